@@ -182,6 +182,8 @@ CREATE TABLE deletions (
     -- Its outcome is `unknown` then, until the run itself (`seen`) or a later scan (`confirmed`)
     -- determines it.
     outcome TEXT NOT NULL,
+    -- JSON array: the layers of an image that is deleted directly, as long as its outcome is unknown.
+    layers TEXT NOT NULL,
     PRIMARY KEY (run, position)
 ) STRICT, WITHOUT ROWID;
 

@@ -32,6 +32,7 @@ pub(super) struct Recorder<'a> {
     /// What earlier runs could not delete; `None`: this run deletes no images.
     context: Option<&'a NodeContext<'a>>,
     journal: Journal,
+    is_direct: bool,
     planned: usize,
     done: usize,
     freed_bytes: i64,
@@ -81,6 +82,7 @@ impl<'a> Recorder<'a> {
             state,
             context,
             journal: Journal::begin(&state.directory, start),
+            is_direct: beginning.via == Via::Direct,
             planned: plan.steps.len(),
             done: 0,
             freed_bytes: 0,
@@ -148,6 +150,7 @@ impl<'a> Recorder<'a> {
             store: step.target.store.clone(),
             id: step.target.id.clone(),
             names: step.target.names.clone(),
+            layers: Vec::new(),
             reason: step.cause.reason(),
             predicted_bytes: step.predicted_bytes(),
             measured_bytes: None,
@@ -163,9 +166,9 @@ impl execute::RunObserver for Recorder<'_> {
     fn begins(&mut self, step: &Step) -> Option<Pins> {
         let (kind, id, name) = (step.target.kind.as_str(), step.target.id.as_str(), step.target.title());
         tracing::info!(id, name, predicted_bytes = step.predicted_bytes(), "deleting {kind}");
-        let along = step.along.iter().map(|target| Step::new(target.clone(), step.cause));
-        let along = along.map(|step| self.row(&step, None)).collect();
-        let pins = self.journal.begins(self.row(step, None), along);
+        let layers = if self.is_direct { step.layers.clone() } else { Vec::new() };
+        let layers = layers.into_iter().map(|layer| layer.to_string()).collect();
+        let pins = self.journal.begins(runs::DeletionRow { layers, ..self.row(step, None) });
         let (disk_full, others): (Vec<_>, Vec<_>) = self
             .journal
             .take_degraded()

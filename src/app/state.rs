@@ -63,6 +63,8 @@ pub struct State {
     /// The copy that has what could not be saved.
     unsaved: Option<Database>,
     known: KnownImages,
+    /// Direct deletions of images that killed runs had begun.
+    pub(super) begun: Vec<DeletionRow>,
     /// Images that earlier runs could not remove.
     pub(super) back_offs: HashMap<(StoreId, String), BackOff>,
     /// The last `gc` before this run failed. Unknown is no.
@@ -127,6 +129,7 @@ impl State {
             Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
         })?;
         let back_offs = database.read(back_offs::load)?;
+        let begun = database.read(runs::begun)?;
         let last_gc_failed = last_gc_failed(&database);
         let advanced = clock::advance(known.clock(), &clock).state;
         let scanned = advanced.record_time;
@@ -144,6 +147,7 @@ impl State {
             is_unreadable: unreadable,
             unsaved: None,
             known,
+            begun,
             back_offs,
             last_gc_failed,
             pins: Pins::new(&pins),
@@ -409,8 +413,13 @@ fn fate(inventory: &Inventory, complete: bool, begun: &DeletionRow) -> Option<Co
         },
         TargetKind::Image | TargetKind::Artifact => {
             let found = inventory.images.iter().find(|one| one.id == begun.id && in_store(one.store));
-            // Emptied for the first room on a full disk, it waits for the next run, which finishes it.
-            if found.is_some_and(|image| lacks_a_layer(inventory, image)) {
+            // Emptied for the first room on a full disk, or without its record, it waits for the next run, which
+            // finishes it.
+            let is_unfinished = match found {
+                Some(image) => lacks_a_layer(inventory, image),
+                None => own.is_some_and(|own| has_layers_left(inventory, own, begun)),
+            };
+            if is_unfinished {
                 return None;
             }
             found.is_some()
@@ -434,6 +443,12 @@ fn lacks_a_layer(inventory: &Inventory, image: &Image) -> bool {
     let leaks = inventory.leaks.iter().filter(|leak| leak.store == image.store);
     let mut missing = leaks.filter(|leak| leak.class == LeakClass::LayerNoDir);
     missing.any(|leak| image.layers.iter().any(|layer| layer.as_str() == leak.id))
+}
+
+/// Whether layers of a deleted image are still there, and nothing has them.
+fn has_layers_left(inventory: &Inventory, store: StoreIx, begun: &DeletionRow) -> bool {
+    let mut leaks = inventory.leaks.iter().filter(|leak| leak.store == store);
+    leaks.any(|leak| begun.layers.contains(&leak.id))
 }
 
 fn moment(known: &KnownImages, clock: &ClockReading) -> Moment {
@@ -466,6 +481,7 @@ mod tests {
             store,
             id: inventory.images[0].id.to_string(),
             names: vec![],
+            layers: Vec::new(),
             reason: Reason::Space,
             predicted_bytes: 0,
             measured_bytes: None,

@@ -12,6 +12,7 @@ use crate::config::{Config, Via};
 use crate::execute::editors::Editors;
 use crate::execute::owner::{Owners, Presence};
 use crate::history::pins::Pins;
+use crate::history::runs::DeletionRow;
 use crate::model::plan::{Phase, Problem};
 use crate::model::{StoreIx, StoreKind};
 use crate::policy::leaks::{self, LeakPlan, LeakRequest};
@@ -135,9 +136,9 @@ pub(super) struct Resumed {
 }
 
 /// Finishes what killed runs began, by whatever way images are deleted now. The keep-list is read again.
-pub(super) fn finish_killed_runs(request: &Request, editors: &Editors) -> Resumed {
+pub(super) fn finish_killed_runs(request: &Request, editors: &Editors, begun: &[DeletionRow]) -> Resumed {
     if check_namespace(request).is_err() {
-        if editors.are_unfinished() {
+        if editors.are_unfinished(begun) {
             tracing::warn!(
                 "not all processes are visible, so an interrupted run is not finished now (hostPID: true)"
             );
@@ -149,14 +150,14 @@ pub(super) fn finish_killed_runs(request: &Request, editors: &Editors) -> Resume
         tracing::warn!("the keep-list cannot be read, so an interrupted run is not finished now");
         return Resumed::default();
     };
-    resume(editors, &pins)
+    resume(editors, begun, &pins)
 }
 
 /// Finishes what killed runs began. What is pinned by now stays.
-pub(super) fn resume(editors: &Editors, pins: &Pins) -> Resumed {
+pub(super) fn resume(editors: &Editors, begun: &[DeletionRow], pins: &Pins) -> Resumed {
     let mut resumed = Resumed::default();
     let is_pinned = |id: &str, names: &[String], digests: &[String]| !pins.of(names, digests, id).is_empty();
-    for (store, result) in editors.resume(&is_pinned) {
+    for (store, result) in editors.resume(begun, &is_pinned) {
         match result {
             Ok(done) => resumed.objects += objects(&done),
             Err(error) => {

@@ -108,16 +108,17 @@ impl<'a> Sweep<'a> {
         store_editing::check_namespace(request)?;
         let mut scanned = scan::scan_and_record(request, self.run.observer)?;
         let editors = store_editing::editors(request, &scanned.scan);
-        // Intents beside records that cannot be read are not carried out.
+        // What is begun according to records that cannot be read is unknown.
         let may_finish = !scanned.state.was_unreadable;
         let resumed = match may_finish && !asks {
-            true => store_editing::resume(&editors, &scanned.state.pins),
+            true => store_editing::resume(&editors, &scanned.state.begun, &scanned.state.pins),
             false => Resumed::default(),
         };
         if resumed.objects > 0 {
             scanned = scan::scan_and_record(request, self.run.observer)?;
         }
-        Ok(self.planned(scanned, resumed, may_finish && asks && editors.are_unfinished()))
+        let is_unfinished = may_finish && asks && editors.are_unfinished(&scanned.state.begun);
+        Ok(self.planned(scanned, resumed, is_unfinished))
     }
 
     fn planned(&self, scanned: ScanResult, resumed: Resumed, is_unfinished: bool) -> SweepResult {
@@ -146,7 +147,11 @@ impl<'a> Sweep<'a> {
     /// Carries it out.
     pub fn act(&self, mut planned: SweepResult) -> SweepResult {
         if planned.is_unfinished {
-            let resumed = store_editing::finish_killed_runs(self.asked.request, &planned.editors);
+            let resumed = store_editing::finish_killed_runs(
+                self.asked.request,
+                &planned.editors,
+                &planned.scanned.state.begun,
+            );
             (planned.resumed, planned.unfinished) = (resumed.objects, resumed.problems);
         }
         let steps = planned.plan.steps(&planned.scanned.scan.inventory);

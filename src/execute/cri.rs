@@ -381,7 +381,7 @@ impl Remover for CriRemover {
         self.listing.as_ref()
     }
 
-    fn remove(&mut self, inventory: &Inventory, image: ImageIx, _: &[ImageIx]) -> RemovalAnswer {
+    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> RemovalAnswer {
         let image = &inventory[image];
         let Some(handles) =
             self.handles.get(image.id.as_str()).filter(|handles| !handles.is_empty()).cloned()

@@ -100,15 +100,13 @@ impl Remover for DirectRemover<'_> {
         self.editors.full_filesystems(inventory, Editor::empties_layers_first)
     }
 
-    fn remove(&mut self, inventory: &Inventory, at: ImageIx, along: &[ImageIx]) -> RemovalAnswer {
+    fn remove(&mut self, inventory: &Inventory, at: ImageIx) -> RemovalAnswer {
         let image = &inventory[at];
         let editor = match self.editors.store(&inventory[image.store]) {
             Ok(editor) => editor,
             Err(why) => return RemovalAnswer::Declined(why.into()),
         };
-        let planned = [&[at], along].concat();
-        let planned: Vec<_> = planned.iter().map(|at| planned_as(inventory, *at)).collect();
-        match editor.delete_images(&planned) {
+        match editor.delete_image(&planned_as(inventory, at)) {
             Ok(deleted) => {
                 remover::log(&image.id, &deleted);
                 deleted.left_over().map_or(RemovalAnswer::Proven, |what| RemovalAnswer::InPart(what.into()))

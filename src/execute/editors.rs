@@ -4,10 +4,11 @@ use std::cell::LazyCell;
 use std::path::Path;
 
 use crate::execute::gauges::Gauges;
+use crate::history::runs::DeletionRow;
 use crate::model::{FilesystemIx, Inventory, Store, StoreId, StoreIx};
 use crate::policy::FullFilesystem;
 use crate::stores::containers_storage::edit::{
-    Deleted, Editor, Error, IsKept, LookOutside, Options, Refusal, ReserveFile,
+    BegunDeletion, Deleted, Editor, Error, IsKept, LookOutside, Options, Refusal, ReserveFile,
 };
 use crate::stores::{self, Scan};
 
@@ -35,7 +36,7 @@ impl From<&Refusal> for Closed {
 }
 
 impl Editors {
-    /// For every store of `scan`. `state_dir` takes the deletion intents; nothing is
+    /// For every store of `scan`. `state_dir` may have a reserve file; nothing is
     /// opened or written yet. A reserve file that exists is used where there is no room, and made again. `trusts_namespace`: all processes that can use the stores are in our PID
     /// namespace, whichever that is.
     #[must_use]
@@ -63,17 +64,10 @@ impl Editors {
             let reserve_files = reserve_files.into_iter().filter(ReserveFile::exists).collect();
             let (request, asked) = (scan.request.clone(), places.clone());
             let outside: LookOutside = Box::new(move || stores::outside(&request, &asked));
-            let intents = Some(state_dir.to_path_buf());
             let (outside, present) = (Some(outside), Some(scan.present.clone()));
             let trust_pid_namespace = trusts_namespace;
-            let options = Options {
-                intents,
-                reserve_files,
-                outside,
-                present,
-                trust_pid_namespace,
-                ..Options::default()
-            };
+            let options =
+                Options { reserve_files, outside, present, trust_pid_namespace, ..Options::default() };
             (key, Editor::new(places, options).map_err(|refusal| Closed::from(&refusal)))
         });
         let stores = stores.collect();
@@ -116,17 +110,27 @@ impl Editors {
         self.stores.iter().all(|(_, editor)| editor.is_err())
     }
 
-    /// Whether killed runs of ours left something to finish.
+    /// Whether killed runs of ours left something to finish; `begun` is what the journal has of them.
     #[must_use]
-    pub fn are_unfinished(&self) -> bool {
-        self.stores.iter().any(|(_, editor)| editor.as_ref().is_ok_and(Editor::is_unfinished))
+    pub fn are_unfinished(&self, begun: &[DeletionRow]) -> bool {
+        let mut editors = self.editors();
+        editors.any(|(key, editor)| !begun_in(key, begun).is_empty() || editor.is_unfinished())
     }
 
     /// Finishes what killed runs of ours began; one entry a store that has an editor.
     #[must_use]
-    pub fn resume(&self, is_kept: IsKept<'_>) -> Vec<(StoreId, Result<Deleted, Error>)> {
-        let editors = self.stores.iter().filter_map(|(key, editor)| Some((key, editor.as_ref().ok()?)));
-        editors.map(|(key, editor)| (key.clone(), editor.resume(is_kept))).collect()
+    pub fn resume(
+        &self,
+        begun: &[DeletionRow],
+        is_kept: IsKept<'_>,
+    ) -> Vec<(StoreId, Result<Deleted, Error>)> {
+        let resume =
+            |(key, editor): (&StoreId, &Editor)| (key.clone(), editor.resume(&begun_in(key, begun), is_kept));
+        self.editors().map(resume).collect()
+    }
+
+    fn editors(&self) -> impl Iterator<Item = (&StoreId, &Editor)> {
+        self.stores.iter().filter_map(|(key, editor)| Some((key, editor.as_ref().ok()?)))
     }
 
     /// Makes the reserve files where there is room, for the next run: a plan does not count what they take.
@@ -168,4 +172,12 @@ impl Editors {
         };
         full.filter_map(with_place).collect()
     }
+}
+
+/// The deletions of images that were begun in a store.
+fn begun_in(store: &StoreId, begun: &[DeletionRow]) -> Vec<BegunDeletion> {
+    let of_store = begun.iter().filter(|row| row.store.as_ref() == Some(store));
+    let deletion =
+        |row: &DeletionRow| BegunDeletion { image: row.id.clone(), layers: row.layers.clone(), at: row.at };
+    of_store.map(deletion).collect()
 }

@@ -76,11 +76,6 @@ pub(super) trait Handler {
     /// When that is not fully available: then nothing more is deleted.
     fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<Proof, PreconditionError>;
 
-    /// Whether it was deleted together with the target before it, and is only to be confirmed.
-    fn is_done(&self, _step: &Step) -> bool {
-        false
-    }
-
     /// Removes it, right after it was proven.
     fn remove(&mut self, step: &Step) -> RemovalAnswer;
 
@@ -221,7 +216,7 @@ impl<'a> Run<'a> {
         match answer.clone() {
             StepOutcome::Removed => plan.steps.push(step),
             StepOutcome::Kept(ruling) => plan.kept.push(Kept::new(step.target, ruling)),
-            StepOutcome::StoreSkipped(why) | StepOutcome::MakesNoRoom { why, .. } => {
+            StepOutcome::StoreSkipped(why) => {
                 plan.problems.push(Problem::new(Some(step.target.id), why.phase_of_store(), why));
             }
             StepOutcome::AlreadyGone
@@ -234,7 +229,7 @@ impl<'a> Run<'a> {
 
     /// Deletes one target.
     pub(super) fn step(&mut self, step: &Step, handler: &mut dyn Handler) -> StepOutcome {
-        if self.is_stopped() && !handler.is_done(step) {
+        if self.is_stopped() {
             return StepOutcome::NotTried;
         }
         let store = step.target.store.as_ref();
@@ -327,9 +322,6 @@ impl<'a> Run<'a> {
                 StepOutcome::StoreSkipped(what.clone())
             }
             RemovalAnswer::Kept(ruling) => StepOutcome::Kept(ruling.clone()),
-            RemovalAnswer::MakesNoRoom { to_free, why } => {
-                StepOutcome::MakesNoRoom { to_free: *to_free, why: why.clone() }
-            }
             _ => return None,
         };
         self.observer.spared(step);
@@ -374,7 +366,7 @@ impl<'a> Run<'a> {
             return StepOutcome::Kept(Ruling::keeps(Rule::RunEnded, problem.message));
         }
         match is_begun {
-            // The next run finishes it, and what was begun along with it: then a scan tells what came of them.
+            // The next run finishes it: then a scan tells what came of it.
             true => self.observer.unproven(step, &problem.message),
             false => self.observer.failed(step, &problem),
         }

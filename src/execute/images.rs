@@ -9,7 +9,7 @@ use crate::model::outcome::Stopped;
 use crate::model::plan::{self, Cause, Failure, Gain, Phase, Problem, Step};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::Measured;
-use crate::model::{Image, ImageIx, Inventory, Plan, StoreIx};
+use crate::model::{Image, ImageIx, Plan};
 use crate::policy::compare::{Comparison, compare};
 use crate::policy::plan::{Planner, StepOutcome, Task};
 use crate::policy::rules::Judge;
@@ -62,7 +62,7 @@ pub fn run(
     let mut planner = Planner::new(facts.input(scan, proof_context.policy), task);
     let mut images = Images::new(scan, *proof_context, task.waived(), remover);
     let mut skipped: Vec<Failure> = Vec::new();
-    while planner.has_more_along() || !run.is_stopped() {
+    while !run.is_stopped() {
         let Some(step) = planner.next(&run.measure()) else { break };
         let answer = run.step(&step, &mut images);
         if let StepOutcome::StoreSkipped(why) = &answer {
@@ -94,16 +94,10 @@ pub(super) struct Images<'a> {
     fresh: Option<Fresh>,
 }
 
-/// A look at the stores, and what it allows to delete.
+/// A look at the stores, and the image that it allows to delete.
 struct Fresh {
     scan: Scan,
     at: ImageIx,
-    /// What goes along with it.
-    along: Vec<ImageIx>,
-    /// `along` was removed, as far as the remover says.
-    is_removed: bool,
-    /// The store has confirmed that, or the remover has proven it.
-    is_gone: bool,
 }
 
 impl<'a> Images<'a> {
@@ -115,13 +109,6 @@ impl<'a> Images<'a> {
     ) -> Self {
         Self { scan, proof_context, waived, remover, fresh: None }
     }
-
-    /// The image of a step that was deleted along with the one before.
-    fn went_along(&self, step: &Step) -> Option<ImageIx> {
-        let Fresh { scan, along, .. } = self.fresh.as_ref().filter(|fresh| fresh.is_gone)?;
-        let store = proof::find_store(step.target.store.as_ref()?, &scan.inventory).ok()?;
-        scan.inventory.find_image(store, &step.target.id).filter(|at| along.contains(at))
-    }
 }
 
 impl Handler for Images<'_> {
@@ -130,62 +117,38 @@ impl Handler for Images<'_> {
     }
 
     fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<Proof, PreconditionError> {
-        if let Some(at) = self.went_along(step) {
-            self.fresh = self.fresh.take().map(|fresh| Fresh { at, ..fresh });
-            return Ok(Proof::MayDelete);
-        }
-        let ids = std::iter::once(&step.target).chain(&step.along).map(|target| target.id.as_str());
-        let labels = self.proof_context.request.labels.only(ids);
+        let labels = self.proof_context.request.labels.only(std::iter::once(step.target.id.as_str()));
         let looked = proof::look_at(&step.target, &labels, &self.proof_context, pins, self.remover)?;
-        let Some(FreshImage { scan: fresh, store, at, facts }) = looked else {
+        let Some(FreshImage { scan: fresh, at, facts }) = looked else {
             return Ok(Proof::AlreadyGone);
         };
         let judge = Judge::new(facts.input(&fresh, self.proof_context.policy)).waiving(self.waived);
         if let Some(ruling) = judge.kept(at) {
             return Ok(Proof::Kept(ruling));
         }
-        let along: Vec<_> =
-            step.along.iter().filter_map(|target| fresh.inventory.find_image(store, &target.id)).collect();
-        if let Some((other, ruling)) = along.iter().find_map(|at| Some((*at, judge.kept(*at)?))) {
-            let other = fresh.inventory[other].title();
-            let detail = format!("{other}, which has the same layers, stays: {}", ruling.detail);
-            return Ok(Proof::Kept(Ruling { detail, ..ruling }));
-        }
         let image: &Image = &fresh.inventory[at];
         if step.cause == Cause::Request
-            && let Some(name) = unasked(step, &fresh.inventory, store)
+            && let Some(name) = image.names.iter().find(|name| !step.target.names.contains(name))
         {
+            // Its owner may want to keep that one.
             let detail = format!("it is also tagged {name}; name the id or add --all-tags");
             return Ok(Proof::Kept(Ruling::keeps(Rule::NotProven, detail)));
         }
         step.target.names.clone_from(&image.names);
-        self.fresh = Some(Fresh { scan: fresh, at, along, is_removed: false, is_gone: false });
+        self.fresh = Some(Fresh { scan: fresh, at });
         Ok(Proof::MayDelete)
     }
 
     fn remove(&mut self, _: &Step) -> RemovalAnswer {
-        let Some(fresh) = &mut self.fresh else {
+        let Some(fresh) = &self.fresh else {
             return RemovalAnswer::NotAsked("it was not proven safe to delete".into());
         };
-        if fresh.is_gone {
-            return RemovalAnswer::Answered;
-        }
-        let removed = self.remover.remove(&fresh.scan.inventory, fresh.at, &fresh.along);
-        fresh.is_gone = removed == RemovalAnswer::Proven;
-        fresh.is_removed =
-            fresh.is_gone || matches!(removed, RemovalAnswer::Answered | RemovalAnswer::InPart(_));
-        removed
+        self.remover.remove(&fresh.scan.inventory, fresh.at)
     }
 
     fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError> {
-        let Some(fresh) = &mut self.fresh else { return Err(PreconditionError::damaged(&step.target)) };
-        let is_there = proof::is_there(self.proof_context.request, &fresh.scan, fresh.at)?;
-        fresh.is_gone |= fresh.is_removed && is_there == Some(false);
-        Ok(is_there)
-    }
-
-    fn is_done(&self, step: &Step) -> bool {
-        self.went_along(step).is_some()
+        let Some(fresh) = &self.fresh else { return Err(PreconditionError::damaged(&step.target)) };
+        proof::is_there(self.proof_context.request, &fresh.scan, fresh.at)
     }
 
     fn own_bytes(&self, device: u64) -> u64 {
@@ -195,13 +158,4 @@ impl Handler for Images<'_> {
     fn byproduct(&self) -> Vec<Gain> {
         self.remover.byproduct(&self.scan.inventory, &self.scan.refs)
     }
-}
-
-/// A name that one of the images has now and did not have when the names were looked up: its owner may
-/// want to keep it.
-fn unasked<'a>(step: &Step, inventory: &'a Inventory, store: StoreIx) -> Option<&'a String> {
-    std::iter::once(&step.target).chain(&step.along).find_map(|target| {
-        let image = &inventory[inventory.find_image(store, &target.id)?];
-        image.names.iter().find(|name| !target.names.contains(name))
-    })
 }

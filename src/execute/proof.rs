@@ -224,7 +224,6 @@ fn look_together(
 /// An image as the stores, the runtime and the records have it right before its deletion.
 pub(super) struct FreshImage {
     pub(super) scan: Scan,
-    pub(super) store: StoreIx,
     pub(super) at: ImageIx,
     pub(super) facts: ImageFacts,
 }
@@ -252,7 +251,7 @@ pub(super) fn look_at(
         };
     };
     let facts = ImageFacts::with(&scan.inventory, proof_context.context, &facts_of, extra);
-    Ok(Some(FreshImage { scan, store, at, facts }))
+    Ok(Some(FreshImage { scan, at, facts }))
 }
 
 /// A store's position in an inventory. Where it is not, nothing is known of its images.

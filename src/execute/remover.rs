@@ -4,7 +4,6 @@ use crate::cri::CriError;
 use crate::model::plan::{Failure, Gain, Target, TargetKind};
 use crate::model::refs::Refs;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::BytesAndInodes;
 use crate::model::{ImageIx, Inventory};
 use crate::policy::kubelet::Listing;
 use crate::policy::{ExternalFacts, FullFilesystem};
@@ -37,11 +36,8 @@ pub trait Remover {
         Vec::new()
     }
 
-    /// Removes an image with all its names, and in the same go those of `along`: see [`Step::along`]. There are none
-    /// but in a store that [`Self::full_filesystems`] named.
-    ///
-    /// [`Step::along`]: crate::model::plan::Step::along
-    fn remove(&mut self, inventory: &Inventory, image: ImageIx, along: &[ImageIx]) -> RemovalAnswer;
+    /// Removes an image with all its names.
+    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> RemovalAnswer;
 
     /// Bytes of our own that this may use up for a removal or make again after it, on the
     /// filesystem `device` (`st_dev`), as of now: they are no part of what the removal frees.
@@ -68,7 +64,7 @@ pub trait Remover {
 /// | Answered | within 10 s | removed, or still there |
 /// | Proven | no | removed |
 /// | Declined, NotStopped, LeftOver | no | failed |
-/// | Kept, MakesNoRoom, StoreUnavailable, NotAsked | no | that; nothing was touched |
+/// | Kept, StoreUnavailable, NotAsked | no | that; nothing was touched |
 /// | InPart | at once | removed with a problem, or failed: the next run finishes it |
 /// | Failed | at once | removed, or failed |
 /// | NotFound | within 10 s | another process has deleted it, or failed |
@@ -89,9 +85,6 @@ pub enum RemovalAnswer {
     NotStopped(Failure),
     /// It is in use by now, or its removal is not proven to be safe, and it was not touched.
     Kept(Ruling),
-    /// The disk is full, and it has not what has to be freed to begin with: it was not touched, and another may make the
-    /// room.
-    MakesNoRoom { to_free: BytesAndInodes, why: Failure },
     /// Some of it was removed, and something could not be: whether it is gone the store tells, and
     /// at once.
     InPart(Failure),
@@ -142,7 +135,6 @@ pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAn
             match refusal.means() {
                 Meaning::Store => RemovalAnswer::StoreUnavailable(failure),
                 Meaning::Immutable => RemovalAnswer::Declined(failure),
-                Meaning::NoRoom { to_free } => RemovalAnswer::MakesNoRoom { to_free, why: failure },
                 Meaning::Gone => RemovalAnswer::NotFound(failure),
                 Meaning::InUse | Meaning::Running if store_tells => keeps(Rule::InUse, failure.message),
                 Meaning::InUse | Meaning::Running | Meaning::NotProven => {

@@ -7,7 +7,7 @@
 //! on the run waits in a file, which is written anew with each thing, until its end tries the database
 //! once more.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::back_offs::BackOff;
@@ -40,8 +40,8 @@ pub struct Journal {
     left: Option<Stamp>,
     /// The keep-list when this last wrote to it.
     pins: Option<Vec<Pin>>,
-    /// Positions of the deletions that were begun and whose outcomes are open.
-    open: VecDeque<usize>,
+    /// The position of the deletion that was begun and whose outcome is open.
+    open: Option<usize>,
     /// The database could not be written: it is tried again at the end.
     waits: bool,
     /// What became of the last file.
@@ -74,7 +74,7 @@ impl Journal {
             from: 0,
             left: None,
             pins: None,
-            open: VecDeque::new(),
+            open: None,
             waits: false,
             waiting: Vec::new(),
             reported: HashSet::new(),
@@ -85,24 +85,14 @@ impl Journal {
 
     /// Something is about to be deleted: if the run is killed meanwhile, that it was begun has a
     /// record, and a later scan says what came of it. What follows is [`Self::gone`],
-    /// [`Self::failed`], [`Self::spared`], or nothing if the outcome is unknown. What is deleted `along`
-    /// with it is begun with it, and once more in its turn.
+    /// [`Self::failed`], [`Self::spared`], or nothing if the outcome is unknown.
     ///
     /// Returns the keep-list at that moment; `None` where the database could not be used.
-    pub fn begins(&mut self, deletion: DeletionRow, along: Vec<DeletionRow>) -> Option<Vec<Pin>> {
-        let is_begun = |at: &usize| {
-            let begun = &self.record.entries[*at].deletion;
-            (&begun.store, &begun.id) == (&deletion.store, &deletion.id)
-        };
-        if !self.open.front().is_some_and(is_begun) {
-            self.open.clear();
-            for deletion in std::iter::once(deletion).chain(along) {
-                let error = Some(BEGUN.to_owned());
-                let deletion = DeletionRow { error, certainty: Certainty::Unknown, ..deletion };
-                self.open.push_back(self.record.entries.len());
-                self.record.entries.push(RunEntry { deletion, back_off: None, spared: false });
-            }
-        }
+    pub fn begins(&mut self, deletion: DeletionRow) -> Option<Vec<Pin>> {
+        let error = Some(BEGUN.to_owned());
+        let deletion = DeletionRow { error, certainty: Certainty::Unknown, ..deletion };
+        self.open = Some(self.record.entries.len());
+        self.record.entries.push(RunEntry { deletion, back_off: None, spared: false });
         self.save(SHORT);
         self.pins.take()
     }
@@ -133,7 +123,7 @@ impl Journal {
         byproduct_bytes: u64,
         usage_after_percent: Option<f64>,
     ) {
-        self.change([position], |entry| {
+        self.change(position, |entry| {
             entry.deletion.measured_bytes = measured_bytes;
             entry.deletion.byproduct_bytes = byproduct_bytes;
             entry.deletion.usage_after_percent = usage_after_percent;
@@ -143,7 +133,6 @@ impl Journal {
     /// Something could not be deleted: `deletion.error` says why. `back_off` is what is remembered of an image.
     pub fn failed(&mut self, deletion: DeletionRow, back_off: Option<BackOff>) {
         self.add(RunEntry { deletion, back_off, spared: false });
-        self.spared();
     }
 
     /// An event that the kubelet would report on its node.
@@ -176,7 +165,7 @@ impl Journal {
     }
 
     fn add(&mut self, entry: RunEntry) -> usize {
-        let Some(position) = self.open.pop_front() else {
+        let Some(position) = self.open.take() else {
             self.record.entries.push(entry);
             self.save(SHORT);
             return self.record.entries.len() - 1;
@@ -188,21 +177,16 @@ impl Journal {
     }
 
     fn change_open(&mut self, change: impl Fn(&mut RunEntry)) {
-        let open = std::mem::take(&mut self.open);
-        self.change(open, change);
+        if let Some(position) = self.open.take() {
+            self.change(position, change);
+        }
     }
 
-    fn change(&mut self, positions: impl IntoIterator<Item = usize>, change: impl Fn(&mut RunEntry)) {
-        let mut from = None;
-        for position in positions {
-            let Some(entry) = self.record.entries.get_mut(position) else { continue };
-            change(entry);
-            from = Some(from.unwrap_or(position).min(position));
-        }
-        if let Some(from) = from {
-            self.from = self.from.min(from);
-            self.save(SHORT);
-        }
+    fn change(&mut self, position: usize, change: impl Fn(&mut RunEntry)) {
+        let Some(entry) = self.record.entries.get_mut(position) else { return };
+        change(entry);
+        self.from = self.from.min(position);
+        self.save(SHORT);
     }
 
     /// Saves what has changed, in the database or else in a file; whether all of it is in the

@@ -80,13 +80,14 @@ pub fn deleted(
     tx.prepare_cached(
         "INSERT INTO deletions (run, position, at, kind, store_kind, root, driver, object_id, names, reason,
                                 predicted_bytes, measured_bytes, usage_after_percent, error, byproduct_bytes,
-                                outcome)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+                                outcome, layers)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
          ON CONFLICT (run, position) DO UPDATE SET
              at = iif(outcome = 'unknown', excluded.at, at),
              names = iif(outcome = 'unknown', excluded.names, names),
              error = iif(outcome = 'unknown', excluded.error, error),
              outcome = iif(outcome = 'unknown', excluded.outcome, outcome),
+             layers = iif(outcome = 'unknown', excluded.layers, layers),
              measured_bytes = coalesce(excluded.measured_bytes, measured_bytes),
              usage_after_percent = coalesce(excluded.usage_after_percent, usage_after_percent),
              byproduct_bytes = max(excluded.byproduct_bytes, byproduct_bytes)",
@@ -108,8 +109,20 @@ pub fn deleted(
         deletion.error,
         signed(deletion.byproduct_bytes),
         deletion.certainty,
+        json(&deletion.layers)?,
     ])?;
     Ok(())
+}
+
+/// Direct deletions of images that were begun, and whose outcomes are not known.
+///
+/// # Errors
+/// When the database cannot be read.
+pub fn begun(connection: &Connection) -> rusqlite::Result<Vec<DeletionRow>> {
+    connection
+        .prepare_cached("SELECT * FROM deletions WHERE outcome = ?1 AND layers != '[]'")?
+        .query_map([Certainty::Unknown], read::deletion)?
+        .collect()
 }
 
 /// Forgets the deletion at `position`, which was begun and not asked for after all.

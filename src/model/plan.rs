@@ -9,7 +9,7 @@ use super::names::names;
 use super::refs::{Live, Root};
 use super::rules::{Rule, Ruling};
 use super::space::{BytesAndInodes, InvalidStats, Measured, Space, Started};
-use super::{FilesystemIx, ImageIx, Inventory, Leak, LeakClass, OutcomeKind, Size, StoreId};
+use super::{FilesystemIx, ImageIx, Inventory, LayerId, Leak, LeakClass, OutcomeKind, Size, StoreId};
 
 names! {
     /// What a step deletes.
@@ -191,11 +191,9 @@ pub struct Step {
     /// It is deleted together with others, for bytes that are only freed when the last of them is
     /// deleted: how many are left of the group, this one included.
     pub group: Option<usize>,
-    /// Images of its store that share a layer with it and are deleted in the same go, since none of them
-    /// alone makes the room that a deletion needs to begin. Each has a step of its own after this one, which
-    /// frees nothing more.
+    /// Of an image: its layers, each before the one it is on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub along: Vec<Target>,
+    pub layers: Vec<LayerId>,
     /// What [`Self::filesystem`] is expected to report afterwards; `None` if its numbers were invalid.
     pub expected: Option<Space>,
 }
@@ -222,24 +220,21 @@ impl Step {
             gains: Vec::new(),
             log_bytes: 0,
             group: None,
-            along: Vec::new(),
+            layers: Vec::new(),
             expected: None,
         }
     }
 
-    /// What deleting an image next would free, together with those that go along.
+    /// What deleting an image next would free.
     #[must_use]
     pub fn of_image(
         inventory: &Inventory,
         live: &Live<'_>,
-        (image, along): (ImageIx, &[ImageIx]),
+        image: ImageIx,
         (cause, filesystem): (Cause, FilesystemIx),
         measured: &[Measured],
     ) -> Self {
-        let gains = match along {
-            [] => gains(inventory, live, Root::Image(image)),
-            _ => gains_together(inventory, live, along.iter().chain([&image])),
-        };
+        let gains = gains(inventory, live, Root::Image(image));
         let here = gains.iter().find(|gain| gain.filesystem == filesystem).map(|gain| gain.size);
         let here = here.unwrap_or_default();
         let space = measured.get(filesystem.get()).and_then(|space| space.as_ref().ok());
@@ -247,7 +242,7 @@ impl Step {
         Self {
             filesystem: Some(filesystem),
             gains,
-            along: along.iter().map(|at| Target::image(inventory, *at)).collect(),
+            layers: inventory[image].layers.clone(),
             expected,
             ..Self::new(Target::image(inventory, image), cause)
         }
@@ -294,24 +289,6 @@ pub fn freed_on<'a>(at: FilesystemIx, gains: impl IntoIterator<Item = &'a Gain>)
 pub fn gains(inventory: &Inventory, live: &Live<'_>, root: Root) -> Vec<Gain> {
     let nodes = live.last_held(root).map(|node| &inventory[node]);
     sum(nodes.map(|node| Gain { filesystem: node.filesystem, size: node.size }))
-}
-
-/// What deleting all of them frees.
-fn gains_together<'a>(
-    inventory: &Inventory,
-    live: &Live<'_>,
-    images: impl Iterator<Item = &'a ImageIx>,
-) -> Vec<Gain> {
-    let mut live = live.clone();
-    let freed: Vec<Gain> = images
-        .map(|at| Root::Image(*at))
-        .flat_map(|root| {
-            let freed = gains(inventory, &live, root);
-            live.remove(inventory, root);
-            freed
-        })
-        .collect();
-    sum(freed.into_iter())
 }
 
 /// Adds up by filesystem, in order of the filesystems.

@@ -346,7 +346,7 @@ fn mounts_of_others_hold_no_lock_and_keep_nothing() {
         let path = store.root().join(name);
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
-    let error = editor.delete_images(&[edit::planned(image)]).unwrap_err();
+    let error = editor.delete_image(&edit::planned(image)).unwrap_err();
     let Some(refusal @ Refusal::Mounted { .. }) = error.refusal() else { panic!("{error}") };
     assert_eq!(refusal.means(), Meaning::Running);
     drop(_overlay);

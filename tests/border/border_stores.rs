@@ -313,7 +313,7 @@ fn refusal(two: &Two, image: &str) -> Refusal {
     let editor = edit::with(&two.store, Options { outside: Some(Box::new(look)), ..Options::default() });
     let images = two.store.images();
     let image = images.iter().find(|one| one["names"].to_string().contains(&small::name(image))).unwrap();
-    let error = editor.delete_images(&[edit::planned(image)]).unwrap_err();
+    let error = editor.delete_image(&edit::planned(image)).unwrap_err();
     error.refusal().cloned().unwrap_or_else(|| panic!("{error}"))
 }
 
@@ -411,7 +411,7 @@ fn the_editor_asks_others_under_the_locks() {
     };
     let options = Options { outside: Some(Box::new(look)), ..Options::default() };
     let editor = Editor::new(&places, options).unwrap();
-    let delete = |image: &str| editor.delete_images(&[PlannedImage { id: id(image), ..Default::default() }]);
+    let delete = |image: &str| editor.delete_image(&PlannedImage { id: id(image), ..Default::default() });
     delete("other").unwrap();
     two.commit_on("b", "localhost/t/on-b:1");
     two.create("keep", "a2");
@@ -431,8 +431,7 @@ fn the_editor_asks_others_under_the_locks() {
     let editor =
         Editor::new(&places, Options { outside: Some(Box::new(look)), ..Options::default() }).unwrap();
     for image in ["a2", "b"] {
-        let error =
-            editor.delete_images(&[PlannedImage { id: id(image), ..Default::default() }]).unwrap_err();
+        let error = editor.delete_image(&PlannedImage { id: id(image), ..Default::default() }).unwrap_err();
         assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { .. })), "{image}: {error}");
     }
     two.podman(&["rm", "keep"]);
@@ -454,7 +453,7 @@ fn the_editor_asks_others_under_the_locks() {
         ..Options::default()
     };
     let editor = Editor::new(&places, options).unwrap();
-    let error = editor.delete_images(&[PlannedImage { id: id("a"), ..Default::default() }]).unwrap_err();
+    let error = editor.delete_image(&PlannedImage { id: id("a"), ..Default::default() }).unwrap_err();
     assert_eq!(error.refusal(), Some(&Refusal::BorrowersBusy), "{error}");
     two.works("localhost/t/on-b:1");
 }
@@ -626,7 +625,7 @@ fn an_image_that_is_mounted_by_its_digest_or_a_short_id() {
         let (request, asked) = (request.clone(), edit::places(&store));
         let look = move || stores::outside(&request, &asked);
         let editor = edit::with(&store, Options { outside: Some(Box::new(look)), ..Options::default() });
-        let error = editor.delete_images(&[edit::planned(image)]).unwrap_err();
+        let error = editor.delete_image(&edit::planned(image)).unwrap_err();
         assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { .. })), "{reference}: {error}");
         store.podman(["rm", "v"]);
         store.unmount();
@@ -649,7 +648,7 @@ fn without_the_configuration_the_editor_knows_no_borrower() {
     let (request, asked) = (request(&two.store, &two.borrower), edit::places(&two.store));
     let look = move || stores::outside(&request, &asked);
     let editor = edit::with(&two.store, Options { outside: Some(Box::new(look)), ..Options::default() });
-    let error = editor.delete_images(&[edit::planned(image)]).unwrap_err();
+    let error = editor.delete_image(&edit::planned(image)).unwrap_err();
     assert_eq!(error.refusal(), Some(&Refusal::BorrowerUnknown(config.clone())), "{error}");
     std::fs::write(&config, whole).unwrap();
     two.works(&small::name("a2"));

@@ -128,7 +128,7 @@ fn nothing_is_deleted_or_made_through_a_symlink_put_in_the_stores_place() {
     let root: PathBuf = store.root().to_path_buf();
     assert!(root.is_symlink());
     let _ = editor.remove_temporary(&root.join("tmp/precious"), SignedDuration::ZERO);
-    let error = editor.delete_images(std::slice::from_ref(&planned)).unwrap_err();
+    let error = editor.delete_image(&planned).unwrap_err();
     assert!(error.to_string().contains("its path now leads to another directory"), "{error}");
     for one in &reserve_file {
         let _ = one.prepare();
@@ -136,7 +136,7 @@ fn nothing_is_deleted_or_made_through_a_symlink_put_in_the_stores_place() {
     }
     assert_eq!(tree::listing(&victim), before);
     exchange(store.root(), &link);
-    editor.delete_images(std::slice::from_ref(&planned)).unwrap();
+    editor.delete_image(&planned).unwrap();
 }
 
 /// Mounts a filesystem at `$FUSE_AT` that never answers, as alice's.

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use layersweep::model::Orphan;
 use layersweep::stores::containers_storage::edit::{
-    Editor, LayerFlag, Options, OrphanAt, PlannedImage, Unused,
+    BegunDeletion, Editor, LayerFlag, Options, OrphanAt, PlannedImage, Unused,
 };
 
 use crate::support;
@@ -35,14 +35,13 @@ impl Recipe {
     const ALL: [Self; 5] =
         [Self::Image, Self::ImageInPlace, Self::ImageWithoutMarks, Self::Incomplete, Self::OrphanDirectory];
 
-    fn options(self, intents: &Path) -> Options {
+    fn options(self) -> Options {
         Options {
             tempdirs: !matches!(self, Self::ImageInPlace),
             layer_flag: match self {
                 Self::ImageWithoutMarks => LayerFlag::Unset,
                 _ => LayerFlag::Set,
             },
-            intents: Some(intents.to_path_buf()),
             ..Options::default()
         }
     }
@@ -51,9 +50,8 @@ impl Recipe {
         let target_path = || graphroot.join("overlay").join(target);
         match self {
             Self::Image | Self::ImageInPlace | Self::ImageWithoutMarks => {
-                let planned = |id: &str| PlannedImage { id: id.into(), ..Default::default() };
-                let planned: Vec<_> = target.split(',').map(planned).collect();
-                editor.delete_images(&planned).map(drop).unwrap();
+                let planned = PlannedImage { id: target.into(), ..Default::default() };
+                editor.delete_image(&planned).map(drop).unwrap();
             }
             Self::Incomplete => {
                 editor.delete_unused_layer(target, Unused::Incomplete).map(drop).unwrap();
@@ -85,13 +83,13 @@ fn victim() {
             nix::sys::signal::kill(own, nix::sys::signal::Signal::SIGKILL).unwrap();
         }
     };
-    let mut options = recipe.options(Path::new(&text("VICTIM_INTENTS")));
+    let mut options = recipe.options();
     options.on_step = Some(Box::new(observer));
     recipe.run(&Editor::new(&places, options).unwrap(), &text("VICTIM_TARGET"), &graphroot);
 }
 
 /// Runs the recipe and kills it at a step; the step's name, or `None` where it had fewer.
-pub fn kill_at(store: &Store, recipe: Recipe, target: &str, intents: &Path, step: usize) -> Option<String> {
+pub fn kill_at(store: &Store, recipe: Recipe, target: &str, step: usize) -> Option<String> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let recipe = Recipe::ALL.iter().position(|known| *known as usize == recipe as usize).unwrap();
     command
@@ -100,7 +98,6 @@ pub fn kill_at(store: &Store, recipe: Recipe, target: &str, intents: &Path, step
         .env("VICTIM_RECIPE", recipe.to_string())
         .env("VICTIM_GRAPHROOT", store.root())
         .env("VICTIM_RUNROOT", store.runroot())
-        .env("VICTIM_INTENTS", intents)
         .env("VICTIM_TARGET", target);
     let run = program::run(&mut command);
     if run.code == 0 {
@@ -111,18 +108,9 @@ pub fn kill_at(store: &Store, recipe: Recipe, target: &str, intents: &Path, step
     Some(name.unwrap_or_else(|| panic!("{run:?}")).to_owned())
 }
 
-/// Kills the deletion of images right after that step, and no earlier one: one intent is left.
-pub fn kill_after(store: &Store, target: &str, intents: &Path, wanted: &str) {
-    let is_killed = |step| {
-        let own = tempfile::tempdir().unwrap();
-        let is_it = kill_at(store, Recipe::Image, target, own.path(), step).unwrap() == wanted;
-        for entry in std::fs::read_dir(own.path()).unwrap().filter(|_| is_it) {
-            let entry = entry.unwrap();
-            std::fs::copy(entry.path(), intents.join(entry.file_name())).unwrap();
-        }
-        is_it
-    };
-    assert!((1..40).any(is_killed));
+/// Kills the deletion of an image right after that step, and no earlier one.
+pub fn kill_after(store: &Store, target: &str, wanted: &str) {
+    assert!((1..40).any(|step| kill_at(store, Recipe::Image, target, step).unwrap() == wanted));
 }
 
 /// A store in which the recipe has something to do: what it does it to, and the ids of the
@@ -204,28 +192,25 @@ fn killed_at_every_step(recipe: Recipe, firsts: &[First]) {
     let store = small::still(&dir.path().join("root"));
     store.load(&small::deep());
     let (target, survivors) = prepare(&store, recipe);
-    let intents = dir.path().join("intents");
-    std::fs::create_dir(&intents).unwrap();
+    let begun: Vec<_> = begun(&store, recipe, &target).into_iter().collect();
     let whole = Copy::of(&store, &dir.path().join("whole"));
     let mut steps = Vec::new();
     loop {
         whole.restore(&store);
-        let step = kill_at(&store, recipe, &target, &intents, steps.len() + 1);
+        let step = kill_at(&store, recipe, &target, steps.len() + 1);
         let at = format!("{recipe:?} at step {} ({step:?})", steps.len() + 1);
         for (round, first) in firsts.iter().enumerate() {
             if round > 0 {
-                // Not from a copy: an intent is about the very directories that it was written for.
                 whole.restore(&store);
-                assert_eq!(kill_at(&store, recipe, &target, &intents, steps.len() + 1), step, "{at}");
+                assert_eq!(kill_at(&store, recipe, &target, steps.len() + 1), step, "{at}");
             }
             println!("{at}, then {first:?}");
             first.come(&store, &survivors);
-            finish(&store, recipe, &target, &intents);
+            finish(&store, recipe, &target, &begun);
             let scan = edit::whole_scan(&store);
             assert_eq!(edit::ids(list(&scan, "/images")), survivors, "{at}, then {first:?}");
             let containers = list(&scan, "/containers").iter().map(|container| text(container, "/name"));
             assert_eq!(containers.collect::<Vec<_>>(), ["web"], "{at}, then {first:?}");
-            assert_eq!(std::fs::read_dir(&intents).unwrap().count(), 0, "{at}: an intent is left");
         }
         match step {
             Some(step) => steps.push(step),
@@ -240,11 +225,18 @@ fn killed_at_every_step(recipe: Recipe, firsts: &[First]) {
     store.podman(["umount", "web"]);
 }
 
-/// Our next run: finishes what the intents say, and does again what is still to be done.
-fn finish(store: &Store, recipe: Recipe, target: &str, intents: &Path) {
-    let options = recipe.options(intents);
-    let editor = edit::with(store, options);
-    editor.resume(&|_, _, _| false).unwrap();
+/// What the journal has of the deletion.
+fn begun(store: &Store, recipe: Recipe, target: &str) -> Option<BegunDeletion> {
+    let is_image = matches!(recipe, Recipe::Image | Recipe::ImageInPlace | Recipe::ImageWithoutMarks);
+    let image = store.images().into_iter().find(|image| is_image && text(image, "/id") == target)?;
+    let layers = program::texts(&image, "/layers");
+    Some(BegunDeletion { image: target.to_owned(), layers, at: Timestamp::now() })
+}
+
+/// Our next run: finishes what was begun, and does again what is still to be done.
+fn finish(store: &Store, recipe: Recipe, target: &str, begun: &[BegunDeletion]) {
+    let editor = edit::with(store, recipe.options());
+    editor.resume(begun, &|_, _, _| false).unwrap();
     let records = |name: &str| std::fs::read_to_string(store.record(name)).unwrap().contains(target);
     let again = match recipe {
         Recipe::Image | Recipe::ImageInPlace | Recipe::ImageWithoutMarks => records("images.json"),

@@ -7,13 +7,15 @@ use std::path::Path;
 
 use jiff::SignedDuration;
 use layersweep::model::Orphan;
-use layersweep::stores::containers_storage::edit::{Error, Options, OrphanAt, Refusal, ReserveFile};
+use layersweep::stores::containers_storage::edit::{
+    BegunDeletion, Error, Options, OrphanAt, Refusal, ReserveFile,
+};
 use serde_json::Value;
 
 use crate::support;
 use support::archive::{ImageSpec, LayerSpec};
 use support::loopfs::{Fs, LoopFs, MIB};
-use support::program;
+use support::program::{self, text};
 use support::store::{self, Store};
 use support::{edit, small};
 
@@ -95,13 +97,10 @@ fn deletes_on_a_full_disk(fs: Fs, size: u64) {
     assert!(is_full(&loopfs), "{} bytes free", free(loopfs.path()));
     // An image that has no room to give says so without the reserve file, and nothing is changed.
     let other = named(&store.images(), "other");
-    let intents = tempfile::tempdir().unwrap();
-    let directory = Some(intents.path().to_path_buf());
-    let editor = edit::with(&store, Options { intents: directory, ..Options::default() });
-    let error = editor.delete_images(&[edit::planned(&other)]).unwrap_err();
+    let editor = edit::with(&store, Options::default());
+    let error = editor.delete_image(&edit::planned(&other)).unwrap_err();
     assert!(matches!(error, Error::Refused(Refusal::MakesNoRoom { .. })), "{error}");
     assert!(!left.exists());
-    assert_eq!(std::fs::read_dir(intents.path()).unwrap().count(), 0, "no run was killed");
     assert_eq!(store.images().len(), 6);
     let options = || Options { reserve_files: reserve_file.clone(), ..Options::default() };
     let editor = edit::with(&store, options());
@@ -178,8 +177,6 @@ fn full_in_the_middle() {
     }
     let loopfs = LoopFs::new(Fs::Ext4, 64 * MIB);
     let store = store_with_bulk(&loopfs);
-    let state = tempfile::tempdir().unwrap();
-    let options = || Options { intents: Some(state.path().to_path_buf()), ..Options::default() };
     for (step, ends) in [("image directory removed", true), ("layer data removed", false)] {
         let top = loopfs.path().to_path_buf();
         let observer = move |name: &'static str| {
@@ -187,8 +184,14 @@ fn full_in_the_middle() {
                 fill_at(&top);
             }
         };
-        let editor = edit::with(&store, Options { on_step: Some(Box::new(observer)), ..options() });
-        let result = editor.delete_images(&[edit::planned(&named(&store.images(), "bulk"))]);
+        let editor = edit::with(&store, Options { on_step: Some(Box::new(observer)), ..Options::default() });
+        let planned = named(&store.images(), "bulk");
+        let begun = BegunDeletion {
+            image: text(&planned, "/id").to_owned(),
+            layers: program::texts(&planned, "/layers"),
+            at: jiff::Timestamp::now(),
+        };
+        let result = editor.delete_image(&edit::planned(&planned));
         let resumed = || {
             for entry in std::fs::read_dir(loopfs.path()).unwrap() {
                 let path = entry.unwrap().path();
@@ -196,7 +199,7 @@ fn full_in_the_middle() {
                     std::fs::remove_file(path).unwrap();
                 }
             }
-            edit::with(&store, options()).resume(&|_, _, _| false).unwrap()
+            edit::with(&store, Options::default()).resume(&[begun.clone()], &|_, _, _| false).unwrap()
         };
         if ends {
             let done = result.unwrap();
@@ -210,7 +213,6 @@ fn full_in_the_middle() {
             assert_eq!(resumed().layers.len(), 1, "{step}");
         }
         edit::whole(&store);
-        assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 0, "{step}");
         let again = LayerSpec { files: vec![12 << 20], ..LayerSpec::new("bulk") };
         store.load(&[ImageSpec {
             names: vec![small::name("bulk")],

@@ -49,7 +49,7 @@ fn what_is_mounted_anywhere_stays() {
     let editor = edit::editor(&store);
     let refused = |what: &str| {
         let before = edit::facts(store.root());
-        let error = editor.delete_images(std::slice::from_ref(&planned)).unwrap_err();
+        let error = editor.delete_image(&planned).unwrap_err();
         let Some(Refusal::Mounted { pid, .. }) = error.refusal() else { panic!("{what}: {error}") };
         assert_eq!(edit::facts(store.root()), before, "{what}");
         assert!(outside.join("precious").exists());
@@ -88,13 +88,13 @@ fn what_is_mounted_anywhere_stays() {
     let others = std::fs::read_dir(store.root().join("overlay")).unwrap().map(|entry| entry.unwrap().path());
     let other = others.into_iter().find(is_layer).unwrap();
     let mount = BindMount::new(&outside, &other);
-    let error = edit::editor(&store).delete_images(std::slice::from_ref(&planned)).unwrap_err().to_string();
+    let error = edit::editor(&store).delete_image(&planned).unwrap_err().to_string();
     assert!(error.contains(&shown(&other)) && error.contains("it is a mount point"), "{error}");
     drop(mount);
     let beside = store.root().join("overlay/volume");
     std::fs::create_dir(&beside).unwrap();
     let mount = BindMount::new(&outside, &beside);
-    editor.delete_images(std::slice::from_ref(&planned)).unwrap();
+    editor.delete_image(&planned).unwrap();
     drop(mount);
     std::fs::remove_dir(&beside).unwrap();
     assert!(outside.join("precious").exists());
@@ -138,10 +138,10 @@ fn immutable_files_odd_names_and_open_files() {
     let editor = edit::editor(&store);
     // The directory itself: it could not even be moved.
     chattr("+i", &directory);
-    let error = editor.delete_images(std::slice::from_ref(&planned)).unwrap_err();
+    let error = editor.delete_image(&planned).unwrap_err();
     chattr("-i", &directory);
     assert_eq!(error.refusal(), Some(&Refusal::Immutable(directory.clone())));
-    let done = editor.delete_images(std::slice::from_ref(&planned)).unwrap();
+    let done = editor.delete_image(&planned).unwrap();
     drop(open);
     assert!(!directory.exists());
     let failed: Vec<_> = done.failures.iter().map(ToString::to_string).collect();

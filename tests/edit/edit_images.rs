@@ -144,7 +144,7 @@ fn images_in_use_stay() {
         let name = small::name(name);
         images.iter().find(|image| program::texts(image, "/names").contains(&name)).unwrap()
     };
-    let error = editor.delete_images(&[edit::planned(find("a"))]).unwrap_err();
+    let error = editor.delete_image(&edit::planned(find("a"))).unwrap_err();
     match error.refusal() {
         Some(Refusal::UsedByContainer { name, owner, .. }) => {
             assert_eq!((name.as_str(), *owner), ("web", layersweep::model::Owner::Podman));
@@ -153,10 +153,10 @@ fn images_in_use_stay() {
     }
     // Tagged since it was planned.
     let renamed = PlannedImage { names: Some(vec!["other".into()]), ..edit::planned(find("b")) };
-    let error = editor.delete_images(std::slice::from_ref(&renamed)).unwrap_err();
+    let error = editor.delete_image(&renamed).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::Changed { .. })), "{error}");
     let none = PlannedImage { id: "0".repeat(64), ..Default::default() };
-    let error = editor.delete_images(std::slice::from_ref(&none)).unwrap_err();
+    let error = editor.delete_image(&none).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::Unknown { .. })), "{error}");
     assert_eq!(support::edit::facts(store.root()), before, "a refusal changes nothing");
     // What shares layers with a container's image goes, and leaves those.
@@ -188,7 +188,7 @@ fn members_of_a_list_that_was_planned_otherwise_stay() {
         (&unaware, "it is a member of the manifest list localhost/multi:1 now"),
         (&renamed, "its names are [localhost/multi:1] now"),
     ] {
-        let error = editor.delete_images(std::slice::from_ref(planned)).unwrap_err();
+        let error = editor.delete_image(&planned).unwrap_err();
         assert!(matches!(error.refusal(), Some(Refusal::Changed { .. })), "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }
@@ -205,7 +205,7 @@ fn members_of_a_list_that_was_planned_otherwise_stay() {
     let asked = edit::places(&store);
     let look = move || stores::outside(&request, &asked);
     let asking = edit::with(&store, Options { outside: Some(Box::new(look)), ..Options::default() });
-    let error = asking.delete_images(std::slice::from_ref(&planned)).unwrap_err();
+    let error = asking.delete_image(&planned).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { id, .. }) if *id == list.id), "{error}");
     store.podman(["rm", "reader"]);
     // Its index cannot be read: any image may be a member.
@@ -213,11 +213,11 @@ fn members_of_a_list_that_was_planned_otherwise_stay() {
     let aside = dir.path().join("manifest");
     std::fs::rename(&manifest, &aside).unwrap();
     std::fs::create_dir(&manifest).unwrap();
-    let error = editor.delete_images(std::slice::from_ref(&planned)).unwrap_err();
+    let error = editor.delete_image(&planned).unwrap_err();
     assert!(matches!(error, Error::Failed(_)), "{error}");
     std::fs::remove_dir(&manifest).unwrap();
     std::fs::rename(&aside, &manifest).unwrap();
-    editor.delete_images(std::slice::from_ref(&planned)).unwrap();
+    editor.delete_image(&planned).unwrap();
     assert!(!edit::whole(&store).contains(id));
 }
 
@@ -338,7 +338,7 @@ fn what_is_not_understood_or_not_ours_is_refused() {
         let with_nonsense = [&b"[17,"[..], &good[1..]].concat();
         for bad in [cut, zeroed, with_nonsense, Vec::new()] {
             std::fs::write(&path, &bad).unwrap();
-            let error = edit::editor(&store).delete_images(std::slice::from_ref(&planned)).unwrap_err();
+            let error = edit::editor(&store).delete_image(&planned).unwrap_err();
             assert!(matches!(error.refusal(), Some(Refusal::Damaged { .. })), "{name}: {error}");
             assert_eq!(std::fs::read(&path).unwrap(), bad);
         }
@@ -346,7 +346,7 @@ fn what_is_not_understood_or_not_ours_is_refused() {
     }
     let lock = store.record("images.lock");
     std::fs::rename(&lock, lock.with_extension("away")).unwrap();
-    let error = edit::editor(&store).delete_images(std::slice::from_ref(&planned)).unwrap_err();
+    let error = edit::editor(&store).delete_image(&planned).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::NoLockFile(_))), "{error}");
     assert!(!lock.exists(), "a lock file was made");
     std::fs::rename(lock.with_extension("away"), &lock).unwrap();
@@ -393,7 +393,7 @@ fn a_held_lock_ends_in_a_typed_error_and_nothing_is_touched() {
                 layersweep::stores::containers_storage::edit::Editor::new(&edit::places(&store), options)
                     .unwrap();
             let started = std::time::Instant::now();
-            let error = editor.delete_images(&[edit::planned(&image)]).unwrap_err();
+            let error = editor.delete_image(&edit::planned(&image)).unwrap_err();
             let took = started.elapsed();
             let pid = holder.id();
             holder.kill().unwrap();

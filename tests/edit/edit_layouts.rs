@@ -13,9 +13,7 @@ use layersweep::stores::containers_storage::snapshot::{self, Patience};
 use layersweep::stores::containers_storage::units::{self, StorageUnit};
 use serde_json::Value;
 
-use super::edit_nothing_prepared::{self, Disk, name};
 use crate::support;
-use support::archive::ImageSpec;
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, text};
 use support::store::{self, Store};
@@ -105,7 +103,7 @@ fn what_came_to_the_imagestore_is_not_lost() {
     std::fs::create_dir(&quarantined).unwrap();
     let editor = Editor::new(&places, Options::default()).unwrap();
     assert!(editor.is_unfinished(), "{name}");
-    let done = editor.resume(&|_, _, _| false).unwrap();
+    let done = editor.resume(&[], &|_, _, _| false).unwrap();
     assert!(done.images.is_empty() && done.layers.is_empty(), "{done:?}");
     assert!(!quarantined.exists());
     assert!(places.imagestores[0].join("overlay").join(&layer).exists());
@@ -117,14 +115,14 @@ fn a_split_imagestore() {
     let imagestore = places.imagestores[0].to_path_buf();
     assert_eq!(debris(&places), [""; 0]);
     let editor = Editor::new(&places, Options::default()).unwrap();
-    let error = editor.delete_images(&[planned(&images, "a")]).unwrap_err();
+    let error = editor.delete_image(&planned(&images, "a")).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::UsedByContainer { .. })), "{error}");
     let container_layers = std::fs::read(store.record("layers.json")).unwrap();
     let token = |path: &Path| std::fs::read(path.join("overlay-layers/layers.lock")).unwrap();
     let before = (token(store.root()), token(&imagestore));
     let mut left = 5;
     for name in ["other", "a2", "b", "base"] {
-        let deleted = editor.delete_images(&[planned(&images, name)]).unwrap();
+        let deleted = editor.delete_image(&planned(&images, name)).unwrap();
         assert_eq!(deleted.layers.len(), usize::from(name != "base"), "{name}");
         left -= 1;
         let records = records(&imagestore.join("overlay-images/images.json"));
@@ -163,48 +161,12 @@ fn a_token_without_room_costs_no_image() {
     support::reserve_file::fill_to_the_last_byte(&loopfs);
     let before = edit::facts(dir.path());
     let editor = Editor::new(&places, Options::default()).unwrap();
-    let error = editor.delete_images(&[planned(&images, "other")]).unwrap_err();
+    let error = editor.delete_image(&planned(&images, "other")).unwrap_err();
     assert!(matches!(error, Error::NoSpace(_)), "{error}");
     assert_eq!(edit::facts(dir.path()), before);
     // The reserve file that is on the token's disk is room for it.
     let editor = Editor::new(&places, Options { reserve_files, ..Options::default() }).unwrap();
-    assert!(editor.delete_images(&[planned(&images, "other")]).unwrap().reserve_file_released);
-}
-
-/// Of an image whose top layer is on another disk the one below makes the room.
-#[test]
-fn a_layer_of_another_disk_is_passed_over() {
-    let app: &[ImageSpec] = &[0, 1].map(edit_nothing_prepared::image);
-    let Some(disk) =
-        Disk::of(Fs::Ext4, 80 * MIB, &["-b", "4096"], &[app, &[edit_nothing_prepared::image(9)]].concat())
-    else {
-        return;
-    };
-    let (store, dir) = (&disk.store, tempfile::tempdir().unwrap());
-    let images = store.images();
-    let image = images.iter().find(|image| image["names"][0] == name(0).as_str()).unwrap();
-    let layers = records(&store.record("layers.json"));
-    let is_top = |layer: &&Value| {
-        records(&store.record("images.json"))
-            .iter()
-            .any(|one| one["id"] == image["id"] && one["layer"] == layer["id"])
-    };
-    let (top, rest): (Vec<&Value>, Vec<&Value>) = layers.iter().partition(is_top);
-    let id = text(top[0], "/id");
-    let link = std::fs::read_to_string(store.root().join("overlay").join(id).join("link")).unwrap();
-    std::fs::create_dir_all(dir.path().join("overlay/l")).unwrap();
-    for path in [format!("overlay/{id}"), format!("overlay/l/{link}")] {
-        mv(&store.root().join(&path), &dir.path().join(&path));
-    }
-    save(&dir.path().join("overlay-layers/layers.json"), &top);
-    save(&store.record("layers.json"), &rest);
-    std::fs::copy(store.record("layers.lock"), dir.path().join("overlay-layers/layers.lock")).unwrap();
-    disk.fill();
-    let places = StorePlaces { imagestores: vec![edit::root(dir.path())], ..edit::places(store) };
-    let editor = Editor::new(&places, Options::default()).unwrap();
-    let done = editor.delete_images(&[edit::planned(image)]).unwrap();
-    assert_eq!((done.images.len(), done.layers.len()), (1, 2));
-    assert!(!dir.path().join("overlay").join(id).exists());
+    assert!(editor.delete_image(&planned(&images, "other")).unwrap().reserve_file_released);
 }
 
 #[test]
@@ -230,14 +192,14 @@ fn a_transient_store() {
     let places = edit::places(&store);
     assert_eq!(debris(&places), [""; 0]);
     let editor = edit::editor(&store);
-    let error = editor.delete_images(&[planned(&images, "a")]).unwrap_err();
+    let error = editor.delete_image(&planned(&images, "a")).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::UsedByContainer { .. })), "{error}");
     // Without its runroot nothing is known of its containers.
     let blind = StorePlaces { runroots: Vec::new(), ..places.clone() };
     let blind = Editor::new(&blind, Options::default()).unwrap();
-    let error = blind.delete_images(&[planned(&images, "other")]).unwrap_err();
+    let error = blind.delete_image(&planned(&images, "other")).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::NoLockFile(_))), "{error}");
-    editor.delete_images(&[planned(&images, "other")]).unwrap();
+    editor.delete_image(&planned(&images, "other")).unwrap();
     assert_eq!(debris(&places), [""; 0]);
     assert!(!store.record("containers.lock").exists(), "a lock file was made");
 }

@@ -154,7 +154,7 @@ fn delete_trapped_images(editor: &Editor, scan: &Value) {
             list(scan, "/images").iter().find(|image| program::texts(image, "/names").contains(&name));
         // Some have the manifest of a manifest list's member.
         let planned = PlannedImage { id: text(image.unwrap(), "/id").into(), ..Default::default() };
-        let deleted = editor.delete_images(&[planned]).unwrap();
+        let deleted = editor.delete_image(&planned).unwrap();
         assert_eq!(deleted.layers.len(), layers, "{name}");
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use layersweep::stores::containers_storage::edit::{Error, Options, PlannedImage, Refusal};
+use layersweep::stores::containers_storage::edit::{Options, PlannedImage};
 use serde_json::{Value, json};
 
 use crate::edit::edit_crash::{Recipe, kill_at};
@@ -43,22 +43,6 @@ pub(super) fn image(at: usize) -> ImageSpec {
         ],
         label: name(at),
     }
-}
-
-/// Another image with the same layers.
-pub(super) fn twin(at: usize) -> ImageSpec {
-    like(at, "twin")
-}
-
-fn like(at: usize, name: &str) -> ImageSpec {
-    let name = format!("reg.local/{name}-{at}:1");
-    ImageSpec { names: vec![name.clone()], label: name, ..image(at) }
-}
-
-/// What `podman build` leaves without a name when it makes the last layer.
-pub(super) fn parent(at: usize) -> ImageSpec {
-    let whole = like(at, "parent");
-    ImageSpec { layers: whole.layers[..2].to_vec(), ..whole }
 }
 
 pub(super) struct Disk {
@@ -137,63 +121,28 @@ impl Disk {
         self.store.images().iter().map(|image| text(image, "/id").to_owned()).collect()
     }
 
-    /// With a twin of each image that no container uses, and of some a third one.
-    pub(super) fn with_twins(fs: Fs, bytes: u64, mkfs: &[&str]) -> Option<Self> {
-        let twins = (0..IMAGES - 1).map(twin).chain([0, 1, 2].map(|at| like(at, "third")));
-        let disk = Self::of(fs, bytes, mkfs, &(0..IMAGES).map(image).chain(twins).collect::<Vec<_>>())?;
-        // `podman build` leaves those that it makes on the way without a name.
-        disk.store.podman(["untag", &twin(0).names[0]]);
-        disk.store.unmount();
-        Some(disk)
-    }
-
-    /// With the parent of each image.
-    pub(super) fn with_parents(fs: Fs, bytes: u64, mkfs: &[&str]) -> Option<Self> {
-        let parents = (0..IMAGES).map(parent);
-        let disk = Self::of(fs, bytes, mkfs, &(0..IMAGES).map(image).chain(parents).collect::<Vec<_>>())?;
-        for at in [0, 1] {
-            disk.store.podman(["untag", &parent(at).names[0]]);
-        }
-        disk.store.unmount();
-        Some(disk)
-    }
-
     pub(super) fn id(&self, name: &str) -> String {
         let images = self.store.images();
         let is_it = |image: &&Value| program::texts(image, "/names").iter().any(|one| one == name);
         text(images.iter().find(is_it).unwrap(), "/id").to_owned()
     }
 
-    /// Full, killed once the top layer of these images was quarantined, and with room again; returns where the
-    /// intents are.
-    pub(super) fn killed(&self, targets: &[String]) -> PathBuf {
-        let intents = self.loopfs.path().join("intents");
-        self.killed_with_intents(targets, &intents);
-        intents
-    }
-
-    /// The same with intents elsewhere, where there is room for them.
-    pub(super) fn killed_with_intents(&self, targets: &[String], intents: &Path) {
+    /// Fills the disk, kills the deletion of the image once its top layer was quarantined, and makes room again.
+    pub(super) fn killed(&self, target: &str) {
         self.fill();
-        let kill = |step| {
-            // One intent is left: that of the last run.
-            for entry in std::fs::read_dir(intents).into_iter().flatten() {
-                std::fs::remove_file(entry.unwrap().path()).unwrap();
-            }
-            kill_at(&self.store, Recipe::Image, &targets.join(","), intents, step).unwrap()
-        };
-        let is_lost = |step| match kill(step).as_str() {
-            "layer quarantined" => true,
-            "layer renamed" => {
-                // Nothing is lost yet, and it gets its name back.
-                let options = Options { intents: Some(intents.to_path_buf()), ..Options::default() };
-                edit::with(&self.store, options).resume(&|_, _, _| false).unwrap();
-                false
-            }
-            _ => false,
+        let is_lost = |step| {
+            kill_at(&self.store, Recipe::Image, target, step).unwrap();
+            !self.signs().is_empty()
         };
         assert!((1..20).any(is_lost));
         self.empty_again();
+    }
+
+    /// The quarantined directories.
+    pub(super) fn signs(&self) -> Vec<PathBuf> {
+        let layers = std::fs::read_dir(self.store.root().join("overlay")).unwrap().flatten();
+        let signs = layers.filter(|entry| entry.file_name().to_str().unwrap().starts_with(QUARANTINED));
+        signs.map(|entry| entry.path()).collect()
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -367,59 +316,12 @@ fn room_for_some_of_the_record_files() {
     }
 }
 
-/// No image has layers of its own: those that share them go together, and the dry run says which.
-#[test]
-fn images_that_share_all_their_layers() {
-    let filesystems: [(Fs, u64, &[&str]); 3] = [
-        (Fs::Ext4, 160 * MIB, &["-b", "4096"]),
-        (Fs::Xfs, 320 * MIB, &[]),
-        (Fs::Btrfs, 500 * MIB, &["-m", "dup"]),
-    ];
-    for (fs, bytes, mkfs) in filesystems {
-        let Some(disk) = Disk::with_twins(fs, bytes, mkfs) else { return };
-        disk.fill();
-        // A rule that asks about each of them.
-        let config = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(config.path(), "[protect]\nlabels = [\"of.nobody\"]\n").unwrap();
-        let config = config.path().to_str().unwrap();
-        let words =
-            ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s", "--config", config];
-        let dry = disk.json(0, &[&words[..], &["--dry-run"]].concat());
-        let before = disk.ids();
-        let real = disk.json(0, &words);
-        let ids = |document: &Value| -> Vec<String> {
-            list(document, "/deleted").iter().map(|one| text(one, "/id").to_owned()).collect()
-        };
-        assert_eq!(text(&real, "/outcome"), "reached", "{fs:?}: {real:#}");
-        assert!(list(&real, "/errors").is_empty(), "{fs:?}: {real:#}");
-        let count = if fs == Fs::Ext4 { ids(&real).len() } else { 3 };
-        assert!(count >= 3 && ids(&dry)[..count] == ids(&real)[..count], "{fs:?}: {dry:#} {real:#}");
-        for document in [&dry, &real] {
-            let [first, second, third] = [0, 1, 2].map(|at| &list(document, "/deleted")[at]);
-            assert!(first["predicted_bytes"].as_u64() > Some(4 << 20), "{first:#}");
-            assert_eq!((&second["predicted_bytes"], &third["predicted_bytes"]), (&json!(0), &json!(0)));
-        }
-        let left = disk.ids();
-        let gone: BTreeSet<_> = before.difference(&left).cloned().collect();
-        assert_eq!(gone, ids(&real).into_iter().collect(), "{fs:?}");
-        let measured =
-            list(&real, "/deleted").iter().take(2).map(|one| one["measured_bytes"].as_i64().unwrap());
-        assert!(measured.sum::<i64>() > 4 << 20, "{fs:?}: {real:#}");
-        disk.empty_again();
-        disk.podman_works();
-    }
-}
-
-/// One that is empty, or that a killed run has partly released, is not taken for room: images go together as without it.
+/// A reserve file that is empty, or that a killed run has partly released, is not taken for room.
 #[test]
 fn an_empty_reserve_file_is_none() {
-    let Some(disk) = Disk::with_twins(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
+    let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
     File::create(disk.store.root().join(".layersweep-reserve")).unwrap();
     disk.fill();
-    // Alone it has no layer of its own. Whoever plans is told what is needed, and takes others along.
-    let alone = PlannedImage { id: disk.id(&name(1)), ..Default::default() };
-    let error = edit::with(&disk.store, Options::default()).delete_images(&[alone]).unwrap_err();
-    assert!(matches!(error, Error::Refused(Refusal::MakesNoRoom { .. })), "{error}");
     let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s"];
     let dry = disk.json(0, &[&words[..], &["--dry-run"]].concat());
     let real = disk.json(0, &words);
@@ -430,49 +332,28 @@ fn an_empty_reserve_file_is_none() {
     disk.podman_works();
 }
 
-/// All that an image has for itself is too little, the rest is its parent's as well: they go together.
+/// Images that share all their layers make no room: one refusal, and nothing is changed.
 #[test]
-fn images_with_their_parents() {
-    let Some(disk) = Disk::with_parents(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
+fn images_that_share_all_their_layers_are_refused() {
+    let twin = |at: usize| {
+        let name = format!("reg.local/twin-{at}:1");
+        ImageSpec { names: vec![name.clone()], label: name, ..image(at) }
+    };
+    let images: Vec<_> = (0..IMAGES).flat_map(|at| [image(at), twin(at)]).collect();
+    let Some(disk) = Disk::of(Fs::Ext4, 160 * MIB, &["-b", "4096"], &images) else { return };
     disk.fill();
-    let one = disk.json(1, &["rm", "--via", "direct", "--min-age", "0s", &name(3)]);
-    let message = text(&one, "/errors/0/message");
-    let other = parent(3).names.remove(0);
-    assert!(message.ends_with(&format!("shares its layers with {other}; name them together")), "{message}");
-    let words = ["gc", "--via", "direct", "--high", "99", "--low", "90", "--min-age", "0s"];
-    let dry = disk.json(0, &[&words[..], &["--dry-run"]].concat());
-    let before = disk.ids();
-    let real = disk.json(0, &words);
-    assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
-    assert!(list(&real, "/errors").is_empty(), "{real:#}");
-    assert_eq!(deleted(&dry), deleted(&real));
-    assert!(deleted(&real).len() > 3, "{real:#}");
-    let [first, second] = [0, 1].map(|at| &list(&real, "/deleted")[at]);
-    assert!(first["predicted_bytes"].as_u64() > Some(4 << 20), "{first:#}");
-    assert_eq!(second["predicted_bytes"], json!(0), "{second:#}");
-    assert_eq!(before.len() - disk.ids().len(), deleted(&real).len());
-    disk.empty_again();
-    disk.podman_works();
-}
-
-/// The directory of an image's own files is no room: it goes after its record.
-#[test]
-fn ext4_without_inodes_for_images_that_share_all_their_layers() {
-    let Some(disk) = Disk::with_twins(Fs::Ext4, 160 * MIB, &["-b", "4096", "-N", "2200"]) else { return };
-    disk.fill_inodes();
-    // It is told what is short.
     let alone = PlannedImage { id: disk.id(&name(1)), ..PlannedImage::default() };
-    let error = edit::with(&disk.store, Options::default()).delete_images(&[alone]).unwrap_err();
-    let Some(Refusal::MakesNoRoom { to_free }) = error.refusal() else { panic!("{error}") };
-    assert_eq!((to_free.bytes, to_free.inodes), (0, 4));
-    let words = ["gc", "--via", "direct", "--inodes-high", "98", "--min-age", "0s"];
-    let dry = disk.json(0, &[&words[..], &["--dry-run"]].concat());
-    let real = disk.json(0, &words);
-    assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
-    assert_eq!(deleted(&dry), deleted(&real));
-    assert!(deleted(&real).len() > 2, "{real:#}");
-    disk.empty_again();
-    disk.podman_works();
+    let error = edit::with(&disk.store, Options::default()).delete_image(&alone).unwrap_err();
+    assert!(error.is_no_space(), "{error}");
+    let before = disk.ids();
+    for words in [&["gc", "--high", "99", "--low", "97"][..], &["rm", "--all-tags", &name(3)]] {
+        let words = [words, &["--via", "direct", "--min-age", "0s"]].concat();
+        let document = disk.json(1, &words);
+        let message = text(&document, "/errors/0/message");
+        assert!(message.starts_with("no space left to write: no single image frees the "), "{message}");
+        assert!(text(&document, "/errors/0/hint").contains("by hand"), "{document:#}");
+    }
+    assert_eq!(disk.ids(), before);
 }
 
 #[test]
@@ -535,20 +416,6 @@ fn where_no_image_makes_room_a_person_is_told_what_does() {
     assert_eq!(edit::facts(&disk.store.root().join("overlay")), before);
 }
 
-/// One whose directory cannot be renamed for want of room has another go first.
-#[test]
-fn what_cannot_be_renamed_holds_up_no_other() {
-    let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
-    disk.fill();
-    // As many names are tried.
-    let flags = ["-e", "trace=renameat2", "-e", "inject=renameat2:error=ENOSPC:when=1..64"];
-    let words = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s", "-y"];
-    let Some(mut command) = disk.traced(&flags, &words) else { return };
-    let document = node::document(program::run(&mut command).expect_no_crash().expect_code(0));
-    assert_eq!(text(&document, "/outcome"), "reached", "{document:#}");
-    assert!(list(&document, "/errors").is_empty(), "{document:#}");
-}
-
 /// What a dead process left of a record file is room, and no image is lost for it.
 #[test]
 fn what_is_left_of_a_record_file_makes_room() {
@@ -561,7 +428,7 @@ fn what_is_left_of_a_record_file_makes_room() {
     let seen = Arc::clone(&steps);
     let on_step = Box::new(move |step| seen.lock().unwrap().push(step));
     let editor = edit::with(&disk.store, Options { on_step: Some(on_step), ..Options::default() });
-    editor.delete_images(&[PlannedImage { id: disk.id(&name(0)), ..Default::default() }]).unwrap();
+    editor.delete_image(&PlannedImage { id: disk.id(&name(0)), ..Default::default() }).unwrap();
     assert!(!left.exists());
     let steps = steps.lock().unwrap();
     assert!(!steps.contains(&"layer quarantined"), "{steps:?}");

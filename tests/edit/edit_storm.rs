@@ -112,7 +112,7 @@ fn no_tool_fails_and_nothing_is_lost() {
                 let listed = store.run("images").expect_no_crash().json();
                 let listed = program::list(&listed, "/images").iter();
                 for image in listed.filter(|image| image["names"].to_string().contains("/ours-")) {
-                    match editor.delete_images(&[edit::planned(image)]) {
+                    match editor.delete_image(&edit::planned(image)) {
                         Ok(_) => ours_deleted.fetch_add(1, Ordering::Relaxed),
                         Err(Error::Locked { .. }) => late.fetch_add(1, Ordering::Relaxed),
                         Err(error) => panic!("{error}"),

@@ -88,6 +88,7 @@ fn deletion(number: usize) -> DeletionRow {
         store: Some(store_key()),
         id: format!("{number:064x}"),
         names: vec![format!("registry.example.com/team/service:{number}")],
+        layers: Vec::new(),
         reason: Reason::Space,
         predicted_bytes: 5,
         measured_bytes: None,
@@ -106,7 +107,7 @@ fn delete(journal: &mut Journal, number: usize) {
 
 /// The same in a run that says so before.
 fn announced(journal: &mut Journal, number: usize) {
-    journal.begins(deletion(number), Vec::new());
+    journal.begins(deletion(number));
     let measured =
         DeletionRow { measured_bytes: Some(5), usage_after_percent: Some(70.5), ..deletion(number) };
     journal.gone(measured);
@@ -158,7 +159,7 @@ fn a_full_disk_delays_nothing_and_loses_nothing() {
         }
         let filler = fill(disk.path());
         let mut journal = node.journal("full");
-        journal.begins(deletion(0), Vec::new());
+        journal.begins(deletion(0));
         let began = Instant::now();
         for number in 0..200 {
             delete(&mut journal, number);
@@ -339,11 +340,7 @@ fn what_was_announced_is_saved_before_it_happens() {
     let mut journal = node.journal("killed");
     for number in 0..40 {
         announced(&mut journal, number);
-        assert_eq!(
-            journal.begins(deletion(number + 1), Vec::new()),
-            Some(Vec::new()),
-            "the keep-list is empty"
-        );
+        assert_eq!(journal.begins(deletion(number + 1)), Some(Vec::new()), "the keep-list is empty");
         journal.spared();
         // Readers take the log with the file, whatever the length of either.
         assert_whole(&node.shown()[0], number + 1, false);
@@ -468,7 +465,7 @@ fn journal_for_ever(dir: &Path) {
     for round in 0.. {
         let run = format!("{}-{round}", std::process::id());
         let mut journal = journal(&place, &run);
-        journal.begins(deletion(0), Vec::new());
+        journal.begins(deletion(0));
         for number in 0..7 {
             let position = journal.gone(deletion(number));
             say(format!("saved {run} {} 0\n", position + 1));

@@ -97,8 +97,7 @@ fn image_volume_of_a_crio_container_stays() {
         past::set_first_detected(&node.state, &small::name(name), 50);
     }
     let editor = edit::editor(&node.store);
-    let error =
-        editor.delete_images(&[edit::planned(node::image(&images, &small::name("other")))]).unwrap_err();
+    let error = editor.delete_image(&edit::planned(node::image(&images, &small::name("other")))).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::UsedByContainer { .. })), "{error}");
     node.run(&["rm", "--via", "direct", &small::name("other")]).expect_code(5);
     let gc = node.json(&["gc", "--via", "direct", "--max-age", "1d", "--high", "100", "--low", "99"]);
@@ -115,7 +114,7 @@ fn image_volume_of_a_crio_container_stays() {
     {
         fs::write(userdata.join("config.json"), config("served", &[reference])).unwrap();
         assert_eq!(node::image(&node.scan(), &small::name("other"))["in_use"], true, "{reference}");
-        let error = editor.delete_images(std::slice::from_ref(&planned)).unwrap_err();
+        let error = editor.delete_image(&planned).unwrap_err();
         assert!(matches!(error.refusal(), Some(Refusal::UsedByContainer { .. })), "{reference}: {error}");
     }
     // What a power loss leaves says nothing, so nothing may go.

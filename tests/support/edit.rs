@@ -53,7 +53,7 @@ pub fn with(store: &Store, options: Options) -> Editor {
 
 /// Deletes an image as `images[]` of the program has it.
 pub fn delete(editor: &Editor, image: &Value) -> Deleted {
-    let deleted = editor.delete_images(&[planned(image)]).expect("nothing uses the image");
+    let deleted = editor.delete_image(&planned(image)).expect("nothing uses the image");
     assert_eq!(deleted.failures, []);
     assert_eq!(deleted.images, [text(image, "/id")]);
     deleted

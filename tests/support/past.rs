@@ -81,6 +81,7 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
                 kind: TargetKind::Leak,
                 id: "overlay/7f3a".into(),
                 names: vec![],
+                layers: Vec::new(),
                 reason: Reason::Leak,
                 ..deletions(now - SignedDuration::from_mins(10)).remove(0)
             };
@@ -117,6 +118,7 @@ fn deletions(at: Timestamp) -> Vec<DeletionRow> {
         )),
         id: digest.clone(),
         names: vec![name.into()],
+        layers: Vec::new(),
         reason: Reason::Space,
         predicted_bytes: predicted,
         measured_bytes: i64::try_from(measured).ok(),

@@ -148,7 +148,8 @@ impl<'a> Gc<'a> {
         let was_locked = self.command_run.is_locked();
         self.command_run.lock(self.asked.request)?;
         if !was_locked {
-            planned.resumed = store_editing::finish_killed_runs(self.asked.request, &planned.editors);
+            let begun = &planned.scanned.state.begun;
+            planned.resumed = store_editing::finish_killed_runs(self.asked.request, &planned.editors, begun);
             self.resumed += planned.resumed.objects;
             if planned.resumed.objects > 0 {
                 return Err(PreconditionError::stale("an interrupted run was finished first").into());

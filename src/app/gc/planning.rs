@@ -34,7 +34,7 @@ impl Gc<'_> {
         self.plan_all(&mut planned, deleter)?;
         let Planned { result, is_unfinished, scanned, editors, leaks, config, .. } = &mut planned;
         let plan = &mut result.plan;
-        if !self.command_run.is_locked() && editors.are_unfinished() {
+        if !self.command_run.is_locked() && editors.are_unfinished(&scanned.state.begun) {
             *is_unfinished = true;
             plan.notes.push(UNFINISHED.to_owned());
         }
@@ -74,7 +74,7 @@ impl Gc<'_> {
         }
         // Where somebody is asked, not before the answer.
         let resumed = match self.command_run.is_locked() {
-            true => store_editing::finish_killed_runs(request, &editors),
+            true => store_editing::finish_killed_runs(request, &editors, &scanned.state.begun),
             false => Resumed::default(),
         };
         let scanned = if resumed.objects > 0 { self.scan()? } else { scanned };

@@ -20,6 +20,7 @@ fn deletion(measured_bytes: Option<i64>) -> DeletionRow {
         store: None,
         id: "i".into(),
         names: vec![],
+        layers: Vec::new(),
         reason: Reason::Space,
         predicted_bytes: 100,
         measured_bytes,

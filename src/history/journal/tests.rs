@@ -29,6 +29,7 @@ fn deletion(number: usize) -> DeletionRow {
         store: Some(store()),
         id: format!("image {number}"),
         names: vec![format!("quay.io/a/\"b\":{number}")],
+        layers: Vec::new(),
         reason: Reason::Space,
         predicted_bytes: 1 << 20,
         measured_bytes: None,
@@ -304,7 +305,7 @@ fn the_run_is_there_while_the_first_deletion_is_under_way_and_killed_once_anothe
     let dir = tempfile::tempdir().unwrap();
     let directory = StateDirectory::local(dir.path());
     let mut journal = Journal::begin(&directory, start());
-    journal.begins(deletion(0), Vec::new());
+    journal.begins(deletion(0));
     let shown = || {
         let records = Records::open(&StateDirectory::local(dir.path()), Access::Read, SHORT).unwrap().records;
         let (runs, _) = records
@@ -368,19 +369,19 @@ fn what_was_begun_is_unknown_until_somebody_says_what_came_of_it() {
     let directory = StateDirectory::local(dir.path());
     let id = |number: usize| deletion(number).id;
     let mut journal = Journal::begin(&directory, start());
-    journal.begins(deletion(0), Vec::new());
+    journal.begins(deletion(0));
     assert_eq!(outcomes(dir.path()), [(id(0), Certainty::Unknown, false)]);
     journal.gone(deletion(0));
-    journal.begins(deletion(1), Vec::new());
+    journal.begins(deletion(1));
     journal.spared();
     assert_eq!(outcomes(dir.path()), [(id(0), Certainty::Seen, true)]);
-    journal.begins(deletion(2), Vec::new());
+    journal.begins(deletion(2));
     journal.failed(DeletionRow { error: Some("busy".into()), ..deletion(2) }, None);
     for number in [3, 4, 5] {
-        journal.begins(deletion(number), Vec::new());
+        journal.begins(deletion(number));
         journal.unproven("it did not answer");
     }
-    journal.begins(deletion(6), Vec::new());
+    journal.begins(deletion(6));
     drop(journal);
     let unknown = |number| (id(number), Certainty::Unknown, false);
     let so_far = [(id(0), Certainty::Seen, true), (id(2), Certainty::Seen, false)];
@@ -423,7 +424,7 @@ fn what_a_later_run_has_deleted_counts_once() {
     let directory = StateDirectory::local(dir.path());
     for (run, is_last) in [("first", false), ("second", false), ("third", true)] {
         let mut journal = Journal::begin(&directory, Start { run_id: run.into(), ..start() });
-        journal.begins(deletion(0), Vec::new());
+        journal.begins(deletion(0));
         match is_last {
             true => drop(journal.gone(deletion(0))),
             false => journal.unproven("no room came"),
@@ -437,37 +438,4 @@ fn what_a_later_run_has_deleted_counts_once() {
     let mut all = outcomes(dir.path());
     all.sort_by_key(|one| one.2);
     assert_eq!(all, [&before[..], &[(id, Certainty::Seen, true)]].concat());
-}
-
-#[test]
-fn what_goes_along_is_begun_with_the_first() {
-    use runs::Certainty;
-    let dir = tempfile::tempdir().unwrap();
-    let id = |number: usize| deletion(number).id;
-    let unknown = |number| (id(number), Certainty::Unknown, false);
-    let seen = |number, gone| (id(number), Certainty::Seen, gone);
-    let mut journal = Journal::begin(&StateDirectory::local(dir.path()), start());
-    let begin = |journal: &mut Journal, first| {
-        journal.begins(deletion(first), vec![deletion(first + 1), deletion(first + 2)]);
-    };
-    // A kill from here on leaves all three.
-    begin(&mut journal, 0);
-    assert_eq!(outcomes(dir.path()), [0, 1, 2].map(unknown));
-    journal.gone(deletion(0));
-    journal.begins(deletion(1), Vec::new());
-    assert_eq!(outcomes(dir.path()), [seen(0, true), unknown(1), unknown(2)]);
-    journal.gone(deletion(1));
-    journal.begins(deletion(2), Vec::new());
-    journal.gone(deletion(2));
-    // Neither of these was touched.
-    begin(&mut journal, 3);
-    journal.spared();
-    begin(&mut journal, 6);
-    journal.failed(DeletionRow { error: Some("busy".into()), ..deletion(6) }, None);
-    let so_far = [seen(0, true), seen(1, true), seen(2, true), seen(6, false)];
-    assert_eq!(outcomes(dir.path()), so_far);
-    begin(&mut journal, 9);
-    journal.unproven("ended by a signal");
-    drop(journal);
-    assert_eq!(outcomes(dir.path()), [&so_far[..], &[9, 10, 11].map(unknown)].concat());
 }

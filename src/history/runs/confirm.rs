@@ -45,7 +45,7 @@ pub fn confirm(
             None => continue,
         };
         confirmed += tx
-            .prepare_cached("UPDATE deletions SET outcome = ?3, error = ?4 WHERE run = ?1 AND position = ?2")?
+            .prepare_cached("UPDATE deletions SET outcome = ?3, error = ?4, layers = '[]' WHERE run = ?1 AND position = ?2")?
             .execute(params![run, position, Certainty::Confirmed, error])?;
     }
     Ok(confirmed)

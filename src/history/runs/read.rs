@@ -205,6 +205,7 @@ pub(super) fn deletion(row: &Row<'_>) -> rusqlite::Result<DeletionRow> {
         },
         id: row.get("object_id")?,
         names: from_json(row, "names")?,
+        layers: from_json(row, "layers")?,
         reason: row.get("reason")?,
         predicted_bytes: unsigned(row, "predicted_bytes")?,
         measured_bytes: row.get("measured_bytes")?,

@@ -34,6 +34,7 @@ fn deletion(at: Timestamp, kind: TargetKind) -> DeletionRow {
         )),
         id: "0123456789abcdef".repeat(4),
         names: vec!["quay.io/team/app:1".into()],
+        layers: Vec::new(),
         reason: Reason::Space,
         predicted_bytes: 1000,
         measured_bytes: None,

@@ -143,6 +143,9 @@ pub struct DeletionRow {
     pub store: Option<StoreId>,
     pub id: String,
     pub names: Vec<String>,
+    /// Of an image that is deleted directly, while its outcome is unknown: its layers, each before the one it is on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<String>,
     pub reason: Reason,
     /// Predicted freed bytes.
     pub predicted_bytes: u64,

@@ -72,7 +72,7 @@ impl<'a> ListedNode<'a> {
     /// The deletion of an image as it would be now.
     #[must_use]
     pub fn step(&self, image: ImageIx, cause: Cause, filesystem: FilesystemIx) -> Step {
-        Step::of_image(self.inventory, &self.live, (image, &[]), (cause, filesystem), &self.spaces)
+        Step::of_image(self.inventory, &self.live, image, (cause, filesystem), &self.spaces)
     }
 
     /// The image is deleted, which is predicted to free this.

@@ -8,8 +8,7 @@
 //! First the age pass over all images, then the space pass, one filesystem after the other. Or, for
 //! a request, the images that it names, and no others.
 
-mod first;
-mod first_deletions;
+mod full_disk;
 mod space_pass;
 #[cfg(test)]
 mod tests;
@@ -22,10 +21,10 @@ use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{InvalidStats, Measured, Space, Stat};
 use crate::model::{FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan, Problem, Step};
-use crate::policy::input::{Ages, Input};
+use crate::policy::input::{Ages, FullFilesystem, Input};
 use crate::policy::rules::{self, Judge};
 
-use first_deletions::FirstDeletions;
+use full_disk::FirstDeletion;
 use space_pass::{SpacePass, gain_on};
 pub use types::{StepOutcome, Task};
 
@@ -40,9 +39,7 @@ pub struct Planner<'a> {
     /// The images that a request names, each once; else the candidates in the order of the policy.
     order: Vec<ImageIx>,
     is_request: bool,
-    /// The same in the order of their turns: on a full disk the images that make room come first.
-    turns: Vec<ImageIx>,
-    /// The position of each image in `turns`.
+    /// The position of each image in `order`.
     rank: Vec<usize>,
     stage: Stage,
     pending: Option<(ImageIx, Step)>,
@@ -50,7 +47,8 @@ pub struct Planner<'a> {
     problems: Vec<Problem>,
     filesystems: Vec<FilesystemPlan>,
     age: bool,
-    first: FirstDeletions,
+    /// Stores in which no record can be written before the first deletion has made room.
+    full: Vec<FullFilesystem>,
 }
 
 /// State of an image in the plan.
@@ -104,7 +102,6 @@ impl<'a> Planner<'a> {
             live: input.refs.live(),
             passed_over: vec![None; states.len()],
             states,
-            turns: order.clone(),
             order,
             is_request,
             rank,
@@ -114,7 +111,7 @@ impl<'a> Planner<'a> {
             problems: Vec::new(),
             filesystems,
             age: false,
-            first: FirstDeletions::new(&input),
+            full: input.full_filesystems.to_vec(),
         }
     }
 
@@ -123,67 +120,35 @@ impl<'a> Planner<'a> {
     /// counts as failed.
     pub fn next(&mut self, measured: &[Measured]) -> Option<Step> {
         self.fail_unanswered();
-        self.put_first(measured);
-        loop {
-            let step = self
-                .next_along(measured)
-                .or_else(|| self.next_named(measured))
-                .or_else(|| self.next_aged(measured))
-                .or_else(|| self.next_for_space(measured));
-            match &step {
-                Some((at, _)) if self.bar(*at) => continue,
-                None if self.put_aged_first(measured) => continue,
-                _ => {}
-            }
-            self.pending.clone_from(&step);
-            return step.map(|(_, step)| step);
-        }
-    }
-
-    /// Whether an image that is deleted already still waits for its own step.
-    #[must_use]
-    pub fn has_more_along(&self) -> bool {
-        !self.first.went_along.is_empty()
+        let step = self
+            .next_named(measured)
+            .or_else(|| self.next_aged(measured))
+            .or_else(|| self.next_for_space(measured));
+        self.pending.clone_from(&step);
+        step.map(|(_, step)| step)
     }
 
     /// How the last step went. Without an open step this does nothing.
     pub fn answer(&mut self, answer: StepOutcome) {
         let Some((at, step)) = self.pending.take() else { return };
         let is_gone = matches!(answer, StepOutcome::Removed | StepOutcome::AlreadyGone);
-        if !matches!(answer, StepOutcome::Removed | StepOutcome::NotTried) {
-            self.first.choose_anew();
-        }
         match answer {
             StepOutcome::Removed => {
-                self.made_room(at, &step);
                 self.age |= step.cause == Cause::Age;
                 self.steps.push(step);
             }
             // Another process deleted it: neither our deletion nor an error.
             StepOutcome::AlreadyGone | StepOutcome::NotTried => {}
             StepOutcome::Kept(ruling) => {
-                // What was begun, was begun of all of them.
-                let is_begun = ruling.rule == Rule::RunEnded;
-                let along = self.images_along(at, &step).into_iter().filter(|_| is_begun);
-                for at in std::iter::once(at).chain(along) {
-                    self.states[at.get()] = ImageState::Kept(ruling.clone().since_run_began());
-                }
-            }
-            StepOutcome::MakesNoRoom { to_free, why } => {
-                if self.made_no_room(at, to_free, &why) {
-                    let ruling = Ruling::keeps(Rule::OutOfReach, why.message);
-                    self.states[at.get()] = ImageState::Kept(ruling.since_run_began());
-                }
+                self.states[at.get()] = ImageState::Kept(ruling.since_run_began());
             }
             StepOutcome::StoreSkipped(why) => {
                 let ruling = Ruling::keeps(Rule::OutOfReach, why.message);
                 self.keep_store(at, &ruling.since_run_began());
             }
             StepOutcome::Failed(problem) | StepOutcome::StillThere(problem) => {
-                for at in std::iter::once(at).chain(self.images_along(at, &step)) {
-                    self.states[at.get()] =
-                        ImageState::Kept(Ruling::keeps(Rule::RemovalFailed, problem.message.clone()));
-                }
+                self.states[at.get()] =
+                    ImageState::Kept(Ruling::keeps(Rule::RemovalFailed, problem.message.clone()));
                 self.problems.push(problem);
             }
         }
@@ -194,6 +159,9 @@ impl<'a> Planner<'a> {
         }
         if let Stage::Space { pass: Some(pass), .. } = &mut self.stage {
             pass.answered(&self.input, &self.live, &self.rank, at, is_gone);
+        }
+        if is_gone {
+            self.made_room(at);
         }
     }
 
@@ -237,7 +205,6 @@ impl<'a> Planner<'a> {
         {
             let detail = rules::needed_by(&user.by);
             self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::InUse, detail));
-            self.first.choose_anew();
         }
     }
 
@@ -247,6 +214,7 @@ impl<'a> Planner<'a> {
         self.fail_unanswered();
         let aged_left = self.is_aged_left();
         self.close(measured);
+        let cannot_begin = self.keep_what_cannot_begin();
         for plan in &mut self.filesystems {
             plan.after = measured.get(plan.filesystem.get()).cloned();
         }
@@ -271,26 +239,7 @@ impl<'a> Planner<'a> {
             false => OutcomeKind::NotNeeded,
         };
         // Where nothing could begin nothing was reached, whatever was reached elsewhere.
-        let barred = self.first.barred().map(|(filesystem, why)| {
-            let why = Failure { message: why.to_owned(), no_space: true };
-            Problem { filesystem: Some(filesystem), ..Problem::new(None, Phase::Remove, why) }
-        });
-        let before = self.problems.len();
-        self.problems.extend(barred);
-        let outcome = if self.problems.len() > before { OutcomeKind::Failed } else { outcome };
-        // What nothing made room for bars the run like a disk where nothing can begin.
-        let waiting = self.first.still_waits().filter(|_| outcome == OutcomeKind::NotReached);
-        let outcome = match waiting {
-            Some((at, why)) => {
-                let id = self.input.inventory[*at].id.to_string();
-                let filesystem = Some(self.filesystem_of_layers(*at));
-                let why = Failure { no_space: true, ..why.clone() };
-                let problem = Problem::new(Some(id), Phase::Remove, why);
-                self.problems.push(Problem { filesystem, ..problem });
-                OutcomeKind::Failed
-            }
-            None => outcome,
-        };
+        let outcome = if cannot_begin { OutcomeKind::Failed } else { outcome };
         Plan {
             trigger,
             mounts: self.input.inventory.mounts(),
@@ -326,8 +275,55 @@ impl<'a> Planner<'a> {
         }
     }
 
+    fn can_begin(&self, image: ImageIx) -> bool {
+        FirstDeletion { full: &self.full, input: &self.input, live: &self.live }.can_be(image)
+    }
+
+    /// After the first deletion the filesystem has room, and all that waited has its turn.
+    fn made_room(&mut self, image: ImageIx) {
+        let store = self.input.inventory[image].store;
+        let Some(full) = self.full.iter().find(|full| full.store == store) else { return };
+        let filesystem = full.filesystem;
+        self.full.retain(|full| full.filesystem != filesystem);
+        self.stage = Stage::first(self.is_request);
+    }
+
+    /// Keeps what was to be deleted in stores that are full still; returns whether there is anything.
+    fn keep_what_cannot_begin(&mut self) -> bool {
+        let mut found = false;
+        for full in std::mem::take(&mut self.full) {
+            let images = (0..self.states.len()).map(ImageIx::from);
+            let of_store = images.filter(|at| self.input.inventory[*at].store == full.store);
+            let waiting: Vec<_> = of_store.filter(|at| self.is_candidate(*at)).collect();
+            let short = |at: &ImageIx| self.order.contains(at) && (self.is_request || self.is_aged(*at));
+            let is_space_wanted = self.filesystems.iter().any(|plan| {
+                plan.filesystem == full.filesystem
+                    && (plan.end == PassEnd::NotReached || (plan.end == PassEnd::Open && plan.started.any()))
+            });
+            if !(waiting.iter().any(short) || (is_space_wanted && !waiting.is_empty())) {
+                continue;
+            }
+            found = true;
+            let why = format!(
+                "no space left to write: no single image frees the {} that a deletion needs on this full disk",
+                full.to_free
+            );
+            for image in waiting {
+                self.states[image.get()] = ImageState::Kept(Ruling::keeps(Rule::OutOfReach, why.clone()));
+            }
+            let problem = Problem::new(None, Phase::Remove, Failure { message: why, no_space: true });
+            self.problems.push(Problem { filesystem: Some(full.filesystem), ..problem });
+        }
+        found
+    }
+
     fn is_candidate(&self, image: ImageIx) -> bool {
         matches!(self.states[image.get()], ImageState::Candidate)
+    }
+
+    /// It may be deleted next.
+    fn has_turn(&self, image: ImageIx) -> bool {
+        self.is_candidate(image) && self.can_begin(image)
     }
 
     /// The age pass was ended before its time.
@@ -341,18 +337,17 @@ impl<'a> Planner<'a> {
     }
 
     fn next_named(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
-        let Stage::Named { next } = &mut self.stage else { return None };
+        let Stage::Named { next } = self.stage else { return None };
         for plan in self.filesystems.iter_mut().filter(|plan| plan.before.is_none()) {
             plan.before = measured.get(plan.filesystem.get()).cloned();
             plan.end = PassEnd::NotNeeded;
         }
-        let open = |at: &ImageIx| matches!(self.states[at.get()], ImageState::Candidate);
-        let rest = self.turns.iter().copied().enumerate().skip(*next);
-        let Some((position, at)) = rest.into_iter().find(|(_, at)| open(at)) else {
+        let mut rest = self.order.iter().copied().enumerate().skip(next);
+        let Some((position, at)) = rest.find(|(_, at)| self.has_turn(*at)) else {
             self.stage = Stage::Over;
             return None;
         };
-        *next = position + 1;
+        self.stage = Stage::Named { next: position + 1 };
         Some(self.step(at, Cause::Request, self.filesystem_of(at), None, measured))
     }
 
@@ -367,11 +362,9 @@ impl<'a> Planner<'a> {
 
     fn next_aged(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
         let Stage::Age { next } = self.stage else { return None };
-        // The first who has not been idle for long enough ends it: so have none after it. Those that wait for younger
-        // ones to make room have their turn when it is there.
-        let has_turn = |at: ImageIx| self.is_candidate(at) && !self.awaits_younger(at);
-        if let Some(position) = (next..self.turns.len()).find(|position| has_turn(self.turns[*position]))
-            && let at = self.turns[position]
+        // The first that has not been idle for long enough ends it: so have none after it.
+        if let Some(position) = (next..self.order.len()).find(|position| self.has_turn(self.order[*position]))
+            && let at = self.order[position]
             && self.is_aged(at)
         {
             self.stage = Stage::Age { next: position + 1 };
@@ -418,8 +411,10 @@ impl<'a> Planner<'a> {
             let pass = pass.get_or_insert_with(|| {
                 Box::new(SpacePass::new(filesystem, self.input.inventory, plan.wanted))
             });
-            let open = |at: ImageIx| matches!(self.states[at.get()], ImageState::Candidate);
-            let found = pass.next(&self.input, &self.live, (&self.turns, &self.rank), open, wanted);
+            let (states, room) =
+                (&self.states, FirstDeletion { full: &self.full, input: &self.input, live: &self.live });
+            let open = |at: ImageIx| matches!(states[at.get()], ImageState::Candidate) && room.can_be(at);
+            let found = pass.next(&self.input, &self.live, (&self.order, &self.rank), open, wanted);
             match found {
                 // Kept by now: those that were to go with it are considered anew.
                 Some((at, _)) if !open(at) => {
@@ -460,9 +455,7 @@ impl<'a> Planner<'a> {
         measured: &[Measured],
     ) -> (ImageIx, Step) {
         let for_what = (cause, filesystem);
-        let along = self.along(image);
-        let group = group.or((!along.is_empty()).then_some(along.len() + 1));
-        let step = Step::of_image(self.input.inventory, &self.live, (image, &along), for_what, measured);
+        let step = Step::of_image(self.input.inventory, &self.live, image, for_what, measured);
         (image, Step { group, ..step })
     }
 

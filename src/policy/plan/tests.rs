@@ -639,7 +639,7 @@ fn planning_a_big_node() {
     }
 }
 
-mod first;
+mod full_disk;
 mod lists;
 mod properties;
 

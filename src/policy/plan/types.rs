@@ -3,7 +3,6 @@
 use crate::model::ImageIx;
 use crate::model::plan::{Failure, Problem};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::BytesAndInodes;
 
 /// What a run is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +45,6 @@ pub enum StepOutcome {
     Kept(Ruling),
     /// Nothing in its store can be proven or changed for now; it was not touched.
     StoreSkipped(Failure),
-    /// Its disk is full, and it has not what has to be freed before its record is written; it was not touched.
-    MakesNoRoom { to_free: BytesAndInodes, why: Failure },
     /// It was not touched, and the run ends here.
     NotTried,
     /// The attempt failed, and the target is still there.

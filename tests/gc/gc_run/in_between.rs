@@ -47,9 +47,9 @@ impl Remover for Disturbed<'_> {
         self.remover.look(inventory)
     }
 
-    fn remove(&mut self, inventory: &Inventory, image: ImageIx, along: &[ImageIx]) -> RemovalAnswer {
+    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> RemovalAnswer {
         (self.before)();
-        let removed = self.remover.remove(inventory, image, along);
+        let removed = self.remover.remove(inventory, image);
         (self.after)(removed)
     }
 

@@ -243,7 +243,7 @@ proptest! {
                 planner.answer(match noise.next().unwrap() {
                     0 => StepOutcome::Failed(failed("no")),
                     1 => StepOutcome::Kept(came_into_use("a pod")),
-                    2..5 => StepOutcome::MakesNoRoom { to_free, why: "too little".into() },
+                    2 => StepOutcome::StoreSkipped("too little".into()),
                     answer => {
                         gone.push(world.at(&step.target));
                         if *answer == 5 { StepOutcome::AlreadyGone } else { StepOutcome::Removed }

@@ -18,6 +18,7 @@ fn row() -> RunRow {
         store: None,
         id: id.into(),
         names: vec![],
+        layers: Vec::new(),
         reason: Reason::Age,
         predicted_bytes,
         measured_bytes,

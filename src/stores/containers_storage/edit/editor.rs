@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -54,8 +53,6 @@ pub struct Options {
     pub tempdirs: bool,
     /// Reserve files that may be released, from [`ReserveFile::of_store`].
     pub reserve_files: Vec<ReserveFile>,
-    /// Our own directory for deletion intents ([`Editor::resume`]).
-    pub intents: Option<PathBuf>,
     /// Reads the users of the store's images and layers outside its records.
     pub outside: Option<LookOutside>,
     /// The time that ages are counted to, when the deletion was decided; `None`: the wall
@@ -75,7 +72,6 @@ impl Default for Options {
             layer_flag: LayerFlag::default(),
             tempdirs: true,
             reserve_files: Vec::new(),
-            intents: None,
             outside: None,
             present: None,
             trust_pid_namespace: false,
@@ -91,7 +87,6 @@ impl fmt::Debug for Options {
             .field("layer_flag", &self.layer_flag)
             .field("tempdirs", &self.tempdirs)
             .field("reserve_files", &self.reserve_files)
-            .field("intents", &self.intents)
             .field("trust_pid_namespace", &self.trust_pid_namespace)
             .finish_non_exhaustive()
     }

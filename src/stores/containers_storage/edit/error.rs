@@ -92,7 +92,10 @@ impl Error {
     /// Whether the error is a full filesystem.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
-        matches!(self.cause(), Self::NoSpace(_) | Self::Refused(Refusal::AnotherUnfinished { .. }))
+        matches!(
+            self.cause(),
+            Self::NoSpace(_) | Self::Refused(Refusal::MakesNoRoom { .. } | Refusal::CannotBegin(_))
+        )
     }
 
     /// Whether a signal interrupted it.
@@ -288,14 +291,8 @@ pub enum Refusal {
     )]
     MakesNoRoom { to_free: BytesAndInodes },
     /// The disk is full, and there is not even the room to rename its layer.
-    #[error("its deletion cannot begin on this full disk: {fault}")]
-    CannotBegin { fault: Fault, to_free: BytesAndInodes },
-    /// The disk is full, and an image was lost before for room that did not come: not one more is.
-    #[error(
-        "no space left to write: an image that was emptied to make room is still there, so no other is emptied; free \
-         {to_free} by hand"
-    )]
-    AnotherUnfinished { to_free: BytesAndInodes },
+    #[error("its deletion cannot begin on this full disk: {0}")]
+    CannotBegin(Fault),
     /// A killed run had begun to delete it, and it stays.
     #[error(
         "image {id} is unusable since an interrupted deletion removed a layer, and is kept: {why}; remove it and pull it \
@@ -357,8 +354,6 @@ pub enum Meaning {
     NotProven,
     /// It is not there.
     Gone,
-    /// It would have to free that much to begin with, and does not.
-    NoRoom { to_free: BytesAndInodes },
     /// The filesystem does not let it go.
     Immutable,
 }
@@ -366,7 +361,7 @@ pub enum Meaning {
 impl Refusal {
     /// Whether it may pass by itself, so that a later run tries again.
     pub(super) fn passes(&self) -> bool {
-        matches!(self.means(), Meaning::Running | Meaning::Store | Meaning::NoRoom { .. })
+        matches!(self.means(), Meaning::Running | Meaning::Store)
     }
 
     #[must_use]
@@ -385,7 +380,8 @@ impl Refusal {
             | Self::MountsUnknown(_)
             | Self::ProcessesHidden
             | Self::Unsettled
-            | Self::AnotherUnfinished { .. } => Meaning::Store,
+            | Self::MakesNoRoom { .. }
+            | Self::CannotBegin(_) => Meaning::Store,
             Self::UsedByContainer { .. }
             | Self::UsedByImage { .. }
             | Self::UsedElsewhere { .. }
@@ -399,9 +395,6 @@ impl Refusal {
             | Self::Recorded { .. }
             | Self::Young { .. } => Meaning::NotProven,
             Self::Unknown { .. } => Meaning::Gone,
-            Self::MakesNoRoom { to_free } | Self::CannotBegin { to_free, .. } => {
-                Meaning::NoRoom { to_free: *to_free }
-            }
             Self::Immutable(_) => Meaning::Immutable,
         }
     }

@@ -15,7 +15,6 @@ use super::to_delete;
 use crate::model::Owner;
 use crate::model::reference::may_be;
 use crate::stores::containers_storage::places::RecordKind;
-use crate::stores::containers_storage::quarantine_name::group_of;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord};
 use crate::stores::containers_storage::{cri_o, lists, owner};
 
@@ -58,51 +57,34 @@ impl PlannedImage {
 }
 
 impl Editor {
-    /// Deletes images and the layers that only they need: all or none, unless it is stopped between two record
-    /// files.
+    /// Deletes an image and the layers that only it needs.
     ///
     /// # Errors
-    /// [`Error::Refused`] where a container (of any owner) uses one, where one changed after it
+    /// [`Error::Refused`] where a container (of any owner) uses it, where it changed after it
     /// was planned, or where a layer to delete is mounted or needed; then nothing
     /// was changed. Other errors as documented.
-    pub fn delete_images(&self, planned: &[PlannedImage]) -> Result<Deleted, Error> {
-        Session::open(self, Read::Mounts)?.run(|session| session.delete_images(planned))
+    pub fn delete_image(&self, planned: &PlannedImage) -> Result<Deleted, Error> {
+        Session::open(self, Read::Mounts)?.run(|session| session.delete_image(planned))
     }
 }
 
 impl Session<'_> {
-    pub(super) fn delete_images(&mut self, planned: &[PlannedImage]) -> Result<(), Error> {
-        let images: Result<Vec<_>, _> = planned.iter().map(|planned| self.prove_image(planned)).collect();
-        let images = images?;
+    pub(super) fn delete_image(&mut self, planned: &PlannedImage) -> Result<(), Error> {
+        let image = self.prove_image(planned)?;
         let records = &self.records;
-        let layers = to_delete::layers_of(&images, &records.layers, &records.images, &records.containers);
+        let gone = std::slice::from_ref(&image);
+        let layers = to_delete::layers_of(gone, &records.layers, &records.images, &records.containers);
         self.outside.prove_layers(&layers)?;
         let to_delete = self.prove_layers(&layers)?;
-        let files: Result<Vec<_>, _> =
-            images.iter().map(|image| self.records.file_of(RecordKind::Images, &image.id)).collect();
-        let files = files?;
-        let ids = images.iter().map(|image| image.id.clone()).collect();
-        self.record_intent(ids, &layers);
-
-        let tops: Vec<_> = images.iter().map(|image| image.layer.as_deref()).collect();
-        let group = group_of(images.iter().map(|image| image.id.as_str()));
-        self.offer(&tops, group, &to_delete);
-        for (image, file) in images.iter().zip(&files) {
-            self.records.remove(*file, &image.id)?;
-        }
-        let dir_indices: Vec<_> = files.iter().map(|file| self.records.files[*file].dir_index).collect();
-        let mut all: Vec<_> = files.clone();
-        all.sort_unstable();
-        all.dedup();
-        for file in all {
-            self.save(file)?;
-            let of_file = images.iter().zip(&files).filter(|(_, its)| **its == file);
-            self.done.images.extend(of_file.map(|(image, _)| image.id.clone()));
-        }
-        for (image, dir_index) in images.iter().zip(dir_indices) {
-            // What would not go is an orphan now, of a class that every library's collection removes.
-            self.discard_object(dir_index, RecordKind::Images, &image.id)?;
-        }
+        let file = self.records.file_of(RecordKind::Images, &image.id)?;
+        let dir_index = self.records.files[file].dir_index;
+        self.step("proven");
+        self.offer(&to_delete);
+        self.records.remove(file, &image.id)?;
+        self.save(file)?;
+        self.done.images.push(image.id.clone());
+        // What would not go is an orphan now, of a class that every library's collection removes.
+        self.discard_object(dir_index, RecordKind::Images, &image.id)?;
         self.step("image directory removed");
         self.delete_layers(&to_delete)?;
         self.remove_quarantined();

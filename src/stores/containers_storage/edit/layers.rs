@@ -22,8 +22,7 @@ impl Session<'_> {
             let file = self.records.file_of(RecordKind::Layers, id)?;
             let dir_index = self.directory_of_layers(file);
             let links = self.links_of(dir_index, id)?;
-            let parent = self.records.layer(id).and_then(|layer| layer.parent.clone());
-            to_delete.push(LayerToDelete { id: id.clone(), parent, file, dir_index, links });
+            to_delete.push(LayerToDelete { id: id.clone(), file, dir_index, links });
         }
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         for layer in &to_delete {

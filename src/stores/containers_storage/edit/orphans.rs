@@ -64,8 +64,6 @@ impl Editor {
             false => Read::Mounts,
         };
         let mut session = Session::open(self, read)?;
-        // It names the temporary directory, which the next run removes if we are killed.
-        session.record_intent(Vec::new(), &[]);
         let began = Instant::now();
         let mut answers = HashMap::new();
         for (orphan, since) in orphans.iter().zip(since) {
@@ -79,7 +77,7 @@ impl Editor {
                 break;
             }
         }
-        Ok(SetAside { unlocked: session.unlock(), answers, is_finished: true })
+        Ok(SetAside { unlocked: session.unlock(), answers })
     }
 }
 
@@ -92,7 +90,6 @@ const LONGEST_HOLD: Duration = Duration::from_millis(500);
 pub struct SetAside<'e> {
     unlocked: Unlocked<'e>,
     answers: HashMap<PathBuf, Answer>,
-    is_finished: bool,
 }
 
 /// What came of one orphan under the locks.
@@ -114,9 +111,7 @@ impl SetAside<'_> {
                 Err(error) => result = result.and(Err(error)),
             }
         }
-        let ended = done.ended(result);
-        self.is_finished &= !matches!(ended, Err(Error::Stopped { .. }));
-        Some(ended)
+        Some(done.ended(result))
     }
 
     /// Bytes that the temporary directories take on the filesystem `device` (`st_dev`), without what was moved there.
@@ -127,7 +122,7 @@ impl SetAside<'_> {
 
     /// Removes the temporary directories. What is still in them after a signal is left to the next run.
     pub fn end(self) {
-        self.unlocked.end(self.is_finished && self.answers.is_empty());
+        self.unlocked.end();
     }
 }
 

@@ -3,7 +3,7 @@
 //! Here alone it is said how much that is, whether it is there, how much is freed first where it is not, and whether
 //! that has come. What is done then, in this order: what a killed run had begun is finished ([`super::resume`]), leaks
 //! go (`app::store_editing`), the reserve file (`Editor::write_with_room`), what dead processes left of record files,
-//! and the image's own layers ([`super::full_disk`]); which image, the planner says (`policy::plan::first`), by
+//! and the image's own layers ([`super::full_disk`]); which image, the planner says (`policy::plan::full_disk`), by
 //! [`Editor::full_filesystems`].
 
 use std::collections::HashMap;
@@ -41,19 +41,16 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The layers that a session may empty for want of room, and those that it has emptied.
 #[derive(Default)]
 pub(super) struct RoomFromLayers {
-    /// In the order of their turn: the layers first that all images have, the topmost before the others. `None`: no image
-    /// is deleted.
+    /// The image's own layers, the topmost first. `None`: no image is deleted.
     pub(super) offered: Option<Vec<LayerToDelete>>,
     /// So many of them had their turn.
     pub(super) next: usize,
-    /// Tells the images that are deleted: `quarantine_name::group_of`.
-    pub(super) group: String,
     /// How long this session has waited for the room.
     pub(super) waited: Duration,
     /// Half-written record files of dead processes were removed.
     pub(super) is_swept: bool,
     /// Indices and new names of the layers' directories that were renamed to be emptied, by this session or by the
-    /// killed run that it finishes. Where there are any the images are lost already, and it is not asked again whether
+    /// killed run that it finishes. Where there are any the image is lost already, and it is not asked again whether
     /// that is worth it.
     pub(super) quarantined: Vec<(usize, String)>,
 }

@@ -3,13 +3,10 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::fs::StatxFlags;
-
 use super::deleted::Deleted;
 use super::directory::{Directory, device};
 use super::editor::{Editor, LayerFlag};
 use super::error::{Error, Fault, Refusal, is_no_space};
-use super::intent::{Intent, LayerIdentity};
 use super::locks::HeldLocks;
 use super::mounted::{Evidence, Read};
 use super::outside::OutsideNeeds;
@@ -19,8 +16,6 @@ use super::store_directory::{self, StoreDirectory};
 use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use super::write;
 use crate::stores::containers_storage::places::RecordKind;
-use crate::sys::beneath::AS_IT_IS;
-use crate::sys::quiet;
 use crate::sys::removal::Removal;
 
 /// How often a proof is restarted while others keep mounting.
@@ -50,7 +45,6 @@ pub(super) struct Unlocked<'e> {
     editor: &'e Editor,
     directories: Vec<StoreDirectory>,
     trashes: Vec<DirectoryTrash>,
-    intent: Option<Intent>,
     /// How long the locks were held.
     pub(super) locked_for: Duration,
 }
@@ -66,9 +60,6 @@ pub(super) struct Session<'e> {
     /// What was moved there, in this order.
     pub(super) moved: Vec<Moved>,
     pub(super) evidence: Evidence,
-    intent: Option<Intent>,
-    /// It finishes the intents of killed runs, and writes none of its own: that would be obeyed for a week more.
-    pub(super) has_older_intents: bool,
     pub(super) room: RoomFromLayers,
     /// Of the temporary directory, known before it is created.
     pub(super) number: String,
@@ -112,8 +103,6 @@ impl<'e> Session<'e> {
             trashes: Vec::new(),
             moved: Vec::new(),
             evidence,
-            intent: None,
-            has_older_intents: false,
             room: RoomFromLayers::default(),
             number,
             outside,
@@ -134,31 +123,6 @@ impl<'e> Session<'e> {
         self.finish(result)
     }
 
-    /// Writes what is to be deleted and how to recognise it, in case we are killed before the end.
-    pub(super) fn record_intent(&mut self, images: Vec<String>, layers: &[String]) {
-        if !self.has_older_intents {
-            let layers = layers.iter().map(|id| (id.clone(), self.identity_of(id))).collect();
-            let intent = self.editor.new_intent(images, layers, self.number.clone());
-            self.intent = intent
-                .inspect_err(|error| tracing::debug!(%error, "continuing without a deletion intent"))
-                .ok();
-        }
-        self.intent.iter().for_each(|intent| self.editor.write_intent(intent));
-        self.step("intent recorded");
-    }
-
-    /// What tells the layer from one with the same id that comes later.
-    pub(super) fn identity_of(&self, id: &str) -> LayerIdentity {
-        let created = self.records.layer(id).and_then(|layer| layer.created);
-        let layers = self.directories.iter().filter_map(|directory| directory.layers.as_ref());
-        let wish = StatxFlags::INO | StatxFlags::BTIME;
-        let directory = layers.into_iter().find_map(|layers| {
-            let stat = rustix::fs::statx(layers.fd(), id, AS_IT_IS, wish).ok()?;
-            Some((stat.stx_ino, quiet::born(&stat)))
-        });
-        LayerIdentity { created, directory }
-    }
-
     /// Releases the locks, then removes what was moved to the trash.
     pub(super) fn finish(mut self, mut result: Result<(), Error>) -> Result<Deleted, Error> {
         let mut done = std::mem::take(&mut self.done);
@@ -171,21 +135,19 @@ impl<'e> Session<'e> {
             }
         }
         unlocked.editor.step("trash emptied");
-        let ended = done.ended(result);
-        // Where nothing was changed there is nothing to finish either.
-        unlocked.end(!matches!(ended, Err(Error::Stopped { .. })));
-        ended
+        unlocked.end();
+        done.ended(result)
     }
 
     /// Releases the locks.
     pub(super) fn unlock(self) -> Unlocked<'e> {
-        let Self { editor, directories, held, trashes, intent, .. } = self;
+        let Self { editor, directories, held, trashes, .. } = self;
         let locked_for = held.release();
         editor.step("unlocked");
         if locked_for > Duration::from_secs(1) {
             tracing::warn!(seconds = locked_for.as_secs_f64(), "the store was locked for a long time");
         }
-        Unlocked { editor, directories, trashes, intent, locked_for }
+        Unlocked { editor, directories, trashes, locked_for }
     }
 
     /// Whether layers are flagged before they are taken apart. Never two at a time: some
@@ -197,8 +159,7 @@ impl<'e> Session<'e> {
 
     /// Rewrites a record file: token, file, token. Where there is no room for it, tries again with the reserve file
     /// released, then without what dead processes have left of record files, then with each of the image's own layers
-    /// emptied ([`Self::make_room`]). Each retry
-    /// writes the intent again first: there may have been no room for it either.
+    /// emptied ([`Self::make_room`]).
     pub(super) fn save(&mut self, file: usize) -> Result<(), Error> {
         let at = &self.records.files[file];
         let (kind, content, name) = (at.kind, at.table.to_bytes(), at.name.clone());
@@ -206,17 +167,13 @@ impl<'e> Session<'e> {
         let Some(directory) = self.directories[at.dir_index].records(kind) else {
             return Err(Fault::new("opening", path, rustix::io::Errno::NOENT).into());
         };
-        let (directory, dir_index) = (directory.again()?, at.dir_index);
+        let directory = directory.again()?;
         let editor = self.editor;
-        let (mut is_freed, mut is_first) = (false, true);
+        let mut is_freed = false;
         loop {
             // A token may be on another filesystem than the records, that of the graphroot.
             let filesystem = |fault: &Fault| self.held.file_of(fault).map_or(directory.fd(), AsFd::as_fd);
             let written = editor.write_with_room(filesystem, is_freed, &mut self.done, || {
-                // There may have been no room for it either, and from here on it is needed.
-                if !std::mem::replace(&mut is_first, false) {
-                    self.intent.iter().for_each(|intent| editor.write_intent(intent));
-                }
                 self.held.touch(kind)?;
                 editor.step("token written");
                 let mode = write::mode_of_records(&directory, &name)?;
@@ -225,10 +182,10 @@ impl<'e> Session<'e> {
             match written {
                 Ok(()) => break,
                 Err(fault) if !fault.is_no_space() => return Err(fault.into()),
-                // From here on images may be lost.
+                // From here on the image may be lost.
                 Err(fault) => {
                     let filesystem = device(filesystem(&fault));
-                    self.make_room(fault, filesystem, dir_index)?;
+                    self.make_room(fault, filesystem)?;
                     is_freed = true;
                 }
             }
@@ -355,15 +312,12 @@ impl Unlocked<'_> {
         trashes.filter(|trash| trash.is_ours()).map(|trash| trash.own_bytes(device)).sum()
     }
 
-    /// Removes the trashes with what may still be in them. `is_finished`: no later run has to finish anything.
-    pub(super) fn end(mut self, is_finished: bool) {
+    /// Removes the trashes with what may still be in them.
+    pub(super) fn end(mut self) {
         for trash_index in 0..self.trashes.len() {
             if let Err(error) = self.remove(&Moved { trash_index, entry: None }) {
                 tracing::warn!(%error, "a temporary directory stays; the next run removes it");
             }
-        }
-        if let Some(intent) = self.intent.filter(|_| is_finished) {
-            self.editor.remove_intent(&intent);
         }
         self.editor.restore_reserve_files();
     }

@@ -9,7 +9,6 @@ use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, L
 #[derive(Clone)]
 pub(super) struct LayerToDelete {
     pub(super) id: String,
-    pub(super) parent: Option<String>,
     /// Position of the record file.
     pub(super) file: usize,
     /// Index of the directory that has its directory.

@@ -180,9 +180,17 @@ impl Trash {
     }
 }
 
+/// Digits of the numbers that we give; the library's are shorter, being of 32 bits.
+const OWN_DIGITS: usize = 12;
+
 /// A number for one that is still to be made.
 pub(super) fn new_number() -> String {
-    (noise64() % 10_000_000_000).to_string()
+    format!("1{:0width$}", noise64() % 10_u64.pow(11), width = OWN_DIGITS - 1)
+}
+
+/// Whether we gave this number, and no library.
+pub(super) fn is_ours(number: &str) -> bool {
+    number.len() == OWN_DIGITS && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The number of the temporary directory that has this name, or whose lock file has.

@@ -45,7 +45,6 @@ impl Editor {
             session.prove_unused(id, why)?;
             session.outside.prove_layers(&[id.to_owned()])?;
             let to_delete = session.prove_layers(&[id.to_owned()])?;
-            session.record_intent(Vec::new(), &[id.to_owned()]);
             session.delete_proven(&to_delete)
         })
     }

@@ -1,0 +1,112 @@
+//! Deletions that killed runs had begun, as the journal has them.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
+
+use std::path::Path;
+use std::process::Command;
+
+use jiff::Timestamp;
+use layersweep::stores::containers_storage::edit::{BegunDeletion, IsKept, Options, Refusal};
+use serde_json::Value;
+
+use super::edit_crash::kill_after;
+use crate::support;
+use support::node::{self, Node};
+use support::program::{self, list, text, texts};
+use support::store::{self, Store};
+use support::{edit, small};
+
+const KEEPS_NONE: IsKept<'static> = &|_, _, _| false;
+
+/// A store in which the deletion of `other` was killed once its record was gone, and what the journal has of it.
+fn killed(root: &Path) -> (Store, BegunDeletion) {
+    let store = small::still(root);
+    store.unmount();
+    let images = store.images();
+    let other = images.iter().find(|image| texts(image, "/names").contains(&small::name("other"))).unwrap();
+    let begun = BegunDeletion {
+        image: text(other, "/id").to_owned(),
+        layers: texts(other, "/layers"),
+        at: Timestamp::now(),
+    };
+    kill_after(&store, &begun.image, "record file replaced");
+    assert!(store.root().join("overlay").join(&begun.layers[0]).exists());
+    (store, begun)
+}
+
+#[test]
+fn layers_of_a_begun_deletion_are_deleted() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (store, begun) = killed(&dir.path().join("root"));
+    let editor = edit::with(&store, Options::default());
+    // Nothing is known of it: a pull may be making the layer.
+    assert!(editor.resume(&[], KEEPS_NONE).unwrap().layers.is_empty());
+    let done = editor.resume(std::slice::from_ref(&begun), KEEPS_NONE).unwrap();
+    assert_eq!(done.layers, begun.layers[..1]);
+    edit::whole(&store);
+    // Once more there is nothing to do.
+    assert!(!editor.resume(&[begun], KEEPS_NONE).unwrap().has_changed);
+}
+
+/// A layer that is mounted for now is deleted once it is not.
+#[test]
+fn mounted_layer_is_deleted_later() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (store, begun) = killed(&dir.path().join("root"));
+    let layer = store.root().join("overlay").join(&begun.layers[0]);
+    let elsewhere = dir.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let mount = support::loopfs::BindMount::new(&layer.join("diff"), &elsewhere);
+    let editor = edit::with(&store, Options::default());
+    let error = editor.resume(std::slice::from_ref(&begun), KEEPS_NONE).unwrap_err();
+    assert!(matches!(error.refusal(), Some(Refusal::Mounted { .. })), "{error}");
+    assert!(layer.exists());
+    drop(mount);
+    editor.resume(&[begun], KEEPS_NONE).unwrap();
+    assert!(!layer.exists());
+    edit::whole(&store);
+}
+
+/// Killed between the image's record and its layers: a scan by another command does not hide that from the next run,
+/// which finishes it.
+#[test]
+fn killed_run_is_finished_by_the_next() {
+    if !store::require_tools() || !support::require_program("strace") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::of(small::store(&dir.path().join("root")));
+    node.store.unmount();
+    let mut command = Command::new("strace");
+    program::hermetic(&mut command);
+    // The first rename there takes a layer's directory away.
+    let overlay = node.store.root().join("overlay");
+    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat2", "-P"]).arg(overlay);
+    command.args(["-e", "inject=renameat2:signal=KILL"]);
+    command.arg(env!("CARGO_BIN_EXE_layersweep")).args(["rm", &small::name("other"), "--via", "direct"]);
+    command.args(["-y", "--min-age", "0s", "--graphroot"]);
+    command.arg(node.store.root()).arg("--runroot").arg(node.store.runroot());
+    command.arg("--state-dir").arg(&node.state);
+    assert!(!command.status().unwrap().success());
+    let begun =
+        |document: &Value| text(&list(document, "/runs/0/deleted").last().unwrap(), "/outcome").to_owned();
+    assert_eq!(begun(&node.json(&["history"])), "unknown");
+    let layers = || std::fs::read_dir(node.store.root().join("overlay")).unwrap().count();
+    let before = layers();
+    node.run(&["scan"]);
+    assert_eq!(begun(&node.json(&["history"])), "unknown", "its layers are left");
+    let words = ["gc", "--via", "direct", "--high", "99", "--low", "98", "-y", "--format", "json"];
+    let next = node::document(node.run(&words).expect_code(0));
+    assert!(next["resumed"].as_u64().unwrap() > 0, "{next:#}");
+    assert!(layers() < before);
+    let history = node.json(&["history"]);
+    let first = list(&history, "/runs").last().unwrap();
+    assert_eq!(text(list(first, "/deleted").last().unwrap(), "/outcome"), "gone", "{history:#}");
+    edit::whole(&node.store);
+}
