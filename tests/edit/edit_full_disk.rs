@@ -199,7 +199,9 @@ fn full_in_the_middle() {
                     std::fs::remove_file(path).unwrap();
                 }
             }
-            edit::with(&store, Options::default()).resume(&[begun.clone()], &|_, _, _| false).unwrap()
+            edit::with(&store, Options::default())
+                .resume(std::slice::from_ref(&begun), &|_, _, _| false)
+                .unwrap()
         };
         if ends {
             let done = result.unwrap();

@@ -188,7 +188,7 @@ fn members_of_a_list_that_was_planned_otherwise_stay() {
         (&unaware, "it is a member of the manifest list localhost/multi:1 now"),
         (&renamed, "its names are [localhost/multi:1] now"),
     ] {
-        let error = editor.delete_image(&planned).unwrap_err();
+        let error = editor.delete_image(planned).unwrap_err();
         assert!(matches!(error.refusal(), Some(Refusal::Changed { .. })), "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }

@@ -4,64 +4,17 @@ use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
-use crate::cri::{Client, RuntimeStore};
-use crate::execute::containers::look::CriSource;
+use crate::execute::containers::look::{ContainerListing, CriSource, Scope};
 use crate::execute::executor::Run;
 use crate::execute::remover::PreconditionError;
 use crate::model::outcome::Stopped;
 use crate::model::plan::{self, Action, Kept, Phase, Problem, Step, Target, TargetKind};
 use crate::model::refs::{Live, Root};
 use crate::model::{ContainerIx, Inventory, OutcomeKind, Plan, StoreId, StoreIx};
-use crate::node::places::KubeletPlaces;
 use crate::policy::StepOutcome;
 use crate::policy::containers::exact::{self, Input};
-use crate::policy::containers::{Container, ContainerPolicy, Pods, Sandbox, Verdicts};
-use crate::stores::{Scan, ScanRequest};
-
-/// What to collect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scope {
-    /// Containers and sandboxes.
-    pub containers: bool,
-    /// Logs of pods.
-    pub logs: bool,
-}
-
-impl Scope {
-    /// The kubelet's three phases, which are ours too: what one removes, the next finds gone.
-    fn stages(self) -> impl Iterator<Item = TargetKind> {
-        let all = [
-            (TargetKind::Container, self.containers),
-            (TargetKind::Sandbox, self.containers),
-            (TargetKind::Log, self.logs),
-        ];
-        all.into_iter().filter_map(|(stage, wanted)| wanted.then_some(stage))
-    }
-}
-
-/// Which containers, sandboxes and logs to collect, and with which runtime.
-#[derive(Clone, Copy, Debug)]
-pub struct Collection<'a> {
-    pub client: &'a Client,
-    /// The store that the runtime serves.
-    pub runtime_store: &'a RuntimeStore,
-    /// How to look at the disk again.
-    pub request: &'a ScanRequest,
-    /// What the kubelet keeps where.
-    pub places: &'a KubeletPlaces,
-    pub policy: &'a ContainerPolicy,
-    pub scope: Scope,
-}
-
-/// Containers and sandboxes at one moment, as the policies see them.
-#[derive(Default)]
-pub(super) struct ContainerListing {
-    pub(super) containers: Vec<Container>,
-    pub(super) sandboxes: Vec<Sandbox>,
-    pub(super) pods: Pods,
-    /// For people, by id.
-    pub(super) names: HashMap<String, String>,
-}
+use crate::policy::containers::{ContainerPolicy, Verdicts};
+use crate::stores::Scan;
 
 impl ContainerListing {
     /// Returns what the policy says of all containers, or of all sandboxes as if `without` were gone.

@@ -3,15 +3,62 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::cri::{ContainerDetails, RuntimeContainer, RuntimeSandbox};
-use crate::execute::containers::collection::{Collection, ContainerListing};
+use crate::cri::{Client, ContainerDetails, RuntimeContainer, RuntimeSandbox, RuntimeStore};
 use crate::execute::remover::PreconditionError;
 use crate::model::ContainerState;
 use crate::model::display::with_causes;
+use crate::model::plan::TargetKind;
 use crate::node::logs as node_logs;
+use crate::node::places::KubeletPlaces;
 use crate::node::pods::KnownPods;
-use crate::policy::containers::{Container, Pods, Sandbox, logs};
+use crate::policy::containers::{Container, ContainerPolicy, Pods, Sandbox, logs};
+use crate::stores::ScanRequest;
 use crate::sys::processes::Processes;
+
+/// What to collect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// Containers and sandboxes.
+    pub containers: bool,
+    /// Logs of pods.
+    pub logs: bool,
+}
+
+impl Scope {
+    /// The kubelet's three phases, which are ours too: what one removes, the next finds gone.
+    pub(super) fn stages(self) -> impl Iterator<Item = TargetKind> {
+        let all = [
+            (TargetKind::Container, self.containers),
+            (TargetKind::Sandbox, self.containers),
+            (TargetKind::Log, self.logs),
+        ];
+        all.into_iter().filter_map(|(stage, wanted)| wanted.then_some(stage))
+    }
+}
+
+/// Which containers, sandboxes and logs to collect, and with which runtime.
+#[derive(Clone, Copy, Debug)]
+pub struct Collection<'a> {
+    pub client: &'a Client,
+    /// The store that the runtime serves.
+    pub runtime_store: &'a RuntimeStore,
+    /// How to look at the disk again.
+    pub request: &'a ScanRequest,
+    /// What the kubelet keeps where.
+    pub places: &'a KubeletPlaces,
+    pub policy: &'a ContainerPolicy,
+    pub scope: Scope,
+}
+
+/// Containers and sandboxes at one moment, as the policies see them.
+#[derive(Default)]
+pub(super) struct ContainerListing {
+    pub(super) containers: Vec<Container>,
+    pub(super) sandboxes: Vec<Sandbox>,
+    pub(super) pods: Pods,
+    /// For people, by id.
+    pub(super) names: HashMap<String, String>,
+}
 
 /// Looking through all files that all processes have open takes long on a busy node. What is
 /// opened later loses nothing but its name.

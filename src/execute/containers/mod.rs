@@ -20,8 +20,8 @@ use crate::model::{Inventory, Plan, StoreIx};
 use crate::stores::Scan;
 
 use collection::Predictions;
-pub use collection::{Collection, Scope};
 use look::CriSource;
+pub use look::{Collection, Scope};
 
 impl Collection<'_> {
     /// The plan without carrying it out: the same that [`Self::run`] follows as long as nothing
