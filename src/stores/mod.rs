@@ -10,6 +10,7 @@ pub mod inventory_writer;
 mod leaks;
 pub mod lookup;
 mod measurement;
+pub mod oci;
 pub mod other_usage;
 mod pulled;
 mod request;

@@ -1,85 +1,9 @@
-//! Parses the blobs of an image: index, manifest, configuration. Pure; the caller provides
-//! the bytes.
+//! Follows a name's target to the manifest, configuration and layers of this node. Pure; the caller provides the
+//! documents.
 
 use std::collections::HashMap;
 
-use oci_spec::image;
-use serde::Deserialize as _;
-use serde_json::Value;
-
-/// One entry of an index or manifest.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Descriptor {
-    /// Digest of the blob.
-    pub digest: String,
-    /// Its length in bytes, as written there.
-    pub size: Option<u64>,
-    /// `os/architecture`, of an index's entry that has a platform.
-    pub platform: Option<String>,
-}
-
-/// A blob that leads to others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Document {
-    /// An index or manifest list.
-    Index(Vec<Descriptor>),
-    Manifest {
-        config: Descriptor,
-        /// The layers, the base first.
-        layers: Vec<Descriptor>,
-    },
-}
-
-/// Parses an index or manifest, of OCI's or Docker's format; `None` for anything else.
-///
-/// The specification's types refuse a whole document for one odd field: a descriptor without
-/// media type or size, a digest that is none, an annotation that is null. containerd runs images
-/// from such documents all the same, so what the types refuse is read field by field.
-#[must_use]
-pub fn parse(bytes: &[u8]) -> Option<Document> {
-    let json: Value = serde_json::from_slice(bytes).ok()?;
-    if json.get("manifests").is_some_and(Value::is_array) {
-        let index = image::ImageIndex::deserialize(&json).ok();
-        return index.map(|index| Document::Index(descriptors(index.manifests()))).or_else(|| odd(&json));
-    }
-    let Ok(manifest) = image::ImageManifest::deserialize(&json) else { return odd(&json) };
-    let (config, layers) = (Descriptor::from(manifest.config()), descriptors(manifest.layers()));
-    Some(Document::Manifest { config, layers })
-}
-
-fn descriptors(all: &[image::Descriptor]) -> Vec<Descriptor> {
-    all.iter().map(Descriptor::from).collect()
-}
-
-impl From<&image::Descriptor> for Descriptor {
-    fn from(one: &image::Descriptor) -> Self {
-        let platform = |platform: &image::Platform| format!("{}/{}", platform.os(), platform.architecture());
-        Self {
-            digest: one.digest().to_string(),
-            size: Some(one.size()),
-            platform: one.platform().as_ref().map(platform),
-        }
-    }
-}
-
-/// The same by the few fields that count, whatever the others are.
-fn odd(json: &Value) -> Option<Document> {
-    let all = |list: &Vec<Value>| list.iter().filter_map(odd_descriptor).collect();
-    if let Some(manifests) = json.get("manifests").and_then(Value::as_array) {
-        return Some(Document::Index(all(manifests)));
-    }
-    let config = odd_descriptor(json.get("config")?)?;
-    Some(Document::Manifest { config, layers: json.get("layers").and_then(Value::as_array).map(all)? })
-}
-
-fn odd_descriptor(json: &Value) -> Option<Descriptor> {
-    let of = |path: &str| json.pointer(path).and_then(Value::as_str);
-    Some(Descriptor {
-        digest: of("/digest")?.to_owned(),
-        size: json.get("size").and_then(Value::as_u64),
-        platform: of("/platform/os").zip(of("/platform/architecture")).map(|(os, cpu)| format!("{os}/{cpu}")),
-    })
-}
+use crate::stores::oci::{Descriptor, Document};
 
 /// What a name stands for on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,8 +37,10 @@ pub fn resolve(
 ) -> Resolved {
     let (target, target_size) = target;
     let (index, manifest, manifest_size, sum) = match document(target) {
-        None => return Resolved { missing: vec![target.to_owned()], ..Resolved::default() },
-        Some(Document::Manifest { config, layers }) => {
+        None | Some(Document::Manifest { config: None, .. }) => {
+            return Resolved { missing: vec![target.to_owned()], ..Resolved::default() };
+        }
+        Some(Document::Manifest { config: Some(config), layers }) => {
             (false, (target.to_owned(), config, layers), target_size, Some(0))
         }
         Some(Document::Index(children)) => {
@@ -122,7 +48,7 @@ pub fn resolve(
             let mut of_digest: HashMap<&str, Option<(Descriptor, Vec<Descriptor>)>> = HashMap::new();
             for child in &children {
                 of_digest.entry(&child.digest).or_insert_with(|| match document(&child.digest)? {
-                    Document::Manifest { config, layers } => Some((config, layers)),
+                    Document::Manifest { config, layers } => Some((config?, layers)),
                     Document::Index(_) => None,
                 });
             }

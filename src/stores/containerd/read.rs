@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use super::content::{self, Document};
 use super::docker;
 use super::listing;
 use super::metadata::{Metadata, Oddity, snapshotter};
@@ -20,6 +19,7 @@ use super::snapshot::{Backend, BlobFile, Snapshot, Transactions};
 use super::units;
 use crate::model::{Consistency, ContainerState, Finding};
 use crate::stores::bolt::{self, BoltError, Database};
+use crate::stores::oci::{self, Document};
 use crate::sys::quiet::{self, FileKind, Within};
 use crate::sys::readlink::Untraced;
 
@@ -294,7 +294,7 @@ impl Snapshot {
                 Some(document) => document,
                 None => match self.within.read(&path, DOCUMENT_BYTES) {
                     Ok(bytes) => {
-                        let Some(document) = content::parse(&bytes).map(Arc::new) else { continue };
+                        let Some(document) = oci::parse(&bytes).map(Arc::new) else { continue };
                         cache.put_document(&digest, &document);
                         document
                     }

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::content::Document;
 use crate::stores::bolt::{BoltError, Database, Limits};
+use crate::stores::oci::Document;
 
 /// A larger database is not kept.
 const MOST_BYTES: usize = 16 << 20;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::content::Document;
 use super::docker::DockerRecord;
 use super::metadata::Metadata;
 use super::metadata::snapshotter::BackendSnapshot;
 use super::places::{CONTENT, ContainerdPlaces};
 use crate::model::{Consistency, ContainerState, Finding};
+use crate::stores::oci::Document;
 use crate::sys::quiet::{DirectoryEntry, Within};
 
 /// Entries of each directory that was listed, by its path.

@@ -13,6 +13,7 @@ use super::records::ImageRecord;
 use super::snapshot::Snapshot;
 use crate::model::{Labels, LabelsOf};
 use crate::stores::containers_storage::places::{RecordKind, StorePlaces};
+use crate::stores::oci::{self, Document};
 use crate::sys::quiet::Within;
 
 /// No manifest and no configuration is longer: the tools take 4 MiB of each
@@ -142,20 +143,17 @@ fn joined(left: Labels, right: Labels) -> Labels {
     }
 }
 
-/// Manifests of OCI and of Docker's schema 2 name a configuration; Docker's schema 1 has it in
-/// the first entry of its history, as a text. Only where the configuration is matters here, so
-/// nothing else about the manifest has to be as `oci-spec` wants it.
+/// Docker's schema 1 has the configuration in the first entry of its history, as a text.
 fn leads(manifest: &[u8]) -> Option<Leads> {
     let json: Value = serde_json::from_slice(manifest).ok()?;
-    if let Some(digest) = json.pointer("/config/digest").and_then(Value::as_str) {
-        return Some(Leads::To(digest.to_owned()));
+    match oci::document(&json) {
+        Some(Document::Index(_)) => Some(Leads::Nowhere),
+        Some(Document::Manifest { config: Some(config), .. }) => Some(Leads::To(config.digest)),
+        _ => {
+            let text = json.pointer("/history/0/v1Compatibility").and_then(Value::as_str);
+            text.map(|text| Leads::Inside(text.to_owned()))
+        }
     }
-    if let Some(text) = json.pointer("/history/0/v1Compatibility").and_then(Value::as_str) {
-        return Some(Leads::Inside(text.to_owned()));
-    }
-    // podman writes an empty list as null.
-    let is_list = |manifests: &Value| manifests.is_array() || manifests.is_null();
-    json.get("manifests").is_some_and(is_list).then_some(Leads::Nowhere)
 }
 
 #[cfg(test)]

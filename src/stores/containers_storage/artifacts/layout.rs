@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::stores::oci;
 use crate::sys::allowance::{self, Allowance};
 
 /// The directory of the blobs.
@@ -88,14 +89,12 @@ pub fn index(bytes: &[u8]) -> Option<Vec<Option<IndexEntry>>> {
 #[must_use]
 pub fn document(bytes: &[u8]) -> Option<Document> {
     let json: Value = serde_json::from_slice(bytes).ok()?;
-    let list = |name: &str| json.get(name).and_then(Value::as_array);
-    if list("manifests").is_none() && list("layers").is_none() && list("blobs").is_none() {
-        return None;
-    }
-    let digest = |row: &Value| Some(row.get("digest")?.as_str()?.to_owned());
-    let layer = |row: &Value| Some((digest(row)?, row.get("size").and_then(Value::as_u64)));
-    let members = list("manifests").into_iter().flatten().filter_map(digest).collect();
-    let layers = list("layers").or_else(|| list("blobs")).into_iter().flatten().filter_map(layer).collect();
+    let (members, layers) = match oci::document(&json)? {
+        oci::Document::Index(members) => (members, Vec::new()),
+        oci::Document::Manifest { layers, .. } => (Vec::new(), layers),
+    };
+    let members = members.into_iter().map(|member| member.digest).collect();
+    let layers = layers.into_iter().map(|layer| (layer.digest, layer.size)).collect();
     let annotations = json.get("annotations").and_then(Value::as_object).into_iter().flatten();
     let annotations = annotations.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
     let annotations = annotations.collect();
