@@ -1,17 +1,17 @@
 //! Our container collection beside the kubelet's, which runs every minute.
 
-use crate::app::doctor::examination::{Check, Status};
+use super::check::Check;
+use super::node::Settings;
 use crate::model::kubelet_thresholds::KubeletThresholds;
 use crate::policy::containers::ContainerPolicy;
 
-/// Whether what we are to collect is left for us at all. `ours`: what is configured, `None` where
-/// ours is off.
-pub fn containers(kubelet: &KubeletThresholds, ours: Option<&ContainerPolicy>) -> Check {
-    const NAME: &str = "container-gc";
-    let limit = |number: i64| match ContainerPolicy::limit(number) {
-        None => "all".to_owned(),
-        Some(limit) => limit.to_string(),
-    };
+/// Whether the kubelet leaves anything for layersweep to collect.
+pub(super) fn limits(settings: &Settings<'_>) -> Vec<Check> {
+    vec![containers(&settings.kubelet, settings.containers)]
+}
+
+/// `ours` is `None` where layersweep's collection is off.
+fn containers(kubelet: &KubeletThresholds, ours: Option<&ContainerPolicy>) -> Check {
     let (ttl, each, total) = (&kubelet.container_ttl, &kubelet.dead_per_container, &kubelet.dead_in_all);
     let source = [&ttl.by, &each.by, &total.by].into_iter().flatten().next();
     let object = source.map_or("the kubelet's default", String::as_str);
@@ -19,48 +19,35 @@ pub fn containers(kubelet: &KubeletThresholds, ours: Option<&ContainerPolicy>) -
         true => String::new(),
         false => format!(", and those created less than {:#} ago", ttl.value),
     };
+    let limits = [each, total].map(|limit| ContainerPolicy::limit(limit.value));
+    let [of_container, of_node] =
+        limits.map(|limit| limit.map_or("all".to_owned(), |limit| limit.to_string()));
     let theirs = format!(
-        "the kubelet keeps {} dead containers for each container of a pod, {} on the node{young}",
-        limit(each.value),
-        limit(total.value),
+        "the kubelet keeps {of_container} dead containers for each container of a pod, {of_node} on the node{young}"
     );
     let Some(ours) = ours else {
-        return Check::ok(NAME, object, format!("{theirs}; layersweep's collection is off"));
+        return Check::ok(object, format!("{theirs}; layersweep's collection is off"));
     };
-    // `None`: no limit, which is above every number.
-    let at_most = |theirs: i64, ours: Option<usize>| match (ContainerPolicy::limit(theirs), ours) {
-        (_, None) => true,
-        (None, Some(_)) => false,
-        (Some(theirs), Some(ours)) => theirs <= ours,
-    };
-    let stricter = at_most(each.value, ours.max_per_unit)
-        && at_most(total.value, ours.max_total)
+    // No limit is above every number.
+    let number = |limit: Option<usize>| limit.unwrap_or(usize::MAX);
+    let is_stricter = number(limits[0]) <= number(ours.max_per_unit)
+        && number(limits[1]) <= number(ours.max_total)
         && ttl.value <= ours.min_age;
-    if stricter {
-        return Check::new(
-            NAME,
-            Status::Warning,
-            object,
-            format!(
-                "{theirs}: it collects every minute, before layersweep (containers.enabled) has anything \
-                    to do; layersweep's minimum age does not protect them from it"
-            ),
-            "give the kubelet --maximum-dead-containers-per-container=-1 --minimum-container-ttl-duration=24h, or set \
-             containers.enabled = false",
+    if is_stricter {
+        let message = format!(
+            "{theirs}: it collects every minute, before layersweep (containers.enabled) has anything to do; \
+             layersweep's minimum age does not protect them from it"
         );
+        let remedy = "give the kubelet --maximum-dead-containers-per-container=-1 --minimum-container-ttl-duration=24h, \
+            or set containers.enabled = false";
+        return Check::warning(object, message, remedy);
     }
-    let more_than_ours =
-        ContainerPolicy::limit(each.value).is_none() && ContainerPolicy::limit(total.value).is_none();
-    match more_than_ours {
-        true => Check::ok(NAME, object, format!("{theirs}: dead containers are left to layersweep")),
-        false => Check::note(
-            NAME,
-            object,
-            format!(
-                "{theirs}, every minute; layersweep (containers.enabled) deletes as well, by its own \
-                rules"
-            ),
-        ),
+    match limits {
+        [None, None] => Check::ok(object, format!("{theirs}: dead containers are left to layersweep")),
+        _ => {
+            let ours = "every minute; layersweep (containers.enabled) deletes as well, by its own rules";
+            Check::note(object, format!("{theirs}, {ours}"))
+        }
     }
 }
 
@@ -69,6 +56,7 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::*;
+    use crate::app::doctor::check::Status;
     use crate::node::kubelet::Kubelet;
     use crate::node::thresholds;
 

@@ -2,50 +2,38 @@
 
 use jiff::SignedDuration;
 
-use super::examination::Examination;
-use super::{Check, Status};
-use crate::app::by_hand;
-use crate::app::diagnosis::Part;
-use crate::app::forecast;
-use crate::app::outside;
+use super::check::{Check, Status};
+use super::node::Node;
 use crate::app::report::thresholds;
+use crate::app::{by_hand, forecast, outside};
 use crate::disk::Progress;
 use crate::model::Filesystem;
 use crate::model::display::{bytes, shell_word};
 use crate::policy::forecast::Forecast;
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
-use crate::stores::Scan;
 
-const NAME: &str = "disk-usage";
-
-/// Who is told that the disk will be full so soon can still act.
+/// Maximum time until a disk is full that is a warning.
 const SOON: SignedDuration = SignedDuration::from_hours(24);
 
-impl Examination<'_> {
-    pub(super) fn fullness(&mut self, scan: &Scan) {
-        if outside::part_of_a_filesystem(self.request, scan).is_some() {
-            return; // the figures are those of the disk that the directory is on
+pub(super) fn filesystems(node: &Node<'_>) -> Vec<Check> {
+    // The figures of a directory that is named are those of the disk that it is on.
+    let is_whole = |scan: &&_| outside::part_of_a_filesystem(node.request, scan).is_none();
+    let Some(scan) = node.scan().filter(is_whole) else { return Vec::new() };
+    let filesystems = &scan.inventory.filesystems;
+    // Nothing of the stores was measured, and neither is a whole disk.
+    let others = outside::measure_quietly(node.request, node.config, scan, Some(0), &Progress::default());
+    let thresholds = thresholds::all(node.config, scan);
+    let forecasts = forecast::read(node.request, filesystems);
+    let mut checks = Vec::new();
+    for (ix, (filesystem, forecast)) in filesystems.iter().zip(forecasts).enumerate() {
+        let mut check = judge(filesystem, &thresholds[ix], forecast.as_ref(), node.is_foreign());
+        match outside::largest(&outside::parts(scan, &others, ix.into())) {
+            largest if largest.is_empty() => {}
+            largest => check.message.push_str(&format!("; not in any store are, among others, {largest}")),
         }
-        let filesystems = &scan.inventory.filesystems;
-        // Nothing of the stores was measured, and neither is a whole disk.
-        let other_users =
-            outside::measure_quietly(self.request, self.config, scan, Some(0), &Progress::default());
-        let thresholds = thresholds::all(self.config, scan);
-        let forecasts = forecast::read(self.request, filesystems);
-        for (at, (filesystem, forecast)) in filesystems.iter().zip(forecasts).enumerate() {
-            let mut check = judge(filesystem, &thresholds[at], forecast.as_ref(), self.is_foreign());
-            check.message.push_str(&in_no_store(&outside::parts(scan, &other_users, at.into())));
-            self.checks.push(Check { object: self.shown(&filesystem.mount), ..check });
-        }
+        checks.push(Check { object: node.shown(&filesystem.mount), ..check });
     }
-}
-
-/// What no deletion of images frees, as a clause.
-fn in_no_store(parts: &[Part]) -> String {
-    match outside::largest(parts) {
-        largest if largest.is_empty() => String::new(),
-        largest => format!("; not in any store are, among others, {largest}"),
-    }
+    checks
 }
 
 fn judge(
@@ -56,13 +44,7 @@ fn judge(
 ) -> Check {
     let Some(percent) = filesystem.used_percent() else {
         let message = "its figures contradict each other: gc deletes nothing for lack of space";
-        return Check::new(
-            NAME,
-            Status::Warning,
-            "",
-            message,
-            "check the filesystem and the kernel log (dmesg)",
-        );
+        return Check::warning("", message, "check the filesystem and the kernel log (dmesg)");
     };
     #[allow(clippy::cast_precision_loss)] // a percentage
     let inodes = match filesystem.inodes {
@@ -106,7 +88,7 @@ fn judge(
               not in any store is deleted by hand"
             .into(),
     };
-    Check::new(NAME, status, "", message, &remedy)
+    Check::new(status, "", message, remedy)
 }
 
 #[cfg(test)]

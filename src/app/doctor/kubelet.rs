@@ -1,112 +1,96 @@
-//! The kubelet's settings against ours.
+//! The kubelet's settings files, and the filesystems that its settings apply to.
 
 use std::path::{Path, PathBuf};
 
-use super::containers;
-use super::examination::Examination;
-use super::thresholds::thresholds as compare;
+use super::check::Check;
+use super::node::{Node, Settings};
 use crate::disk::filesystem;
-use crate::model::{FilesystemIx, StoreIx};
-use crate::node::kubelet::Kubelet;
+use crate::model::FilesystemIx;
 use crate::node::places::KubeletPlaces;
 use crate::node::thresholds;
 use crate::policy::thresholds::Disk;
 use crate::stores::Scan;
-use crate::sys::processes::Processes;
 use crate::sys::quiet;
 
-const NAME: &str = "kubelet-files";
-
-impl Examination<'_> {
-    /// `own`: the store of the node's runtime, where that is known.
-    pub(super) fn kubelet(
-        &mut self,
-        kubelet: &Kubelet,
-        processes: Option<&Processes>,
-        scan: Option<&Scan>,
-        own: Option<StoreIx>,
-    ) {
-        for (path, error) in &kubelet.unreadable {
-            self.unread(NAME, path.display().to_string(), error);
-        }
-        let inside = processes.and_then(|processes| processes.running(&["k3s", "rke2", "k0s", "kubelite"]));
-        if let Some(inside) = inside {
-            let message = format!(
-                "{} contains a kubelet: settings that it passes on by its own arguments and defaults are \
-                    not known here",
-                inside.describe()
-            );
-            self.note(NAME, "", message);
-        }
-        if !kubelet.is_here() {
-            if inside.is_none() {
-                self.note(NAME, "", "no kubelet settings found: nothing evicts pods here");
-            }
-            return;
-        }
-        let (thresholds, problems) = thresholds::read(kubelet);
-        for (path, why) in kubelet.misread.iter().cloned().chain(problems) {
-            let message = format!("{why}; it is ignored here, and the kubelet may not start with it");
-            self.warning(NAME, path.display().to_string(), message, "fix the kubelet's setting");
-        }
-        let files: Vec<_> = (kubelet.configs_in_effect().chain(&kubelet.running))
-            .map(|file| file.path.display().to_string())
-            .collect();
-        let message = match files.is_empty() {
-            true => "no kubelet configuration file, only flags".to_owned(),
-            false => format!("settings from {}", files.join(", ")),
-        };
-        self.ok(NAME, "", message);
-        let disks = match scan {
-            Some(scan) => self.disks(kubelet, scan, own),
-            None => self.nodefs_alone(kubelet).into_iter().collect(),
-        };
-        self.checks.extend(compare(&thresholds, &self.config.images, &disks));
-        let containers = &self.config.containers;
-        let ours = containers.enabled.then_some(&containers.policy);
-        self.checks.push(containers::containers(&thresholds, ours));
+pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
+    let kubelet = &node.kubelet;
+    let mut checks: Vec<_> =
+        kubelet.unreadable.iter().map(|(path, error)| Check::unread(path, error)).collect();
+    let embedded = node.processes().and_then(|it| it.running(&["k3s", "rke2", "k0s", "kubelite"]));
+    if let Some(embedded) = &embedded {
+        let message = format!(
+            "{} contains a kubelet: settings that it passes on by its own arguments and defaults are not known here",
+            embedded.describe()
+        );
+        checks.push(Check::note("", message));
     }
-
-    /// The filesystems with images that the kubelet looks at.
-    fn disks(&self, kubelet: &Kubelet, scan: &Scan, own: Option<StoreIx>) -> Vec<Disk> {
-        let inventory = &scan.inventory;
-        let counts = |at: usize| match own {
-            Some(own) => own.get() == at,
-            None => !inventory.stores[at].read_only,
-        };
-        let mut filesystems: Vec<FilesystemIx> = Vec::new();
-        for (_, store) in inventory.stores.iter().enumerate().filter(|(at, _)| counts(*at)) {
-            if !filesystems.contains(&store.filesystem) {
-                filesystems.push(store.filesystem);
-            }
+    if !kubelet.is_here() {
+        if embedded.is_none() {
+            checks.push(Check::note("", "no kubelet settings found: nothing evicts pods here"));
         }
-        let own_directory = self.nodefs(kubelet);
-        let disk = |at: FilesystemIx| {
-            let facts = &inventory.filesystems[at.get()];
-            let root = inventory.stores.iter().find(|store| store.filesystem == at).map(|store| &store.root);
-            Disk {
-                mount: self.shown(&facts.mount),
-                has_images: true,
-                is_nodefs: own_directory.as_deref().zip(root).is_some_and(|(node, root)| same(node, root)),
-                ..Disk::of(facts)
-            }
-        };
-        filesystems.into_iter().map(disk).collect()
+        return checks;
     }
-
-    /// Without a store to look at, what the settings make of the kubelet's own filesystem.
-    fn nodefs_alone(&self, kubelet: &Kubelet) -> Option<Disk> {
-        let (facts, _) = filesystem::of(&self.nodefs(kubelet)?).ok()?;
-        let mount = self.shown(&facts.mount);
-        Some(Disk { mount, has_images: true, is_nodefs: true, ..Disk::of(&facts) })
+    let (_, problems) = thresholds::read(kubelet);
+    for (path, why) in kubelet.misread.iter().chain(&problems) {
+        let message = format!("{why}; it is ignored here, and the kubelet may not start with it");
+        checks.push(Check::warning(path, message, "fix the kubelet's setting"));
     }
-
-    fn nodefs(&self, kubelet: &Kubelet) -> Option<PathBuf> {
-        KubeletPlaces::find(&self.config.kubelet, kubelet).nodefs(&self.stores.sysroot)
-    }
+    let files = kubelet.configs_in_effect().chain(&kubelet.running);
+    let files: Vec<_> = files.map(|file| file.path.display().to_string()).collect();
+    checks.push(match files.is_empty() {
+        true => Check::ok("", "no kubelet configuration file, only flags"),
+        false => Check::ok("", format!("settings from {}", files.join(", "))),
+    });
+    checks
 }
 
-/// Whether two paths lie on one filesystem; subvolumes of one btrfs are one.
+pub(super) fn settings<'a>(node: &Node<'a>) -> Option<Settings<'a>> {
+    let disks = match node.scan() {
+        _ if !node.kubelet.is_here() => return None,
+        Some(scan) => disks(node, scan),
+        None => nodefs_alone(node).into_iter().collect(),
+    };
+    let containers = &node.config.containers;
+    Some(Settings {
+        kubelet: thresholds::read(&node.kubelet).0,
+        images: &node.config.images,
+        containers: containers.enabled.then_some(&containers.policy),
+        disks,
+    })
+}
+
+/// The filesystems with images that the kubelet looks at.
+fn disks(node: &Node<'_>, scan: &Scan) -> Vec<Disk> {
+    let inventory = &scan.inventory;
+    let mut filesystems: Vec<FilesystemIx> = Vec::new();
+    for (store_ix, store) in inventory.stores.iter().enumerate() {
+        let counts = node.runtime.store.map_or(!store.read_only, |own| own.get() == store_ix);
+        if counts && !filesystems.contains(&store.filesystem) {
+            filesystems.push(store.filesystem);
+        }
+    }
+    let nodefs = nodefs(node);
+    let disk = |ix: FilesystemIx| {
+        let facts = &inventory.filesystems[ix.get()];
+        let root = inventory.stores.iter().find(|store| store.filesystem == ix).map(|store| &store.root);
+        let is_nodefs = nodefs.as_deref().zip(root).is_some_and(|(nodefs, root)| same(nodefs, root));
+        Disk { mount: node.shown(&facts.mount), has_images: true, is_nodefs, ..Disk::of(facts) }
+    };
+    filesystems.into_iter().map(disk).collect()
+}
+
+/// Without a store, the kubelet's own filesystem.
+fn nodefs_alone(node: &Node<'_>) -> Option<Disk> {
+    let (facts, _) = filesystem::of(&nodefs(node)?).ok()?;
+    let mount = node.shown(&facts.mount);
+    Some(Disk { mount, has_images: true, is_nodefs: true, ..Disk::of(&facts) })
+}
+
+fn nodefs(node: &Node<'_>) -> Option<PathBuf> {
+    KubeletPlaces::find(&node.config.kubelet, &node.kubelet).nodefs(&node.stores.sysroot)
+}
+
+/// Whether two paths are on one filesystem; subvolumes of one btrfs are one.
 fn same(a: &Path, b: &Path) -> bool {
     let device = |path: &Path| filesystem::of(path).ok().map(|(facts, _)| facts.device);
     let number = |path: &Path| quiet::facts(path).ok().map(|facts| facts.device);

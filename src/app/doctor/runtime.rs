@@ -1,166 +1,124 @@
 //! The runtime's socket, and which store is behind it.
 
-use super::examination::Examination;
-use super::examination::{Check, Status};
+use super::check::Check;
+use super::node::{Node, Runtime};
 use crate::app::crio;
 use crate::app::runtime::{choose, hint};
 use crate::app::via;
 use crate::config::Via;
 use crate::cri::discover::{self, Candidate};
-use crate::cri::{Client, CriProblem, Options};
+use crate::cri::{Client, CriError, CriProblem, Options};
 use crate::execute::runtime_match::RuntimeStores;
 use crate::model::display::shell_word;
 use crate::model::{StoreIx, StoreKind};
-use crate::node::kubelet::Kubelet;
 use crate::node::timers::{self, TimerState};
-use crate::stores::Scan;
 
-const NAME: &str = "runtime";
+/// Asks the node's runtimes.
+pub(super) fn ask(node: &Node<'_>) -> Runtime {
+    let not_asked = |why| Runtime { chosen: vec![Check::ok("", why)], ..Runtime::default() };
+    let (candidates, mut sockets) = match &node.request.cri_endpoint {
+        _ if node.is_foreign() => return not_asked("not asked: this is another node's disk (--sysroot)"),
+        None if node.request.has_stores() => {
+            return not_asked("not asked: a store is named, but no socket (--cri-endpoint)");
+        }
+        None => {
+            let found = discover::discover(&node.stores.sysroot);
+            let remedy = "fix the file, or name the socket with --cri-endpoint";
+            let problems = found.problems.into_iter();
+            (found.candidates, problems.map(|(file, why)| Check::warning(file, why, remedy)).collect())
+        }
+        Some(named) => match named.parse() {
+            Ok(endpoint) => {
+                let origin = "--cri-endpoint, or stores.cri_endpoint".to_owned();
+                (vec![Candidate { endpoint, origin, configured: true }], Vec::new())
+            }
+            Err(error) => {
+                let remedy = "use a socket like unix:///run/crio/crio.sock";
+                let sockets = vec![Check::error(named, error.to_string(), remedy)];
+                return Runtime { sockets, ..Runtime::default() };
+            }
+        },
+    };
+    let answers = discover::ask(candidates, &Options::default());
+    for (candidate, client) in &answers.runtimes {
+        let (version, origin) = (client.version(), &candidate.origin);
+        let message = format!("{} {} answers ({origin})", version.runtime_name, version.runtime_version);
+        sockets.push(Check::ok(client.endpoint().to_string(), message));
+    }
+    sockets.extend(answers.silent.iter().map(|(candidate, error)| silent(candidate, error)));
+    let is_expected = via::is_expected(&answers, &node.kubelet, &node.stores.sysroot);
+    let (chosen, store) = match choose(answers) {
+        Ok(client) => serves(node, &client),
+        Err(failure) => {
+            let message = format!("gc cannot delete through a runtime: {failure}");
+            let remedy = failure.hint.unwrap_or_default();
+            let check = if node.kubelet.is_here() {
+                Check::error("", message, remedy)
+            } else if is_expected {
+                Check::warning("", message, remedy)
+            } else {
+                let timer = timers::read(&node.stores.sysroot, timers::GC);
+                let by_timer = timer.is_ok_and(|timer| timer.state == TimerState::Enabled);
+                without_runtime(&message, node.config.via, by_timer)
+            };
+            (check, None)
+        }
+    };
+    Runtime { sockets, chosen: vec![chosen], store }
+}
 
-/// Podman alone has no socket. `by_timer`: our timer deletes.
-fn alone(message: &str, via: Via, by_timer: bool) -> Check {
+fn silent(candidate: &Candidate, error: &CriError) -> Check {
+    let message = format!("{error} ({})", candidate.origin);
+    let is_denied = matches!(error.problem, CriProblem::Denied);
+    if !is_denied && !candidate.configured {
+        return Check::note(candidate.endpoint.to_string(), message);
+    }
+    let mut remedy = hint(&error.problem);
+    if remedy.is_empty() {
+        let usual = "start the runtime, or fix the file that names the socket";
+        remedy = crio::before_start().unwrap_or(usual).into();
+    }
+    Check { is_unread: is_denied, ..Check::warning(candidate.endpoint.to_string(), message, remedy) }
+}
+
+/// A node that has only podman has no socket. `by_timer`: layersweep's timer deletes.
+fn without_runtime(message: &str, via: Via, by_timer: bool) -> Check {
     match (via, by_timer) {
-        (Via::Cri, true) => Check::new(
-            NAME,
-            Status::Warning,
-            "",
-            format!("{message}, and layersweep-gc.timer is enabled: each of its runs is refused"),
-            "set images.via to \"auto\"",
-        ),
-        (Via::Cri, false) => {
-            Check::note(NAME, "", format!("{message}; --via auto deletes in the store itself"))
+        (Via::Cri, true) => {
+            let message =
+                format!("{message}, and layersweep-gc.timer is enabled: each of its runs is refused");
+            Check::warning("", message, "set images.via to \"auto\"")
         }
-        (Via::Auto | Via::Direct, _) => {
-            Check::note(NAME, "", format!("{message}; it deletes in the store itself"))
-        }
+        (Via::Cri, false) => Check::note("", format!("{message}; --via auto deletes in the store itself")),
+        (Via::Auto | Via::Direct, _) => Check::note("", format!("{message}; it deletes in the store itself")),
     }
 }
 
-impl Examination<'_> {
-    /// The store that the node's runtime writes to, if that is known.
-    pub(super) fn runtime(&mut self, kubelet: &Kubelet, scan: Option<&Scan>) -> Option<StoreIx> {
-        if self.is_foreign() {
-            self.ok(NAME, "", "not asked: this is another node's disk (--sysroot)");
-            return None;
+/// Whether the runtime's store is among those that were read.
+fn serves(node: &Node<'_>, client: &Client) -> (Check, Option<StoreIx>) {
+    let object = client.endpoint().to_string();
+    let store = match client.runtime_store() {
+        Ok(Some(store)) => store,
+        Ok(None) => {
+            let message = "it does not report its store: gc refuses to delete through it";
+            let remedy = "use CRI-O or containerd, or gc --via direct";
+            return (Check::error(object, message, remedy), None);
         }
-        let candidates = self.candidates()?;
-        let answers = discover::ask(candidates, &Options::default());
-        for (candidate, client) in &answers.runtimes {
-            let version = client.version();
-            let runtime = format!("{} {}", version.runtime_name, version.runtime_version);
-            let message = format!("{runtime} answers ({})", candidate.origin);
-            self.ok("socket", client.endpoint().to_string(), message);
+        Err(error) => return (Check::error(object, error.to_string(), hint(&error.problem)), None),
+    };
+    let (root, origin) = (store.root.to_string_lossy(), &store.origin);
+    match node.scan().and_then(|scan| RuntimeStores::find(&store, &scan.inventory)) {
+        Some(stores) => {
+            let message = format!("gc deletes through it; its store is {root} ({origin})");
+            (Check::ok(object, message), Some(stores.own))
         }
-        for (candidate, error) in &answers.silent {
-            let status = match (&error.problem, candidate.configured) {
-                (CriProblem::Denied, _) | (_, true) => Status::Warning,
-                _ => Status::Note,
+        None => {
+            let flag = match store.store_type {
+                StoreKind::Containerd => "--containerd-root",
+                StoreKind::ContainersStorage => "--graphroot",
             };
-            self.unread |= matches!(error.problem, CriProblem::Denied);
-            let remedy = match (status, hint(&error.problem)) {
-                (Status::Note, _) => String::new(),
-                (_, hint) if hint.is_empty() => {
-                    let usual = "start the runtime, or fix the file that names the socket";
-                    crio::before_start().unwrap_or(usual).into()
-                }
-                (_, hint) => hint,
-            };
-            let object = candidate.endpoint.to_string();
-            self.checks.push(Check::new(
-                "socket",
-                status,
-                object,
-                format!("{error} ({})", candidate.origin),
-                remedy,
-            ));
-        }
-        let is_expected = via::is_expected(&answers, kubelet, &self.stores.sysroot);
-        match choose(answers) {
-            Ok(client) => self.serves(&client, scan),
-            Err(failure) => {
-                let remedy = failure.hint.clone().unwrap_or_default();
-                let message = format!("gc cannot delete through a runtime: {failure}");
-                match (kubelet.is_here(), is_expected) {
-                    (true, _) => self.error(NAME, "", message, remedy),
-                    // Podman alone has none.
-                    (false, false) => {
-                        let by_timer = timers::read(&self.stores.sysroot, timers::GC)
-                            .is_ok_and(|timer| timer.state == TimerState::Enabled);
-                        self.checks.push(alone(&message, self.config.via, by_timer));
-                    }
-                    (false, true) => self.warning(NAME, "", message, remedy),
-                }
-                None
-            }
-        }
-    }
-
-    fn candidates(&mut self) -> Option<Vec<Candidate>> {
-        if let Some(named) = &self.request.cri_endpoint {
-            return match named.parse() {
-                Ok(endpoint) => {
-                    let origin = "--cri-endpoint, or stores.cri_endpoint".to_owned();
-                    Some(vec![Candidate { endpoint, origin, configured: true }])
-                }
-                Err(error) => {
-                    let remedy = "use a socket like unix:///run/crio/crio.sock";
-                    self.error("socket", named.clone(), error.to_string(), remedy);
-                    None
-                }
-            };
-        }
-        if self.request.has_stores() {
-            let message = "not asked: a store is named, but no socket (--cri-endpoint)";
-            self.ok(NAME, "", message);
-            return None;
-        }
-        let found = discover::discover(&self.stores.sysroot);
-        for (file, why) in &found.problems {
-            let remedy = "fix the file, or name the socket with --cri-endpoint";
-            self.warning("socket", file.display().to_string(), why.clone(), remedy);
-        }
-        Some(found.candidates)
-    }
-
-    /// Whether the runtime's store is among those that were read.
-    fn serves(&mut self, client: &Client, scan: Option<&Scan>) -> Option<StoreIx> {
-        let object = client.endpoint().to_string();
-        match client.runtime_store() {
-            Ok(Some(store)) => {
-                let own = scan.and_then(|scan| RuntimeStores::find(&store, &scan.inventory));
-                let root = store.root.display();
-                match &own {
-                    Some(_) => {
-                        let message =
-                            format!("gc deletes through it; its store is {root} ({})", store.origin);
-                        self.ok(NAME, object, message);
-                    }
-                    None => {
-                        let flag = match store.store_type {
-                            StoreKind::Containerd => "--containerd-root",
-                            StoreKind::ContainersStorage => "--graphroot",
-                        };
-                        let message =
-                            format!("its store is {root} ({}), which was not read: gc refuses", store.origin);
-                        self.error(
-                            NAME,
-                            object,
-                            message,
-                            format!("add {flag} {}", shell_word(&root.to_string())),
-                        );
-                    }
-                }
-                own.map(|stores| stores.own)
-            }
-            Ok(None) => {
-                let message = "it does not report its store: gc refuses to delete through it";
-                self.error(NAME, object, message, "use CRI-O or containerd, or gc --via direct");
-                None
-            }
-            Err(error) => {
-                self.error(NAME, object, error.to_string(), hint(&error.problem));
-                None
-            }
+            let message = format!("its store is {root} ({origin}), which was not read: gc refuses");
+            (Check::error(object, message, format!("add {flag} {}", shell_word(&root))), None)
         }
     }
 }
@@ -168,14 +126,15 @@ impl Examination<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::doctor::check::Status;
 
     #[test]
     fn a_timer_that_deletes_nothing_is_a_warning() {
         for via in [Via::Auto, Via::Direct] {
-            assert_eq!(alone("m", via, true).status, Status::Note);
+            assert_eq!(without_runtime("m", via, true).status, Status::Note);
         }
-        assert_eq!(alone("m", Via::Cri, false).status, Status::Note);
-        let check = alone("m", Via::Cri, true);
+        assert_eq!(without_runtime("m", Via::Cri, false).status, Status::Note);
+        let check = without_runtime("m", Via::Cri, true);
         assert_eq!(check.status, Status::Warning);
         assert!(check.remedy.contains("images.via"), "{check:?}");
     }

@@ -73,17 +73,13 @@ mod tests {
 
     #[test]
     fn the_worst_comes_first_and_fits() {
+        let named = |name, check: Check| Check { name, ..check };
+        let long = "word ".repeat(30);
         let checks = vec![
-            Check::ok("clock", "", "synchronised"),
-            Check::note("reserve", "/a", "none"),
-            Check::new(
-                "runtime",
-                Status::Warning,
-                "/run/a\u{1b}[31m.sock",
-                "word ".repeat(30).trim_end(),
-                "start it",
-            ),
-            Check::new("stores", Status::Error, "", "no store", "name one"),
+            named("clock", Check::ok("", "synchronised")),
+            named("reserve", Check::note("/a", "none")),
+            named("runtime", Check::warning("/run/a\u{1b}[31m.sock", long.trim_end(), "start it")),
+            named("stores", Check::error("", "no store", "name one")),
         ];
         let screen = |width| Screen { width, unicode: true, truncates: true, zone: TimeZone::UTC };
         let document = json::doctor(Timestamp::UNIX_EPOCH, false, checks);
@@ -108,7 +104,7 @@ mod tests {
             !quiet.contains("clock") && !quiet.contains("reserve") && quiet.contains("stores"),
             "{quiet}"
         );
-        let fine = json::doctor(Timestamp::UNIX_EPOCH, true, vec![Check::ok("clock", "", "synchronised")]);
+        let fine = json::doctor(Timestamp::UNIX_EPOCH, true, vec![Check::ok("", "synchronised")]);
         assert_eq!(doctor(&fine, &screen(None), true), "");
     }
 }

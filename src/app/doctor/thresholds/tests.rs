@@ -3,6 +3,7 @@ use jiff::SignedDuration;
 use crate::app::doctor::thresholds::*;
 use crate::node::kubelet::{Kubelet, SettingsFile};
 use crate::node::thresholds as kubelet_thresholds;
+use crate::policy::Policy;
 use crate::policy::space::{FreeFloor, Thresholds};
 
 const GIB: u64 = 1 << 30;
@@ -23,7 +24,24 @@ fn disk() -> Disk {
 }
 
 fn found(text: &str, targets: Targets, disk: Disk) -> Vec<Check> {
-    let checks = thresholds(&kubelet(text), &Policy { targets, ..Policy::default() }, &[disk]);
+    found_on(text, Policy { targets, ..Policy::default() }, vec![disk])
+}
+
+fn found_on(text: &str, images: Policy, disks: Vec<Disk>) -> Vec<Check> {
+    type Row = (&'static str, fn(&Settings<'_>) -> Vec<Check>);
+    const TABLE: [Row; 6] = [
+        ("kubelet-settings", validity),
+        ("kubelet-eviction", dropped),
+        ("image-age", age),
+        ("kubelet-order", order),
+        ("our-thresholds", our_bytes),
+        ("our-inodes", our_inodes),
+    ];
+    let settings = Settings { kubelet: kubelet(text), images: &images, containers: None, disks };
+    let checks: Vec<_> = TABLE
+        .iter()
+        .flat_map(|(name, run)| run(&settings).into_iter().map(|check| Check { name, ..check }))
+        .collect();
     for check in &checks {
         assert!(check.remedy.is_empty() || check.status > Status::Ok, "{check:?}");
         assert!(check.status < Status::Warning || !check.remedy.is_empty(), "{check:?}");
@@ -165,7 +183,7 @@ fn defaults_that_one_setting_took_away() {
 fn both_collect_by_age() {
     let of = |text, max_age| {
         let ours = Policy { targets: used(75), max_age, ..Policy::default() };
-        thresholds(&kubelet(text), &ours, &[]).into_iter().find(|check| check.name == "image-age")
+        found_on(text, ours, Vec::new()).into_iter().find(|check| check.name == "image-age")
     };
     let days = |days: i64| Some(SignedDuration::from_hours(24 * days));
     assert_eq!(of("", days(3)), None);

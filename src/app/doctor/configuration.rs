@@ -1,0 +1,98 @@
+//! Layersweep's own configuration, and what it may read.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use super::check::{AS_ROOT, Check};
+use super::node::Node;
+use crate::config::ConfigProblem;
+use crate::model::display::shell_word;
+
+pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
+    let mut checks: Vec<_> = node.problems.iter().map(problem).collect();
+    if checks.is_empty() {
+        let files: Vec<_> = node.config.files.iter().map(|file| file.display().to_string()).collect();
+        checks.push(match files.is_empty() {
+            true => Check::ok("", "no file: the built-in defaults apply"),
+            false => Check::ok("", format!("read from {}", files.join(", "))),
+        });
+    }
+    checks.extend(node.config.files.iter().filter_map(|file| permissions_of(node, file)));
+    checks
+}
+
+fn problem(problem: &ConfigProblem) -> Check {
+    let separator = if problem.field.is_empty() { "" } else { ": " };
+    let remedy = match problem.remedy.as_str() {
+        "" => "correct it: until then every other command refuses to run",
+        remedy => remedy,
+    };
+    let message = format!("{}{separator}{}", problem.field, problem.message);
+    Check::error(problem.origin.to_string(), message, remedy)
+}
+
+/// A user who may write to the configuration decides what root deletes.
+fn permissions_of(node: &Node<'_>, file: &PathBuf) -> Option<Check> {
+    let facts = node.stores.sysroot.resolve(file).and_then(std::fs::metadata).ok()?;
+    let (owner, mode) = (facts.uid(), facts.mode() & 0o7777);
+    let why = if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        format!("it belongs to user {owner}, who thereby decides what is deleted")
+    } else if mode & 0o022 != 0 {
+        format!("others may write to it (mode {mode:o}), and thereby decide what is deleted")
+    } else {
+        return None;
+    };
+    let word = shell_word(&file.to_string_lossy());
+    Some(Check::warning(file, why, format!("chown root:root {word} && chmod 0644 {word}")))
+}
+
+pub(super) fn permissions(node: &Node<'_>) -> Vec<Check> {
+    let Some(processes) = &node.processes else { return Vec::new() };
+    let mut checks = vec![match std::fs::read_to_string("/proc/self/status") {
+        Ok(status) if reads_everything(&status) => Check::ok("", "every file can be read"),
+        Ok(_) => {
+            let message = "files of other users cannot be read: root's stores and most of the node's settings are \
+                not accessible";
+            Check::warning("", message, AS_ROOT)
+        }
+        Err(error) => Check::unread("/proc/self/status", &error),
+    }];
+    match processes {
+        Ok(processes) if processes.sees_all() => {}
+        Ok(_) => {
+            let message = "not all processes are visible (another namespace, or hidepid): what one of them may hold \
+                open is not counted as a leak";
+            checks.push(Check::note("/proc", message));
+        }
+        Err(error) => checks.push(Check::unread("/proc", error)),
+    }
+    checks
+}
+
+/// `CAP_DAC_OVERRIDE` or `CAP_DAC_READ_SEARCH` of `capabilities(7)` is in the effective set of
+/// `proc_pid_status(5)`: permissions of files do not stop us.
+fn reads_everything(status: &str) -> bool {
+    const OVERRIDE_OR_SEARCH: u64 = 1 << 1 | 1 << 2;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective
+        .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok())
+        .is_some_and(|set| set & OVERRIDE_OR_SEARCH != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_that_read_everything() {
+        for (status, expected) in [
+            ("Name:\tx\nCapInh:\t0000000000000004\nCapEff:\t0000000000000000\n", false),
+            ("CapEff:\t0000000000000004\n", true),
+            ("CapEff:\t000001ffffffffff\n", true),
+            ("CapEff:\t0000000000000008\n", false),
+            ("", false),
+        ] {
+            assert_eq!(reads_everything(status), expected, "{status}");
+        }
+    }
+}

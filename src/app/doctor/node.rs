@@ -1,0 +1,110 @@
+//! The node as the checks see it: everything that several of them need, read once.
+
+use std::io;
+use std::path::Path;
+
+use super::check::Check;
+use crate::app::database::{self, Database};
+use crate::app::error::Error;
+use crate::app::request::Request;
+use crate::config::{Config, ConfigProblem};
+use crate::disk::Progress;
+use crate::history::{Access, StateDirectory};
+use crate::model::StoreIx;
+use crate::model::kubelet_thresholds::KubeletThresholds;
+use crate::node::kubelet::Kubelet;
+use crate::policy::Policy;
+use crate::policy::containers::ContainerPolicy;
+use crate::policy::thresholds::Disk;
+use crate::stores::{self, Measure, Scan, ScanRequest};
+use crate::sys::processes::Processes;
+
+pub(super) struct Node<'a> {
+    pub(super) request: &'a Request,
+    pub(super) config: &'a Config,
+    pub(super) problems: &'a [ConfigProblem],
+    /// The stores to read; nothing is measured.
+    pub(super) stores: ScanRequest,
+    /// `None` on another node's disk.
+    pub(super) processes: Option<io::Result<Processes>>,
+    pub(super) scan: Result<Scan, stores::Error>,
+    pub(super) kubelet: Kubelet,
+    pub(super) runtime: Runtime,
+    /// `None` without a kubelet.
+    pub(super) settings: Option<Settings<'a>>,
+    pub(super) directory: StateDirectory,
+    pub(super) database: Result<Database, Error>,
+}
+
+/// The answers of the runtimes' sockets.
+#[derive(Default)]
+pub(super) struct Runtime {
+    pub(super) sockets: Vec<Check>,
+    pub(super) chosen: Vec<Check>,
+    /// The store that the node's runtime writes to, if that is known.
+    pub(super) store: Option<StoreIx>,
+}
+
+/// Settings of the kubelet and of layersweep, and the disks that they apply to.
+pub(super) struct Settings<'a> {
+    pub(super) kubelet: KubeletThresholds,
+    pub(super) images: &'a Policy,
+    /// `None` where layersweep's collection of containers is off.
+    pub(super) containers: Option<&'a ContainerPolicy>,
+    pub(super) disks: Vec<Disk>,
+}
+
+impl<'a> Node<'a> {
+    /// Reads the node, without its runtime.
+    ///
+    /// # Errors
+    /// When the request itself cannot be used.
+    pub(super) fn read(
+        request: &'a Request,
+        config: &'a Config,
+        problems: &'a [ConfigProblem],
+    ) -> Result<Self, Error> {
+        let stores = ScanRequest { measure: Measure::RecordsAndMounts, ..request.stores()? };
+        let processes = (!stores.sysroot.is_foreign()).then(Processes::read_with_kubelet);
+        let kubelet = match &processes {
+            Some(Ok(processes)) => Kubelet::read_running(&stores.sysroot, processes),
+            _ => Kubelet::read(&stores.sysroot),
+        };
+        Ok(Self {
+            request,
+            config,
+            problems,
+            processes,
+            scan: stores::run(&stores, &Progress::default()),
+            kubelet,
+            runtime: Runtime::default(),
+            settings: None,
+            directory: database::state_directory(request),
+            database: Database::open(request, Access::Read),
+            stores,
+        })
+    }
+
+    pub(super) fn processes(&self) -> Option<&Processes> {
+        self.processes.as_ref()?.as_ref().ok()
+    }
+
+    pub(super) fn scan(&self) -> Option<&Scan> {
+        self.scan.as_ref().ok()
+    }
+
+    /// Another node's disk: nothing runs there.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.stores.sysroot.is_foreign()
+    }
+
+    /// A path as the node itself names it.
+    pub(super) fn shown(&self, path: &Path) -> String {
+        self.stores.sysroot.shown(path)
+    }
+
+    /// A check of settings; empty without a kubelet.
+    pub(super) fn settings(&self, check: fn(&Settings<'_>) -> Vec<Check>) -> Vec<Check> {
+        self.settings.as_ref().map(check).unwrap_or_default()
+    }
+}

@@ -1,0 +1,144 @@
+//! The state directory, the clock, and the emergency reserve files.
+
+use std::io::{Error, ErrorKind};
+
+use jiff::SignedDuration;
+
+use super::check::{Check, Status};
+use super::node::Node;
+use crate::app::{reserve, user_records};
+use crate::disk::filesystem;
+use crate::history::{clock as known_clock, known};
+use crate::model::display::bytes;
+use crate::stores::containers_storage::edit::ReserveFile;
+
+/// With less, a run soon has nowhere to write; two years of records take less than 50 MiB.
+const LITTLE_BYTES: u64 = 64 << 20;
+/// SQLite cannot work with less.
+const NO_BYTES: u64 = 4 << 20;
+const FEW_INODES: u64 = 100;
+
+pub(super) fn directory(node: &Node<'_>) -> Vec<Check> {
+    let object = node.shown(&node.directory.dir);
+    // The records that scans of this user write are examined.
+    let choice = user_records::choose(node.request, true);
+    let mut checks: Vec<_> = choice.map(|choice| Check::note(&object, choice.note)).into_iter().collect();
+    let dir = &node.directory.dir;
+    let facts = match &node.directory.unresolved {
+        Some((kind, why)) => Err((Error::new(*kind, why.clone()), "it does not exist")),
+        None => std::fs::metadata(dir)
+            .map_err(|error| (error, "it does not exist yet; the first scan creates it")),
+    };
+    match facts {
+        Err((error, absent)) if error.kind() == ErrorKind::NotFound => {
+            checks.push(Check::note(object, absent))
+        }
+        Err((error, _)) => checks.push(Check::unread(object, &error)),
+        Ok(facts) if !facts.is_dir() => {
+            let remedy = "move it away, or name another directory with --state-dir or state_dir";
+            checks.push(Check::error(object, "not a directory", remedy));
+        }
+        Ok(_) if node.directory.foreign => checks.push(Check::ok(object, "it exists")),
+        Ok(_) => {
+            if let Err(error) = rustix::fs::access(dir, rustix::fs::Access::WRITE_OK) {
+                let message = format!("not writable ({error}): scans are not recorded");
+                let remedy = "run as root or its owner, or mount it writable; another one (--state-dir) has no pins \
+                    and no history";
+                checks.push(Check::error(&object, message, remedy));
+            }
+            checks.extend(room(node, &object));
+        }
+    }
+    checks
+}
+
+fn room(node: &Node<'_>, object: &str) -> Vec<Check> {
+    let facts = match filesystem::of(&node.directory.dir) {
+        Ok((facts, _)) => facts,
+        Err(error) => return vec![Check::unread(object, &error)],
+    };
+    let (free, inodes, mount) = (facts.available_bytes, facts.inodes_free, facts.mount.display());
+    let few_inodes = facts.inodes > 0 && inodes < FEW_INODES;
+    let status = match few_inodes || free < NO_BYTES {
+        true => Status::Error,
+        false if free < LITTLE_BYTES => Status::Warning,
+        false => Status::Ok,
+    };
+    let mut checks = vec![if status == Status::Ok {
+        Check::ok(object, format!("{} and {inodes} inodes free", bytes(free)))
+    } else {
+        let message = match few_inodes {
+            true => format!("only {inodes} inodes are free on {mount}"),
+            false => format!("only {} are free on {mount}", bytes(free)),
+        };
+        let remedy = "free space there, for example with `layersweep gc`; records that cannot be saved wait in \
+            /run/layersweep";
+        Check::new(status, object, message, remedy)
+    }];
+    let filesystems = node.scan().map_or(&[][..], |scan| &scan.inventory.filesystems);
+    if filesystems.iter().any(|it| it.mount == facts.mount && it.device == facts.device) {
+        let message = "it is on a filesystem that images can fill; records then wait in /run/layersweep, which is \
+            emptied at reboot";
+        checks.push(Check::note(object, message));
+    }
+    checks
+}
+
+pub(super) fn clock(node: &Node<'_>) -> Vec<Check> {
+    let now = match crate::sys::clock::read() {
+        _ if node.is_foreign() => return Vec::new(),
+        Ok(now) => now,
+        Err(error) => return vec![Check::unread("", &error)],
+    };
+    let open = node.database.as_ref().ok();
+    let last = open.and_then(|open| open.read(known::clock).ok()).flatten();
+    let mut checks = Vec::new();
+    if !now.synchronised {
+        let message = "clock is not NTP-synchronised; image ages may be underestimated";
+        let remedy = "run a time service: chronyd (with rtcsync), ntpd or systemd-timesyncd";
+        checks.push(Check::warning("", message, remedy));
+    }
+    let seconds = |duration: SignedDuration| SignedDuration::from_secs(duration.as_secs());
+    if let Some(last) = last {
+        let back = last.wall.duration_since(now.wall);
+        if back > SignedDuration::from_mins(1) {
+            let message = format!("it was set back by {:#} since the last scan", seconds(back));
+            let remedy = "no action needed for image ages; find out why it was set";
+            checks.push(Check::warning("", message, remedy));
+        }
+        if let Some(leap) = known_clock::advance(Some(&last), &now).correction {
+            let message = format!(
+                "it jumped ahead by {:#} since the last scan: the jump does not count towards image ages",
+                seconds(leap.by)
+            );
+            checks.push(Check::note("", message));
+        }
+    }
+    if checks.is_empty() {
+        checks.push(Check::ok("", "synchronised"));
+    }
+    checks
+}
+
+/// Files that reserve room for a deletion on a full disk.
+pub(super) fn reserve_files(node: &Node<'_>) -> Vec<Check> {
+    let scan = node.scan().filter(|_| !node.is_foreign());
+    let files = scan.map(|scan| reserve::of_all(scan, &node.directory)).unwrap_or_default();
+    let check = |file: &ReserveFile| {
+        if file.is_ready() {
+            return Check::ok(file.path(), format!("{} reserved for a full disk", bytes(file.taken_bytes())));
+        }
+        if file.fits().unwrap_or(false) {
+            let message = "no emergency reserve file yet; `layersweep scan --reserve` creates one";
+            return Check::note(file.path(), message);
+        }
+        let message = format!(
+            "no emergency reserve file; one is created only while {} and an inode are available",
+            bytes(file.least_available_bytes())
+        );
+        let remedy = "free that much and run `layersweep scan --reserve`; until then, on a full disk, `layersweep gc \
+            --via direct` begins with the layers of an image that it deletes (docs/recovery.md)";
+        Check::warning(file.path(), message, remedy)
+    };
+    files.iter().map(check).collect()
+}

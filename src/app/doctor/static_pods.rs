@@ -1,0 +1,35 @@
+//! Manifests of static pods.
+
+use std::io::ErrorKind;
+
+use super::check::{AS_ROOT, Check};
+use super::node::Node;
+use crate::app::protect;
+use crate::node::static_pods;
+
+pub(super) fn manifests(node: &Node<'_>) -> Vec<Check> {
+    let Some(place) = node.config.static_pods.as_deref() else {
+        return vec![Check::note("", "protect.static_pods is off: images of static pods are not protected")];
+    };
+    match static_pods::read(&node.stores.sysroot, &protect::kubelet_settings(&node.stores), place) {
+        Ok(found) => {
+            let findings = found.findings.iter();
+            let mut checks: Vec<_> =
+                findings.map(|it| Check::warning(&it.path, it.message.clone(), "fix the manifest")).collect();
+            let message = format!("{} images are named by static pods and protected", found.images.len());
+            checks.push(Check::ok(place, message));
+            checks
+        }
+        Err(unreadable) => {
+            let message = format!(
+                "it cannot be read ({}): images of static pods are unknown, and gc refuses to delete any image",
+                unreadable.source
+            );
+            let remedy = match unreadable.source.kind() {
+                ErrorKind::PermissionDenied => AS_ROOT,
+                _ => "fix it, or set protect.static_pods = \"off\" if static pods protect nothing",
+            };
+            vec![Check { is_unread: true, ..Check::warning(&unreadable.path, message, remedy) }]
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The stores and their records.
+
+use super::check::Check;
+use super::node::Node;
+use crate::model::Consistency;
+use crate::stores::Error;
+
+/// Maximum number of findings in the stores' records; `scan` has them all.
+const MOST_FINDINGS: usize = 5;
+
+pub(super) fn stores(node: &Node<'_>) -> Vec<Check> {
+    let inventory = match &node.scan {
+        Ok(scan) => &scan.inventory,
+        Err(Error::Unreadable { path, source }) => return vec![Check::unread(path, source)],
+        Err(error) => {
+            let (object, remedy) = match error {
+                Error::NotAStore { path, hint, .. } => (path.display().to_string(), *hint),
+                _ => (String::new(), "name a store with --graphroot DIR or --containerd-root DIR"),
+            };
+            return vec![Check::error(object, error.to_string(), remedy)];
+        }
+    };
+    let mut checks = Vec::new();
+    for (store_ix, store) in inventory.stores.iter().enumerate() {
+        let images = inventory.images.iter().filter(|image| image.store.get() == store_ix).count();
+        let read_only = if store.read_only { ", read-only" } else { "" };
+        let (kind, driver, origin) = (&store.kind, &store.driver, &store.origin);
+        let facts = format!("{kind}, {driver}{read_only}, {images} images, named by {origin}");
+        let object = node.shown(&store.root);
+        checks.push(match store.consistency {
+            Consistency::Consistent => Check::ok(object, facts),
+            Consistency::WriterActive => {
+                Check::note(object, format!("{facts}; other programs kept writing to it"))
+            }
+            Consistency::Damaged => Check::error(
+                object,
+                format!("{facts}; a record file cannot be read in full: nothing is deleted from it"),
+                "see `layersweep scan` and docs/recovery.md",
+            ),
+        });
+    }
+    checks
+}
+
+pub(super) fn findings(node: &Node<'_>) -> Vec<Check> {
+    let findings = node.scan().map_or(&[][..], |scan| &scan.inventory.findings);
+    let mut checks = Vec::new();
+    for finding in findings.iter().take(MOST_FINDINGS) {
+        let remedy = "fix it, or run as a user who may read it";
+        let check = Check::warning(node.shown(&finding.path), finding.message.clone(), remedy);
+        checks.push(Check { is_unread: finding.incomplete, ..check });
+    }
+    if let Some(more @ 1..) = findings.len().checked_sub(MOST_FINDINGS) {
+        let check = Check::warning("", format!("and {more} more"), "see `layersweep scan`");
+        checks.push(Check { is_unread: findings.iter().any(|finding| finding.incomplete), ..check });
+    }
+    checks
+}
