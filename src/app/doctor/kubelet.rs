@@ -1,6 +1,6 @@
 //! The kubelet's settings files, and the filesystems that its settings apply to.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::check::Check;
 use super::node::{Node, Settings};
@@ -10,7 +10,7 @@ use crate::node::places::KubeletPlaces;
 use crate::node::thresholds;
 use crate::policy::thresholds::Disk;
 use crate::stores::Scan;
-use crate::sys::quiet;
+use crate::stores::other_usage::filesystem_of;
 
 pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
     let kubelet = &node.kubelet;
@@ -69,12 +69,12 @@ fn disks(node: &Node<'_>, scan: &Scan) -> Vec<Disk> {
             filesystems.push(store.filesystem);
         }
     }
-    let nodefs = nodefs(node);
-    let disk = |ix: FilesystemIx| {
-        let facts = &inventory.filesystems[ix.get()];
-        let root = inventory.stores.iter().find(|store| store.filesystem == ix).map(|store| &store.root);
-        let is_nodefs = nodefs.as_deref().zip(root).is_some_and(|(nodefs, root)| same(nodefs, root));
-        Disk { mount: node.shown(&facts.mount), has_images: true, is_nodefs, ..Disk::of(facts) }
+    let nodefs = nodefs(node).and_then(|path| filesystem_of(scan, &path));
+    let disk = |ix: FilesystemIx| Disk {
+        mount: node.shown(&inventory[ix].mount),
+        has_images: true,
+        is_nodefs: nodefs == Some(ix),
+        ..Disk::of(&inventory[ix])
     };
     filesystems.into_iter().map(disk).collect()
 }
@@ -88,13 +88,4 @@ fn nodefs_alone(node: &Node<'_>) -> Option<Disk> {
 
 fn nodefs(node: &Node<'_>) -> Option<PathBuf> {
     KubeletPlaces::find(&node.config.kubelet, &node.kubelet).nodefs(&node.stores.sysroot)
-}
-
-/// Whether two paths are on one filesystem; subvolumes of one btrfs are one.
-fn same(a: &Path, b: &Path) -> bool {
-    let device = |path: &Path| filesystem::of(path).ok().map(|(facts, _)| facts.device);
-    let number = |path: &Path| quiet::facts(path).ok().map(|facts| facts.device);
-    let is_block = |device: &String| device.starts_with("/dev/");
-    let (here, there) = (device(a).filter(is_block), device(b).filter(is_block));
-    (here.is_some() && here == there) || (number(a).is_some() && number(a) == number(b))
 }
