@@ -14,7 +14,7 @@ use crate::execute::owner::{Owners, Presence};
 use crate::history::pins::Pins;
 use crate::history::runs::DeletionRow;
 use crate::model::plan::{Phase, Problem};
-use crate::model::{StoreIx, StoreKind};
+use crate::model::{Image, Inventory, StoreIx, StoreKind, is_of_docker};
 use crate::policy::leaks::{self, LeakPlan, LeakRequest};
 use crate::stores::Scan;
 use crate::stores::containers_storage::edit::{self, Deleted};
@@ -47,22 +47,30 @@ pub(super) fn check(owners: &Owners, scanned: &ScanResult, editors: &Editors) ->
             let why = editors.store(store).err().unwrap_or_default();
             format!("{}: {why}", store.root.display())
         });
-        return Err(Error::refused(format!("nothing was deleted: {}", why.unwrap_or_default())).hint(
-            match (editors.need_their_user(), inventory.stores.first().map(|store| store.kind)) {
-                (true, _) => "run as the user whose store it is: podman unshare layersweep gc --via direct",
-                (false, Some(StoreKind::Containerd)) => {
-                    "use --via cri: containerd can delete on a full ext4 or XFS; where it cannot, free 1 MiB \
-                     by hand first (a log, the journal)"
-                }
-                (false, _) => {
-                    "use --via cri if it is CRI-O's store, else the tool whose store it is: podman image prune"
-                }
-            },
-        ));
+        let error = Error::refused(format!("nothing was deleted: {}", why.unwrap_or_default()));
+        return Err(error.hint(other_way(inventory, editors.need_their_user())));
     }
     owners
         .absent(inventory)
         .map_err(|presence| Error::refused(format!("nothing was deleted: {presence}")).hint(hint(&presence)))
+}
+
+/// The hint where no store can be edited.
+fn other_way(inventory: &Inventory, needs_its_user: bool) -> &'static str {
+    let is_dockers = |image: &Image| image.id.namespace().is_some_and(is_of_docker);
+    match inventory.stores.first().map(|store| store.kind) {
+        _ if needs_its_user => "run as the user whose store it is: podman unshare layersweep gc --via direct",
+        Some(StoreKind::Containerd)
+            if !inventory.images.is_empty() && inventory.images.iter().all(is_dockers) =>
+        {
+            "only Docker uses this store: delete images with `docker image rm`"
+        }
+        Some(StoreKind::Containerd) => {
+            "use --via cri: containerd can delete on a full ext4 or XFS; where it cannot, free 1 MiB by hand first \
+             (a log, the journal)"
+        }
+        _ => "use --via cri if it is CRI-O's store, else the tool whose store it is: podman image prune",
+    }
 }
 
 fn hint(presence: &Presence) -> &'static str {
@@ -170,4 +178,23 @@ pub(super) fn resume(editors: &Editors, begun: &[DeletionRow], pins: &Pins) -> R
         }
     }
     resumed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::scenario::Scenario;
+
+    #[test]
+    fn a_store_of_docker_alone_needs_docker() {
+        let mut inventory = Scenario::article().inventory();
+        inventory.stores[0].kind = StoreKind::Containerd;
+        assert!(other_way(&inventory, false).contains("--via cri"));
+        for image in &mut inventory.images {
+            image.id = format!("moby/{}", image.id).as_str().into();
+        }
+        assert!(other_way(&inventory, false).contains("`docker image rm`"));
+        inventory.images[0].id = "default/00".into();
+        assert!(other_way(&inventory, false).contains("--via cri"));
+    }
 }
