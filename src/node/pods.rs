@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::places::KubeletPlaces;
-use super::{content, static_pods};
+use super::{content, manifest, static_pods};
 use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
 
@@ -88,7 +88,12 @@ impl KnownPods {
             let bytes = content(root, &path, static_pods::MAX_FILE_BYTES);
             // The kubelet runs nothing from what is no such file.
             if let Ok(bytes) = bytes.map_err(|source| unreadable(&path, source))? {
-                self.manifest_names.extend(names_in(&String::from_utf8_lossy(&bytes)));
+                let manifest = manifest::read(&bytes);
+                if let Some(why) = manifest.problem {
+                    let why = format!("neither YAML nor JSON: {why}");
+                    return Err(unreadable(&path, io::Error::new(io::ErrorKind::InvalidData, why)));
+                }
+                self.manifest_names.extend(manifest.names);
             }
         }
         Ok(())
@@ -129,18 +134,6 @@ impl KnownPods {
 fn is_static(uid: &str) -> bool {
     let groups: Vec<_> = uid.split('-').map(str::len).collect();
     !(groups == [8, 4, 4, 4, 12] && uid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-'))
-}
-
-/// Everything that stands behind `name:` in a manifest, YAML or JSON: names of containers and
-/// volumes too. A name too many keeps something.
-fn names_in(text: &str) -> impl Iterator<Item = String> + '_ {
-    let quotes = ['"', '\'', ',', '{', '}', '[', ']'];
-    text.match_indices("name").filter_map(move |(at, key)| {
-        let rest = text[at + key.len()..].trim_start_matches(['"', '\'']).trim_start_matches([' ', '\t']);
-        let value = rest.strip_prefix(':')?.trim_start().trim_start_matches(quotes);
-        let end = value.find(|c: char| c.is_whitespace() || quotes.contains(&c)).unwrap_or(value.len());
-        (end > 0).then(|| value[..end].to_owned())
-    })
 }
 
 #[cfg(test)]
@@ -230,8 +223,11 @@ mod tests {
         fs::create_dir(manifests.join("deeper")).unwrap();
         fs::write(manifests.join("a.yaml"), "metadata:\n  name: kube-apiserver\n  namespace: x\n").unwrap();
         fs::write(manifests.join("b"), r#"{"metadata":{"name":"etcd","namespace":"kube-system"}}"#).unwrap();
+        fs::write(manifests.join("c.yaml"), "kind: List\nitems:\n- metadata:\n    name: 'proxy' # x\n")
+            .unwrap();
         let known = node.read().unwrap();
         for (name, is_known) in [
+            ("proxy-node1", true),
             ("kube-apiserver-node1", true),
             ("kube-apiserver", true),
             ("etcd-node-with-dashes", true),
@@ -242,13 +238,9 @@ mod tests {
             assert_eq!(known.has(HASH, name), is_known, "{name}");
             assert!(!known.has(API, name), "the API server's");
         }
+        // The name of its pod is unknown.
+        fs::write(manifests.join("d.yaml"), "metadata:\n  name: \"half").unwrap();
+        assert!(matches!(node.read(), Err(Unknown::Unreadable { path, .. }) if path.ends_with("d.yaml")));
         drop(node.directory);
-    }
-
-    #[test]
-    fn names_of_all_spellings() {
-        let text =
-            "name: a\n  name:  'b'\n- name:\tc # x\n{\"name\": \"d\",\"name\":\"e\"}\nnamespace: f\nname:";
-        assert_eq!(names_in(text).collect::<Vec<_>>(), ["a", "b", "c", "d", "e"]);
     }
 }

@@ -188,7 +188,11 @@ impl Reader<'_> {
                     }
                     let Some(bytes) = self.bytes(&file)? else { continue };
                     let source = file.display().to_string();
-                    for reference in manifest::read(&bytes).images {
+                    let manifest = manifest::read(&bytes);
+                    if let Some(why) = manifest.problem {
+                        self.finding(&file, manifest::unparsed(&why));
+                    }
+                    for reference in manifest.images {
                         self.image(NamedImage { reference, source: source.clone() });
                     }
                 }
@@ -396,7 +400,7 @@ mod tests {
             ("etc/containers/systemd/app/deep/b.container", "[Container]\nImage=base.image\n"),
             ("etc/containers/systemd/app/base.image", "[Image]\nImage=quay.io/base\n"),
             ("etc/containers/systemd/k/pod.kube", "[Kube]\nYaml=pod.yaml\n"),
-            ("etc/containers/systemd/k/pod.yaml", "spec: {containers: [{image: quay.io/pod}]}"),
+            ("etc/containers/systemd/k/pod.yaml", "spec: {containers: [{image: quay.io/pod}]}\n---\n- ["),
             ("etc/containers/systemd/t@.container", "[Container]\nImage=quay.io/t:%i\n"),
             ("etc/containers/systemd/n.network", "[Network]\nImage=quay.io/no\n"),
             ("etc/containers/systemd/users/u.container", "[Container]\nImage=quay.io/user\n"),
@@ -405,7 +409,14 @@ mod tests {
         let found = read_all(node.path(), false);
         let expected = ["quay.io/a:1", "quay.io/a:2", "quay.io/base", "quay.io/all", "quay.io/pod"];
         assert_eq!(references(&found), expected, "{found:#?}");
-        assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
+        let findings: Vec<_> = found.findings.iter().map(|finding| finding.path.as_path()).collect();
+        assert_eq!(
+            findings,
+            [
+                Path::new("/etc/containers/systemd/k/pod.yaml"),
+                Path::new("/etc/containers/systemd/t@.container")
+            ]
+        );
         let users = UnitDirectory { path: OF_USERS[0].into(), foreign: false };
         assert_eq!(references(&read(&Sysroot::at(node.path()), &users).unwrap()), ["quay.io/user"]);
     }

@@ -32,8 +32,7 @@ pub struct StaticPods {
 ///
 /// A place may be a directory or a single file, as for the kubelet. Of a directory all files
 /// count whose names do not begin with a dot; it is not entered further down. A place that does
-/// not exist names nothing. What is not valid YAML or JSON is a finding, and still names whatever
-/// stands behind `image:` in it.
+/// not exist names nothing. A file that the kubelet cannot parse is a finding.
 ///
 /// # Errors
 /// When something exists and cannot be read, the kubelet's own settings included: then it is
@@ -152,13 +151,9 @@ impl Reader<'_> {
             }
         };
         let manifest = manifest::read(&bytes);
-        let count = manifest.images.len();
         if let Some(why) = manifest.problem {
-            self.finding(
-                path,
-                format!("neither YAML nor JSON: {why}; {count} images that its lines name are kept anyway"),
-            );
-        } else if count == 0 {
+            self.finding(path, manifest::unparsed(&why));
+        } else if manifest.images.is_empty() {
             self.finding(path, "names no image".into());
         }
         let source = path.display().to_string();

@@ -1,6 +1,7 @@
 //! Parses any YAML and JSON, with limits for nesting, aliases and documents.
 
 use serde_json::Value;
+use serde_saphyr::options::DuplicateKeyPolicy;
 
 /// All documents of a file that are not empty.
 ///
@@ -8,17 +9,36 @@ use serde_json::Value;
 /// What is wrong, in one line. A document that expands to more than a million events by its
 /// aliases, or is nested more than 64 deep, is wrong too: those are `serde-saphyr`'s own limits.
 pub(super) fn documents(text: &str) -> Result<Vec<Value>, String> {
+    match until_error(text) {
+        (documents, None) => Ok(documents),
+        (_, Some(error)) => Err(error),
+    }
+}
+
+/// The documents before the first error, and that error. The kubelet reads the first document only.
+pub(super) fn until_error(text: &str) -> (Vec<Value>, Option<String>) {
     // The kubelet, too, takes what begins like this for JSON (apimachinery, `yaml.ToJSON`). Tabs
     // and escapes of JSON are not all YAML.
     if text.trim_start().starts_with('{') {
         let json: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text).into_iter().collect();
         if let Ok(documents) = json {
-            return Ok(documents);
+            return (documents, None);
         }
     }
     let options = serde_saphyr::options! {
         with_snippet: false,
+        // As in the kubelet's parser (goyaml).
+        duplicate_keys: DuplicateKeyPolicy::LastWins,
     };
-    serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|error| error.to_string().lines().collect::<Vec<_>>().join("; "))
+    let mut bytes = text.as_bytes();
+    let mut documents = Vec::new();
+    for document in serde_saphyr::read_with_options(&mut bytes, options) {
+        match document {
+            Ok(document) => documents.push(document),
+            Err(error) => {
+                return (documents, Some(error.to_string().lines().collect::<Vec<_>>().join("; ")));
+            }
+        }
+    }
+    (documents, None)
 }

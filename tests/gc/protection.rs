@@ -204,9 +204,10 @@ fn what_the_nodes_files_name() {
         "etc/kubernetes/manifests/apps.yaml",
         "kind: Pod\nspec:\n  containers:\n  - {image: 'busybox:1.36'}\n  - image: short\n  volumes:\n  - image: {reference: quay.io/pods/volume:1}\n",
     );
+    write("data/pods/pod.yaml", "kind: Pod\nspec:\n  containers:\n  - image: quay.io/pods/half:1\n");
     write(
-        "data/pods/half.yaml",
-        "kind: Pod\nspec:\n  containers:\n  - image: quay.io/pods/half:1\n    name: \"ha",
+        "data/pods/broken.yaml",
+        "kind: Pod\nspec:\n  containers:\n  - image: quay.io/pods/left:1\n    name: \"ha",
     );
     write("var/lib/kubelet/config.yaml", "staticPodPath: /data/pods\n");
     write("var/lib/kubelet/kubeadm-flags.env", "A=\"--pod-infra-container-image=registry.k8s.io/pause:3.9\"");
@@ -215,7 +216,7 @@ fn what_the_nodes_files_name() {
     let manifests = Path::new("/etc/kubernetes/manifests");
     let found = FromNode::read(&files, Some(manifests), None).unwrap();
     assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
-    assert_eq!(found.findings[0].path, Path::new("/data/pods/half.yaml"));
+    assert_eq!(found.findings[0].path, Path::new("/data/pods/broken.yaml"));
     let mut policy = Policy::default();
     found.apply(&mut policy.protect);
     let scan = look(&request(&store));
@@ -223,7 +224,7 @@ fn what_the_nodes_files_name() {
     let expected = [
         ("docker.io/library/busybox:1.36", "static-pod", apps),
         ("docker.io/library/short:latest", "static-pod", apps),
-        ("quay.io/pods/half:1", "static-pod", "the static pod /data/pods/half.yaml names it"),
+        ("quay.io/pods/half:1", "static-pod", "the static pod /data/pods/pod.yaml names it"),
         ("quay.io/pods/volume:1", "static-pod", apps),
         (
             "registry.k8s.io/pause:3.9",
@@ -242,10 +243,10 @@ fn what_the_nodes_files_name() {
     assert_eq!(kept(&scan, &policy).len(), 1);
 
     // What cannot be read may name anything.
-    fs::remove_file(node.join("data/pods/half.yaml")).unwrap();
-    std::os::unix::fs::symlink("half.yaml", node.join("data/pods/half.yaml")).unwrap();
+    fs::remove_file(node.join("data/pods/broken.yaml")).unwrap();
+    std::os::unix::fs::symlink("broken.yaml", node.join("data/pods/broken.yaml")).unwrap();
     let error = FromNode::read(&files, Some(manifests), None).unwrap_err();
-    assert_eq!(error.path, Path::new("/data/pods/half.yaml"));
+    assert_eq!(error.path, Path::new("/data/pods/broken.yaml"));
 }
 
 /// Root's quadlets keep images of root's store, a user's those of that user's.

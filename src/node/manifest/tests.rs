@@ -46,11 +46,6 @@ fn every_image_of_a_pod() {
     assert_eq!(images(&POD.replace('\n', "\r\n")), POD_IMAGES, "Windows line ends");
     assert_eq!(images(&format!("\u{FEFF}{POD}")), POD_IMAGES, "byte order mark");
     assert_eq!(images(&format!("# x\n---\n{POD}...\n")), POD_IMAGES, "marks of a document");
-    for of in [u16::to_le_bytes, u16::to_be_bytes] {
-        let text = format!("\u{FEFF}{POD}");
-        let bytes: Vec<u8> = text.encode_utf16().flat_map(of).collect();
-        assert_eq!(read(&bytes), Manifest { images: POD_IMAGES.map(str::to_owned).into(), problem: None });
-    }
 }
 
 #[test]
@@ -85,6 +80,12 @@ fn shapes() {
         ("spec: {containers: [{\"image\":\"a:1\"},{image: 'b:1'}]}", &["a:1", "b:1"]),
         ("spec:\n  containers:\n  - \"image\" : \"a\\u003a1\"\n", &["a:1"]),
         ("? spec\n: containers:\n  - image: a:1\n", &["a:1"]),
+        // Keys that stand there twice, tabs between tokens, as the kubelet's parser takes them.
+        ("spec:\n  containers:\n  - image: a:1\n    image: b:1\n", &["b:1"]),
+        (
+            "spec:\n  containers:\n  - image:\ta:1\t# x\n\t\n  - {image: b:1,\n   \tname: x}\n",
+            &["a:1", "b:1"],
+        ),
         // No reference at all.
         (
             "spec:\n  containers:\n  - image:\n  - image: ''\n  - image: 1\n  - image: {a: b}\n  - name: x\n",
@@ -109,33 +110,27 @@ fn shapes() {
     }
 }
 
+/// A parse error is reported in one line, and only documents before it count.
 #[test]
-fn what_is_no_yaml_is_searched() {
-    for (text, expected) in [
-        ("a: [\nspec:\n  containers:\n  - image: a:1\n  - name: b\n    image: \"b:1\n", &["a:1", "b:1"][..]),
-        ("\tspec:\n\t- image: 'a:1' # why\n\t-  image : b:1\n", &["a:1", "b:1"]),
-        ("{\"a\": {\"image\":\"a:1\",\"reference\": \"reg\\/b:1\"},{image: c:1,", &["a:1", "c:1", "reg/b:1"]),
-        ("x: &one a:1\ny: *two\nspec:\n- image: *one\n- image: &three b:1\n", &["a:1", "b:1"]),
-        ("- [\nimage: >-\n\n   a:1\nimage:\n  b:1\nimage: # later\n  c:1", &["a:1", "b:1", "c:1"]),
-        ("{{ template }}\nimage: {{ .Values.image }}\nimage: a:1\n", &["a:1"]),
-        ("<<<<<<< mine\nimage: a:1\n=======\nimage: b:1\n>>>>>>> theirs\n: [", &["a:1", "b:1"]),
-        // Neither a key nor a reference.
-        ("- [\nimagePullPolicy: Always\nmyimage: x:1\nimage:x\nimage: 'a b'\nimage: ]\nimage:", &[]),
-        // The zeroes of a power cut.
-        ("spec:\n- image: a:1\n\0\0\0\0", &["a:1"]),
+fn what_cannot_be_parsed_names_nothing() {
+    for text in [
+        "spec:\n  containers:\n  - image: a:1\n  - name: \"b",
+        "\tspec:\n\t- image: a:1\n",
+        "{\"spec\": {\"containers\": [{\"image\":\"a:1\"},",
+        "{{ template }}\nspec: {containers: [{image: a:1}]}",
+        "spec: {containers: [{image: a:1}, {image: *unknown}]}",
+        "spec: {containers: [{image: a:1}]}\n\0\0\0\0",
     ] {
         let manifest = read(text.as_bytes());
-        assert!(manifest.problem.is_some(), "{text}");
-        assert_eq!(manifest.images, expected, "{text}");
-        assert!(!manifest.problem.unwrap().contains('\n'), "one line");
+        assert!(manifest.problem.is_some_and(|why| !why.contains('\n')), "{text}");
+        assert_eq!(manifest.images, [""; 0], "{text}");
     }
+    let manifest = read(format!("{POD}---\n{{{{ template }}}}: [").as_bytes());
+    assert!(manifest.problem.is_some());
+    assert_eq!(manifest.images, POD_IMAGES, "the kubelet reads the first document");
     let mut bytes = POD.as_bytes().to_vec();
     bytes.push(0xFF);
-    let manifest = read(&bytes);
-    assert!(manifest.problem.is_some_and(|why| why.contains("not valid UTF-8")));
-    for image in POD_IMAGES {
-        assert!(manifest.images.iter().any(|one| one == image), "{image}");
-    }
+    assert!(read(&bytes).problem.is_some_and(|why| why.contains("not valid UTF-8")));
 }
 
 /// Each level names the one before ten times: 10^9 texts if they were all written out.
@@ -150,7 +145,6 @@ fn a_bomb_of_aliases_is_small() {
     let began = std::time::Instant::now();
     let manifest = read(text.as_bytes());
     assert!(manifest.problem.is_some());
-    assert!(manifest.images.iter().any(|image| image == "reg.local/a:1"), "{:?}", manifest.images);
     assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
 }
 
@@ -158,27 +152,7 @@ fn a_bomb_of_aliases_is_small() {
 fn deep_nesting_ends_no_program() {
     for (open, close) in [("[", "]"), ("{a: ", "}"), ("- ", ""), ("{\"a\":", "}")] {
         let text = format!("{}1{}\nimage: reg.local/a:1", open.repeat(100_000), close.repeat(100_000));
-        assert_eq!(read(text.as_bytes()).images, ["reg.local/a:1"], "{open}");
-    }
-}
-
-/// Another process may be writing the file when we read it: whatever stands there in full counts.
-#[test]
-fn a_file_that_breaks_off_names_what_it_has() {
-    let json = serde_json::json!({"spec": {
-        "containers": [{"image": "reg.local/app:1"}, {"name": "b", "image": "reg.local/b:1"}],
-        "volumes": [{"image": {"reference": "quay.io/data:2"}}],
-    }});
-    for text in [POD.to_owned(), serde_json::to_string_pretty(&json).unwrap(), json.to_string()] {
-        let whole = images(&text);
-        for cut in 0..=text.len() {
-            let found = read(&text.as_bytes()[..cut]).images;
-            for image in &whole {
-                // With the character behind it, since it may go on.
-                let ends = text.find(image.as_str()).unwrap() + image.len();
-                assert!(cut <= ends || found.contains(image), "{image} of {:?}: {found:?}", &text[..cut]);
-            }
-        }
+        assert!(read(text.as_bytes()).problem.is_some(), "{open}");
     }
 }
 
@@ -191,22 +165,5 @@ proptest! {
     #[test]
     fn any_text(text in "[-a:&*!|>\"'{}\\[\\],#? \n\t]{0,200}") {
         let _ = read(text.as_bytes());
-    }
-
-    /// A manifest with one byte changed never names less than the lines that were not touched.
-    #[test]
-    fn one_byte_changed(at in 0..POD.len(), byte: u8) {
-        let mut bytes = POD.as_bytes().to_vec();
-        bytes[at] = byte;
-        let found = read(&bytes);
-        if found.problem.is_some() {
-            let line = POD[..at].matches('\n').count();
-            for (number, text) in POD.lines().enumerate() {
-                for image in POD_IMAGES {
-                    let named = text.contains(&format!("{image}\"")) || text.trim_end_matches(['\'', '}']).ends_with(image);
-                    prop_assert!(number == line || !named || found.images.iter().any(|one| one == image), "{image}");
-                }
-            }
-        }
     }
 }
