@@ -178,7 +178,7 @@ pub(super) fn acquire_lock(directory: &StateDirectory) -> Result<RunLock, Error>
     match RunLock::acquire(&directory.dir) {
         Err(LockError::Io { path, source }) => {
             // On a full or read-only disk that has no state directory yet.
-            let stand_in = directory.pending.last().filter(|dir| !dir.starts_with(&directory.dir));
+            let stand_in = directory.pending.as_ref().filter(|dir| !dir.starts_with(&directory.dir));
             let Some(stand_in) = stand_in else { return Err(refused(LockError::Io { path, source })) };
             tracing::info!("locking {}: {source}; taking the lock of {}", path.display(), stand_in.display());
             match RunLock::acquire(stand_in) {

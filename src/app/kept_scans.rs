@@ -16,19 +16,13 @@ pub fn of(scan: &Scan) -> ScanSummary {
     ScanSummary::of(&inventory, &scan.refs, scan.is_complete())
 }
 
-/// Keeps what a scan saw, once it is recorded. What there is to say about that, unless it is kept like
-/// any other.
+/// Keeps what a scan saw, once it is recorded; what hinders that.
 pub(super) fn keep(
     open: &mut Database,
     scan: &Scanned<'_>,
     packed: rusqlite::Result<Packed>,
 ) -> Option<String> {
-    let kept = packed.map_err(Error::from);
-    match kept.and_then(|packed| open.records.write(|tx| kept_scans::store(tx, scan, &packed))) {
-        Ok(true) => None,
-        Ok(false) => {
-            Some("this scan is not kept for `diff`: one that ran beside it was recorded later, and is".into())
-        }
-        Err(error) => Some(format!("this scan is not kept for `diff`: {error}")),
-    }
+    let packed = packed.map_err(Error::from);
+    let kept = packed.and_then(|packed| open.records.write(|tx| kept_scans::store(tx, scan, &packed)));
+    kept.err().map(|error| format!("this scan is not kept for `diff`: {error}"))
 }

@@ -101,7 +101,7 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
         ok: open.degraded.is_empty() && unreadable_stores == 0,
         bytes: checkup::bytes(directory),
         set_aside: checkup::quarantined(&directory.dir).ok().map(|found| found.len() as u64),
-        waiting: checkup::waiting(directory).ok().map(|(count, _)| count as u64).filter(|_| here),
+        waiting: checkup::waiting(directory).ok().map(|count| count as u64).filter(|_| here),
     };
     let facts = MetricsData {
         version: env!("CARGO_PKG_VERSION"),

@@ -132,10 +132,7 @@ impl<'a> Recorder<'a> {
             ended.degraded.splice(0..0, self.disk_full_warnings);
         }
         warn_of_saving(self.observer, &ended.degraded, &ended.warnings);
-        let is_lost = ended
-            .warnings
-            .iter()
-            .any(|warning| matches!(warning, SaveWarning::Lost(_) | SaveWarning::Dropped(_)));
+        let is_lost = ended.warnings.iter().any(|warning| matches!(warning, SaveWarning::Lost(_)));
         if is_lost && exit == Exit::Done { Exit::Failed } else { exit }
     }
 

@@ -6,6 +6,7 @@ use super::error::{Error, Exit};
 use super::observer::{Audience, Observer};
 use super::protect::labels_for;
 use super::request::Request;
+use super::scan_recording::ScanRecording;
 use super::state::{Purpose, State, read_clocks};
 use crate::config::Config;
 use crate::disk::Progress;
@@ -22,16 +23,11 @@ pub struct ScanResult {
     pub ages: InventoryAges,
     /// The database that they come from.
     pub state: State,
-    /// Nothing that was to be recorded is lost.
-    kept: bool,
 }
 
 impl ScanResult {
-    /// Done, done with lower bounds, or what was seen could be saved nowhere.
+    /// Done, or done with lower bounds.
     pub fn exit(&self) -> Exit {
-        if !self.kept {
-            return Exit::Failed;
-        }
         if self.scan.is_complete() { Exit::Done } else { Exit::Incomplete }
     }
 }
@@ -106,17 +102,19 @@ pub(super) fn scan_with(
         && record
         && !request.names_stores
     {
-        state.save_none(request, observer);
+        ScanRecording { request, state: &mut state }.save_none(observer);
     }
     let mut scan = measured?;
     scan.inventory.findings.extend(findings);
     stores::note_pulls(&mut scan, request.kubelet_root.as_deref());
     state.pin(&mut scan);
-    let kept = !record || state.save(request, &mut scan)?;
+    if record {
+        ScanRecording { request, state: &mut state }.save(&mut scan)?;
+    }
     state.add_findings(&mut scan);
     // A scan from a timer is quiet, but not about what is wrong.
     let audience = if record { Audience::Always } else { Audience::Usual };
     observer.findings(audience, &scan.inventory.findings);
     let ages = state.ages(&scan);
-    Ok(ScanResult { scan, ages, state, kept })
+    Ok(ScanResult { scan, ages, state })
 }

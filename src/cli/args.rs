@@ -369,8 +369,8 @@ A scan is named by
   2026-11-20T10:00, 36h    the last one before that time
   now                      the current state: scans, and records nothing
   FILE, -                  what `scan --format json` printed (./last is a file)
-The last 24 scans are kept; of older ones the first of each hour for two days, the first of each day for \
-ninety. A scan of named stores only does not change what is known of others.";
+The last two scans are kept; of older ones the newest of each hour for a day, the newest of each day for \
+30. A scan of named stores only does not change what is known of others.";
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct DiffArgs {

@@ -36,17 +36,10 @@ pub fn bytes(directory: &StateDirectory) -> Option<u64> {
     length(&path).map(|length| length.saturating_add(log))
 }
 
-/// How many files wait to be saved, and the first directory that has any.
-pub fn waiting(directory: &StateDirectory) -> io::Result<(usize, Option<PathBuf>)> {
-    let (mut count, mut first) = (0, None);
-    for dir in directory.pending.iter().cloned() {
-        let here = names(&dir)?.iter().filter(|name| *name != RUN_LOCK).count();
-        count += here;
-        if here > 0 {
-            first.get_or_insert(dir);
-        }
-    }
-    Ok((count, first))
+/// Number of files that wait to be saved.
+pub fn waiting(directory: &StateDirectory) -> io::Result<usize> {
+    let Some(dir) = &directory.pending else { return Ok(0) };
+    Ok(names(dir)?.iter().filter(|name| *name != RUN_LOCK).count())
 }
 
 /// The running garbage collection: the process that locks the state directory, as the kernel lists locks (on
@@ -113,7 +106,7 @@ mod tests {
         assert_eq!(run_under_way(&directory).unwrap().unwrap().pid, Some(std::process::id()));
         drop(lock);
         assert!(run_under_way(&directory).unwrap().is_none());
-        assert_eq!(waiting(&directory).unwrap(), (0, None));
+        assert_eq!(waiting(&directory).unwrap(), 0);
         assert!(quarantined(&directory.dir).unwrap().is_empty());
     }
 }

@@ -41,7 +41,7 @@ impl From<Degraded> for Error {
 }
 
 /// Why the database could not be used fully. The run continues with what can be read from it and from
-/// the disk; its own record is queued ([`super::pending`]).
+/// the disk; the record of a run that deletes is queued ([`super::pending`]).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Degraded {
     /// No permission to read them, or the path cannot exist.
@@ -51,30 +51,30 @@ pub enum Degraded {
     #[error("the state directory {} is not a directory; working without records", path.display())]
     NoDirectory { path: PathBuf },
     /// They may not be written by us.
-    #[error("the records in {} cannot be written ({cause}); not saved", path.display())]
+    #[error("the records in {} cannot be written ({cause})", path.display())]
     NotWritable { path: PathBuf, cause: String },
     /// Another run holds the lock for longer than we wait.
-    #[error("the records are locked by {holder} ({}); not saved", path.display())]
+    #[error("the records are locked by {holder} ({})", path.display())]
     Locked {
         /// The lock file or database.
         path: PathBuf,
         holder: StateLockHolder,
     },
     /// No space or no inodes are left, or a quota is used up.
-    #[error("the disk that holds {} is full; records not saved", path.display())]
+    #[error("no space left on the disk that holds {}", path.display())]
     DiskFull { path: PathBuf },
-    #[error("the filesystem of {} is read-only; records not saved", path.display())]
+    #[error("the filesystem of {} is read-only", path.display())]
     ReadOnly { path: PathBuf },
     /// The disk, or the filesystem, fails. `cause` is what the kernel or SQLite said.
-    #[error("the records in {} cannot be used ({cause}); not saved", path.display())]
+    #[error("the records in {} cannot be used ({cause})", path.display())]
     Io { path: PathBuf, cause: String },
     /// The database is sound, but could not be brought to the present schema.
-    #[error("{} cannot be migrated to the current schema ({cause}); not saved", path.display())]
+    #[error("{} cannot be migrated to the current schema ({cause})", path.display())]
     NotUpgraded { path: PathBuf, cause: String },
     /// A newer layersweep has taken the database over in the middle of a run. `known`: the newest that this
     /// binary knows.
     #[error(
-        "{} now has schema version {found}; this layersweep supports only up to {known}; not saved",
+        "{} now has schema version {found}; this layersweep supports only up to {known}",
         path.display()
     )]
     Newer { path: PathBuf, found: u32, known: u32 },
@@ -136,18 +136,18 @@ impl Degraded {
             Self::NoDirectory { .. } => {
                 "move the file in its place away, or name another state directory with --state-dir".into()
             }
-            Self::Locked { .. } => "nothing to do: the next run saves it".into(),
+            Self::Locked { .. } => "nothing to do: the next run can write again".into(),
             Self::DiskFull { path } => {
-                format!("make room on the filesystem of {}; the next run saves it", path.display())
+                format!("make room on the filesystem of {}", path.display())
             }
             Self::ReadOnly { path } => {
-                format!("make {} writable again; the next run saves it", path.display())
+                format!("make {} writable again", path.display())
             }
             Self::Io { .. } => "look at the kernel's log (dmesg) and check the disk".into(),
             Self::NotUpgraded { path, .. } => {
                 format!("report this; to start over, move {} away", path.display())
             }
-            Self::Newer { .. } => "use the newer layersweep; it saves this at its next run".into(),
+            Self::Newer { .. } => "use the newer layersweep".into(),
             Self::Corrupt { quarantined: Some(copy), keep_list_lost: true, .. } => format!(
                 "pin again what the keep-list in {} kept, then `layersweep pin remove '*'`; until then every \
                  image stays",

@@ -14,7 +14,7 @@ use super::back_offs::BackOff;
 use super::db::{PATIENCE, Records};
 use super::files::{DATABASE, Stamp};
 use super::health::{Degraded, Error};
-use super::pending::{Pending, Queue, SaveWarning};
+use super::pending::{Queue, SaveWarning};
 use super::pins::{self, Pin};
 use super::run_record::put_from;
 pub use super::run_record::{RunEntry, RunRecord};
@@ -45,7 +45,7 @@ pub struct Journal {
     /// The database could not be written: it is tried again at the end.
     waits: bool,
     /// What became of the last file.
-    waiting: Vec<SaveWarning>,
+    waiting: Option<SaveWarning>,
     reported: HashSet<&'static str>,
     degraded: Vec<Degraded>,
     warnings: Vec<SaveWarning>,
@@ -76,7 +76,7 @@ impl Journal {
             pins: None,
             open: None,
             waits: false,
-            waiting: Vec::new(),
+            waiting: None,
             reported: HashSet::new(),
             degraded: Vec::new(),
             warnings: Vec::new(),
@@ -159,7 +159,7 @@ impl Journal {
         // After a signal there is no time to wait in; what is not saved waits in its file.
         let kept = self.save(if stop::is_asked() { SHORT } else { PATIENCE });
         if !kept {
-            self.warnings.append(&mut self.waiting);
+            self.warnings.extend(self.waiting.take());
         }
         JournalEnd { kept, degraded: self.degraded, warnings: self.warnings }
     }
@@ -200,19 +200,14 @@ impl Journal {
             match self.write(patience) {
                 Ok(()) => {
                     self.from = self.record.entries.len();
-                    self.waiting.clear();
+                    self.waiting = None;
                     return true;
                 }
                 Err(why) => self.report(why),
             }
             self.waits = true;
         }
-        let warnings = self.queue.put(&Pending::Run(Box::new(self.record.clone())));
-        let (waiting, others): (Vec<_>, _) = warnings
-            .into_iter()
-            .partition(|warning| matches!(warning, SaveWarning::Kept { .. } | SaveWarning::Lost(_)));
-        self.waiting = waiting;
-        self.add_warnings(others);
+        self.waiting = Some(self.queue.put(&self.record));
         false
     }
 

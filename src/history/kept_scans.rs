@@ -1,8 +1,7 @@
 //! Summaries of earlier scans, kept for comparison (`diff`).
 //!
-//! The newest 24 scans are always kept; of older ones the first of every hour for two days, and the
-//! first of every day for ninety. However large they are, [`BYTES`] are kept at most: beyond that the
-//! oldest scans go earlier.
+//! The newest scan of each hour is kept for a day, the newest of each day for thirty; and always the last two,
+//! which `diff` compares by default.
 
 use std::borrow::Cow;
 use std::io::{BufReader, BufWriter, IntoInnerError, Read};
@@ -10,21 +9,26 @@ use std::io::{BufReader, BufWriter, IntoInnerError, Read};
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 
 use super::values::{damaged, json, micros, signed, time, unsigned};
 use crate::model::scan_summary::{ComparedScan, ScanSummary, SummaryKind, SummaryStore};
 
-/// Number of newest scans that are always kept, so that `last~1` is the scan before the last one.
-const NEWEST: usize = 24;
-/// The first scan of every hour is kept this long.
-const HOURLY: SignedDuration = SignedDuration::from_hours(48);
-/// The first scan of every day is kept this long.
-const DAILY: SignedDuration = SignedDuration::from_hours(24 * 90);
-/// Compressed bytes of all that is kept. A scan of 500 layers takes about 25 KB.
-pub const BYTES: u64 = 32 << 20;
+/// Deletes the others. Times are microseconds: an hour, a day and thirty days.
+const THIN: &str = "
+    DELETE FROM kept_scans WHERE id NOT IN (
+        SELECT id FROM (
+            SELECT id, at,
+                   row_number() OVER (ORDER BY id DESC) AS number,
+                   row_number() OVER (PARTITION BY at / 3600000000 ORDER BY id DESC) AS of_hour,
+                   row_number() OVER (PARTITION BY at / 86400000000 ORDER BY id DESC) AS of_day
+            FROM kept_scans)
+        WHERE number <= 2
+           OR of_hour = 1 AND at > ?1 - 86400000000
+           OR of_day = 1 AND at > ?1 - 2592000000000)";
+
 /// No summary is longer, whatever its row says.
 const LONGEST: u64 = 512 << 20;
 
@@ -53,28 +57,8 @@ impl Packed {
     }
 }
 
-/// Keeps the summary of a recorded scan and deletes summaries that are due. Idempotent. `false`: it is not
-/// kept, because a scan that was recorded later already is.
-pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, packed: &Packed) -> rusqlite::Result<bool> {
-    store_at_most(tx, scan, packed, BYTES)
-}
-
-fn store_at_most(
-    tx: &Transaction<'_>,
-    scan: &Scanned<'_>,
-    packed: &Packed,
-    most: u64,
-) -> rusqlite::Result<bool> {
-    // In the order in which they were recorded: several scans may run at once.
-    let late: bool = tx
-        .prepare_cached(
-            "SELECT EXISTS (SELECT 1 FROM kept_scans JOIN runs USING (run_id)
-                            WHERE runs.id > (SELECT id FROM runs WHERE run_id = ?1))",
-        )?
-        .query_row([scan.run_id], |row| row.get(0))?;
-    if late {
-        return Ok(false);
-    }
+/// Keeps the summary of a recorded scan and deletes summaries that are due. Idempotent.
+pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, packed: &Packed) -> rusqlite::Result<()> {
     let before = match all(tx) {
         Ok(before) => before,
         // An unreadable row would block every later scan; nothing else refers to these rows.
@@ -109,10 +93,8 @@ fn store_at_most(
         json(&summary.outline())?,
         *bytes
     ])?;
-    let scans: Vec<_> = all(tx)?.into_iter().map(|scan| (scan.id, scan.at)).collect();
-    forget(tx, &due(&scans, scan.at))?;
-    crowd_out(tx, most)?;
-    Ok(true)
+    tx.prepare_cached(THIN)?.execute([micros(scan.at)])?;
+    Ok(())
 }
 
 /// Whether a kept scan has stores or filesystems that `summary` has not. A summary is not unpacked for
@@ -157,44 +139,6 @@ fn unpacked(packed: &[u8]) -> rusqlite::Result<ScanSummary> {
     serde_json::from_reader(text).map_err(damaged)
 }
 
-/// Ids of the scans that are no longer kept at `now`; `scans` are sorted by id.
-fn due(scans: &[(i64, Timestamp)], now: Timestamp) -> Vec<i64> {
-    let mut last_hour = None;
-    let mut last_day = None;
-    let mut due = Vec::new();
-    let newest = scans.len().saturating_sub(NEWEST);
-    for (number, (id, at)) in scans.iter().enumerate() {
-        let (hour, day) = (at.as_second().div_euclid(3600), at.as_second().div_euclid(86_400));
-        let first_of_hour = last_hour.replace(hour) != Some(hour);
-        let first_of_day = last_day.replace(day) != Some(day);
-        let age = now.duration_since(*at);
-        let stays = number >= newest || (age <= HOURLY && first_of_hour) || (age <= DAILY && first_of_day);
-        if !stays {
-            due.push(*id);
-        }
-    }
-    due
-}
-
-fn forget(tx: &Transaction<'_>, due: &[i64]) -> rusqlite::Result<()> {
-    let mut delete = tx.prepare_cached("DELETE FROM kept_scans WHERE id = ?1")?;
-    due.iter().try_for_each(|id| delete.execute([id]).map(|_| ()))
-}
-
-/// Deletes the oldest scans above the size limit, never the newest.
-fn crowd_out(tx: &Transaction<'_>, most: u64) -> rusqlite::Result<()> {
-    let gone = tx
-        .prepare_cached(
-            "SELECT id FROM (SELECT id, row_number() OVER newest AS number,
-                                    sum(length(summary)) OVER newest AS bytes
-                             FROM kept_scans WINDOW newest AS (ORDER BY id DESC))
-             WHERE number > 1 AND bytes > ?1",
-        )?
-        .query_map([signed(most)], |row| row.get(0))?
-        .collect::<rusqlite::Result<Vec<i64>>>()?;
-    forget(tx, &gone)
-}
-
 /// What a kept scan saw.
 pub fn load(connection: &Connection, scan: &KeptScan) -> rusqlite::Result<ComparedScan> {
     let packed: Option<Vec<u8>> = connection
@@ -204,6 +148,7 @@ pub fn load(connection: &Connection, scan: &KeptScan) -> rusqlite::Result<Compar
     let packed = packed.ok_or_else(|| damaged("a kept scan without a summary"))?;
     Ok(ComparedScan { id: scan.run_id.clone(), at: scan.at, summary: unpacked(&packed)? })
 }
+
 /// A scan that is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -39,6 +39,6 @@ pub use db::{Access, Opened, PATIENCE, Records};
 pub use files::DATABASE;
 pub use health::{Degraded, Error};
 pub use lock::{LockError, RunLock, StateLock, StateLockHolder};
-pub use pending::{Pending, Queue, SaveWarning};
+pub use pending::{Queue, SaveWarning};
 pub use save::{Saved, apply_waiting, save};
 pub use state_directory::{Caller, SYSTEM, StateDirectory, state_directory};

@@ -17,13 +17,9 @@ use super::{known, retention};
 use crate::model::path_text;
 use crate::model::{Consistency, StoreKind};
 
-/// Records a scan record; its record time. Of a store that was recorded more recently nothing is taken: a
-/// scan that had to wait is applied before the next one, so this is one that ran beside it.
+/// Records a scan record; its record time. Of a store that was recorded more recently, by a
+/// scan that ran beside this one, nothing is taken.
 pub fn observe(to: &Transaction<'_>, scan_record: &ScanRecord) -> rusqlite::Result<Timestamp> {
-    if !scan_record.is_sound() {
-        let why = "the scan record names stores or images that it does not have";
-        return Err(rusqlite::Error::ToSqlConversionFailure(why.into()));
-    }
     let last = known::clock(to)?;
     let now = tick(to, last.as_ref(), scan_record)?;
     let named = scan_record.images.iter().enumerate().filter(|(_, image)| image.in_use).map(|(at, _)| at);

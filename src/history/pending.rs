@@ -1,25 +1,19 @@
-//! Queue of scans and runs that could not be written to the database yet.
+//! Queue of runs that could not be written to the database yet.
 //!
-//! One JSON file each, named after its run, in directories of our own: the first is in the state
-//! directory and survives a reboot, the last is in memory, for when the disk is the trouble. Files
-//! are written under another name and renamed, so each is whole or not there. Applying one twice
-//! changes nothing, so it does not matter where we are killed.
+//! One JSON file each, named after its run, in a directory of the running system (`/run`), since the disk of
+//! the database is often the trouble. Files are written under another name and renamed, so each is whole or
+//! not there. Applying one twice changes nothing, so it does not matter where we are killed.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
-use rusqlite::Transaction;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
 use super::health::is_no_directory;
-use super::run_record::{RunRecord, put};
-use super::scan_record::ScanRun;
-use super::scans;
+use super::run_record::RunRecord;
 use super::state_directory::{StateDirectory, make_private};
 
 const ENDING: &str = ".json";
@@ -30,173 +24,97 @@ const UNFINISHED: &str = ".unfinished";
 const MOST_FILES: usize = 576;
 const MOST_BYTES: u64 = 64 << 20;
 
-/// An entry of the queue.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pending {
-    Scan(Box<ScanRun>),
-    /// A run that deletes, as far as it has come.
-    Run(Box<RunRecord>),
-}
-
-impl Pending {
-    /// The id of its run, which names its file.
-    #[must_use]
-    pub fn run_id(&self) -> &str {
-        match self {
-            Self::Scan(scan) => &scan.run_id,
-            Self::Run(run) => &run.start.run_id,
-        }
-    }
-
-    /// Writes it to the database, and returns the record time of a scan; nothing changes where it is there
-    /// already.
-    pub fn apply(&self, to: &Transaction<'_>) -> rusqlite::Result<Option<Timestamp>> {
-        match self {
-            Self::Scan(scan) => scans::record(to, scan),
-            Self::Run(run) => put(to, run).map(|()| None),
-        }
-    }
-}
-
 /// A warning about a queue entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SaveWarning {
     /// Queued for the next run.
-    #[error("the record of this run is queued in {}{}", path.display(),
-        if *survives_reboot { "" } else { " (in memory: lost if the node reboots before another run saves it)" })]
-    Kept {
-        path: PathBuf,
-        /// Whether it is in the state directory.
-        survives_reboot: bool,
-    },
-    /// The queue was full.
-    #[error("{} was dropped unsaved: the queue is full", .0.display())]
-    Dropped(PathBuf),
-    /// An entry cannot be applied; its file was renamed.
-    #[error("{} cannot be used ({cause}); it is kept as {}", path.display(), kept.display())]
-    Unreadable {
-        path: PathBuf,
-        /// What is wrong with it.
-        cause: String,
-        /// The name it has now.
-        kept: PathBuf,
-    },
-    /// A directory cannot be used.
-    #[error("the queue in {} cannot be read: {cause}", path.display())]
-    Unreachable {
-        /// The directory or file.
-        path: PathBuf,
-        cause: String,
-    },
-    /// It could be saved nowhere.
-    #[error("the record of this run is LOST: it could be saved neither in the records nor in {}", list(.0))]
-    Lost(Vec<(PathBuf, String)>),
+    #[error("the record of this run is queued in {} until another run can save it; a reboot loses it", .0.display())]
+    Kept(PathBuf),
+    /// A file or the directory cannot be used. A file that makes no sense was renamed.
+    #[error("queued records in {} cannot be used: {cause}", path.display())]
+    Unusable { path: PathBuf, cause: String },
+    /// The record of this run could be saved nowhere.
+    #[error(
+        "the record of this run is LOST: it could be saved neither in the database nor in the queue: {0}"
+    )]
+    Lost(String),
 }
 
-fn list(tried: &[(PathBuf, String)]) -> String {
-    if tried.is_empty() {
-        return "any other place".into();
-    }
-    let one = |(path, cause): &(PathBuf, String)| format!("{} ({cause})", path.display());
-    tried.iter().map(one).collect::<Vec<_>>().join(" nor in ")
-}
-
-/// A queue entry that was read from its file.
+/// A run that was read from its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waiting {
     pub path: PathBuf,
-    pub item: Pending,
+    pub run: RunRecord,
 }
 
 #[derive(Clone, Debug)]
 pub struct Queue {
-    dirs: Vec<PathBuf>,
+    /// `None` on the disk of another system.
+    dir: Option<PathBuf>,
 }
 
 impl Queue {
-    /// The directories of `directory`, the best first; none on the disk of another system.
     #[must_use]
     pub fn of(directory: &StateDirectory) -> Self {
-        Self { dirs: if directory.foreign { Vec::new() } else { directory.pending.clone() } }
+        Self { dir: directory.pending.clone().filter(|_| !directory.foreign) }
     }
 
-    /// Keeps `item`, in place of what was kept of its run before. Says where, what was dropped for
-    /// it, and loudly if it is lost.
-    pub fn put(&self, item: &Pending) -> Vec<SaveWarning> {
-        self.put_at_most(item, MOST_FILES, MOST_BYTES)
+    /// Keeps `run`, in place of what was kept of it before. Says where, and loudly if it is lost.
+    pub fn put(&self, run: &RunRecord) -> SaveWarning {
+        self.put_at_most(run, MOST_FILES, MOST_BYTES)
     }
 
-    fn put_at_most(&self, item: &Pending, files: usize, bytes: u64) -> Vec<SaveWarning> {
-        let content = match serde_json::to_vec(item) {
-            Ok(content) => content,
-            Err(error) => return vec![SaveWarning::Lost(vec![(PathBuf::from("JSON"), error.to_string())])],
+    fn put_at_most(&self, run: &RunRecord, files: usize, bytes: u64) -> SaveWarning {
+        let Some(path) = &self.dir else { return SaveWarning::Lost("there is none".into()) };
+        let name = format!("{}{ENDING}", run.start.run_id);
+        let put = || {
+            let content = serde_json::to_vec(run)?;
+            let directory = PendingDirectory::make(path)?;
+            directory.check_room(&name, content.len() as u64, files, bytes)?;
+            directory.write(&name, &content)
         };
-        let name = format!("{}{ENDING}", item.run_id());
-        let mut tried = Vec::new();
-        for (number, path) in self.dirs.iter().enumerate() {
-            let mut warnings = Vec::new();
-            let put = PendingDirectory::make(path).and_then(|directory| {
-                directory.make_room(&name, content.len() as u64, (files, bytes), &mut warnings)?;
-                directory.write(&name, &content)
-            });
-            match put {
-                Ok(path) => {
-                    // An older state of it may be where there was room then.
-                    let others = self.dirs.iter().enumerate().filter(|(other, _)| *other != number);
-                    let others = others.map(|(_, dir)| dir.join(&name)).filter(|path| path.exists());
-                    warnings.extend(self.done(&others.collect::<Vec<_>>()));
-                    warnings.push(SaveWarning::Kept {
-                        path,
-                        survives_reboot: number == 0 && self.dirs.len() > 1,
-                    });
-                    return warnings;
-                }
-                Err(error) => tried.push((path.clone(), error.to_string())),
-            }
+        match put() {
+            Ok(path) => SaveWarning::Kept(path),
+            Err(error) => SaveWarning::Lost(format!("{}: {error}", path.display())),
         }
-        vec![SaveWarning::Lost(tried)]
     }
 
-    /// All entries, the oldest run first. They stay until [`Self::done`] removes them. What cannot be
-    /// read is renamed in its directory.
+    /// All runs, the oldest first. They stay until [`Self::done`] removes them. What cannot be read is
+    /// renamed in its directory.
     #[must_use]
     pub fn all(&self) -> (Vec<Waiting>, Vec<SaveWarning>) {
-        let mut waiting = Vec::new();
-        let mut warnings = Vec::new();
-        for path in &self.dirs {
-            let listed = PendingDirectory::open(path).and_then(|directory| match directory {
-                Some(directory) => directory.list().map(|files| Some((directory, files))),
-                None => Ok(None),
-            });
-            match listed {
-                Ok(None) => {}
-                Ok(Some((directory, files))) => {
-                    for (name, _) in files.iter().filter(|(name, _)| name.ends_with(ENDING)) {
-                        directory.take(name, &mut waiting, &mut warnings);
-                    }
+        let (mut waiting, mut warnings) = (Vec::new(), Vec::new());
+        let Some(path) = &self.dir else { return (waiting, warnings) };
+        let listed = PendingDirectory::open(path).and_then(|directory| match directory {
+            Some(directory) => directory.list().map(|files| Some((directory, files))),
+            None => Ok(None),
+        });
+        match listed {
+            Ok(None) => {}
+            Ok(Some((directory, files))) => {
+                for (name, _) in &files {
+                    directory.take(name, &mut waiting, &mut warnings);
                 }
-                // There is no queue below a file; the file itself is reported for the state directory.
-                Err(error)
-                    if path.parent().is_some_and(is_no_directory)
-                        && error.kind() == io::ErrorKind::NotADirectory => {}
-                Err(error) => warnings.push(unreachable(path, &error.to_string())),
             }
+            // There is no queue below a file; the file itself is reported for the state directory.
+            Err(error)
+                if path.parent().is_some_and(is_no_directory)
+                    && error.kind() == io::ErrorKind::NotADirectory => {}
+            Err(error) => warnings.push(unusable(path, &error.to_string())),
         }
-        waiting.sort_by(|a, b| a.path.file_name().cmp(&b.path.file_name()));
         (waiting, warnings)
     }
 
     /// Removes what is saved now.
     pub fn done(&self, paths: &[PathBuf]) -> Vec<SaveWarning> {
-        let gone = |path: &PathBuf| match std::fs::remove_file(path) {
+        let removed = |path: &PathBuf| match std::fs::remove_file(path) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 None
             }
-            Err(error) => Some(unreachable(path, &error.to_string())),
+            Err(error) => Some(unusable(path, &error.to_string())),
             Ok(()) => None,
         };
-        paths.iter().filter_map(gone).collect()
+        paths.iter().filter_map(removed).collect()
     }
 
     /// Renames a file that can be read but not be applied, so that it does not stand in the way.
@@ -205,14 +123,14 @@ impl Queue {
         let name = waiting.path.file_name().unwrap_or_default().to_string_lossy();
         match PendingDirectory::open(parent) {
             Ok(Some(directory)) => directory.rename_unreadable(&name, cause),
-            Ok(None) => unreachable(parent, "it is gone"),
-            Err(error) => unreachable(parent, &error.to_string()),
+            Ok(None) => unusable(parent, "it was removed"),
+            Err(error) => unusable(parent, &error.to_string()),
         }
     }
 }
 
-fn unreachable(path: &Path, cause: &str) -> SaveWarning {
-    SaveWarning::Unreachable { path: path.to_path_buf(), cause: cause.to_owned() }
+fn unusable(path: &Path, cause: &str) -> SaveWarning {
+    SaveWarning::Unusable { path: path.to_path_buf(), cause: cause.to_owned() }
 }
 
 /// One directory, held open: nobody can put another one in its place meanwhile.
@@ -251,47 +169,26 @@ impl PendingDirectory {
         let mut files = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
             let entry = entry?;
-            // Names of ours are ASCII; others are none of our business.
-            let Ok(name) = entry.file_name().to_str() else { continue };
-            if [ENDING, UNREADABLE, UNFINISHED].iter().any(|ending| name.ends_with(ending)) {
-                match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-                    // Another run has saved it.
-                    Err(Errno::NOENT) => {}
-                    facts => files.push((name.to_owned(), u64::try_from(facts?.st_size).unwrap_or(0))),
-                }
+            let Some(name) = entry.file_name().to_str().ok().filter(|name| name.ends_with(ENDING)) else {
+                continue;
+            };
+            match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+                // Another run has saved it.
+                Err(Errno::NOENT) => {}
+                facts => files.push((name.to_owned(), u64::try_from(facts?.st_size).unwrap_or(0))),
             }
         }
         files.sort();
         Ok(files)
     }
 
-    /// Drops the oldest until so many bytes more fit, but never `own`, which is to be replaced.
-    fn make_room(
-        &self,
-        own: &str,
-        bytes: u64,
-        (most_files, most_bytes): (usize, u64),
-        warnings: &mut Vec<SaveWarning>,
-    ) -> io::Result<()> {
-        if bytes > most_bytes {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than the queue limit"));
-        }
+    /// Fails if a file `own` of `bytes` more is too much beside the others.
+    fn check_room(&self, own: &str, bytes: u64, most_files: usize, most_bytes: u64) -> io::Result<()> {
         let mut files = self.list()?;
         files.retain(|(name, _)| name != own);
-        let mut count = files.len();
-        let mut total: u64 = files.iter().map(|(_, length)| length).sum();
-        for (name, length) in files {
-            if count < most_files && total + bytes <= most_bytes {
-                break;
-            }
-            match rustix::fs::unlinkat(&self.fd, &name, AtFlags::empty()) {
-                Err(Errno::NOENT) => {}
-                Ok(()) if name.ends_with(UNFINISHED) => {}
-                Ok(()) => warnings.push(SaveWarning::Dropped(self.path.join(&name))),
-                Err(error) => return Err(error.into()),
-            }
-            count -= 1;
-            total -= length;
+        let total: u64 = files.iter().map(|(_, length)| length).sum();
+        if files.len() >= most_files || total.saturating_add(bytes) > most_bytes {
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "the queue is full"));
         }
         Ok(())
     }
@@ -318,10 +215,10 @@ impl PendingDirectory {
             Ok(content) => content,
             // Another run was faster.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return warnings.push(unreachable(&path, &error.to_string())),
+            Err(error) => return warnings.push(unusable(&path, &error.to_string())),
         };
         match serde_json::from_slice(&content) {
-            Ok(item) => waiting.push(Waiting { path, item }),
+            Ok(run) => waiting.push(Waiting { path, run }),
             Err(error) => warnings.push(self.rename_unreadable(name, &error.to_string())),
         }
     }
@@ -329,11 +226,8 @@ impl PendingDirectory {
     fn rename_unreadable(&self, name: &str, cause: &str) -> SaveWarning {
         let kept = format!("{name}{UNREADABLE}");
         match rustix::fs::renameat(&self.fd, name, &self.fd, &kept) {
-            Ok(()) => {
-                let (path, kept) = (self.path.join(name), self.path.join(kept));
-                SaveWarning::Unreadable { path, cause: cause.to_owned(), kept }
-            }
-            Err(error) => unreachable(&self.path.join(name), &format!("{cause}; {error}")),
+            Ok(()) => unusable(&self.path.join(kept), cause),
+            Err(error) => unusable(&self.path.join(name), &format!("{cause}; {error}")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Saves records, or queues them if the database cannot be written.
+//! Saves records, with those that wait.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -8,37 +8,35 @@ use rusqlite::Transaction;
 
 use super::db::Records;
 use super::health::{Degraded, Error};
-use super::pending::{Pending, Queue, SaveWarning, Waiting};
+use super::pending::{Queue, SaveWarning, Waiting};
+use super::run_record::put;
+use super::scan_record::ScanRun;
+use super::scans;
 
-/// The result of saving.
+/// The result of saving a scan.
 #[derive(Debug)]
 pub struct Saved {
-    /// The record time of a scan; `None`: it was there already, or is no scan.
+    /// Its record time, where it is in the database now.
     pub recorded: Option<Timestamp>,
-    /// Whether it is in the database now. If not, it waits, unless a warning says that it is lost.
-    pub kept: bool,
-    /// How many that waited were saved as well.
+    /// Number of runs that waited and were saved as well.
     pub caught_up: usize,
     /// Why it was not saved.
     pub degraded: Vec<Degraded>,
-    /// What to warn of besides.
     pub warnings: Vec<SaveWarning>,
 }
 
-/// Saves `new`, and before it all that waits, in one transaction. Where that fails, `new` waits too,
-/// and `records` becomes a copy in memory to which all of them are applied: ages read from it are
+/// Saves a scan, and before it all runs that wait, in one transaction. Where that fails, the scan is not
+/// recorded, and `records` becomes a copy in memory to which all of them are applied: ages read from it are
 /// what they would be had it been saved.
 ///
 /// # Errors
-/// When `new` itself is refused, or a newer layersweep has taken over the database.
-pub fn save(records: &mut Records, queue: &Queue, new: &Pending) -> Result<Saved, Error> {
-    let mut degraded = Vec::new();
-    let mut warnings = Vec::new();
+/// When the scan itself is refused, or a newer layersweep has taken over the database.
+pub fn save(records: &mut Records, queue: &Queue, scan: &ScanRun) -> Result<Saved, Error> {
+    let (mut degraded, mut warnings) = (Vec::new(), Vec::new());
     if records.is_kept() {
-        match save_with_waiting(records, queue, (&mut degraded, &mut warnings), |tx| new.apply(tx)) {
-            Ok((recorded, caught_up)) => {
-                return Ok(Saved { recorded, kept: true, caught_up, degraded, warnings });
-            }
+        match save_with_waiting(records, queue, (&mut degraded, &mut warnings), |tx| scans::record(tx, scan))
+        {
+            Ok((at, caught_up)) => return Ok(Saved { recorded: Some(at), caught_up, degraded, warnings }),
             Err(Error::Degraded(why)) => degraded.push(*why),
             Err(error) => return Err(error),
         }
@@ -46,9 +44,8 @@ pub fn save(records: &mut Records, queue: &Queue, new: &Pending) -> Result<Saved
     }
     let (_, found) = apply_waiting(records, queue)?;
     warnings.extend(found);
-    let recorded = records.write(|tx| new.apply(tx))?;
-    warnings.extend(queue.put(new));
-    Ok(Saved { recorded, kept: false, caught_up: 0, degraded, warnings })
+    records.write(|tx| scans::record(tx, scan))?;
+    Ok(Saved { recorded: None, caught_up: 0, degraded, warnings })
 }
 
 /// Applies all that waits to `records`, a copy in memory, and leaves it waiting: what is read from the
@@ -61,7 +58,7 @@ pub fn apply_waiting(
     if !waiting.is_empty() && !records.is_kept() {
         records.write(|tx| apply_all(tx, &waiting))?;
     }
-    Ok((waiting.iter().map(|one| one.item.run_id().to_owned()).collect(), warnings))
+    Ok((waiting.iter().map(|one| one.run.start.run_id.clone()).collect(), warnings))
 }
 
 /// Saves all that waits, and then what `apply` writes, in one transaction; how many waited. Once more where the
@@ -98,8 +95,8 @@ fn apply_all(tx: &Transaction<'_>, waiting: &[Waiting]) -> rusqlite::Result<Vec<
     let mut refused = Vec::new();
     for (at, one) in waiting.iter().enumerate() {
         tx.execute_batch("SAVEPOINT item")?;
-        match one.item.apply(tx) {
-            Ok(_) => {}
+        match put(tx, &one.run) {
+            Ok(()) => {}
             // It would stand in the way of all that comes after it.
             Err(error) if is_refusal(&error) => {
                 tx.execute_batch("ROLLBACK TO item")?;

@@ -1,8 +1,6 @@
-//! A scan as it is recorded: in the database at once, or as JSON beside it until the database can be
-//! written again.
+//! A scan as it is recorded.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::clock::{self, ClockState};
 use super::figures::Figures;
@@ -11,7 +9,7 @@ use crate::model::{Consistency, ContainerState, Evidence, Filesystem, ImageIx, I
 use crate::sys::clock::ClockReading;
 
 /// A scan that is to be recorded.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ScanRun {
     /// Id of its run, as [`super::runs::new_id`] makes it.
     pub run_id: String,
@@ -27,7 +25,7 @@ pub struct ScanRun {
 }
 
 /// What a scan saw.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanRecord {
     /// When the scan began, by the wall clock: everything was seen at this moment or later.
     pub taken_at: Timestamp,
@@ -43,9 +41,8 @@ pub struct ScanRecord {
     pub containers: Vec<SeenContainer>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenStore {
-    #[serde(flatten)]
     pub key: StoreId,
     /// How far its records belong together. Only from a consistent reading does it follow
     /// that what is not there is gone.
@@ -53,7 +50,7 @@ pub struct SeenStore {
 }
 
 /// An image. Byte counts as in the documents.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenImage {
     /// Its store: a position in `stores`.
     pub store: usize,
@@ -75,7 +72,7 @@ pub struct SeenImage {
     pub listed_bytes: Option<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenContainer {
     /// Its store: a position in `stores`.
     pub store: usize,
@@ -148,17 +145,6 @@ impl ScanRecord {
                 .collect(),
         }
     }
-
-    /// Positions lead somewhere. A scan record that was read from a file may be anything.
-    #[must_use]
-    pub fn is_sound(&self) -> bool {
-        let (stores, images) = (self.stores.len(), self.images.len());
-        self.images.iter().all(|image| image.store < stores)
-            && self
-                .containers
-                .iter()
-                .all(|container| container.store < stores && container.images().all(|image| image < images))
-    }
 }
 
 fn image(inventory: &Inventory, refs: &Refs, at: ImageIx) -> SeenImage {
@@ -178,6 +164,3 @@ fn image(inventory: &Inventory, refs: &Refs, at: ImageIx) -> SeenImage {
         listed_bytes: image.listed_bytes,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -9,12 +9,9 @@ use super::values::{json, micros};
 use super::{runs, usage};
 use crate::model::path_text;
 
-/// Records a scan; its record time, `None`: it is recorded already. Of stores that were scanned later than by
-/// this one, nothing is taken.
-pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Option<Timestamp>> {
-    if runs::known(to, &scan.run_id)?.is_some() {
-        return Ok(None);
-    }
+/// Records a scan and returns its record time. Of stores that were scanned later than by this one, nothing is
+/// taken.
+pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Timestamp> {
     let at = observe(to, &scan.record)?;
     usage::record(to, at, &scan.record.filesystems)?;
     remember(to, at, scan)?;
@@ -24,7 +21,7 @@ pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Option<T
     let ended = at.checked_add(took).unwrap_or(at);
     runs::record(to, &start, &runs::RunEnd::of(ended, outcome))?;
     thin(to, at)?;
-    Ok(Some(at))
+    Ok(at)
 }
 
 /// Sums up and forgets what is too old to be kept one by one.

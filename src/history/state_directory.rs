@@ -16,8 +16,8 @@ use crate::sys::sysroot::Sysroot;
 pub struct StateDirectory {
     /// The state directory, as we reach it.
     pub dir: PathBuf,
-    /// Directories for what could not be saved ([`super::pending`]), the best first.
-    pub pending: Vec<PathBuf>,
+    /// Directory of runs that could not be saved ([`super::pending`]); `None` on the disk of another system.
+    pub pending: Option<PathBuf>,
     /// It is on the disk of another system: nothing is ever written there, or for it.
     pub foreign: bool,
     /// Why `dir` has no place inside the mounted root; then it is only a name.
@@ -25,10 +25,10 @@ pub struct StateDirectory {
 }
 
 impl StateDirectory {
-    /// The state directory `dir` of the running system, where nothing waits outside of it.
+    /// The state directory `dir` of the running system, with the queue in it.
     #[must_use]
     pub fn local(dir: &Path) -> Self {
-        Self { dir: dir.to_path_buf(), pending: vec![dir.join(PENDING)], foreign: false, unresolved: None }
+        Self { dir: dir.to_path_buf(), pending: Some(dir.join(PENDING)), foreign: false, unresolved: None }
     }
 }
 
@@ -58,8 +58,8 @@ impl Caller {
 /// The directory of the records: `state_dir`, or the caller's default. Both are taken inside
 /// `sysroot`, where nothing is ever written.
 ///
-/// What cannot be saved goes to `pending` in the state directory, where it survives a reboot,
-/// or else to a directory of the running system: `/run/layersweep/pending/<hash>`.
+/// Runs that cannot be saved go to `/run/layersweep/pending/<hash>`: the disk of the state directory may be full
+/// or read-only. For a user without a directory of that kind they go to `pending` in the state directory.
 #[must_use]
 pub fn state_directory(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> StateDirectory {
     let Some(dir) = state_dir.map(Path::to_path_buf).or_else(|| default_dir(caller)) else {
@@ -67,7 +67,7 @@ pub fn state_directory(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Cal
         let unresolved = Some((io::ErrorKind::PermissionDenied, cause));
         return StateDirectory {
             dir: SYSTEM.into(),
-            pending: Vec::new(),
+            pending: None,
             foreign: sysroot.is_foreign(),
             unresolved,
         };
@@ -78,7 +78,7 @@ pub fn state_directory(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Cal
             Ok(resolved) => (resolved, None),
             Err(error) => (dir, Some((error.kind(), error.to_string()))),
         };
-        return StateDirectory { dir, pending: Vec::new(), foreign: true, unresolved };
+        return StateDirectory { dir, pending: None, foreign: true, unresolved };
     }
     let mut directory = StateDirectory::local(&dir);
     let hash: String =
@@ -88,7 +88,9 @@ pub fn state_directory(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Cal
         _ if caller.uid == 0 => Some(PathBuf::from("/run/layersweep")),
         runtime => runtime.map(|runtime| runtime.join("layersweep")),
     };
-    directory.pending.extend(runtime.map(|dir| dir.join(PENDING).join(hash)));
+    if let Some(runtime) = runtime {
+        directory.pending = Some(runtime.join(PENDING).join(hash));
+    }
     directory
 }
 
@@ -170,15 +172,15 @@ mod tests {
         assert_eq!(dir(&relative), Path::new("/home/u/.local/state/layersweep"));
         let named = state_directory(&live, Some(Path::new("/srv/state")), &root);
         assert_eq!(named.dir, Path::new("/srv/state"));
-        assert_eq!(named.pending[0], Path::new("/srv/state/pending"));
-        assert!(named.pending[1].starts_with("/run/layersweep/pending"), "{named:?}");
+        let pending = |directory: &StateDirectory| directory.pending.clone().unwrap();
+        assert!(pending(&named).starts_with("/run/layersweep/pending"), "{named:?}");
         let other = state_directory(&live, Some(Path::new("/srv/other")), &root);
-        assert_ne!(named.pending[1], other.pending[1], "two state directories do not share one");
+        assert_ne!(named.pending, other.pending, "two state directories do not share one");
+        let alone = state_directory(&live, Some(Path::new("/srv/state")), &user);
+        assert_eq!(pending(&alone), Path::new("/srv/state/pending"), "nothing below /tmp");
         let runtime = Caller { xdg_runtime_dir: Some("/run/user/1000".into()), ..user };
-        assert!(
-            state_directory(&live, None, &runtime).pending[1]
-                .starts_with("/run/user/1000/layersweep/pending")
-        );
+        let own = state_directory(&live, None, &runtime);
+        assert!(pending(&own).starts_with("/run/user/1000/layersweep/pending"), "{own:?}");
     }
 
     #[test]
@@ -188,10 +190,7 @@ mod tests {
         let sysroot = Sysroot::at(dir.path());
         let found = state_directory(&sysroot, None, &Caller::default());
         let inside = dir.path().canonicalize().unwrap().join("var/lib/layersweep");
-        assert_eq!(
-            found,
-            StateDirectory { dir: inside, pending: Vec::new(), foreign: true, unresolved: None }
-        );
+        assert_eq!(found, StateDirectory { dir: inside, pending: None, foreign: true, unresolved: None });
         std::fs::remove_dir(dir.path().join("var/lib/layersweep")).unwrap();
         let missing = state_directory(&sysroot, None, &Caller::default());
         assert!(matches!(missing.unresolved, Some((io::ErrorKind::NotFound, _))), "{missing:?}");

@@ -77,7 +77,7 @@ fn a_disk_that_is_full_to_the_last_byte() {
         // With room again, everything that waited is in the database, once.
         node.make_room();
         let scan = node.run(&["scan", "-q"]).expect_code(0);
-        assert!(!scan.stderr.contains("not saved"), "{fs:?}: {scan:?}");
+        assert!(!scan.stderr.contains("not recorded"), "{fs:?}: {scan:?}");
         let history = node.history();
         assert_eq!(history.len(), 1, "{fs:?}: {history:#?}");
         assert_eq!(history[0]["unsaved"], false);

@@ -9,7 +9,8 @@ use crate::support;
 use jiff::Timestamp;
 use layersweep::history::journal::RunRecord;
 use layersweep::history::runs::{Command, Event, OutcomeKind, RunEnd, Start};
-use layersweep::history::{Pending, Queue};
+use layersweep::history::{Caller, Queue, state_directory};
+use layersweep::sys::sysroot::Sysroot;
 use support::program::{self, Run, layersweep, list, text, texts};
 use support::{past, schema};
 
@@ -97,12 +98,12 @@ fn what_waits_is_shown_and_saved_by_the_next_scan() {
     let dir = tempfile::tempdir().unwrap();
     let now = Timestamp::now();
     past::ten_days(dir.path(), now);
-    let place = layersweep::history::StateDirectory::local(dir.path());
+    let place = state_directory(&Sysroot::live(), Some(dir.path()), &Caller::present());
     let mut record = RunRecord::of(Start { run_id: "waits".into(), ..Start::of(Command::Gc, now) });
     record.events = vec![Event { reason: "FreeDiskSpaceFailed".into(), message: past::NASTY.into() }];
     record.end = Some(RunEnd::of(now, OutcomeKind::NotReached));
-    Queue::of(&place).put(&Pending::Run(Box::new(record)));
-    let files = || std::fs::read_dir(&place.pending[0]).unwrap().count();
+    Queue::of(&place).put(&record);
+    let files = || std::fs::read_dir(place.pending.as_ref().unwrap()).unwrap().count();
 
     for scanned in [false, true] {
         let document = with(dir.path(), &["history", "--format", "json"]).expect_code(0).json();

@@ -1,6 +1,6 @@
 //! The records on filesystems that fail: full, read-only, with a failing disk, and with
-//! another process at work. Each time: what a run can still do, that nothing is lost, and
-//! that the first run without the fault saves what waits.
+//! another process at work. Each time: what a scan can still do, and that the next one without the
+//! fault is recorded.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -15,27 +15,29 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support;
+use layersweep::history::journal::RunRecord;
 use layersweep::history::pins;
-use layersweep::history::scan_record::SeenImage;
+use layersweep::history::runs::{self, Start};
+use layersweep::history::scan_record::ScanRun;
 use layersweep::history::{
-    Access, DATABASE, Degraded, Opened, Pending, Queue, Records, SaveWarning, Saved, StateDirectory, save,
+    Access, DATABASE, Degraded, Opened, Queue, Records, SaveWarning, Saved, StateDirectory, save,
 };
 use layersweep::model::{StoreId, StoreKind};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::scan_records::{self, image, scan, scan_record};
 
-/// A state directory on a filesystem that will fail, and one on one that will not for what waits.
+/// A state directory on a filesystem that will fail, and a queue on another one.
 struct Node {
     place: StateDirectory,
-    elsewhere: tempfile::TempDir,
+    _elsewhere: tempfile::TempDir,
 }
 
 impl Node {
     fn on(filesystem: &Path) -> Self {
         let elsewhere = tempfile::tempdir().unwrap();
         let mut place = StateDirectory::local(&filesystem.join("state"));
-        place.pending.push(elsewhere.path().join("pending"));
-        Self { place, elsewhere }
+        place.pending = Some(elsewhere.path().join("pending"));
+        Self { place, _elsewhere: elsewhere }
     }
 
     fn open(&self, access: Access) -> Opened {
@@ -55,7 +57,7 @@ impl Node {
         let mut opened = self.open(Access::Write);
         assert_eq!(opened.degraded, []);
         let saved = self.save(&mut opened.records, root);
-        assert!(saved.kept && saved.warnings.is_empty(), "{saved:?}");
+        assert!(saved.recorded.is_some() && saved.warnings.is_empty(), "{saved:?}");
         assert_eq!(saved.caught_up, caught_up);
     }
 
@@ -77,14 +79,26 @@ impl Node {
 
 /// A scan that has found a store at `root`, with an image that has a long name; each is later than the
 /// one before.
-fn seen(root: &str) -> Pending {
+fn seen(root: &str) -> ScanRun {
     static SCANS: AtomicI64 = AtomicI64::new(0);
     let number = SCANS.fetch_add(1, Ordering::Relaxed);
     let mut seen = scan_record(number);
     seen.stores[0].key = StoreId::new(StoreKind::ContainersStorage, root.into(), "overlay".into());
     seen.images = vec![image(number.cast_unsigned(), 0)];
     seen.images[0].names = vec!["n".repeat(8000)];
-    Pending::Scan(Box::new(scan(&format!("{number:06}"), seen)))
+    scan(&format!("{number:06}"), seen)
+}
+
+/// A run that deletes, to wait in the queue.
+fn run(id: &str) -> RunRecord {
+    RunRecord::of(Start { run_id: id.into(), ..Start::of(runs::Command::Gc, scan_records::at(0)) })
+}
+
+fn run_ids(records: &Records) -> Vec<String> {
+    let query = runs::Query { quiet: true, ..runs::Query::default() };
+    let (runs, _) = records.read(|connection| runs::list(connection, &query)).unwrap();
+    let gc = runs.into_iter().filter(|run| run.start.command == runs::Command::Gc);
+    gc.map(|run| run.start.run_id).collect()
 }
 
 fn roots(records: &Records) -> Vec<String> {
@@ -98,15 +112,6 @@ fn roots(records: &Records) -> Vec<String> {
 
 fn code(saved: &Saved) -> Vec<&'static str> {
     saved.degraded.iter().map(Degraded::code).collect()
-}
-
-/// Where the item waits.
-fn kept_in(saved: &Saved) -> &Path {
-    let kept = saved.warnings.iter().find_map(|warning| match warning {
-        SaveWarning::Kept { path, .. } => Some(path.as_path()),
-        _ => None,
-    });
-    kept.unwrap_or_else(|| panic!("{:?}", saved.warnings))
 }
 
 /// Writes until nothing more fits; the file.
@@ -132,7 +137,7 @@ fn disks() -> impl Iterator<Item = LoopFs> {
 }
 
 #[test]
-fn a_full_disk_keeps_nothing_back_and_loses_nothing() {
+fn on_a_full_disk_scans_are_known_and_not_recorded() {
     for disk in disks() {
         let fs = disk.fs();
         let node = Node::on(disk.path());
@@ -146,19 +151,20 @@ fn a_full_disk_keeps_nothing_back_and_loses_nothing() {
 
         // More than what a filesystem still finds somewhere: dozens of pages.
         let mut opened = node.open(Access::Write);
-        let mut waiting = 0;
+        let mut unrecorded = Vec::new();
         for number in 0..40 {
-            let saved = node.save(&mut opened.records, &format!("/full/{number}"));
-            if !saved.kept {
-                waiting += 1;
-                if waiting == 1 {
+            let root = format!("/full/{number}");
+            let saved = node.save(&mut opened.records, &root);
+            if saved.recorded.is_none() {
+                unrecorded.push(root);
+                if unrecorded.len() == 1 {
                     let all: Vec<_> = opened.degraded.iter().chain(&saved.degraded).collect();
                     assert!(matches!(all[..], [Degraded::DiskFull { .. }]), "{fs:?}: {all:?}");
                 }
-                kept_in(&saved);
+                assert_eq!(saved.warnings, []);
             }
         }
-        assert!(waiting > 20, "{fs:?}: only {waiting} of 40 did not fit");
+        assert!(unrecorded.len() > 20, "{fs:?}: only {} of 40 did not fit", unrecorded.len());
         assert!(!opened.records.is_kept());
         assert_eq!(roots(&opened.records).len(), 41, "{fs:?}: this run knows them all the same");
         drop(opened);
@@ -166,11 +172,12 @@ fn a_full_disk_keeps_nothing_back_and_loses_nothing() {
 
         std::fs::remove_file(filler).unwrap();
         disk.remount(); // btrfs gives space back when it pleases
-        node.good_run("/after", waiting);
+        node.good_run("/after", 0);
         let mut expected = vec!["/before".to_owned()];
         expected.extend((0..40).map(|number| format!("/full/{number}")));
+        expected.retain(|root| !unrecorded.contains(root));
         expected.push("/after".to_owned());
-        assert_eq!(node.stores(), expected, "{fs:?}: all, once, in order");
+        assert_eq!(node.stores(), expected, "{fs:?}: what fitted, once, in order");
     }
 }
 
@@ -183,7 +190,7 @@ fn a_disk_that_was_always_full_gets_no_half_made_database() {
         let mut opened = node.open(Access::Write);
         assert!(!opened.found);
         let saved = node.save(&mut opened.records, "/first");
-        assert!(!saved.kept, "{:?}", disk.fs());
+        assert!(saved.recorded.is_none(), "{:?}", disk.fs());
         let codes: Vec<_> = opened.degraded.iter().chain(&saved.degraded).map(Degraded::code).collect();
         assert_eq!(codes, ["disk-full"], "{:?}", disk.fs());
         assert_eq!(roots(&opened.records), ["/first"]);
@@ -191,8 +198,8 @@ fn a_disk_that_was_always_full_gets_no_half_made_database() {
         assert!(node.bytes().is_empty(), "{:?}", node.bytes().keys());
         std::fs::remove_file(filler).unwrap();
         disk.remount(); // btrfs gives space back when it pleases
-        node.good_run("/second", 1);
-        assert_eq!(node.stores(), ["/first", "/second"]);
+        node.good_run("/second", 0);
+        assert_eq!(node.stores(), ["/second"]);
     }
 }
 
@@ -215,14 +222,14 @@ fn a_read_only_filesystem_is_read_with_its_log_and_not_touched() {
         assert_eq!(opened.degraded.iter().map(Degraded::code).collect::<Vec<_>>(), ["read-only"], "{fs:?}");
         assert_eq!(roots(&opened.records), ["/in the file", "/in the log"]);
         let saved = node.save(&mut opened.records, "/unsaved");
-        assert!(kept_in(&saved).starts_with(node.elsewhere.path()), "{saved:?}");
+        assert!(saved.recorded.is_none(), "{saved:?}");
         assert_eq!(roots(&opened.records).len(), 3);
         assert_eq!(node.stores().len(), 2);
         drop(opened);
         assert!(node.bytes() == unclosed, "{fs:?}");
         disk.remount_with("rw");
-        node.good_run("/later", 1);
-        assert_eq!(node.stores(), ["/in the file", "/in the log", "/unsaved", "/later"]);
+        node.good_run("/later", 0);
+        assert_eq!(node.stores(), ["/in the file", "/in the log", "/later"]);
     }
 }
 
@@ -243,21 +250,19 @@ fn a_filesystem_that_has_shut_down_ends_neither_the_run_nor_the_records() {
 
     let saved = node.save(&mut opened.records, "/in the middle");
     assert_eq!(code(&saved)[0], "io-error", "{:?}", saved.degraded);
-    assert!(kept_in(&saved).starts_with(node.elsewhere.path()));
     drop(opened);
     let mut opened = node.open(Access::Write);
     assert_eq!(opened.degraded.iter().map(Degraded::code).collect::<Vec<_>>(), ["io-error"]);
     assert!(!opened.found);
     let saved = node.save(&mut opened.records, "/after it");
-    assert!(!saved.kept && kept_in(&saved).starts_with(node.elsewhere.path()));
+    assert!(saved.recorded.is_none());
     let reader = node.open(Access::Read);
     assert!(matches!(&reader.degraded[..], [Degraded::Io { .. }]), "{:?}", reader.degraded);
     drop((opened, reader));
 
     disk.remount();
-    node.good_run("/mended", 2);
-    let expected = ["/before", "/while it worked", "/in the middle", "/after it", "/mended"];
-    assert_eq!(node.stores(), expected);
+    node.good_run("/mended", 0);
+    assert_eq!(node.stores(), ["/before", "/while it worked", "/mended"]);
 }
 
 /// A file that nobody can write to, through descriptors that are open either.
@@ -312,8 +317,7 @@ fn a_failing_disk_neither_ends_the_run_nor_costs_the_database() {
     let mut opened = node.open(Access::Write);
     let saved = node.save(&mut opened.records, "/unsaved");
     let codes: Vec<_> = opened.degraded.iter().chain(&saved.degraded).map(Degraded::code).collect();
-    assert!(!saved.kept && codes.contains(&"io-error"), "{codes:?}");
-    assert!(kept_in(&saved).starts_with(node.elsewhere.path()));
+    assert!(saved.recorded.is_none() && codes.contains(&"io-error"), "{codes:?}");
     drop(opened);
     let names: Vec<_> = node.place.dir.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
     let aside = names.iter().any(|name| name.to_string_lossy().contains("corrupt"));
@@ -322,8 +326,8 @@ fn a_failing_disk_neither_ends_the_run_nor_costs_the_database() {
     drop(immutable);
     std::os::unix::fs::FileExt::write_all_at(&image, &whole, 0).unwrap();
     disk.remount();
-    node.good_run("/after", 1);
-    assert_eq!(node.stores(), ["/before", "/unsaved", "/after"]);
+    node.good_run("/after", 0);
+    assert_eq!(node.stores(), ["/before", "/after"]);
 }
 
 /// Another process in the middle of a transaction.
@@ -383,11 +387,11 @@ fn another_process_that_writes_blocks_no_reader_and_a_writer_only_for_its_patien
     assert_eq!(holder.pid, Some(other.0.id()));
     assert!(holder.command.starts_with("another-process "), "{holder}");
     let saved = node.save(&mut opened.records, "/meanwhile");
-    assert!(kept_in(&saved).starts_with(&node.place.dir), "where it survives a reboot: {saved:?}");
+    assert!(saved.recorded.is_none(), "{saved:?}");
     assert_eq!(roots(&opened.records), ["/before", "/meanwhile"]);
     drop(other);
-    node.good_run("/after", 1);
-    assert_eq!(node.stores(), ["/meanwhile", "/after"]);
+    node.good_run("/after", 0);
+    assert_eq!(node.stores(), ["/after"]);
 }
 
 #[test]
@@ -408,14 +412,15 @@ fn killed_after_the_commit_nothing_is_saved_twice() {
     let node = Node::on(dir.path());
     node.good_run("/before", 0);
     let queue = node.queue();
-    queue.put(&seen("/waiting"));
+    queue.put(&run("waiting"));
     let (waiting, _) = queue.all();
     let content = std::fs::read(&waiting[0].path).unwrap();
     node.good_run("/first", 1);
     assert!(!waiting[0].path.exists());
     std::fs::write(&waiting[0].path, content).unwrap();
     node.good_run("/second", 1);
-    assert_eq!(node.stores(), ["/before", "/waiting", "/first", "/second"]);
+    assert_eq!(node.stores(), ["/before", "/first", "/second"]);
+    assert_eq!(run_ids(&node.open(Access::Read).records), ["waiting"]);
     assert!(!waiting[0].path.exists());
 }
 
@@ -425,18 +430,18 @@ fn what_the_database_refuses_does_not_stand_in_the_way() {
     let node = Node::on(dir.path());
     node.good_run("/before", 0);
     let queue = node.queue();
-    let Pending::Scan(mut bad) = seen("/bad") else { panic!() };
-    bad.record.images.push(SeenImage { store: 7, ..image(1, 0) });
-    queue.put(&Pending::Scan(bad));
-    queue.put(&seen("/good"));
+    queue.put(&run("bad"));
+    queue.put(&run("good"));
     let mut opened = node.open(Access::Write);
+    let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON runs WHEN NEW.run_id = 'bad'
+                   BEGIN SELECT RAISE(ABORT, 'a bad run'); END";
+    opened.records.write(|tx| tx.execute_batch(trigger)).unwrap();
     let saved = node.save(&mut opened.records, "/new");
-    assert!(saved.kept && saved.caught_up == 1, "{saved:?}");
-    let [SaveWarning::Unreadable { kept, cause, .. }] = &saved.warnings[..] else {
-        panic!("{:?}", saved.warnings)
-    };
-    assert!(kept.exists() && cause.contains("does not have"), "{cause}");
-    assert_eq!(roots(&opened.records), ["/before", "/good", "/new"]);
+    assert!(saved.recorded.is_some() && saved.caught_up == 1, "{saved:?}");
+    let [SaveWarning::Unusable { path, cause }] = &saved.warnings[..] else { panic!("{:?}", saved.warnings) };
+    assert!(path.exists() && cause.contains("a bad run"), "{cause}");
+    assert_eq!(roots(&opened.records), ["/before", "/new"]);
+    assert_eq!(run_ids(&opened.records), ["good"]);
 }
 
 /// Damage that shows only while the database is in use.
@@ -458,7 +463,7 @@ fn damage_found_while_writing_costs_nothing_but_the_damaged_file() {
     std::os::unix::fs::FileExt::write_all_at(&file, &rubbish, length - rubbish.len() as u64).unwrap();
     let mut opened = node.open(Access::Write);
     let saved = node.save(&mut opened.records, "/new");
-    assert!(saved.kept, "{saved:?}");
+    assert!(saved.recorded.is_some(), "{saved:?}");
     let all: Vec<_> = opened.degraded.iter().chain(&saved.degraded).collect();
     let [Degraded::Corrupt { quarantined: Some(aside), keep_list_lost, .. }] = all[..] else {
         panic!("{all:?}")
@@ -471,7 +476,7 @@ fn damage_found_while_writing_costs_nothing_but_the_damaged_file() {
 }
 
 #[test]
-fn without_permission_a_run_works_and_what_it_saw_waits() {
+fn without_permission_a_scan_works_unrecorded() {
     if !support::require_root() {
         return;
     }
@@ -479,7 +484,6 @@ fn without_permission_a_run_works_and_what_it_saw_waits() {
     let node = Node::on(dir.path());
     node.good_run("/before", 0);
     let user = 54321;
-    std::os::unix::fs::chown(node.elsewhere.path(), Some(user), Some(user)).unwrap();
     let before = node.bytes();
     let codes = |mode: u32, access: Access| {
         use std::os::unix::fs::PermissionsExt;
@@ -493,8 +497,7 @@ fn without_permission_a_run_works_and_what_it_saw_waits() {
                 rustix::thread::set_thread_res_uid(None, Some(id), None).unwrap();
                 let mut opened = node.open(access);
                 let saved = node.save(&mut opened.records, "/user");
-                assert!(!saved.kept && kept_in(&saved).starts_with(node.elsewhere.path()), "{saved:?}");
-                node.queue().done(&[kept_in(&saved).to_path_buf()]);
+                assert!(saved.recorded.is_none(), "{saved:?}");
                 let codes: Vec<_> = opened.degraded.iter().map(Degraded::code).collect();
                 (codes, opened.found)
             };

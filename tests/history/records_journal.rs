@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use crate::support;
 use layersweep::history::back_offs;
-use layersweep::history::journal::{Journal, RunRecord};
+use layersweep::history::journal::Journal;
 use layersweep::history::runs::{
     self, Certainty, DeletionRow, OutcomeKind, Reason, RunEnd, RunRow, Start, TargetKind,
 };
 use layersweep::history::{
-    Access, DATABASE, Degraded, Pending, Queue, Records, SaveWarning, StateDirectory, apply_waiting, save,
+    Access, DATABASE, Degraded, Queue, Records, SaveWarning, StateDirectory, apply_waiting, save,
 };
 use layersweep::model::{BackOff, Consistency};
 use support::loopfs::{Fs, LoopFs, MIB};
-use support::scan_records::{self, at, image, record_fresh, scan_record, store_key};
+use support::scan_records::{self, at, image, record_fresh, scan, scan_record, store_key};
 
 /// A state directory on a filesystem that will fail, and one on one that will not for what waits.
 struct Node {
@@ -31,7 +31,7 @@ impl Node {
     fn on(filesystem: &Path) -> Self {
         let elsewhere = tempfile::tempdir().unwrap();
         let mut place = StateDirectory::local(&filesystem.join("state"));
-        place.pending.push(elsewhere.path().join("pending"));
+        place.pending = Some(elsewhere.path().join("pending"));
         Self { place, _elsewhere: elsewhere }
     }
 
@@ -49,8 +49,7 @@ impl Node {
     /// What the next command that can write makes of it.
     fn saved(&self) -> Vec<RunRow> {
         let mut records = scan_records::open(&self.place.dir);
-        let next = Start { run_id: "zz next".into(), ..Start::of(runs::Command::Scan, at(9000)) };
-        let next = Pending::Run(Box::new(RunRecord::of(next)));
+        let next = scan("zz next", scan_record(9000));
         assert_eq!(save(&mut records, &Queue::of(&self.place), &next).unwrap().warnings, []);
         assert_eq!(self.waiting(), Vec::<PathBuf>::new());
         list(&records).into_iter().filter(|run| run.start.run_id != "zz next").collect()
@@ -170,9 +169,7 @@ fn a_full_disk_delays_nothing_and_loses_nothing() {
         assert_whole(&node.shown()[0], 200, false);
         let ended = journal.end(reached());
         assert!(!ended.kept && ended.degraded.is_empty(), "{ended:?}");
-        let kept =
-            |warning: &SaveWarning| matches!(warning, SaveWarning::Kept { survives_reboot: false, .. });
-        assert!(!ended.warnings.is_empty() && ended.warnings.iter().all(kept), "{ended:?}");
+        assert!(matches!(&ended.warnings[..], [SaveWarning::Kept(_)]), "{ended:?}");
         assert_whole(&node.shown()[0], 200, true);
 
         std::fs::remove_file(filler).unwrap();
@@ -224,7 +221,7 @@ fn a_disk_that_becomes_read_only_in_the_middle() {
     let ended = journal.end(reached());
     assert!(!ended.kept);
     assert_eq!(codes(&ended.degraded), ["read-only"]);
-    assert!(matches!(&ended.warnings[..], [SaveWarning::Kept { survives_reboot: false, .. }]), "{ended:?}");
+    assert!(matches!(&ended.warnings[..], [SaveWarning::Kept(_)]), "{ended:?}");
     assert_whole(&node.shown()[0], 9, true);
     disk.remount_with("rw");
     assert_whole(&node.saved()[0], 9, true);
@@ -443,7 +440,7 @@ fn a_newer_layersweep_keeps_its_database() {
     let ended = journal.end(reached());
     assert!(!ended.kept);
     assert_eq!(codes(&ended.degraded), ["newer-schema"]);
-    assert!(matches!(&ended.warnings[..], [SaveWarning::Kept { survives_reboot: true, .. }]), "{ended:?}");
+    assert!(matches!(&ended.warnings[..], [SaveWarning::Kept(_)]), "{ended:?}");
     assert!(std::fs::read(node.database()).unwrap() == before);
     assert_eq!(node.waiting().len(), 1);
     // The newer one knows what to do with it.
@@ -473,10 +470,7 @@ fn journal_for_ever(dir: &Path) {
             say(format!("saved {run} {} 1\n", position + 1));
         }
         let ended = journal.end(reached());
-        assert!(
-            ended.warnings.iter().all(|warning| matches!(warning, SaveWarning::Kept { .. })),
-            "{ended:?}"
-        );
+        assert!(ended.warnings.iter().all(|warning| matches!(warning, SaveWarning::Kept(_))), "{ended:?}");
         say(format!("saved {run} 7 2\n"));
     }
 }

@@ -266,11 +266,6 @@ fn odd_scan_records_do_no_harm() {
     });
     let life = rig.life(1).unwrap();
     assert_eq!((life.age.use_count, life.age.last_used), (1, Some(at(0))));
-    let mut unsound = scan_record(300);
-    unsound.containers = vec![container(1, 0, Some(5))];
-    assert!(!unsound.is_sound());
-    let refused = rig.records.write(|to| layersweep::history::observe::observe(to, &unsound));
-    assert!(refused.unwrap_err().to_string().contains("names stores or images that it does not have"));
 
     // A name that is used again for another container, and a container without its image.
     rig.see(300, |seen| {
@@ -445,7 +440,6 @@ fn ages_are_right_before_the_scan_is_recorded() {
     let known_before = known(&rig.records);
     let clock = scan_record(300).clock;
     let seen = ScanRecord::new(&found, &Refs::new(&found), clock.wall, clock.clone(), known_before.clock());
-    assert!(seen.is_sound());
     assert_eq!((seen.record_time, seen.filesystems[0].inodes_free), (at(300), 2));
     assert_eq!((seen.images[0].pinned, seen.images[0].listed_bytes), (true, Some(7)));
 

@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::support;
 use crate::support::cri_server;
 use cri_server::CriServer;
-use layersweep::history::RunLock;
+use layersweep::history::{Caller, RunLock, state_directory};
+use layersweep::sys::sysroot::Sysroot;
 use support::program::{self, Run, layersweep, list, text};
 use support::store::{self, Store};
 use support::{schema, small, tree};
@@ -379,13 +380,16 @@ fn a_damaged_database_before_and_after_it_is_set_aside() {
     assert_eq!(aside.len(), 1, "{said:#}");
     assert_eq!(text(aside[0], "/status"), "warning");
     // What waits.
-    let pending = node.state().join("pending");
+    let place = state_directory(&Sysroot::live(), Some(&node.state()), &Caller::present());
+    let pending = place.pending.unwrap();
     std::fs::create_dir_all(&pending).unwrap();
     std::fs::write(pending.join("20261121T000000.000000Z-1.json"), "{}").unwrap();
     let before = tree::listing(&pending);
     let said = document(node.run(&["doctor"], &node.server.endpoint()), 0);
     assert_eq!(status(&said, "unsaved"), "warning", "{said:#}");
     assert!(tree::differences(&before, &tree::listing(&pending)).is_empty());
+    std::fs::remove_file(pending.join("20261121T000000.000000Z-1.json")).unwrap();
+    std::fs::remove_dir(&pending).unwrap();
 }
 
 /// Overwrites all but the header.

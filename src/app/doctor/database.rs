@@ -58,16 +58,16 @@ fn failed(object: &str, failure: &Error) -> Check {
     Check::error(object, failure.line(), remedy)
 }
 
-/// Scans and runs are only counted: a reader would quarantine what is not a scan.
+/// Runs are only counted: a reader would rename what is not a run.
 pub(super) fn unsaved(node: &Node<'_>) -> Vec<Check> {
     if node.directory.foreign || node.database.is_err() {
         return Vec::new();
     }
     match checkup::waiting(&node.directory) {
-        Ok((0, _)) => Vec::new(),
-        Ok((count, first)) => vec![Check::warning(
-            first.unwrap_or_default(),
-            format!("{count} scans or runs wait to be saved in the database"),
+        Ok(0) => Vec::new(),
+        Ok(count) => vec![Check::warning(
+            node.directory.pending.clone().unwrap_or_default(),
+            format!("{count} runs wait to be saved in the database"),
             "make the state directory writable, with room in it; the next `layersweep scan` saves them",
         )],
         Err(error) => vec![Check::unread(node.shown(&node.directory.dir.join(DATABASE)), &error)],

@@ -140,7 +140,7 @@ pub(super) const FILES: [(&str, &str); 6] = [
         "The records: ages and uses of images, runs, usage, the keep-list.",
     ),
     ("$XDG_STATE_HOME/layersweep/, ~/.local/state/layersweep/", "The same for users other than root."),
-    ("/run/layersweep/pending/", "Records that wait for a database that could not be written."),
+    ("/run/layersweep/pending/", "Records of runs that wait for a database that could not be written."),
     (
         "/run/layersweep/hold, /etc/layersweep/hold",
         "While one exists, the packaged timers and cron jobs delete nothing.",

@@ -58,11 +58,11 @@ fn layer(number: u64) -> String {
     format!("{number:064x}")
 }
 
-fn scan(connection: &mut Connection, second: i64, summary: &ScanSummary, most: u64) -> String {
+fn scan(connection: &mut Connection, second: i64, summary: &ScanSummary) -> String {
     let run_id = recorded(connection, second);
     let tx = connection.transaction().unwrap();
     let scan = Scanned { run_id: &run_id, at: at(second), all_stores: true };
-    assert_eq!(store_at_most(&tx, &scan, &packed(summary), most), Ok(true));
+    store(&tx, &scan, &packed(summary)).unwrap();
     tx.commit().unwrap();
     run_id
 }
@@ -76,30 +76,23 @@ fn recorded(connection: &mut Connection, second: i64) -> String {
     start.run_id
 }
 
-fn keep(
-    connection: &mut Connection,
-    run_id: &str,
-    second: i64,
-    all_stores: bool,
-    summary: &ScanSummary,
-) -> bool {
+fn keep(connection: &mut Connection, run_id: &str, second: i64, all_stores: bool, summary: &ScanSummary) {
     let tx = connection.transaction().unwrap();
-    let kept = store(&tx, &Scanned { run_id, at: at(second), all_stores }, &packed(summary)).unwrap();
+    store(&tx, &Scanned { run_id, at: at(second), all_stores }, &packed(summary)).unwrap();
     tx.commit().unwrap();
-    kept
 }
 
 #[test]
 fn what_was_kept_comes_back() {
     let mut connection = database();
     let first = summary(&[(layer(1), 100), ("sha256:short".into(), 7), ("A".repeat(64), 8)]);
-    scan(&mut connection, 0, &first, BYTES);
+    scan(&mut connection, 0, &first);
     for hour in 1..10 {
-        scan(&mut connection, hour * HOUR, &first, BYTES);
+        scan(&mut connection, hour * HOUR, &first);
     }
     let second = summary(&[(layer(1), 120), (layer(2), 5)]);
-    scan(&mut connection, 10 * HOUR, &second, BYTES);
-    scan(&mut connection, 11 * HOUR, &first, BYTES);
+    scan(&mut connection, 10 * HOUR, &second);
+    scan(&mut connection, 11 * HOUR, &first);
     let scans = all(&connection).unwrap();
     assert_eq!(scans.len(), 12);
     for (number, scan) in scans.iter().enumerate() {
@@ -109,82 +102,33 @@ fn what_was_kept_comes_back() {
     }
     // The same scan twice is one.
     let last = scans.last().unwrap();
-    assert!(keep(&mut connection, &last.run_id, 11 * HOUR, true, &second));
+    keep(&mut connection, &last.run_id, 11 * HOUR, true, &second);
     assert_eq!(all(&connection).unwrap(), scans);
     assert_eq!(load(&connection, last).unwrap().summary, first);
 }
 
+/// Every half hour for forty days.
 #[test]
-fn what_is_kept_for_how_long() {
-    // Every five minutes for a hundred days.
-    let scans: Vec<_> = (0..100 * DAY / 300).map(|number| (number, at(number * 300))).collect();
-    let now = scans.last().unwrap().1;
-    let due = due(&scans, now);
-    let kept: Vec<_> = scans.iter().filter(|(id, _)| due.binary_search(id).is_err()).collect();
-    assert_eq!(kept.last().unwrap().1, now);
-    let age = |time: &Timestamp| now.duration_since(*time);
-    let hourly = kept.iter().filter(|(_, time)| age(time) <= HOURLY).count();
-    assert!((48 + 21..=50 + 22).contains(&hourly), "{hourly}");
-    // Within two hours, but for the first of each.
-    assert!((136 + 21..=140 + 22).contains(&kept.len()), "{}", kept.len());
-    assert!(scans[scans.len() - NEWEST..].iter().all(|(id, _)| due.binary_search(id).is_err()));
-    assert!(kept.iter().all(|(_, time)| age(time) <= DAILY));
-    let whole = kept.iter().take(80).all(|(_, time)| time.as_second() % DAY == 0);
-    assert!(whole, "of old days the first scan");
-    assert!(super::due(&[], now).is_empty());
-}
-
-#[test]
-fn years_of_change_stay_small() {
+fn newest_of_hours_and_days_are_kept() {
     let mut connection = database();
-    // A layer comes and one goes with every scan.
-    for hour in 0..24 * 200 {
-        let number = u64::try_from(hour).unwrap();
-        let layers: Vec<_> = (number..number + 20).map(|at| (layer(at), at)).collect();
-        scan(&mut connection, hour * HOUR, &summary(&layers), BYTES);
+    let seen = summary(&[(layer(1), 1)]);
+    for number in 0..40 * 48 {
+        scan(&mut connection, number * HOUR / 2, &seen);
     }
-    let scans = all(&connection).unwrap();
-    assert!(scans.len() <= 140, "{}", scans.len());
-    for scan in &scans {
-        let taken = load(&connection, scan).unwrap();
-        assert_eq!(taken.summary.entries.len(), 22);
-        assert_eq!(taken.summary.bytes(), scan.bytes);
-    }
-}
-
-#[test]
-fn where_they_are_too_large_the_oldest_go() {
-    let mut connection = database();
-    let kept = |connection: &Connection| -> u64 {
-        let sum = "SELECT sum(length(summary)) FROM kept_scans";
-        connection.query_row(sum, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned()
-    };
-    for hour in 0..40_i64 {
-        let number = u64::try_from(hour).unwrap() * 1000;
-        let layers: Vec<_> = (number..number + 50).map(|at| (layer(at), 1)).collect();
-        scan(&mut connection, hour * HOUR, &summary(&layers), 5000);
-        assert!(kept(&connection) <= 5000 || all(&connection).unwrap().len() == 1);
-    }
-    let scans = all(&connection).unwrap();
-    assert!((4..=39).contains(&scans.len()), "{}", scans.len());
-    assert_eq!(scans.last().unwrap().at, at(39 * HOUR));
-    for scan in &scans {
-        assert_eq!(load(&connection, scan).unwrap().summary.entries.len(), 52);
-    }
-    // The newest stays, however large it is.
-    scan(&mut connection, 40 * HOUR, &summary(&[]), 1);
-    assert_eq!(all(&connection).unwrap().len(), 1);
-}
-
-#[test]
-fn what_was_listed_a_moment_ago_is_there() {
-    let mut connection = database();
-    let ids: Vec<_> = (0..30).map(|second| scan(&mut connection, second, &summary(&[]), BYTES)).collect();
-    let scans = all(&connection).unwrap();
-    let kept: Vec<_> = scans.iter().map(|scan| scan.run_id.clone()).collect();
-    // The first of the hour besides.
-    assert_eq!((&kept[0], &kept[1..]), (&ids[0], &ids[30 - NEWEST..]));
-    assert_eq!(find(&scans, &ScanName::Last(1)).unwrap().run_id, ids[28]);
+    let now = 40 * DAY - HOUR / 2;
+    let kept: Vec<_> = all(&connection).unwrap().iter().map(|scan| scan.at.as_second() - BEGIN).collect();
+    let last_of = |span: i64, second: &i64| (second + HOUR / 2) % span == 0;
+    let expected: Vec<_> = (0..40 * 48)
+        .map(|number| number * HOUR / 2)
+        .filter(|second| {
+            *second > now - DAY && last_of(HOUR, second)
+                || *second > now - 30 * DAY && last_of(DAY, second)
+                || *second >= now - HOUR / 2
+        })
+        .collect();
+    assert_eq!(kept, expected);
+    assert_eq!(kept.len(), 24 + 1 + 29, "hours, the scan before the last one, days");
+    assert!(all(&connection).unwrap().iter().all(|scan| load(&connection, scan).unwrap().summary == seen));
 }
 
 #[test]
@@ -199,7 +143,7 @@ fn stores_that_were_not_looked_at_are_as_they_were() {
             entries: entries.map(|(key, entry)| (key.clone(), entry.clone())).collect(),
         }
     };
-    scan(&mut connection, 0, &both(&here, &there), BYTES);
+    scan(&mut connection, 0, &both(&here, &there));
     for (second, all_stores, seen, expected) in [
         (1, false, &here, both(&here, &there)),
         (2, false, &changed, both(&here, &changed)),
@@ -207,7 +151,7 @@ fn stores_that_were_not_looked_at_are_as_they_were() {
         (4, true, &changed, changed.clone()),
     ] {
         let run_id = recorded(&mut connection, second);
-        assert!(keep(&mut connection, &run_id, second, all_stores, seen));
+        keep(&mut connection, &run_id, second, all_stores, seen);
         let last = all(&connection).unwrap().pop().unwrap();
         assert_eq!(load(&connection, &last).unwrap().summary, expected, "{second}");
         assert_eq!(last.bytes, expected.bytes(), "{second}");
@@ -220,17 +164,12 @@ fn a_picture_is_filed_under_its_own_scan() {
     let (first, second) = (summary(&[(layer(1), 1)]), summary(&[(layer(2), 2)]));
     // Both are recorded before either is kept, as by two processes.
     let ids = [recorded(&mut connection, 0), recorded(&mut connection, 1)];
-    assert!(keep(&mut connection, &ids[0], 0, true, &first));
-    assert!(keep(&mut connection, &ids[1], 1, true, &second));
+    keep(&mut connection, &ids[0], 0, true, &first);
+    keep(&mut connection, &ids[1], 1, true, &second);
     let scans = all(&connection).unwrap();
     for (scan, (id, expected)) in scans.iter().zip(ids.iter().zip([&first, &second])) {
         assert_eq!((&scan.run_id, &load(&connection, scan).unwrap().summary), (id, expected));
     }
-    // The other way round: the later one is the newest, whoever comes last.
-    let ids = [recorded(&mut connection, 2), recorded(&mut connection, 3)];
-    assert!(keep(&mut connection, &ids[1], 3, true, &second));
-    assert!(!keep(&mut connection, &ids[0], 2, true, &first));
-    assert_eq!(all(&connection).unwrap().pop().unwrap().run_id, ids[1]);
 }
 
 #[test]
@@ -243,12 +182,11 @@ fn what_makes_no_sense_does_not_stay_in_the_way() {
         "UPDATE kept_scans SET outline = '?'",
     ] {
         let mut connection = database();
-        scan(&mut connection, 0, &seen, BYTES);
+        scan(&mut connection, 0, &seen);
         connection.execute_batch(damage).unwrap();
         for (second, all_stores) in [(1, false), (2, true)] {
             let run_id = recorded(&mut connection, second);
-            let kept = keep(&mut connection, &run_id, second, all_stores, &seen);
-            assert!(kept, "{damage}");
+            keep(&mut connection, &run_id, second, all_stores, &seen);
             let last = all(&connection).unwrap().pop().unwrap();
             assert_eq!(last.run_id, run_id, "{damage}");
             assert_eq!(load(&connection, &last).unwrap().summary, seen, "{damage}");
@@ -261,7 +199,7 @@ fn how_scans_are_named() {
     let mut connection = database();
     assert_eq!(find(&all(&connection).unwrap(), &ScanName::Last(0)), Err(Missing::None));
     let one = summary(&[(layer(1), 1)]);
-    let ids: Vec<_> = (0..3).map(|hour| scan(&mut connection, hour * HOUR, &one, BYTES)).collect();
+    let ids: Vec<_> = (0..3).map(|hour| scan(&mut connection, hour * HOUR, &one)).collect();
     let scans = all(&connection).unwrap();
     let meant = |name: ScanName| find(&scans, &name).map(|scan| scan.run_id.clone());
     assert_eq!(meant(ScanName::Last(0)).as_ref(), Ok(&ids[2]));
@@ -298,7 +236,7 @@ fn a_large_store_stays_small() {
         }
         summary
     };
-    scan(&mut connection, 0, &seen(0), BYTES);
+    scan(&mut connection, 0, &seen(0));
     let one = size(&connection) - empty;
     assert!(one < 3 << 20, "{one}");
     assert_eq!(load(&connection, &all(&connection).unwrap()[0]).unwrap().summary, seen(0));
