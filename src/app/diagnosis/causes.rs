@@ -280,7 +280,8 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             title: format!("container {name}"),
             remedy: match dead {
                 true => {
-                    let graphroot = &inventory[container.store].root;
+                    let graphroot = context.inside(&inventory[container.store].root);
+                    let graphroot = Path::new(&graphroot);
                     let command =
                         removal_command(container.owner, &container.id, container.sandbox, graphroot);
                     removal(container.owner, &container.id, command, foreign)
@@ -308,8 +309,7 @@ fn removal(owner: Owner, id: &str, command: Option<String>, foreign: bool) -> St
         }
         (_, None, _) => "remove it with the tool that created it".into(),
     };
-    let needs_runtime = matches!(owner, Owner::CriO | Owner::Containerd | Owner::Docker);
-    if foreign && needs_runtime { format!("once the node runs: {how}") } else { how }
+    if foreign { format!("once the node runs: {how}") } else { how }
 }
 
 /// Data that builders keep, without the layers that images and containers reach.
@@ -715,7 +715,13 @@ mod tests {
                 "`ctr -n default containers rm 0123456789abcdef`",
             ),
             (Owner::Containerd, format!("ci/{id}"), false, false, "remove it with the program that made it"),
-            (Owner::Podman, id.to_owned(), false, true, "`podman rm 0123456789ab` removes it"),
+            (
+                Owner::Podman,
+                id.to_owned(),
+                false,
+                true,
+                "once the node runs: `podman rm 0123456789ab` removes it",
+            ),
             (Owner::Unknown, id.to_owned(), false, false, "remove it with the tool"),
         ] {
             let graphroot = Path::new("/var/lib/containers/storage");

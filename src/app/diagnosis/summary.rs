@@ -239,6 +239,10 @@ fn of_kind(causes: &[&&Cause], kind: CauseKind) -> u64 {
 /// Percent used after `back` bytes are freed.
 pub(super) fn after(disk: &Disk, back: u64) -> Option<f64> {
     disk.used_percent()?;
+    // How much root's reserve takes of it first is not known here.
+    if disk.filesystem.available_bytes == 0 && disk.filesystem.fstype.starts_with("ext") {
+        return None;
+    }
     let taken =
         disk.filesystem.capacity_bytes.saturating_sub(disk.filesystem.available_bytes).saturating_sub(back);
     Some(share(taken, disk.filesystem.capacity_bytes))

@@ -355,9 +355,10 @@ fn as_kubelet(policy: &Policy) -> Result<KubeletPolicy, Error> {
 
 /// Bytes by which the filesystem is less used than in the scan.
 fn freed_since_scan(plan: &FilesystemPlan, scan: &Scan) -> u64 {
-    let before = scan.inventory[plan.filesystem].available_bytes;
-    let now = plan.after.as_ref().and_then(|space| space.as_ref().ok()).map(|space| space.available_bytes);
-    now.map_or(0, |now| now.saturating_sub(before))
+    let (Some(Ok(before)), Some(Ok(after))) = (&plan.before, &plan.after) else { return 0 };
+    let available = after.available_bytes.saturating_sub(scan.inventory[plan.filesystem].available_bytes);
+    // What fills up root's reserve is not available.
+    available.saturating_add(before.owed_bytes.saturating_sub(after.owed_bytes))
 }
 
 /// A scan once the containers of `gone` are deleted.

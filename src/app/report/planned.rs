@@ -70,10 +70,17 @@ impl Plans {
             let mut kept = self.images.kept.iter().filter(|kept| rule.is_none_or(|rule| kept.rule == rule));
             kept.next().map(|kept| format!("`layersweep explain {}`", short_reference(&kept.target.id)))
         };
+        let no_space = self.images.problems.iter().find(|problem| problem.no_space);
         let none = match judged.map(|plan| plan.end) {
             _ if self.refused.is_some() => self.refused.clone().unwrap_or_default(),
             Some(PassEnd::NotNeeded) | None => "the disk is below its thresholds".to_owned(),
             Some(PassEnd::Invalid) => "the disk's figures or its thresholds are invalid".to_owned(),
+            Some(_) if no_space.is_some() => {
+                format!(
+                    "{}; free that by hand first",
+                    no_space.map_or("", |problem| problem.message.as_str())
+                )
+            }
             Some(PassEnd::Open | PassEnd::Reached | PassEnd::NotReached) => {
                 match (kept(Some(Rule::MinAge)), kept(None)) {
                     (Some(command), _) => {
