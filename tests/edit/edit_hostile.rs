@@ -9,10 +9,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use jiff::SignedDuration;
 use layersweep::model::Orphan;
-use layersweep::stores::containers_storage::edit::{OrphanAt, PlannedImage, Refusal};
+use layersweep::stores::containers_storage::edit::{Options, OrphanAt, PlannedImage, Refusal};
 
 use crate::support;
 use support::loopfs::BindMount;
@@ -228,4 +229,47 @@ fn a_racing_thread_leads_nowhere() {
         }
     }
     edit::whole(&store);
+}
+
+/// Another process had the locks for a while, and something was mounted from an orphan meanwhile, in a namespace of its
+/// own.
+#[test]
+fn mount_made_while_waiting_for_locks_is_seen() {
+    if !store::require_tools() || !support::require_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::still(&dir.path().join("root"));
+    store.unmount();
+    let orphan = store.root().join("overlay").join("0a".repeat(32));
+    let (diff, elsewhere) = (orphan.join("diff"), dir.path().join("elsewhere"));
+    std::fs::create_dir_all(diff.join("precious")).unwrap();
+    std::fs::create_dir(&elsewhere).unwrap();
+    let holder: Arc<Mutex<Option<Child>>> = Arc::default();
+    let started = Arc::clone(&holder);
+    let (from, to) = (diff.clone(), elsewhere);
+    let on_step = move |step: &'static str| {
+        let mut holder = started.lock().unwrap();
+        if step == "looked" && holder.is_none() {
+            let mut command = Command::new("unshare");
+            command.args([
+                "-m",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                "mount --bind \"$0\" \"$1\" && exec sleep 60",
+            ]);
+            *holder = Some(command.arg(&from).arg(&to).spawn().unwrap());
+            std::thread::sleep(std::time::Duration::from_millis(700));
+        }
+    };
+    let editor = edit::with(&store, Options { on_step: Some(Box::new(on_step)), ..Options::default() });
+    let leftover = OrphanAt { kind: Orphan::LayerDirectory, path: orphan };
+    let refused = editor.reclaim(&leftover, SignedDuration::ZERO).unwrap_err();
+    let mut holder = holder.lock().unwrap().take().unwrap();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert!(matches!(refused.refusal(), Some(Refusal::Mounted { .. })), "{refused}");
+    assert!(diff.join("precious").exists());
 }

@@ -304,8 +304,9 @@ impl<'a> Planner<'a> {
                 continue;
             }
             found = true;
+            let which = if self.is_request { "none of the named images" } else { "no single image" };
             let why = format!(
-                "no space left to write: no single image frees the {} that a deletion needs on this full disk",
+                "no space left to write: {which} frees the {} that a deletion needs on this full disk",
                 full.to_free
             );
             for image in waiting {

@@ -38,9 +38,8 @@ fn store_stays_where_no_image_makes_room() {
         assert!(plan.steps.is_empty());
         assert!(plan.kept.iter().all(|kept| kept.rule == Rule::OutOfReach), "{:?}", plan.kept);
         assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Failed, 1));
-        let expected =
-            "no space left to write: no single image frees the 100 B that a deletion needs on this full disk";
-        assert_eq!(plan.problems[0].message, expected);
+        let message = &plan.problems[0].message;
+        assert!(message.ends_with(" frees the 100 B that a deletion needs on this full disk"), "{message}");
     }
     // Nothing has to be deleted: no problem.
     world.policy = Policy::default();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use jiff::Timestamp;
+use rustix::fs::StatxFlags;
 
 use super::deleted::Deleted;
 use super::directory::{self, Directory};
@@ -17,6 +18,8 @@ use super::trash::{self, Trash};
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::quarantine_name::lost_layer;
 use crate::stores::containers_storage::records::ImageRecord;
+use crate::sys::beneath::AS_IT_IS;
+use crate::sys::quiet;
 
 /// Whether an image with this id, these names and these digests is to stay, whatever was begun: pinned since,
 /// for example.
@@ -137,7 +140,11 @@ impl Session<'_> {
         }
         for (dir_index, path, trash) in found {
             match self.evidence.prove_unmounted(&path, &[]) {
-                Ok(()) => self.adopt(dir_index, trash),
+                Ok(()) => {
+                    // Each was taken out of the store by the killed run.
+                    self.done.orphans.extend(trash.entries()?.into_iter().map(|name| path.join(name)));
+                    self.adopt(dir_index, trash);
+                }
                 Err(refusal) => tracing::info!(%refusal, "cannot remove a temporary directory"),
             }
         }
@@ -208,6 +215,7 @@ impl Session<'_> {
             return self.reclaim_layer_directory(dir_index, name);
         };
         self.prove_directory_unmounted(dir_index, name, &Default::default())?;
+        let killed_at = self.changed_at(dir_index, name);
         self.empty(dir_index, name)?;
         self.room.quarantined.push((dir_index, name.to_owned()));
         let images = self.images_on(&lost);
@@ -220,6 +228,8 @@ impl Session<'_> {
         for image in images {
             let why = match is_kept(&image.id, &image.names, &image.digests) {
                 true => Some("it was pinned since".to_owned()),
+                // Another one that was pulled onto the layer.
+                false if self.came_after(&image, killed_at) => Some("it came later".to_owned()),
                 false => {
                     let planned = PlannedImage { id: image.id.clone(), ..PlannedImage::default() };
                     match self.delete_image(&planned) {
@@ -237,6 +247,24 @@ impl Session<'_> {
         }
         self.remove_quarantined();
         stays
+    }
+
+    /// When the directory of a layer was changed last.
+    fn changed_at(&self, dir_index: usize, name: &str) -> Option<Timestamp> {
+        let layers = self.directories[dir_index].layers.as_ref()?;
+        let stat = rustix::fs::statx(layers.fd(), name, AS_IT_IS, StatxFlags::CTIME).ok()?;
+        quiet::time(stat.stx_ctime)
+    }
+
+    /// Whether the directory of the image was made later than that.
+    fn came_after(&self, image: &ImageRecord, killed_at: Option<Timestamp>) -> bool {
+        let directories =
+            self.directories.iter().filter_map(|directory| directory.records(RecordKind::Images));
+        let mut born = directories.filter_map(|images| {
+            let stat = rustix::fs::statx(images.fd(), image.id.as_str(), AS_IT_IS, StatxFlags::BTIME).ok()?;
+            quiet::born(&stat)
+        });
+        killed_at.is_some_and(|killed_at| born.any(|born| born > killed_at))
     }
 
     /// The layer that a directory of this name was of, if its directory is missing; `None` where it was removed or pulled

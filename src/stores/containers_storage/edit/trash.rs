@@ -154,11 +154,15 @@ impl Trash {
         Ok(removal)
     }
 
+    /// The names in it.
+    pub(super) fn entries(&self) -> Result<Vec<OsString>, Fault> {
+        Ok(self.directory.as_ref().map(Directory::names).transpose()?.unwrap_or_default())
+    }
+
     /// Removes all that is in it, and itself.
     pub(super) fn empty(self, layers: Option<&Directory>) -> Result<Removal, Error> {
         let mut all = Removal::default();
-        let names = self.directory.as_ref().map(Directory::names).transpose()?;
-        for name in names.unwrap_or_default() {
+        for name in self.entries()? {
             let removal = self.remove_entry(&name, layers)?;
             let interrupted = removal.interrupted;
             all.absorb(removal);
