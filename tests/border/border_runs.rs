@@ -342,16 +342,19 @@ fn names_in_a_closed_store_hold_up_no_others() {
         store.unmount();
     }
     let held = hold_layers(&node);
-    let names = ["reg.local/other:x", "reg.local/a2:x", "reg.local/b:x", "reg.local/base:x"];
+    let names = ["--all-tags", "reg.local/other:x", "reg.local/a2:x", "reg.local/b:x", "reg.local/base:x"];
     let words = ["--format", "json", "--graphroot", second.root().to_str().unwrap()];
     let run = node.run(&[&RM[..], &words, &names].concat());
     drop(held);
     assert!(run.took < Duration::from_secs(35), "{:?}", run.took);
     let document = support::node::document(run.expect_code(5));
-    let gone: Vec<_> = list(&document, "/deleted").iter().map(|one| text(one, "/names/0")).collect();
-    assert_eq!(gone, ["reg.local/a2:x", "reg.local/base:x"], "{document:#}");
+    let gone: Vec<_> = list(&document, "/deleted").iter().map(|one| one["names"].to_string()).collect();
+    assert_eq!(gone.len(), 2, "{document:#}");
+    for name in ["reg.local/a2:x", "reg.local/base:x"] {
+        assert!(gone.iter().any(|names| names.contains(name)), "{document:#}");
+    }
     let errors = list(&document, "/errors");
-    assert!(errors.len() == 2 && errors.iter().all(|one| text(one, "/step") == "lock"), "{errors:#?}");
+    assert!(errors.len() == 1 && text(&errors[0], "/step") == "lock", "{errors:#?}");
 }
 
 #[test]

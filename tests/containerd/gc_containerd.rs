@@ -168,7 +168,7 @@ fn removes_nothing_by_name_that_is_kept(node: &ContainerdNode) {
     let before = node.names("k8s.io");
     // containerd would remove each of them when asked.
     for name in ["app-a", "app-d", "created", "pinned", "pinned:second", "young", "pause"] {
-        let document = node.json(5, &["rm", &full(name)]);
+        let document = node.json(5, &["rm", "--all-tags", &full(name)]);
         assert_eq!(deleted(&document), [""; 0], "{document:#}");
         assert_eq!(node.names("k8s.io"), before, "{name}");
     }

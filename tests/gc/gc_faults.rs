@@ -199,7 +199,7 @@ fn the_first_run_of_all_where_no_records_can_be_made() {
         node.state.clone_from(state);
         node.fill(78.0);
         let run = json(&node, &words).expect_code(0);
-        assert_warned(&run, &[if read_only { "read-only" } else { "is full" }]);
+        assert_warned(&run, &[if read_only { "read-only" } else { "no space left on the disk" }]);
         let document = node::document(run);
         assert_eq!(document["outcome"], "reached", "{document:#}");
         left -= deleted(&document).len();

@@ -142,7 +142,7 @@ fn ages_come_from_the_disk_once_and_from_the_records_ever_after() {
     for part in [
         &since,
         "(40d ago), from the record of its top layer; the creation of its metadata directory says",
-        "by 1 container",
+        "used    1 time, last ",
     ] {
         assert!(told.contains(part), "{part:?} in {told}");
     }

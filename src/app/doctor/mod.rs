@@ -1,6 +1,6 @@
 //! `doctor`: checks the node, and changes nothing.
 //!
-//! The node is read once ([`node::Node`]); each row of [`CHECKS`] then looks at one thing.
+//! The node is read once (`node::Node`); each row of `CHECKS` then looks at one thing.
 
 mod check;
 mod configuration;
