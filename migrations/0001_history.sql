@@ -182,12 +182,13 @@ CREATE TABLE deletions (
     -- Its outcome is `unknown` then, until the run itself (`seen`) or a later scan (`confirmed`)
     -- determines it.
     outcome TEXT NOT NULL,
-    -- JSON array: the layers of an image that is deleted directly, as long as its outcome is unknown.
+    -- JSON array of id and creation time: layers of an image that is deleted directly; empty once they are known to be deleted.
     layers TEXT NOT NULL,
     PRIMARY KEY (run, position)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX deletions_unknown ON deletions (run) WHERE outcome = 'unknown';
+CREATE INDEX deletions_layers ON deletions (run) WHERE layers != '[]';
 
 CREATE TABLE filesystems (
     id INTEGER PRIMARY KEY,

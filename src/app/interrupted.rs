@@ -41,13 +41,8 @@ impl Interrupted<'_> {
             },
             TargetKind::Image | TargetKind::Artifact => {
                 let found = inventory.images.iter().find(|one| one.id == begun.id && in_store(one.store));
-                // Emptied for the first room on a full disk, or without its record, it waits for the next run, which
-                // finishes it.
-                let is_unfinished = match found {
-                    Some(image) => lacks_a_layer(inventory, image),
-                    None => own.is_some_and(|own| has_layers_left(inventory, own, begun)),
-                };
-                if is_unfinished {
+                // Emptied for the first room on a full disk, it waits for the next run, which finishes it.
+                if found.is_some_and(|image| lacks_a_layer(inventory, image)) {
                     return None;
                 }
                 found.is_some()
@@ -57,27 +52,30 @@ impl Interrupted<'_> {
             }
             TargetKind::Leak => inventory.leaks.iter().any(|one| one.id == begun.id && in_store(one.store)),
         };
-        // What was not read proves nothing by what it lacks.
+        // An object that is missing from a store that was not read may still exist.
         let read = own.is_some_and(|own| inventory[own].consistency == Consistency::Consistent);
         match there {
             true => Some(Confirmation::There),
+            false if read && own.is_some_and(|own| has_layers_left(inventory, own, begun)) => {
+                Some(Confirmation::GoneInPart)
+            }
             false if read && (complete || begun.kind != TargetKind::Leak) => Some(Confirmation::Gone),
             false => None,
         }
     }
 }
 
-/// Whether the directory of one of its layers is missing.
+/// Returns true if the directory of one of the image's layers is missing.
 fn lacks_a_layer(inventory: &Inventory, image: &Image) -> bool {
     let leaks = inventory.leaks.iter().filter(|leak| leak.store == image.store);
     let mut missing = leaks.filter(|leak| leak.class == LeakClass::LayerNoDir);
     missing.any(|leak| image.layers.iter().any(|layer| layer.as_str() == leak.id))
 }
 
-/// Whether layers of a deleted image are still there, and nothing has them.
+/// Returns true if layers of a deleted image still exist as leaks.
 fn has_layers_left(inventory: &Inventory, store: StoreIx, begun: &DeletionRow) -> bool {
     let mut leaks = inventory.leaks.iter().filter(|leak| leak.store == store);
-    leaks.any(|leak| begun.layers.contains(&leak.id))
+    leaks.any(|leak| begun.layers.iter().any(|layer| layer.id.as_str() == leak.id))
 }
 
 #[cfg(test)]

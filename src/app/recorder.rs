@@ -164,7 +164,6 @@ impl execute::RunObserver for Recorder<'_> {
         let (kind, id, name) = (step.target.kind.as_str(), step.target.id.as_str(), step.target.title());
         tracing::info!(id, name, predicted_bytes = step.predicted_bytes(), "deleting {kind}");
         let layers = if self.is_direct { step.layers.clone() } else { Vec::new() };
-        let layers = layers.into_iter().map(|layer| layer.to_string()).collect();
         let pins = self.journal.begins(runs::DeletionRow { layers, ..self.row(step, None) });
         let (disk_full, others): (Vec<_>, Vec<_>) = self
             .journal

@@ -110,7 +110,7 @@ impl Editors {
         self.stores.iter().all(|(_, editor)| editor.is_err())
     }
 
-    /// Whether killed runs of ours left something to finish; `begun` is what the journal has of them.
+    /// Returns true if killed runs left deletions to finish; `begun`: those in the journal.
     #[must_use]
     pub fn are_unfinished(&self, begun: &[DeletionRow]) -> bool {
         let mut editors = self.editors();
@@ -177,7 +177,6 @@ impl Editors {
 /// The deletions of images that were begun in a store.
 fn begun_in(store: &StoreId, begun: &[DeletionRow]) -> Vec<BegunDeletion> {
     let of_store = begun.iter().filter(|row| row.store.as_ref() == Some(store));
-    let deletion =
-        |row: &DeletionRow| BegunDeletion { image: row.id.clone(), layers: row.layers.clone(), at: row.at };
+    let deletion = |row: &DeletionRow| BegunDeletion { image: row.id.clone(), layers: row.layers.clone() };
     of_store.map(deletion).collect()
 }

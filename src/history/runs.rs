@@ -114,14 +114,14 @@ pub fn deleted(
     Ok(())
 }
 
-/// Direct deletions of images that were begun, and whose outcomes are not known.
+/// Direct deletions of images that were begun, and of which layers may be left.
 ///
 /// # Errors
 /// When the database cannot be read.
 pub fn begun(connection: &Connection) -> rusqlite::Result<Vec<DeletionRow>> {
     connection
-        .prepare_cached("SELECT * FROM deletions WHERE outcome = ?1 AND layers != '[]'")?
-        .query_map([Certainty::Unknown], read::deletion)?
+        .prepare_cached("SELECT * FROM deletions WHERE layers != '[]'")?
+        .query_map([], read::deletion)?
         .collect()
 }
 

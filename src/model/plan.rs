@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::names::names;
@@ -176,6 +177,14 @@ pub struct Gain {
     pub size: Size,
 }
 
+/// A layer, told apart from one with the same id that was pulled later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerIdentity {
+    pub id: LayerId,
+    /// Creation time in its record.
+    pub created: Option<Timestamp>,
+}
+
 /// One deletion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
@@ -191,9 +200,9 @@ pub struct Step {
     /// It is deleted together with others, for bytes that are only freed when the last of them is
     /// deleted: how many are left of the group, this one included.
     pub group: Option<usize>,
-    /// Of an image: its layers, each before the one it is on.
+    /// Layers of an image, each before its parent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub layers: Vec<LayerId>,
+    pub layers: Vec<LayerIdentity>,
     /// What [`Self::filesystem`] is expected to report afterwards; `None` if its numbers were invalid.
     pub expected: Option<Space>,
 }
@@ -225,7 +234,7 @@ impl Step {
         }
     }
 
-    /// What deleting an image next would free.
+    /// A deletion of an image that is the next one.
     #[must_use]
     pub fn of_image(
         inventory: &Inventory,
@@ -242,7 +251,7 @@ impl Step {
         Self {
             filesystem: Some(filesystem),
             gains,
-            layers: inventory[image].layers.clone(),
+            layers: layers_of(inventory, live, image),
             expected,
             ..Self::new(Target::image(inventory, image), cause)
         }
@@ -259,6 +268,15 @@ impl Step {
     pub fn predicted_on(&self, filesystem: FilesystemIx) -> u64 {
         bytes_on(&self.gains, filesystem)
     }
+}
+
+fn layers_of(inventory: &Inventory, live: &Live<'_>, image: ImageIx) -> Vec<LayerIdentity> {
+    let nodes: Vec<_> = live.reach(Root::Image(image)).iter().map(|node| &inventory[*node]).collect();
+    let identity = |id: &LayerId| {
+        let facts = nodes.iter().filter(|node| node.id == id.as_str()).find_map(|node| node.layer.as_ref());
+        LayerIdentity { id: id.clone(), created: facts.and_then(|facts| facts.created) }
+    };
+    inventory[image].layers.iter().map(identity).collect()
 }
 
 /// Bytes that are expected to be freed on one filesystem.

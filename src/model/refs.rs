@@ -290,6 +290,12 @@ impl Live<'_> {
         self.last_held(root).map(|node| inventory[node].size).sum()
     }
 
+    /// As [`Refs::reach`].
+    #[must_use]
+    pub fn reach(&self, root: Root) -> &[NodeIx] {
+        self.refs.reach(root)
+    }
+
     /// The nodes that are freed if `root` is deleted next.
     pub fn last_held(&self, root: Root) -> impl Iterator<Item = NodeIx> + '_ {
         let gone = self.gone[self.refs.position(root)];

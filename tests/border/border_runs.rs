@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::support;
 use jiff::{SignedDuration, Timestamp};
-use layersweep::stores::containers_storage::edit::{BegunDeletion, Options};
+use layersweep::stores::containers_storage::edit::Options;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
@@ -420,11 +420,10 @@ fn layers_pulled_after_a_killed_deletion_stay() {
         let images = node.store.images();
         let other =
             images.iter().find(|one| one["names"].to_string().contains(&small::name("other"))).unwrap();
-        let planned = edit::planned(other);
+        let (planned, begun) = (edit::planned(other), edit::begun(&node.store, other));
         let dies = std::panic::AssertUnwindSafe(|| editor.delete_image(&planned));
         assert!(std::panic::catch_unwind(dies).is_err());
-        let layers = program::texts(other, "/layers");
-        BegunDeletion { image: planned.id, layers, at: Timestamp::now() }
+        begun
     };
     let begun = [killed("image directory removed")];
     // Nothing has come since: the layer goes.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use layersweep::model::Orphan;
 use layersweep::stores::containers_storage::edit::{
     BegunDeletion, Editor, LayerFlag, Options, OrphanAt, PlannedImage, Unused,
@@ -59,7 +59,7 @@ impl Recipe {
             Self::OrphanDirectory => {
                 let kind = Orphan::LayerDirectory;
                 let orphan = OrphanAt { kind, path: target_path() };
-                editor.reclaim(&orphan, SignedDuration::ZERO).map(drop).unwrap();
+                edit::reclaim(editor, &orphan, SignedDuration::ZERO).map(drop).unwrap();
             }
         }
     }
@@ -225,12 +225,11 @@ fn killed_at_every_step(recipe: Recipe, firsts: &[First]) {
     store.podman(["umount", "web"]);
 }
 
-/// What the journal has of the deletion.
+/// The journal's entry of the deletion.
 fn begun(store: &Store, recipe: Recipe, target: &str) -> Option<BegunDeletion> {
     let is_image = matches!(recipe, Recipe::Image | Recipe::ImageInPlace | Recipe::ImageWithoutMarks);
     let image = store.images().into_iter().find(|image| is_image && text(image, "/id") == target)?;
-    let layers = program::texts(&image, "/layers");
-    Some(BegunDeletion { image: target.to_owned(), layers, at: Timestamp::now() })
+    Some(edit::begun(store, &image))
 }
 
 /// Our next run: finishes what was begun, and does again what is still to be done.

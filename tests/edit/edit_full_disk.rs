@@ -7,15 +7,13 @@ use std::path::Path;
 
 use jiff::SignedDuration;
 use layersweep::model::Orphan;
-use layersweep::stores::containers_storage::edit::{
-    BegunDeletion, Error, Options, OrphanAt, Refusal, ReserveFile,
-};
+use layersweep::stores::containers_storage::edit::{Error, Options, OrphanAt, Refusal, ReserveFile};
 use serde_json::Value;
 
 use crate::support;
 use support::archive::{ImageSpec, LayerSpec};
 use support::loopfs::{Fs, LoopFs, MIB};
-use support::program::{self, text};
+use support::program;
 use support::store::{self, Store};
 use support::{edit, small};
 
@@ -117,7 +115,7 @@ fn deletes_on_a_full_disk(fs: Fs, size: u64) {
     println!("{fs:?}: {} bytes free afterwards, {deleted:?}", free(loopfs.path()));
     assert!(free(loopfs.path()) > 10 << 20);
     let kind = Orphan::LayerDirectory;
-    editor.reclaim(&OrphanAt { kind, path: orphan }, SignedDuration::ZERO).unwrap();
+    edit::reclaim(&editor, &OrphanAt { kind, path: orphan }, SignedDuration::ZERO).unwrap();
     assert_eq!(edit::podman_ids(&store), edit::whole(&store));
     store.podman(["create", "--name", "after", "--network", "none", &small::name("b"), "/x"]);
     store.podman(["rm", "after"]);
@@ -163,7 +161,7 @@ fn an_orphan_goes_without_a_reserve_file() {
     fill(&loopfs);
     assert!(is_full(&loopfs));
     let kind = Orphan::LayerDirectory;
-    let done = edit::editor(&store).reclaim(&OrphanAt { kind, path }, SignedDuration::ZERO).unwrap();
+    let done = edit::reclaim(&edit::editor(&store), &OrphanAt { kind, path }, SignedDuration::ZERO).unwrap();
     assert!(done.in_place);
     edit::whole(&store);
 }
@@ -186,11 +184,7 @@ fn full_in_the_middle() {
         };
         let editor = edit::with(&store, Options { on_step: Some(Box::new(observer)), ..Options::default() });
         let planned = named(&store.images(), "bulk");
-        let begun = BegunDeletion {
-            image: text(&planned, "/id").to_owned(),
-            layers: program::texts(&planned, "/layers"),
-            at: jiff::Timestamp::now(),
-        };
+        let begun = edit::begun(&store, &planned);
         let result = editor.delete_image(&edit::planned(&planned));
         let resumed = || {
             for entry in std::fs::read_dir(loopfs.path()).unwrap() {

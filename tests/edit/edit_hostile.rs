@@ -162,7 +162,7 @@ fn immutable_files_odd_names_and_open_files() {
     store.unmount();
     chattr("-i", &orphan.join("diff/stuck/immutable"));
     let kind = Orphan::LayerDirectory;
-    editor.reclaim(&OrphanAt { kind, path: orphan }, SignedDuration::ZERO).unwrap();
+    edit::reclaim(&editor, &OrphanAt { kind, path: orphan }, SignedDuration::ZERO).unwrap();
     edit::whole(&store);
 }
 
@@ -211,7 +211,7 @@ fn a_racing_thread_leads_nowhere() {
             let tempdirs = round % 2 == 0;
             let options =
                 layersweep::stores::containers_storage::edit::Options { tempdirs, ..Default::default() };
-            let done = edit::with(&store, options).reclaim(&leftover, SignedDuration::ZERO);
+            let done = edit::reclaim(&edit::with(&store, options), &leftover, SignedDuration::ZERO);
             over.store(true, Ordering::Relaxed);
             done.unwrap();
         });
@@ -225,7 +225,7 @@ fn a_racing_thread_leads_nowhere() {
         let left = program::list(&scan, "/leaks").iter();
         for leak in left {
             let left = OrphanAt { kind, path: text(leak, "/path").into() };
-            edit::editor(&store).reclaim(&left, SignedDuration::ZERO).unwrap();
+            edit::reclaim(&edit::editor(&store), &left, SignedDuration::ZERO).unwrap();
         }
     }
     edit::whole(&store);
@@ -266,7 +266,7 @@ fn mount_made_while_waiting_for_locks_is_seen() {
     };
     let editor = edit::with(&store, Options { on_step: Some(Box::new(on_step)), ..Options::default() });
     let leftover = OrphanAt { kind: Orphan::LayerDirectory, path: orphan };
-    let refused = editor.reclaim(&leftover, SignedDuration::ZERO).unwrap_err();
+    let refused = edit::reclaim(&editor, &leftover, SignedDuration::ZERO).unwrap_err();
     let mut holder = holder.lock().unwrap().take().unwrap();
     holder.kill().unwrap();
     holder.wait().unwrap();

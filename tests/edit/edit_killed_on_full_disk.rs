@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use layersweep::model::Orphan;
 use layersweep::stores::containers_storage::edit::{BegunDeletion, Options, OrphanAt, PlannedImage, Refusal};
 use serde_json::Value;
@@ -48,8 +48,7 @@ fn killed_at_every_step() {
     let top = text(&record().unwrap(), "/layer").to_owned();
     let whole = content(store, &top).unwrap();
     let image = store.images().into_iter().find(|image| text(image, "/id") == target).unwrap();
-    let layers = program::texts(&image, "/layers");
-    let begun = BegunDeletion { image: target.clone(), layers, at: Timestamp::now() };
+    let begun = edit::begun(store, &image);
     disk.fill();
     assert!(disk.is_full());
     let copy = tempfile::tempdir().unwrap();
@@ -126,12 +125,12 @@ fn finish(disk: &Disk, begun: &BegunDeletion, at: &str) {
                 false if name == target => Orphan::ImageDirectory,
                 false => continue,
             };
-            editor.reclaim(&OrphanAt { kind, path }, SignedDuration::ZERO).unwrap();
+            edit::reclaim(&editor, &OrphanAt { kind, path }, SignedDuration::ZERO).unwrap();
         }
     }
 }
 
-/// What a killed run had begun is not finished for an image that is to stay by now.
+/// A deletion that a killed run began is not finished for an image that was pinned since.
 #[test]
 fn lost_image_that_is_kept_since_is_told() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
@@ -168,7 +167,7 @@ fn the_sign_of_an_unfinished_deletion_is_not_swept() {
     let path = PathBuf::from(text(leak, "/path"));
     let orphan = OrphanAt { kind: Orphan::LayerDirectory, path: path.clone() };
     let editor = edit::with(store, Options::default());
-    let kept = editor.reclaim(&orphan, SignedDuration::ZERO).unwrap_err();
+    let kept = edit::reclaim(&editor, &orphan, SignedDuration::ZERO).unwrap_err();
     assert!(kept.to_string().contains("has a record now"), "{kept}");
     editor.resume(&[], &|_, _, _| false).unwrap();
     assert!(!path.exists() && !disk.ids().contains(&target));
@@ -285,7 +284,7 @@ fn stopped_while_the_layer_is_emptied() {
     disk.podman_works();
 }
 
-/// What the layers held was not enough: the image does not count as refused, and history learns what the next run
+/// The layers held too little: the image does not count as refused, and history records the deletion that the next run
 /// finishes.
 #[test]
 fn what_was_begun_and_found_no_room_is_in_history() {

@@ -83,7 +83,7 @@ fn what_is_planted_goes_and_the_traps_stand() {
     // Too young, where only age tells.
     let mut young = Vec::new();
     for leftover in &leftovers {
-        let Err(error) = editor.reclaim(leftover, DAY) else { continue };
+        let Err(error) = edit::reclaim(&editor, leftover, DAY) else { continue };
         assert!(matches!(error.refusal(), Some(Refusal::Young { .. })), "{leftover:?}: {error}");
         young.push(leftover);
         let by_age = leftover.kind == Orphan::ContainerDirectory;
@@ -92,7 +92,7 @@ fn what_is_planted_goes_and_the_traps_stand() {
     }
     assert!(!young.is_empty());
     for leftover in young {
-        editor.reclaim(leftover, SignedDuration::ZERO).unwrap();
+        edit::reclaim(&editor, leftover, SignedDuration::ZERO).unwrap();
     }
     let after = scan();
     assert_eq!(to_delete(&after), Vec::<Value>::new());
@@ -215,7 +215,7 @@ fn what_is_in_use_is_no_leftover() {
     all.push((Orphan::LayerDirectory, "/etc".into()));
     let leftovers: Vec<_> = all.into_iter().map(|(kind, path)| OrphanAt { kind, path }).collect();
     for leftover in &leftovers {
-        let error = editor.reclaim(leftover, SignedDuration::ZERO).unwrap_err();
+        let error = edit::reclaim(&editor, leftover, SignedDuration::ZERO).unwrap_err();
         assert!(error.refusal().is_some(), "{leftover:?}: {error}");
     }
     assert_eq!(edit::facts(store.root()), before);

@@ -346,14 +346,15 @@ fn images_that_share_all_their_layers_are_refused() {
     let error = edit::with(&disk.store, Options::default()).delete_image(&alone).unwrap_err();
     assert!(error.is_no_space(), "{error}");
     let before = disk.ids();
-    for words in [&["gc", "--high", "99", "--low", "97"][..], &["rm", "--all-tags", &name(3)]] {
+    for (words, which) in [
+        (&["gc", "--high", "99", "--low", "97"][..], "no single image"),
+        (&["rm", "--all-tags", &name(3)], "none of the named images"),
+    ] {
         let words = [words, &["--via", "direct", "--min-age", "0s"]].concat();
         let document = disk.json(1, &words);
         let message = text(&document, "/errors/0/message");
-        assert!(
-            message.contains(" frees the ") && message.starts_with("no space left to write: no"),
-            "{message}"
-        );
+        let begins = format!("no space left to write: {which} frees the ");
+        assert!(message.starts_with(&begins), "{message}");
         assert!(text(&document, "/errors/0/hint").contains("by hand"), "{document:#}");
     }
     assert_eq!(disk.ids(), before);

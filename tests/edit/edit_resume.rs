@@ -5,7 +5,6 @@
 use std::path::Path;
 use std::process::Command;
 
-use jiff::Timestamp;
 use layersweep::stores::containers_storage::edit::{BegunDeletion, IsKept, Options, Refusal};
 use serde_json::Value;
 
@@ -24,13 +23,9 @@ fn killed(root: &Path) -> (Store, BegunDeletion) {
     store.unmount();
     let images = store.images();
     let other = images.iter().find(|image| texts(image, "/names").contains(&small::name("other"))).unwrap();
-    let begun = BegunDeletion {
-        image: text(other, "/id").to_owned(),
-        layers: texts(other, "/layers"),
-        at: Timestamp::now(),
-    };
+    let begun = edit::begun(&store, other);
     kill_after(&store, &begun.image, "record file replaced");
-    assert!(store.root().join("overlay").join(&begun.layers[0]).exists());
+    assert!(store.root().join("overlay").join(begun.layers[0].id.as_str()).exists());
     (store, begun)
 }
 
@@ -45,10 +40,29 @@ fn layers_of_a_begun_deletion_are_deleted() {
     // Nothing is known of it: a pull may be making the layer.
     assert!(editor.resume(&[], KEEPS_NONE).unwrap().layers.is_empty());
     let done = editor.resume(std::slice::from_ref(&begun), KEEPS_NONE).unwrap();
-    assert_eq!(done.layers, begun.layers[..1]);
+    assert_eq!(done.layers, [begun.layers[0].id.as_str()]);
     edit::whole(&store);
     // Once more there is nothing to do.
     assert!(!editor.resume(&[begun], KEEPS_NONE).unwrap().has_changed);
+}
+
+/// A layer that was pulled again, while the clock was set back.
+#[test]
+fn recreated_layer_is_kept_whatever_the_clock_says() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (store, begun) = killed(&dir.path().join("root"));
+    let path = store.record("layers.json");
+    let mut records: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let layer = begun.layers[0].id.as_str();
+    let record = records.iter_mut().find(|record| record["id"] == layer).unwrap();
+    record["created"] = "2020-01-01T00:00:00Z".into();
+    std::fs::write(&path, serde_json::to_vec(&records).unwrap()).unwrap();
+    let editor = edit::with(&store, Options::default());
+    assert!(editor.resume(std::slice::from_ref(&begun), KEEPS_NONE).unwrap().layers.is_empty());
+    assert!(store.root().join("overlay").join(layer).exists());
 }
 
 /// A layer that is mounted for now is deleted once it is not.
@@ -59,7 +73,7 @@ fn mounted_layer_is_deleted_later() {
     }
     let dir = tempfile::tempdir().unwrap();
     let (store, begun) = killed(&dir.path().join("root"));
-    let layer = store.root().join("overlay").join(&begun.layers[0]);
+    let layer = store.root().join("overlay").join(begun.layers[0].id.as_str());
     let elsewhere = dir.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
     let mount = support::loopfs::BindMount::new(&layer.join("diff"), &elsewhere);
@@ -100,7 +114,7 @@ fn killed_run_is_finished_by_the_next() {
     let layers = || std::fs::read_dir(node.store.root().join("overlay")).unwrap().count();
     let before = layers();
     node.run(&["scan"]);
-    assert_eq!(begun(&node.json(&["history"])), "unknown", "its layers are left");
+    assert_eq!(begun(&node.json(&["history"])), "gone", "its layers are left");
     let words = ["gc", "--via", "direct", "--high", "99", "--low", "98", "-y", "--format", "json"];
     let next = node::document(node.run(&words).expect_code(0));
     assert!(next["resumed"].as_u64().unwrap() > 0, "{next:#}");

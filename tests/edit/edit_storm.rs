@@ -103,7 +103,7 @@ fn no_tool_fails_and_nothing_is_lost() {
                     store.root().join("overlay").join(format!("{:064x}", start.elapsed().as_nanos()));
                 std::fs::create_dir_all(orphan.join("diff/a")).unwrap();
                 let leftover = OrphanAt { kind: Orphan::LayerDirectory, path: orphan };
-                match editor.reclaim(&leftover, SignedDuration::ZERO) {
+                match edit::reclaim(&editor, &leftover, SignedDuration::ZERO) {
                     Ok(_) => orphans.fetch_add(1, Ordering::Relaxed),
                     Err(Error::Refused(_)) => 0,
                     Err(Error::Locked { .. }) => late.fetch_add(1, Ordering::Relaxed),
@@ -140,7 +140,7 @@ fn no_tool_fails_and_nothing_is_lost() {
         left.map(|leak| OrphanAt { kind, path: program::text(leak, "/path").into() }).collect();
     assert!(left.len() <= late.into_inner(), "{left:?}");
     for orphan in &left {
-        editor.reclaim(orphan, SignedDuration::ZERO).unwrap();
+        edit::reclaim(&editor, orphan, SignedDuration::ZERO).unwrap();
     }
     assert_eq!(edit::whole(&store), steady);
     assert_eq!(edit::podman_ids(&store), steady);

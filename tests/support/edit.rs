@@ -3,7 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use layersweep::stores::containers_storage::edit::{Deleted, Editor, Options, PlannedImage};
+use jiff::SignedDuration;
+use layersweep::model::plan::LayerIdentity;
+use layersweep::stores::containers_storage::edit::{
+    BegunDeletion, Deleted, Editor, Error, Options, OrphanAt, PlannedImage,
+};
 use layersweep::stores::containers_storage::places::StorePlaces;
 use layersweep::sys::root::Root;
 use serde_json::Value;
@@ -49,6 +53,28 @@ pub fn with(store: &Store, options: Options) -> Editor {
     layersweep::sys::helper::set_program(env!("CARGO_BIN_EXE_layersweep"));
     let options = Options { patience: Duration::from_secs(10), ..options };
     Editor::new(&places(store), options).expect("a store that can be edited")
+}
+
+/// Removes one orphan, in a session of its own.
+pub fn reclaim(editor: &Editor, orphan: &OrphanAt, min_age: SignedDuration) -> Result<Deleted, Error> {
+    let mut set_aside = editor.set_aside(std::slice::from_ref(orphan), min_age)?;
+    let removed = set_aside.remove(&orphan.path);
+    set_aside.end();
+    removed.expect("the first orphan is reached")
+}
+
+/// The journal's entry of a deletion of an image (`images[]` of the program) that begins now.
+pub fn begun(store: &Store, image: &Value) -> BegunDeletion {
+    let records: Vec<Value> =
+        serde_json::from_slice(&std::fs::read(store.record("layers.json")).expect("the layers' records"))
+            .expect("JSON");
+    let created = |id: &str| {
+        let record = records.iter().find(|record| record["id"] == id)?;
+        Some(text(record, "/created").parse().expect("a time"))
+    };
+    let layers = program::texts(image, "/layers").into_iter();
+    let layers = layers.map(|id| LayerIdentity { created: created(&id), id: id.as_str().into() });
+    BegunDeletion { image: text(image, "/id").to_owned(), layers: layers.collect() }
 }
 
 /// Deletes an image as `images[]` of the program has it.

@@ -12,6 +12,8 @@ use crate::history::values::micros;
 pub enum Confirmation {
     /// It no longer exists.
     Gone,
+    /// The image no longer exists, and some of its layers do: the next run deletes them ([`super::begun`]).
+    GoneInPart,
     There,
 }
 
@@ -27,26 +29,40 @@ pub fn confirm(
     let unknown = tx
         .prepare_cached(
             "SELECT deletions.*, runs.ended IS NULL AND NOT runs.killed AS open
-             FROM deletions JOIN runs ON runs.id = run WHERE deletions.outcome = ?1 AND at < ?2",
+             FROM deletions JOIN runs ON runs.id = run
+             WHERE (deletions.outcome = 'unknown' OR layers != '[]') AND at < ?1",
         )?
-        .query_map(params![Certainty::Unknown, micros(seen)], |row| {
+        .query_map([micros(seen)], |row| {
             Ok((row.get("run")?, row.get("position")?, row.get("open")?, deletion(row)?))
         })?
         .collect::<rusqlite::Result<Vec<(i64, i64, bool, DeletionRow)>>>()?;
     let idle = unknown.iter().any(|(_, _, open, _)| *open) && idle();
     let mut confirmed = 0;
     for (run, position, _, deletion) in unknown.into_iter().filter(|(_, _, open, _)| idle || !open) {
-        let error = match state(&deletion) {
-            Some(Confirmation::Gone) if is_of_later(tx, run, position)? => {
+        let found = state(&deletion);
+        let error = match found {
+            Some(Confirmation::Gone | Confirmation::GoneInPart) if is_of_later(tx, run, position)? => {
                 Some("deletion was started; a later run finished it")
             }
-            Some(Confirmation::Gone) => None,
+            Some(Confirmation::Gone | Confirmation::GoneInPart) => None,
             Some(Confirmation::There) => Some("deletion was started, but it still exists"),
             None => continue,
         };
         confirmed += tx
-            .prepare_cached("UPDATE deletions SET outcome = ?3, error = ?4, layers = '[]' WHERE run = ?1 AND position = ?2")?
-            .execute(params![run, position, Certainty::Confirmed, error])?;
+            .prepare_cached(
+                "UPDATE deletions SET
+                     error = iif(outcome = 'unknown', ?4, error),
+                     outcome = iif(outcome = 'unknown', ?3, outcome),
+                     layers = iif(?5, layers, '[]')
+                 WHERE run = ?1 AND position = ?2",
+            )?
+            .execute(params![
+                run,
+                position,
+                Certainty::Confirmed,
+                error,
+                found == Some(Confirmation::GoneInPart),
+            ])?;
     }
     Ok(confirmed)
 }

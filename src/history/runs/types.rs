@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::values::by_name;
 use crate::model::names::names;
-use crate::model::plan::{Reason, TargetKind};
+use crate::model::plan::{LayerIdentity, Reason, TargetKind};
 use crate::model::{Filesystem, OutcomeKind, StoreId};
 
 names! {
@@ -143,9 +143,9 @@ pub struct DeletionRow {
     pub store: Option<StoreId>,
     pub id: String,
     pub names: Vec<String>,
-    /// Of an image that is deleted directly, while its outcome is unknown: its layers, each before the one it is on.
+    /// Layers of an image that is deleted directly, each before its parent; empty once they are known to be deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub layers: Vec<String>,
+    pub layers: Vec<LayerIdentity>,
     pub reason: Reason,
     /// Predicted freed bytes.
     pub predicted_bytes: u64,

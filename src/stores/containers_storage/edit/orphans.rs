@@ -38,19 +38,9 @@ pub struct OrphanAt {
 }
 
 impl Editor {
-    /// Removes one orphan. Where only age distinguishes it from work in progress, it must be `min_age` old.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] where it is none (any more), is in use, or is too young. Other errors as documented.
-    pub fn reclaim(&self, orphan: &OrphanAt, min_age: SignedDuration) -> Result<Deleted, Error> {
-        let mut set_aside = self.set_aside(std::slice::from_ref(orphan), min_age)?;
-        let removed = set_aside.remove(&orphan.path);
-        set_aside.end();
-        removed.unwrap_or(Err(Error::Interrupted))
-    }
-
-    /// Proves orphans and moves them to the trash, in one session under the locks. One that was not reached within
-    /// half a second has no answer.
+    /// Proves orphans and moves them to the trash, in one session under the locks. Orphans that are distinguished from
+    /// work in progress by age alone must be `min_age` old. An orphan that was not reached within half a second has no
+    /// answer.
     ///
     /// # Errors
     /// When nothing can be proven of the store.
@@ -81,10 +71,10 @@ impl Editor {
     }
 }
 
-/// How long one session handles one orphan after the other.
+/// Maximum time for which one session keeps the locks while it proves orphans.
 const LONGEST_HOLD: Duration = Duration::from_millis(500);
 
-/// Orphans that were proven and moved to the trash. Each is removed from there by itself, so that what it frees can
+/// Orphans that were proven and moved to the trash. Each is removed from there by itself, so that the bytes it frees can
 /// be measured.
 #[derive(Debug)]
 pub struct SetAside<'e> {
@@ -92,7 +82,7 @@ pub struct SetAside<'e> {
     answers: HashMap<PathBuf, Answer>,
 }
 
-/// What came of one orphan under the locks.
+/// Result of the proof of one orphan under the locks.
 #[derive(Debug)]
 struct Answer {
     done: Deleted,
@@ -101,7 +91,10 @@ struct Answer {
 }
 
 impl SetAside<'_> {
-    /// Removes one orphan, or returns why it stays; `None`: it was not reached.
+    /// Removes one orphan; `None`: it was not reached.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where it is not an orphan (any more), is in use, or is too young. Other errors as documented.
     pub fn remove(&mut self, path: &Path) -> Option<Result<Deleted, Error>> {
         let Answer { mut done, mut result, moved } = self.answers.remove(path)?;
         done.locked_for = self.unlocked.locked_for;

@@ -15,9 +15,10 @@ use super::session::Session;
 use super::store_directory::StoreDirectory;
 use super::to_delete::{self, Parents, chain};
 use super::trash::{self, Trash};
+use crate::model::plan::LayerIdentity;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::quarantine_name::lost_layer;
-use crate::stores::containers_storage::records::ImageRecord;
+use crate::stores::containers_storage::records::{ImageRecord, LayerRecord};
 use crate::sys::beneath::AS_IT_IS;
 use crate::sys::quiet;
 
@@ -30,15 +31,13 @@ pub type IsKept<'a> = &'a dyn Fn(&str, &[String], &[String]) -> bool;
 pub struct BegunDeletion {
     /// The id of the image.
     pub image: String,
-    /// Its layers, each before the one it is on.
-    pub layers: Vec<String>,
-    /// When it was begun: a layer that was recorded later is another one.
-    pub at: Timestamp,
+    /// Its layers, each before its parent.
+    pub layers: Vec<LayerIdentity>,
 }
 
 impl Editor {
-    /// Whether a killed run of ours left something to finish in the store, beside what it had begun according to the
-    /// journal. Takes no lock, and changes nothing.
+    /// Returns true if a killed run left traces in the store: a quarantined layer or a temporary directory. Takes no lock,
+    /// and changes nothing.
     pub fn is_unfinished(&self) -> bool {
         self.quarantined().is_ok_and(|all| !all.is_empty()) || self.has_own_trash().unwrap_or(false)
     }
@@ -76,7 +75,7 @@ impl Editor {
         done.ended(failed)
     }
 
-    /// Whether a temporary directory of ours is there.
+    /// Returns true if layersweep left a temporary directory.
     fn has_own_trash(&self) -> Result<bool, Error> {
         for directory in StoreDirectory::open_all(&self.places)? {
             for (parent, holder) in directory.trash_parents() {
@@ -89,12 +88,12 @@ impl Editor {
     }
 }
 
-/// The numbers of temporary directories of ours in a place.
+/// Numbers of layersweep's temporary directories in a place.
 fn own_trashes(parent: &Directory, holder: &str) -> Result<BTreeSet<String>, Error> {
     let Some(tempdirs) = parent.below(holder)? else { return Ok(BTreeSet::new()) };
     let names = tempdirs.names()?;
     let numbers = names.iter().filter_map(|name| trash::number_of(name.to_str()?));
-    Ok(numbers.filter(|number| trash::is_ours(number)).map(str::to_owned).collect())
+    Ok(numbers.filter(|number| trash::is_own_number(number)).map(str::to_owned).collect())
 }
 
 /// What a killed run of ours left to finish.
@@ -134,7 +133,7 @@ impl Session<'_> {
                         found.push((at, directory, trash));
                     }
                 }
-                // Without an entry it is one of ours as well.
+                // An empty one is left over as well.
                 parent.remove_empty(holder);
             }
         }
@@ -151,7 +150,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// What is left of an image whose record is gone.
+    /// Deletes the rest of an image whose record is gone.
     ///
     /// # Errors
     /// Also where a process or a mount is in the way for now.
@@ -165,8 +164,11 @@ impl Session<'_> {
                 self.discard_object(dir_index, RecordKind::Images, &begun.image)?;
             }
         }
-        for id in &begun.layers {
-            if self.records.layer(id).is_some_and(|layer| layer.created.is_none_or(|at| at > begun.at)) {
+        for LayerIdentity { id, created } in &begun.layers {
+            let id = id.as_str();
+            // Equal, not earlier: clocks are set back.
+            let is_same = |record: &LayerRecord| record.created.is_some() && record.created == *created;
+            if self.records.layer(id).is_some_and(|record| !is_same(record)) {
                 tracing::info!(layer = id, "a layer of a killed deletion was recreated; keeping it");
                 break;
             }
@@ -256,7 +258,7 @@ impl Session<'_> {
         quiet::time(stat.stx_ctime)
     }
 
-    /// Whether the directory of the image was made later than that.
+    /// Returns true if the directory of the image was made later than that.
     fn came_after(&self, image: &ImageRecord, killed_at: Option<Timestamp>) -> bool {
         let directories =
             self.directories.iter().filter_map(|directory| directory.records(RecordKind::Images));

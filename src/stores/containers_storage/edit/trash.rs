@@ -184,7 +184,7 @@ impl Trash {
     }
 }
 
-/// Digits of the numbers that we give; the library's are shorter, being of 32 bits.
+/// Digits of layersweep's numbers. The library's numbers have 32 bits, so at most 10 digits.
 const OWN_DIGITS: usize = 12;
 
 /// A number for one that is still to be made.
@@ -192,8 +192,8 @@ pub(super) fn new_number() -> String {
     format!("1{:0width$}", noise64() % 10_u64.pow(11), width = OWN_DIGITS - 1)
 }
 
-/// Whether we gave this number, and no library.
-pub(super) fn is_ours(number: &str) -> bool {
+/// Returns true if layersweep made this number, and not a library.
+pub(super) fn is_own_number(number: &str) -> bool {
     number.len() == OWN_DIGITS && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
