@@ -45,7 +45,7 @@ impl Containers {
         &self.places.pod_logs
     }
 
-    /// What a runtime is to collect.
+    /// The collection through one runtime.
     pub fn by<'c>(&'c self, remover: &'c CriRemover, request: &'c ScanRequest) -> Collection<'c> {
         let Self { policy, places, scope } = self;
         let (client, runtime_store) = (remover.client(), remover.runtime_store());

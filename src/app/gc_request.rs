@@ -21,7 +21,8 @@ names! {
 /// What is to be deleted.
 #[derive(Clone, Debug)]
 pub enum Selection<'a> {
-    /// What the policy says, of these kinds; none of them: as configured. Policy `kubelet` is only for a dry run.
+    /// Everything that the policy selects, limited to these kinds; empty: as configured. Policy `kubelet` is only for a
+    /// dry run.
     Gc { only: Vec<Only>, policy: PolicyKind },
     /// The named images. `all_tags`: a name means the image with all its names.
     Rm { references: &'a [String], all_tags: bool },

@@ -172,7 +172,7 @@ pub(super) fn protected(
 ) -> BTreeMap<ImageIx, String> {
     let mut policy = config.images.clone();
     let (pods, kubelet) = (config.static_pods.as_deref(), config.kubelet.root_dir.as_deref());
-    // Where a file cannot be read, a run is refused, which its command reports.
+    // A file that cannot be read makes a run refuse; the command of that run reports it.
     if let Ok(stores) = request.stores()
         && let Ok(found) = FromNode::read(&stores, pods, kubelet)
     {

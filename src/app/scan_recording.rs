@@ -65,14 +65,14 @@ impl ScanRecording<'_> {
             let known = database.read(known::images)?;
             Ok::<_, Error>((database, saved, known, run))
         };
-        // What is kept to compare needs no database, and of a large store takes as long as all the rest.
+        // The summary for `diff` needs no database, and takes as long as the rest for a large store.
         let summary = || Packed::new(ScanSummary::of(&scan.inventory, &scan.refs, complete));
         let (saved, packed) = rayon::join(save, summary);
         let (mut database, saved, known, run) = saved?;
         let state = self.state;
         let mut degraded = std::mem::take(&mut database.degraded);
         degraded.extend(saved.degraded);
-        // What was wrong when they were read is most likely still wrong, and now more is known.
+        // Problems of the reading most likely persist; those of the writing say more.
         degraded.append(&mut state.degraded);
         for why in degraded {
             if state.degraded.iter().all(|known| known.code() != why.code()) {

@@ -1,4 +1,4 @@
-//! What the database knows before a scan.
+//! Knowledge from the database before a scan.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -193,7 +193,7 @@ impl State {
 
     /// Reads from the records as they are now. A copy of them is large, and few need it after the scan.
     pub(super) fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
-        // What is wrong with it was said the first time.
+        // Problems of the database were reported at the first opening.
         let mut database = Database::open_at(self.directory.clone(), Access::Read)?;
         database.apply_waiting()?;
         database.read(work)

@@ -108,7 +108,7 @@ impl<'a> Sweep<'a> {
         store_editing::check_namespace(request)?;
         let mut scanned = scan::scan_and_record(request, self.run.observer)?;
         let editors = store_editing::editors(request, &scanned.scan);
-        // What is begun according to records that cannot be read is unknown.
+        // Without readable records the deletions that a killed run began are unknown.
         let may_finish = !scanned.state.was_unreadable;
         let resumed = match may_finish && !asks {
             true => store_editing::resume(&editors, &scanned.state.begun, &scanned.state.pins),

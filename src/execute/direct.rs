@@ -120,7 +120,7 @@ impl Remover for DirectRemover<'_> {
     }
 }
 
-/// Whether the deletion of images of `store` can delete the layer `node`.
+/// Returns true if the deletion of images of `store` can delete the layer `node`.
 fn may_be_deleted(scan: &Scan, store: StoreIx, node: NodeIx) -> bool {
     let Scan { inventory, refs, .. } = scan;
     inventory[node].layer.is_some()

@@ -25,8 +25,8 @@ pub trait Remover {
     /// When that cannot be had in full: then nothing may be deleted.
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError>;
 
-    /// What a removal of an image of `scan` would be refused for, as far as that is seen before it is tried: asked once,
-    /// before a plan. One entry an image; beyond its end nothing is known.
+    /// Reasons for which a removal of an image of `scan` would be refused, as far as they can be seen in advance. Called
+    /// once, before a plan. One entry an image; nothing is known of images beyond its end.
     fn foresee(&self, _scan: &Scan) -> Vec<ExternalFacts> {
         Vec::new()
     }
@@ -106,19 +106,18 @@ pub enum RemovalAnswer {
     NotAsked(Failure),
 }
 
-/// What a failed edit of the store means for its target and for the run.
+/// Consequence of a failed edit for its target and for the run.
 ///
-/// Whether an image is gone, its store says afterwards. Of leaks only the editor
-/// tells, under the locks: what is in doubt counts as still there.
+/// The store is asked afterwards if an image still exists. A leak in doubt counts as existing: only the editor can tell,
+/// under the locks.
 pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAnswer {
     let is_leak = kind == TargetKind::Leak;
-    let store_tells = !is_leak;
     let failure = Failure::from(&error);
     match error {
         Error::Interrupted => RemovalAnswer::NotAsked(failure),
         Error::Stopped { done, cause } => {
             log(id, &done);
-            if store_tells {
+            if !is_leak {
                 return RemovalAnswer::InPart(failure);
             }
             match cause.is_interrupted() {
@@ -126,7 +125,7 @@ pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAn
                 false => RemovalAnswer::LeftOver(Failure::from(&*cause)),
             }
         }
-        Error::Failed(_) if store_tells => RemovalAnswer::Failed(failure),
+        Error::Failed(_) if !is_leak => RemovalAnswer::Failed(failure),
         // Most leaks have no record: without room for a new record file they can still be deleted.
         Error::NoSpace(_) if !is_leak => RemovalAnswer::StoreUnavailable(failure),
         Error::Locked { .. } => RemovalAnswer::StoreUnavailable(failure),
@@ -136,7 +135,7 @@ pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAn
                 Meaning::Store => RemovalAnswer::StoreUnavailable(failure),
                 Meaning::Immutable => RemovalAnswer::Declined(failure),
                 Meaning::Gone => RemovalAnswer::NotFound(failure),
-                Meaning::InUse | Meaning::Running if store_tells => keeps(Rule::InUse, failure.message),
+                Meaning::InUse | Meaning::Running if !is_leak => keeps(Rule::InUse, failure.message),
                 Meaning::InUse | Meaning::Running | Meaning::NotProven => {
                     keeps(Rule::NotProven, failure.message)
                 }

@@ -47,7 +47,7 @@ pub enum Error {
         reference: String,
         /// What it could be.
         candidates: Vec<String>,
-        /// How the first of them is named without ambiguity: a clause.
+        /// Unambiguous name of the first candidate: a clause.
         remedy: String,
     },
     /// A path that does not exist.

@@ -37,7 +37,7 @@ pub fn parse(bytes: &[u8]) -> Option<Document> {
 /// The same of parsed JSON.
 ///
 /// The specification's types refuse a whole document for one odd field: a descriptor without
-/// media type or size, a digest that is none, an annotation that is null. Runtimes run images
+/// media type or size, an invalid digest, an annotation that is null. Runtimes run images
 /// from such documents all the same, so a descriptor that the types refuse is read field by field.
 #[must_use]
 pub fn document(json: &Value) -> Option<Document> {

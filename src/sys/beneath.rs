@@ -194,7 +194,7 @@ fn open_entry(parent: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<Owne
 }
 
 /// `O_NOATIME` is for the owner and for root: others get `EPERM` and go without it.
-fn without_atime(flags: OFlags, open: impl Fn(OFlags) -> Result<OwnedFd>) -> Result<OwnedFd> {
+pub fn without_atime(flags: OFlags, open: impl Fn(OFlags) -> Result<OwnedFd>) -> Result<OwnedFd> {
     match open(flags) {
         Err(Errno::PERM) if flags.contains(OFlags::NOATIME) => open(flags.difference(OFlags::NOATIME)),
         result => result,

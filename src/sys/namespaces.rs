@@ -262,7 +262,7 @@ impl Mounts {
         children.chain(self.by_word.keys().map(|word| OsStr::from_bytes(word)))
     }
 
-    /// Whether an overlay's options have `word`.
+    /// Returns true if an overlay's options have `word`.
     #[must_use]
     pub fn has_overlay_on(&self, word: &str) -> bool {
         self.named(word.as_bytes()).is_some()

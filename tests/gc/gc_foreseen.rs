@@ -1,4 +1,4 @@
-//! What a deletion would be refused for is known to a dry run: it keeps what the run keeps, with the same sum.
+//! A dry run knows the reasons for which a deletion would be refused: it keeps the images that the run keeps.
 
 #![allow(clippy::unwrap_used)]
 

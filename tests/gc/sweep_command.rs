@@ -485,13 +485,16 @@ fn a_signal_is_obeyed_between_two_deletions() {
     assert_eq!(list(&document, "/errors")[0]["step"], "stop");
     let deleted = list(&document, "/deleted").len();
     assert!((3..300).contains(&deleted), "{deleted}");
-    let gone = all - left();
-    assert!((deleted..=deleted + 1).contains(&gone), "{gone} gone, {deleted} deleted");
     let history = node.json(&["history"]);
-    // The signal may have come in the middle of one: nothing is said of that.
-    let recorded = list(&list(&history, "/runs")[0], "/deleted").len();
-    assert!((deleted..=deleted + 1).contains(&recorded), "{recorded}");
-    // What was moved out of the way is finished by the next run.
+    let recorded = list(&list(&history, "/runs")[0], "/deleted");
+    let (unknown, gone): (Vec<_>, Vec<_>) =
+        recorded.iter().partition(|one| text(one, "/outcome") == "unknown");
+    assert_eq!(gone.len(), deleted);
+    // At most one was interrupted by the signal.
+    assert!(unknown.len() <= 1, "{unknown:#?}");
+    let removed = all - left();
+    assert!(removed == deleted || removed == deleted + unknown.len(), "{removed} and {deleted}");
+    // The next run finishes the leaks that were moved to the trash.
     node.run(&NOW).expect_code(0);
     assert_eq!(left(), 0);
 }

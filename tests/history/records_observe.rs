@@ -354,8 +354,8 @@ fn a_large_node_is_written_quickly() {
     assert_eq!(known(&rig.records).all().count(), 10_000);
     seconds.push(start.elapsed().as_secs_f64());
     println!("10,000 images, 20,000 containers: first, unchanged, 5 % changed, read: {seconds:.3?} s");
-    // Not optimised, and beside other tests; alone each takes less than half a second.
-    assert!(seconds.iter().all(|one| *one < 3.0), "{seconds:?}");
+    let most = if cfg!(debug_assertions) { 10.0 } else { 1.0 };
+    assert!(seconds.iter().all(|one| *one < most), "{seconds:?}");
 }
 
 fn key_at(kind: StoreKind, root: &str) -> StoreId {

@@ -253,7 +253,7 @@ fn a_held_lock_keeps_unneeded_blobs() {
     let both = [keep("artifact-orphan"), keep("artifact-orphan")];
     assert_eq!(leaks(&made.node.scan()), both);
     drop(held);
-    // What is old is reported, and never deleted.
+    // Old files are reported, and never deleted.
     let report = ("artifact-orphan".to_owned(), "report".to_owned());
     let both = [report, keep("artifact-orphan")];
     assert_eq!(leaks(&made.node.scan()), both);

@@ -23,9 +23,9 @@ use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 const SMALL: u64 = 200;
 /// And these nowhere.
 const LEAST: u64 = 1 << 20;
-/// Of one kind so many are named.
+/// Maximum number of causes of one kind.
 const MOST: usize = 10;
-/// And of one class of leaks so many.
+/// Maximum number of leaks of one class that are listed by name.
 const MOST_LEAKS_BY_NAME: usize = 3;
 
 /// What was read.
@@ -395,7 +395,7 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     found
 }
 
-/// Who deals with a leak, or with all of its class that are `many`, and how.
+/// Remedy for a leak, or for `many` of its class, and the program or person that applies it.
 fn remedy_of_leak(
     context: &Context<'_>,
     leak: &Leak,
@@ -431,7 +431,7 @@ fn remedy_of_leak(
         (Verdict::Repair, _) if class.recipe().is_some() => {
             (Action::Operator, format!("`layersweep sweep --repair {class}` fixes {it}"))
         }
-        // It looks like a leak and is none.
+        // It looks like a leak and is not.
         (Verdict::Keep, _) => (Action::Nobody, String::new()),
         (Verdict::Repair | Verdict::Report, _) => {
             let advice = match (class.by_hand(), leaks::command(leak)) {

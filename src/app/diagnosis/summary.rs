@@ -239,7 +239,7 @@ fn of_kind(causes: &[&&Cause], kind: CauseKind) -> u64 {
 /// Percent used after `back` bytes are freed.
 pub(super) fn after(disk: &Disk, back: u64) -> Option<f64> {
     disk.used_percent()?;
-    // How much root's reserve takes of it first is not known here.
+    // The first bytes fill up root's reserve, whose size is not known here.
     if disk.filesystem.available_bytes == 0 && disk.filesystem.fstype.starts_with("ext") {
         return None;
     }

@@ -11,7 +11,7 @@ use crate::model::names::names;
 pub(super) const AS_ROOT: &str = "run as root, or with CAP_DAC_READ_SEARCH";
 
 names! {
-    /// How much a finding matters.
+    /// Severity of the finding.
     Status {
         /// Looked at, nothing wrong.
         Ok = "ok",
@@ -28,15 +28,15 @@ names! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "CheckDoc"))]
 pub struct Check {
-    /// What kind of check; `docs/doctor.md` has them all.
+    /// Name of the check, as listed in `docs/doctor.md`.
     pub name: &'static str,
     /// `ok`, `note`, `warning` or `error`.
     pub status: Status,
-    /// What was looked at: a file, a socket, a mount point; empty for the node as a whole.
+    /// Object of the check: a file, a socket, a mount point; empty for the node as a whole.
     pub object: String,
-    /// What was found.
+    /// Result, as a clause.
     pub message: String,
-    /// What to do about it; empty where there is nothing to do.
+    /// Remedy; empty where nothing has to be done.
     pub remedy: String,
     /// Something could not be read, so more may be wrong.
     #[serde(skip)]

@@ -5,12 +5,12 @@ use super::node::Settings;
 use crate::model::kubelet_thresholds::KubeletThresholds;
 use crate::policy::containers::ContainerPolicy;
 
-/// Whether the kubelet leaves anything for layersweep to collect.
+/// Compares the kubelet's limits for dead containers with layersweep's.
 pub(super) fn limits(settings: &Settings<'_>) -> Vec<Check> {
     vec![containers(&settings.kubelet, settings.containers)]
 }
 
-/// `ours` is `None` where layersweep's collection is off.
+/// `ours`: layersweep's policy; `None` where its collection is off.
 fn containers(kubelet: &KubeletThresholds, ours: Option<&ContainerPolicy>) -> Check {
     let (ttl, each, total) = (&kubelet.container_ttl, &kubelet.dead_per_container, &kubelet.dead_in_all);
     let source = [&ttl.by, &each.by, &total.by].into_iter().flatten().next();

@@ -1,4 +1,4 @@
-//! What CRI-O does to its store when it starts.
+//! Checks, repairs and wipes of the store by CRI-O at its start.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use super::node::Node;
 use crate::app::crio;
 use crate::stores::containers_storage::config::{CrioStart, crio_start};
 
-/// Where packages and the cluster's own installations put CRI-O.
+/// Paths of CRI-O in packages and in the installations of clusters.
 const CRIO: [&str; 3] = ["/usr/bin/crio", "/usr/local/bin/crio", "/opt/bin/crio"];
 
 pub(super) fn start(node: &Node<'_>) -> Vec<Check> {

@@ -94,7 +94,7 @@ fn without_runtime(message: &str, via: Via, by_timer: bool) -> Check {
     }
 }
 
-/// Whether the runtime's store is among those that were read.
+/// Checks that the runtime's store is among those that were read.
 fn serves(node: &Node<'_>, client: &Client) -> (Check, Option<StoreIx>) {
     let object = client.endpoint().to_string();
     let store = match client.runtime_store() {

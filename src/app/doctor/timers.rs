@@ -73,7 +73,7 @@ pub(super) fn holds(node: &Node<'_>) -> Vec<Check> {
     timers::holds(&node.stores.sysroot).into_iter().map(hold).collect()
 }
 
-/// Whether an enabled timer really elapses.
+/// Checks that an enabled timer really elapses.
 fn pace(node: &Node<'_>, unit: &str, timer: &Timer) -> Check {
     if node.is_foreign() {
         return Check::ok(unit, "enabled");

@@ -357,7 +357,7 @@ fn as_kubelet(policy: &Policy) -> Result<KubeletPolicy, Error> {
 fn freed_since_scan(plan: &FilesystemPlan, scan: &Scan) -> u64 {
     let (Some(Ok(before)), Some(Ok(after))) = (&plan.before, &plan.after) else { return 0 };
     let available = after.available_bytes.saturating_sub(scan.inventory[plan.filesystem].available_bytes);
-    // What fills up root's reserve is not available.
+    // Bytes that fill up root's reserve are freed, and not available.
     available.saturating_add(before.owed_bytes.saturating_sub(after.owed_bytes))
 }
 

@@ -125,7 +125,7 @@ impl CriSource<'_> {
 }
 
 impl CriSource<'_> {
-    /// What is deleted of a kind, and what stays, assuming that `gone` is already deleted.
+    /// Verdicts on all objects of a kind, assuming that `gone` is already deleted.
     pub(super) fn stage(&self, kind: TargetKind, seen: &CriListing, gone: &[Step]) -> Plan {
         let without: BTreeSet<&str> = gone.iter().map(|step| step.target.id.as_str()).collect();
         if kind == TargetKind::Log {

@@ -15,7 +15,7 @@ use crate::policy::containers::{Container, ContainerPolicy, Pods, Sandbox, logs}
 use crate::stores::ScanRequest;
 use crate::sys::processes::Processes;
 
-/// What to collect.
+/// Kinds of objects to collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// Containers and sandboxes.
@@ -25,7 +25,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The kubelet's three phases, which are ours too: what one removes, the next finds gone.
+    /// The kubelet's three phases, in its order: each sees the deletions of the one before.
     pub(super) fn stages(self) -> impl Iterator<Item = TargetKind> {
         let all = [
             (TargetKind::Container, self.containers),
@@ -42,9 +42,9 @@ pub struct Collection<'a> {
     pub client: &'a Client,
     /// The store that the runtime serves.
     pub runtime_store: &'a RuntimeStore,
-    /// How to look at the disk again.
+    /// Request for another scan of the disk.
     pub request: &'a ScanRequest,
-    /// What the kubelet keeps where.
+    /// The kubelet's directories.
     pub places: &'a KubeletPlaces,
     pub policy: &'a ContainerPolicy,
     pub scope: Scope,

@@ -17,7 +17,7 @@ pub(super) struct FirstDeletion<'a> {
 }
 
 impl FirstDeletion<'_> {
-    /// Whether the image's store has room, or the image makes it.
+    /// Returns true if the image's store has room, or the image makes it.
     pub(super) fn can_be(&self, image: ImageIx) -> bool {
         let store = self.input.inventory[image].store;
         let mut full = self.full.iter().filter(|full| full.store == store);

@@ -1,7 +1,7 @@
 //! The name of a layer's directory that was taken out of the way to be emptied, on a disk without a free byte.
 //!
 //! It is an id without a record, which every version of the library takes for an orphan that its garbage collection
-//! removes. For us it is none as long as the layer has a record and no directory: it is the sign that the deletion of
+//! removes. layersweep keeps it as long as the layer has a record and no directory: it is the sign that the deletion of
 //! the image on that layer has to be finished.
 
 use super::records::is_id;
@@ -9,11 +9,11 @@ use super::records::is_id;
 /// `layersweep` in hexadecimal digits.
 const OURS: &str = "6c617965727377656570";
 
-/// So many names are tried. ext4 puts a name into the block of the directory that its hash says, and that
+/// Maximum number of names that are tried. ext4 puts a name into the block of the directory that its hash says, and that
 /// one may be full while others have room.
 const NAMES: u8 = 64;
 
-/// So many digits of the layer's id are in the name.
+/// Number of digits of the layer's id in the name.
 const OF_LAYER: usize = 42;
 
 /// The names that the directory of a layer can get; none for an id that is not the library's.
@@ -22,7 +22,7 @@ pub(super) fn names_of(layer: &str) -> impl Iterator<Item = String> + '_ {
     layer.into_iter().flat_map(|layer| (0..NAMES).map(move |number| format!("{OURS}{number:02x}{layer}")))
 }
 
-/// What the id of the layer begins with that a directory of this name was of.
+/// First digits of the id of the layer that a directory of this name belonged to.
 pub(super) fn layer_of(name: &str) -> Option<&str> {
     Some(name).filter(|name| is_id(name))?.strip_prefix(OURS)?.get(2..)
 }

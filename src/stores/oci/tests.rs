@@ -53,7 +53,7 @@ fn documents_of_three_versions() {
     assert!(read > 20, "{read}");
 }
 
-/// What the specification's types would refuse. Everything that can be read of it is.
+/// Documents that the specification's types refuse: everything readable in them is read.
 #[test]
 fn documents_that_nobody_should_have_written() {
     let digest = format!("sha256:{}", "ab".repeat(32));
@@ -134,7 +134,7 @@ fn entry() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Where the specification's types understand a descriptor, they say of it what its fields do.
+    /// The specification's types and the raw fields agree on each descriptor that both read.
     #[test]
     fn both_ways_agree(descriptor in entry()) {
         if let Ok(typed) = image::Descriptor::deserialize(&descriptor) {

@@ -33,13 +33,17 @@ fn image_that_makes_room_goes_first() {
 fn store_stays_where_no_image_makes_room() {
     let mut world = world(percent(75, 70));
     needs(&mut world, 100, 0);
-    for task in [Task::Policy, Task::Named(&[1.into()])] {
+    for (task, which) in
+        [(Task::Policy, "no single image"), (Task::Named(&[1.into()]), "none of the named images")]
+    {
         let plan = world.with(|input| plan(input, task, &[space(0)]));
         assert!(plan.steps.is_empty());
         assert!(plan.kept.iter().all(|kept| kept.rule == Rule::OutOfReach), "{:?}", plan.kept);
         assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Failed, 1));
-        let message = &plan.problems[0].message;
-        assert!(message.ends_with(" frees the 100 B that a deletion needs on this full disk"), "{message}");
+        let expected = format!(
+            "no space left to write: {which} frees the 100 B that a deletion needs on this full disk"
+        );
+        assert_eq!(plan.problems[0].message, expected);
     }
     // Nothing has to be deleted: no problem.
     world.policy = Policy::default();

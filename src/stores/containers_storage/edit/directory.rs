@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use super::error::Fault;
-use crate::sys::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener};
+use crate::sys::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener, without_atime};
 use crate::sys::removal::{self, Removal};
 use crate::sys::root::{Root, into_mounts};
 
@@ -117,13 +117,9 @@ impl Directory {
             if !kind.is_file() {
                 return Err(if kind.is_symlink() { Errno::LOOP } else { Errno::INVAL });
             }
-            // Reading moves no access time, as far as that may be asked for.
             let is_reading = !flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-            let quiet = if is_reading { flags | OFlags::NOATIME } else { flags };
-            let file = match opener.beneath(self.fd.as_fd(), path, quiet, false) {
-                Err(Errno::PERM) if is_reading => opener.beneath(self.fd.as_fd(), path, flags, false),
-                opened => opened,
-            };
+            let flags = if is_reading { flags | OFlags::NOATIME } else { flags };
+            let file = without_atime(flags, |flags| opener.beneath(self.fd.as_fd(), path, flags, false));
             let file = there(file)?.map(File::from);
             match file {
                 Some(file) if !is_regular(&file)? => Err(Errno::INVAL),

@@ -260,8 +260,8 @@ pub enum Refusal {
     /// There are invisible processes, and any of them may use the store.
     #[error("not all processes are visible from this PID namespace")]
     ProcessesHidden,
-    /// Others kept mounting layers, so that no check was as recent as the locks.
-    #[error("other processes kept mounting layers during the check for mounts")]
+    /// Other processes kept the locks or kept mounting layers, so that no check was as recent as the locks.
+    #[error("other processes kept locking the store or mounting layers during the check for mounts")]
     Unsettled,
     /// A process names it.
     #[error("process {pid} ({command}) belongs to {id}")]

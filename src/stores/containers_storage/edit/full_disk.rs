@@ -18,8 +18,8 @@
 //! | the image's record is written | the same, and no image on the layer | it, and those below that nothing else needs are deleted |
 //! | the layers' records are written | a quarantined directory of no layer | it is removed |
 //!
-//! An image that is lost is deleted unless the keep-list has it by now or something uses it (`resume::IsKept`), and no
-//! other rule is asked again: nobody can use it as it is. One that stays is told by each run, as [`Refusal::Lost`].
+//! A lost image is unusable. It is deleted without asking the rules again, unless the keep-list has it by now, something
+//! uses it, or it was pulled onto the layer after the kill. Each run reports one that stays, as [`Refusal::Lost`].
 
 use super::directory::{Directory, device};
 use super::editor::Editor;
@@ -97,7 +97,7 @@ impl Session<'_> {
             return Err(fault.into());
         };
         let (layer, layers) = (layer.clone(), &self.directories[layer.dir_index].layers);
-        // What is freed elsewhere is no room here.
+        // Bytes freed on another filesystem make no room here.
         let layers = layers.as_ref().filter(|layers| device(layers.fd()) == filesystem);
         let Some(layers) = layers.map(Directory::again).transpose()? else { return Err(fault.into()) };
         if stop::is_asked() {

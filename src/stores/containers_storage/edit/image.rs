@@ -83,7 +83,7 @@ impl Session<'_> {
         self.records.remove(file, &image.id)?;
         self.save(file)?;
         self.done.images.push(image.id.clone());
-        // What would not go is an orphan now, of a class that every library's collection removes.
+        // A directory that cannot be removed is an orphan now, which every library's collection removes.
         self.discard_object(dir_index, RecordKind::Images, &image.id)?;
         self.step("image directory removed");
         self.delete_layers(&to_delete)?;

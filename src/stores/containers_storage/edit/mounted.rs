@@ -137,7 +137,7 @@ impl Evidence {
         self.mounts.names_below(parent)
     }
 
-    /// Whether `word`, a short name, is in an overlay's options.
+    /// Returns true if `word`, a short name, is in an overlay's options.
     pub(super) fn has_overlay_on(&self, word: &str) -> bool {
         self.mounts.has_overlay_on(word)
     }

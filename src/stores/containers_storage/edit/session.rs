@@ -48,7 +48,7 @@ pub(super) struct Unlocked<'e> {
     editor: &'e Editor,
     directories: Vec<StoreDirectory>,
     trashes: Vec<DirectoryTrash>,
-    /// How long the locks were held.
+    /// Time for which the locks were held.
     pub(super) locked_for: Duration,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Session<'e> {
     pub(super) done: Deleted,
     held: HeldLocks,
     trashes: Vec<DirectoryTrash>,
-    /// What was moved there, in this order.
+    /// Entries that were moved to the trashes, in this order.
     pub(super) moved: Vec<Moved>,
     pub(super) evidence: Evidence,
     pub(super) room: RoomFromLayers,

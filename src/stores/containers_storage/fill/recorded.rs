@@ -45,7 +45,7 @@ impl Filler<'_> {
         }
     }
 
-    /// What the inspection found.
+    /// Reports the faults that the inspection found.
     fn faults(&mut self) {
         let snapshot = self.snapshot;
         for Fault { of, path, judged } in &snapshot.inspection.faults {
@@ -61,7 +61,7 @@ impl Filler<'_> {
                     if self.additional.iter().any(|store| store.images.contains_key(id)) {
                         continue;
                     }
-                    // What is missing was taken out of the directory.
+                    // A missing file changed the directory when it was removed.
                     (id, changed.or_else(|| self.changed(path.parent()?)))
                 }
             };
