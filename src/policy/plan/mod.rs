@@ -295,7 +295,10 @@ impl<'a> Planner<'a> {
             let images = (0..self.states.len()).map(ImageIx::from);
             let of_store = images.filter(|at| self.input.inventory[*at].store == full.store);
             let waiting: Vec<_> = of_store.filter(|at| self.is_candidate(*at)).collect();
-            let short = |at: &ImageIx| self.order.contains(at) && (self.is_request || self.is_aged(*at));
+            let short = |at: &ImageIx| match self.is_request {
+                true => self.order.contains(at),
+                false => self.is_aged(*at),
+            };
             let is_space_wanted = self.filesystems.iter().any(|plan| {
                 plan.filesystem == full.filesystem
                     && (plan.end == PassEnd::NotReached || (plan.end == PassEnd::Open && plan.started.any()))
