@@ -15,8 +15,8 @@
 //! | 7 | [`report`]: results of `app` as text, JSON, HTML, metrics |
 //! | 6 | [`app`]: the use cases; knows no flag, writes to no stream |
 //! | 5 | [`config`]: files and flags; [`execute`]: what deletes, one step at a time |
-//! | 4 | [`policy`]: what is deleted, pure; [`history`]: SQLite; [`cri`]: the runtime |
-//! | 3 | [`stores`]: finding, reading and editing stores |
+//! | 4 | [`policy`]: what is deleted, pure; [`history`]: SQLite; [`cri`]: the runtime; [`editor`]: the only writer of a graphroot |
+//! | 3 | [`stores`]: finding and reading stores |
 //! | 2 | [`disk`]: bytes of trees; [`node`]: the kubelet's files |
 //! | 1 | [`model`]: what exists, plans, outcomes, pure; [`sys`]: system calls |
 
@@ -29,6 +29,7 @@ pub mod cli;
 pub mod config;
 pub mod cri;
 pub mod disk;
+pub mod editor;
 pub mod execute;
 pub mod history;
 pub mod model;

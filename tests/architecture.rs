@@ -17,7 +17,7 @@ const FLOORS: [&[&str]; 8] = [
     &["report"],
     &["app"],
     &["config", "execute"],
-    &["policy", "history", "cri"],
+    &["policy", "history", "cri", "editor"],
     &["stores"],
     &["disk", "node"],
     &["model", "sys"],

@@ -2,11 +2,11 @@
 
 use super::observer::Observer;
 use crate::cri::RuntimeStore;
+use crate::editor::ReserveFile;
 use crate::history::StateDirectory;
 use crate::model::StoreKind;
 use crate::model::display::bytes;
 use crate::stores::Scan;
-use crate::stores::containers_storage::edit::ReserveFile;
 
 /// In our state directory, where that lies beside containerd's root.
 pub(super) fn of_runtime(directory: &StateDirectory, store: &RuntimeStore) -> Option<ReserveFile> {

@@ -9,6 +9,7 @@ use super::request::Request;
 use super::scan::ScanResult;
 use super::state::pins_now;
 use crate::config::{Config, Via};
+use crate::editor::{self, Deleted};
 use crate::execute::editors::Editors;
 use crate::execute::owner::{Owners, Presence};
 use crate::history::pins::Pins;
@@ -17,7 +18,6 @@ use crate::model::plan::{Phase, Problem};
 use crate::model::{Image, Inventory, StoreIx, StoreKind, is_of_docker};
 use crate::policy::leaks::{self, LeakPlan, LeakRequest};
 use crate::stores::Scan;
-use crate::stores::containers_storage::edit::{self, Deleted};
 use crate::sys::namespaces;
 
 /// Why nothing in a store itself may be deleted where not all processes are seen.
@@ -169,7 +169,7 @@ pub(super) fn resume(editors: &Editors, begun: &[DeletionRow], pins: &Pins) -> R
         match result {
             Ok(done) => resumed.objects += objects(&done),
             Err(error) => {
-                if let edit::Error::Stopped { done, .. } = &error {
+                if let editor::Error::Stopped { done, .. } = &error {
                     resumed.objects += objects(done);
                 }
                 let root = store.root().to_string_lossy().into_owned();

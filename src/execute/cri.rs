@@ -11,6 +11,7 @@ use crate::cri::in_use::Names;
 use crate::cri::{
     Client, CriError, CriProblem, RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStore,
 };
+use crate::editor::ReserveFile;
 use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
 use crate::execute::runtime_match::{ImageMatch, RuntimeStores, unseen_container};
 use crate::model::plan::{self, Failure, Gain};
@@ -20,7 +21,6 @@ use crate::model::rules::{Rule, Ruling};
 use crate::model::{Image, ImageIx, Inventory, in_namespace};
 use crate::policy::ExternalFacts;
 use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
-use crate::stores::containers_storage::edit::ReserveFile;
 
 /// Works through a CRI socket.
 #[derive(Debug)]

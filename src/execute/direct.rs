@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use crate::editor::{Editor, PlannedImage, Refusal};
 use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer, Remover};
@@ -14,7 +15,6 @@ use crate::model::refs::Root;
 use crate::model::{Image, ImageIx, Inventory, LeakClass, NodeIx, Store, StoreIx, StoreKind};
 use crate::policy::{ExternalFacts, FullFilesystem};
 use crate::stores::Scan;
-use crate::stores::containers_storage::edit::{Editor, PlannedImage, Refusal};
 
 /// The remover that edits the store.
 #[derive(Debug)]

@@ -3,13 +3,13 @@
 use std::cell::LazyCell;
 use std::path::Path;
 
+use crate::editor::{
+    BegunDeletion, Deleted, Editor, Error, IsKept, LookOutside, Options, Refusal, ReserveFile,
+};
 use crate::execute::gauges::Gauges;
 use crate::history::runs::DeletionRow;
 use crate::model::{FilesystemIx, Inventory, Store, StoreId, StoreIx};
 use crate::policy::FullFilesystem;
-use crate::stores::containers_storage::edit::{
-    BegunDeletion, Deleted, Editor, Error, IsKept, LookOutside, Options, Refusal, ReserveFile,
-};
 use crate::stores::{self, Scan};
 
 /// One editor a store, where it can be edited.

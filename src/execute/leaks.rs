@@ -4,6 +4,7 @@ use std::path::Path;
 
 use jiff::SignedDuration;
 
+use crate::editor::{Deleted, Editor, Error, OrphanAt, SetAside, Unused};
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::remover::{self, PreconditionError, RemovalAnswer};
@@ -11,7 +12,6 @@ use crate::history::pins::Pins;
 use crate::model::plan::{Action, Step, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{OutcomeKind, Plan, Recipe};
-use crate::stores::containers_storage::edit::{Deleted, Editor, Error, OrphanAt, SetAside, Unused};
 
 /// Deletes and repairs `steps`, and returns the plan as it was carried out.
 pub fn run(run: &mut Run<'_>, steps: &[Step], editors: &Editors, min_age: SignedDuration) -> Plan {

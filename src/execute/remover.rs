@@ -1,6 +1,7 @@
 //! Removers of images: the runtime through CRI, or an editor in the graphroot.
 
 use crate::cri::CriError;
+use crate::editor::{Deleted, Error, Meaning};
 use crate::model::plan::{Failure, Gain, Target, TargetKind};
 use crate::model::refs::Refs;
 use crate::model::rules::{Rule, Ruling};
@@ -8,7 +9,6 @@ use crate::model::{ImageIx, Inventory};
 use crate::policy::kubelet::Listing;
 use crate::policy::{ExternalFacts, FullFilesystem};
 use crate::stores::Scan;
-use crate::stores::containers_storage::edit::{Deleted, Error, Meaning};
 
 /// Removes images, and reports what else keeps them.
 pub trait Remover {

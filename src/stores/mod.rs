@@ -7,7 +7,7 @@ pub mod containers_storage;
 mod discovery;
 mod filesystems;
 pub mod inventory_writer;
-mod leaks;
+pub(crate) mod leaks;
 pub mod lookup;
 mod measurement;
 pub mod oci;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use layersweep::stores::containers_storage::edit::{Meaning, Refusal};
+use layersweep::editor::{Meaning, Refusal};
 
 use crate::support;
 use support::hostile::{self, Hostile, NOBODY, Unmounted};

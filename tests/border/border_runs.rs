@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::support;
 use jiff::{SignedDuration, Timestamp};
-use layersweep::stores::containers_storage::edit::Options;
+use layersweep::editor::Options;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::sys::signal::{Signal, kill};

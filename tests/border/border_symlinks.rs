@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use layersweep::stores::containers_storage::edit::{Editor, Options, ReserveFile};
+use layersweep::editor::{Editor, Options, ReserveFile};
 use rustix::fs::{CWD, RenameFlags, inotify};
 
 use crate::support;
@@ -117,7 +117,7 @@ fn nothing_is_deleted_or_made_through_a_symlink_put_in_the_stores_place() {
     let editor =
         Editor::new(&places, Options { reserve_files: reserve_file.clone(), ..Options::default() }).unwrap();
     let image = store.images().into_iter().find(|image| image["names"][0] == small::name("other")).unwrap();
-    let planned = layersweep::stores::containers_storage::edit::PlannedImage {
+    let planned = layersweep::editor::PlannedImage {
         id: image["id"].as_str().unwrap().to_owned(),
         ..Default::default()
     };

@@ -9,10 +9,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::SignedDuration;
+use layersweep::editor::{BegunDeletion, Editor, LayerFlag, Options, OrphanAt, PlannedImage, Unused};
 use layersweep::model::Orphan;
-use layersweep::stores::containers_storage::edit::{
-    BegunDeletion, Editor, LayerFlag, Options, OrphanAt, PlannedImage, Unused,
-};
 
 use crate::support;
 use support::edit::{self, Copy};

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::path::Path;
 
 use jiff::SignedDuration;
+use layersweep::editor::{Error, Options, OrphanAt, Refusal, ReserveFile};
 use layersweep::model::Orphan;
-use layersweep::stores::containers_storage::edit::{Error, Options, OrphanAt, Refusal, ReserveFile};
 use serde_json::Value;
 
 use crate::support;

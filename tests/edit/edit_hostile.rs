@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use jiff::SignedDuration;
+use layersweep::editor::{Options, OrphanAt, PlannedImage, Refusal};
 use layersweep::model::Orphan;
-use layersweep::stores::containers_storage::edit::{Options, OrphanAt, PlannedImage, Refusal};
 
 use crate::support;
 use support::loopfs::BindMount;
@@ -209,8 +209,7 @@ fn a_racing_thread_leads_nowhere() {
             let kind = Orphan::LayerDirectory;
             let leftover = OrphanAt { kind, path: orphan.clone() };
             let tempdirs = round % 2 == 0;
-            let options =
-                layersweep::stores::containers_storage::edit::Options { tempdirs, ..Default::default() };
+            let options = layersweep::editor::Options { tempdirs, ..Default::default() };
             let done = edit::reclaim(&edit::with(&store, options), &leftover, SignedDuration::ZERO);
             over.store(true, Ordering::Relaxed);
             done.unwrap();

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use layersweep::stores::containers_storage::edit::{Error, LayerFlag, Options, PlannedImage, Refusal};
+use layersweep::editor::{Error, LayerFlag, Options, PlannedImage, Refusal};
 use layersweep::stores::{self, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 use serde_json::Value;
@@ -368,8 +368,7 @@ fn what_is_not_understood_or_not_ours_is_refused() {
             "btrfs",
         ),
     ] {
-        let error = layersweep::stores::containers_storage::edit::Editor::new(&places, Options::default())
-            .unwrap_err();
+        let error = layersweep::editor::Editor::new(&places, Options::default()).unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
     }
     edit::delete(&edit::editor(&store), &image);
@@ -389,9 +388,7 @@ fn a_held_lock_ends_in_a_typed_error_and_nothing_is_touched() {
             let before = support::edit::facts(store.root());
             let mut holder = hold(&store.record(name), kind);
             let options = Options { patience: Duration::from_millis(200), ..Options::default() };
-            let editor =
-                layersweep::stores::containers_storage::edit::Editor::new(&edit::places(&store), options)
-                    .unwrap();
+            let editor = layersweep::editor::Editor::new(&edit::places(&store), options).unwrap();
             let started = std::time::Instant::now();
             let error = editor.delete_image(&edit::planned(&image)).unwrap_err();
             let took = started.elapsed();

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use layersweep::editor::{BegunDeletion, Options, OrphanAt, PlannedImage, Refusal};
 use layersweep::model::Orphan;
-use layersweep::stores::containers_storage::edit::{BegunDeletion, Options, OrphanAt, PlannedImage, Refusal};
 use serde_json::Value;
 
 use super::edit_crash::{Recipe, kill_at};

@@ -5,9 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use layersweep::stores::containers_storage::edit::{
-    Editor, Error, Options, PlannedImage, Refusal, ReserveFile,
-};
+use layersweep::editor::{Editor, Error, Options, PlannedImage, Refusal, ReserveFile};
 use layersweep::stores::containers_storage::places::StorePlaces;
 use layersweep::stores::containers_storage::snapshot::{self, Patience};
 use layersweep::stores::containers_storage::units::{self, StorageUnit};

@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use jiff::SignedDuration;
+use layersweep::editor::{Editor, Options, OrphanAt, PlannedImage, Refusal, Unused};
 use layersweep::model::{LeakClass, Orphan, Recipe};
-use layersweep::stores::containers_storage::edit::{
-    Editor, Options, OrphanAt, PlannedImage, Refusal, Unused,
-};
 use layersweep::stores::containers_storage::places::StorePlaces;
 use serde_json::Value;
 

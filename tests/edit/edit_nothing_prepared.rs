@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use layersweep::stores::containers_storage::edit::{Options, PlannedImage};
+use layersweep::editor::{Options, PlannedImage};
 use serde_json::{Value, json};
 
 use crate::edit::edit_crash::{Recipe, kill_at};

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use layersweep::stores::containers_storage::edit::{BegunDeletion, IsKept, Options, Refusal};
+use layersweep::editor::{BegunDeletion, IsKept, Options, Refusal};
 use serde_json::Value;
 
 use super::edit_crash::kill_after;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
+use layersweep::editor::{Error, OrphanAt};
 use layersweep::model::Orphan;
-use layersweep::stores::containers_storage::edit::{Error, OrphanAt};
 
 use crate::support;
 use support::archive::{self, ImageSpec, LayerSpec};

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::support;
 use jiff::{SignedDuration, Timestamp};
+use layersweep::editor::Refusal;
 use layersweep::model::Verdict;
-use layersweep::stores::containers_storage::edit::Refusal;
 use serde_json::{Value, json};
 use support::containerd::{self};
 use support::containerd_node::{ContainerdNode, full, image};

@@ -4,10 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use layersweep::editor::{BegunDeletion, Deleted, Editor, Error, Options, OrphanAt, PlannedImage};
 use layersweep::model::plan::LayerIdentity;
-use layersweep::stores::containers_storage::edit::{
-    BegunDeletion, Deleted, Editor, Error, Options, OrphanAt, PlannedImage,
-};
 use layersweep::stores::containers_storage::places::StorePlaces;
 use layersweep::sys::root::Root;
 use serde_json::Value;

@@ -8,9 +8,9 @@ use super::check::{Check, Status};
 use super::node::Node;
 use crate::app::{reserve, user_records};
 use crate::disk::filesystem;
+use crate::editor::ReserveFile;
 use crate::history::{clock as known_clock, known};
 use crate::model::display::bytes;
-use crate::stores::containers_storage::edit::ReserveFile;
 
 /// With less, a run soon has nowhere to write; two years of records take less than 50 MiB.
 const LITTLE_BYTES: u64 = 64 << 20;

@@ -10,7 +10,7 @@ use super::records::{ContainerRecord, ImageRecord, LayerRecord};
 use crate::sys::allowance::{self, Allowance};
 
 /// No driver mounts so many layers on each other: overlay 500, with older libraries 128.
-pub(super) const DEEPEST: usize = 1000;
+pub(crate) const DEEPEST: usize = 1000;
 
 /// Layers that images, containers and unused layers reach, counted once for each of them. 10,000
 /// images of 60 layers reach 600,000.

@@ -17,7 +17,7 @@ pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
 /// Whether a process uses an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum UseByProcess {
+pub(crate) enum UseByProcess {
     /// No process names it or has a file below it open.
     Nobody {
         /// A running program that makes such things, and may be between two of its files.
@@ -31,31 +31,31 @@ pub(super) enum UseByProcess {
 
 /// What is known of an object without a record.
 #[derive(Clone, Debug)]
-pub(super) struct Circumstances {
+pub(crate) struct Circumstances {
     /// How far the records can be trusted.
-    pub(super) consistency: Consistency,
+    pub(crate) consistency: Consistency,
     /// Something is mounted at it or below it.
-    pub(super) mounted: bool,
+    pub(crate) mounted: bool,
     /// Somebody holds the lock file that guards it; `None` where there is no lock file.
-    pub(super) lock_held: Option<bool>,
+    pub(crate) lock_held: Option<bool>,
     /// It has the driver's `link` file (layer directories).
-    pub(super) has_link: bool,
+    pub(crate) has_link: bool,
     /// It is what an unfinished deletion emptied first on a full disk ([`super::quarantine_name`]).
-    pub(super) is_unfinished: bool,
+    pub(crate) is_unfinished: bool,
     /// How old it is, if that is known.
-    pub(super) age: Option<SignedDuration>,
+    pub(crate) age: Option<SignedDuration>,
     /// Podman has a database here.
-    pub(super) has_database: bool,
+    pub(crate) has_database: bool,
     /// A container that only podman's database knows, and whose layer a thing of this age may be.
-    pub(super) lost_container: Option<String>,
+    pub(crate) lost_container: Option<String>,
     /// Why it need not be what its name says (temporary files outside of the store).
-    pub(super) doubt: Option<String>,
+    pub(crate) doubt: Option<String>,
     /// Who uses it. Asked only where the verdict depends on it.
-    pub(super) presence: UseByProcess,
+    pub(crate) presence: UseByProcess,
 }
 
 /// Judges an object without a record.
-pub(super) fn orphan(what: Orphan, known: &Circumstances) -> Judgement {
+pub(crate) fn orphan(what: Orphan, known: &Circumstances) -> Judgement {
     let young = known.age.is_none_or(|age| age < GRACE);
     let judged = match what {
         Orphan::ContainerDirectory => return container_directory(known),

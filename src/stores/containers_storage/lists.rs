@@ -13,7 +13,7 @@ use super::records::ImageRecord;
 use crate::sys::allowance;
 
 /// Whether it is a list; what has neither a layer nor `instances.json` is an image without layers.
-pub(super) fn is_list(record: &ImageRecord) -> bool {
+pub(crate) fn is_list(record: &ImageRecord) -> bool {
     record.layer.is_none() && record.big_data.iter().any(|(key, _)| key == "instances.json")
 }
 
@@ -21,7 +21,7 @@ pub(super) fn is_list(record: &ImageRecord) -> bool {
 ///
 /// # Errors
 /// When a manifest is there and cannot be read: then any image may be a member.
-pub(super) fn digests(places: &StorePlaces, list: &ImageRecord) -> io::Result<HashSet<String>> {
+pub(crate) fn digests(places: &StorePlaces, list: &ImageRecord) -> io::Result<HashSet<String>> {
     let (within, tops) = (places.within(), labels::tops(places));
     let mut digests = HashSet::new();
     for (key, _) in list.big_data.iter().filter(|(key, _)| labels::is_manifest(key)) {
@@ -40,12 +40,12 @@ pub(super) fn digests(places: &StorePlaces, list: &ImageRecord) -> io::Result<Ha
 }
 
 /// Where its manifest is, for messages.
-pub(super) fn manifest(places: &StorePlaces, list: &ImageRecord) -> PathBuf {
+pub(crate) fn manifest(places: &StorePlaces, list: &ImageRecord) -> PathBuf {
     places.records_dir(&places.graphroot, RecordKind::Images).join(&list.id).join("manifest")
 }
 
 /// Whether an image is a member of the list with these `digests`.
-pub(super) fn is_member(digests: &HashSet<String>, image: &ImageRecord) -> bool {
+pub(crate) fn is_member(digests: &HashSet<String>, image: &ImageRecord) -> bool {
     image.digests.iter().any(|digest| digests.contains(digest))
 }
 

@@ -23,7 +23,7 @@ pub(super) struct LockFile {
     file: File,
 }
 
-pub(super) fn whole_file(kind: libc::c_int) -> libc::flock {
+pub(crate) fn whole_file(kind: libc::c_int) -> libc::flock {
     libc::flock {
         // The constants are small; the field is narrower than their type.
         l_type: kind as libc::c_short,

@@ -20,19 +20,19 @@ const MAX_BYTES: u64 = 16 << 20;
 
 /// What the disk says of a container beyond its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ContainerOrigin {
-    pub(super) owner: Owner,
-    pub(super) state: ContainerState,
-    pub(super) sandbox: bool,
-    pub(super) sandbox_id: Option<String>,
+pub(crate) struct ContainerOrigin {
+    pub(crate) owner: Owner,
+    pub(crate) state: ContainerState,
+    pub(crate) sandbox: bool,
+    pub(crate) sandbox_id: Option<String>,
     /// Of its pod; only the record of the sandbox has it.
-    pub(super) namespace: Option<String>,
-    pub(super) name: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
 }
 
 /// Examines the record and the container's directory at `directory`, which is
 /// `<graphroot>/<driver>-containers/<id>`.
-pub(super) fn origin(within: &Within, record: &ContainerRecord, directory: &Path) -> ContainerOrigin {
+pub(crate) fn origin(within: &Within, record: &ContainerRecord, directory: &Path) -> ContainerOrigin {
     let text = record.metadata.as_deref().unwrap_or_default();
     let metadata = Object::of(text.as_bytes());
     let has_buildah_file = within.facts(&directory.join("userdata/buildah.json")).is_ok();

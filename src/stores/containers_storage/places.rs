@@ -177,9 +177,9 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    pub(super) const ALL: [Self; 3] = [Self::Layers, Self::Images, Self::Containers];
+    pub(crate) const ALL: [Self; 3] = [Self::Layers, Self::Images, Self::Containers];
 
-    pub(super) fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Layers => "layers",
             Self::Images => "images",
@@ -188,22 +188,22 @@ impl RecordKind {
     }
 
     /// Of one record.
-    pub(super) fn singular(self) -> &'static str {
+    pub(crate) fn singular(self) -> &'static str {
         self.as_str().trim_end_matches('s')
     }
 
     /// The names of the record files: the lasting one, then the volatile one.
-    pub(super) fn files(self) -> [(String, bool); 2] {
+    pub(crate) fn files(self) -> [(String, bool); 2] {
         [(format!("{}.json", self.as_str()), false), (format!("volatile-{}.json", self.as_str()), true)]
     }
 
-    pub(super) fn lock_file(self) -> String {
+    pub(crate) fn lock_file(self) -> String {
         format!("{}.lock", self.as_str())
     }
 }
 
 /// A record file of 100,000 layers takes about 60 MiB.
-pub(super) const MOST_RECORD_BYTES: u64 = 256 << 20;
+pub(crate) const MOST_RECORD_BYTES: u64 = 256 << 20;
 
 /// Where a record file is: its kind, its path, and whether it is volatile.
 pub(super) type RecordPath = (RecordKind, PathBuf, bool);

@@ -17,19 +17,19 @@ const NAMES: u8 = 64;
 const OF_LAYER: usize = 42;
 
 /// The names that the directory of a layer can get; none for an id that is not the library's.
-pub(super) fn names_of(layer: &str) -> impl Iterator<Item = String> + '_ {
+pub(crate) fn names_of(layer: &str) -> impl Iterator<Item = String> + '_ {
     let layer = Some(layer).filter(|id| is_id(id)).map(|id| &id[..OF_LAYER]);
     layer.into_iter().flat_map(|layer| (0..NAMES).map(move |number| format!("{OURS}{number:02x}{layer}")))
 }
 
 /// First digits of the id of the layer that a directory of this name belonged to.
-pub(super) fn layer_of(name: &str) -> Option<&str> {
+pub(crate) fn layer_of(name: &str) -> Option<&str> {
     Some(name).filter(|name| is_id(name))?.strip_prefix(OURS)?.get(2..)
 }
 
 /// The layer that a directory of this name was taken from, if it is lost and its deletion unfinished: it still has a
 /// record, as those of `ids` have, and no directory. `has_directory` takes a position in `ids`.
-pub(super) fn lost_layer<'a, E>(
+pub(crate) fn lost_layer<'a, E>(
     name: &str,
     ids: impl Iterator<Item = &'a str>,
     has_directory: impl Fn(usize) -> Result<bool, E>,

@@ -56,7 +56,7 @@ pub struct ImageRecord {
 
 impl ImageRecord {
     /// Its top layer and the twins of that.
-    pub(super) fn tops(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn tops(&self) -> impl Iterator<Item = &String> {
         self.layer.iter().chain(&self.mapped_layers)
     }
 }
@@ -237,7 +237,7 @@ pub fn drop_repeated<T>(records: &mut Vec<T>, id: impl Fn(&T) -> &str) -> Vec<St
 }
 
 /// Ids of layers, images and containers are 64 lower-case hex digits.
-pub(super) fn is_id(name: &str) -> bool {
+pub(crate) fn is_id(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 

@@ -25,7 +25,7 @@ fn newest(within: &Within, path: &Path, times: Times) -> Option<Timestamp> {
 ///
 /// Where age is a proof, a thing is no older than its making, whatever time of change it was
 /// given: an archive that is being unpacked sets times back, and so does a restored store.
-pub(super) fn of_orphan(within: &Within, what: Orphan, path: &Path) -> Option<Timestamp> {
+pub(crate) fn of_orphan(within: &Within, what: Orphan, path: &Path) -> Option<Timestamp> {
     let changed = |path: &Path| changed(within, path);
     let newest = |path: &Path, times| newest(within, path, times);
     let born = || within.born(path).ok().flatten();

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use rayon::prelude::*;
 
 use super::config::pinned_by;
-use super::edit::WatchedFiles;
 use super::fill;
 use super::inspect::found::Inspection;
 use super::inspect::inspect;
 use super::inspect::mountpoints::{self, MountTables};
 use super::needs;
+use super::outside::WatchedFiles;
 use super::places::StorePlaces;
 use super::records::LayerRecord;
 use super::snapshot::{self, Snapshot};

@@ -34,7 +34,7 @@ const LIBRARY: &str = "container_images_";
 const CACHE_MOUNTS: &str = "buildah-cache";
 
 /// Programs that make them, or may be between two of their files.
-pub(super) const TOOLS: [&str; 7] =
+pub(crate) const TOOLS: [&str; 7] =
     ["podman", "buildah", "skopeo", "crio", "containers-storage", "podman-remote", "storage-untar"];
 
 /// Entries of a directory that are looked at: a pull has as many as an image has layers.
@@ -88,7 +88,7 @@ fn kind_and_prefix(name: &str) -> Option<Option<Made>> {
 
 /// Why what is at `path`, whose name [`is_temporary`] takes for the tools', need not be theirs;
 /// `None` where owner, mode and content are as they make it.
-pub(super) fn doubt(within: &Within, path: &Path) -> Option<String> {
+pub(crate) fn doubt(within: &Within, path: &Path) -> Option<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     if name.is_some_and(is_cache_mounts) {
         let why = "it holds the cache mounts of builds (RUN --mount=type=cache), which later builds use: `buildah \

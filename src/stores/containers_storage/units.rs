@@ -20,7 +20,7 @@ use crate::sys::quiet::{DirectoryEntry, FileKind};
 use crate::sys::root::Root;
 
 /// Our own file or directory at the top of a graphroot or imagestore (`edit::ReserveFile`).
-pub(super) const RESERVE_FILE: &str = ".layersweep-reserve";
+pub(crate) const RESERVE_FILE: &str = ".layersweep-reserve";
 
 /// What follows a layer's id in the name of the file that its tar can be made from again.
 const TAR_SPLIT: &str = ".tar-split.gz";
@@ -44,7 +44,7 @@ pub enum StorageUnit {
     ShortNames,
     /// Record files, which every deletion rewrites.
     Records,
-    /// Our own reserve file: see [`super::edit::ReserveFile`].
+    /// Our own reserve file: see [`crate::editor::ReserveFile`].
     ReserveFile,
     /// Something else, by name.
     Other(String),

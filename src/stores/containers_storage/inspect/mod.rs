@@ -8,7 +8,7 @@ pub(super) mod data;
 pub(super) mod engine;
 pub(super) mod found;
 pub(super) mod links;
-pub(super) mod mountpoints;
+pub(crate) mod mountpoints;
 
 use super::snapshot::{Snapshot, moved};
 use crate::model::Consistency;

@@ -15,7 +15,7 @@ use rustix::fs::StatVfs;
 use walkdir::WalkDir;
 
 use super::directory::{Directory, device};
-use super::editor::Editor;
+use super::graphroot_editor::Editor;
 use super::reserve_file::{ReserveFile, largest_record_file};
 use super::to_delete::LayerToDelete;
 use crate::model::space::{BytesAndInodes, NEEDED_INODES, lacks_inodes};

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use super::deleted::Deleted;
 use super::directory::{Directory, device};
-use super::editor::{Editor, LayerFlag};
 use super::error::{Error, Fault, Refusal, is_no_space};
+use super::graphroot_editor::{Editor, LayerFlag};
 use super::locks::HeldLocks;
 use super::mounted::{Evidence, Read};
-use super::outside::OutsideNeeds;
 use super::records::LockedRecords;
 use super::room::RoomFromLayers;
 use super::store_directory::{self, StoreDirectory};
 use super::trash::{self, TEMPDIRS, TEMPDIRS_OF_RECORDS, Trash};
 use super::write;
+use crate::stores::containers_storage::outside::OutsideNeeds;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::removal::Removal;
 

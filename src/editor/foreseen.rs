@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::directory::{Directory, id_of};
-use super::editor::Editor;
 use super::error::{Error, Refusal};
+use super::graphroot_editor::Editor;
 use super::links;
 use super::mounted::{Evidence, Read};
 use super::store_directory::StoreDirectory;

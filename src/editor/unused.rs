@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use jiff::SignedDuration;
 
 use super::deleted::Deleted;
-use super::editor::Editor;
 use super::error::{Error, Refusal};
+use super::graphroot_editor::Editor;
 use super::mounted::Read;
+use super::outside::prove_layers_outside;
 use super::session::Session;
 use super::to_delete::LayerToDelete;
 use crate::stores::leaks;
@@ -43,7 +44,7 @@ impl Editor {
     pub fn delete_unused_layer(&self, id: &str, why: Unused) -> Result<Deleted, Error> {
         Session::open(self, Read::Mounts)?.run(|session| {
             session.prove_unused(id, why)?;
-            session.outside.prove_layers(&[id.to_owned()])?;
+            prove_layers_outside(&session.outside, &[id.to_owned()])?;
             let to_delete = session.prove_layers(&[id.to_owned()])?;
             session.delete_proven(&to_delete)
         })

@@ -22,8 +22,8 @@
 //! uses it, or it was pulled onto the layer after the kill. Each run reports one that stays, as [`Refusal::Lost`].
 
 use super::directory::{Directory, device};
-use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
+use super::graphroot_editor::Editor;
 use super::room::{FREED_WITHIN, NamesSeen, await_bytes, free_bytes, holds};
 use super::session::Session;
 use super::to_delete::LayerToDelete;

@@ -9,8 +9,8 @@ use jiff::SignedDuration;
 
 use super::deleted::Deleted;
 use super::directory::Directory;
-use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
+use super::graphroot_editor::Editor;
 use super::mounted::{Evidence, Read};
 use crate::model::{Consistency, Orphan, Verdict, is_old_enough};
 use crate::stores::containers_storage::leaks::{self, Circumstances, UseByProcess};

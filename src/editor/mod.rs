@@ -10,10 +10,10 @@
 
 mod deleted;
 mod directory;
-mod editor;
 mod error;
 mod foreseen;
 mod full_disk;
+mod graphroot_editor;
 mod image;
 mod layers;
 mod links;
@@ -36,11 +36,11 @@ mod unused;
 mod write;
 
 pub use deleted::Deleted;
-pub use editor::{Editor, LayerFlag, OnStep, Options};
 pub use error::{Error, Fault, Meaning, Refusal, StoreLockHolder};
+pub use graphroot_editor::{Editor, LayerFlag, OnStep, Options};
 pub use image::PlannedImage;
 pub use orphans::{OrphanAt, SetAside};
-pub use outside::{LookOutside, OutsideNeeds, WatchedFiles};
+pub use outside::LookOutside;
 pub use reserve_file::ReserveFile;
 pub use resume::{BegunDeletion, IsKept};
 pub use unused::Unused;

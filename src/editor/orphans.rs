@@ -10,11 +10,12 @@ use rustix::fs::{OFlags, StatxFlags};
 
 use super::deleted::Deleted;
 use super::directory::{self, Directory};
-use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
+use super::graphroot_editor::Editor;
 use super::links;
 use super::locks::Lock;
 use super::mounted::Read;
+use super::outside::prove_layers_outside;
 use super::session::{Moved, Session, Unlocked};
 use super::trash::{self, Trash};
 use crate::model::{Orphan, is_old_enough};
@@ -228,7 +229,7 @@ impl Session<'_> {
             }
             None => self.prove_layer_unnamed(id)?,
         }
-        self.outside.prove_layers(&[id.to_owned()])?;
+        prove_layers_outside(&self.outside, &[id.to_owned()])?;
         let links = self.links_of(dir_index, id)?;
         self.prove_no_lower(id, &links, &[id])?;
         self.prove_mutable(dir_index, id)?;

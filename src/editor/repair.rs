@@ -7,8 +7,8 @@ use std::path::Path;
 use rustix::fs::Mode;
 
 use super::deleted::Deleted;
-use super::editor::Editor;
 use super::error::{Error, Refusal};
+use super::graphroot_editor::Editor;
 use super::links;
 use super::mounted::Read;
 use super::session::Session;

@@ -1,22 +1,17 @@
-//! Users of images and layers outside the records that the editor itself reads: other stores that
-//! use images of this one, podman's database, mounts that only the library counts.
+//! Users of images and layers outside a store's own records: other stores that use images of this one,
+//! podman's database, mounts that only the library counts.
 
 use std::path::{Path, PathBuf};
 
-use super::error::Refusal;
-use crate::stores::containers_storage::needs::Need;
-use crate::stores::containers_storage::places::StorePlaces;
-use crate::stores::containers_storage::records::ImageRecord;
+use super::needs::Need;
+use super::places::StorePlaces;
+use super::records::ImageRecord;
 use crate::sys::quiet::InodeFacts;
 use crate::sys::root::Root;
 
-/// Reads the current needs of others. Takes no lock of the store, and is never called under one.
-pub type LookOutside = Box<dyn Fn() -> OutsideNeeds + Send + Sync>;
-
-/// What others need from a store, and the files to watch for changes.
+/// Needs of other users of a store, and the files to watch for changes.
 #[derive(Clone, Debug, Default)]
 pub struct OutsideNeeds {
-    /// What is needed.
     needs: Vec<Need>,
     /// A store that may need anything here, because its records could not be read completely.
     unknown: Option<PathBuf>,
@@ -79,35 +74,27 @@ impl OutsideNeeds {
         self.unknown.get_or_insert(root);
     }
 
-    /// Whether a watched file changed since.
-    pub(super) fn moved(&self) -> bool {
+    /// Returns the first store that may need anything here, because its records could not be read.
+    #[must_use]
+    pub fn unknown(&self) -> Option<&Path> {
+        self.unknown.as_deref()
+    }
+
+    /// Returns the first need that `image` meets.
+    #[must_use]
+    pub fn of_image(&self, image: &ImageRecord) -> Option<&Need> {
+        self.needs.iter().find(|need| need.needs_image(image))
+    }
+
+    /// Returns the first need of the layer `id`.
+    #[must_use]
+    pub fn of_layer(&self, id: &str) -> Option<&Need> {
+        self.needs.iter().find(|need| need.layers.iter().any(|layer| layer == id))
+    }
+
+    /// Returns true if a watched file has changed since it was read.
+    #[must_use]
+    pub fn moved(&self) -> bool {
         self.watch.iter().any(WatchedFiles::moved)
-    }
-
-    /// Refuses an image that is needed.
-    pub(super) fn prove_image(&self, image: &ImageRecord) -> Result<(), Refusal> {
-        self.prove_known()?;
-        match self.needs.iter().find(|need| need.needs_image(image)) {
-            Some(need) => Err(Refusal::UsedElsewhere { id: image.id.clone(), by: need.by.clone() }),
-            None => Ok(()),
-        }
-    }
-
-    /// Refuses layers that are needed.
-    pub(super) fn prove_layers(&self, ids: &[String]) -> Result<(), Refusal> {
-        self.prove_known()?;
-        for id in ids {
-            if let Some(need) = self.needs.iter().find(|need| need.layers.contains(id)) {
-                return Err(Refusal::UsedElsewhere { id: id.clone(), by: need.by.clone() });
-            }
-        }
-        Ok(())
-    }
-
-    fn prove_known(&self) -> Result<(), Refusal> {
-        match &self.unknown {
-            Some(root) => Err(Refusal::BorrowerUnknown(root.clone())),
-            None => Ok(()),
-        }
     }
 }

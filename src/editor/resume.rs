@@ -7,10 +7,11 @@ use rustix::fs::StatxFlags;
 
 use super::deleted::Deleted;
 use super::directory::{self, Directory};
-use super::editor::Editor;
 use super::error::{Error, Meaning, Refusal};
+use super::graphroot_editor::Editor;
 use super::image::PlannedImage;
 use super::mounted::Read;
+use super::outside::prove_layers_outside;
 use super::session::Session;
 use super::store_directory::StoreDirectory;
 use super::to_delete::{self, Parents, chain};
@@ -187,7 +188,7 @@ impl Session<'_> {
     fn finish_layer(&mut self, id: &str) -> Result<(), Error> {
         if self.records.layer(id).is_some() {
             self.prove_unreferenced(id)?;
-            self.outside.prove_layers(&[id.to_owned()])?;
+            prove_layers_outside(&self.outside, &[id.to_owned()])?;
             let to_delete = self.prove_layers(&[id.to_owned()])?;
             return self.delete_proven(&to_delete);
         }
@@ -318,7 +319,7 @@ impl Session<'_> {
         let images: Vec<_> = tops.map(on).collect();
         let records = &self.records;
         let layers = to_delete::layers_of(&images, &records.layers, &records.images, &records.containers);
-        self.outside.prove_layers(&layers)?;
+        prove_layers_outside(&self.outside, &layers)?;
         let to_delete = self.prove_layers(&layers)?;
         self.offer(&to_delete);
         self.delete_proven(&to_delete)

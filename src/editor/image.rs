@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 
 use super::deleted::Deleted;
-use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
+use super::graphroot_editor::Editor;
 use super::mounted::Read;
+use super::outside::{prove_image_outside, prove_layers_outside};
 use super::session::Session;
 use super::to_delete;
 use crate::model::Owner;
@@ -74,7 +75,7 @@ impl Session<'_> {
         let records = &self.records;
         let gone = std::slice::from_ref(&image);
         let layers = to_delete::layers_of(gone, &records.layers, &records.images, &records.containers);
-        self.outside.prove_layers(&layers)?;
+        prove_layers_outside(&self.outside, &layers)?;
         let to_delete = self.prove_layers(&layers)?;
         let file = self.records.file_of(RecordKind::Images, &image.id)?;
         let dir_index = self.records.files[file].dir_index;
@@ -136,7 +137,7 @@ impl Session<'_> {
                 return Err(self.used_by(container).into());
             }
         }
-        Ok(self.outside.prove_image(image)?)
+        Ok(prove_image_outside(&self.outside, image)?)
     }
 
     /// It is there, with the names that it had.
