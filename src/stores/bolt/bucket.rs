@@ -1,16 +1,17 @@
-//! Reads from a checked tree. Since [`super::check`] has checked all of it, nothing here
-//! can fail; anything unexpected is treated as the end.
+//! Reading from a checked tree. [`super::check`] has checked all of it, so nothing here can fail; anything
+//! unexpected
+//! is treated as the end.
 
 use super::page::{Leaf, Page, PageKind, Pages, Root};
 
-/// A bucket: keys, each with a value or another bucket, in the order of the keys' bytes.
+/// Keys in the order of their bytes, each with a value or another bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket<'a> {
     pages: Pages<'a>,
     root: Root<'a>,
 }
 
-/// What a key has.
+/// Content of a key.
 #[derive(Clone, Copy, Debug)]
 pub enum BucketEntry<'a> {
     Value(&'a [u8]),
@@ -22,13 +23,13 @@ impl<'a> Bucket<'a> {
         Self { pages, root }
     }
 
-    /// All its keys.
+    /// Returns all entries, in the order of the keys.
     #[must_use]
     pub fn entries(&self) -> Entries<'a> {
         Entries { pages: self.pages, path: self.first_page().map(|page| (page, 0)).into_iter().collect() }
     }
 
-    /// All its buckets.
+    /// Returns the entries that are buckets.
     pub fn buckets(&self) -> impl Iterator<Item = (&'a [u8], Bucket<'a>)> + use<'a> {
         self.entries().filter_map(|(key, entry)| match entry {
             BucketEntry::Bucket(bucket) => Some((key, bucket)),
@@ -36,21 +37,21 @@ impl<'a> Bucket<'a> {
         })
     }
 
-    /// What `key` has.
+    /// Returns the entry of `key`.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<BucketEntry<'a>> {
         let mut page = self.first_page()?;
         while page.kind == PageKind::Branch {
-            let after = first_where(page.count, |at| Some(page.branch(at).ok()?.key > key))?;
+            let after = first_where(page.count, |index| Some(page.branch(index).ok()?.key > key))?;
             let child = page.branch(after.checked_sub(1)?).ok()?.child;
             page = self.pages.get(child).ok()?;
         }
-        let at = first_where(page.count, |at| Some(page.leaf(at).ok()?.key >= key))?;
-        let leaf = page.leaf(at).ok().filter(|leaf| leaf.key == key)?;
+        let index = first_where(page.count, |index| Some(page.leaf(index).ok()?.key >= key))?;
+        let leaf = page.leaf(index).ok().filter(|leaf| leaf.key == key)?;
         entry(self.pages, &page, &leaf)
     }
 
-    /// The value of `key`; `None` also where it has a bucket.
+    /// Returns the value of `key`; `None` also if `key` is a bucket.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&'a [u8]> {
         match self.get(key.as_bytes())? {
@@ -59,7 +60,7 @@ impl<'a> Bucket<'a> {
         }
     }
 
-    /// The bucket of `key`; `None` also where it has a value.
+    /// Returns the bucket of `key`; `None` also if `key` has a value.
     #[must_use]
     pub fn bucket(&self, key: &str) -> Option<Bucket<'a>> {
         match self.get(key.as_bytes())? {
@@ -76,7 +77,8 @@ impl<'a> Bucket<'a> {
     }
 }
 
-/// The first of `count` positions where `holds`, which holds from some position on.
+/// Returns the first of `count` positions for which `holds` is true (binary search). From that position on it must
+/// be true for all.
 fn first_where(count: usize, holds: impl Fn(usize) -> Option<bool>) -> Option<usize> {
     let (mut low, mut high) = (0, count);
     while low < high {
@@ -98,11 +100,11 @@ fn entry<'a>(pages: Pages<'a>, page: &Page<'a>, leaf: &Leaf<'a>) -> Option<Bucke
     })
 }
 
-/// The entries of a bucket, made by [`Bucket::entries`].
+/// Iterator over the entries of a bucket, made by [`Bucket::entries`].
 #[derive(Debug)]
 pub struct Entries<'a> {
     pages: Pages<'a>,
-    /// From the root to the leaf: each page, and its next element.
+    /// Pages from the root to the leaf, each with the index of its next element.
     path: Vec<(Page<'a>, usize)>,
 }
 
@@ -112,15 +114,15 @@ impl<'a> Iterator for Entries<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let (page, next) = self.path.last_mut()?;
-            let (page, at) = (*page, *next);
+            let (page, index) = (*page, *next);
             *next += 1;
-            if at >= page.count {
+            if index >= page.count {
                 self.path.pop();
             } else if page.kind == PageKind::Branch {
-                let child = page.branch(at).ok()?.child;
+                let child = page.branch(index).ok()?.child;
                 self.path.push((self.pages.get(child).ok()?, 0));
             } else {
-                let leaf = page.leaf(at).ok()?;
+                let leaf = page.leaf(index).ok()?;
                 return Some((leaf.key, entry(self.pages, &page, &leaf)?));
             }
         }

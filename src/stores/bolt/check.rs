@@ -1,13 +1,12 @@
-//! Checks a whole tree before anything reads it: each page is used once, keys ascend, all
-//! offsets are inside their page. Reading a tree that passes cannot fail, and takes no more steps than it
-//! has bytes.
+//! Checks a whole tree before anything reads it: each page is used once, keys ascend, and all offsets are inside
+//! their page. Reading a tree that passes cannot fail, and takes no more steps than the tree has bytes.
 
-use super::page::{Damage, Page, PageKind, Pages, Root};
+use super::page::{Damage, OUTSIDE, Page, PageKind, Pages, Root};
 
-/// Levels of pages and buckets together. containerd's databases have about ten.
+/// Maximum depth of pages and buckets together. containerd's databases have about ten levels.
 const DEPTH: usize = 64;
 
-/// Checks the tree whose root bucket begins at page `root`; returns the pages in use.
+/// Checks the tree whose root bucket starts at page `root`; returns the number of pages in use.
 ///
 /// # Errors
 /// The first contradiction.
@@ -21,12 +20,12 @@ pub fn check(pages: &Pages<'_>, root: u64) -> Result<u64, Damage> {
 
 struct Check<'p, 'a> {
     pages: &'p Pages<'a>,
-    /// A bit for each page.
+    /// Bitmap of the pages visited so far.
     seen: Vec<u64>,
     used: u64,
 }
 
-/// Between which keys a page must stay.
+/// Range of the keys that a page may contain.
 #[derive(Clone, Copy, Default)]
 struct Bounds<'a> {
     from: Option<&'a [u8]>,
@@ -51,7 +50,7 @@ impl<'a> Check<'_, 'a> {
         for id in page.id..=page.id + page.overflow {
             let word = usize::try_from(id / 64).ok();
             let word = word.and_then(|word| self.seen.get_mut(word));
-            let word = word.ok_or(page.damage("it lies outside the file"))?;
+            let word = word.ok_or(page.damage(OUTSIDE))?;
             let bit = 1 << (id % 64);
             if *word & bit != 0 {
                 return Err(page.damage("it is used twice"));
@@ -68,9 +67,9 @@ impl<'a> Check<'_, 'a> {
         }
         let mut order = Order::new(page, bounds);
         let mut previous: Option<(u64, &'a [u8])> = None;
-        for at in 0..page.count {
-            let element = page.branch(at)?;
-            order.next(page, at, 0, element.key, element.end)?;
+        for index in 0..page.count {
+            let element = page.branch(index)?;
+            order.next(page, index, 0, element.key, element.end)?;
             if let Some((child, from)) = previous {
                 let below = Some(element.key);
                 self.tree(child, depth + 1, Bounds { from: Some(from), below })?;
@@ -86,7 +85,8 @@ impl<'a> Check<'_, 'a> {
         }
     }
 
-    /// `nests`: buckets may be in it. bolt inlines only buckets that hold none.
+    /// Checks a leaf. `nests` is true if its values may be buckets: bolt does not write a bucket into an inline
+    /// bucket.
     fn leaf(
         &mut self,
         page: &Page<'a>,
@@ -94,14 +94,14 @@ impl<'a> Check<'_, 'a> {
         bounds: Bounds<'a>,
     ) -> Result<(), Damage> {
         let mut order = Order::new(page, bounds);
-        for at in 0..page.count {
-            let element = page.leaf(at)?;
-            order.next(page, at, element.value.len(), element.key, element.end)?;
+        for index in 0..page.count {
+            let element = page.leaf(index)?;
+            order.next(page, index, element.value.len(), element.key, element.end)?;
             if !element.is_bucket {
                 continue;
             }
             if !nests {
-                return Err(page.damage("an inline bucket holds a bucket"));
+                return Err(page.damage("an inline bucket contains a bucket"));
             }
             match page.bucket(&element)? {
                 Root::Tree(root) => self.tree(root, depth + 1, Bounds::default())?,
@@ -112,8 +112,8 @@ impl<'a> Check<'_, 'a> {
     }
 }
 
-/// Keys ascend, and what elements point to ascends as well. bolt writes it so; demanding it
-/// keeps a hostile file from using the same bytes again and again.
+/// Check that keys ascend, and that the data of the elements ascends too. bolt writes them in this order. Requiring
+/// it prevents a hostile file from using the same bytes again and again.
 struct Order<'a> {
     bounds: Bounds<'a>,
     last: Option<&'a [u8]>,
@@ -128,7 +128,7 @@ impl<'a> Order<'a> {
     fn next(
         &mut self,
         page: &Page<'a>,
-        at: usize,
+        index: usize,
         value: usize,
         key: &'a [u8],
         end: usize,
@@ -140,9 +140,9 @@ impl<'a> Order<'a> {
         if self.last.is_some_and(|last| key <= last) {
             return Err(page.damage("keys do not ascend"));
         }
-        let too_small = at == 0 && self.bounds.from.is_some_and(|from| key < from);
+        let too_small = index == 0 && self.bounds.from.is_some_and(|from| key < from);
         if too_small || self.bounds.below.is_some_and(|below| key >= below) {
-            return Err(page.damage("a key lies outside its branch"));
+            return Err(page.damage("a key is outside its branch"));
         }
         self.last = Some(key);
         Ok(())

@@ -1,10 +1,13 @@
-//! Copies the pages of one transaction from a file that another process may be writing,
-//! without any lock: bolt's own lock would keep containerd from starting.
+//! Copies the pages of one transaction from a file that another process may be writing, without any lock: holding
+//! bolt's own lock would keep containerd from starting.
 //!
-//! A commit T+1 writes only pages that T does not use, then the meta page that T does not
-//! use. So the pages of T are intact as long as T is the newest: if the newest valid meta is
-//! the same after the copy as before it, the copy is transaction T. T+1 after the copy is
-//! not good enough, since T+2, which may use T's pages again, can be in progress already.
+//! Commit T+1 writes only pages that transaction T does not use, then the meta page that T does not use. The pages
+//! of
+//! T are therefore intact as long as T is the newest transaction. If the newest valid meta page is the same after
+//! the
+//! copy as before it, the copy is transaction T. Finding T+1 after the copy is not good enough: T+2, which may
+//! reuse
+//! T's pages, can already be in progress.
 
 use std::fs::File;
 use std::io;
@@ -13,18 +16,18 @@ use std::time::{Duration, Instant};
 
 use super::meta::{META_BYTES, Meta, page_sizes, parse};
 
-/// A file that can be read at any place; a trait so that tests can play the writer.
+/// Source of pages that can be read at any offset; a trait so that tests can simulate a writer.
 pub trait PageSource {
-    /// Its length in bytes.
+    /// Length in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     fn length(&self) -> io::Result<u64>;
 
-    /// Reads up to `into.len()` bytes at `offset`; fewer only at the end.
+    /// Reads up to `into.len()` bytes at `offset`; fewer only at the end of the file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -47,14 +50,14 @@ impl PageSource for File {
     }
 }
 
-/// How much a read may take.
+/// Limits for reading one database.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes in use of the largest file that is read. The largest on record has 155 MB.
+    /// Maximum bytes in use; a larger database is not read. The largest on record uses 155 MB.
     pub bytes: u64,
-    /// How often a copy is tried while another process writes.
+    /// Maximum number of attempts to copy a file that another process is writing.
     pub attempts: u32,
-    /// How long a copy is tried while another process writes.
+    /// Maximum time for these attempts.
     pub patience: Duration,
 }
 
@@ -64,53 +67,54 @@ impl Default for Limits {
     }
 }
 
-/// Why a database could not be read.
+/// Reasons why a database could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BoltError {
     /// The file cannot be opened or read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// No meta page is valid; why the first is not.
+    /// Neither meta page is valid; contains the reason for the first.
     #[error("not a bolt database: neither of its first two pages is a meta page ({0})")]
     NoMeta(&'static str),
-    /// The file is shorter than its meta page says.
+    /// The file is shorter than its meta page requires.
     #[error("truncated: {length} bytes, at least {used} expected")]
     Truncated {
-        /// Bytes that the file has.
+        /// Length of the file in bytes.
         length: u64,
         /// Bytes that the newest transaction uses.
         used: u64,
     },
-    /// More bytes in use than the limit.
+    /// The newest transaction uses more bytes than the limit.
     #[error("too large: {used} bytes in use, at most {limit} are read")]
     TooLarge {
         /// Bytes that the newest transaction uses.
         used: u64,
         limit: u64,
     },
-    /// The newest transaction's tree is damaged.
+    /// The tree of the newest transaction is damaged.
     #[error("damaged: {0}")]
     Damaged(#[from] super::page::Damage),
-    /// The file kept changing.
+    /// The file changed during every attempt.
     #[error("busy: it changed during each of {attempts} attempts to read it")]
     Busy {
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
     },
 }
 
-/// The pages of the newest transaction.
+/// Copy of the newest transaction.
 #[derive(Debug)]
 pub struct Copy {
-    /// The file up to the newest transaction's high water; what may follow is of an earlier copy.
+    /// The file up to the newest transaction's high water mark. Bytes after that are left over from an earlier
+    /// copy.
     pub bytes: Vec<u8>,
     pub newest: Meta,
 }
 
-/// Copies the newest transaction into `bytes`, whatever is there.
+/// Copies the newest transaction, reusing the memory of `bytes`.
 ///
 /// # Errors
-/// All of [`BoltError`] but `Damaged`.
+/// Any [`BoltError`] except `Damaged`.
 pub fn take(mut bytes: Vec<u8>, source: &impl PageSource, limits: &Limits) -> Result<Copy, BoltError> {
     let start = Instant::now();
     let mut attempts = 0;
@@ -122,7 +126,7 @@ pub fn take(mut bytes: Vec<u8>, source: &impl PageSource, limits: &Limits) -> Re
         };
         attempts += 1;
         match (before, whole, newest(source)) {
-            // An error counts only if nothing was written meanwhile, too.
+            // An error, too, counts only if nothing was committed meanwhile.
             (Ok(newest), whole, Ok(after)) if after == newest => {
                 whole?;
                 return Ok(Copy { bytes, newest });
@@ -137,7 +141,7 @@ pub fn take(mut bytes: Vec<u8>, source: &impl PageSource, limits: &Limits) -> Re
     }
 }
 
-/// Reads what `newest` uses into `bytes`.
+/// Reads the bytes that `newest` uses.
 fn fill(
     source: &impl PageSource,
     newest: &Meta,
@@ -157,7 +161,7 @@ fn fill(
     if bytes.try_reserve_exact(want.saturating_sub(bytes.len())).is_err() {
         return Err(too_large);
     }
-    // Never shorter: to fill it with zeros again takes as long as to read.
+    // Never shrink the buffer: filling it with zeros again takes as long as reading the file.
     bytes.resize(want.max(bytes.len()), 0);
     let read = source.read_at(0, bytes.get_mut(..want).unwrap_or_default())?;
     if read < want {
@@ -167,10 +171,10 @@ fn fill(
     Ok(())
 }
 
-/// The newest of the two meta pages.
+/// Returns the newer of the two meta pages.
 ///
 /// # Errors
-/// When it cannot be read or is not a bolt file.
+/// If the file cannot be read or is not a bolt file.
 pub fn newest(source: &impl PageSource) -> Result<Meta, BoltError> {
     let first = slot(source, 0)?;
     let second = match first {
@@ -185,7 +189,7 @@ pub fn newest(source: &impl PageSource) -> Result<Meta, BoltError> {
     }
 }
 
-/// The second meta page of a file whose first one, which tells the page size, is invalid.
+/// Finds the second meta page of a file whose first is invalid, so that the page size is unknown.
 fn find_second(source: &impl PageSource) -> io::Result<Option<Meta>> {
     for size in page_sizes() {
         if let Ok(meta) = slot(source, size as u64)?

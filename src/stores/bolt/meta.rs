@@ -1,74 +1,82 @@
-//! The meta pages, which point to the tree of a transaction. There are two, written
-//! alternately, so that a crash during a write leaves the other one valid.
+//! The two meta pages, each of which points to the tree of a transaction. bolt writes them alternately, so that a
+//! crash during a write leaves the other one valid.
 
 use super::number::{u32_at, u64_at};
 
-/// Bytes that a page header takes.
+/// Bytes of a page header.
 pub const PAGE_HEADER: usize = 16;
-/// Bytes of a meta page that mean something: header, eight fields, checksum.
+/// Bytes of a meta page that are used: page header, eight fields, checksum.
 pub const META_BYTES: usize = PAGE_HEADER + CHECKED_BYTES + 8;
-/// Bytes of the meta that its checksum covers.
+/// Bytes covered by the checksum.
 const CHECKED_BYTES: usize = 56;
 const MAGIC: u32 = 0xED0C_DAED;
-/// The only format version that there is.
+/// The only format version in use.
 const VERSION: u32 = 2;
-/// Smallest page size looked for. bolt takes the host's, and may be told another one.
+/// Smallest page size that is tried. bolt uses the host's page size unless its user sets another one.
 const SMALLEST_PAGE: usize = 1024;
-/// Doublings of the smallest page size that are looked for: up to 16 MiB.
+/// Number of doublings of the smallest page size that are tried: up to 16 MiB.
 const PAGE_DOUBLINGS: u32 = 14;
 
-/// One valid meta page.
+/// Content of a valid meta page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     pub page_size: usize,
-    /// Page of the root bucket's tree.
+    /// Number of the root bucket's first page.
     pub root: u64,
-    /// One more than the highest page in use.
+    /// Number of the highest page in use, plus one.
     pub high_water: u64,
-    /// The transaction that wrote it.
+    /// Number of the transaction that wrote it.
     pub txid: u64,
-    /// The other meta page is not valid.
+    /// True if the other meta page is invalid.
     pub is_alone: bool,
 }
 
 impl Meta {
-    /// Bytes of the file that the transaction can use; `None` where no file is that long.
+    /// Bytes of the file that the transaction may use; `None` if they exceed `u64`.
     pub fn used_bytes(&self) -> Option<u64> {
         self.high_water.checked_mul(self.page_size as u64)
     }
 }
 
-/// Reads a meta page.
+/// Parses a meta page.
 ///
 /// # Errors
-/// What makes it invalid, for messages.
+/// The reason why it is invalid, for messages.
 pub fn parse(page: &[u8]) -> Result<Meta, &'static str> {
     let meta = page.get(PAGE_HEADER..META_BYTES).ok_or("it is too short")?;
-    let short = |at| u32_at(meta, at).unwrap_or(0);
-    let long = |at| u64_at(meta, at).unwrap_or(0);
-    if short(0) != MAGIC {
+    if field32(meta, 0) != MAGIC {
         return Err("wrong magic number");
     }
-    if long(CHECKED_BYTES) != fnv1a(&meta[..CHECKED_BYTES]) {
+    if field64(meta, CHECKED_BYTES) != fnv1a(&meta[..CHECKED_BYTES]) {
         return Err("its checksum is wrong");
     }
-    if short(4) != VERSION {
+    if field32(meta, 4) != VERSION {
         return Err("its format version is not 2");
     }
-    let page_size = page_sizes().find(|size| *size == short(8) as usize).ok_or("its page size is invalid")?;
-    let meta = Meta { page_size, root: long(16), high_water: long(40), txid: long(48), is_alone: false };
+    let page_bytes = field32(meta, 8) as usize;
+    let page_size = page_sizes().find(|size| *size == page_bytes).ok_or("its page size is invalid")?;
+    let (root, high_water, txid) = (field64(meta, 16), field64(meta, 40), field64(meta, 48));
+    let meta = Meta { page_size, root, high_water, txid, is_alone: false };
     if meta.root < 2 || meta.root >= meta.high_water {
-        return Err("its root lies outside the file");
+        return Err("its root is outside the file");
     }
     Ok(meta)
 }
 
-/// The page sizes that a file may have, ascending.
+fn field32(meta: &[u8], offset: usize) -> u32 {
+    u32_at(meta, offset).unwrap_or(0)
+}
+
+fn field64(meta: &[u8], offset: usize) -> u64 {
+    u64_at(meta, offset).unwrap_or(0)
+}
+
+/// Returns the page sizes that a file may have, ascending.
 pub fn page_sizes() -> impl Iterator<Item = usize> {
     (0..=PAGE_DOUBLINGS).map(|doublings| SMALLEST_PAGE << doublings)
 }
 
-/// The checksum of a meta page: FNV-1a, 64 bits.
+/// Computes the checksum of a meta page: FNV-1a, 64 bits.
 pub fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -93,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_and_every_way_to_be_invalid() {
+    fn invalid_meta_pages_are_refused() {
         let expected = Meta { page_size: 4096, root: 3, high_water: 4, txid: 7, is_alone: false };
         assert_eq!(parse(&page(|_| ())), Ok(expected));
         let mut torn = page(|_| ());
@@ -104,8 +112,8 @@ mod tests {
             (torn, "its checksum is wrong"),
             (page(|m| m[4] = 3), "its format version is not 2"),
             (page(|m| m[8] = 1), "its page size is invalid"),
-            (page(|m| m[16] = 1), "its root lies outside the file"),
-            (page(|m| m[16] = 4), "its root lies outside the file"),
+            (page(|m| m[16] = 1), "its root is outside the file"),
+            (page(|m| m[16] = 4), "its root is outside the file"),
         ];
         for (bytes, reason) in table {
             assert_eq!(parse(&bytes), Err(reason));
@@ -113,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn fnv1a_of_the_authors_vectors() {
+    fn fnv1a_matches_the_published_vectors() {
         assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);

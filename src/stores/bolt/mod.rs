@@ -1,12 +1,14 @@
-//! A reader of bolt files (bbolt's format version 2), as containerd and podman write them.
+//! Reader of bolt databases (bbolt, format version 2), as containerd and podman write them.
 //!
-//! Strictly read-only: no lock is taken, nothing is mapped, no page is trusted. The
-//! pages of one transaction are copied (`copy.rs`), its whole tree is checked (`check.rs`),
-//! and only then is there a [`Database`] to read from. The list of free pages is not
-//! needed for reading; containerd 1.7 and later do not write one.
+//! The reader never takes a lock, maps no memory and trusts no page. It works in three steps:
 //!
-//! Source of the format: bbolt 1.4 (`page.go`, `meta.go`, `bucket.go`) and
-//! files of containerd 1.6, 1.7 and 2.3.
+//! 1. `copy.rs` copies the pages of one transaction, although another process may be writing.
+//! 2. `check.rs` checks the whole tree of that transaction.
+//! 3. Only then is there a [`Database`] to read from. Reading it cannot fail.
+//!
+//! The list of free pages is not needed for reading; containerd 1.7 and later do not write it.
+//!
+//! Source of the format: bbolt 1.4 (`page.go`, `meta.go`, `bucket.go`) and files of containerd 1.6, 1.7 and 2.3.
 
 mod bucket;
 mod check;
@@ -28,7 +30,7 @@ use copy::Copy;
 use meta::Meta;
 use page::{Pages, Root};
 
-/// One transaction of a bolt file, in memory, with its tree proven.
+/// In-memory copy of one transaction of a bolt file whose tree has been checked.
 #[derive(Debug)]
 pub struct Database {
     bytes: Vec<u8>,
@@ -37,16 +39,16 @@ pub struct Database {
 }
 
 impl Database {
-    /// Reads the newest transaction of `file`, even while another process writes it. The caller opens it
+    /// Reads the newest transaction of `file`, even while another process writes the file. The caller opens it
     /// read-only.
     ///
     /// # Errors
-    /// When it cannot be read, is not a bolt file, is damaged, or changes all the time.
+    /// If the file cannot be read, is not a bolt file, is damaged, or changes during every attempt.
     pub fn read(file: &File, limits: &Limits) -> Result<Self, BoltError> {
         Self::read_from(file, limits)
     }
 
-    /// As [`Self::read`], from anything.
+    /// Same as [`Self::read`], for any source of pages.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -54,8 +56,8 @@ impl Database {
         Self::read_into(Vec::new(), source, limits)
     }
 
-    /// As [`Self::read`], in place of `earlier`, a reading of the same file: that stays where nothing was
-    /// written since, and leaves its memory where something was.
+    /// Same as [`Self::read`], but reuses `earlier`, a reading of the same file: returns it unchanged if no
+    /// transaction was committed since, and otherwise reads into its memory.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -64,7 +66,7 @@ impl Database {
         source: &impl PageSource,
         limits: &Limits,
     ) -> Result<Arc<Self>, BoltError> {
-        // A transaction's pages are not written as long as it is the newest.
+        // bolt does not overwrite the pages of the newest transaction.
         if copy::newest(source).is_ok_and(|newest| newest == earlier.meta) {
             return Ok(earlier);
         }
@@ -72,7 +74,7 @@ impl Database {
         Self::read_into(memory, source, limits).map(Arc::new)
     }
 
-    /// Memory that it takes, in bytes.
+    /// Memory that the database uses, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
@@ -82,8 +84,8 @@ impl Database {
         let first = copy::take(memory, source, limits)?;
         let newest = first.newest;
         match Self::prove(first) {
-            // The copy is one transaction's, so the file is damaged, or whoever writes it
-            // does not keep bolt's rules. A second look costs little.
+            // The copy is a single transaction, so either the file is damaged or its writer breaks bolt's rules.
+            // A second attempt costs little.
             Err(damage) => {
                 let again = copy::take(Vec::new(), source, limits)?;
                 if again.newest == newest { Err(damage) } else { Self::prove(again) }
@@ -92,41 +94,42 @@ impl Database {
         }
     }
 
-    /// Takes the tree if it is whole: the one of an older transaction would be a stale listing.
+    /// Checks the tree. A damaged tree is an error: the tree of the previous transaction would be a stale listing.
     fn prove(Copy { bytes, newest: meta }: Copy) -> Result<Self, BoltError> {
         let used_pages = check::check(&Pages::of(&bytes, &meta), meta.root)?;
         Ok(Self { bytes, meta, used_pages })
     }
 
-    /// The bucket that holds all others.
+    /// The bucket that contains all others.
     #[must_use]
     pub fn root(&self) -> Bucket<'_> {
         Bucket::new(Pages::of(&self.bytes, &self.meta), Root::Tree(self.meta.root))
     }
 
-    /// One of its two meta pages is not valid: after a crash the newest transaction may be the one before the last.
+    /// Returns true if one of the two meta pages is invalid. After a crash the transaction may then be the one
+    /// before the last.
     #[must_use]
     pub fn has_one_meta(&self) -> bool {
         self.meta.is_alone
     }
 
-    /// The number of the transaction.
+    /// Number of the transaction.
     #[must_use]
     pub fn txid(&self) -> u64 {
         self.meta.txid
     }
 
-    /// Bytes of the pages in use, the two meta pages included. The file is usually longer.
+    /// Bytes of the pages in use, including the two meta pages. The file is usually longer.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         (self.used_pages + 2).saturating_mul(self.meta.page_size as u64)
     }
 }
 
-/// The number of the newest transaction of `file`, without reading its tree.
+/// Returns the number of the newest transaction of `file` without reading its tree.
 ///
 /// # Errors
-/// When it cannot be read or is not a bolt file.
+/// If the file cannot be read or is not a bolt file.
 pub fn newest_txid(file: &File) -> Result<u64, BoltError> {
     copy::newest(file).map(|meta| meta.txid)
 }

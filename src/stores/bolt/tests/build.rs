@@ -1,4 +1,4 @@
-//! Files made to order: any page size, overflow, branches, inline buckets.
+//! Writes bolt files for tests: any page size, overflow, branches, inline buckets.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use super::super::meta::fnv1a;
 use super::super::{Bucket, BucketEntry};
 use super::{flatten, lookups_agree, read};
 
-/// What a key has.
+/// Content of a key.
 #[derive(Clone, Debug)]
 pub enum Value {
     Bytes(Vec<u8>),
-    /// `true`: inline.
+    /// The flag is true for an inline bucket.
     Bucket(BTreeMap<Vec<u8>, Value>, bool),
 }
 
-/// Writes one bolt file.
+/// Writer of bolt files.
 #[derive(Clone, Copy, Debug)]
 pub struct Builder {
     pub page_size: usize,
-    /// Elements a leaf, and children a branch.
+    /// Maximum elements in a leaf and children in a branch.
     pub fanout: usize,
 }
 
@@ -26,16 +26,16 @@ fn u32_of(value: usize) -> [u8; 4] {
     u32::try_from(value).expect("small").to_ne_bytes()
 }
 
-/// A copy of everything in `bucket`, to be changed and written anew.
+/// Returns a copy of everything in `bucket`, to be changed and written again.
 pub fn tree_of(bucket: &Bucket<'_>) -> BTreeMap<Vec<u8>, Value> {
-    let value = |entry: BucketEntry<'_>| match entry {
-        BucketEntry::Value(bytes) => Value::Bytes(bytes.to_vec()),
-        BucketEntry::Bucket(bucket) => Value::Bucket(tree_of(&bucket), false),
-    };
-    bucket.entries().map(|(key, entry)| (key.to_vec(), value(entry))).collect()
+    let entries = bucket.entries().map(|(key, entry)| match entry {
+        BucketEntry::Value(bytes) => (key.to_vec(), Value::Bytes(bytes.to_vec())),
+        BucketEntry::Bucket(bucket) => (key.to_vec(), Value::Bucket(tree_of(&bucket), false)),
+    });
+    entries.collect()
 }
 
-/// The bucket at `path` inside `tree`.
+/// Returns the bucket at `path` inside `tree`.
 pub fn bucket_in<'a>(
     tree: &'a mut BTreeMap<Vec<u8>, Value>,
     path: &[&str],
@@ -47,13 +47,12 @@ pub fn bucket_in<'a>(
 }
 
 impl Builder {
-    /// As a machine of today writes.
+    /// Layout of a current amd64 machine.
     pub fn usual() -> Self {
         Self { page_size: 4096, fanout: 10 }
     }
 
-    /// The file that holds `tree`, written twice: by transactions 6 and 7, in trees of
-    /// their own.
+    /// Returns a file with `tree` written twice, as transactions 6 and 7, each with its own pages.
     pub fn file(self, tree: &BTreeMap<Vec<u8>, Value>) -> Vec<u8> {
         let mut file = vec![0; 2 * self.page_size];
         for txid in [6, 7] {
@@ -76,8 +75,8 @@ impl Builder {
         meta.extend(fnv1a(&meta).to_ne_bytes());
         let slot = txid % 2;
         let page = [Self::header(slot, 4, 0, 0), meta].concat();
-        let at = slot as usize * self.page_size;
-        file[at..at + page.len()].copy_from_slice(&page);
+        let start = slot as usize * self.page_size;
+        file[start..start + page.len()].copy_from_slice(&page);
     }
 
     fn header(id: u64, flags: u16, count: usize, overflow: usize) -> Vec<u8> {
@@ -112,11 +111,11 @@ impl Builder {
         level[0].1
     }
 
-    /// Elements and data of a leaf; buckets below it are written first.
+    /// Returns the elements and the data of a leaf; writes the buckets below it first.
     fn leaf(self, entries: &[(&Vec<u8>, &Value)], file: &mut Vec<u8>) -> Vec<u8> {
         let mut elements = Vec::new();
         let mut data = Vec::new();
-        for (at, (key, value)) in entries.iter().enumerate() {
+        for (index, (key, value)) in entries.iter().enumerate() {
             let (flags, value) = match value {
                 Value::Bytes(bytes) => (0, bytes.clone()),
                 Value::Bucket(tree, false) => {
@@ -131,7 +130,7 @@ impl Builder {
                     (1, value)
                 }
             };
-            let pos = (entries.len() - at) * 16 + data.len();
+            let pos = (entries.len() - index) * 16 + data.len();
             for number in [flags, pos, key.len(), value.len()] {
                 elements.extend(u32_of(number));
             }
@@ -144,8 +143,8 @@ impl Builder {
     fn branch(self, children: &[(Vec<u8>, u64)]) -> Vec<u8> {
         let mut elements = Vec::new();
         let mut data = Vec::new();
-        for (at, (key, child)) in children.iter().enumerate() {
-            let pos = (children.len() - at) * 16 + data.len();
+        for (index, (key, child)) in children.iter().enumerate() {
+            let pos = (children.len() - index) * 16 + data.len();
             elements.extend(u32_of(pos));
             elements.extend(u32_of(key.len()));
             elements.extend(child.to_ne_bytes());
@@ -164,7 +163,7 @@ impl Builder {
     }
 }
 
-/// A tree with all that a file can have.
+/// Returns a tree with every kind of entry.
 pub fn sample() -> BTreeMap<Vec<u8>, Value> {
     let many = (0..200).map(|n| (format!("key{n:03}").into(), Value::Bytes(vec![n; 30])));
     let few = [(b"a".to_vec(), Value::Bytes(Vec::new()))];
@@ -178,7 +177,7 @@ pub fn sample() -> BTreeMap<Vec<u8>, Value> {
 }
 
 #[test]
-fn every_page_size() {
+fn page_size_does_not_change_content() {
     let mut contents = Vec::new();
     for page_size in [1024, 4096, 16_384, 65_536] {
         for fanout in [1, 3, 1000] {
@@ -195,7 +194,7 @@ fn every_page_size() {
 }
 
 #[test]
-fn the_second_meta_alone_tells_the_page_size() {
+fn second_meta_alone_gives_page_size() {
     for page_size in [1024, 4096, 65_536] {
         let builder = Builder { page_size, fanout: 10 };
         let mut file = builder.file(&sample());

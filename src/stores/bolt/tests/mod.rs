@@ -1,4 +1,4 @@
-//! Real files, files of our own making, torn reads, and noise.
+//! Real files, generated files, files that change while they are read, and random bytes.
 
 pub(crate) mod build;
 mod hostile;
@@ -9,7 +9,7 @@ use super::meta::fnv1a;
 use super::{Bucket, BucketEntry, Database, Limits, PageSource};
 use std::io;
 
-/// A file that nobody writes.
+/// A file that does not change.
 struct Still<'a>(&'a [u8]);
 
 impl PageSource for Still<'_> {
@@ -30,8 +30,7 @@ fn read(bytes: &[u8]) -> Result<Database, super::BoltError> {
     Database::read_from(&Still(bytes), &Limits::default())
 }
 
-/// Everything in a bucket as one flat text of bytes: depth, key, value. Buckets have the
-/// length `u32::MAX`.
+/// Returns all content of a bucket as one string of bytes: depth, key, value. A bucket has the length `u32::MAX`.
 fn flatten(bucket: &Bucket<'_>) -> Vec<u8> {
     fn below(bucket: &Bucket<'_>, depth: u8, flat: &mut Vec<u8>) {
         for (key, entry) in bucket.entries() {
@@ -55,14 +54,14 @@ fn flatten(bucket: &Bucket<'_>) -> Vec<u8> {
     flat
 }
 
-/// Looks every key up that iteration shows, and some that it does not.
+/// Looks up every key that iteration returns, and some that it does not return.
 fn lookups_agree(bucket: &Bucket<'_>) {
     for (key, entry) in bucket.entries() {
         match (entry, bucket.get(key)) {
-            (BucketEntry::Value(one), Some(BucketEntry::Value(other))) => assert_eq!(one, other),
-            (BucketEntry::Bucket(one), Some(BucketEntry::Bucket(other))) => {
-                assert_eq!(flatten(&one), flatten(&other));
-                lookups_agree(&one);
+            (BucketEntry::Value(iterated), Some(BucketEntry::Value(found))) => assert_eq!(iterated, found),
+            (BucketEntry::Bucket(iterated), Some(BucketEntry::Bucket(found))) => {
+                assert_eq!(flatten(&iterated), flatten(&found));
+                lookups_agree(&iterated);
             }
             _ => panic!("{} is not found again", String::from_utf8_lossy(key)),
         }

@@ -1,12 +1,13 @@
-//! The databases of three versions of containerd. The numbers are from another reader (a
-//! script that trusts the file), made once; 1.7 and 2.3 write no list of free pages.
+//! The databases of three versions of containerd. The expected numbers were produced once by an independent reader
+//! (a
+//! script that trusts the file). Versions 1.7 and 2.3 write no list of free pages.
 
 use std::fs::File;
 use std::path::Path;
 
 use super::*;
 
-/// File, transaction, buckets, values, FNV-1a of all that [`flatten`] gives.
+/// File, transaction, buckets, values, FNV-1a of the result of [`flatten`].
 const FILES: &[(&str, u64, usize, usize, u64)] = &[
     ("1.6.20/root/io.containerd.metadata.v1.bolt/meta.db", 636, 248, 543, 0x1417_ec1a_af60_5b83),
     ("1.7.34/root/io.containerd.metadata.v1.bolt/meta.db", 556, 248, 549, 0x8771_8bcc_02f6_014f),
@@ -38,7 +39,7 @@ fn count(bucket: &Bucket<'_>) -> (usize, usize) {
 }
 
 #[test]
-fn the_same_as_another_reader() {
+fn databases_match_an_independent_reader() {
     for &(name, txid, buckets, values, hash) in FILES {
         let file = File::open(fixture(name)).expect(name);
         let database = Database::read(&file, &Limits::default()).expect(name);
@@ -51,9 +52,9 @@ fn the_same_as_another_reader() {
     }
 }
 
-/// The tree of the transaction before is whole, and stale.
+/// The tree of the previous transaction is intact, but stale.
 #[test]
-fn a_damaged_newest_tree_is_an_error() {
+fn damaged_newest_tree_is_an_error() {
     for (name, txid, ..) in FILES {
         let mut bytes = std::fs::read(fixture(name)).expect(name);
         let root = root_page(&bytes, *txid);
@@ -63,8 +64,8 @@ fn a_damaged_newest_tree_is_an_error() {
     }
 }
 
-/// The root page of transaction `txid` in a file of this machine's byte order.
+/// Returns the root page of transaction `txid`, in a file with this machine's byte order.
 fn root_page(bytes: &[u8], txid: u64) -> usize {
-    let at = (txid % 2) as usize * 4096 + 32;
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes")) as usize
+    let offset = (txid % 2) as usize * 4096 + 32;
+    u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("8 bytes")) as usize
 }

@@ -1,4 +1,4 @@
-//! A file that changes while it is read, and files that are not what they should be.
+//! Files that change while they are read, and files that break the format.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::*;
 
 const BUILDER: Builder = Builder { page_size: 4096, fanout: 3 };
 
-/// A file whose content is exchanged after `calm` reads of pages, `changes` times.
+/// A file to which a transaction is committed at each of the next `changes` reads of pages.
 struct Changing {
     now: RefCell<Vec<u8>>,
     txid: Cell<u64>,
@@ -33,7 +33,7 @@ impl PageSource for Changing {
     }
 }
 
-/// Plays a commit that reuses the oldest transaction's pages: they are torn up.
+/// Simulates a commit that reuses the oldest transaction's pages.
 fn commit(file: &mut [u8], txid: u64) {
     let high_water = (file.len() / 4096) as u64;
     let root = u64::from_le_bytes(file[32..40].try_into().expect("8 bytes"));
@@ -46,7 +46,7 @@ fn changing(changes: u32) -> Changing {
 }
 
 #[test]
-fn a_copy_counts_only_if_nobody_committed_meanwhile() {
+fn commit_during_copy_restarts_it() {
     let source = changing(3);
     let database = Database::read_from(&source, &Limits::default()).expect("reads");
     assert_eq!(database.txid(), 10, "the transaction after the last commit");
@@ -54,7 +54,7 @@ fn a_copy_counts_only_if_nobody_committed_meanwhile() {
 }
 
 #[test]
-fn a_writer_that_never_rests_makes_us_give_up() {
+fn endless_writer_makes_read_fail() {
     let limits = Limits { attempts: 5, ..Limits::default() };
     match Database::read_from(&changing(u32::MAX), &limits) {
         Err(BoltError::Busy { attempts: 5 }) => {}
@@ -68,7 +68,7 @@ fn a_writer_that_never_rests_makes_us_give_up() {
 }
 
 #[test]
-fn not_what_it_should_be() {
+fn unusable_files_are_refused() {
     let good = BUILDER.file(&sample());
     let limits = Limits { bytes: 8192, ..Limits::default() };
     let table: Vec<(&str, &[u8], Limits)> = vec![
@@ -92,14 +92,10 @@ fn not_what_it_should_be() {
 }
 
 #[test]
-fn trees_that_break_a_rule() {
-    let tree = |keys: &[&str]| {
-        let values = keys.iter().map(|key| (key.as_bytes().to_vec(), Value::Bytes(vec![1])));
-        BUILDER.file(&values.collect())
-    };
+fn damaged_trees_are_refused() {
     // Four keys on two leaves: the second transaction's pages are 5 and 6, its root 7.
-    let file = tree(&["a", "b", "c", "d"]);
-    let element = |page: usize, at: usize| page * 4096 + 16 + at * 16;
+    let values = ["a", "b", "c", "d"].map(|key| (key.as_bytes().to_vec(), Value::Bytes(vec![1])));
+    let file = BUILDER.file(&values.into());
     let table: &[(&str, usize, u8)] = &[
         ("page 5: its header has another page number", 5 * 4096, 9),
         ("page 5: it is neither a branch nor a leaf", 5 * 4096 + 8, 16),
@@ -110,29 +106,34 @@ fn trees_that_break_a_rule() {
         ("page 5: keys do not ascend", element(5, 2) + 32 - 16 + 2, b'a'),
         ("page 7: keys do not ascend", 7 * 4096 + 16 + 32 + 1, b'a'),
         ("page 5: it is used twice", element(7, 1) + 8, 5),
-        ("page 9: it lies outside the file", element(7, 1) + 8, 9),
+        ("page 9: it is outside the file", element(7, 1) + 8, 9),
         ("page 7: it is an empty branch", 7 * 4096 + 10, 0),
         ("page 5: a bucket is truncated", element(5, 0), 1),
-        ("page 6: a key lies outside its branch", element(6, 0) + 16, b'c'),
+        ("page 6: a key is outside its branch", element(6, 0) + 16, b'c'),
     ];
-    for &(message, at, byte) in table {
+    for &(message, offset, byte) in table {
         let mut broken = file.clone();
-        broken[at] = byte;
+        broken[offset] = byte;
         let error = read(&broken).expect_err(message);
         assert_eq!(error.to_string(), format!("damaged: {message}"));
     }
 }
 
-#[test]
-fn an_inline_bucket_holds_no_bucket() {
-    let inner = Value::Bucket([(b"x".to_vec(), Value::Bucket([].into(), true))].into(), true);
-    let file = BUILDER.file(&[(b"outer".to_vec(), inner)].into());
-    let error = read(&file).expect_err("refused");
-    assert_eq!(error.to_string(), "damaged: page 3: an inline bucket holds a bucket");
+/// Offset of an element in a file of 4 KiB pages.
+fn element(page: usize, index: usize) -> usize {
+    page * 4096 + 16 + index * 16
 }
 
 #[test]
-fn a_tree_too_deep() {
+fn bucket_in_inline_bucket_is_refused() {
+    let inner = Value::Bucket([(b"x".to_vec(), Value::Bucket([].into(), true))].into(), true);
+    let file = BUILDER.file(&[(b"outer".to_vec(), inner)].into());
+    let error = read(&file).expect_err("refused");
+    assert_eq!(error.to_string(), "damaged: page 3: an inline bucket contains a bucket");
+}
+
+#[test]
+fn too_deep_tree_is_refused() {
     let mut tree = [].into();
     for _ in 0..70 {
         tree = [(b"deeper".to_vec(), Value::Bucket(tree, false))].into();
@@ -142,7 +143,7 @@ fn a_tree_too_deep() {
 }
 
 #[test]
-fn a_reading_stays_until_something_is_committed() {
+fn reading_is_reused_until_a_commit() {
     let source = changing(0);
     let first = Arc::new(Database::read_from(&source, &Limits::default()).expect("reads"));
     let bytes = first.bytes.as_ptr();
