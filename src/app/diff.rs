@@ -58,9 +58,9 @@ pub fn pair(
     }
     // What was not looked at is not gone.
     if part && first_is_now {
-        after.summary.only_what_is_in(&before.summary);
+        after.summary.retain_common(&before.summary);
     } else if part {
-        before.summary.only_what_is_in(&after.summary);
+        before.summary.retain_common(&after.summary);
     }
     Ok(Pair { before, after })
 }
@@ -75,7 +75,11 @@ fn take(
         DiffSource::Read(taken) => return Ok(taken),
         DiffSource::Now => {
             let scan = scan::scan(request, observer)?.scan;
-            return Ok(ComparedScan { id: "now".into(), at: scan.taken_at, summary: kept_scans::of(&scan) });
+            return Ok(ComparedScan {
+                id: "now".into(),
+                taken_at: scan.taken_at,
+                summary: kept_scans::of(&scan),
+            });
         }
         DiffSource::Kept(word, name) => (word, name),
     };

@@ -203,7 +203,7 @@ fn asked(request: &ScanRequest) -> Option<Vec<PathBuf>> {
 
 /// Whose labels a scan has to read for these protections.
 pub fn labels_for(protect: &Protect) -> LabelsOf {
-    if protect.labels.is_empty() { LabelsOf::Nobody } else { LabelsOf::Everybody }
+    if protect.labels.is_empty() { LabelsOf::None } else { LabelsOf::All }
 }
 
 #[cfg(test)]

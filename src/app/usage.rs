@@ -9,7 +9,7 @@ use super::reach;
 use super::request::Request;
 use super::scan::ScanResult;
 use crate::config::Config;
-use crate::model::refs::{self, By, Fair, Group, Line, LineKind};
+use crate::model::refs::{self, Fair, Group, GroupBy, Line, LineKind};
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::forecast::Forecast;
 
@@ -26,7 +26,7 @@ pub struct Usage {
     /// When each is full, as far as the records say.
     pub forecasts: Vec<Option<Forecast>>,
     /// What images and containers are grouped by, besides.
-    pub by: Option<By>,
+    pub by: Option<GroupBy>,
     /// What could not be read outside of the stores.
     pub findings: Vec<Finding>,
     /// Why `gc` could delete nothing now.
@@ -82,7 +82,7 @@ pub fn usage(
     request: &Request,
     observer: &dyn Observer,
     config: &Config,
-    by: Option<By>,
+    by: Option<GroupBy>,
 ) -> Result<Usage, Error> {
     let (result, reach) = reach::scan(request, observer, config)?;
     let scan = &result.scan;

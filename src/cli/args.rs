@@ -14,7 +14,7 @@ use super::filter::{Filter, SortKey};
 use super::values::{Since, one_of};
 use crate::config::{Flag, Via};
 use crate::history::runs::TargetKind;
-use crate::model::refs::By;
+use crate::model::refs::GroupBy;
 use crate::sys::ioprio::IoPriority;
 
 /// Shows exactly how many bytes each container image holds on this node's disk.
@@ -189,21 +189,21 @@ pub(super) struct ScanArgs {
     pub(super) reserve: bool,
 }
 
-const GROUPS: &[By] = &[By::Repository, By::Namespace, By::Owner, By::Registry];
+const GROUPS: &[GroupBy] = &[GroupBy::Repository, GroupBy::Namespace, GroupBy::Owner, GroupBy::Registry];
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct UsageArgs {
     /// Show the fair shares of images and containers by group
     #[arg(long, value_name = "GROUP", value_parser = one_of(GROUPS, group_help))]
-    pub(super) by: Option<By>,
+    pub(super) by: Option<GroupBy>,
 }
 
-fn group_help(by: By) -> &'static str {
+fn group_help(by: GroupBy) -> &'static str {
     match by {
-        By::Repository => "Repositories of the images' names",
-        By::Namespace => "Namespaces of the pods that use them",
-        By::Owner => "Who made the containers that use them",
-        By::Registry => "Registries of the images' names",
+        GroupBy::Repository => "Repositories of the images' names",
+        GroupBy::Namespace => "Namespaces of the pods that use them",
+        GroupBy::Owner => "Who made the containers that use them",
+        GroupBy::Registry => "Registries of the images' names",
     }
 }
 

@@ -96,7 +96,7 @@ impl RemoverFacts {
             Ok(known) => known,
             Err(error) if error.is_stale => {
                 tracing::debug!("{error}; asking about a fresh look");
-                let (fresh, known) = look_together(proof_context.request, &LabelsOf::Nobody, remover)?;
+                let (fresh, known) = look_together(proof_context.request, &LabelsOf::None, remover)?;
                 now_known(&scan.inventory, &fresh.inventory, known)
             }
             Err(error) => return Err(error),
@@ -286,7 +286,7 @@ pub(super) fn is_there(
             PreconditionError::new(format!("the store {root} could not be read any more: {error}"))
         });
     }
-    let inventory = look(request, LabelsOf::Nobody)?.inventory;
+    let inventory = look(request, LabelsOf::None)?.inventory;
     let own = find_store(&StoreId::of(store), &inventory)?;
     let is_there = inventory.find_image(own, &image.id).is_some();
     Ok((is_there || !is_damaged(&inventory, own)).then_some(is_there))

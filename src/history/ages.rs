@@ -65,9 +65,11 @@ impl FirstDetection {
     pub fn deciding(&self) -> Option<Evidence> {
         let plausible = self.found.iter().filter(|one| is_plausible(one.at));
         match self.rule {
-            AgeRule::Making => plausible.filter(|one| one.what.is_making()).max_by_key(|one| one.at).copied(),
+            AgeRule::Making => {
+                plausible.filter(|one| one.kind.is_creation()).max_by_key(|one| one.at).copied()
+            }
             AgeRule::Container => {
-                plausible.filter(|one| !one.what.is_making()).min_by_key(|one| one.at).copied()
+                plausible.filter(|one| !one.kind.is_creation()).min_by_key(|one| one.at).copied()
             }
             AgeRule::FutureEvidence => plausible.max_by_key(|one| one.at).copied(),
             AgeRule::FirstScan | AgeRule::AbsentBefore | AgeRule::Lost => None,
@@ -88,8 +90,8 @@ pub fn first_detection(
     now: &Moment,
 ) -> (Timestamp, FirstDetection) {
     let plausible = || evidence.iter().filter(|one| is_plausible(one.at));
-    let making = plausible().filter(|one| one.what.is_making()).map(|one| now.placed(one.at)).max();
-    let container = plausible().filter(|one| !one.what.is_making()).map(|one| now.placed(one.at)).min();
+    let making = plausible().filter(|one| one.kind.is_creation()).map(|one| now.placed(one.at)).max();
+    let container = plausible().filter(|one| !one.kind.is_creation()).map(|one| now.placed(one.at)).min();
     let (mut first, mut rule) = match (making, container) {
         (Some(at), _) => (at, AgeRule::Making),
         (None, Some(at)) => (at, AgeRule::Container),
@@ -118,7 +120,7 @@ pub fn made(kind: StoreKind, evidence: &[Evidence]) -> Option<Timestamp> {
         StoreKind::ContainersStorage => EvidenceKind::MetadataDirectory,
         StoreKind::Containerd => EvidenceKind::ImageRecord,
     };
-    evidence.iter().find(|one| one.what == what).map(|one| one.at)
+    evidence.iter().find(|one| one.kind == what).map(|one| one.at)
 }
 
 /// What is known of an image that was there before.

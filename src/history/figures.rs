@@ -8,7 +8,7 @@ use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 
 use super::values::{from_json, store, time, unsigned};
-use crate::model::refs::{self, By, GroupKind, Refs};
+use crate::model::refs::{self, GroupBy, GroupKind, Refs};
 use crate::model::{Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx};
 
 /// Counts and bytes of one store; each is the field of the same name in the documents of `scan` and
@@ -123,7 +123,7 @@ fn by_owner(inventory: &Inventory, refs: &Refs, store: StoreIx) -> BTreeMap<Stri
         true => refs::size_in_store(inventory, node),
         false => 0,
     });
-    let owners = refs::groups(inventory, &fair, By::Owner).into_iter();
+    let owners = refs::groups(inventory, &fair, GroupBy::Owner).into_iter();
     let owners = owners.map(|group| match group.kind {
         GroupKind::Named => (group.name, group.bytes),
         GroupKind::Nameless | GroupKind::Unused => ("none".to_owned(), group.bytes),

@@ -115,7 +115,7 @@ fn has_elsewhere(tx: &Transaction<'_>, before: &KeptScan, summary: &ScanSummary)
 fn add_elsewhere(summary: &mut Cow<'_, ScanSummary>, before: ScanSummary) {
     let seen: Vec<_> = summary.places().into_iter().cloned().collect();
     for (key, entry) in before.entries {
-        let is_elsewhere = key.what == SummaryKind::Filesystem || !seen.contains(&key.place);
+        let is_elsewhere = key.kind == SummaryKind::Filesystem || !seen.contains(&key.place);
         if is_elsewhere && !summary.entries.contains_key(&key) {
             summary.to_mut().entries.insert(key, entry);
         }
@@ -146,7 +146,7 @@ pub fn load(connection: &Connection, scan: &KeptScan) -> rusqlite::Result<Compar
         .query_row([scan.id], |row| row.get(0))
         .optional()?;
     let packed = packed.ok_or_else(|| damaged("a kept scan without a summary"))?;
-    Ok(ComparedScan { id: scan.run_id.clone(), at: scan.at, summary: unpacked(&packed)? })
+    Ok(ComparedScan { id: scan.run_id.clone(), taken_at: scan.at, summary: unpacked(&packed)? })
 }
 
 /// A scan that is kept.

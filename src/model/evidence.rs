@@ -9,7 +9,8 @@ use super::names::names;
 /// is now is no older than the latest piece about its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Evidence {
-    pub what: EvidenceKind,
+    #[serde(rename = "what")]
+    pub kind: EvidenceKind,
     /// The time it gives, by the clock of the node at that time.
     pub at: Timestamp,
 }
@@ -33,7 +34,7 @@ names! {
 impl EvidenceKind {
     /// It tells when something of the image was made, not only that it was there.
     #[must_use]
-    pub fn is_making(self) -> bool {
+    pub fn is_creation(self) -> bool {
         !matches!(self, Self::Container | Self::PullRecord)
     }
 }

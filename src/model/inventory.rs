@@ -207,7 +207,7 @@ impl Inventory {
             ];
             image
                 .evidence
-                .extend(found.into_iter().filter_map(|(what, at)| Some(Evidence { what, at: at? })));
+                .extend(found.into_iter().filter_map(|(what, at)| Some(Evidence { kind: what, at: at? })));
             image.evidence.sort_unstable();
         }
     }

@@ -16,13 +16,13 @@ pub const NODEFS_INODES: &str = "nodefs.inodesFree";
 
 /// A value and its source.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Said<T> {
+pub struct Sourced<T> {
     pub value: T,
     /// Key or flag and file; `None`: the kubelet's own default.
     pub by: Option<String>,
 }
 
-impl<T> Said<T> {
+impl<T> Sourced<T> {
     pub fn default(value: T) -> Self {
         Self { value, by: None }
     }
@@ -79,21 +79,21 @@ pub type Signals = BTreeMap<String, Amount>;
 #[derive(Clone, Debug, PartialEq)]
 pub struct KubeletThresholds {
     /// Image collection starts at this percentage; 100 is off.
-    pub image_high: Said<i64>,
+    pub image_high: Sourced<i64>,
     /// It stops at this percentage.
-    pub image_low: Said<i64>,
+    pub image_low: Sourced<i64>,
     /// Images younger than this are kept.
-    pub min_age: Said<SignedDuration>,
+    pub min_age: Sourced<SignedDuration>,
     /// Images unused for longer are deleted; 0 is off.
-    pub max_age: Said<SignedDuration>,
-    pub hard: Said<Signals>,
-    pub soft: Said<Signals>,
+    pub max_age: Sourced<SignedDuration>,
+    pub hard: Sourced<Signals>,
+    pub soft: Sourced<Signals>,
     /// Defaults of hard eviction that are off because another one was set.
     pub dropped: Vec<String>,
     /// Dead containers younger than this are kept.
-    pub container_ttl: Said<SignedDuration>,
+    pub container_ttl: Sourced<SignedDuration>,
     /// Maximum number of dead containers kept for each container of a pod; less than 0: all.
-    pub dead_per_container: Said<i64>,
+    pub dead_per_container: Sourced<i64>,
     /// Maximum number of dead containers kept on the node; less than 0: all.
-    pub dead_in_all: Said<i64>,
+    pub dead_in_all: Sourced<i64>,
 }

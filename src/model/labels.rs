@@ -22,9 +22,9 @@ pub enum Labels {
 pub enum LabelsOf {
     /// None.
     #[default]
-    Nobody,
+    None,
     /// Every image's.
-    Everybody,
+    All,
     /// Those of the images with these ids.
     Images(Vec<String>),
 }
@@ -34,8 +34,8 @@ impl LabelsOf {
     #[must_use]
     pub fn covers(&self, id: &str) -> bool {
         match self {
-            Self::Nobody => false,
-            Self::Everybody => true,
+            Self::None => false,
+            Self::All => true,
             Self::Images(ids) => ids.iter().any(|one| one == id),
         }
     }
@@ -44,7 +44,7 @@ impl LabelsOf {
     #[must_use]
     pub fn only<'a>(&self, ids: impl IntoIterator<Item = &'a str>) -> Self {
         let asked: Vec<_> = ids.into_iter().filter(|id| self.covers(id)).map(str::to_owned).collect();
-        if asked.is_empty() { Self::Nobody } else { Self::Images(asked) }
+        if asked.is_empty() { Self::None } else { Self::Images(asked) }
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
     fn whose_labels() {
         let one = LabelsOf::Images(vec!["a".into()]);
         for (asked, of_a, of_b) in
-            [(&LabelsOf::Nobody, false, false), (&LabelsOf::Everybody, true, true), (&one, true, false)]
+            [(&LabelsOf::None, false, false), (&LabelsOf::All, true, true), (&one, true, false)]
         {
             assert_eq!((asked.covers("a"), asked.covers("b")), (of_a, of_b), "{asked:?}");
             assert_eq!(

@@ -30,7 +30,7 @@ pub fn differs(predicted_bytes: u64, measured_bytes: i64) -> bool {
 /// nothing was freed, or it is off by more than an eighth of the prediction and more than 1 MiB on a
 /// filesystem that also moved by `beside_bytes`, more than noise, without the deletion.
 #[must_use]
-pub fn is_of_others(predicted_bytes: u64, measured_bytes: i64, beside_bytes: u64) -> bool {
+pub fn is_disturbed(predicted_bytes: u64, measured_bytes: i64, beside_bytes: u64) -> bool {
     let off = (i128::from(measured_bytes) - i128::from(predicted_bytes)).unsigned_abs();
     let is_far = off > u128::from((predicted_bytes / 8).max(1 << 20));
     measured_bytes < 0 || is_far && beside_bytes > NOISE_BYTES
@@ -85,9 +85,9 @@ impl Deletion {
 
     /// What was measured tells of others, and not of this deletion.
     #[must_use]
-    pub fn is_of_others(&self) -> bool {
+    pub fn is_disturbed(&self) -> bool {
         let predicted = self.step.predicted_bytes();
-        self.measured_bytes.is_some_and(|measured| is_of_others(predicted, measured, self.beside_bytes))
+        self.measured_bytes.is_some_and(|measured| is_disturbed(predicted, measured, self.beside_bytes))
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
             (32 * MIB, 64 * MIB, 0, false),
             (i64::MAX, 0, u64::MAX, true),
         ] {
-            let found = is_of_others(predicted.unsigned_abs(), measured, beside);
+            let found = is_disturbed(predicted.unsigned_abs(), measured, beside);
             assert_eq!(found, expected, "{predicted} {measured} {beside}");
         }
     }

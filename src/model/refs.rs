@@ -15,10 +15,10 @@ mod summary;
 
 pub use column::{Column, Line, LineKind, column, fit, has_bytes_on, size_on_disk};
 pub use fair::{Fair, fair, size_in_store};
-pub use groups::{By, Group, GroupKind, groups};
+pub use groups::{Group, GroupBy, GroupKind, groups};
 pub use summary::{
-    Breakdown, Row, RowKind, Snapshotter, Standing, breakdown, is_deletable, reclaimable, rows,
-    second_snapshotter, snapshotters, spare_what_is_reached, standing,
+    Breakdown, RowKind, Snapshotter, Standing, SummaryRow, breakdown, is_deletable, keep_reached_leaks,
+    reclaimable, rows, second_snapshotter, snapshotters, standing,
 };
 
 /// Something that keeps nodes on the disk and can itself be deleted.

@@ -80,9 +80,9 @@ names! {
         /// It cannot be read.
         Unreadable = "unreadable",
         /// Its container still exists.
-        ContainerThere = "container-there",
+        ContainerExists = "container-there",
         /// A link whose log exists.
-        LeadsSomewhere = "leads-somewhere",
+        LinkTargetExists = "leads-somewhere",
         /// The runtime does not say what became of its container.
         RuntimeUnknown = "runtime-unknown",
         /// What its deletion needs is not proven.

@@ -46,7 +46,7 @@ pub struct SummaryStore {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub place: Arc<SummaryStore>,
-    pub what: SummaryKind,
+    pub kind: SummaryKind,
     pub id: String,
 }
 
@@ -56,7 +56,7 @@ pub struct SummaryEntry {
     /// Allocated bytes; see [`SummaryKind`].
     pub bytes: u64,
     pub extra: u64,
-    /// For display; an image's names as [`joined`] has them.
+    /// For display; an image's names as [`join_names`] has them.
     pub name: String,
 }
 
@@ -84,7 +84,7 @@ mod by_place {
         fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
             let rows = self.0.iter().copied();
             to.collect_seq(
-                rows.map(|(key, entry)| (key.what, &key.id, entry.bytes, entry.extra, &entry.name)),
+                rows.map(|(key, entry)| (key.kind, &key.id, entry.bytes, entry.extra, &entry.name)),
             )
         }
     }
@@ -108,8 +108,8 @@ mod by_place {
         let mut entries = BTreeMap::new();
         for (place, rows) in Vec::<(SummaryStore, Vec<Row>)>::deserialize(from)? {
             let place = Arc::new(place);
-            entries.extend(rows.into_iter().map(|(what, id, bytes, extra, name)| {
-                (Key { place: Arc::clone(&place), what, id }, SummaryEntry { bytes, extra, name })
+            entries.extend(rows.into_iter().map(|(kind, id, bytes, extra, name)| {
+                (Key { place: Arc::clone(&place), kind, id }, SummaryEntry { bytes, extra, name })
             }));
         }
         Ok(entries)
@@ -121,7 +121,7 @@ mod by_place {
 pub struct ComparedScan {
     /// Id of the scan, or the file.
     pub id: String,
-    pub at: Timestamp,
+    pub taken_at: Timestamp,
     pub summary: ScanSummary,
 }
 
@@ -130,8 +130,8 @@ impl ScanSummary {
     #[must_use]
     pub fn of(inventory: &Inventory, refs: &Refs, complete: bool) -> Self {
         let mut entries = Vec::with_capacity(inventory.nodes.len() + inventory.images.len());
-        let mut add = |place: &Arc<SummaryStore>, what, id: String, entry: SummaryEntry| {
-            entries.push((Key { place: Arc::clone(place), what, id }, entry));
+        let mut add = |place: &Arc<SummaryStore>, kind, id: String, entry: SummaryEntry| {
+            entries.push((Key { place: Arc::clone(place), kind, id }, entry));
         };
         for filesystem in &inventory.filesystems {
             let entry = SummaryEntry {
@@ -155,7 +155,7 @@ impl ScanSummary {
             let entry = SummaryEntry {
                 bytes: sizes.total.bytes,
                 extra: sizes.exclusive.bytes,
-                name: joined(&image.names),
+                name: join_names(&image.names),
             };
             add(&places[image.store.get()], SummaryKind::Image, image.id.to_string(), entry);
         }
@@ -201,7 +201,7 @@ impl ScanSummary {
     #[must_use]
     pub fn outline(&self) -> Vec<(&SummaryStore, &str)> {
         fn of(key: &Key) -> &str {
-            if key.what == SummaryKind::Filesystem { &key.id } else { "" }
+            if key.kind == SummaryKind::Filesystem { &key.id } else { "" }
         }
         // Most are of the same place, which is one allocation: nothing of it is compared.
         let mut outline: Vec<_> = self.entries.keys().map(|key| (&key.place, of(key))).collect();
@@ -210,9 +210,9 @@ impl ScanSummary {
     }
 
     /// Removes stores and filesystems that the other one does not have.
-    pub fn only_what_is_in(&mut self, other: &Self) {
+    pub fn retain_common(&mut self, other: &Self) {
         let places = other.places();
-        self.entries.retain(|key, _| match key.what {
+        self.entries.retain(|key, _| match key.kind {
             SummaryKind::Filesystem => other.entries.contains_key(key),
             _ => places.contains(&*key.place),
         });
@@ -221,7 +221,7 @@ impl ScanSummary {
     /// Bytes of the stores together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let shares = self.entries.iter().filter(|(key, _)| key.what == SummaryKind::Share);
+        let shares = self.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Share);
         shares.fold(0, |sum, (_, entry)| sum.saturating_add(entry.bytes))
     }
 
@@ -232,7 +232,7 @@ impl ScanSummary {
         for (key, entry) in self.entries.iter().filter(|(key, _)| !key.place.root.is_empty()) {
             let sums = all.entry(&key.place).or_default();
             let add = |sum: &mut u64| *sum = sum.saturating_add(entry.bytes);
-            match key.what {
+            match key.kind {
                 SummaryKind::Share => {
                     add(&mut sums.total);
                     add(sums.shares.entry(&key.id).or_default());
@@ -257,7 +257,7 @@ pub struct Sums<'a> {
 
 /// Names in one text, separated by blanks; as a JSON array if one of them contains a blank.
 #[must_use]
-pub fn joined(names: &[String]) -> String {
+pub fn join_names(names: &[String]) -> String {
     let is_plain = |name: &String| !name.is_empty() && !name.contains(' ') && !name.starts_with('[');
     if names.iter().all(is_plain) {
         return names.join(" ");
@@ -265,9 +265,9 @@ pub fn joined(names: &[String]) -> String {
     serde_json::Value::from(names).to_string()
 }
 
-/// The names in a text of [`joined`].
+/// The names in a text of [`join_names`].
 #[must_use]
-pub fn parted(text: &str) -> Vec<String> {
+pub fn split_names(text: &str) -> Vec<String> {
     let array = text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten();
     array.unwrap_or_else(|| text.split(' ').filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
@@ -363,7 +363,7 @@ mod tests {
         };
         Key {
             place: place.into(),
-            what: if id < 8 { SummaryKind::Share } else { SummaryKind::Layer },
+            kind: if id < 8 { SummaryKind::Share } else { SummaryKind::Layer },
             id: format!("{id}"),
         }
     }
@@ -382,7 +382,7 @@ mod tests {
         #[test]
         fn the_changes_add_up_to_the_difference(before in summaries(), after in summaries()) {
             let changes = compare(&before, &after);
-            let sum: i64 = changes.iter().filter(|one| one.key.what == SummaryKind::Share).map(Change::bytes).sum();
+            let sum: i64 = changes.iter().filter(|one| one.key.kind == SummaryKind::Share).map(Change::bytes).sum();
             prop_assert_eq!(sum, difference(before.bytes(), after.bytes()));
             let back = compare(&after, &before);
             prop_assert_eq!(changes.len(), back.len());
@@ -399,7 +399,7 @@ mod tests {
         fn names_come_apart_where_they_were_joined(
             names in proptest::collection::vec("[a :/\\[\\]\"\\\\]{0,6}|[a-z./:]{1,9}", 0..4),
         ) {
-            prop_assert_eq!(parted(&joined(&names)), names);
+            prop_assert_eq!(split_names(&join_names(&names)), names);
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::kubelet::{Kubelet, Problem};
 use crate::model::kubelet_thresholds::{
-    Amount, IMAGEFS, IMAGEFS_INODES, KubeletThresholds, NODEFS, NODEFS_INODES, Said, Signals,
+    Amount, IMAGEFS, IMAGEFS_INODES, KubeletThresholds, NODEFS, NODEFS_INODES, Signals, Sourced,
 };
 
 /// Hard eviction where nobody sets any (`DefaultEvictionHard`); memory is not our concern.
@@ -89,11 +89,11 @@ impl Reader<'_> {
         flag: &str,
         default: T,
         parse: impl Fn(&Value) -> Result<T, String>,
-    ) -> Said<T> {
-        let mut said = Said::default(default);
+    ) -> Sourced<T> {
+        let mut said = Sourced::default(default);
         for (value, file) in self.values(key) {
             match parse(&value) {
-                Ok(value) => said = Said { value, by: Some(by(key, &file)) },
+                Ok(value) => said = Sourced { value, by: Some(by(key, &file)) },
                 Err(why) => self.problems.push((file, format!("{key} {why}: {value}"))),
             }
         }
@@ -101,7 +101,7 @@ impl Reader<'_> {
             let text = setting.value;
             let value = serde_json::from_str(&text).unwrap_or_else(|_| Value::String(text.clone()));
             match parse(&value) {
-                Ok(value) => said = Said { value, by: Some(by(flag, &setting.file)) },
+                Ok(value) => said = Sourced { value, by: Some(by(flag, &setting.file)) },
                 Err(why) => self.problems.push((setting.file, format!("{flag} {why}: {text}"))),
             }
         }
@@ -110,8 +110,8 @@ impl Reader<'_> {
 
     /// Drop-ins add to the signals of earlier files (they are merged key by key), the flag
     /// replaces them all.
-    fn signals(&mut self, key: &str, flag: &str) -> Said<Signals> {
-        let mut said = Said::default(Signals::new());
+    fn signals(&mut self, key: &str, flag: &str) -> Sourced<Signals> {
+        let mut said = Sourced::default(Signals::new());
         for (value, file) in self.values(key) {
             let Value::Object(map) = value else {
                 self.problems.push((file, format!("{key} must be a map")));
@@ -126,7 +126,7 @@ impl Reader<'_> {
             }
         }
         if let Some(setting) = self.flag(flag) {
-            said = Said { value: Signals::new(), by: Some(by(flag, &setting.file)) };
+            said = Sourced { value: Signals::new(), by: Some(by(flag, &setting.file)) };
             // Units of systemd write a percent sign twice.
             let text = setting.value.replace("%%", "%");
             for statement in text.split(',').filter(|one| !one.is_empty()) {

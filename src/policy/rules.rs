@@ -177,8 +177,8 @@ impl<'a> Judge<'a> {
             | Rule::Open
             | Rule::Mounted
             | Rule::Unreadable
-            | Rule::ContainerThere
-            | Rule::LeadsSomewhere
+            | Rule::ContainerExists
+            | Rule::LinkTargetExists
             | Rule::RuntimeUnknown => return None,
         })
     }

@@ -187,7 +187,7 @@ pub fn measure(
     tracing::info!("{} nodes, {} findings", inventory.nodes.len(), inventory.findings.len());
     inventory.gather_evidence();
     let refs = Refs::new(&inventory);
-    refs::spare_what_is_reached(&mut inventory, &refs);
+    refs::keep_reached_leaks(&mut inventory, &refs);
     let effort = effort_of(started, progress, &inventory.nodes, &from_cache);
     let (taken_at, sysroot) = (request.now, request.sysroot.clone());
     let request = request.clone();

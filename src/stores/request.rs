@@ -89,7 +89,7 @@ impl ScanRequest {
             patience: Patience::default(),
             busy_stores: BusyStores::default(),
             measure: Measure::Everything,
-            labels: LabelsOf::Nobody,
+            labels: LabelsOf::None,
             now: Timestamp::now(),
             leaps: Vec::new(),
             full: false,

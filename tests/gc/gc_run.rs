@@ -96,7 +96,7 @@ impl Node {
         ScanRequest {
             graphroots: vec![self.store.root().to_path_buf()],
             runroot: Some(self.store.runroot()),
-            labels: layersweep::model::LabelsOf::Everybody,
+            labels: layersweep::model::LabelsOf::All,
             ..ScanRequest::of(Sysroot::live())
         }
     }
@@ -250,7 +250,7 @@ fn assert_exact(ran: &Outcome) {
         let allowed = (predicted / 100).max(i64::try_from(NOISE_BYTES).unwrap());
         let off = (deletion.measured_bytes.unwrap() - predicted).abs();
         assert!(off <= allowed, "{:?}: predicted {predicted}, off by {off}", deletion.step.target.names);
-        assert!(!deletion.is_off() && !deletion.is_of_others());
+        assert!(!deletion.is_off() && !deletion.is_disturbed());
     }
 }
 
@@ -322,7 +322,7 @@ fn a_writer_beside_the_run_is_noticed() {
         .iter()
         .map(|one| (one.step.predicted_bytes(), one.measured_bytes, one.beside_bytes))
         .collect();
-    assert!(ran.deletions[0].is_of_others(), "{course:?}");
+    assert!(ran.deletions[0].is_disturbed(), "{course:?}");
     assert!(ran.deletions[0].measured_bytes.unwrap() < 6 << 20, "as it was measured: {course:?}");
     assert_eq!(ran.plan.outcome, OutcomeKind::Reached, "{course:?}");
     let used: Vec<_> = ran.deletions.iter().map(|one| one.usage_after_percent.unwrap()).collect();

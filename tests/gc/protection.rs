@@ -80,9 +80,9 @@ fn labels_that_podman_writes() {
     let store = labelled_store(dir.path());
     store.podman(["manifest", "create", "localhost/list:1"]);
     let mut policy = Policy::default();
-    assert_eq!(labels_for(&policy.protect), LabelsOf::Nobody);
+    assert_eq!(labels_for(&policy.protect), LabelsOf::None);
     policy.protect.labels = vec![("keep".into(), None), ("team".into(), Some("b c".into()))];
-    assert_eq!(labels_for(&policy.protect), LabelsOf::Everybody);
+    assert_eq!(labels_for(&policy.protect), LabelsOf::All);
 
     // Whoever forgets to ask for labels deletes nothing.
     let unasked = look(&request(&store));
@@ -90,7 +90,7 @@ fn labels_that_podman_writes() {
     assert!(unasked.inventory.images.iter().all(|image| image.labels == Labels::NotRead));
     assert_eq!(kept(&unasked, &policy).len(), images);
 
-    let asking = ScanRequest { labels: LabelsOf::Everybody, ..request(&store) };
+    let asking = ScanRequest { labels: LabelsOf::All, ..request(&store) };
     let scan = look(&asking);
     let of = |name: &str| {
         let mut images = scan.inventory.images.iter();

@@ -111,7 +111,7 @@ impl Drop for Live {
 fn rules(request: &Request) -> BTreeMap<String, Vec<&'static str>> {
     let request = ScanRequest {
         measure: Measure::RecordsAndMounts,
-        labels: LabelsOf::Everybody,
+        labels: LabelsOf::All,
         ..request.stores().unwrap()
     };
     let scan = stores::run(&request, &Progress::default()).unwrap();

@@ -100,7 +100,7 @@ fn a_life_from_first_detection_to_its_end_and_the_next() {
     assert_eq!((seen.images_come, seen.images_gone), (0, 1));
     assert!(rig.life(1).is_none());
     let mut back = image(1, 0);
-    back.evidence = vec![Evidence { what: EvidenceKind::TopLayer, at: at(-10 * HOUR) }];
+    back.evidence = vec![Evidence { kind: EvidenceKind::TopLayer, at: at(-10 * HOUR) }];
     rig.see(HOUR, |seen| seen.images = vec![back]);
     let lives = rig.lives(1);
     assert_eq!(lives.len(), 2);
@@ -180,7 +180,7 @@ fn names_of_containerd_may_come_and_go() {
         rig.see(seconds, |seen| {
             seen.stores[0].key = key_at(StoreKind::Containerd, "/var/lib/containers/storage");
             let mut one = image(1, 0);
-            one.evidence = vec![Evidence { what: EvidenceKind::ImageRecord, at: at(made) }];
+            one.evidence = vec![Evidence { kind: EvidenceKind::ImageRecord, at: at(made) }];
             seen.images = vec![one];
         })
     };

@@ -129,7 +129,7 @@ pub fn read(places: &ContainerdPlaces, later: SignedDuration) -> Reading {
         store: StoreIx::from(0),
         root_costs: &vec![(FilesystemIx::from(0), cost); areas.len()],
         mounts: &mounts,
-        labels: &layersweep::model::LabelsOf::Everybody,
+        labels: &layersweep::model::LabelsOf::All,
         present: &Present::at(Timestamp::now() + later, Vec::new()),
         leaks: true,
     };

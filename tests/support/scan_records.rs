@@ -79,7 +79,7 @@ pub fn image(number: u64, made: i64) -> SeenImage {
         store: 0,
         id: id(number),
         names: vec![format!("registry.example.com/team/service-{}:build-{number}", number % 97)],
-        evidence: evidence.map(|(what, seconds)| Evidence { what, at: at(seconds) }).to_vec(),
+        evidence: evidence.map(|(kind, seconds)| Evidence { kind, at: at(seconds) }).to_vec(),
         pinned: false,
         in_use: false,
         total_bytes: 500_000_000 + number,

@@ -49,7 +49,7 @@ impl CriSource<'_> {
             let dangling = link.dangling || gone.iter().any(into_gone) || without_path(&link, without);
             let ruling = self.link_stays(seen, without, &Link { dangling, ..link.clone() });
             // Links of running containers are never candidates.
-            if ruling.as_ref().is_none_or(|ruling| ruling.rule != Rule::LeadsSomewhere) {
+            if ruling.as_ref().is_none_or(|ruling| ruling.rule != Rule::LinkTargetExists) {
                 decide(plan, &link.path, Cause::Dangling, node_logs::measure(&link.path).bytes, ruling);
             }
         }
@@ -141,7 +141,7 @@ impl CriSource<'_> {
         let ruling = match step.cause {
             Cause::WithContainer => match seen.log_paths.iter().find(|(_, log)| belongs(&path, log)) {
                 Some((id, _)) => {
-                    Some(Ruling::keeps(Rule::ContainerThere, format!("its container {id} still exists")))
+                    Some(Ruling::keeps(Rule::ContainerExists, format!("its container {id} still exists")))
                 }
                 None => is_read(&seen, &path),
             },

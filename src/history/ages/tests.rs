@@ -5,7 +5,7 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn evidence(all: &[(EvidenceKind, &str)]) -> Vec<Evidence> {
-    all.iter().map(|(what, time)| Evidence { what: *what, at: at(time) }).collect()
+    all.iter().map(|(what, time)| Evidence { kind: *what, at: at(time) }).collect()
 }
 
 use EvidenceKind::{Container, ImageRecord, MetadataDirectory, TopLayer};
@@ -145,7 +145,7 @@ fn a_second_pull_is_told_from_a_long_stay() {
     for (name, kind, known, seen, found, expected) in cases {
         let time = |text: &str| at(&format!("2026-03-01{text}:00Z"));
         let what = if *kind == Containerd { ImageRecord } else { MetadataDirectory };
-        let found: Vec<_> = found.iter().map(|text| Evidence { what, at: time(text) }).collect();
+        let found: Vec<_> = found.iter().map(|text| Evidence { kind: what, at: time(text) }).collect();
         let before = Before { made: known.map(time), seen_wall: time(seen) };
         let now = right(at(NOW));
         assert_eq!(was_remade(*kind, &before, &found, &now), *expected, "{name}");

@@ -35,16 +35,16 @@ fn picture_of(root: &str, layers: &[(String, u64)]) -> ScanSummary {
     let mut entries: BTreeMap<_, _> = layers
         .iter()
         .map(|(id, bytes)| {
-            (Key { place: place.clone(), what: SummaryKind::Layer, id: id.clone() }, entry(*bytes))
+            (Key { place: place.clone(), kind: SummaryKind::Layer, id: id.clone() }, entry(*bytes))
         })
         .collect();
     let sum = layers.iter().map(|(_, bytes)| bytes).sum();
     entries.insert(
-        Key { place, what: SummaryKind::Share, id: "images".into() },
+        Key { place, kind: SummaryKind::Share, id: "images".into() },
         SummaryEntry { bytes: sum, ..SummaryEntry::default() },
     );
     entries.insert(
-        Key { place: Arc::default(), what: SummaryKind::Filesystem, id: format!("/fs{root}") },
+        Key { place: Arc::default(), kind: SummaryKind::Filesystem, id: format!("/fs{root}") },
         SummaryEntry { bytes: 2 * sum, extra: 1 << 40, name: "xfs".into() },
     );
     ScanSummary { complete: true, entries }
@@ -228,10 +228,10 @@ fn a_large_store_stays_small() {
     let seen = |first: u64| {
         let layers: Vec<_> = (first..first + 20_000).map(|at| (layer(at), at)).collect();
         let mut summary = summary(&layers);
-        let place = summary.entries.keys().find(|key| key.what == SummaryKind::Layer).unwrap().place.clone();
+        let place = summary.entries.keys().find(|key| key.kind == SummaryKind::Layer).unwrap().place.clone();
         for image in first / 10..first / 10 + 2_000 {
             let name = format!("registry.example.org/team-{}/service:{image}", image % 50);
-            let key = Key { place: place.clone(), what: SummaryKind::Image, id: layer(image) };
+            let key = Key { place: place.clone(), kind: SummaryKind::Image, id: layer(image) };
             summary.entries.insert(key, SummaryEntry { bytes: image, extra: image, name });
         }
         summary

@@ -9,7 +9,7 @@ use crate::model::{Container, Image, Inventory};
 
 names! {
     /// What images and containers are grouped by.
-    By {
+    GroupBy {
         /// Repositories of an image's names; a container counts with its image.
         Repository = "repository",
         /// Registries of an image's names; a container counts with its image.
@@ -46,7 +46,7 @@ pub struct Group {
 }
 
 /// Groups images and containers, the largest group first. The sum of the groups is the sum of all shares.
-pub fn groups(inventory: &Inventory, fair: &Fair, by: By) -> Vec<Group> {
+pub fn groups(inventory: &Inventory, fair: &Fair, by: GroupBy) -> Vec<Group> {
     let keys = keys(inventory, by);
     let mut groups = BTreeMap::new();
     for (at, keys) in keys.images.iter().enumerate() {
@@ -90,20 +90,20 @@ struct Keys<'a> {
     containers: Vec<BTreeSet<Key<'a>>>,
 }
 
-fn keys(inventory: &Inventory, by: By) -> Keys<'_> {
+fn keys(inventory: &Inventory, by: GroupBy) -> Keys<'_> {
     const NAMELESS: Key<'_> = (GroupKind::Nameless, "");
     fn named(name: &str) -> Key<'_> {
         (GroupKind::Named, name)
     }
     let of_image: fn(&Image) -> BTreeSet<Key<'_>> = match by {
-        By::Repository => |image| image.names.iter().map(|name| named(repository(name))).collect(),
-        By::Registry => |image| image.names.iter().map(|name| named(registry(name))).collect(),
-        By::Namespace | By::Owner => |_| BTreeSet::new(),
+        GroupBy::Repository => |image| image.names.iter().map(|name| named(repository(name))).collect(),
+        GroupBy::Registry => |image| image.names.iter().map(|name| named(registry(name))).collect(),
+        GroupBy::Namespace | GroupBy::Owner => |_| BTreeSet::new(),
     };
     let of_container: fn(&Container) -> Option<Key<'_>> = match by {
-        By::Namespace => |container| Some(container.namespace.as_deref().map_or(NAMELESS, named)),
-        By::Owner => |container| Some(named(container.owner.as_str())),
-        By::Repository | By::Registry => |_| None,
+        GroupBy::Namespace => |container| Some(container.namespace.as_deref().map_or(NAMELESS, named)),
+        GroupBy::Owner => |container| Some(named(container.owner.as_str())),
+        GroupBy::Repository | GroupBy::Registry => |_| None,
     };
     let mut images: Vec<_> = inventory.images.iter().map(of_image).collect();
     let mut containers = Vec::with_capacity(inventory.containers.len());
@@ -112,14 +112,14 @@ fn keys(inventory: &Inventory, by: By) -> Keys<'_> {
         for image in container.images() {
             images[image.get()].extend(&keys);
         }
-        if let (By::Repository | By::Registry, Some(image)) = (by, container.image) {
+        if let (GroupBy::Repository | GroupBy::Registry, Some(image)) = (by, container.image) {
             keys.clone_from(&images[image.get()]);
         }
         containers.push(keys);
     }
     let rest = match by {
-        By::Namespace | By::Owner => (GroupKind::Unused, ""),
-        By::Repository | By::Registry => NAMELESS,
+        GroupBy::Namespace | GroupBy::Owner => (GroupKind::Unused, ""),
+        GroupBy::Repository | GroupBy::Registry => NAMELESS,
     };
     images.iter_mut().filter(|keys| keys.is_empty()).for_each(|keys| _ = keys.insert(rest));
     containers.iter_mut().filter(|keys| keys.is_empty()).for_each(|keys| _ = keys.insert(NAMELESS));
@@ -152,7 +152,7 @@ mod tests {
         let (nameless, unused) = (GroupKind::Nameless, GroupKind::Unused);
         for (by, expected) in [
             (
-                By::Repository,
+                GroupBy::Repository,
                 vec![
                     named("b", 1, 0),
                     named("localhost/c", 1, 0),
@@ -161,7 +161,7 @@ mod tests {
                 ],
             ),
             (
-                By::Registry,
+                GroupBy::Registry,
                 vec![
                     named("docker.io", 1, 0),
                     named("localhost", 1, 0),
@@ -170,8 +170,8 @@ mod tests {
                 ],
             ),
             // svc is used in a namespace and, by a container of podman's, outside of any.
-            (By::Namespace, vec![named("shop", 1, 1), rest(nameless, 1, 1), rest(unused, 4, 0)]),
-            (By::Owner, vec![named("podman", 1, 2), rest(unused, 4, 0)]),
+            (GroupBy::Namespace, vec![named("shop", 1, 1), rest(nameless, 1, 1), rest(unused, 4, 0)]),
+            (GroupBy::Owner, vec![named("podman", 1, 2), rest(unused, 4, 0)]),
         ] {
             let found = groups(&inventory, &fair, by);
             assert_eq!(found.iter().map(|group| group.bytes).sum::<u64>(), all, "{by}");

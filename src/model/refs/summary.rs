@@ -117,7 +117,7 @@ pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdow
 }
 
 names! {
-    /// What a [`Row`] counts.
+    /// What a [`SummaryRow`] counts.
     RowKind {
         /// Images that a container was made from.
         ImagesInUse = "images_in_use",
@@ -145,7 +145,7 @@ names! {
 
 /// A line of the summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct SummaryRow {
     pub kind: RowKind,
     /// Name of the snapshotter, of [`RowKind::Snapshotter`].
     pub name: Option<String>,
@@ -159,7 +159,7 @@ pub struct Row {
 }
 
 #[must_use]
-pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
+pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<SummaryRow> {
     let mut sets: Vec<(RowKind, Vec<Root>)> = [
         RowKind::ImagesInUse,
         RowKind::ImagesPinned,
@@ -176,7 +176,7 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
         let set = sets.iter_mut().find(|(of, _)| *of == kind);
         set.into_iter().for_each(|(_, set)| set.push(root));
     }
-    let mut rows: Vec<Row> = sets
+    let mut rows: Vec<SummaryRow> = sets
         .into_iter()
         .map(|(kind, set)| {
             let mut sizes = refs.sizes_of_set(inventory, &set);
@@ -191,7 +191,7 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
                 }
                 _ => sizes = without_second(inventory, refs, &set, sizes),
             }
-            Row { kind, name: None, count: set.len(), sizes }
+            SummaryRow { kind, name: None, count: set.len(), sizes }
         })
         .collect();
     let after_images = rows.iter().position(|row| row.kind == RowKind::Containers).unwrap_or(rows.len());
@@ -204,7 +204,7 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
         (RowKind::Other, 0, sums.other),
     ] {
         let sizes = RootSizes { total: size, shared: size, exclusive: Size::default() };
-        rows.push(Row { kind, name: None, count, sizes });
+        rows.push(SummaryRow { kind, name: None, count, sizes });
     }
     rows
 }
@@ -245,7 +245,7 @@ pub fn second_snapshotter<'a>(inventory: &'a Inventory, node: &'a Node) -> Optio
 }
 
 /// One row for each snapshotter beside the usual one: what images have there.
-fn second_snapshotters(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
+fn second_snapshotters(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<SummaryRow> {
     let mut found: BTreeMap<&str, (usize, Size)> = BTreeMap::new();
     for (at, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == store) {
         let of_images = refs.reached_by(at.into()).any(|root| matches!(root, Root::Image(_)));
@@ -255,7 +255,7 @@ fn second_snapshotters(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Ve
             sum.1 += node.size;
         }
     }
-    let row = |(name, (count, size)): (&str, (usize, Size))| Row {
+    let row = |(name, (count, size)): (&str, (usize, Size))| SummaryRow {
         kind: RowKind::Snapshotter,
         name: Some(name.to_owned()),
         count,
@@ -337,7 +337,7 @@ pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Si
 
 /// Takes back the verdict "reclaim" of leaks that something else still reaches: an image, a
 /// container, or a leak that stays (a layer of a pull under way holds its parents).
-pub fn spare_what_is_reached(inventory: &mut Inventory, refs: &Refs) {
+pub fn keep_reached_leaks(inventory: &mut Inventory, refs: &Refs) {
     let spared: Vec<_> = (0..inventory.leaks.len())
         .map(LeakIx::from)
         .filter(|at| inventory[*at].verdict == Verdict::Reclaim)

@@ -202,7 +202,7 @@ fn what_stays_keeps_what_it_is_built_on() {
     inventory.leaks.push(leak(Verdict::Keep, &[9]));
     inventory.leaks.push(leak(Verdict::Reclaim, &[2]));
     let refs = Refs::new(&inventory);
-    spare_what_is_reached(&mut inventory, &refs);
+    keep_reached_leaks(&mut inventory, &refs);
     let verdicts: Vec<_> = inventory.leaks.iter().map(|leak| leak.verdict).collect();
     assert_eq!(verdicts, [Verdict::Reclaim, Verdict::Keep, Verdict::Keep, Verdict::Keep]);
 }

@@ -79,7 +79,7 @@ pub fn open(by: Result<Option<&str>, &str>) -> Option<Ruling> {
 #[must_use]
 pub fn exact_link(dangling: bool, ours: bool, named: LinkTarget) -> Option<Ruling> {
     if !dangling {
-        return Some(Ruling::keeps(Rule::LeadsSomewhere, "its log exists"));
+        return Some(Ruling::keeps(Rule::LinkTargetExists, "its log exists"));
     }
     match named {
         LinkTarget::Unknown => None,

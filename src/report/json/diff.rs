@@ -9,7 +9,7 @@ use super::parts::Header;
 use crate::model::ARTIFACTS;
 use crate::model::scan_summary::{
     Change, ChangeKind, ComparedScan, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, Sums, compare,
-    difference, parted,
+    difference, split_names,
 };
 
 /// `layersweep diff`.
@@ -175,12 +175,12 @@ impl SumDoc {
 pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> DiffDoc {
     let mut changes = compare(&before.summary, &after.summary);
     changes.sort_by_key(|change| std::cmp::Reverse(change.bytes().unsigned_abs()));
-    let of = |what: SummaryKind| changes.iter().filter(move |change| change.key.what == what);
+    let of = |what: SummaryKind| changes.iter().filter(move |change| change.key.kind == what);
     let (old, new) = (before.summary.sums(), after.summary.sums());
     let places: BTreeSet<_> = old.keys().chain(new.keys()).copied().collect();
     let taken = |taken: &ComparedScan| TakenDoc {
         id: taken.id.clone(),
-        at: taken.at,
+        at: taken.taken_at,
         complete: taken.summary.complete,
     };
     // Reference counts of layers follow from the images; alone they are no news.
@@ -204,8 +204,8 @@ pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> Diff
 fn artifacts(before: &ScanSummary, after: &ScanSummary) -> ArtifactsDiffDoc {
     let of = |summary: &ScanSummary| {
         let all = || summary.entries.iter().filter(|(key, _)| key.place.driver == ARTIFACTS);
-        let count = all().filter(|(key, _)| key.what == SummaryKind::Image).count();
-        let shares = all().filter(|(key, _)| key.what == SummaryKind::Share && key.id == "images");
+        let count = all().filter(|(key, _)| key.kind == SummaryKind::Image).count();
+        let shares = all().filter(|(key, _)| key.kind == SummaryKind::Share && key.id == "images");
         (count, shares.fold(0_u64, |sum, (_, entry)| sum.saturating_add(entry.bytes)))
     };
     let (before, after) = (of(before), of(after));
@@ -252,8 +252,9 @@ fn store(
 }
 
 fn image(change: &Change) -> ImageDiffDoc {
-    let names =
-        |entry: &Option<SummaryEntry>| entry.as_ref().map(|entry| parted(&entry.name)).unwrap_or_default();
+    let names = |entry: &Option<SummaryEntry>| {
+        entry.as_ref().map(|entry| split_names(&entry.name)).unwrap_or_default()
+    };
     ImageDiffDoc {
         id: change.key.id.clone(),
         kind: if change.key.place.driver == ARTIFACTS { "artifact" } else { "image" },

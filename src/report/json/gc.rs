@@ -388,7 +388,7 @@ pub(super) fn deletion(deletion: &Deletion, mounts: &[PathBuf]) -> DeletedDoc {
         at: Some(deletion.at),
         byproduct_bytes: deletion.byproduct_bytes,
         differs: deletion.is_off(),
-        others_wrote: deletion.is_of_others(),
+        others_wrote: deletion.is_disturbed(),
         ..step(&deletion.step, mounts)
     }
 }

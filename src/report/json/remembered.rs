@@ -69,7 +69,7 @@ impl RememberedDoc {
         earlier.sort_by_key(|life| std::cmp::Reverse(life.age.life));
         let deciding = age.detection.deciding();
         let evidence = |one: &Evidence| EvidenceDoc {
-            kind: one.what,
+            kind: one.kind,
             at: one.at,
             decides: deciding.as_ref() == Some(one),
         };

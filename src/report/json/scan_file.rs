@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::SCHEMA_VERSION;
 use crate::model::scan_summary::{
-    ComparedScan, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, joined, leak_id,
+    ComparedScan, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, join_names, leak_id,
 };
 
 /// What of it is compared; what else it has is passed over.
@@ -91,7 +91,7 @@ pub fn scan_of(text: &[u8], id: String) -> Result<ComparedScan, String> {
         (_, None) => return Err("it is not a document of layersweep".into()),
     };
     let file: File = file.map_err(|error| format!("it is not a valid scan document: {error}"))?;
-    Ok(ComparedScan { id, at: file.generated_at, summary: summary(file)? })
+    Ok(ComparedScan { id, taken_at: file.generated_at, summary: summary(file)? })
 }
 
 /// A path of the disk that was looked at, as the node itself names it: that is how its records and
@@ -120,8 +120,8 @@ fn own_path(sysroot: Option<&Path>, path: String) -> String {
 fn summary(file: File) -> Result<ScanSummary, String> {
     let own = |path: String| own_path(file.sysroot.as_deref(), path);
     let mut entries: BTreeMap<Key, SummaryEntry> = BTreeMap::new();
-    let mut add = |place: &SummaryStore, what, id: String, entry: SummaryEntry| {
-        let known = entries.entry(Key { place: place.clone().into(), what, id }).or_default();
+    let mut add = |place: &SummaryStore, kind, id: String, entry: SummaryEntry| {
+        let known = entries.entry(Key { place: place.clone().into(), kind, id }).or_default();
         known.bytes = known.bytes.saturating_add(entry.bytes);
         known.extra = known.extra.max(entry.extra);
         known.name = entry.name;
@@ -168,7 +168,7 @@ fn summary(file: File) -> Result<ScanSummary, String> {
         for row in rows {
             let (id, name) = match what {
                 SummaryKind::Filesystem => (own(row.id), row.name),
-                SummaryKind::Image => (row.id, joined(&row.names)),
+                SummaryKind::Image => (row.id, join_names(&row.names)),
                 SummaryKind::Leak => (leak_id(&row.name, &row.id), row.name),
                 _ => (row.id, row.name),
             };
@@ -203,7 +203,7 @@ mod tests {
         let most = u64::MAX;
         let (least, largest) = (read(&scan(0, 0)).unwrap(), read(&scan(most, most)).unwrap());
         for (before, after) in [(&least, &largest), (&largest, &least)] {
-            let diff = crate::report::json::diff(before.at, before, after);
+            let diff = crate::report::json::diff(before.taken_at, before, after);
             assert_eq!(diff.totals.before_bytes.max(diff.totals.after_bytes), most);
             assert!([i64::MIN, i64::MAX].contains(&diff.stores[0].layers.change_bytes));
         }

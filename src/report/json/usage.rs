@@ -6,7 +6,7 @@ use super::build::{filesystem, totals, usage_store};
 use super::parts::{FilesystemDoc, ForecastDoc, Header, TotalsDoc, UsageStoreDoc};
 use crate::app::diagnosis::Part;
 use crate::app::usage::{DiskUsage, Grouped, Usage};
-use crate::model::refs::{By, GroupKind, Line, LineKind};
+use crate::model::refs::{GroupBy, GroupKind, Line, LineKind};
 use crate::model::{Filesystem, Finding, StoreIx};
 use crate::policy::forecast::Forecast;
 
@@ -133,7 +133,7 @@ pub fn usage(usage: &Usage) -> UsageDoc {
     UsageDoc {
         header: Header::new("usage", scan.taken_at),
         complete: scan.is_complete(),
-        by: usage.by.map(By::as_str),
+        by: usage.by.map(GroupBy::as_str),
         filesystems: filesystems
             .map(|((facts, disk), forecast)| of_filesystem(facts, disk, forecast.as_ref()))
             .collect(),

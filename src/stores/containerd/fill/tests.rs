@@ -48,7 +48,7 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
         store: StoreIx::from(0),
         root_costs: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
         mounts: &[],
-        labels: &LabelsOf::Nobody,
+        labels: &LabelsOf::None,
         leaks: true,
         present: &Present::at(Timestamp::now(), Vec::new()),
     };
@@ -139,7 +139,7 @@ fn layers_in_a_cache_stay_with_it() {
         store: StoreIx::from(0),
         root_costs: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
         mounts: &[],
-        labels: &LabelsOf::Nobody,
+        labels: &LabelsOf::None,
         leaks: true,
         present: &Present::at(Timestamp::now() + SignedDuration::from_hours(1), Vec::new()),
     };

@@ -125,7 +125,7 @@ impl<'a> Filler<'a> {
                 names: artifact.names.clone(),
                 created: None,
                 evidence: born
-                    .map(|at| Evidence { what: EvidenceKind::MetadataDirectory, at })
+                    .map(|at| Evidence { kind: EvidenceKind::MetadataDirectory, at })
                     .into_iter()
                     .collect(),
                 is_list: false,

@@ -205,5 +205,5 @@ fn chain(links: &[Link], top: Option<NodeIx>) -> Vec<NodeIx> {
 /// When the image's directory was created here; the record has the date of the build.
 fn birth_of(within: &Within, directory: &Path) -> Vec<Evidence> {
     let born = within.born(directory).ok().flatten();
-    born.map(|at| Evidence { what: EvidenceKind::MetadataDirectory, at }).into_iter().collect()
+    born.map(|at| Evidence { kind: EvidenceKind::MetadataDirectory, at }).into_iter().collect()
 }
