@@ -1,8 +1,8 @@
-//! containers/storage on disk: CRI-O's, Podman's and Buildah's common store. Only [`crate::editor`] writes.
+//! Reader for containers/storage, the store that CRI-O, Podman and Buildah share. Only [`crate::editor`] writes to it.
 //!
-//! [`config`] finds the stores; [`snapshot`] reads their [`records`] and directory
-//! listings consistently; [`units`] assigns every entry to a unit; [`inspect`] checks what the records
-//! only name; [`fill`] builds the inventory from these and the measured bytes.
+//! [`config`] finds the stores. [`snapshot`] reads their [`records`] and directory listings consistently. [`units`]
+//! assigns every directory entry to a unit. [`inspect`] checks the files that records only name. [`fill`] builds the
+//! inventory from all of these and from the measured bytes.
 
 pub mod artifacts;
 pub(crate) mod chains;

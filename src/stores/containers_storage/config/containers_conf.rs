@@ -1,21 +1,24 @@
-//! Directories from `containers.conf` (`pkg/config/config.go` of containers/common, table `engine`): podman's database,
-//! and the temporary files of pulls.
+//! Directories named in `containers.conf`: podman's database, and the temporary files of pulls.
+//!
+//! Format: table `engine` in `pkg/config/config.go` of containers/common.
 
 use std::path::{Path, PathBuf};
 
 use super::files::{Files, with_file};
 use super::storage_conf::{config_home, is_conf};
 use super::types::{Environment, Problems};
-use crate::sys::quiet::{DirectoryEntry, FileKind, is_absent};
+use crate::sys::quiet::{FileKind, is_absent};
 
-/// Key of the directory of podman's database.
+/// Key for the directory of podman's database.
 pub(super) const STATIC_DIR: &str = "static_dir";
 
-/// Key of the directory of the temporary files of pulls; "storage" means the graphroot's own `tmp`.
+/// Key for the directory of the temporary files of pulls. The value "storage" means `tmp` in the graphroot.
 pub(super) const IMAGE_COPY_TMP_DIR: &str = "image_copy_tmp_dir";
 
-/// The directories that any of the files names with `key`. Podman takes the last one; what an earlier one names may
-/// hold what podman left before.
+/// Returns the absolute directories that any of the files sets with `key`.
+///
+/// Podman uses the value of the last file. The values of earlier files are returned as well, because podman may have
+/// left data there before the later file existed.
 pub(super) fn directories(
     files: &Files<'_>,
     environment: &Environment,
@@ -23,10 +26,10 @@ pub(super) fn directories(
     problems: &mut Problems,
 ) -> Vec<PathBuf> {
     let system = ["/usr/share/containers", "/etc/containers"].map(PathBuf::from);
-    let own = config_home(environment).filter(|_| environment.uid != 0);
-    let mut named = Vec::new();
-    for directory in system.into_iter().chain(own) {
-        named.push(directory.join("containers.conf"));
+    let user = config_home(environment).filter(|_| environment.uid != 0);
+    let mut candidates = Vec::new();
+    for directory in system.into_iter().chain(user) {
+        candidates.push(directory.join("containers.conf"));
         let drop_ins = directory.join("containers.conf.d");
         let entries = files.list(&drop_ins);
         if let Err(error) = &*entries
@@ -34,17 +37,17 @@ pub(super) fn directories(
         {
             problems.note(&drop_ins, format!("listing it: {error}"));
         }
-        let is_read = |entry: &&DirectoryEntry| entry.kind != FileKind::Directory && is_conf(entry);
-        let mut names: Vec<_> =
-            entries.iter().flatten().filter(is_read).map(|entry| entry.name.clone()).collect();
+        let files =
+            entries.iter().flatten().filter(|entry| entry.kind != FileKind::Directory && is_conf(entry));
+        let mut names: Vec<_> = files.map(|entry| entry.name.clone()).collect();
         names.sort();
-        named.extend(names.into_iter().map(|name| drop_ins.join(name)));
+        candidates.extend(names.into_iter().map(|name| drop_ins.join(name)));
     }
-    named.extend(
+    candidates.extend(
         [&environment.containers_conf, &environment.containers_conf_override].into_iter().flatten().cloned(),
     );
     let mut dirs = Vec::new();
-    for file in named.iter().filter(|file| files.exists(file)) {
+    for file in candidates.iter().filter(|file| files.exists(file)) {
         with_file(files, file, problems, |table, problems| {
             let engine = table.table("engine", problems);
             let dir = engine.and_then(|engine| engine.string(key, problems));
@@ -63,19 +66,20 @@ mod tests {
     use crate::sys::sysroot::Sysroot;
 
     #[test]
-    fn only_configuration_files_count_and_all_that_they_name() {
+    fn directories_of_all_conf_files_are_returned() {
+        fn content(dir: &str) -> String {
+            format!("[engine]\nstatic_dir = \"{dir}\"\nimage_copy_tmp_dir = \"{dir}/tmp\"\n")
+        }
         let root = tempfile::tempdir().unwrap();
         let etc = root.path().join("etc/containers");
         let drop_ins = etc.join("containers.conf.d");
         fs::create_dir_all(drop_ins.join("directory.conf")).unwrap();
-        let says =
-            |dir: &str| format!("[engine]\nstatic_dir = \"{dir}\"\nimage_copy_tmp_dir = \"{dir}/tmp\"\n");
-        fs::write(etc.join("containers.conf"), says("/main")).unwrap();
-        fs::write(drop_ins.join("20-relative.conf"), says("relative")).unwrap();
+        fs::write(etc.join("containers.conf"), content("/main")).unwrap();
+        fs::write(drop_ins.join("20-relative.conf"), content("relative")).unwrap();
         fs::write(drop_ins.join("README"), "This is not TOML.").unwrap();
-        fs::write(root.path().join("etc/linked"), says("/linked")).unwrap();
+        fs::write(root.path().join("etc/linked"), content("/linked")).unwrap();
         std::os::unix::fs::symlink("/etc/linked", drop_ins.join("10-link.conf")).unwrap();
-        fs::write(drop_ins.join("30-last.conf"), says("/last")).unwrap();
+        fs::write(drop_ins.join("30-last.conf"), content("/last")).unwrap();
         let sysroot = Sysroot::at(root.path());
         let mut problems = Problems::default();
         for (key, expected) in [

@@ -1,8 +1,8 @@
 //! CRI-O's configuration: `/etc/crio/crio.conf` and everything below `/etc/crio/crio.conf.d`.
 //!
-//! No other paths are read (`CrioConfigPath`, `CrioConfigDropInPath` in `pkg/config/config_unix.go`
-//! of 1.37): vendors too ship their files below `/etc`. What the unit file gives CRI-O as flags
-//! or variables (`--root`, `CONTAINER_PINNED_IMAGES`) is not seen here.
+//! CRI-O reads no other paths (`CrioConfigPath`, `CrioConfigDropInPath` in `pkg/config/config_unix.go` of 1.37);
+//! vendors also ship their files below `/etc`. Flags and variables in the unit file (`--root`,
+//! `CONTAINER_PINNED_IMAGES`) are not read here.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ const DIRECTORY: &str = "/etc/crio";
 const MAIN_FILE: &str = "/etc/crio/crio.conf";
 const DROP_INS: &str = "/etc/crio/crio.conf.d";
 
-/// Directories below the drop-in directory are entered to this depth.
+/// Maximum depth of directories below the drop-in directory.
 const MAX_DEPTH: usize = 64;
 
-/// What CRI-O pins if no file names a `pause_image`: `DefaultPauseImage` in
-/// `pkg/config/config_linux.go` of 1.34 to 1.37, then of 1.31 to 1.33, 1.27 to 1.30, 1.24 to
-/// 1.26, 1.23. Which release a disk has the files do not say, so each of them is kept.
+/// Images that CRI-O pins if no file sets `pause_image`: `DefaultPauseImage` in `pkg/config/config_linux.go` of 1.34 to
+/// 1.37, then of 1.31 to 1.33, 1.27 to 1.30, 1.24 to 1.26, 1.23. The files do not show which release the node runs, so
+/// all of them are pinned.
 const DEFAULT_PAUSE_IMAGES: [&str; 5] = [
     "registry.k8s.io/pause:3.10.1",
     "registry.k8s.io/pause:3.10",
@@ -30,12 +30,12 @@ const DEFAULT_PAUSE_IMAGES: [&str; 5] = [
     "k8s.gcr.io/pause:3.6",
 ];
 
-/// What CRI-O's files say.
+/// Settings from CRI-O's files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Crio {
     root: Option<Sourced>,
     runroot: Option<Sourced>,
-    /// Empty means: none, whatever `storage.conf` says.
+    /// An empty value means no imagestore, even if `storage.conf` sets one.
     imagestore: Option<Sourced>,
     driver: Option<String>,
     storage_options: Vec<String>,
@@ -43,25 +43,25 @@ pub(super) struct Crio {
     pause_image: Option<Pin>,
     /// `big_files_temporary_dir`.
     pub(super) temporary: Option<PathBuf>,
-    /// Read-only ones, from 1.36 on.
+    /// `additional_artifact_stores`: read-only, since CRI-O 1.36.
     pub(super) artifact_stores: Vec<Pin>,
     pub(super) start: CrioStart,
 }
 
-/// What CRI-O does to its store when it starts. `None`: not configured, CRI-O's default applies.
+/// Actions of CRI-O on its store at startup, each with the file that sets it. `None` means that CRI-O's default applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CrioStart {
-    /// `internal_wipe`: deletes containers after a reboot, and images too after an upgrade.
+    /// `internal_wipe`: CRI-O deletes containers after a reboot, and images as well after an upgrade.
     pub wipe: Option<(bool, PathBuf)>,
-    /// `internal_repair`: after an unclean shutdown the store is checked, and wiped if that fails.
+    /// `internal_repair`: CRI-O checks the store after an unclean shutdown, and wipes it if the check fails.
     pub repair: Option<(bool, PathBuf)>,
-    /// `clean_shutdown_file`: its absence at a start is what shows an unclean shutdown; empty
-    /// switches that off.
+    /// `clean_shutdown_file`: CRI-O detects an unclean shutdown by the absence of this file. An empty path disables the
+    /// detection.
     pub clean_shutdown_file: Option<(PathBuf, PathBuf)>,
 }
 
 impl Crio {
-    /// Reads the files; `None` if CRI-O is not configured here.
+    /// Reads the files. Returns `None` if CRI-O is not configured here.
     pub(super) fn read(all: &Files<'_>, problems: &mut Problems) -> Option<Self> {
         if !all.exists(Path::new(DIRECTORY)) {
             return None;
@@ -83,7 +83,7 @@ impl Crio {
             return;
         };
         let path = file.path().to_path_buf();
-        // An empty string leaves the earlier value of these three alone.
+        // For these three, CRI-O ignores an empty string and keeps the earlier value.
         for (name, to) in [("root", &mut self.root), ("runroot", &mut self.runroot)] {
             if let Some(value) = crio.string(name, problems).filter(|value| !value.is_empty()) {
                 *to = Some((value, path.clone()));
@@ -109,66 +109,59 @@ impl Crio {
             self.storage_options.extend(options.values);
         }
         let origin = path.display().to_string();
-        let pin = |pattern| Pin { pattern, origin: origin.clone() };
         let runtime = crio.table("runtime", problems);
-        if let Some(named) = runtime.and_then(|table| table.strings("additional_artifact_stores", problems)) {
-            self.artifact_stores = named.values.into_iter().map(pin).collect();
+        if let Some(stores) = runtime.and_then(|table| table.strings("additional_artifact_stores", problems))
+        {
+            self.artifact_stores = pins(stores.values, &origin);
         }
         let Some(image) = crio.table("image", problems) else {
             return;
         };
         if let Some(pinned) = image.strings("pinned_images", problems) {
-            self.pinned_images = pinned.values.into_iter().map(pin).collect();
+            self.pinned_images = pins(pinned.values, &origin);
         }
         if let Some(directory) = image.string("big_files_temporary_dir", problems) {
             self.temporary = Some(PathBuf::from(directory)).filter(|directory| directory.is_absolute());
         }
         if let Some(pattern) = image.string("pause_image", problems) {
-            self.pause_image = Some(pin(pattern));
+            self.pause_image = Some(Pin { pattern, origin });
         }
     }
 
-    /// What CRI-O keeps: `pinned_images` of the last file that has it, and the pause image.
+    /// Returns the images that CRI-O keeps: `pinned_images` of the last file that sets it, and the pause image.
     pub(super) fn pins(&self) -> Vec<Pin> {
         [self.pinned_images.clone(), self.sandboxes()].concat()
     }
 
-    /// What CRI-O makes pod sandboxes from.
+    /// Returns the images that CRI-O creates pod sandboxes from.
     pub(super) fn sandboxes(&self) -> Vec<Pin> {
         match &self.pause_image {
             Some(pause) if pause.pattern.is_empty() => Vec::new(),
             Some(pause) => vec![pause.clone()],
-            None => {
-                let pin = |image: &&str| Pin {
-                    pattern: (*image).to_owned(),
-                    origin: "CRI-O's built-in pause_image".to_owned(),
-                };
-                DEFAULT_PAUSE_IMAGES.iter().map(pin).collect()
-            }
+            None => pins(DEFAULT_PAUSE_IMAGES.map(str::to_owned), "CRI-O's built-in pause_image"),
         }
     }
 
-    /// CRI-O's store, where `base` is what `storage.conf` says, and `named` the additional image
-    /// stores in it. CRI-O does not hand
-    /// `transient_store` on to the library (`RootConfig.GetStore` in `pkg/config/config.go`).
-    pub(super) fn store(&self, base: &StoreConfig, named: &[String], problems: &mut Problems) -> StoreConfig {
-        let mut path = |key: &str, value: &Option<Sourced>| {
-            let (value, file) = value.as_ref()?;
-            if value.is_empty() {
-                return None;
-            }
-            Some((absolute(key, value, file, problems)?, file.display().to_string()))
-        };
-        let (graphroot, origin) =
-            path("root", &self.root).unwrap_or_else(|| (base.graphroot.clone(), base.origin.clone()));
-        let runroot = path("runroot", &self.runroot).map(|(path, _)| path);
+    /// Returns CRI-O's store. `base` contains the settings of `storage.conf`, and `base_image_stores` the additional
+    /// image stores that it names.
+    ///
+    /// CRI-O does not pass `transient_store` to the library (`RootConfig.GetStore` in `pkg/config/config.go`).
+    pub(super) fn store(
+        &self,
+        base: &StoreConfig,
+        base_image_stores: &[String],
+        problems: &mut Problems,
+    ) -> StoreConfig {
+        let (graphroot, origin) = path("root", self.root.as_ref(), problems)
+            .unwrap_or_else(|| (base.graphroot.clone(), base.origin.clone()));
+        let runroot = path("runroot", self.runroot.as_ref(), problems).map(|(path, _)| path);
         let imagestore = match &self.imagestore {
             None => base.imagestore.clone(),
-            some => path("imagestore", some).map(|(path, _)| path),
+            imagestore => path("imagestore", imagestore.as_ref(), problems).map(|(path, _)| path),
         };
         let imagestore = imagestore.filter(|imagestore| *imagestore != graphroot);
         let writable = [Some(&graphroot), imagestore.as_ref()];
-        let base_images = named.iter().map(String::as_str);
+        let base_images = base_image_stores.iter().map(String::as_str);
         let base_layers = base.additional_layer_stores.iter().filter_map(|path| path.to_str());
         let images = self.option(&["imagestore", "additionalimagestore"]);
         let layers = self.option(&["additionallayerstore"]);
@@ -185,9 +178,9 @@ impl Crio {
         }
     }
 
-    /// The values of a driver option. It may carry the driver's name (`overlay.imagestore=/a`),
-    /// or only the dot (`.imagestore=/a,/b`). In a driver option, `imagestore` means an
-    /// *additional* image store (`parseOptions` in `drivers/overlay/overlay.go`).
+    /// Returns the values of a driver option. Its key may begin with the driver's name (`overlay.imagestore=/a`) or with
+    /// only a dot (`.imagestore=/a,/b`). As a driver option, `imagestore` means an *additional* image store
+    /// (`parseOptions` in `drivers/overlay/overlay.go`).
     fn option<'a>(&'a self, names: &'a [&str]) -> impl Iterator<Item = &'a str> {
         let values = self.storage_options.iter().filter_map(|option| {
             let (key, value) = option.split_once('=')?;
@@ -199,8 +192,18 @@ impl Crio {
     }
 }
 
-/// Every file below a directory, whatever its name, in the order of Go's `filepath.Walk`:
-/// by name as bytes, a directory's content in the directory's place.
+fn pins(patterns: impl IntoIterator<Item = String>, origin: &str) -> Vec<Pin> {
+    patterns.into_iter().map(|pattern| Pin { pattern, origin: origin.to_owned() }).collect()
+}
+
+/// Returns an absolute path and the file that sets it. An empty value counts as unset.
+fn path(key: &str, value: Option<&Sourced>, problems: &mut Problems) -> Option<(PathBuf, String)> {
+    let (value, file) = value.filter(|(value, _)| !value.is_empty())?;
+    Some((absolute(key, value, file, problems)?, file.display().to_string()))
+}
+
+/// Collects every file below a directory, regardless of its name, in the order of Go's `filepath.Walk`: sorted by name
+/// as bytes, with a directory's content in the place of the directory.
 fn collect(
     all: &Files<'_>,
     directory: &Path,
@@ -222,7 +225,7 @@ fn collect(
         if entry.kind == FileKind::Directory {
             collect(all, &path, depth + 1, files, problems);
         } else {
-            // Symlinks are followed when they are read; Walk does not enter those to directories.
+            // CRI-O follows symlinks when it reads a file; `Walk` does not enter a symlink to a directory.
             files.push(path);
         }
     }

@@ -1,11 +1,12 @@
-//! The files of one reading of the configuration: each is located, listed and read once. Access to
-//! their TOML keys is typed; a value of another type is reported with its line.
+//! Cache of configuration files, and typed access to their TOML keys.
 //!
-//! Every home directory follows the same rules and so reads the same system files. Nothing is
-//! cached beyond one reading, so that the next one sees changes.
+//! The lookup rules apply to every home directory, so a node with many users reads the same system files many times.
+//! [`Files`] resolves, lists and reads each path once. It lives for one discovery only, so the next one sees changes.
 //!
-//! The runtimes read their files with Go's BurntSushi/toml, which matches keys case-insensitively
-//! where there is no exact match; this reader does the same.
+//! A value of an unexpected type is ignored and reported with its line.
+//!
+//! The runtimes parse their files with Go's BurntSushi/toml. It matches a key case-insensitively if there is no exact
+//! match, and so does this reader.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -21,28 +22,28 @@ use super::types::{Problems, Settings, Strings};
 use crate::sys::quiet::{DirectoryEntry, is_absent};
 use crate::sys::sysroot::Sysroot;
 
-/// No configuration file is longer than this; what is, is none.
+/// Maximum size of a configuration file; larger files are not read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// All files together. Any user may have some.
+/// Maximum size of all files together. Any user can create configuration files, so their sum has to be limited.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Maximum number of texts in an array; the rest are ignored.
+/// Maximum number of strings in an array; the rest are ignored.
 const MOST_TEXTS: usize = 1000;
 
-/// So many directories above a path are looked for one by one.
+/// Maximum number of parent directories of a path that are resolved one by one.
 const MOST_ANCESTORS: usize = 16;
 
 type Once<K, V> = RefCell<HashMap<K, Rc<V>>>;
 
-/// The files below one root, as they are when they are first asked for.
+/// The files below one root. Each is cached as it was at its first use.
 #[derive(Debug)]
 pub(super) struct Files<'a> {
     pub(super) sysroot: &'a Sysroot,
-    places: Once<PathBuf, io::Result<PathBuf>>,
+    resolved: Once<PathBuf, io::Result<PathBuf>>,
     listings: Once<PathBuf, io::Result<Vec<DirectoryEntry>>>,
     texts: Once<PathBuf, io::Result<String>>,
-    /// Of [`MAX_BYTES`].
+    /// Number of bytes that may still be read, of [`MAX_BYTES`].
     bytes_left: Cell<u64>,
     settings: Once<Vec<PathBuf>, (Settings, Problems)>,
 }
@@ -51,7 +52,7 @@ impl<'a> Files<'a> {
     pub(super) fn new(sysroot: &'a Sysroot) -> Self {
         Self {
             sysroot,
-            places: Once::default(),
+            resolved: Once::default(),
             listings: Once::default(),
             texts: Once::default(),
             bytes_left: Cell::new(MAX_BYTES),
@@ -59,45 +60,43 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// The resolved path ([`Sysroot::resolve`]).
-    pub(super) fn place(&self, path: &Path) -> Rc<io::Result<PathBuf>> {
-        once(&self.places, path, || {
-            // What a directory that is not there would hold is not there either: most homes have
-            // none of what could be in them.
-            let mut above: Vec<&Path> = path.ancestors().skip(1).take(MOST_ANCESTORS).collect();
-            above.retain(|directory| directory.file_name().is_some());
-            let missing = |directory: &&Path| {
-                let place = once(&self.places, *directory, || self.sysroot.resolve(directory));
-                matches!(&*place, Err(error) if is_absent(error))
-            };
-            match above.iter().rev().any(missing) {
-                true => Err(io::ErrorKind::NotFound.into()),
-                false => self.sysroot.resolve(path),
+    /// Resolves a path ([`Sysroot::resolve`]).
+    pub(super) fn resolve(&self, path: &Path) -> Rc<io::Result<PathBuf>> {
+        once(&self.resolved, path, || {
+            // Most homes have no configuration: a missing parent directory, once cached, answers for every path in it.
+            let mut parents: Vec<&Path> = path.ancestors().skip(1).take(MOST_ANCESTORS).collect();
+            parents.retain(|parent| parent.file_name().is_some());
+            for parent in parents.iter().rev() {
+                let resolved = once(&self.resolved, *parent, || self.sysroot.resolve(parent));
+                if matches!(&*resolved, Err(error) if is_absent(error)) {
+                    return Err(io::ErrorKind::NotFound.into());
+                }
             }
+            self.sysroot.resolve(path)
         })
     }
 
-    /// Whether there is something, or something that keeps us from knowing.
+    /// Returns false only if the path is known not to exist. A path that cannot be examined counts as existing.
     pub(super) fn exists(&self, path: &Path) -> bool {
-        !matches!(&*self.place(path), Err(error) if is_absent(error))
+        !matches!(&*self.resolve(path), Err(error) if is_absent(error))
     }
 
-    /// The facts of the directory that a path leads to, if there is one and they can be had.
+    /// Returns the metadata of the file or directory at `path`, or `None` if it cannot be opened.
     pub(super) fn metadata(&self, path: &Path) -> Option<std::fs::Metadata> {
-        self.place(path).as_ref().as_ref().ok()?;
+        self.resolve(path).as_ref().as_ref().ok()?;
         let root = self.sysroot.open(path).ok()?;
         std::fs::File::from(root.fd().try_clone_to_owned().ok()?).metadata().ok()
     }
 
-    /// What is in a directory ([`Sysroot::list`]).
+    /// Lists a directory ([`Sysroot::list`]).
     pub(super) fn list(&self, path: &Path) -> Rc<io::Result<Vec<DirectoryEntry>>> {
-        once(&self.listings, path, || match &*self.place(path) {
+        once(&self.listings, path, || match &*self.resolve(path) {
             Err(error) if is_absent(error) => Err(io::ErrorKind::NotFound.into()),
             _ => self.sysroot.list(path),
         })
     }
 
-    /// A file's text ([`Sysroot::read`]).
+    /// Reads a text file ([`Sysroot::read`]).
     pub(super) fn text(&self, path: &Path) -> Rc<io::Result<String>> {
         once(&self.texts, path, || {
             let left = self.bytes_left.get();
@@ -107,7 +106,8 @@ impl<'a> Files<'a> {
         })
     }
 
-    /// What these files of `storage.conf`'s say together; `read` reads them.
+    /// Returns the combined settings of these `storage.conf` files, and notes their problems. `read` is called unless
+    /// they are cached.
     pub(super) fn settings(
         &self,
         files: &[PathBuf],
@@ -124,26 +124,26 @@ impl<'a> Files<'a> {
     }
 }
 
-/// What is known of `key`, or else what `find` says.
-fn once<K, Q, V>(known: &Once<K, V>, key: &Q, find: impl FnOnce() -> V) -> Rc<V>
+/// Returns the cached value of `key`, or calls `find` and caches its result.
+fn once<K, Q, V>(cache: &Once<K, V>, key: &Q, find: impl FnOnce() -> V) -> Rc<V>
 where
     K: Hash + Eq + std::borrow::Borrow<Q>,
     Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
 {
-    if let Some(known) = known.borrow().get(key) {
-        return Rc::clone(known);
+    if let Some(value) = cache.borrow().get(key) {
+        return Rc::clone(value);
     }
-    let found = Rc::new(find());
-    known.borrow_mut().insert(key.to_owned(), Rc::clone(&found));
-    found
+    let value = Rc::new(find());
+    cache.borrow_mut().insert(key.to_owned(), Rc::clone(&value));
+    value
 }
 
-/// Reads `path` and passes its top level to `use_it`, unless it cannot be parsed.
+/// Reads and parses `path`, and passes its top-level table to `apply`. Notes a problem if that fails.
 pub(super) fn with_file(
     files: &Files<'_>,
     path: &Path,
     problems: &mut Problems,
-    use_it: impl FnOnce(&Table<'_>, &mut Problems),
+    apply: impl FnOnce(&Table<'_>, &mut Problems),
 ) {
     let text = files.text(path);
     let text = match &*text {
@@ -153,7 +153,7 @@ pub(super) fn with_file(
     match DeTable::parse(text) {
         Ok(table) => {
             let file = File { path, text };
-            use_it(&Table { file, table: table.get_ref() }, problems);
+            apply(&Table { file, table: table.get_ref() }, problems);
         }
         Err(error) => {
             let line = error.span().map_or(1, |span| File { path, text }.line(span.start));
@@ -169,20 +169,20 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    /// The line of a byte, counted from 1.
+    /// Returns the number of the line that contains the byte at `offset`, counted from 1.
     fn line(&self, offset: usize) -> usize {
         let before = self.text.as_bytes().iter().take(offset);
         1 + before.filter(|byte| **byte == b'\n').count()
     }
 
-    fn wrong_type(&self, name: &str, value: &Spanned<DeValue<'_>>, want: &str, to: &mut Problems) {
+    fn wrong_type(&self, name: &str, value: &Spanned<DeValue<'_>>, expected: &str, problems: &mut Problems) {
         let line = self.line(value.span().start);
         let found = value.get_ref().type_str();
-        to.note(self.path, format!("line {line}: {name} must be {want}, not {found}; ignored"));
+        problems.note(self.path, format!("line {line}: {name} must be {expected}, not {found}; ignored"));
     }
 }
 
-/// A table of a file.
+/// A TOML table and the file that contains it.
 #[derive(Debug)]
 pub(super) struct Table<'a> {
     file: File<'a>,
@@ -190,19 +190,19 @@ pub(super) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// The file that this is of, inside the root.
+    /// Path of the file, inside the root.
     pub(super) fn path(&self) -> &'a Path {
         self.file.path
     }
 
     fn get(&self, name: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.table.get(name).or_else(|| {
-            let same = |key: &str| key.eq_ignore_ascii_case(name);
-            self.table.iter().find(|(key, _)| same(key.get_ref())).map(|(_, value)| value)
+            let mut entries = self.table.iter();
+            entries.find(|(key, _)| key.get_ref().eq_ignore_ascii_case(name)).map(|(_, value)| value)
         })
     }
 
-    /// A table in this table.
+    /// Returns a table nested in this table.
     pub(super) fn table(&self, name: &str, problems: &mut Problems) -> Option<Table<'a>> {
         let value = self.get(name)?;
         let table = value.get_ref().as_table();
@@ -230,7 +230,7 @@ impl<'a> Table<'a> {
         boolean
     }
 
-    /// An array of strings. Elements of other types are left out, and the first is noted.
+    /// Returns an array of strings. Elements of other types are skipped; the first of them is noted as a problem.
     pub(super) fn strings(&self, name: &str, problems: &mut Problems) -> Option<Strings> {
         let value = self.get(name)?;
         let Some(array) = value.get_ref().as_array() else {

@@ -1,4 +1,4 @@
-//! Merges candidates into stores: each graphroot once.
+//! Merges the candidates for stores, so that each graphroot appears once.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::files::Files;
 use super::types::StoreConfig;
 
-/// The same directory has the same device and inode, whatever it is called.
+/// Device and inode of a graphroot. Two paths with the same identity lead to the same directory.
 type Identity = (u64, u64);
 
 /// The stores found so far.
@@ -20,9 +20,9 @@ pub(super) struct Stores<'a> {
 #[derive(Debug)]
 struct NamedStore {
     store: StoreConfig,
-    /// `None` if there is no such directory.
+    /// `None` if the directory does not exist.
     identity: Option<Identity>,
-    /// Every driver that was named for it.
+    /// Drivers that any candidate names.
     drivers: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Stores<'a> {
         Self { files: Rc::clone(files), found: Vec::new() }
     }
 
-    /// Adds a store, or what it says of a graphroot that is known already.
+    /// Adds a store, or merges it into the known store with the same graphroot.
     pub(super) fn add(&mut self, store: StoreConfig) {
         match self.position(&store.graphroot) {
             Some(index) => self.found[index].unite(store),
@@ -39,19 +39,19 @@ impl<'a> Stores<'a> {
         }
     }
 
-    /// Adds a store unless its graphroot is known already: for what a user may have written.
+    /// Adds a store unless its graphroot is already known. Used for untrusted configuration, which must not change a
+    /// known store.
     pub(super) fn add_new(&mut self, store: StoreConfig) {
         if self.position(&store.graphroot).is_none() {
             self.push(store);
         }
     }
 
-    /// The store with this graphroot.
     pub(super) fn get(&self, graphroot: &Path) -> Option<&StoreConfig> {
         self.position(graphroot).map(|index| &self.found[index].store)
     }
 
-    /// The first that was added.
+    /// Returns the store that was added first.
     pub(super) fn first(&self) -> Option<&StoreConfig> {
         self.found.first().map(|found| &found.store)
     }
@@ -81,25 +81,25 @@ impl<'a> Stores<'a> {
 }
 
 impl NamedStore {
-    /// Takes in what another candidate says of the same graphroot.
+    /// Merges another candidate with the same graphroot.
     fn unite(&mut self, other: StoreConfig) {
         self.drivers.extend(other.driver.clone());
         unite(&mut self.store, other);
-        // Two drivers may both have been used: then the graphroot has to show which.
+        // If the candidates disagree, both drivers may have been used: the driver is then detected in the graphroot.
         let first = self.drivers.first();
-        self.store.driver = first.filter(|first| self.drivers.iter().all(|one| one == *first)).cloned();
+        self.store.driver = first.filter(|first| self.drivers.iter().all(|driver| driver == *first)).cloned();
     }
 }
 
-/// Puts together what two candidates say of one graphroot. Nothing that either names is lost,
-/// since a container or an image that is overlooked is taken for a leak.
+/// Merges `other`, which has the same graphroot, into `store`. Keeps every path that either of them names: layersweep
+/// would report a container or an image that it does not find as a leak.
 fn unite(store: &mut StoreConfig, other: StoreConfig) {
     if store.runroot != other.runroot {
         add_once(&mut store.other_runroots, other.runroot);
     }
     match (&store.imagestore, other.imagestore) {
         (None, imagestore) => store.imagestore = imagestore,
-        (Some(one), Some(two)) if *one != two => add_once(&mut store.other_imagestores, two),
+        (Some(known), Some(new)) if *known != new => add_once(&mut store.other_imagestores, new),
         _ => {}
     }
     for (paths, more) in [
@@ -111,9 +111,9 @@ fn unite(store: &mut StoreConfig, other: StoreConfig) {
     ] {
         more.into_iter().for_each(|path| add_once(paths, path));
     }
-    let writable =
-        |path: &PathBuf| Some(path) == store.imagestore.as_ref() || store.other_imagestores.contains(path);
-    store.additional_image_stores.retain(|path| !writable(path));
+    store
+        .additional_image_stores
+        .retain(|path| store.imagestore.as_ref() != Some(path) && !store.other_imagestores.contains(path));
     store.transient |= other.transient;
     if !store.origin.split(", ").any(|origin| origin == other.origin) {
         store.origin = format!("{}, {}", store.origin, other.origin);
@@ -131,13 +131,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_directory_of_podman_is_kept_once() {
-        let store = |podman_dirs: &[&str]| StoreConfig {
-            podman_dirs: podman_dirs.iter().map(PathBuf::from).collect(),
-            ..StoreConfig::default()
-        };
-        let mut one = store(&["/a", "/b"]);
-        unite(&mut one, store(&["/b", "/c"]));
-        assert_eq!(one.podman_dirs, store(&["/a", "/b", "/c"]).podman_dirs);
+    fn podman_directories_are_kept_once() {
+        fn dirs(dirs: [&str; 2]) -> Vec<PathBuf> {
+            dirs.map(PathBuf::from).to_vec()
+        }
+        let mut store = StoreConfig { podman_dirs: dirs(["/a", "/b"]), ..StoreConfig::default() };
+        unite(&mut store, StoreConfig { podman_dirs: dirs(["/b", "/c"]), ..StoreConfig::default() });
+        assert_eq!(store.podman_dirs, ["/a", "/b", "/c"].map(PathBuf::from));
     }
 }

@@ -1,9 +1,10 @@
-//! Which stores a node has: `storage.conf`, CRI-O's configuration, rootless stores.
+//! Finds the configured stores of a node: `storage.conf`, CRI-O's configuration, rootless stores.
 //!
-//! Files are untrusted data: whatever cannot be read or parsed becomes a problem in the result,
-//! and the rest is used. Several libraries with different rules may share a node, so
-//! every possible interpretation is a candidate (see `storage_conf.rs`). A store that is
-//! returned need not exist.
+//! Configuration files are untrusted. A file that cannot be read or parsed becomes a problem in the result; the other
+//! files are used.
+//!
+//! Several libraries with different lookup rules can share a node, so every possible interpretation is a candidate (see
+//! `storage_conf.rs`). A returned store need not exist on the disk.
 
 mod containers_conf;
 mod crio;
@@ -35,13 +36,13 @@ use types::{Problems, Settings};
 
 /// Finds the stores that the configuration names, each graphroot once:
 ///
-/// * the calling user's own, if that is not root;
-/// * root's, by `storage.conf` as libraries up to 1.62 and later ones read it;
-/// * CRI-O's, whose files stand over `storage.conf`;
-/// * those that `running` runtimes report: flags and variables override files;
-/// * for root: those of all users that exist on the disk.
+/// * the store of the calling user, unless that is root;
+/// * root's store, by `storage.conf` as libraries up to 1.62 and later ones read it;
+/// * CRI-O's store, whose files override `storage.conf`;
+/// * stores that `running` runtimes report, because flags and variables override files;
+/// * for root: the existing stores of all users.
 ///
-/// The paths in `environment` are taken inside the root as well.
+/// The paths in `environment` are paths inside the root, too.
 #[must_use]
 pub fn discover(
     sysroot: &Sysroot,
@@ -50,20 +51,22 @@ pub fn discover(
 ) -> GraphrootDiscovery {
     let mut configuration = Configuration::read(sysroot, environment);
     configuration.add_reported(running);
-    configuration.look_through_homes();
+    configuration.search_homes();
     configuration.into()
 }
 
-/// The configuration of the stores that were named on the command line, in their order, and
-/// what there is to know besides them. Homes are looked through only for a graphroot that is
-/// neither the calling user's own nor root's nor CRI-O's, and for the others.
+/// Returns the configuration of the stores named on the command line, in their order, and the rest of the configuration.
 ///
-/// If a configured store has the same graphroot, it is that one. Else the rest is as for
-/// `podman --root`: runroot, `transient_store` and additional stores of `storage.conf`, since
-/// they can only add containers and parents, which keep things. For the same reason it may take images from
-/// the other stores named: the configuration that says so may be one that was not found. But no driver, which the
-/// graphroot itself shows, and no imagestore, since one belongs to one graphroot only and its
-/// bytes would be taken for this store's.
+/// A named graphroot that belongs to a configured store gets the configuration of that store. Any other graphroot is
+/// configured as by `podman --root`:
+///
+/// * Runroot, `transient_store` and additional stores are those of `storage.conf`. They can only add containers and
+///   parents, and both only protect images from deletion.
+/// * The other named stores become additional image stores, for the same reason: the configuration that says so may be
+///   in a file that was not found.
+/// * The driver is not taken over, since the graphroot shows it.
+/// * The imagestore is not taken over. An imagestore belongs to one graphroot, and its bytes would be counted for this
+///   store.
 #[must_use]
 pub fn named(
     sysroot: &Sysroot,
@@ -75,28 +78,28 @@ pub fn named(
     configuration.add_reported(running);
     let graphroots: Vec<_> = graphroots.iter().map(|graphroot| configuration.absolute(graphroot)).collect();
     let stores: Vec<_> =
-        graphroots.iter().map(|graphroot| configuration.named(graphroot, &graphroots)).collect();
+        graphroots.iter().map(|graphroot| configuration.named_store(graphroot, &graphroots)).collect();
     if graphroots.is_empty() {
         return GraphrootDiscovery { stores: Vec::new(), ..configuration.into() };
     }
     let problems = configuration.problems.found.clone();
-    configuration.look_through_homes();
+    configuration.search_homes();
     let found = GraphrootDiscovery::from(configuration);
     GraphrootDiscovery { stores, others: found.stores, problems, ..found }
 }
 
-/// A user with stores.
+/// A user and the user's stores.
 #[derive(Clone, Debug)]
 pub struct UserStores {
-    /// Uid.
     pub uid: u32,
-    /// The user's configuration directory: `~/.config`, or `$XDG_CONFIG_HOME` of the calling user.
+    /// Configuration directory: `~/.config`, or `$XDG_CONFIG_HOME` of the calling user.
     pub config: PathBuf,
     pub stores: Vec<StoreConfig>,
 }
 
-/// The users other than root that have stores: for root all of them, else the calling one. What
-/// cannot be read is a problem of every [`GraphrootDiscovery`].
+/// Returns the users other than root that have stores: all of them if root calls, else only the calling user.
+///
+/// Problems are not returned, since [`discover`] finds the same ones.
 #[must_use]
 pub fn users_stores(sysroot: &Sysroot, environment: &Environment) -> Vec<UserStores> {
     let files = Files::new(sysroot);
@@ -109,16 +112,17 @@ pub fn users_stores(sysroot: &Sysroot, environment: &Environment) -> Vec<UserSto
         let config = environment.xdg_config_home.clone().unwrap_or_else(|| home.join(".config"));
         return vec![UserStores { uid: environment.uid, config, stores }];
     }
-    let of = |user: &User| {
+    let all = users.iter().filter(|user| user.uid != 0).map(|user| {
         let stores = rootless::existing_stores(&files, user, &mut problems);
         UserStores { uid: user.uid, config: user.home.join(".config"), stores }
-    };
-    let all = users.iter().filter(|user| user.uid != 0).map(of);
+    });
     all.filter(|user| !user.stores.is_empty()).collect()
 }
 
-/// What pod sandboxes are made from: CRI-O's `pause_image`, or those that it has built in. Where a file cannot be read
-/// or understood, also that file and why: it may pin any image, and name any for sandboxes.
+/// Returns the images that pod sandboxes are created from: CRI-O's `pause_image`, or its built-in ones.
+///
+/// Also returns the first file that cannot be read or parsed, with the reason. Such a file may pin any image, or set any
+/// image as `pause_image`.
 #[must_use]
 pub fn sandboxes(sysroot: &Sysroot) -> (Vec<Pin>, Option<(PathBuf, String)>) {
     let mut problems = Problems::default();
@@ -126,17 +130,18 @@ pub fn sandboxes(sysroot: &Sysroot) -> (Vec<Pin>, Option<(PathBuf, String)>) {
     (crio.map(|crio| crio.sandboxes()).unwrap_or_default(), problems.found.into_iter().next())
 }
 
-/// What CRI-O does to its store when it starts; `None` where no CRI-O is configured. What cannot be
-/// read is a problem of every [`GraphrootDiscovery`].
+/// Returns the actions of CRI-O on its store at startup, or `None` if CRI-O is not configured.
+///
+/// Problems are not returned, since [`discover`] finds the same ones.
 #[must_use]
 pub fn crio_start(sysroot: &Sysroot) -> Option<CrioStart> {
     Crio::read(&Files::new(sysroot), &mut Problems::default()).map(|crio| crio.start)
 }
 
-/// The configuration as it was read.
+/// Configuration and stores found so far.
 struct Configuration<'a> {
     files: Rc<Files<'a>>,
-    /// Completed by what the user database says.
+    /// Environment, with the home from the user database if no variable sets it.
     environment: Environment,
     users: Vec<User>,
     stores: Stores<'a>,
@@ -144,42 +149,45 @@ struct Configuration<'a> {
     problems: Problems,
     /// Configured directories for temporary files of the tools.
     temporary: Vec<PathBuf>,
-    /// The stores of all users are among those found.
-    with_homes: bool,
+    /// The homes of all users were searched for stores.
+    has_homes: bool,
 }
 
 impl<'a> Configuration<'a> {
-    /// Reads all but what is in the homes of other users.
+    /// Reads the configuration, except that in the homes of other users.
     fn read(sysroot: &'a Sysroot, environment: &Environment) -> Self {
         let files = Rc::new(Files::new(sysroot));
         let [mut problems, mut of_users, mut of_root]: [Problems; 3] = Default::default();
         let mut stores = Stores::new(&files);
         let users = rootless::users(&files, &mut of_users);
-        // Anybody may be missing, whatever they can read.
+        // If the user database cannot be read, a user is missing who may use images of any store. Uid 0 represents that
+        // user, since root can read every store.
         problems.note_unread(0, &of_users);
         problems.note_all(of_users);
         let environment = complete(environment, &users);
         if environment.uid != 0 {
             let owner = owner(&environment, &users);
-            let mut own = Problems::default();
-            let podman_dirs = containers_conf::directories(&files, &environment, STATIC_DIR, &mut own);
-            for store in rootless::stores(&files, &owner, &mut own) {
+            let mut of_caller = Problems::default();
+            let podman_dirs = containers_conf::directories(&files, &environment, STATIC_DIR, &mut of_caller);
+            for store in rootless::stores(&files, &owner, &mut of_caller) {
                 stores.add(StoreConfig { podman_dirs: podman_dirs.clone(), ..store });
             }
-            problems.note_unread(environment.uid, &own);
-            problems.note_all(own);
+            problems.note_unread(environment.uid, &of_caller);
+            problems.note_all(of_caller);
         }
         let system = system_environment(&environment, &users);
         let bases = system_stores(&files, &owner(&system, &users), &mut of_root);
         bases.iter().for_each(|(base, _)| stores.add(base.clone()));
         let crio = Crio::read(&files, &mut of_root);
         if let Some(crio) = &crio {
-            bases.iter().for_each(|(base, named)| stores.add(crio.store(base, named, &mut of_root)));
+            for (base, image_stores) in &bases {
+                stores.add(crio.store(base, image_stores, &mut of_root));
+            }
         }
         if environment.uid == 0 {
             problems.note_unread(0, &of_root);
         } else {
-            // What root has at home is not for other users to read.
+            // Other users cannot read root's home: that is not a problem.
             let home = system.home.as_deref();
             of_root.found.retain(|(file, _)| home.is_none_or(|home| !file.starts_with(home)));
         }
@@ -188,24 +196,24 @@ impl<'a> Configuration<'a> {
         temporary.extend(crio.iter().filter_map(|crio| crio.temporary.clone()));
         temporary.extend(systemd::temporary_directories(&files));
         problems.note_all(of_root);
-        Self { files, environment, users, stores, crio, problems, temporary, with_homes: false }
+        Self { files, environment, users, stores, crio, problems, temporary, has_homes: false }
     }
 
-    /// For root: adds the stores of all users. A graphroot that is known already stays as it is.
-    fn look_through_homes(&mut self) {
-        if self.environment.uid != 0 || std::mem::replace(&mut self.with_homes, true) {
+    /// Adds the stores of all users if root calls. Stores with a known graphroot are not changed.
+    fn search_homes(&mut self) {
+        if self.environment.uid != 0 || std::mem::replace(&mut self.has_homes, true) {
             return;
         }
         for user in &self.users {
-            let mut own = Stores::new(&self.files);
+            let mut stores = Stores::new(&self.files);
             for store in rootless::existing_stores(&self.files, user, &mut self.problems) {
-                own.add(store);
+                stores.add(store);
             }
-            own.into_list().into_iter().for_each(|store| self.stores.add_new(store));
+            stores.into_list().into_iter().for_each(|store| self.stores.add_new(store));
         }
     }
 
-    /// A path of the command line, which is absolute inside a mounted root.
+    /// Makes a path of the command line absolute. Below a mounted root, relative paths start at that root.
     fn absolute(&self, graphroot: &Path) -> PathBuf {
         let graphroot = match self.files.sysroot.is_foreign() {
             true => Path::new("/").join(graphroot),
@@ -214,10 +222,12 @@ impl<'a> Configuration<'a> {
         tidy(&graphroot)
     }
 
-    fn named(&mut self, graphroot: &Path, all_named: &[PathBuf]) -> StoreConfig {
+    /// Returns the configuration of a store named on the command line. Searches the homes first if no known store has
+    /// this graphroot.
+    fn named_store(&mut self, graphroot: &Path, all_named: &[PathBuf]) -> StoreConfig {
         let (graphroot, origin) = (graphroot.to_path_buf(), "--graphroot".to_owned());
         if self.stores.get(&graphroot).is_none() {
-            self.look_through_homes();
+            self.search_homes();
         }
         if let Some(store) = self.stores.get(&graphroot) {
             return StoreConfig { graphroot, origin, ..store.clone() };
@@ -227,8 +237,8 @@ impl<'a> Configuration<'a> {
         store
     }
 
-    /// A store that no file names: the rest is as for the first store, which is the calling user's, by the
-    /// rule of the libraries in use today.
+    /// Returns the configuration of a store that no file names. It is that of the first store, which belongs to the
+    /// caller and was found by the rule of libraries up to 1.62; driver and imagestores are left out.
     fn unconfigured(&self, graphroot: PathBuf, origin: String) -> StoreConfig {
         StoreConfig {
             graphroot,
@@ -263,9 +273,10 @@ impl From<Configuration<'_>> for GraphrootDiscovery {
     }
 }
 
-/// Root's candidates: by the rule of libraries up to 1.62, then by that of later ones. Each with the
-/// additional image stores as they are named: what is the graphroot of one program is another's
-/// additional store.
+/// Returns root's candidates: by the rule of libraries up to 1.62, then by the rule of later ones.
+///
+/// Each comes with the additional image stores that the files name, unfiltered: the graphroot of one program can be an
+/// additional store of another.
 fn system_stores(
     files: &Files<'_>,
     owner: &Owner<'_>,
@@ -274,22 +285,22 @@ fn system_stores(
     let legacy = storage_conf::legacy_file(files, owner.environment);
     let later = storage_conf::drop_in_files(files, owner.environment, problems);
     let podman_dirs = containers_conf::directories(files, owner.environment, STATIC_DIR, problems);
-    [legacy.into_iter().collect(), later].map(|named: Vec<PathBuf>| {
-        let settings = Settings::read(files, &named, problems);
+    [legacy.into_iter().collect(), later].map(|conf_files: Vec<PathBuf>| {
+        let settings = Settings::read(files, &conf_files, problems);
         let podman_dirs = podman_dirs.clone();
         let store = StoreConfig { podman_dirs, ..owner.store(&settings, Defaults::system(), problems) };
         (store, settings.image_stores.values)
     })
 }
 
-/// The environment with the home that the user database has, if no variable names one.
+/// Adds the home from the user database to an environment without `$HOME`.
 fn complete(environment: &Environment, users: &[User]) -> Environment {
-    let in_database = || users.iter().find(|user| user.uid == environment.uid);
-    let home = environment.home.clone().or_else(|| in_database().map(|user| user.home.clone()));
+    let user = users.iter().find(|user| user.uid == environment.uid);
+    let home = environment.home.clone().or_else(|| user.map(|user| user.home.clone()));
     Environment { home, ..environment.clone() }
 }
 
-/// In which environment root's programs run: ours if we are root, else one without variables.
+/// Returns the environment of root's programs: that of this process if it runs as root, else one without variables.
 fn system_environment(environment: &Environment, users: &[User]) -> Environment {
     if environment.uid == 0 {
         return environment.clone();

@@ -1,37 +1,41 @@
-//! Builds a store from the configured values: expands variables, fills in defaults.
+//! Builds a store from configured values: expands variables and fills in defaults.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::types::{Environment, Problems, Settings, Sourced, StoreConfig};
 
-/// The built-in graphroot of root's store.
+/// Built-in graphroot of root's store.
 const GRAPHROOT: &str = "/var/lib/containers/storage";
 
-/// The built-in runroot of root's store.
+/// Built-in runroot of root's store.
 const RUNROOT: &str = "/run/containers/storage";
 
-/// What holds where no file says anything.
+/// Paths of a store for which no file sets others.
 #[derive(Clone, Debug)]
 pub(super) struct Defaults {
     pub(super) graphroot: PathBuf,
     pub(super) runroot: PathBuf,
-    /// What says so.
+    /// Source of these values, for messages.
     pub(super) origin: String,
 }
 
 impl Defaults {
-    /// Root's.
+    /// Returns the paths of root's store.
     pub(super) fn system() -> Self {
         Self { graphroot: GRAPHROOT.into(), runroot: RUNROOT.into(), origin: built_in() }
     }
 
-    /// A user's: in the data home and the runtime directory. `None` without a home.
+    /// Returns the paths of a user's store, in the data home and the runtime directory, or `None` without a home.
     pub(super) fn of_user(environment: &Environment) -> Option<Self> {
-        let from_home = || environment.home.as_ref().map(|home| home.join(".local/share"));
-        let data = environment.xdg_data_home.clone().or_else(from_home)?;
-        let from_uid = || PathBuf::from(format!("/run/user/{}", environment.uid));
-        let runtime = environment.xdg_runtime_dir.clone().unwrap_or_else(from_uid);
+        let data = match &environment.xdg_data_home {
+            Some(data) => data.clone(),
+            None => environment.home.as_ref()?.join(".local/share"),
+        };
+        let runtime = match &environment.xdg_runtime_dir {
+            Some(runtime) => runtime.clone(),
+            None => PathBuf::from(format!("/run/user/{}", environment.uid)),
+        };
         Some(Self {
             graphroot: data.join("containers/storage"),
             runroot: runtime.join("containers"),
@@ -44,7 +48,7 @@ fn built_in() -> String {
     "built-in default".to_owned()
 }
 
-/// Whose variables a configuration may name.
+/// User of a store, with the variables that its configuration may contain.
 #[derive(Clone, Debug)]
 pub(super) struct Owner<'a> {
     pub(super) environment: &'a Environment,
@@ -53,8 +57,8 @@ pub(super) struct Owner<'a> {
 }
 
 impl Owner<'_> {
-    /// The store that the settings describe. Of `rootless_storage_path` and `graphroot` the
-    /// latter wins, and for root the former means nothing.
+    /// Returns the store that the settings describe. `graphroot` overrides `rootless_storage_path`, which is ignored for
+    /// root.
     pub(super) fn store(
         &self,
         settings: &Settings,
@@ -67,7 +71,7 @@ impl Owner<'_> {
         let graphroot = self.path("graphroot", settings.graphroot.as_ref(), problems).or(rootless);
         let (graphroot, origin) = graphroot.unwrap_or((defaults.graphroot, defaults.origin));
         let runroot = self.path("runroot", settings.runroot.as_ref(), problems);
-        // The library expands no variables in the rest.
+        // The library does not expand variables in the other values.
         let imagestore = settings.imagestore.as_ref().and_then(|(value, file)| {
             absolute("imagestore", value, file, problems).filter(|imagestore| {
                 let differs = *imagestore != graphroot;
@@ -94,7 +98,7 @@ impl Owner<'_> {
         }
     }
 
-    /// A path with its variables expanded, and the file that names it.
+    /// Returns a path with its variables expanded, and the file that sets it.
     fn path(&self, key: &str, value: Option<&Sourced>, problems: &mut Problems) -> Option<(PathBuf, String)> {
         let (value, file) = value?;
         let expanded = self.expand(key, value, file, problems);
@@ -102,15 +106,15 @@ impl Owner<'_> {
         Some((path, file.display().to_string()))
     }
 
-    /// Expands `$NAME` and `${NAME}` as the library does: `$UID` first and anywhere, the rest
-    /// by Go's rules for names, where what is not set is empty.
+    /// Expands `$NAME` and `${NAME}` as the library does: first every `$UID`, even at the start of a longer name, then
+    /// the others by Go's rules for names. An unset variable is empty.
     fn expand(&self, key: &str, value: &str, file: &Path, problems: &mut Problems) -> String {
         let value = value.replace("$UID", &self.environment.uid.to_string());
         let mut expanded = String::new();
         let mut rest = value.as_str();
         while let Some((before, after)) = rest.split_once('$') {
             expanded.push_str(before);
-            let (name, after) = match after.strip_prefix('{').and_then(|a| a.split_once('}')) {
+            let (name, after) = match after.strip_prefix('{').and_then(|name| name.split_once('}')) {
                 Some((name, after)) => (name, after),
                 None => {
                     let end = after.find(|c: char| c != '_' && !c.is_ascii_alphanumeric());
@@ -141,8 +145,8 @@ impl Owner<'_> {
     }
 }
 
-/// A configured path without `.` and doubled slashes; a relative one depends on where the
-/// runtime was started, so it says nothing.
+/// Returns a configured path without `.` and doubled slashes. A relative path is ignored: its meaning depends on the
+/// directory that the runtime was started in.
 pub(super) fn absolute(key: &str, value: &str, file: &Path, problems: &mut Problems) -> Option<PathBuf> {
     if !value.starts_with('/') {
         problems.note(file, format!("{key}: {value:?} is not an absolute path; ignored"));
@@ -151,12 +155,12 @@ pub(super) fn absolute(key: &str, value: &str, file: &Path, problems: &mut Probl
     Some(tidy(Path::new(value)))
 }
 
-/// A path without `.`, doubled and trailing slashes. `..` stays, since it depends on symlinks.
+/// Removes `.`, doubled and trailing slashes from a path. `..` is kept, since its meaning depends on symlinks.
 pub(super) fn tidy(path: &Path) -> PathBuf {
     path.components().collect()
 }
 
-/// A driver's name as the store has it on disk.
+/// Returns a driver's name as it is used for directories of the store.
 pub(super) fn driver(name: Option<&str>) -> Option<String> {
     match name {
         None | Some("") => None,
@@ -165,8 +169,8 @@ pub(super) fn driver(name: Option<&str>) -> Option<String> {
     }
 }
 
-/// Additional image stores, each once. The library uses the graphroot and the imagestore
-/// read-write even where they are named here too.
+/// Returns additional image stores, each once. Leaves out the `writable` ones, graphroot and imagestore: the library
+/// uses these read-write even if they are also configured as additional stores.
 pub(super) fn read_only<'a>(
     values: impl Iterator<Item = &'a str>,
     writable: &[Option<&PathBuf>],
@@ -176,7 +180,7 @@ pub(super) fn read_only<'a>(
     paths.filter(|path| !writable.contains(&Some(path)) && seen.insert(path.clone())).collect()
 }
 
-/// Additional layer stores, each once. An entry may end in `:ref`.
+/// Returns additional layer stores, each once. An entry may end in `:ref`.
 pub(super) fn layer_stores<'a>(values: impl Iterator<Item = &'a str>) -> Vec<PathBuf> {
     read_only(values.map(|value| value.split_once(':').map_or(value, |(path, _)| path)), &[])
 }

@@ -1,18 +1,20 @@
-//! Which images a `pinned_images` entry of CRI-O covers.
+//! Matches images against CRI-O's `pinned_images`.
 //!
 //! CRI-O turns each entry into a regular expression (`CompileRegexpsForPinnedImages` in its
-//! `internal/storage/image.go`, 1.37) and tries it on every name that the image's record has.
-//! In doubt an image counts as pinned: keeping one too many costs bytes, deleting one too many
-//! can cost the node its control plane.
+//! `internal/storage/image.go`, 1.37) and matches it against every name in the image's record.
+//!
+//! In doubt an image counts as pinned. Keeping an image too many costs bytes; deleting an image too many can cost the
+//! node its control plane.
 
 use super::types::Pin;
 use crate::model::PinReason;
 use crate::model::reference::repository;
 
-/// Whether a pin covers an image name, the way CRI-O matches: `*x*` and `x*` cover every name
-/// that contains `x` (the latter too, since its expression `x.*` is not anchored), anything else
-/// covers the name that equals it; all regardless of case. `*` alone, with which CRI-O 1.37 does
-/// not start, covers everything.
+/// Returns true if a pin covers an image name by CRI-O's rules, which ignore case:
+///
+/// * `*x*` and `x*` cover every name that contains `x`. That includes `x*`, because its expression `x.*` is not anchored.
+/// * Any other pattern covers the name that equals it.
+/// * `*` alone covers everything. CRI-O 1.37 does not start with this pattern.
 #[must_use]
 pub fn pin_matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
@@ -21,10 +23,11 @@ pub fn pin_matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether a pin covers an image: by one of its `names` (full references, with tag or digest),
-/// or by content, since an entry may be `repository@sha256:…` (those of OpenShift's pinned image
-/// sets are) while the record has the image under a tag: `digests` are the manifest digests of
-/// the image, each as `sha256:…`. An image without names is pinned by its digest alone.
+/// Returns true if a pin covers an image, by one of its `names` (full references, with tag or digest) or by one of its
+/// manifest `digests` (`sha256:…`).
+///
+/// An entry may be `repository@sha256:…`, as in OpenShift's pinned image sets, while the record has the image under a
+/// tag. An image without names is pinned by the digest alone, in any repository.
 #[must_use]
 pub fn pin_matches_image(pattern: &str, names: &[impl AsRef<str>], digests: &[impl AsRef<str>]) -> bool {
     if names.iter().any(|name| pin_matches(pattern, name.as_ref())) {
@@ -32,27 +35,29 @@ pub fn pin_matches_image(pattern: &str, names: &[impl AsRef<str>], digests: &[im
     }
     let pinned_digest = pattern.rsplit_once('@').map_or(pattern, |(_, digest)| digest);
     digests.iter().map(AsRef::as_ref).any(|digest| {
-        let in_a_repository =
-            |name: &dyn AsRef<str>| pin_matches(pattern, &format!("{}@{digest}", repository(name.as_ref())));
-        let by_itself = names.is_empty() && pin_matches(pinned_digest, digest);
-        by_itself || pin_matches(pattern, digest) || names.iter().any(|n| in_a_repository(n))
+        pin_matches(pattern, digest)
+            || names.is_empty() && pin_matches(pinned_digest, digest)
+            || names
+                .iter()
+                .any(|name| pin_matches(pattern, &format!("{}@{digest}", repository(name.as_ref()))))
     })
 }
 
-/// Which of the pins cover an image.
+/// Returns the reasons why an image is pinned: one for each pin that covers it.
 #[must_use]
 pub fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<PinReason> {
     let matching = pins.iter().filter(|pin| pin_matches_image(&pin.pattern, names, digests));
-    let reason = |Pin { pattern, origin }: &Pin| {
-        PinReason::new(format!("{pattern:?} in {origin}"), format!("remove it from {origin}"))
-    };
-    matching.map(reason).collect()
+    matching
+        .map(|Pin { pattern, origin }| {
+            PinReason::new(format!("{pattern:?} in {origin}"), format!("remove it from {origin}"))
+        })
+        .collect()
 }
 
-/// Maps letters that a case-insensitive regular expression of Go takes for the same to the same
-/// text. It takes more for the same than Go does (`ß` and `ss`), never less.
+/// Folds case. Letters that Go's case-insensitive regular expressions treat as equal get the same text. More letters get
+/// the same text than in Go (`ß` and `ss`), never fewer.
 fn fold(text: &str) -> String {
-    // Lower case first: U+1E9E has no upper case, but its lower case `ß` has.
+    // Lower case first: U+1E9E (capital sharp s) has no upper case mapping, but its lower case `ß` has.
     let upper = text.chars().flat_map(char::to_lowercase).flat_map(char::to_uppercase);
     upper.flat_map(char::to_lowercase).collect()
 }
@@ -64,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn matches_as_cri_o_does() {
+    fn pattern_matches_as_in_cri_o() {
         let name = "quay.io/openshift/release:4.20";
         for (pattern, covers) in [
             ("quay.io/openshift/release:4.20", true),
@@ -98,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_content_by_digest() {
+    fn image_is_pinned_by_digest() {
         let digest = format!("sha256:{}", "ab".repeat(32));
         let other = format!("sha256:{}", "cd".repeat(32));
         let tagged = ["registry:5000/a/b:tag".to_owned()];
@@ -123,9 +128,9 @@ mod tests {
     }
 
     proptest! {
-        /// CRI-O's own way, with a regular expression engine that folds case as Go's does.
+        /// Compares with CRI-O's regular expressions, in an engine that folds case as Go's does.
         #[test]
-        fn covers_all_that_cri_o_covers(
+        fn images_pinned_in_cri_o_are_pinned(
             pattern in r"\*?[a-cA-Cß-ǅſKK./:*]{1,4}\*?",
             name in r"[a-cA-Cß-ǅſKK./:*]{0,6}",
         ) {

@@ -11,16 +11,16 @@ use super::storage_conf;
 use super::types::{Environment, Problems, Settings, StoreConfig};
 use crate::sys::quiet::{FileKind, is_absent};
 
-/// A longer `/etc/passwd` is none.
+/// Maximum size of `/etc/passwd`; a larger file is not read.
 const MAX_PASSWD_BYTES: u64 = 16 << 20;
 
-/// So many additional image stores of a user are looked at. Podman opens all of them each time.
+/// Maximum number of a user's additional image stores; the rest are ignored. Podman opens all of them at every start.
 const MOST_ADDITIONAL: usize = 100;
 
-/// The drivers that libraries up to 1.62 take over from root's file into a user's store.
+/// Drivers that libraries up to 1.62 copy from root's file into the configuration of a user's store.
 const ROOTLESS_DRIVERS: [&str; 4] = ["btrfs", "overlay", "overlay2", "vfs"];
 
-/// Somebody who may have a store.
+/// A user who may have a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) uid: u32,
@@ -28,8 +28,8 @@ pub(super) struct User {
     pub(super) home: PathBuf,
 }
 
-/// Everybody in `/etc/passwd`, and whoever owns a further directory in `/home` (users from a
-/// directory service are not in the file).
+/// Returns the users in `/etc/passwd` and the owners of other directories in `/home`: users of a directory service are
+/// not in the file.
 pub(super) fn users(files: &Files<'_>, problems: &mut Problems) -> Vec<User> {
     let path = Path::new("/etc/passwd");
     let mut users = match files.sysroot.read_bytes(path, MAX_PASSWD_BYTES) {
@@ -42,7 +42,7 @@ pub(super) fn users(files: &Files<'_>, problems: &mut Problems) -> Vec<User> {
     };
     let homes = Path::new("/home");
     let listing = files.list(homes);
-    // A user may not list it.
+    // A user who is not root may lack the permission to list `/home`.
     if let Err(error) = &*listing
         && !is_absent(error)
         && error.kind() != ErrorKind::PermissionDenied
@@ -62,7 +62,7 @@ pub(super) fn users(files: &Files<'_>, problems: &mut Problems) -> Vec<User> {
     users
 }
 
-/// A line of passwd(5): name, password, uid, gid, comment, home, shell.
+/// Parses a line of passwd(5): name, password, uid, gid, comment, home, shell.
 fn user(line: &[u8]) -> Option<User> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
     let [name, _, uid, _, _, home, ..] = fields[..] else {
@@ -74,15 +74,14 @@ fn user(line: &[u8]) -> Option<User> {
     home.is_absolute().then(|| User { uid, name, home: super::paths::tidy(home) })
 }
 
-/// The candidates for a user's store: by the rule of libraries up to 1.62, then by that of later
-/// ones.
+/// Returns the candidates for a user's store: by the rule of libraries up to 1.62, then by the rule of later ones.
 ///
-/// By the earlier rule the user's own file stands alone, and root's file lends only its
-/// `rootless_storage_path`, and where the user has no file its driver. A file that
-/// `$CONTAINERS_STORAGE_CONF` names counts as the user's own for the library itself, but Podman
-/// and Buildah have it taken for root's (containers/common passes it to
-/// `SetDefaultConfigFilePath`), so that its graphroot and runroot mean nothing to them
-/// (seen with Podman 4.3.1 and Buildah 1.28.2).
+/// By the earlier rule, a user's file replaces root's file. Of root's file only `rootless_storage_path` is used, and
+/// its driver if the user has no file.
+///
+/// For the library, the file in `$CONTAINERS_STORAGE_CONF` is the user's file. For Podman and Buildah it is root's file
+/// (containers/common passes it to `SetDefaultConfigFilePath`), so they ignore its graphroot and runroot (seen with
+/// Podman 4.3.1 and Buildah 1.28.2). There is a candidate for each of the two.
 pub(super) fn stores(files: &Files<'_>, owner: &Owner<'_>, problems: &mut Problems) -> Vec<StoreConfig> {
     let environment = owner.environment;
     let Some(defaults) = Defaults::of_user(environment) else {
@@ -99,16 +98,16 @@ pub(super) fn stores(files: &Files<'_>, owner: &Owner<'_>, problems: &mut Proble
     }
     let rootless_storage_path = system.rootless_storage_path;
     let from_root = Settings { driver, rootless_storage_path, ..Settings::default() };
-    let own_file = storage_conf::legacy_file_of_user(environment).filter(|file| files.exists(file));
-    candidates.push(match own_file {
+    let user_file = storage_conf::legacy_file_of_user(environment).filter(|file| files.exists(file));
+    candidates.push(match user_file {
         None => owner.store(&from_root, defaults.clone(), problems),
         Some(file) => {
-            let own = Settings::read(files, &[file], problems);
-            let own = Settings {
-                rootless_storage_path: own.rootless_storage_path.or(from_root.rootless_storage_path),
-                ..own
+            let settings = Settings::read(files, &[file], problems);
+            let settings = Settings {
+                rootless_storage_path: settings.rootless_storage_path.or(from_root.rootless_storage_path),
+                ..settings
             };
-            owner.store(&own, defaults.clone(), problems)
+            owner.store(&settings, defaults.clone(), problems)
         }
     });
 
@@ -118,50 +117,53 @@ pub(super) fn stores(files: &Files<'_>, owner: &Owner<'_>, problems: &mut Proble
     candidates
 }
 
-/// The stores of another user that are there: what root finds when it looks through the homes.
+/// Returns the existing stores of another user. Root uses it to search the homes.
 ///
-/// A user's own file is foreign data: a graphroot or imagestore that it names counts only if the
-/// directory belongs to that user, so no user can point root's programs at another user's files.
+/// A user's file is untrusted: a graphroot or imagestore in it counts only if the directory belongs to that user.
+/// Otherwise a user could make a program of root work on another user's files.
 pub(super) fn existing_stores(files: &Files<'_>, user: &User, problems: &mut Problems) -> Vec<StoreConfig> {
     let environment = Environment { uid: user.uid, home: Some(user.home.clone()), ..Environment::default() };
     let Some(defaults) = Defaults::of_user(&environment) else {
         return Vec::new();
     };
     let owner = Owner { environment: &environment, name: Some(&user.name) };
-    let usual = defaults.graphroot.clone();
-    let mut own_problems = Problems::default();
-    // Root has no rootless store, but may have left one of a time in a user namespace.
+    let default_graphroot = defaults.graphroot.clone();
+    let mut user_problems = Problems::default();
+    // Root's files do not configure a rootless store. But a process of root in a user namespace may have created one in
+    // the default place.
     let mut found = match user.uid {
         0 => Vec::new(),
-        _ => stores(files, &owner, &mut own_problems),
+        _ => stores(files, &owner, &mut user_problems),
     };
-    if !found.iter().any(|store| store.graphroot == usual) {
-        found.push(owner.store(&Settings::default(), defaults, &mut own_problems));
+    if !found.iter().any(|store| store.graphroot == default_graphroot) {
+        found.push(owner.store(&Settings::default(), defaults, &mut user_problems));
     }
     found.retain(|store| is_directory(files, &store.graphroot));
     found.retain(|store| {
-        let by_user = Path::new(&store.origin).starts_with(&user.home);
-        !by_user || store.graphroot == usual || belongs(files, &store.graphroot, user.uid)
+        let is_set_by_user = Path::new(&store.origin).starts_with(&user.home);
+        !is_set_by_user
+            || store.graphroot == default_graphroot
+            || belongs_to(files, &store.graphroot, user.uid)
     });
     for store in &mut found {
         store.of_another_user = user.uid != 0;
         if store.additional_image_stores.len() > MOST_ADDITIONAL {
             let reason = format!("more than {MOST_ADDITIONAL} additional image stores; the rest are ignored");
-            own_problems.note(&store.graphroot, reason);
+            user_problems.note(&store.graphroot, reason);
             store.additional_image_stores.truncate(MOST_ADDITIONAL);
         }
-        store.imagestore = store.imagestore.take().filter(|path| belongs(files, path, user.uid));
-        if store.graphroot == usual {
+        store.imagestore = store.imagestore.take().filter(|path| belongs_to(files, path, user.uid));
+        if store.graphroot == default_graphroot {
             store.origin = format!("home of {}", user.name);
         }
     }
-    problems.note_unread(user.uid, &own_problems);
+    problems.note_unread(user.uid, &user_problems);
     // A user without a store must not be able to make every scan end with warnings.
-    if !found.is_empty() && !own_problems.found.is_empty() {
+    if !found.is_empty() && !user_problems.found.is_empty() {
         let reason =
             format!("not known in full: nothing is deleted from any store that {} can read", user.name);
-        own_problems.note(&user.home.join(".config/containers"), reason);
-        problems.note_all(own_problems);
+        user_problems.note(&user.home.join(".config/containers"), reason);
+        problems.note_all(user_problems);
     }
     found
 }
@@ -170,6 +172,6 @@ fn is_directory(files: &Files<'_>, path: &Path) -> bool {
     files.metadata(path).is_some_and(|metadata| metadata.is_dir())
 }
 
-fn belongs(files: &Files<'_>, path: &Path, uid: u32) -> bool {
+fn belongs_to(files: &Files<'_>, path: &Path, uid: u32) -> bool {
     files.metadata(path).is_some_and(|metadata| metadata.is_dir() && metadata.uid() == uid)
 }

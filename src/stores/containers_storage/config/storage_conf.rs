@@ -1,9 +1,10 @@
-//! `storage.conf`: which files are read, in which order, and what they configure.
+//! `storage.conf`: the files, their order, and their settings.
 //!
-//! Two rules are in use. Up to containers/storage 1.62 exactly one file counts. From 1.63 on
-//! (Podman 6) the first main file found is followed by drop-in files. The configuration does
-//! not show which library version a node's programs contain, so both rules are applied. Where they lead
-//! to different stores, both are candidates: a store that does not exist on the disk was never used.
+//! Two lookup rules are in use. Up to containers/storage 1.62, exactly one file counts. From 1.63 on (Podman 6), the
+//! first main file found is followed by drop-in files. The configuration does not show which library version the
+//! programs of a node contain, so both rules are applied. If they lead to different stores, both stores are candidates.
+//! A candidate that does not exist on the disk was never used, so a wrong one does no harm.
+//!
 //! Sources: `types/options.go` of containers/storage 1.59.1; `storage/types/options.go` and
 //! `storage/pkg/configfile/parse.go` of container-libs, 1.63-dev of April 2026.
 
@@ -13,17 +14,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::files::{Files, Table, with_file};
-use super::types::{Environment, Problems, Settings, Sourced, Strings};
+use super::types::{Environment, Problems, Settings, Strings};
 use crate::sys::quiet::{DirectoryEntry, FileKind};
 
-/// Where the vendor's and the administrator's files lie, the weaker first.
+/// Directories of the vendor's and the administrator's files. The latter override the former.
 const SYSTEM_DIRECTORIES: [&str; 2] = ["/usr/share/containers", "/etc/containers"];
 
-/// Files of one directory that are read.
+/// Maximum number of drop-in files in a directory; the rest are not read.
 const MOST_DROP_INS: usize = 100;
 
 impl Settings {
-    /// Reads the files one after the other, later ones over earlier ones, key by key.
+    /// Reads the files in order. Each key of a later file overrides that of an earlier one.
     pub(super) fn read(all: &Files<'_>, files: &[PathBuf], problems: &mut Problems) -> Self {
         all.settings(files, problems, |problems| {
             let mut settings = Self::default();
@@ -38,16 +39,17 @@ impl Settings {
         let Some(storage) = file.table("storage", problems) else {
             return;
         };
-        let mut sourced = |name: &str, to: &mut Option<Sourced>| {
+        for (name, to) in [
+            ("graphroot", &mut self.graphroot),
+            ("runroot", &mut self.runroot),
+            ("imagestore", &mut self.imagestore),
+            ("rootless_storage_path", &mut self.rootless_storage_path),
+        ] {
             if let Some(value) = storage.string(name, problems) {
-                // An empty string is as good as none: the library's own test is for "".
+                // An empty string counts as unset: the library compares with "".
                 *to = Some((value, file.path().to_path_buf())).filter(|(value, _)| !value.is_empty());
             }
-        };
-        sourced("graphroot", &mut self.graphroot);
-        sourced("runroot", &mut self.runroot);
-        sourced("imagestore", &mut self.imagestore);
-        sourced("rootless_storage_path", &mut self.rootless_storage_path);
+        }
         if let Some(driver) = storage.string("driver", problems) {
             self.driver = Some(driver).filter(|driver| !driver.is_empty());
         }
@@ -68,8 +70,8 @@ impl Settings {
     }
 }
 
-/// A later file's array replaces, unless it or an earlier one asked to append: the library keeps
-/// that wish from file to file.
+/// Merges the array of a later file. It replaces the earlier value, unless it or an earlier array has `append = true`:
+/// in the library, that attribute stays in effect for all later files.
 fn merge(into: &mut Strings, later: Strings) {
     into.append = later.append.or(into.append);
     if into.append == Some(true) {
@@ -79,9 +81,8 @@ fn merge(into: &mut Strings, later: Strings) {
     }
 }
 
-/// The one file of libraries up to 1.62, as root's programs find it: `$CONTAINERS_STORAGE_CONF`;
-/// else `$XDG_CONFIG_HOME/containers/storage.conf` if it exists; else the administrator's; else
-/// the vendor's. No file if there is none.
+/// Returns the file that root's programs with libraries up to 1.62 read: `$CONTAINERS_STORAGE_CONF`, or the first
+/// existing file of `$XDG_CONFIG_HOME/containers/storage.conf`, the administrator's and the vendor's.
 pub(super) fn legacy_file(all: &Files<'_>, environment: &Environment) -> Option<PathBuf> {
     if let Some(named) = &environment.containers_storage_conf {
         return Some(named.clone());
@@ -91,17 +92,17 @@ pub(super) fn legacy_file(all: &Files<'_>, environment: &Environment) -> Option<
     first_existing(all, home.into_iter().chain(system))
 }
 
-/// The one file of libraries up to 1.62 that is the user's own, which exists or not:
-/// `$CONTAINERS_STORAGE_CONF`, else the file in the configuration home.
+/// Returns the user's file for libraries up to 1.62: `$CONTAINERS_STORAGE_CONF`, or the file in the configuration home.
+/// It need not exist.
 pub(super) fn legacy_file_of_user(environment: &Environment) -> Option<PathBuf> {
     let named = environment.containers_storage_conf.clone();
     named.or_else(|| Some(config_home(environment)?.join("storage.conf")))
 }
 
-/// The files of libraries from 1.63 on, in the order in which they are applied: the first main
-/// file found (the user's, also root's own; the administrator's; the vendor's), then the drop-ins.
-/// `$CONTAINERS_STORAGE_CONF` stands for all of these; `$CONTAINERS_STORAGE_CONF_OVERRIDE`
-/// comes last in any case.
+/// Returns the files that libraries from 1.63 on read, in their order: the first existing main file (that of the user,
+/// who may be root; the administrator's; the vendor's), then the drop-ins.
+///
+/// `$CONTAINERS_STORAGE_CONF` replaces all of these. `$CONTAINERS_STORAGE_CONF_OVERRIDE` is always the last file.
 pub(super) fn drop_in_files(
     all: &Files<'_>,
     environment: &Environment,
@@ -119,7 +120,7 @@ pub(super) fn drop_in_files(
     files
 }
 
-/// The drop-in files by name; of two with the same name the one in the later directory.
+/// Returns the drop-in files, sorted by name. A file replaces one with the same name in an earlier directory.
 fn drop_ins(all: &Files<'_>, environment: &Environment, problems: &mut Problems) -> Vec<PathBuf> {
     let mut by_name: BTreeMap<OsString, PathBuf> = BTreeMap::new();
     for directory in drop_in_directories(environment) {
@@ -148,12 +149,12 @@ fn drop_ins(all: &Files<'_>, environment: &Environment, problems: &mut Problems)
     by_name.into_values().collect()
 }
 
-/// As the library has it: a symlink is not a drop-in, whatever it leads to.
+/// Returns true for drop-in files. In the library, a symlink is never a drop-in.
 fn is_drop_in(entry: &DirectoryEntry) -> bool {
     entry.kind == FileKind::File && is_conf(entry)
 }
 
-/// Whether its name ends as those of configuration files do.
+/// Returns true if the name ends in `.conf`.
 pub(super) fn is_conf(entry: &DirectoryEntry) -> bool {
     entry.name.as_encoded_bytes().ends_with(b".conf")
 }
@@ -174,15 +175,16 @@ fn drop_in_directories(environment: &Environment) -> Vec<PathBuf> {
     directories
 }
 
-/// The directory of the user's own files.
+/// Returns the directory of the user's files: `containers` in `$XDG_CONFIG_HOME`, or in `~/.config`.
 pub(super) fn config_home(environment: &Environment) -> Option<PathBuf> {
-    let from_home = || environment.home.as_ref().map(|home| home.join(".config"));
-    let base = environment.xdg_config_home.clone().or_else(from_home)?;
-    Some(base.join("containers"))
+    match &environment.xdg_config_home {
+        Some(config) => Some(config.join("containers")),
+        None => Some(environment.home.as_ref()?.join(".config/containers")),
+    }
 }
 
-/// The first `storage.conf` in these directories. One that cannot be examined counts as there:
-/// the library stops at it too, and reading it will say why.
+/// Returns the first existing `storage.conf` in these directories. A file that cannot be examined counts as existing:
+/// the library stops there, too, and reading the file reports the error.
 fn first_existing(all: &Files<'_>, directories: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
     directories.map(|directory| directory.join("storage.conf")).find(|file| all.exists(file))
 }

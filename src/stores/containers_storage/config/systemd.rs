@@ -1,4 +1,4 @@
-//! `TMPDIR` in the units of the storage's tools: where their temporary files are.
+//! `TMPDIR` in the systemd units of the tools: the directory of their temporary files.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,9 @@ use super::storage_conf::is_conf;
 const DIRECTORIES: [&str; 2] = ["/usr/lib/systemd/system", "/etc/systemd/system"];
 const UNITS: [&str; 3] = ["crio.service", "podman.service", "buildah.service"];
 
-/// The directories that units and their drop-ins name. systemd takes the last one; what an earlier one names may hold
-/// what a tool left before.
+/// Returns the directories that units and their drop-ins set as `TMPDIR`.
+///
+/// systemd uses the last value. Earlier values are returned as well, because a tool may have left files there before.
 pub(super) fn temporary_directories(files: &Files<'_>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for (directory, unit) in DIRECTORIES.iter().flat_map(|directory| UNITS.map(|unit| (directory, unit))) {
@@ -30,7 +31,7 @@ pub(super) fn temporary_directories(files: &Files<'_>) -> Vec<PathBuf> {
     found
 }
 
-/// The absolute values of `TMPDIR` in a line `Environment="A=b" TMPDIR=/c`.
+/// Returns the absolute values of `TMPDIR` in a line `Environment="A=b" TMPDIR=/c`.
 fn values(line: &str) -> impl Iterator<Item = PathBuf> {
     let words = line.trim_start().strip_prefix("Environment=").unwrap_or_default().split_whitespace();
     let values = words.filter_map(|word| word.trim_matches(['"', '\'']).strip_prefix("TMPDIR="));
@@ -42,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn temporary_directories_of_a_unit_line() {
+    fn tmpdir_of_unit_line_is_parsed() {
         for (line, expected) in [
             ("Environment=TMPDIR=/a", &["/a"][..]),
             (" Environment=\"A=b\" \"TMPDIR=/a/b\"", &["/a/b"]),

@@ -5,31 +5,31 @@ use std::path::{Path, PathBuf};
 use crate::sys::sysroot::Sysroot;
 use crate::sys::users::calling_uid;
 
-/// One configured store. Paths are absolute inside the sysroot, and may be symlinks there.
+/// Configuration of a store. Paths are absolute inside the sysroot, and may be symlinks there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreConfig {
     pub graphroot: PathBuf,
     pub runroot: PathBuf,
-    /// Where image layers live, if not in the graphroot (split filesystem).
+    /// Directory of image layers, if that is not the graphroot (split filesystem).
     pub imagestore: Option<PathBuf>,
-    /// The configured driver; `None` means: see which one the graphroot has.
+    /// The configured driver. If `None`, the driver is detected in the graphroot.
     pub driver: Option<String>,
-    /// Runroots that other programs with the same graphroot use: another rule of reading
-    /// `storage.conf`, or CRI-O beside Podman.
+    /// Runroots of other programs with the same graphroot: programs with another lookup rule for `storage.conf`, or
+    /// CRI-O beside Podman.
     pub other_runroots: Vec<PathBuf>,
-    /// Writable imagestores that other programs with the same graphroot use.
+    /// Writable imagestores of other programs with the same graphroot.
     pub other_imagestores: Vec<PathBuf>,
-    /// Read-only stores that images may come from.
+    /// Read-only stores that the store uses images of.
     pub additional_image_stores: Vec<PathBuf>,
-    /// Read-only stores that layers may come from: directories that a separate program serves.
+    /// Read-only stores that the store uses layers of: directories that a separate program serves.
     pub additional_layer_stores: Vec<PathBuf>,
-    /// Where podman keeps its database, if not in the graphroot.
+    /// Directories that may contain podman's database, besides the graphroot.
     pub podman_dirs: Vec<PathBuf>,
-    /// Container records live in the runroot.
+    /// Container records are in the runroot (`transient_store`).
     pub transient: bool,
-    /// The source of this path, for messages: a file, a flag, a built-in default.
+    /// Source of the graphroot's path, for messages: a file, a flag, a built-in default.
     pub origin: String,
-    /// It is a store of a user other than the caller.
+    /// The store belongs to a user other than the caller.
     pub of_another_user: bool,
 }
 
@@ -37,77 +37,71 @@ pub struct StoreConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
     pub pattern: String,
-    /// The file that says so.
+    /// File that contains the pattern.
     pub origin: String,
 }
 
-/// What the configuration of a node says.
+/// Configuration of the stores on a node.
 #[derive(Clone, Debug, Default)]
 pub struct GraphrootDiscovery {
-    /// The stores, each graphroot once.
+    /// Stores to scan, each graphroot once.
     pub stores: Vec<StoreConfig>,
-    /// Of a look at named stores, all that the configuration names, those among them: they may take
-    /// images from the named ones. What is wrong with them is not a problem of this scan.
+    /// All stores of the configuration, if the user named the stores to scan. These may use images of the named ones.
+    /// Their problems are not problems of this scan.
     pub others: Vec<StoreConfig>,
     /// CRI-O's `pinned_images` and `pause_image`.
     pub pins: Vec<Pin>,
-    /// CRI-O's `additional_artifact_stores`: directories that hold `artifacts`, and who names each.
+    /// CRI-O's `additional_artifact_stores`: directories that contain `artifacts`, and the file that names each.
     pub artifact_stores: Vec<Pin>,
-    /// Files that could not be read or parsed: path and reason. The rest still counts.
+    /// Files that could not be read or parsed: path and reason. The other files are used.
     pub problems: Vec<(PathBuf, String)>,
-    /// Where the tools leave temporary files, as configured: `image_copy_tmp_dir`, CRI-O's `big_files_temporary_dir`,
-    /// `TMPDIR` in their units.
+    /// Configured directories for temporary files of the tools: `image_copy_tmp_dir`, CRI-O's
+    /// `big_files_temporary_dir`, `TMPDIR` in their units.
     pub temporary: Vec<PathBuf>,
-    /// Whose files those are, of all users, where they may name stores.
+    /// Users with files that could not be read or parsed, and that may name stores.
     pub unread: Vec<UnreadConfig>,
 }
 
-/// A user's configuration that is not known in full: stores that it names, known or not, may take images from every
-/// store that the user can read.
+/// A user whose configuration is not completely known. It may name stores, and these may use images of every store that
+/// the user can read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadConfig {
     pub uid: u32,
-    /// The first file that could not be read or understood.
+    /// The first file that could not be read or parsed.
     pub file: PathBuf,
 }
 
-/// The relevant part of the process's environment.
+/// User and environment of a process. Every field but `uid` is the environment variable of that name.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
-    /// Effective uid; in the user namespace of `podman unshare` that of the user.
+    /// Effective uid. In the user namespace of `podman unshare`, the uid of the user who started it.
     pub uid: u32,
-    /// `$HOME`.
     pub home: Option<PathBuf>,
-    /// `$XDG_CONFIG_HOME`.
     pub xdg_config_home: Option<PathBuf>,
-    /// `$XDG_DATA_HOME`.
     pub xdg_data_home: Option<PathBuf>,
-    /// `$XDG_RUNTIME_DIR`.
     pub xdg_runtime_dir: Option<PathBuf>,
-    /// `$CONTAINERS_STORAGE_CONF`.
     pub containers_storage_conf: Option<PathBuf>,
-    /// `$CONTAINERS_STORAGE_CONF_OVERRIDE`.
     pub containers_storage_conf_override: Option<PathBuf>,
-    /// `$CONTAINERS_CONF`.
     pub containers_conf: Option<PathBuf>,
-    /// `$CONTAINERS_CONF_OVERRIDE`.
     pub containers_conf_override: Option<PathBuf>,
-    /// `$STORAGE_DRIVER`.
     pub storage_driver: Option<String>,
-    /// `$TMPDIR`, which podman and buildah honour.
+    /// `$TMPDIR`, which podman and buildah use.
     pub tmpdir: Option<PathBuf>,
 }
 
 impl Environment {
-    /// This process's. On another system's disk our own variables mean nothing, so for a foreign
-    /// root it is that of a root user with no variables set. An empty variable counts as unset.
+    /// Returns the environment of this process. An empty variable counts as unset.
+    ///
+    /// The variables of this process mean nothing on the disk of another system. For a foreign root, the environment is
+    /// that of root without any variables.
     #[must_use]
     pub fn of_process(sysroot: &Sysroot) -> Self {
+        fn path(name: &str) -> Option<PathBuf> {
+            std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+        }
         if sysroot.is_foreign() {
             return Self::default();
         }
-        let text = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let path = |name: &str| text(name).map(PathBuf::from);
         Self {
             uid: calling_uid(),
             home: path("HOME"),
@@ -119,7 +113,7 @@ impl Environment {
             containers_conf: path("CONTAINERS_CONF"),
             containers_conf_override: path("CONTAINERS_CONF_OVERRIDE"),
             tmpdir: path("TMPDIR"),
-            storage_driver: text("STORAGE_DRIVER").and_then(|name| name.into_string().ok()),
+            storage_driver: std::env::var("STORAGE_DRIVER").ok().filter(|name| !name.is_empty()),
         }
     }
 }
@@ -127,7 +121,7 @@ impl Environment {
 /// A value and the file that sets it.
 pub(super) type Sourced = (String, PathBuf);
 
-/// What the files say, in their words: nothing is expanded and no default filled in.
+/// Settings as the files contain them, without expanded variables or defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) driver: Option<String>,
@@ -142,25 +136,25 @@ pub(super) struct Settings {
     pub(super) layer_stores: Strings,
 }
 
-/// An array of strings. containers/storage 1.63 lets it carry `{append = true}`.
+/// An array of strings. Since containers/storage 1.63 it may contain `{append = true}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Strings {
-    /// The strings.
     pub(super) values: Vec<String>,
-    /// What the array says of being appended to the earlier files' value.
+    /// `append` in the array: the values are appended to those of earlier files.
     pub(super) append: Option<bool>,
 }
 
-/// Errors: path inside the root, and reason.
+/// Files that could not be read or parsed.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
+    /// Path inside the root, and reason.
     pub(super) found: Vec<(PathBuf, String)>,
-    /// Whose they are.
+    /// Users that these files belong to.
     pub(super) unread: Vec<UnreadConfig>,
 }
 
 impl Problems {
-    /// Notes a problem, once: two lookup rules may read the same file.
+    /// Notes a problem once, even if two lookup rules read the same file.
     pub(super) fn note(&mut self, file: &Path, reason: impl Into<String>) {
         let problem = (file.to_path_buf(), reason.into());
         if !self.found.contains(&problem) {
@@ -173,10 +167,11 @@ impl Problems {
     }
 
     /// Notes that the configuration of a user has these problems.
-    pub(super) fn note_unread(&mut self, uid: u32, own: &Self) {
-        // Root can read whatever a user can.
-        if self.unread.iter().all(|one| one.uid != 0) {
-            self.unread.extend(own.found.first().map(|(file, _)| UnreadConfig { uid, file: file.clone() }));
+    pub(super) fn note_unread(&mut self, uid: u32, problems: &Self) {
+        // An entry for root covers all users: root can read every store.
+        if self.unread.iter().all(|unread| unread.uid != 0) {
+            let first = problems.found.first();
+            self.unread.extend(first.map(|(file, _)| UnreadConfig { uid, file: file.clone() }));
         }
     }
 }
