@@ -1,4 +1,4 @@
-//! The settings of one file or flag, and the syntax of values.
+//! The settings of one file or flag, and the syntax of their values.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use crate::cri::Endpoint;
 use crate::model::Pattern;
 use crate::model::names::names;
 
-/// The keys of a file; `None` is a key that the file does not have.
+/// The keys of one file. A key that the file does not contain is `None`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Fragment {
@@ -54,7 +54,7 @@ pub(super) struct Images {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Protect {
-    /// Adds up over all files, as labels do.
+    /// Patterns of all files together; labels likewise.
     pub(super) names: Vec<Value<Pattern>>,
     pub(super) labels: Vec<Value<Label>>,
     pub(super) keep_newest: Set<usize>,
@@ -93,9 +93,9 @@ pub(super) struct Metrics {
 }
 
 pub(super) type Set<T> = Option<Value<T>>;
-/// `None` is `"off"`.
+/// A value, or `None` for `"off"`.
 pub(super) type OrOff<T> = Option<T>;
-/// A label's key, and its value if that matters.
+/// Key of a label, and its value if only that value matches.
 pub(super) type Label = (String, Option<String>);
 
 #[derive(Clone, Copy, Debug)]
@@ -105,28 +105,28 @@ pub(super) struct Percent(pub(super) u8);
 pub(super) struct Bytes(pub(super) u64);
 
 names! {
-    /// What removes images.
+    /// Way in which images are deleted.
     Via {
-        /// The runtime where one owns a store, ourselves where none does.
+        /// The runtime if it owns the store, layersweep otherwise.
         Auto = "auto",
         /// The container runtime, through its CRI socket.
         Cri = "cri",
-        /// Ourselves, in the graphroot.
+        /// layersweep itself, in the graphroot.
         Direct = "direct",
     }
 }
 
-/// Where metrics are written to.
+/// Destination of the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Textfile {
-    /// Where node_exporter looks, if there is such a place.
+    /// The directory that node_exporter reads, if it exists.
     Auto,
     Off,
-    /// To this file, or to `layersweep.prom` in this directory.
+    /// This file, or `layersweep.prom` in this directory.
     At(PathBuf),
 }
 
-/// A value before it is known to be one of its key.
+/// A value whose type has not been checked yet.
 #[derive(Clone, Copy)]
 pub(super) enum Raw<'a> {
     Number(i64),
@@ -150,39 +150,40 @@ impl fmt::Display for Raw<'_> {
     }
 }
 
-/// How a type is written in a file.
+/// Syntax of a type in a configuration file.
 pub(super) trait Written: Sized {
-    /// The expected syntax, for error messages.
-    const WANTED: &'static str;
-    /// Whether `"off"` may stand there as well.
+    /// Expected syntax, for error messages.
+    const EXPECTED: &'static str;
+    /// `true` if the key also accepts `"off"`.
     const OR_OFF: bool = false;
 
-    /// `None` where `raw` is not what is wanted; an error says what else is wrong.
+    /// Parses `raw`. Returns `None` if it does not have the expected syntax, and an error message for any
+    /// other mistake.
     fn read(raw: Raw<'_>) -> Option<Result<Self, String>>;
 }
 
-/// A value as it stands in a file.
+/// A value of a configuration file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Value<T>(pub(super) T);
 
 impl<'de, T: Written> Deserialize<'de> for Value<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reading(PhantomData)).map(Self)
+        deserializer.deserialize_any(ValueVisitor(PhantomData)).map(Self)
     }
 }
 
-struct Reading<T>(PhantomData<T>);
+struct ValueVisitor<T>(PhantomData<T>);
 
 fn read<T: Written, E: Error>(raw: Raw<'_>) -> Result<T, E> {
-    let read = T::read(raw).unwrap_or_else(|| Err(format!("{raw} is not {}", T::WANTED)));
-    read.map_err(E::custom)
+    let value = T::read(raw).unwrap_or_else(|| Err(format!("{raw} is not {}", T::EXPECTED)));
+    value.map_err(E::custom)
 }
 
-impl<T: Written> Visitor<'_> for Reading<T> {
+impl<T: Written> Visitor<'_> for ValueVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::WANTED)?;
+        f.write_str(T::EXPECTED)?;
         f.write_str(if T::OR_OFF { ", or \"off\"" } else { "" })
     }
 
@@ -200,7 +201,7 @@ impl<T: Written> Visitor<'_> for Reading<T> {
 }
 
 impl<T: Written> Written for Option<T> {
-    const WANTED: &'static str = T::WANTED;
+    const EXPECTED: &'static str = T::EXPECTED;
     const OR_OFF: bool = true;
 
     fn read(raw: Raw<'_>) -> Option<Result<Self, String>> {
@@ -211,11 +212,11 @@ impl<T: Written> Written for Option<T> {
     }
 }
 
-/// How each type is written: what is wanted, and how it is read.
+/// Implements [`Written`]: for each type the expected syntax, and the function that parses it.
 macro_rules! written {
-    ($($type:ty: $wanted:literal, $read:expr;)+) => {
+    ($($type:ty: $expected:literal, $read:expr;)+) => {
         $(impl Written for $type {
-            const WANTED: &'static str = $wanted;
+            const EXPECTED: &'static str = $expected;
 
             fn read(raw: Raw<'_>) -> Option<Result<Self, String>> {
                 let read: fn(Raw<'_>) -> Option<Result<Self, String>> = $read;

@@ -1,9 +1,9 @@
 //! The configuration: built-in defaults, the files of the vendor and the administrator, drop-ins
 //! and flags become one checked [`Config`].
 //!
-//! Later sources win over earlier ones, key by key; only the lists below `[protect]` add up, so that a
-//! drop-in never takes away what another file protects. All problems are reported at once, with file,
-//! line and column. `docs/configuration.md` describes the keys.
+//! Later sources override earlier ones, key by key. Only the lists in `[protect]` add up, so that a drop-in
+//! never removes the protection that another file gives. All problems are reported at once, with file, line
+//! and column. `docs/configuration.md` describes the keys.
 
 mod fragment;
 mod problem;
@@ -25,18 +25,18 @@ pub use problem::{ConfigOrigin, ConfigProblem, Invalid};
 pub use settings::{Config, Containers, Leaks, STATE_DIR, Stores};
 pub use source::Flag;
 
-/// The vendor's file.
+/// File of the vendor or the package.
 const VENDOR_FILE: &str = "/usr/lib/layersweep/layersweep.toml";
-/// The administrator's file.
+/// File of the administrator.
 const FILE: &str = "/etc/layersweep/layersweep.toml";
-/// Drop-ins, taken in the order of their names.
+/// Directory of the drop-ins, which are read in the order of their names.
 const DROP_INS: &str = "/etc/layersweep/layersweep.toml.d";
 
-/// No configuration file is longer than this; what is, is none.
+/// Maximum size of a configuration file; a larger file is an error.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 impl Config {
-    /// Reads the configuration below `root`. `only` (of `--config`) takes the place of all files.
+    /// Reads the configuration below `root`. With `only` (`--config`) no other file is read.
     pub fn load(root: &Sysroot, only: Option<&Path>, flags: &[Flag]) -> Result<Self, Invalid> {
         let mut sources = Sources::default();
         let mut files = Vec::new();
@@ -53,7 +53,7 @@ impl Config {
         Self::finish(sources, flags, files)
     }
 
-    /// The built-in defaults and what flags say, without any file.
+    /// Returns the built-in defaults with `flags` applied, without any file.
     pub fn defaults(flags: &[Flag]) -> Result<Self, Invalid> {
         Self::finish(Sources::default(), flags, Vec::new())
     }
@@ -67,7 +67,7 @@ impl Config {
     }
 }
 
-/// The files in the order of their reading, and whether each must be there.
+/// Returns the files in the order in which they are read, each with whether it must exist.
 fn files_to_read(
     root: &Sysroot,
     only: Option<&Path>,
@@ -78,12 +78,12 @@ fn files_to_read(
     }
     let mut files = vec![(VENDOR_FILE.into(), false), (FILE.into(), false)];
     match root.list(Path::new(DROP_INS)) {
-        // In name order; what editors and packagers leave behind has other endings.
+        // Editors and package managers leave copies with other endings.
         Ok(entries) => files.extend(entries.into_iter().filter_map(|entry| {
             let name = entry.name.to_str()?;
-            let is_ours = name.ends_with(".toml") && !name.starts_with('.');
+            let is_drop_in = name.ends_with(".toml") && !name.starts_with('.');
             let is_file = matches!(entry.kind, FileKind::File | FileKind::Symlink);
-            (is_ours && is_file).then(|| (Path::new(DROP_INS).join(name), true))
+            (is_drop_in && is_file).then(|| (Path::new(DROP_INS).join(name), true))
         })),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => problems.push(unreadable(Path::new(DROP_INS), &error)),

@@ -1,16 +1,16 @@
-//! Problems of a configuration, and where they are.
+//! Problems of a configuration, each with its place.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a setting was made.
+/// Source of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigOrigin {
     /// The built-in defaults.
     Default,
     /// A file as a whole, by its path inside the root.
     File(PathBuf),
-    /// A place in a file; line and column count from 1.
+    /// A position in a file; line and column count from 1.
     Place {
         file: PathBuf,
         line: usize,
@@ -44,10 +44,10 @@ impl fmt::Display for ConfigOrigin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
     pub origin: ConfigOrigin,
-    /// The key concerned; empty if the problem is the file, or what stands after a flag.
+    /// The key; empty if the problem concerns the whole file or the text after a flag.
     pub field: String,
     pub message: String,
-    /// The fix; empty if the message says it.
+    /// The fix; empty if the message already says it.
     pub remedy: String,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
-/// An invalid configuration: all its problems, at least one.
+/// An invalid configuration. It has at least one problem.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct Invalid(pub Vec<ConfigProblem>);

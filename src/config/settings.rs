@@ -1,4 +1,4 @@
-//! All settings, checked together.
+//! All settings with their defaults, checked against each other.
 
 use std::path::PathBuf;
 
@@ -10,47 +10,47 @@ use crate::node::places::ConfiguredPlaces;
 use crate::policy::containers;
 use crate::policy::{FreeFloor, Policy, Protect, Targets, Thresholds};
 
-/// Our own state, where nothing else is configured.
+/// Default directory of layersweep's state.
 pub const STATE_DIR: &str = "/var/lib/layersweep";
-/// Below the kubelet's own thresholds (85 and 80 by default, eviction at 85), so that we act
-/// before it does.
+/// Below the kubelet's own thresholds (85 and 80 by default, eviction at 85), so that layersweep acts before
+/// the kubelet does.
 const HIGH_PERCENT: u8 = 75;
 const LOW_PERCENT: u8 = 70;
-/// How far the low threshold is below a high one that stands alone.
-const APART: u8 = 5;
+/// Default distance, in percentage points, of the low threshold below a configured high threshold.
+const DISTANCE: u8 = 5;
 const MIN_AGE: SignedDuration = SignedDuration::from_mins(2);
 const LEAK_MIN_AGE: SignedDuration = SignedDuration::from_hours(24);
 const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 
-/// All settings, checked.
+/// The checked settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where the database lives.
+    /// Directory of the database.
     pub state_dir: PathBuf,
-    /// Which stores to read; none named: those that are found.
+    /// The stores to read; if none is named, those that discovery finds.
     pub stores: Stores,
-    /// What removes images.
+    /// Way in which images are deleted.
     pub via: Via,
-    /// Its settings. Images of static pods and sandboxes are for the caller to add.
+    /// Settings for images. The caller adds the images of static pods and sandboxes.
     pub images: Policy,
-    /// Where static pods are defined; `None`: their images are not protected.
+    /// Directory of the static pod manifests; `None`: their images are not protected.
     pub static_pods: Option<PathBuf>,
     pub containers: Containers,
     pub kubelet: ConfiguredPlaces,
     pub leaks: Leaks,
-    /// Where commands that change the metrics write them to at their end.
+    /// Destination of the metrics, written at the end of each command that changes them.
     pub textfile: Textfile,
-    /// All processes that can use the stores are in our PID namespace, though it is not the machine's
-    /// first: the node is itself a container.
+    /// All processes that can use the stores are in this PID namespace, although it is not the initial one:
+    /// the node is itself a container.
     pub trust_pid_namespace: bool,
-    /// The files that all this was read from, in order.
+    /// The files that were read, in this order.
     pub files: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stores {
     pub graphroots: Vec<PathBuf>,
-    /// The runroot that belongs to the graphroot.
+    /// Runroot of the graphroot.
     pub runroot: Option<PathBuf>,
     pub containerd_roots: Vec<PathBuf>,
     /// The runtime's socket, for example `unix:///run/crio/crio.sock`.
@@ -60,28 +60,28 @@ pub struct Stores {
 /// Collection of exited containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Containers {
-    /// Exited containers and sandboxes are collected.
+    /// Exited containers and sandboxes are deleted.
     pub enabled: bool,
-    /// Logs of pods are collected.
+    /// Logs of deleted pods are deleted.
     pub logs: bool,
-    /// Their limits.
     pub policy: containers::ContainerPolicy,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaks {
-    /// Those proven safe are deleted.
+    /// Leaks that are proven safe are deleted.
     pub delete: bool,
     pub min_age: SignedDuration,
 }
 
 impl Config {
-    /// Fills in defaults. Contradictions are added to the problems of `sources`; the result is then unusable.
+    /// Fills in the defaults. Contradictions are added to the problems of `sources`; the result must then not
+    /// be used.
     pub(super) fn of(sources: &mut Sources, files: Vec<PathBuf>) -> Self {
         let images = Policy {
             targets: targets(sources),
             min_age: sources.last(|set| set.images.min_age).unwrap_or(MIN_AGE),
-            // The kubelet's 0 is off too.
+            // 0 means off, as in the kubelet.
             max_age: sources.last(|set| set.images.max_age).flatten().filter(|age| !age.is_zero()),
             protect: Protect {
                 names: sources.all(|set| &set.protect.names),
@@ -90,18 +90,20 @@ impl Config {
                 ..Protect::default()
             },
         };
-        let default = Some(PathBuf::from(STATIC_PODS));
+        let default_static_pods = Some(PathBuf::from(STATIC_PODS));
         Self {
             state_dir: sources.last(|set| set.state_dir.clone()).unwrap_or_else(|| STATE_DIR.into()),
             stores: Stores {
                 graphroots: paths(sources, |set| set.stores.graphroot.clone()),
                 runroot: sources.last(|set| set.stores.runroot.clone()),
                 containerd_roots: paths(sources, |set| set.stores.containerd_root.clone()),
-                cri_endpoint: sources.last(|set| set.stores.cri_endpoint.clone()).map(|at| at.to_string()),
+                cri_endpoint: sources
+                    .last(|set| set.stores.cri_endpoint.clone())
+                    .map(|endpoint| endpoint.to_string()),
             },
             via: sources.last(|set| set.images.via).unwrap_or(Via::Auto),
             images,
-            static_pods: sources.last(|set| set.protect.static_pods.clone()).unwrap_or(default),
+            static_pods: sources.last(|set| set.protect.static_pods.clone()).unwrap_or(default_static_pods),
             containers: containers(sources),
             kubelet: ConfiguredPlaces {
                 root_dir: sources.last(|set| set.kubelet.root_dir.clone()),
@@ -149,7 +151,7 @@ fn targets(sources: &mut Sources) -> Targets {
     Targets { used, free: free_floor(sources), inodes }
 }
 
-/// Two thresholds. A high one set below the default low one gets its own low one.
+/// Returns the two thresholds. A high threshold below the default low one gets a low one [`DISTANCE`] below it.
 fn thresholds(
     sources: &mut Sources,
     [high_key, low_key]: [&str; 2],
@@ -164,12 +166,12 @@ fn thresholds(
         }
         return None;
     };
-    let below = high.saturating_sub(APART);
+    let below = high.saturating_sub(DISTANCE);
     let low = low.map_or(default_low.min(below), |low| low.0);
     if low > high {
         let message = format!("the low threshold {low} is above the high threshold {high}");
-        let at = if sources.origin(low_key).is_some() { low_key } else { high_key };
-        sources.wrong(at, message, format!("set {low_key} to {below} or {high_key} to {low}"));
+        let key = if sources.origin(low_key).is_some() { low_key } else { high_key };
+        sources.wrong(key, message, format!("set {low_key} to {below} or {high_key} to {low}"));
     }
     Some(Thresholds { high, low })
 }

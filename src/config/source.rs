@@ -9,17 +9,17 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use super::fragment::{Fragment, Value};
 use super::problem::{ConfigOrigin, ConfigProblem};
 
-/// A flag that sets a key: `Flag { key: "images.high_percent", flag: "--high", text }`.
+/// A flag that sets a key, as in `Flag { key: "images.high_percent", flag: "--high", text }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flag {
     pub key: &'static str,
-    /// The flag as the user writes it.
+    /// The flag as it is written on the command line.
     pub flag: &'static str,
-    /// What the user wrote after it.
+    /// Its value as written on the command line.
     pub text: String,
 }
 
-/// What has been read so far, and its problems.
+/// The sources read up to now, and their problems.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     read: Vec<ConfigSource>,
@@ -29,27 +29,19 @@ pub(super) struct Sources {
 #[derive(Debug)]
 struct ConfigSource {
     fragment: Fragment,
-    /// Its keys by their full names, each with its place.
+    /// The keys that the source sets, by full name.
     keys: Vec<(String, ConfigOrigin)>,
 }
 
 impl Sources {
-    /// Adds a file. Every key that is wrong is noted, and the file is read without it.
+    /// Adds a file. Each wrong key is reported and removed, and the rest of the file is read again, so that one
+    /// mistake does not hide the next.
     pub(super) fn file(&mut self, file: &Path, text: &str) {
-        let origin = |offset: usize| {
-            let before = text.get(..offset).unwrap_or(text);
-            let line = before.rsplit('\n').next().unwrap_or_default();
-            ConfigOrigin::Place {
-                file: file.to_path_buf(),
-                line: 1 + before.matches('\n').count(),
-                column: 1 + line.chars().count(),
-            }
-        };
         let mut table = match DeTable::parse(text) {
             Ok(table) => table,
             Err(error) => {
                 let start = error.span().map_or(0, |span| span.start);
-                return self.problem(origin(start), "", &error);
+                return self.problem(position(file, text, start), "", &error);
             }
         };
         let first = self.problems.len();
@@ -58,17 +50,18 @@ impl Sources {
             list(table.get_ref(), "", &mut keys);
             let error = match Fragment::deserialize(Deserializer::from(table.clone())) {
                 Ok(fragment) => {
-                    let keys = keys.into_iter().map(|key| (key.name, origin(key.at))).collect();
+                    let origins = keys.into_iter().map(|key| (key.name, position(file, text, key.offset)));
+                    let keys = origins.collect();
                     self.read.push(ConfigSource { fragment, keys });
                     break;
                 }
                 Err(error) => error,
             };
             let span = error.span().unwrap_or_default();
-            // The innermost key comes last.
+            // Inner keys come after the table that contains them, so the last match is the innermost.
             let key = keys.iter().rev().find(|key| key.start <= span.start && span.end <= key.end);
             let name = key.map_or("", |key| key.name.as_str());
-            self.problem(origin(span.start), name, &error);
+            self.problem(position(file, text, span.start), name, &error);
             if name.is_empty() || !remove(table.get_mut(), name) {
                 break;
             }
@@ -76,7 +69,6 @@ impl Sources {
         self.problems[first..].sort_by_key(|problem| problem.origin.line());
     }
 
-    /// Adds a flag.
     pub(super) fn flag(&mut self, flag: &Flag) {
         let value = flag.text.parse().map_or_else(|_| flag.text.as_str().into(), toml::Value::Integer);
         let table = flag
@@ -92,7 +84,7 @@ impl Sources {
         }
     }
 
-    /// The effective value: the last one.
+    /// Returns the effective value, which is that of the last source that sets it.
     pub(super) fn last<T>(&self, pick: impl Fn(&Fragment) -> Option<Value<T>>) -> Option<T> {
         self.last_list(pick).map(|value| value.0)
     }
@@ -101,18 +93,18 @@ impl Sources {
         self.read.iter().rev().find_map(|source| pick(&source.fragment))
     }
 
-    /// The values of all files, for what adds up.
+    /// Returns the values of all sources, for lists that add up.
     pub(super) fn all<T: Clone>(&self, pick: impl Fn(&Fragment) -> &[Value<T>]) -> Vec<T> {
         self.read.iter().flat_map(|source| pick(&source.fragment)).map(|value| value.0.clone()).collect()
     }
 
-    /// Notes a problem with the value of a key.
+    /// Reports a problem with the value of a key.
     pub(super) fn wrong(&mut self, key: &str, message: String, remedy: String) {
         let origin = self.origin(key).unwrap_or(ConfigOrigin::Default);
         self.problems.push(ConfigProblem { origin, field: key.to_owned(), message, remedy });
     }
 
-    /// Where a key was last set.
+    /// Returns the source that set a key last.
     pub(super) fn origin(&self, key: &str) -> Option<ConfigOrigin> {
         let keys = self.read.iter().rev().flat_map(|source| &source.keys);
         keys.clone().find(|(name, _)| name == key).map(|(_, origin)| origin.clone())
@@ -120,7 +112,7 @@ impl Sources {
 
     fn problem(&mut self, origin: ConfigOrigin, key: &str, error: &toml::de::Error) {
         let message = error.message().trim().replace('\n', ", ");
-        // serde's words for a key that does not exist.
+        // Text of serde's error for an unknown key.
         let (message, remedy) = match message.split_once(", expected ") {
             Some((unknown, keys)) if unknown.starts_with("unknown field") => {
                 let keys = keys.trim_start_matches("one of ").replace('`', "").replace(" or ", ", ");
@@ -130,36 +122,48 @@ impl Sources {
             _ if message.contains("is not a runtime endpoint") => {
                 (message, "give a socket like \"unix:///run/crio/crio.sock\"".to_owned())
             }
-            // serde's words for a list and a table.
+            // serde says "sequence" and "map"; TOML calls them list and table.
             _ => (message.replace("a sequence", "a list").replace("type: map", "type: table"), String::new()),
         };
         self.problems.push(ConfigProblem { origin, field: key.to_owned(), message, remedy });
     }
 }
 
-/// A key of a file with its offset, and the bytes that it and its value take.
+/// Returns the line and column of the byte `offset` in `text`.
+fn position(file: &Path, text: &str, offset: usize) -> ConfigOrigin {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    ConfigOrigin::Place {
+        file: file.to_path_buf(),
+        line: 1 + before.matches('\n').count(),
+        column: 1 + line.chars().count(),
+    }
+}
+
+/// A key of a file: its offset, and the range of bytes that the key and its value occupy.
 struct Key {
     name: String,
-    at: usize,
+    offset: usize,
     start: usize,
     end: usize,
 }
 
-/// All keys of `table`, tables before what is in them.
+/// Lists all keys of `table`, each table before its contents.
 fn list(table: &DeTable<'_>, prefix: &str, keys: &mut Vec<Key>) {
     for (key, value) in table {
         let name = format!("{prefix}{}", key.get_ref());
         let inside = format!("{name}.");
         let (key, span) = (key.span(), value.span());
         // The span of a table may be its header, which starts before the key.
-        keys.push(Key { name, at: key.start, start: key.start.min(span.start), end: key.end.max(span.end) });
+        let (start, end) = (key.start.min(span.start), key.end.max(span.end));
+        keys.push(Key { name, offset: key.start, start, end });
         if let DeValue::Table(inner) = value.get_ref() {
             list(inner, &inside, keys);
         }
     }
 }
 
-/// Removes a key by its full name; `false` if it is not there.
+/// Removes a key by its full name; `false` if it does not exist.
 fn remove(table: &mut DeTable<'_>, name: &str) -> bool {
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     let Some(key) = table.keys().find(|key| key.get_ref() == first).cloned() else {

@@ -18,22 +18,22 @@ fn flag(key: &'static str, flag: &'static str, text: &str) -> Flag {
     Flag { key, flag, text: text.into() }
 }
 
-/// The configuration of one file with this text, and nothing else.
-fn of(text: &str) -> Result<Config, Vec<String>> {
+/// The configuration that consists of one file with this text.
+fn config_of(text: &str) -> Result<Config, Vec<String>> {
     let mut sources = Sources::default();
     sources.file(Path::new("/c.toml"), text);
     let config = Config::finish(sources, &[], vec![]);
     config.map_err(|Invalid(problems)| problems.iter().map(ToString::to_string).collect())
 }
 
-fn marks(high: u8, low: u8) -> Option<Thresholds> {
+fn thresholds(high: u8, low: u8) -> Option<Thresholds> {
     Some(Thresholds { high, low })
 }
 
 #[test]
-fn no_file_is_the_defaults() {
+fn without_files_defaults_apply() {
     let config = load("nothing-here", &[]).unwrap();
-    assert_eq!(config.images.targets, Targets { used: marks(75, 70), ..Targets::default() });
+    assert_eq!(config.images.targets, Targets { used: thresholds(75, 70), ..Targets::default() });
     assert_eq!(config.images.min_age, SignedDuration::from_mins(2));
     assert_eq!(config.images.max_age, None);
     assert_eq!(config.state_dir, Path::new("/var/lib/layersweep"));
@@ -43,7 +43,7 @@ fn no_file_is_the_defaults() {
     assert_eq!(config.containers.policy, crate::policy::containers::ContainerPolicy::default());
     assert_eq!(config.kubelet, ConfiguredPlaces::default());
     assert_eq!(config.textfile, Textfile::Auto);
-    assert_eq!(of("metrics.textfile = \"off\"").unwrap().textfile, Textfile::Off);
+    assert_eq!(config_of("metrics.textfile = \"off\"").unwrap().textfile, Textfile::Off);
     assert_eq!(config.via, Via::Auto);
     assert_eq!(config.stores, Stores::default());
     assert_eq!(config.images.protect, crate::policy::Protect::default());
@@ -63,7 +63,7 @@ fn later_files_win_and_protection_adds_up() {
             "/etc/layersweep/layersweep.toml.d/20-team-b.toml",
         ]
     );
-    assert_eq!(config.images.targets.used, marks(80, 65));
+    assert_eq!(config.images.targets.used, thresholds(80, 65));
     assert_eq!(config.images.min_age, SignedDuration::from_mins(10));
     assert_eq!(config.images.max_age, None);
     assert_eq!(config.stores.graphroots, [PathBuf::from("/team-b")]);
@@ -83,7 +83,7 @@ fn flags_win_over_files() {
         flag("images.min_free", "--min-free", "4096"),
     ];
     let config = load("precedence", &flags).unwrap();
-    assert_eq!(config.images.targets.used, marks(90, 65));
+    assert_eq!(config.images.targets.used, thresholds(90, 65));
     assert_eq!(config.images.min_age, SignedDuration::ZERO);
     assert_eq!(config.images.targets.free, Some(FreeFloor { start_below: 4096, until: 4096 }));
     for (text, message) in [
@@ -101,20 +101,20 @@ fn flags_win_over_files() {
 }
 
 #[test]
-fn a_named_file_takes_the_place_of_all() {
+fn named_file_replaces_all_others() {
     let only = Path::new("/etc/layersweep/layersweep.toml.d/10-team-a.toml");
     let config = Config::load(&root("precedence"), Some(only), &[]).unwrap();
     assert_eq!(config.files, [only]);
     assert_eq!(config.images.max_age, Some(SignedDuration::from_hours(24 * 7)));
-    assert_eq!(config.images.targets.used, marks(75, 70));
+    assert_eq!(config.images.targets.used, thresholds(75, 70));
     let error = Config::load(&root("precedence"), Some(Path::new("/none.toml")), &[]).unwrap_err();
     assert!(error.to_string().starts_with("/none.toml: cannot be read: "), "{error}");
 }
 
 #[test]
-fn every_mistake_is_told_with_its_line() {
+fn all_mistakes_are_reported_with_their_lines() {
     let Invalid(problems) = load("mistakes", &[]).unwrap_err();
-    let told: Vec<_> = problems.iter().map(|problem| format!("{problem} [{}]", problem.remedy)).collect();
+    let messages: Vec<_> = problems.iter().map(|problem| format!("{problem} [{}]", problem.remedy)).collect();
     let expected = [
         "2, column 1: high_percent: unknown key [the keys here are state_dir, \
          trust_pid_namespace, stores, images, protect, containers, kubelet, leaks, metrics]",
@@ -137,21 +137,21 @@ fn every_mistake_is_told_with_its_line() {
         "31, column 12: metrics.textfile: \"layersweep.prom\" is not \"auto\", \"off\" or an absolute path []",
     ];
     let file = "/etc/layersweep/layersweep.toml, line";
-    for (told, expected) in told.iter().zip(expected) {
-        assert_eq!(*told, format!("{file} {expected}"));
+    for (message, expected) in messages.iter().zip(expected) {
+        assert_eq!(*message, format!("{file} {expected}"));
     }
-    assert_eq!(told.len(), expected.len(), "{told:#?}");
+    assert_eq!(messages.len(), expected.len(), "{messages:#?}");
 }
 
 #[test]
-fn what_is_no_toml_is_told_with_its_line() {
+fn syntax_error_is_reported_with_its_line() {
     let error = load("broken", &[]).unwrap_err().to_string();
     assert!(error.starts_with("/etc/layersweep/layersweep.toml, line 3, column 14: "), "{error}");
 }
 
-/// Every key has an effect, and this file has every key.
+/// Each key has an effect. The fixture contains every key.
 #[test]
-fn every_key_arrives() {
+fn every_key_changes_the_configuration() {
     let config = load("everything", &[]).unwrap();
     let text = root("everything").read(Path::new(FILE), MAX_FILE_BYTES).unwrap();
     let mut sources = Sources::default();
@@ -160,7 +160,7 @@ fn every_key_arrives() {
         assert!(sources.origin(&key).is_some(), "{key} is not in the file");
     }
     let free = Some(FreeFloor { start_below: 10 << 30, until: 20 << 30 });
-    assert_eq!(config.images.targets, Targets { used: marks(80, 72), free, inodes: marks(90, 82) });
+    assert_eq!(config.images.targets, Targets { used: thresholds(80, 72), free, inodes: thresholds(90, 82) });
     assert_eq!(config.images.min_age, SignedDuration::from_secs(330));
     assert_eq!(config.images.max_age, Some(SignedDuration::from_hours(14 * 24)));
     assert_eq!(config.images.protect.names.len(), 2);
@@ -188,31 +188,37 @@ fn every_key_arrives() {
 
 #[test]
 fn containers_have_defaults() {
-    let of = |text: &str| of(text).unwrap().containers;
-    let enabled = of("containers.enabled = true");
-    assert!(enabled.enabled && enabled.logs, "logs go with their containers");
-    let limits = of("containers.max_per_unit = \"off\"\ncontainers.max_total = 240");
+    let enabled = config_of("containers.enabled = true").unwrap().containers;
+    assert!(enabled.enabled && enabled.logs, "logs follow the setting for containers");
+    let limits =
+        config_of("containers.max_per_unit = \"off\"\ncontainers.max_total = 240").unwrap().containers;
     assert_eq!((limits.policy.max_per_unit, limits.policy.max_total), (None, Some(240)));
-    let wrong = super::tests::of("containers.max_total = -1").unwrap_err();
-    assert_eq!(wrong, ["/c.toml, line 1, column 24: containers.max_total: -1 is less than 0"]);
+    let problems = config_of("containers.max_total = -1").unwrap_err();
+    assert_eq!(problems, ["/c.toml, line 1, column 24: containers.max_total: -1 is less than 0"]);
 }
 
-/// All keys, as the messages on one that does not exist name them.
+/// All keys, taken from the messages about a key that does not exist.
 fn keys() -> Vec<String> {
-    let below = |table: &str| {
-        let mut sources = Sources::default();
-        sources.file(Path::new("/c.toml"), &format!("{table}nothing = 1"));
-        let keys = sources.problems[0].remedy.rsplit(" are ").next().unwrap().to_owned();
-        keys.trim_start_matches("the only key here is ").split(", ").map(str::to_owned).collect::<Vec<_>>()
-    };
-    let all = below("").into_iter().flat_map(|key| match key.as_str() {
-        "state_dir" | "trust_pid_namespace" => vec![key],
-        table => below(&format!("{table}.")).iter().map(|name| format!("{table}.{name}")).collect(),
-    });
-    all.collect()
+    let mut keys = Vec::new();
+    for key in keys_below("") {
+        match key.as_str() {
+            "state_dir" | "trust_pid_namespace" => keys.push(key),
+            table => {
+                keys.extend(keys_below(&format!("{table}.")).iter().map(|name| format!("{table}.{name}")));
+            }
+        }
+    }
+    keys
 }
 
-/// `docs/configuration.md` names every key and no other.
+fn keys_below(table: &str) -> Vec<String> {
+    let mut sources = Sources::default();
+    sources.file(Path::new("/c.toml"), &format!("{table}nothing = 1"));
+    let keys = sources.problems[0].remedy.rsplit(" are ").next().unwrap();
+    keys.trim_start_matches("the only key here is ").split(", ").map(str::to_owned).collect()
+}
+
+/// `docs/configuration.md` names every key, and no key that does not exist.
 #[test]
 fn every_key_is_documented() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
@@ -226,14 +232,14 @@ fn every_key_is_documented() {
 }
 
 #[test]
-fn thresholds_belong_together() {
+fn thresholds_are_checked_together() {
     for (text, expected) in [
-        ("images.high_percent = 90", Ok(marks(90, 70))),
-        ("images.high_percent = 72", Ok(marks(72, 67))),
-        ("images.high_percent = 3", Ok(marks(3, 0))),
-        ("images.low_percent = 75", Ok(marks(75, 75))),
+        ("images.high_percent = 90", Ok(thresholds(90, 70))),
+        ("images.high_percent = 72", Ok(thresholds(72, 67))),
+        ("images.high_percent = 3", Ok(thresholds(3, 0))),
+        ("images.low_percent = 75", Ok(thresholds(75, 75))),
         ("images.high_percent = \"off\"", Ok(None)),
-        ("images.high_percent = 0x50", Ok(marks(80, 70))),
+        ("images.high_percent = 0x50", Ok(thresholds(80, 70))),
         (
             "images.low_percent = 76",
             Err(
@@ -255,11 +261,11 @@ fn thresholds_belong_together() {
             Err("/c.toml, line 3, column 1: images.free_until: 5 bytes are less than images.min_free, 6"),
         ),
     ] {
-        let used = of(text).map(|config| config.images.targets.used);
+        let used = config_of(text).map(|config| config.images.targets.used);
         assert_eq!(used, expected.map_err(|message| vec![message.to_owned()]), "{text}");
     }
-    let inodes = of("images.inodes_high_percent = 80").unwrap().images.targets.inodes;
-    assert_eq!(inodes, marks(80, 75));
-    let floor = of("images.min_free = \"1GiB\"").unwrap().images.targets.free;
+    let inodes = config_of("images.inodes_high_percent = 80").unwrap().images.targets.inodes;
+    assert_eq!(inodes, thresholds(80, 75));
+    let floor = config_of("images.min_free = \"1GiB\"").unwrap().images.targets.free;
     assert_eq!(floor, Some(FreeFloor { start_below: 1 << 30, until: 1 << 30 }));
 }

@@ -2,12 +2,14 @@
 
 use jiff::SignedDuration;
 
-/// Parses a duration: whole numbers, each with its unit `w`, `d`, `h`, `m` or `s`.
+/// Parses a duration: whole numbers, each with a unit `w`, `d`, `h`, `m` or `s`.
 ///
 /// # Errors
-/// When it is none, or too long to be counted.
+/// If the text is not a duration, or the duration exceeds an `i64` of seconds.
 pub fn duration(text: &str) -> Result<SignedDuration, String> {
-    let wrong = || format!("{text:?} is not a duration like 90s, 5m30s, 36h, 14d or 2w");
+    fn wrong(text: &str) -> String {
+        format!("{text:?} is not a duration like 90s, 5m30s, 36h, 14d or 2w")
+    }
     let mut seconds: i64 = 0;
     let mut number = String::new();
     for c in text.chars() {
@@ -21,24 +23,27 @@ pub fn duration(text: &str) -> Result<SignedDuration, String> {
             'h' => 3600,
             'd' => 86_400,
             'w' => 7 * 86_400,
-            _ => return Err(wrong()),
+            _ => return Err(wrong(text)),
         };
-        let count: i64 = number.parse().map_err(|_| wrong())?;
-        seconds = count.checked_mul(unit).and_then(|more| seconds.checked_add(more)).ok_or_else(wrong)?;
+        let count: i64 = number.parse().map_err(|_| wrong(text))?;
+        let total = count.checked_mul(unit).and_then(|more| seconds.checked_add(more));
+        seconds = total.ok_or_else(|| wrong(text))?;
         number.clear();
     }
     if text.is_empty() || !number.is_empty() {
-        return Err(wrong());
+        return Err(wrong(text));
     }
     Ok(SignedDuration::from_secs(seconds))
 }
 
-/// Parses a size: a number, fractions allowed, with a unit; without one it is bytes.
+/// Parses a size: a number, which may have a fraction, and a unit. Without a unit it is in bytes.
 ///
 /// # Errors
-/// When it is none, or too large to be counted.
+/// If the text is not a size, or the size exceeds a `u64` of bytes.
 pub fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is not a size like 10GiB, 500MB or 4096");
+    fn wrong(text: &str) -> String {
+        format!("{text:?} is not a size like 10GiB, 500MB or 4096")
+    }
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let unit: u64 = match unit.trim() {
@@ -51,14 +56,14 @@ pub fn size(text: &str) -> Result<u64, String> {
         "MiB" | "M" => 1 << 20,
         "GiB" | "G" => 1 << 30,
         "TiB" | "T" => 1 << 40,
-        _ => return Err(wrong()),
+        _ => return Err(wrong(text)),
     };
     if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(unit).ok_or_else(wrong);
+        return whole.checked_mul(unit).ok_or_else(|| wrong(text));
     }
-    let fraction: f64 = number.parse().map_err(|_| wrong())?;
+    let fraction: f64 = number.parse().map_err(|_| wrong(text))?;
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    // a size with a fraction is not meant to the byte; the digits have no sign
+    // A size with a fraction need not be exact to the byte, and `number` has no sign.
     Ok((fraction * unit as f64) as u64)
 }
 
