@@ -49,7 +49,7 @@ pub fn ask(options: &Options) -> Answers {
     for (file, why) in &found.problems {
         tracing::warn!("{}: {why}", file.display());
     }
-    discover::ask(found.candidates, options)
+    discover::probe(found.candidates, options)
 }
 
 fn silent(error: &CriError) -> Error {

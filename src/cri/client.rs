@@ -1,4 +1,4 @@
-//! The calls of CRI.
+//! The calls of CRI that layersweep uses.
 
 use std::time::Duration;
 
@@ -16,11 +16,12 @@ use super::raw;
 use super::types::{self, ContainerDetails, RuntimeContainer, RuntimeImage, RuntimeSandbox};
 use crate::model::reference::bare_id;
 
-/// What CRI calls its own version in a request for a version (`Version` ignores it).
+/// Version of the kubelet's API that a `Version` request carries. Runtimes ignore it.
 const KUBELET_API_VERSION: &str = "0.1.0";
 
-/// A runtime that has said that it speaks CRI v1. Every method blocks until the answer is
-/// there or its deadline has passed; it is not to be used inside an async runtime.
+/// Client of a runtime that speaks CRI v1.
+///
+/// Every method blocks until the answer arrives or the deadline expires, so do not use it in an async runtime.
 #[derive(Clone, Debug)]
 pub struct Client {
     endpoint: Endpoint,
@@ -29,19 +30,19 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the runtime at `endpoint` and asks its version.
+    /// Connects to the runtime at `endpoint` and asks for its version.
     ///
     /// # Errors
-    /// [`CriProblem::NotRunning`], [`CriProblem::NotListening`], [`CriProblem::Denied`], [`CriProblem::Deadline`];
-    /// [`CriProblem::NotGrpc`], [`CriProblem::NoCri`] and [`CriProblem::OldApi`] for what is no runtime with
-    /// CRI v1.
+    /// [`CriProblem::NotRunning`], [`CriProblem::NotListening`], [`CriProblem::Denied`] and
+    /// [`CriProblem::Deadline`]; [`CriProblem::NotGrpc`], [`CriProblem::NoCri`] and [`CriProblem::OldApi`] if the
+    /// service is not a runtime with CRI v1.
     pub fn connect(endpoint: Endpoint, options: Options) -> Result<Self, CriError> {
         let mut client = Self { endpoint, options, version: v1::VersionResponse::default() };
         client.version = client.ask_version()?;
         Ok(client)
     }
 
-    /// The same runtime with other deadlines, without asking it again.
+    /// Replaces the deadlines, without a new connection.
     #[must_use]
     pub fn with_options(self, options: Options) -> Self {
         Self { options, ..self }
@@ -52,7 +53,7 @@ impl Client {
         &self.endpoint
     }
 
-    /// The version that the runtime reported when we connected.
+    /// Version that the runtime reported at [`Self::connect`].
     #[must_use]
     pub fn version(&self) -> &v1::VersionResponse {
         &self.version
@@ -63,30 +64,30 @@ impl Client {
         &self.options
     }
 
-    /// The runtime's status, the verbose part included.
+    /// Returns the runtime's status, including the verbose part.
     pub fn status(&self) -> Result<v1::StatusResponse, CriError> {
         let request = v1::StatusRequest { verbose: true };
         let ask = async |channel| self.runtime(channel).status(request).await;
         self.call("Status", CallKind::Query, self.options.asking, ask)
     }
 
-    /// All images.
+    /// Lists all images.
     ///
     /// # Errors
-    /// When the call fails, or the listing contradicts itself: then it is discarded.
+    /// If the call fails, or the listing contradicts itself and is discarded.
     pub fn images(&self) -> Result<Vec<RuntimeImage>, CriError> {
-        // No filter: containerd ignores it, so an answer to a filter proves nothing.
+        // Without a filter: containerd ignores filters, so a filtered answer would prove nothing.
         let request = v1::ListImagesRequest { filter: None };
         let ask = async |channel| self.image(channel).list_images(request).await;
         let answer = self.call("ListImages", CallKind::Query, self.options.listing, ask)?;
         types::images(answer).map_err(|problem| self.error("ListImages", problem))
     }
 
-    /// All containers in every state, without sandboxes. CRI-O leaves out those that are
-    /// just being made.
+    /// Lists the containers in every state, without sandboxes. CRI-O omits containers whose creation has not
+    /// finished.
     ///
     /// # Errors
-    /// When the call fails, or the listing contradicts itself: then it is discarded.
+    /// If the call fails, or the listing contradicts itself and is discarded.
     pub fn containers(&self) -> Result<Vec<RuntimeContainer>, CriError> {
         let request = v1::ListContainersRequest { filter: None };
         let ask = async |channel| self.runtime(channel).list_containers(request).await;
@@ -94,9 +95,8 @@ impl Client {
         types::containers(answer).map_err(|problem| self.error("ListContainers", problem))
     }
 
-    /// Details that only the status of a container has: its exit, its mounts. `None` if the
-    /// runtime does not know it (any more): a container that goes while containers are looked
-    /// through is no failure.
+    /// Returns the details that only a container's status contains: its exit and its mounts. Returns `None` if
+    /// the runtime does not know the container, which may be deleted between the listing and this call.
     pub fn container(&self, id: &str) -> Result<Option<ContainerDetails>, CriError> {
         self.container_status(id, CallKind::Query)
     }
@@ -113,21 +113,21 @@ impl Client {
         }
     }
 
-    /// Whether the runtime still knows a container: the runtime's half of the proof that a
-    /// removal has happened, asked even after a signal.
+    /// Checks whether the runtime still knows a container. This is the runtime's part of the proof that a
+    /// container was removed, so the call is made even after a signal.
     pub fn container_is_known(&self, id: &str) -> Result<bool, CriError> {
         Ok(self.container_status(id, CallKind::Completion)?.is_some())
     }
 
-    /// Likewise for a sandbox.
+    /// Checks whether the runtime still lists a sandbox, even after a signal.
     pub fn sandbox_is_listed(&self, id: &str) -> Result<bool, CriError> {
         Ok(self.list_sandboxes(CallKind::Completion)?.iter().any(|sandbox| sandbox.id == id))
     }
 
-    /// All pod sandboxes in every state.
+    /// Lists the pod sandboxes in every state.
     ///
     /// # Errors
-    /// When the call fails, or the listing contradicts itself: then it is discarded.
+    /// If the call fails, or the listing contradicts itself and is discarded.
     pub fn sandboxes(&self) -> Result<Vec<RuntimeSandbox>, CriError> {
         self.list_sandboxes(CallKind::Query)
     }
@@ -139,41 +139,41 @@ impl Client {
         types::sandboxes(answer).map_err(|problem| self.error("ListPodSandbox", problem))
     }
 
-    /// Where the runtime reports its images to be stored. Its byte counts are not measurements.
+    /// Returns the directories in which the runtime stores images. The byte counts in the answer are not
+    /// measurements.
     pub fn image_filesystems(&self) -> Result<v1::ImageFsInfoResponse, CriError> {
         let ask = async |channel| self.image(channel).image_fs_info(v1::ImageFsInfoRequest {}).await;
         self.call("ImageFsInfo", CallKind::Query, self.options.listing, ask)
     }
 
-    /// Asks for the removal of an image, all of its names with it. Success proves nothing:
-    /// look at the disk.
+    /// Asks the runtime to remove an image with all its names. Success proves nothing: check the disk.
     ///
-    /// `id` as [`Self::images`] has it, never a name: containerd takes a name for the whole image
-    /// behind it and CRI-O untags it. `handler` is that of the listing, mostly empty.
+    /// `id` is an id of [`Self::images`], never a name: given a name, containerd removes the whole image behind it
+    /// and CRI-O only untags it. `handler` is the runtime handler from the listing, usually empty.
     ///
     /// # Errors
-    /// [`CriProblem::InUse`] where the runtime refuses; [`CriProblem::Deadline`] and [`CriProblem::HungUp`]
-    /// leave open whether it has happened, or still will.
+    /// [`CriProblem::InUse`] if the runtime refuses. After [`CriProblem::Deadline`] and [`CriProblem::HungUp`] the
+    /// image may be removed already, or may still be removed.
     pub fn remove_image(&self, id: &str, handler: &str) -> Result<(), CriError> {
         self.remove(id, id, handler)
     }
 
-    /// Asks CRI-O for the removal of an artifact: of the one entry that `reference`, a name with the
-    /// digest of the manifest, means. By its id CRI-O removes none, and says that it has.
+    /// Asks CRI-O to remove an artifact. `reference` is a name with the digest of the manifest, and identifies one
+    /// entry. Given an id, CRI-O removes no artifact but reports success.
     pub fn remove_artifact(&self, reference: &str, handler: &str) -> Result<(), CriError> {
         let digest = reference.split_once('@').filter(|(name, _)| !name.is_empty());
         self.remove(reference, digest.map_or("", |(_, digest)| digest), handler)
     }
 
-    fn remove(&self, what: &str, id: &str, handler: &str) -> Result<(), CriError> {
-        let image =
-            v1::ImageSpec { image: what.into(), runtime_handler: handler.into(), ..v1::ImageSpec::default() };
+    fn remove(&self, reference: &str, id: &str, handler: &str) -> Result<(), CriError> {
+        let runtime_handler = handler.into();
+        let image = v1::ImageSpec { image: reference.into(), runtime_handler, ..v1::ImageSpec::default() };
         let request = v1::RemoveImageRequest { image: Some(image) };
         let ask = async |channel| self.image(channel).remove_image(request).await;
         self.act("RemoveImage", id, self.options.removing, ask)
     }
 
-    /// Stops a container: politely for `grace`, then by force. A stopped one is fine.
+    /// Stops a container with a signal, and by force after `grace`. Succeeds if the container is already stopped.
     pub fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CriError> {
         let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
         let request = v1::StopContainerRequest { container_id: id.into(), timeout };
@@ -181,22 +181,22 @@ impl Client {
         self.act("StopContainer", id, self.options.asking.saturating_add(grace), ask)
     }
 
-    /// Removes a container, by force if it runs: the caller has made sure that it does not.
+    /// Removes a container. The runtime kills a running one, so the caller must have checked that it is stopped.
     pub fn remove_container(&self, id: &str) -> Result<(), CriError> {
         let request = v1::RemoveContainerRequest { container_id: id.into() };
         let ask = async |channel| self.runtime(channel).remove_container(request).await;
         self.act("RemoveContainer", id, self.options.removing, ask)
     }
 
-    /// Stops a sandbox and gives its network back. A stopped one is fine.
+    /// Stops a sandbox and releases its network. Succeeds if the sandbox is already stopped.
     pub fn stop_sandbox(&self, id: &str) -> Result<(), CriError> {
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.into() };
         let ask = async |channel| self.runtime(channel).stop_pod_sandbox(request).await;
         self.act("StopPodSandbox", id, self.options.removing, ask)
     }
 
-    /// Removes a sandbox, and by force every container in it: the caller has made sure
-    /// that there is none.
+    /// Removes a sandbox. The runtime kills and removes its containers, so the caller must have checked that it
+    /// contains none.
     pub fn remove_sandbox(&self, id: &str) -> Result<(), CriError> {
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.into() };
         let ask = async |channel| self.runtime(channel).remove_pod_sandbox(request).await;
@@ -215,13 +215,15 @@ impl Client {
         let words = match error.problem {
             CriProblem::Unimplemented(words) => words,
             CriProblem::HungUp(_) => {
-                let foreign = raw::foreign(&self.endpoint);
-                let not_grpc = |words| CriProblem::NotGrpc(format!("it begins with {words:?}"));
-                return Err(CriError { problem: foreign.map_or(error.problem, not_grpc), ..error });
+                let problem = match raw::foreign(&self.endpoint) {
+                    Some(words) => CriProblem::NotGrpc(format!("it begins with {words:?}")),
+                    None => error.problem,
+                };
+                return Err(CriError { problem, ..error });
             }
             _ => return Err(error),
         };
-        // A gRPC server; an old runtime answers to the old service name.
+        // The socket serves gRPC. A runtime older than CRI v1 answers under the old service name.
         let request = v1alpha2::VersionRequest { version };
         let ask = async |channel| {
             v1alpha2::runtime_service_client::RuntimeServiceClient::new(channel).version(request).await
@@ -236,7 +238,7 @@ impl Client {
         Err(self.error(CALL, problem))
     }
 
-    /// Does something to the object with this id, and to nothing else.
+    /// Makes a call that changes the object `id` and no other.
     fn act<T>(
         &self,
         call: &'static str,
@@ -274,8 +276,8 @@ impl Client {
         CriError { endpoint: self.endpoint.clone(), call, problem }
     }
 
-    /// Refuses everything but a whole id: the runtimes take names, and prefixes of ids, for
-    /// whatever they happen to fit.
+    /// Rejects every text that is not a whole id: runtimes also accept names and prefixes of ids, and act on any
+    /// object that matches.
     fn whole_id(&self, call: &'static str, id: &str) -> Result<(), CriError> {
         if is_whole_id(id) {
             return Ok(());
@@ -284,8 +286,7 @@ impl Client {
     }
 }
 
-/// 64 hexadecimal digits, as every runtime makes its ids; containerd writes `sha256:` before those
-/// of images.
+/// Checks for 64 hexadecimal digits, the form of all runtimes' ids. containerd writes `sha256:` before image ids.
 fn is_whole_id(id: &str) -> bool {
     let hex = bare_id(id);
     hex.len() == 64 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -296,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_ids() {
+    fn only_whole_ids_are_accepted() {
         let hex = "0123456789abcdef".repeat(4);
         assert!(is_whole_id(&hex));
         assert!(is_whole_id(&format!("sha256:{hex}")));

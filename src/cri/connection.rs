@@ -1,9 +1,12 @@
-//! One connection for one call.
+//! One connection for each call.
 //!
-//! A call opens the socket, asks, and hangs up. Connecting to a unix socket takes far less than
-//! any answer; in return nothing runs in the background between calls, a runtime that was
-//! restarted meanwhile is simply met anew, an error of connecting can never be taken for one of
-//! the call, and a call that is given up is hung up on, so that the runtime notices.
+//! A call opens the socket, sends its request, reads the answer and closes the socket. Connecting to a unix socket
+//! takes far less time than any answer, and in return:
+//!
+//! - nothing runs in the background between calls;
+//! - a runtime that was restarted meanwhile needs no special case;
+//! - an error of connecting is never mistaken for an error of the call;
+//! - the runtime notices an abandoned call, because its connection closes.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -25,10 +28,10 @@ use super::error::CriProblem;
 const CANCEL_POLL: Duration = Duration::from_millis(100);
 /// Number of further checks, after a signal, for a call that completes an action: half a second.
 const COMPLETION_POLLS: u32 = 5;
-/// HTTP/2 lets this much of an answer come before it waits for us.
+/// HTTP/2 flow control: number of bytes of an answer that the runtime may send before they are read.
 const WINDOW_BYTES: u32 = 4 << 20;
 
-/// Whether a signal ends a call.
+/// Effect of a signal on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
     /// A query: not sent after a signal, abandoned when one comes.
@@ -39,7 +42,7 @@ pub(super) enum CallKind {
     Completion,
 }
 
-/// What a call needs besides its message.
+/// Parameters of a call apart from its message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
     pub(super) endpoint: &'a Endpoint,
@@ -49,7 +52,7 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Connects and awaits what `ask` makes of the connection.
+    /// Connects, and waits for the answer to the request that `ask` sends.
     pub(super) fn run<T>(
         self,
         ask: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, Status>,
@@ -62,12 +65,12 @@ impl Call<'_> {
         // Dropping the runtime at the end of this function drops its connection.
         runtime.block_on(async {
             let stream = self.socket().await?;
-            let asked = timeout(self.deadline, async {
+            let answer = timeout(self.deadline, async {
                 let channel = channel(stream).await?;
                 let answer = ask(channel).await;
                 answer.map_err(|status| CriProblem::of(&status, self.kind == CallKind::Action))
             });
-            let answer = self.unless_cancelled(asked).await?;
+            let answer = self.unless_cancelled(answer).await?;
             let answer = answer.unwrap_or(Err(CriProblem::Deadline(self.deadline)));
             answer.map(tonic::Response::into_inner)
         })
@@ -77,7 +80,7 @@ impl Call<'_> {
         self.kind != CallKind::Completion && self.options.is_cancelled()
     }
 
-    /// The error of an abandoned call.
+    /// Returns the error of an abandoned call.
     fn left(self) -> CriProblem {
         if self.kind == CallKind::Query { CriProblem::Cancelled } else { CriProblem::Left }
     }
@@ -98,7 +101,7 @@ impl Call<'_> {
         }
     }
 
-    /// Opens the socket. Only this is tried again, since nothing has been asked yet.
+    /// Opens the socket, with retries. Retrying is safe here because the request has not been sent.
     async fn socket(self) -> Result<UnixStream, CriProblem> {
         let path = self.endpoint.path();
         let end = Instant::now() + self.options.connecting;
@@ -108,7 +111,7 @@ impl Call<'_> {
                 Ok(stream) => return Ok(stream),
                 Err(error) => self.refusal(&error),
             };
-            // A full queue of connections (`EAGAIN`) counts as not accepted.
+            // A full queue of connections (`EAGAIN`) is treated like a socket that is not served.
             if problem != CriProblem::NotListening || Instant::now() + pause > end {
                 return Err(problem);
             }
@@ -139,16 +142,16 @@ impl Call<'_> {
     }
 }
 
-/// gRPC over a stream.
+/// Creates a gRPC channel over one stream.
 async fn channel(stream: UnixStream) -> Result<Channel, CriProblem> {
-    // tonic would connect by itself as often as it likes; it gets this one stream.
+    // tonic would reconnect whenever it likes. It gets this one stream.
     let stream = Mutex::new(Some(stream));
     let connector = tower::service_fn(move |_: Uri| {
         let stream = stream.lock().ok().and_then(|mut stream| stream.take());
         let stream = stream.map(TokioIo::new);
         async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
     });
-    // The name is for the header that HTTP/2 demands; nobody looks it up.
+    // HTTP/2 requires a host name in the header; it is never resolved.
     let endpoint = tonic::transport::Endpoint::from_static("http://localhost")
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES);

@@ -1,26 +1,26 @@
-//! How long a call may take, and how long its answer may be.
+//! Limits of a call: its deadlines, and the size of its answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How a [`Client`](super::Client) deals with its runtime.
+/// Limits and cancellation of the calls of a [`Client`](super::Client).
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long connecting is tried again while the socket exists but is not served: a
-    /// runtime that is being restarted. A socket that does not exist is given up at once.
+    /// Time during which connecting is retried while the socket exists but is not served, as during a restart
+    /// of the runtime. A socket that does not exist is not retried.
     pub connecting: Duration,
-    /// Deadline of the small questions: version, status, one container.
+    /// Deadline of short calls: version, status, one container.
     pub asking: Duration,
-    /// Deadline of a listing. The kubelet gives two minutes (`runtimeRequestTimeout`).
+    /// Deadline of a listing. The kubelet waits two minutes (`runtimeRequestTimeout`).
     pub listing: Duration,
-    /// Deadline of a removal. containerd unlinks every file before it answers, and an image may
-    /// have millions of them.
+    /// Deadline of a removal. containerd unlinks every file before it answers, and an image may have millions
+    /// of files.
     pub removing: Duration,
-    /// The longest answer that is taken, in bytes. containerd and the kubelet stop at 16 MiB,
-    /// CRI-O sends up to 80 MiB (`grpc_max_send_msg_size`); tonic alone would take 4 MiB.
+    /// Maximum size of an answer in bytes. containerd and the kubelet limit answers to 16 MiB, CRI-O to 80 MiB
+    /// (`grpc_max_send_msg_size`). The default of tonic is 4 MiB.
     pub max_answer_bytes: usize,
-    /// Set from outside (a signal handler) when no further call is to be made.
+    /// Set from outside (by a signal handler) to prevent further calls.
     pub cancel: Option<Arc<AtomicBool>>,
 }
 
@@ -38,7 +38,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Short deadlines, to find out which of several sockets has a runtime behind it.
+    /// Shortens the deadlines, for finding the sockets that have a runtime behind them.
     #[must_use]
     pub fn probing(&self) -> Self {
         let short = Duration::from_secs(5);

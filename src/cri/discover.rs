@@ -1,5 +1,5 @@
-//! Sockets on which a node's runtime may listen: those configured for crictl and the kubelet, then the
-//! default ones.
+//! Finds the sockets on which a node's runtime may listen: those configured for crictl and the kubelet, then the
+//! default sockets.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,11 +13,11 @@ use crate::node;
 use crate::node::kubelet::Kubelet;
 use crate::sys::sysroot::Sysroot;
 
-/// No file of settings is longer than this; what is, is none.
+/// Maximum size of a settings file; a larger file is reported as unreadable.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Default sockets of runtimes. In order of how surely a socket there is
-/// that of the kubelet's runtime: a containerd of Docker's is at containerd's default socket too.
+/// Default sockets of runtimes. Sockets that are certain to belong to the kubelet's runtime come first: containerd's
+/// default socket may belong to the containerd of Docker.
 const USUAL: [(&str, &str); 6] = [
     ("/run/crio/crio.sock", "CRI-O's default socket"),
     ("/run/k3s/containerd/containerd.sock", "the default socket of k3s and RKE2"),
@@ -27,43 +27,42 @@ const USUAL: [(&str, &str); 6] = [
     ("/var/run/cri-dockerd.sock", "cri-dockerd's default socket"),
 ];
 
-/// crictl's own configuration.
 const CRICTL: &str = "/etc/crictl.yaml";
 
-/// The kubelet's flag; its configuration has a key for the same.
+/// The kubelet's flag for the socket; `containerRuntimeEndpoint` in its configuration means the same.
 const ENDPOINT_FLAG: &str = "--container-runtime-endpoint";
 
 /// A candidate socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub endpoint: Endpoint,
-    /// Its source: a file and key, or the runtime whose default it is.
+    /// The file and key that name it, or the runtime whose default it is.
     pub origin: String,
-    /// A file names it, so it is reported if nothing answers there.
+    /// A file names the socket, so it is reported if no runtime answers.
     pub configured: bool,
 }
 
 /// The candidates from the node's files and the default sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointDiscovery {
-    /// The sockets, each once; those that a file names first. Those need not exist.
+    /// The sockets, without repetitions. Those that a file names come first; they need not exist.
     pub candidates: Vec<Candidate>,
-    /// Files that could not be read or understood: path and reason. The rest still counts.
+    /// Files that could not be read or parsed: path and reason. They do not prevent the use of the others.
     pub problems: Vec<(PathBuf, String)>,
 }
 
 /// The result of probing the candidates.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// Runtimes with CRI v1, in the order of the candidates. If there are several, it is
-    /// for the caller to choose one or to refuse.
+    /// Runtimes with CRI v1, in the order of the candidates. If there are several, the caller chooses one or
+    /// refuses.
     pub runtimes: Vec<(Candidate, Client)>,
-    /// The other candidates, and why each was rejected.
+    /// The other candidates, each with the reason for its rejection.
     pub silent: Vec<(Candidate, CriError)>,
 }
 
-/// Finds the sockets that the files below `root` name, and those in the usual places that
-/// exist there. Paths in the files are taken inside that root.
+/// Finds the sockets that the files below `root` name, and the default sockets that exist below it. Paths in the files
+/// are resolved inside `root`.
 #[must_use]
 pub fn discover(root: &Sysroot) -> EndpointDiscovery {
     let mut finder = Finder { root, seen: HashSet::new(), found: EndpointDiscovery::default() };
@@ -83,17 +82,17 @@ pub fn discover(root: &Sysroot) -> EndpointDiscovery {
     for (path, error) in &kubelet.unreadable {
         finder.unreadable(path, error);
     }
-    for (path, whose) in USUAL {
+    for (path, origin) in USUAL {
         if root.resolve(Path::new(path)).is_ok() {
-            finder.add(path, whose.to_owned(), false);
+            finder.add(path, origin.to_owned(), false);
         }
     }
     finder.found
 }
 
-/// Asks each candidate who it is.
+/// Connects to each candidate and sorts them by whether a runtime answers.
 #[must_use]
-pub fn ask(candidates: Vec<Candidate>, options: &Options) -> Answers {
+pub fn probe(candidates: Vec<Candidate>, options: &Options) -> Answers {
     let mut answers = Answers::default();
     for candidate in candidates {
         match Client::connect(candidate.endpoint.clone(), options.probing()) {
@@ -106,20 +105,21 @@ pub fn ask(candidates: Vec<Candidate>, options: &Options) -> Answers {
 
 struct Finder<'a> {
     root: &'a Sysroot,
-    /// Where the sockets lie for us, once symlinks are followed (`/var/run` is one).
+    /// Real paths of the sockets, without symlinks (`/var/run` is a symlink).
     seen: HashSet<PathBuf>,
     found: EndpointDiscovery,
 }
 
 impl Finder<'_> {
     fn yaml(&mut self, file: &Path, text: &str, key: &str, images_key: &str) {
-        let mut setting = |key| {
-            node::top_level(text, key).unwrap_or_else(|why| {
-                self.problem(file, why);
-                None
-            })
-        };
-        let (endpoint, images) = (setting(key), setting(images_key));
+        let mut values = [None, None];
+        for (value, key) in values.iter_mut().zip([key, images_key]) {
+            match node::top_level(text, key) {
+                Ok(text) => *value = text,
+                Err(why) => self.problem(file, why),
+            }
+        }
+        let [endpoint, images] = values;
         if let (Some(images), Some(endpoint)) = (&images, &endpoint)
             && images != endpoint
         {
@@ -148,8 +148,8 @@ impl Finder<'_> {
         }
     }
 
-    /// Where a path inside the root lies for us. One that does not exist is shown as written,
-    /// but below the root.
+    /// Returns the real path of a path inside the root. If the path does not exist, its parent is resolved, or else
+    /// it is appended to the root as written.
     fn place(&self, inside: &Path) -> PathBuf {
         self.root.resolve(inside).unwrap_or_else(|_| {
             let parent = inside.parent().and_then(|parent| self.root.resolve(parent).ok());
@@ -168,7 +168,7 @@ impl Finder<'_> {
         self.problem(file, format!("reading it: {error}"));
     }
 
-    /// A file that is no YAML has no key at all; once is enough to say so.
+    /// Adds a problem. A file that is not YAML fails once for each key, but is reported once.
     fn problem(&mut self, file: &Path, why: String) {
         let problem = (file.to_path_buf(), why);
         if !self.found.problems.contains(&problem) {
@@ -194,25 +194,27 @@ mod tests {
             node
         }
 
-        /// Candidates as path inside the node and origin, and the problems.
+        /// Returns the candidates as path inside the node and origin, and the problems.
         fn found(&self) -> (Vec<(String, String)>, Vec<String>) {
             let found = discover(&Sysroot::at(self.0.path()));
             let root = std::fs::canonicalize(self.0.path()).unwrap();
-            let inside = |path: &Path| format!("/{}", path.strip_prefix(&root).unwrap().display());
-            let candidates =
-                found.candidates.iter().map(|one| (inside(one.endpoint.path()), one.origin.clone()));
+            let mut candidates = Vec::new();
+            for Candidate { endpoint, origin, .. } in found.candidates {
+                let inside = endpoint.path().strip_prefix(&root).unwrap();
+                candidates.push((format!("/{}", inside.display()), origin));
+            }
             let problems = found.problems.iter().map(|(file, why)| format!("{}: {why}", file.display()));
-            (candidates.collect(), problems.collect())
+            (candidates, problems.collect())
         }
     }
 
     #[test]
-    fn an_empty_node_has_none() {
+    fn empty_node_has_no_candidates() {
         assert_eq!(Node::new(&[]).found(), (vec![], vec![]));
     }
 
     #[test]
-    fn files_come_before_usual_places_and_nothing_comes_twice() {
+    fn configured_sockets_come_before_default_ones() {
         let node = Node::new(&[
             ("etc/crictl.yaml", "runtime-endpoint: unix:///opt/a.sock\nimage-endpoint: unix:///opt/a.sock\n"),
             (
@@ -237,15 +239,15 @@ mod tests {
     }
 
     #[test]
-    fn every_usual_place() {
+    fn all_default_sockets_are_found() {
         let files: Vec<_> = USUAL.iter().map(|(path, _)| (path.trim_start_matches('/'), "")).collect();
         let (found, _) = Node::new(&files).found();
-        let found: Vec<_> = found.iter().map(|(path, whose)| (path.as_str(), whose.as_str())).collect();
+        let found: Vec<_> = found.iter().map(|(path, origin)| (path.as_str(), origin.as_str())).collect();
         assert_eq!(found, USUAL);
     }
 
     #[test]
-    fn what_is_not_understood_is_said() {
+    fn unusable_settings_are_reported() {
         let node = Node::new(&[
             ("etc/crictl.yaml", "runtime-endpoint: tcp://127.0.0.1:1\n"),
             ("etc/default/kubelet", "KUBELET_EXTRA_ARGS=--container-runtime-endpoint=npipe:////./pipe/x"),

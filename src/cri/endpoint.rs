@@ -1,39 +1,40 @@
-//! The socket of a runtime.
+//! Socket address of a runtime.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The longest path that fits a socket address (`sun_path` of Linux, less its final zero).
+/// Maximum length of the path of a socket address (`sun_path` on Linux, without its final zero).
 const MAX_PATH_BYTES: usize = 107;
 
-/// A unix socket of a runtime.
+/// Unix socket of a runtime.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     path: PathBuf,
 }
 
-/// An invalid endpoint, and why.
+/// A text that is not an endpoint, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a runtime endpoint: {why}")]
+#[error("{text:?} is not a runtime endpoint: {reason}")]
 pub struct BadEndpoint {
     text: String,
-    why: String,
+    reason: String,
 }
 
 impl Endpoint {
-    /// The socket at an absolute path.
+    /// Returns the endpoint with the absolute `path`.
     ///
     /// # Errors
-    /// When the path is not absolute, or longer than a socket's address can be.
+    /// If the path is not absolute, or is longer than a socket address can be.
     pub fn at(path: &Path) -> Result<Self, BadEndpoint> {
-        let bad = |why: String| Err(BadEndpoint { text: path.display().to_string(), why });
+        let text = path.display().to_string();
         if !path.is_absolute() {
-            return bad("it must be `unix:///path` or an absolute path".into());
+            return Err(BadEndpoint { text, reason: "it must be `unix:///path` or an absolute path".into() });
         }
         let length = path.as_os_str().len();
         if length > MAX_PATH_BYTES {
-            return bad(format!("its path has {length} bytes; a socket path has at most {MAX_PATH_BYTES}"));
+            let reason = format!("its path has {length} bytes; a socket path has at most {MAX_PATH_BYTES}");
+            return Err(BadEndpoint { text, reason });
         }
         Ok(Self { path: path.to_path_buf() })
     }
@@ -47,18 +48,20 @@ impl Endpoint {
 impl FromStr for Endpoint {
     type Err = BadEndpoint;
 
-    /// `unix:///path`, `unix:/path` (both are one name to gRPC) or a bare path, as the kubelet
-    /// and crictl take them.
+    /// Parses `unix:///path`, `unix:/path` (gRPC treats both alike) or a bare path, as the kubelet and crictl do.
     fn from_str(text: &str) -> Result<Self, BadEndpoint> {
-        let bad = |why: &str| BadEndpoint { text: text.to_owned(), why: why.to_owned() };
+        fn bad(text: &str, reason: &str) -> BadEndpoint {
+            BadEndpoint { text: text.to_owned(), reason: reason.to_owned() }
+        }
+
         let path = match text.split_once(':') {
             Some((scheme, rest)) if !scheme.contains('/') => {
                 if !scheme.eq_ignore_ascii_case("unix") {
-                    return Err(bad("only unix sockets are supported, as `unix:///path`"));
+                    return Err(bad(text, "only unix sockets are supported, as `unix:///path`"));
                 }
                 match rest.strip_prefix("//") {
                     Some(path) if !path.starts_with('/') => {
-                        return Err(bad("a unix socket has no host: write `unix:///path`"));
+                        return Err(bad(text, "a unix socket has no host: write `unix:///path`"));
                     }
                     Some(path) => path,
                     None => rest,
@@ -81,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_an_endpoint() {
+    fn unix_sockets_are_endpoints() {
         for (text, path) in [
             ("unix:///run/crio/crio.sock", "/run/crio/crio.sock"),
             ("unix:/run/crio/crio.sock", "/run/crio/crio.sock"),
@@ -96,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none() {
+    fn other_addresses_are_rejected() {
         let long = format!("/{}", "x".repeat(MAX_PATH_BYTES));
         for (text, part) in [
             ("tcp://127.0.0.1:1", "only unix sockets"),

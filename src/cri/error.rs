@@ -1,4 +1,4 @@
-//! Errors of a runtime, classified by what the caller does about them.
+//! Errors of a runtime, classified by the caller's reaction to them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::endpoint::Endpoint;
 use crate::model::display::with_causes;
 use crate::model::plan::Failure;
 
-/// A call that failed: where, which, and why. Its text is one line.
+/// A failed call: the socket, the call and the reason. Its text is one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{endpoint}: {call}: {problem}")]
 pub struct CriError {
@@ -25,8 +25,8 @@ impl From<&CriError> for Failure {
 }
 
 impl CriError {
-    /// Whether the runtime could not write: that is about the disk, not the object. No runtime has a
-    /// code for it (containerd: `Unknown`, around the kernel's own words).
+    /// Checks whether the runtime could not write. Such an error concerns the disk, not the object. Runtimes have
+    /// no gRPC code for it (containerd sends `Unknown` with the kernel's message inside), so the message decides.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         let message = self.problem.to_string();
@@ -34,76 +34,76 @@ impl CriError {
     }
 }
 
-/// Why a call failed.
+/// Reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CriProblem {
-    /// There is no such socket.
+    /// The socket does not exist.
     #[error("no runtime is running: {0}")]
     NotRunning(String),
-    /// The socket exists, but nothing listens.
+    /// The socket exists, but no process listens on it.
     #[error("nothing listens on the socket: the runtime is stopped or starting")]
     NotListening,
-    /// The runtime has the socket open already, but is still reading what it has.
+    /// The runtime already serves the socket, but is still reading its state.
     #[error("the runtime is starting: {0}")]
     Starting(String),
     /// No permission to use the socket.
     #[error("permission denied: runtime sockets are accessible to root only")]
     Denied,
-    /// No answer in time. What was asked for may still happen.
+    /// No answer before the deadline. The requested action may still happen.
     #[error("no answer after {} s", .0.as_secs_f32())]
     Deadline(Duration),
-    /// The runtime ended, or hung up, before it answered. What was asked for may have happened.
+    /// The runtime exited, or closed the connection, before it answered. The requested action may have happened.
     #[error("the runtime closed the connection before it answered: {0}")]
     HungUp(String),
     /// The runtime does not know the call.
     #[error("the runtime does not support this call: {0}")]
     Unimplemented(String),
-    /// A gRPC server without CRI.
+    /// The socket serves gRPC without CRI.
     #[error("this socket serves gRPC but not CRI v1 ({0}); is the CRI plugin switched off?")]
     NoCri(String),
-    /// A runtime of before CRI v1.
+    /// A runtime older than CRI v1.
     #[error("{0} speaks only CRI v1alpha2, and v1 is needed (containerd 1.6, CRI-O 1.23 or newer)")]
     OldApi(String),
     /// The answer is not gRPC.
     #[error("the service on the socket does not speak gRPC: {0}")]
     NotGrpc(String),
-    /// The runtime refuses since the object is in use.
+    /// The runtime refuses because the object is in use.
     #[error("in use: {0}")]
     InUse(String),
     /// The runtime does not know the object.
     #[error("not found: {0}")]
     NotFound(String),
-    /// The answer is longer than we or the runtime allow.
+    /// The answer exceeds layersweep's or the runtime's limit.
     #[error("the answer is too long: {0}")]
     TooLarge(String),
     /// The answer contradicts itself and is discarded.
     #[error("the answer is inconsistent: {0}")]
     Contradiction(String),
-    /// We were asked for something that must not be sent to a runtime.
+    /// The caller passed an argument that must not be sent to a runtime.
     #[error("not sent to the runtime: {0}")]
     BadRequest(String),
-    /// A signal has ended the work: the call was not made, or a question not awaited.
+    /// A signal arrived: the call was not made, or the answer to a query was not awaited.
     #[error("ended by a signal")]
     Cancelled,
-    /// A signal has ended the waiting for an answer: it may still happen.
+    /// A signal ended the wait for the answer to an action. The action may still happen.
     #[error("ended by a signal before it answered")]
     Left,
-    /// Anything else that the runtime answers.
+    /// Any other error that the runtime returns.
     #[error("{code:?}: {message}")]
     Other {
-        /// gRPC's code, for example `Unknown`.
+        /// The gRPC code, for example `Unknown`.
         code: Code,
         message: String,
     },
 }
 
-/// What containerd answers to everything while it starts, with no code of its own (seen with
-/// 1.6.20; a store of 16,000 names kept it so for more than a minute).
+/// Message with which containerd answers every call while it starts. It has no code of its own. Seen with 1.6.20;
+/// a store of 16,000 names kept containerd in this state for more than a minute.
 const STARTING: &str = "server is not initialized yet";
 
-/// Words with which runtimes refuse to remove what is in use. They send no code of its own
-/// for that (CRI-O: `Unknown`, with the words of containers/storage, or its own for image volumes;
-/// cri-dockerd: those of Docker).
+/// Words with which runtimes refuse to remove an object that is in use. They have no gRPC code for that: CRI-O sends
+/// `Unknown` with the words of containers/storage, or its own words for image volumes; cri-dockerd sends the words of
+/// Docker.
 const IN_USE: [&str; 5] = [
     "image is in use",
     "image used by",
@@ -113,15 +113,14 @@ const IN_USE: [&str; 5] = [
 ];
 
 impl CriProblem {
-    /// Sorts what a runtime answered to a call. `removal`: the call was a removal, so words
-    /// that say "in use" mean its object.
+    /// Classifies a runtime's answer. Only with `removal` do words that say "in use" mean the object of the call.
     pub(super) fn of(status: &Status, removal: bool) -> Self {
         let message = one_line(status.message());
         let lower = message.to_lowercase();
         match status.code() {
             Code::Unimplemented => Self::Unimplemented(message),
             Code::NotFound => Self::NotFound(message),
-            // tonic's own limit; the runtime's comes as ResourceExhausted.
+            // The first is tonic's limit; the runtime's limit arrives as ResourceExhausted.
             Code::OutOfRange if lower.contains("message length too large") => Self::TooLarge(message),
             Code::ResourceExhausted if lower.contains("message larger than max") => Self::TooLarge(message),
             _ if lower.contains(STARTING) => Self::Starting(message),
@@ -138,35 +137,35 @@ impl CriProblem {
         Self::HungUp(one_line(&with_causes(error)))
     }
 
-    /// The runtime has stopped waiting for itself, and what it had begun may go on.
+    /// The runtime gave up waiting for one of its own steps, which may still continue.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
         let Self::Other { code, message } = self else { return false };
-        // containerd and CRI-O have deadlines of their own; of some of them only the words tell.
+        // containerd and CRI-O have internal deadlines. Some of them can be recognised only by the message.
         matches!(code, Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled)
             || message.contains("context deadline exceeded")
     }
 
-    /// Whether the object of a removal may nevertheless be gone, now or soon.
+    /// The object of a removal may be deleted in spite of this error, now or soon.
     #[must_use]
     pub fn leaves_doubt(&self) -> bool {
         matches!(self, Self::Deadline(_) | Self::HungUp(_) | Self::Left | Self::Other { .. })
     }
 }
 
-/// What happened to the connection, where that is what the status is about: one that came
-/// from the runtime has no cause here.
+/// Returns the problem of the connection, if the status is about the connection: a status that the runtime sent has
+/// no source.
 fn transport(status: &Status) -> Option<CriProblem> {
     Some(CriProblem::hung_up(std::error::Error::source(status)?))
 }
 
-/// An untrusted message on one line, cut to a maximum length.
+/// Returns an untrusted message on one line, cut to a maximum length.
 pub(super) fn one_line(text: &str) -> String {
-    const LONGEST: usize = 600;
+    const MAX_BYTES: usize = 600;
     let words: Vec<_> = text.split(|c: char| c.is_control() || c.is_whitespace()).collect();
     let mut line = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
-    if line.len() > LONGEST {
-        let end = (0..=LONGEST).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+    if line.len() > MAX_BYTES {
+        let end = (0..=MAX_BYTES).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
         line.truncate(end);
         line.push('…');
     }
@@ -178,8 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_runtimes_answer() {
-        let of = |code, message: &str, removal| CriProblem::of(&Status::new(code, message), removal);
+    fn answers_of_runtimes_are_classified() {
         let text = String::from;
         for (code, message, removal, expected) in [
             (
@@ -240,7 +238,8 @@ mod tests {
                 CriProblem::Other { code: Code::Internal, message: text("(no message)") },
             ),
         ] {
-            assert_eq!(of(code, message, removal), expected, "{message}");
+            let problem = CriProblem::of(&Status::new(code, message), removal);
+            assert_eq!(problem, expected, "{message}");
         }
     }
 

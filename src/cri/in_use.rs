@@ -1,71 +1,77 @@
-//! Resolves which images a container uses from the runtime's listing. Pure.
+//! Resolves which images a container uses, from the runtime's listings. Pure.
 //!
-//! The fields differ: `image_id` is filled by CRI-O from 1.30 and containerd from 2.3.0;
-//! `image_ref` is the id in containerd's listing, but a repo digest in older CRI-O (which made
-//! used images look unused, cri-o#7143) and in containerd's container status; `image.image` is
-//! what was asked for, and a tag may have moved since. So an id settles it, and whatever only a
-//! name leads to counts as used as well: an image too many is kept, never one too few.
+//! Four fields of a container may name its image, and runtimes fill them differently:
+//!
+//! - `image_id` is filled by CRI-O from 1.30 and containerd from 2.3.0.
+//! - `image_ref` is the image's id in containerd's listing, but a repo digest in older CRI-O (which made used images
+//!   look unused, cri-o#7143) and in containerd's container status.
+//! - `image.image` is the reference that the pod requested. Its tag may point to another image by now.
+//! - `user_specified_image` is the name in the pod's specification.
+//!
+//! An id or a digest is certain. An image that only a name leads to also counts as used: a false match keeps an image
+//! too long, but a missed one would delete an image that is in use.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::types::{RuntimeContainer, RuntimeImage};
 use crate::model::reference::{bare_id, long_names};
 
-/// Images by everything that a container can call them.
+/// Index of the images by every id, name and digest that a container can use for them.
 #[derive(Debug, Default)]
 pub struct Names<'a> {
     by_id: HashMap<&'a str, Vec<usize>>,
     by_name: HashMap<&'a str, Vec<usize>>,
-    /// By digest of the manifest: whatever the name before it, it is the same image.
+    /// By digest of the manifest, with any name before it.
     by_digest: HashMap<&'a str, Vec<usize>>,
 }
 
-/// What a container uses, as positions in the listing of images.
+/// The images that a container uses, as indices into the listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Use {
     /// The images, in order of the listing.
     pub images: BTreeSet<usize>,
-    /// An id, or a name with a digest, led to at least one of them. If not, the image that
-    /// the container was made from is perhaps not among them: it is gone from the listing, or
-    /// its tag has moved.
+    /// An id, or a name with a digest, led to at least one of the images. If `false`, the image that the container
+    /// was created from may be missing here: it is no longer listed, or its tag has moved.
     pub certain: bool,
 }
 
 impl<'a> Names<'a> {
-    /// Of a listing.
+    /// Indexes a listing.
     #[must_use]
     pub fn new(images: &'a [RuntimeImage]) -> Self {
         let mut names = Self::default();
-        for (at, image) in images.iter().enumerate() {
-            names.by_id.entry(bare_id(&image.id)).or_default().push(at);
+        for (image_ix, image) in images.iter().enumerate() {
+            names.by_id.entry(bare_id(&image.id)).or_default().push(image_ix);
             for name in image.tags.iter().chain(&image.digests).map(String::as_str) {
-                names.by_name.entry(name).or_default().push(at);
+                names.by_name.entry(name).or_default().push(image_ix);
                 if let Some((_, digest)) = name.split_once('@') {
-                    names.by_digest.entry(digest).or_default().push(at);
+                    names.by_digest.entry(digest).or_default().push(image_ix);
                 }
             }
         }
         names
     }
 
-    /// The images that a reference means: an id, a name with tag, a name with digest.
+    /// Returns the images that a reference means: an id, a name with a tag, or a name with a digest.
     #[must_use]
     pub fn find(&self, reference: &str) -> Use {
         if reference.is_empty() {
             return Use::default();
         }
         let by_id = self.by_id.get(bare_id(reference));
-        // A short name stands for a long one: `busybox` for `docker.io/library/busybox:latest`.
-        let by_name = || long_names(reference).into_iter().find_map(|name| self.by_name.get(name.as_str()));
         let digest = reference.split_once('@').map(|(_, digest)| digest);
         let by_digest = digest.and_then(|digest| self.by_digest.get(digest));
         let certain = by_id.is_some() || by_digest.is_some();
-        let found = by_id.or(by_digest).or_else(|| self.by_name.get(reference)).or_else(by_name);
+        // By name, a short one also as a long one: `busybox` means `docker.io/library/busybox:latest`.
+        let found = by_id
+            .or(by_digest)
+            .or_else(|| self.by_name.get(reference))
+            .or_else(|| long_names(reference).into_iter().find_map(|name| self.by_name.get(name.as_str())));
         let images: BTreeSet<_> = found.into_iter().flatten().copied().collect();
         Use { certain, images }
     }
 
-    /// The images that a container uses.
+    /// Returns the images that a container uses.
     #[must_use]
     pub fn used_by(&self, container: &RuntimeContainer) -> Use {
         let references =
@@ -85,33 +91,34 @@ mod tests {
 
     /// Image 0: CRI-O's, image 1: containerd's, image 2: Docker's busybox.
     fn images() -> Vec<RuntimeImage> {
-        let image = |id: &str, tag: &str, digest: &str| RuntimeImage {
+        [
+            ("aaaa", "quay.io/app:1", "quay.io/app@sha256:d0"),
+            ("sha256:bbbb", "reg.local/app:1", "reg.local/app@sha256:d1"),
+            ("cccc", "docker.io/library/busybox:latest", "docker.io/library/busybox@sha256:d2"),
+        ]
+        .map(|(id, tag, digest)| RuntimeImage {
             id: id.into(),
             tags: vec![tag.into()],
             digests: vec![digest.into()],
             ..RuntimeImage::default()
-        };
-        vec![
-            image("aaaa", "quay.io/app:1", "quay.io/app@sha256:d0"),
-            image("sha256:bbbb", "reg.local/app:1", "reg.local/app@sha256:d1"),
-            image("cccc", "docker.io/library/busybox:latest", "docker.io/library/busybox@sha256:d2"),
-        ]
+        })
+        .into()
     }
 
-    fn container(id: &str, reference: &str, asked: &str) -> RuntimeContainer {
+    fn container(id: &str, reference: &str, requested: &str) -> RuntimeContainer {
         RuntimeContainer {
             image_id: id.into(),
             image_ref: reference.into(),
-            image_asked: asked.into(),
+            image_asked: requested.into(),
             ..RuntimeContainer::default()
         }
     }
 
     #[test]
-    fn what_each_runtime_says() {
+    fn images_are_found_by_every_runtimes_fields() {
         let images = images();
         let names = Names::new(&images);
-        for (what, container, expected, certain) in [
+        for (case, container, expected, certain) in [
             ("CRI-O 1.30", container("aaaa", "aaaa", "quay.io/app:1"), vec![0], true),
             (
                 "CRI-O before: repo digest",
@@ -144,12 +151,12 @@ mod tests {
             ("nothing", container("", "", ""), vec![], false),
         ] {
             let expected = Use { images: expected.into_iter().collect(), certain };
-            assert_eq!(names.used_by(&container), expected, "{what}");
+            assert_eq!(names.used_by(&container), expected, "{case}");
         }
     }
 
     #[test]
-    fn one_id_under_two_handlers() {
+    fn id_under_two_handlers_uses_both() {
         let mut images = images();
         images.push(RuntimeImage { runtime_handler: "kata".into(), ..images[0].clone() });
         let used = Names::new(&images).used_by(&container("aaaa", "", ""));

@@ -1,10 +1,9 @@
-//! The CRI v1 client: finds a node's runtime, lists its objects and removes them. Async code stays
-//! inside this module: every call blocks until its answer or its deadline.
+//! CRI v1 client: finds a node's runtime, lists its objects and removes them. Async code stays inside this module:
+//! every call blocks until its answer or its deadline.
 //!
-//! The runtime's answer alone is never a proof. containerd refuses nothing and answers
-//! success where it removed nothing, CRI-O leaves out containers that are being made, and no
-//! listing says that it is partial. What a runtime says is therefore matched with what lies on
-//! the disk, and an image counts as deleted only if the disk confirms it.
+//! The runtime's answer alone is never a proof. containerd never refuses and reports success for objects that it did
+//! not remove, CRI-O omits containers whose creation has not finished, and no listing says that it is partial.
+//! Answers are therefore compared with the disk, and an image counts as deleted only if the disk confirms it.
 
 mod client;
 mod connection;

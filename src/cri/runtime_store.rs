@@ -1,9 +1,11 @@
-//! Finds the runtime's store on the disk from what it reports about itself, the best source first.
+//! Finds the runtime's store on the disk from the runtime's reports about itself.
 //!
-//! containerd tells its root and snapshotter in the verbose part of `Status` (seen in 1.6.20 and
-//! 2.3.4). CRI-O tells only its sandbox image there, but answers `GET /info` on the same socket
-//! with its graphroot (`InspectInfoEndpoint` in `server/inspect.go`). Both name a directory of
-//! the store in `ImageFsInfo`.
+//! The sources, the best first:
+//!
+//! 1. The verbose part of `Status`: containerd reports its root and snapshotter (seen in 1.6.20 and 2.3.4). CRI-O
+//!    reports only its sandbox image.
+//! 2. `GET /info` on the same socket: CRI-O reports its graphroot (`InspectInfoEndpoint` in `server/inspect.go`).
+//! 3. `ImageFsInfo`: both name a directory of the store.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,68 +20,72 @@ use super::raw;
 use crate::model::StoreKind;
 use crate::stores::RuntimeStore;
 
-/// containerd keeps each plugin's data in a directory of this kind of name.
+/// Prefix of the directories in which containerd keeps the data of its plugins.
 const CONTAINERD_PLUGIN: &str = "io.containerd.";
-/// Before the name of a snapshotter in its directory's name.
+/// Prefix of a snapshotter's directory, before the snapshotter's name.
 const SNAPSHOTTER: &str = "io.containerd.snapshotter.v1.";
-/// No answer of `/info` is longer.
+/// Maximum size of an answer of `/info`.
 const MAX_INFO_BYTES: usize = 1 << 20;
 
 impl Client {
-    /// The runtime's store; `None` if it does not report one.
+    /// Returns the runtime's store, or `None` if the runtime does not report one.
     ///
     /// # Errors
-    /// When `Status` fails. The other questions are not every runtime's to answer, so
-    /// their failure is only that they do not tell.
+    /// If `Status` fails. The other requests are not supported by every runtime, so their failure only means
+    /// that they give no answer.
     pub fn runtime_store(&self) -> Result<Option<RuntimeStore>, CriError> {
         let status = self.status()?;
         if let Some(store) = of_status(&status) {
             return Ok(Some(resolved(store)));
         }
         let sandbox_image = sandbox_image(&status_config(&status).unwrap_or_default());
-        let complete = |store| resolved(RuntimeStore { sandbox_image: sandbox_image.clone(), ..store });
         let info = http_info(self.endpoint(), self.options().asking);
-        if let Some(store) = info.and_then(|info| of_info(&info)) {
-            return Ok(Some(complete(store)));
-        }
-        match self.image_filesystems() {
-            Ok(filesystems) => Ok(of_filesystems(&filesystems).map(complete)),
-            Err(error) => {
-                tracing::debug!(%error, "the runtime does not report where its images are stored");
-                Ok(None)
-            }
-        }
+        let store = match info.and_then(|info| of_info(&info)) {
+            Some(store) => store,
+            None => match self.image_filesystems().map(|filesystems| of_filesystems(&filesystems)) {
+                Ok(Some(store)) => store,
+                Ok(None) => return Ok(None),
+                Err(error) => {
+                    tracing::debug!(%error, "the runtime does not report where its images are stored");
+                    return Ok(None);
+                }
+            },
+        };
+        Ok(Some(resolved(RuntimeStore { sandbox_image, ..store })))
     }
 }
 
+/// Replaces the store's paths by real paths, without symlinks.
 fn resolved(store: RuntimeStore) -> RuntimeStore {
-    let resolved = |path: PathBuf| std::fs::canonicalize(&path).unwrap_or(path);
-    RuntimeStore { root: resolved(store.root), image_root: store.image_root.map(resolved), ..store }
+    fn real(path: PathBuf) -> PathBuf {
+        std::fs::canonicalize(&path).unwrap_or(path)
+    }
+    RuntimeStore { root: real(store.root), image_root: store.image_root.map(real), ..store }
 }
 
-/// The configuration in the verbose part of a status.
+/// Parses the configuration in the verbose part of a status.
 fn status_config(status: &v1::StatusResponse) -> Option<Value> {
     serde_json::from_str(status.info.get("config")?).ok()
 }
 
-/// containerd before 2.0 and CRI-O tell it.
+/// Returns the sandbox image, which containerd before 2.0 and CRI-O report.
 fn sandbox_image(config: &Value) -> Option<String> {
     let image = config.get("sandboxImage").and_then(Value::as_str);
     image.filter(|image| !image.is_empty()).map(str::to_owned)
 }
 
-/// containerd's verbose status.
+/// Reads the store from containerd's verbose status.
 fn of_status(status: &v1::StatusResponse) -> Option<RuntimeStore> {
     let config = status_config(status)?;
-    let path = |key: &str| absolute(config.get(key)?.as_str()?);
-    // `rootDir` is CRI's own directory in the root.
-    let root =
-        path("containerdRootDir").or_else(|| plugin_parent(&path("rootDir")?).map(Path::to_path_buf))?;
+    // `rootDir` is the directory of the CRI plugin in the root.
+    let root = absolute_path(&config, "containerdRootDir")
+        .or_else(|| plugin_parent(&absolute_path(&config, "rootDir")?).map(Path::to_path_buf))?;
+    let state = absolute_path(&config, "stateDir");
     let snapshotter = config.pointer("/containerd/snapshotter").and_then(Value::as_str);
     Some(RuntimeStore {
         store_type: StoreKind::Containerd,
         root,
-        state: path("stateDir").and_then(|state| plugin_parent(&state).map(Path::to_path_buf)),
+        state: state.and_then(|state| plugin_parent(&state).map(Path::to_path_buf)),
         driver: snapshotter.filter(|name| !name.is_empty()).map(str::to_owned),
         image_root: None,
         sandbox_image: sandbox_image(&config),
@@ -87,32 +93,32 @@ fn of_status(status: &v1::StatusResponse) -> Option<RuntimeStore> {
     })
 }
 
-/// CRI-O's answer to `/info`. Of old the driver was a text, of late a list.
+/// Reads the store from CRI-O's `/info`. The driver is a string in older versions, a list in newer ones.
 fn of_info(info: &str) -> Option<RuntimeStore> {
     let info: Value = serde_json::from_str(info).ok()?;
-    let path = |key: &str| absolute(info.get(key)?.as_str()?);
     let driver = info.get("storage_driver")?;
     let driver = driver.as_str().or_else(|| driver.as_array()?.first()?.as_str());
     Some(RuntimeStore {
         store_type: StoreKind::ContainersStorage,
-        root: path("storage_root")?,
+        root: absolute_path(&info, "storage_root")?,
         driver: driver.filter(|name| !name.is_empty()).map(str::to_owned),
         state: None,
-        image_root: path("storage_image"),
+        image_root: absolute_path(&info, "storage_image"),
         sandbox_image: None,
         origin: "CRI-O's /info".into(),
     })
 }
 
-/// The directory that a runtime names as its image filesystem, by its name.
+/// Reads the store from `ImageFsInfo`. What CRI calls an image filesystem is a directory of the store, and its name
+/// shows the kind of the store.
+///
+/// The byte counts in the answer are not measurements: CRI-O counts only its image records, containerd omits the content
+/// store.
 fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<RuntimeStore> {
-    // A directory of the store, in spite of its name. The byte counts beside it are no measurements: CRI-O
-    // counts only its records of images, containerd leaves out the content store.
-    let directory = |of: &[v1::FilesystemUsage]| absolute(&of.first()?.fs_id.as_ref()?.mountpoint);
-    let containers = directory(&filesystems.container_filesystems);
-    let directory = directory(&filesystems.image_filesystems)?;
+    let containers = first_directory(&filesystems.container_filesystems);
+    let directory = first_directory(&filesystems.image_filesystems)?;
     let name = directory.file_name()?.to_str()?;
-    let origin = || "the runtime's ImageFsInfo".to_owned();
+    let origin = "the runtime's ImageFsInfo".to_owned();
     if let Some(root) = plugin_parent(&directory) {
         return Some(RuntimeStore {
             store_type: StoreKind::Containerd,
@@ -121,18 +127,13 @@ fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<RuntimeStore>
             state: None,
             image_root: None,
             sandbox_image: None,
-            origin: origin(),
+            origin,
         });
     }
-    // With a separate image store CRI-O names that store's records here, and its root's as
-    // those of containers.
-    let graph = |directory: &Path| {
-        let driver = directory.file_name()?.to_str()?;
-        let driver = driver.strip_suffix("-images").or_else(|| driver.strip_suffix("-containers"))?;
-        Some((directory.parent()?.to_path_buf(), driver.to_owned()))
-    };
-    let (images, driver) = graph(&directory)?;
-    let containers = containers.and_then(|directory| graph(&directory)).map(|(root, _)| root);
+    // CRI-O with a separate imagestore names the imagestore's records as the image filesystem, and the graphroot's
+    // as the container filesystem.
+    let (images, driver) = root_and_driver(&directory)?;
+    let containers = containers.and_then(|directory| root_and_driver(&directory)).map(|(root, _)| root);
     let root = containers.unwrap_or_else(|| images.clone());
     Some(RuntimeStore {
         store_type: StoreKind::ContainersStorage,
@@ -141,14 +142,29 @@ fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<RuntimeStore>
         sandbox_image: None,
         root,
         driver: Some(driver),
-        origin: origin(),
+        origin,
     })
 }
 
-/// The root of a directory that a plugin of containerd has in it.
+fn first_directory(filesystems: &[v1::FilesystemUsage]) -> Option<PathBuf> {
+    absolute(&filesystems.first()?.fs_id.as_ref()?.mountpoint)
+}
+
+/// Splits a directory of records of containers/storage, `ROOT/DRIVER-images` or `ROOT/DRIVER-containers`.
+fn root_and_driver(directory: &Path) -> Option<(PathBuf, String)> {
+    let driver = directory.file_name()?.to_str()?;
+    let driver = driver.strip_suffix("-images").or_else(|| driver.strip_suffix("-containers"))?;
+    Some((directory.parent()?.to_path_buf(), driver.to_owned()))
+}
+
+/// Returns containerd's root, given the directory of one of its plugins.
 fn plugin_parent(directory: &Path) -> Option<&Path> {
     let name = directory.file_name()?.to_str()?;
     if name.starts_with(CONTAINERD_PLUGIN) { directory.parent() } else { None }
+}
+
+fn absolute_path(json: &Value, key: &str) -> Option<PathBuf> {
+    absolute(json.get(key)?.as_str()?)
 }
 
 fn absolute(path: &str) -> Option<PathBuf> {
@@ -156,10 +172,10 @@ fn absolute(path: &str) -> Option<PathBuf> {
     path.is_absolute().then(|| path.to_path_buf())
 }
 
-/// `GET /info`, in HTTP 1.0 so that the answer ends where the connection does.
+/// Requests `/info`. HTTP 1.0 ends the answer with the connection.
 fn http_info(endpoint: &Endpoint, deadline: Duration) -> Option<String> {
-    let question = b"GET /info HTTP/1.0\r\nHost: crio\r\n\r\n";
-    let answer = raw::ask(endpoint, question, MAX_INFO_BYTES, deadline);
+    let request = b"GET /info HTTP/1.0\r\nHost: crio\r\n\r\n";
+    let answer = raw::exchange(endpoint, request, MAX_INFO_BYTES, deadline);
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let ok = head.split_whitespace().nth(1) == Some("200") && head.starts_with("HTTP/1.");
@@ -171,8 +187,9 @@ mod tests {
     use super::*;
 
     fn brief(store: Option<RuntimeStore>) -> Option<(StoreKind, String, Option<String>, Option<String>)> {
-        let text = |path: PathBuf| path.display().to_string();
-        store.map(|store| (store.store_type, text(store.root), store.driver, store.image_root.map(text)))
+        let RuntimeStore { store_type, root, driver, image_root, .. } = store?;
+        let image_root = image_root.map(|path| path.display().to_string());
+        Some((store_type, root.display().to_string(), driver, image_root))
     }
 
     fn expect(
@@ -184,54 +201,55 @@ mod tests {
         Some((store_type, root.into(), driver.map(Into::into), images.map(Into::into)))
     }
 
+    fn status_of(config: &str) -> Option<(StoreKind, String, Option<String>, Option<String>)> {
+        let info = [("config".to_owned(), config.to_owned())].into();
+        brief(of_status(&v1::StatusResponse { info, ..v1::StatusResponse::default() }))
+    }
+
     #[test]
-    fn what_status_tells() {
-        let of = |config: &str| {
-            let info = [("config".to_owned(), config.to_owned())].into();
-            brief(of_status(&v1::StatusResponse { info, ..v1::StatusResponse::default() }))
-        };
+    fn status_of_containerd_names_its_root() {
         let containerd = StoreKind::Containerd;
         assert_eq!(
-            of("{\"containerdRootDir\": \"/c\", \"containerd\": {\"snapshotter\": \"overlayfs\"}}"),
+            status_of("{\"containerdRootDir\": \"/c\", \"containerd\": {\"snapshotter\": \"overlayfs\"}}"),
             expect(containerd, "/c", Some("overlayfs"), None)
         );
         assert_eq!(
-            of("{\"rootDir\": \"/c/io.containerd.grpc.v1.cri\"}"),
+            status_of("{\"rootDir\": \"/c/io.containerd.grpc.v1.cri\"}"),
             expect(containerd, "/c", None, None)
         );
-        assert_eq!(of("{\"sandboxImage\": \"pause\"}"), None, "CRI-O");
-        assert_eq!(of("{\"containerdRootDir\": \"c\"}"), None);
-        assert_eq!(of("no JSON"), None);
+        assert_eq!(status_of("{\"sandboxImage\": \"pause\"}"), None, "CRI-O");
+        assert_eq!(status_of("{\"containerdRootDir\": \"c\"}"), None);
+        assert_eq!(status_of("no JSON"), None);
         assert_eq!(brief(of_status(&v1::StatusResponse::default())), None);
     }
 
     #[test]
-    fn what_crio_tells() {
-        let of = |info: &str| brief(of_info(info));
+    fn info_of_crio_names_its_graphroot() {
         let storage = StoreKind::ContainersStorage;
         assert_eq!(
-            of("{\"storage_driver\": \"overlay\", \"storage_root\": \"/g\", \"storage_image\": \"\"}"),
+            brief(of_info(
+                "{\"storage_driver\": \"overlay\", \"storage_root\": \"/g\", \"storage_image\": \"\"}"
+            )),
             expect(storage, "/g", Some("overlay"), None)
         );
         assert_eq!(
-            of("{\"storage_driver\": [\"overlay\"], \"storage_root\": \"/g\", \"storage_image\": \"/i\"}"),
+            brief(of_info(
+                "{\"storage_driver\": [\"overlay\"], \"storage_root\": \"/g\", \"storage_image\": \"/i\"}"
+            )),
             expect(storage, "/g", Some("overlay"), Some("/i"))
         );
-        assert_eq!(of("{}"), None);
-        assert_eq!(of("404"), None);
+        assert_eq!(brief(of_info("{}")), None);
+        assert_eq!(brief(of_info("404")), None);
     }
 
     #[test]
-    fn what_filesystems_tell() {
+    fn filesystems_name_a_directory_of_the_store() {
         let of = |images: &str, containers: &str| {
-            let one = |directory: &str| v1::FilesystemUsage {
-                fs_id: Some(v1::FilesystemIdentifier { mountpoint: directory.into() }),
-                ..v1::FilesystemUsage::default()
-            };
-            brief(of_filesystems(&v1::ImageFsInfoResponse {
-                image_filesystems: vec![one(images)],
-                container_filesystems: vec![one(containers)],
-            }))
+            let [image_filesystems, container_filesystems] = [images, containers].map(|directory| {
+                let fs_id = Some(v1::FilesystemIdentifier { mountpoint: directory.into() });
+                vec![v1::FilesystemUsage { fs_id, ..v1::FilesystemUsage::default() }]
+            });
+            brief(of_filesystems(&v1::ImageFsInfoResponse { image_filesystems, container_filesystems }))
         };
         let storage = StoreKind::ContainersStorage;
         assert_eq!(of("/g/overlay-images", ""), expect(storage, "/g", Some("overlay"), None));

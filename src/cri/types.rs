@@ -1,6 +1,7 @@
-//! What is taken from the runtime's listings. Texts are untrusted and unchanged; times are the runtime's
-//! clock; ids are compared as a whole, never by prefix. Every inconsistency in a listing is an error, so
-//! that an empty list proves that there is nothing.
+//! Objects of the runtime's listings, converted from the protobuf messages.
+//!
+//! Texts are untrusted and unchanged, times are the runtime's clock, and ids are compared as a whole, never by prefix.
+//! Every inconsistency in a listing is an error, so that an empty list proves that the runtime has no such object.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,142 +15,146 @@ use crate::model::ContainerState;
 /// The kubelet's label with a pod's uid (`pkg/kubelet/types/labels.go`).
 const POD_UID: &str = "io.kubernetes.pod.uid";
 
-/// An image as a runtime lists it.
+/// Image in a runtime's listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeImage {
     /// containerd: `sha256:<digest of the configuration>`; CRI-O: the bare hex id.
     pub id: String,
-    /// Names with tags. CRI-O wrote `<none>:<none>` in early versions.
+    /// Names with tags. Early versions of CRI-O also listed `<none>:<none>`.
     pub tags: Vec<String>,
     /// Names with digests.
     pub digests: Vec<String>,
-    /// The size that the runtime reports: compressed (containerd) or unpacked (CRI-O)
-    /// bytes, shared layers in full for each image. Not what its removal frees.
+    /// Size that the runtime reports, in bytes: compressed (containerd) or unpacked (CRI-O), with shared layers counted
+    /// in full for each image. It is not the number of bytes that a removal frees.
     pub listed_bytes: u64,
-    /// The runtime calls it pinned. containerd before 1.6.25 and 1.7.10 says false of images
-    /// that are.
+    /// The runtime reports the image as pinned. containerd before 1.6.25 and 1.7.10 reports `false` for pinned images.
     pub pinned: bool,
-    /// The runtime handler that it was pulled for; goes back to the runtime with a removal.
+    /// Runtime handler for which the image was pulled; a removal passes it back to the runtime.
     pub runtime_handler: String,
 }
 
-/// A container as a runtime lists it.
+/// Container in a runtime's listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeContainer {
     pub id: String,
-    /// The id of its pod's sandbox.
+    /// Id of its pod's sandbox.
     pub sandbox_id: String,
     /// Its name in the pod.
     pub name: String,
-    /// How often it was recreated.
+    /// Number of times that the container was recreated.
     pub attempt: u32,
-    /// The pod's uid from the kubelet's label; empty where there is none (crictl).
+    /// Uid of the pod, from the kubelet's label; empty without the label (crictl).
     pub pod_uid: String,
-    /// `image_id`: the image's id where the runtime fills it (CRI-O 1.30, containerd 2.3.0 on).
+    /// `image_id`: id of the image, if the runtime fills it (from CRI-O 1.30 and containerd 2.3.0).
     pub image_id: String,
     /// `image_ref`: the image's id in containerd and newer CRI-O, a repo digest in older CRI-O.
     pub image_ref: String,
-    /// `image.image`: what was asked for, a name or an id.
+    /// `image.image`: the reference that was requested, a name or an id.
     pub image_asked: String,
-    /// The name in the pod's specification, where the runtime keeps it.
+    /// Name in the pod's specification, if the runtime keeps it.
     pub user_image: String,
     pub state: ContainerState,
-    /// When it was made; `None` where the runtime says 0.
+    /// Time of creation; `None` if the runtime reports 0.
     pub created: Option<Timestamp>,
 }
 
-/// Details that only the status of one container has.
+/// Details that only the status of a container contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerDetails {
     pub state: ContainerState,
-    /// When it was made; `None` where the runtime says 0.
+    /// Time of creation; `None` if the runtime reports 0.
     pub created: Option<Timestamp>,
-    /// When it ended: its death, from which its age as a dead container counts.
+    /// Time of exit. The age of an exited container starts here.
     pub finished: Option<Timestamp>,
-    /// The images that are mounted into it as volumes, as they were asked for.
+    /// Images that are mounted as volumes, by the references that were requested.
     pub image_volumes: Vec<String>,
-    /// Where its log is, empty if it has none.
+    /// Path of the log; empty if the container has none.
     pub log_path: String,
 }
 
-/// A pod sandbox as a runtime lists it.
+/// Pod sandbox in a runtime's listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeSandbox {
     pub id: String,
-    /// The pod's name.
+    /// Name of the pod.
     pub name: String,
-    /// The pod's namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// The pod's uid.
+    /// Uid of the pod, from the sandbox's metadata.
     pub uid: String,
-    /// The same from the kubelet's label; empty where there is none (crictl).
+    /// Uid of the pod, from the kubelet's label; empty without the label (crictl).
     pub pod_uid: String,
-    /// Ready: it runs.
+    /// The sandbox is ready, which means that it runs.
     pub ready: bool,
-    /// When it was made; `None` where the runtime says 0.
+    /// Time of creation; `None` if the runtime reports 0.
     pub created: Option<Timestamp>,
-    /// The runtime handler it runs with.
+    /// Runtime handler of the sandbox.
     pub runtime_handler: String,
 }
 
-/// Images, each once and in order of their ids. One id may stand for several handlers. CRI-O lists an
-/// image that an additional image store has too once for each store: an exact repetition contradicts
-/// nothing.
+/// Converts a listing of images, without repetitions and sorted by id. An id may occur once for each runtime handler.
+/// CRI-O lists an image once for each store that contains it (the graphroot and additional image stores), so an exact
+/// repetition is not a contradiction.
 pub(super) fn images(answer: v1::ListImagesResponse) -> Result<Vec<RuntimeImage>, CriProblem> {
-    let image = |one: v1::Image| RuntimeImage {
-        id: one.id,
-        tags: one.repo_tags,
-        digests: one.repo_digests,
-        listed_bytes: one.size,
-        pinned: one.pinned,
-        runtime_handler: one.spec.unwrap_or_default().runtime_handler,
-    };
-    each_once("an image", answer.images, image, |one| {
-        let handler = one.spec.as_ref().map(|spec| spec.runtime_handler.clone());
-        (one.id.clone(), handler.unwrap_or_default())
-    })
+    let images = each_once("an image", answer.images, |image| {
+        let handler = image.spec.as_ref().map(|spec| spec.runtime_handler.clone());
+        (image.id.clone(), handler.unwrap_or_default())
+    })?;
+    let images = images.into_iter().map(|image| RuntimeImage {
+        id: image.id,
+        tags: image.repo_tags,
+        digests: image.repo_digests,
+        listed_bytes: image.size,
+        pinned: image.pinned,
+        runtime_handler: image.spec.unwrap_or_default().runtime_handler,
+    });
+    Ok(images.collect())
 }
 
 pub(super) fn containers(answer: v1::ListContainersResponse) -> Result<Vec<RuntimeContainer>, CriProblem> {
-    let container = |mut one: v1::Container| {
-        let metadata = one.metadata.unwrap_or_default();
-        let image = one.image.unwrap_or_default();
-        RuntimeContainer {
-            state: container_state(one.state),
-            id: one.id,
-            sandbox_id: one.pod_sandbox_id,
+    let mut containers = Vec::new();
+    for mut container in
+        each_once("a container", answer.containers, |container| (container.id.clone(), String::new()))?
+    {
+        let metadata = container.metadata.unwrap_or_default();
+        let image = container.image.unwrap_or_default();
+        containers.push(RuntimeContainer {
+            state: container_state(container.state),
+            id: container.id,
+            sandbox_id: container.pod_sandbox_id,
             name: metadata.name,
             attempt: metadata.attempt,
-            pod_uid: one.labels.remove(POD_UID).unwrap_or_default(),
-            image_id: one.image_id,
-            image_ref: one.image_ref,
+            pod_uid: container.labels.remove(POD_UID).unwrap_or_default(),
+            image_id: container.image_id,
+            image_ref: container.image_ref,
             image_asked: image.image,
             user_image: image.user_specified_image,
-            created: moment(one.created_at),
-        }
-    };
-    each_once("a container", answer.containers, container, |one| (one.id.clone(), String::new()))
+            created: moment(container.created_at),
+        });
+    }
+    Ok(containers)
 }
 
 pub(super) fn sandboxes(answer: v1::ListPodSandboxResponse) -> Result<Vec<RuntimeSandbox>, CriProblem> {
-    let sandbox = |mut one: v1::PodSandbox| {
-        let ready = one.state() == v1::PodSandboxState::SandboxReady;
-        let metadata = one.metadata.unwrap_or_default();
-        RuntimeSandbox {
-            id: one.id,
+    let mut sandboxes = Vec::new();
+    for mut sandbox in each_once("a sandbox", answer.items, |sandbox| (sandbox.id.clone(), String::new()))? {
+        let ready = sandbox.state() == v1::PodSandboxState::SandboxReady;
+        let metadata = sandbox.metadata.unwrap_or_default();
+        sandboxes.push(RuntimeSandbox {
+            id: sandbox.id,
             name: metadata.name,
             namespace: metadata.namespace,
             uid: metadata.uid,
-            pod_uid: one.labels.remove(POD_UID).unwrap_or_default(),
+            pod_uid: sandbox.labels.remove(POD_UID).unwrap_or_default(),
             ready,
-            created: moment(one.created_at),
-            runtime_handler: one.runtime_handler,
-        }
-    };
-    each_once("a sandbox", answer.items, sandbox, |one| (one.id.clone(), String::new()))
+            created: moment(sandbox.created_at),
+            runtime_handler: sandbox.runtime_handler,
+        });
+    }
+    Ok(sandboxes)
 }
 
-/// The status of the container `id`.
+/// Converts the status of the container `id`.
 pub(super) fn details(id: &str, answer: v1::ContainerStatusResponse) -> Result<ContainerDetails, CriProblem> {
     let Some(status) = answer.status else {
         return Err(CriProblem::Contradiction("an empty status".into()));
@@ -167,29 +172,31 @@ pub(super) fn details(id: &str, answer: v1::ContainerStatusResponse) -> Result<C
     })
 }
 
-/// `all` in order of their keys (an id first), if each has an id and no key stands for two different things.
-fn each_once<W: PartialEq, T>(
+/// Returns the objects sorted by their key and without exact repetitions.
+///
+/// # Errors
+/// If an object has an empty id, or two different objects have the same key. The key is the id and a runtime handler; `what` names an object in the message.
+fn each_once<W: PartialEq>(
     what: &str,
-    all: Vec<W>,
-    convert: impl Fn(W) -> T,
+    objects: Vec<W>,
     key: impl Fn(&W) -> (String, String),
-) -> Result<Vec<T>, CriProblem> {
+) -> Result<Vec<W>, CriProblem> {
     // containerd lists in another order each time.
     let mut kept: BTreeMap<(String, String), W> = BTreeMap::new();
-    for one in all {
-        match kept.entry(key(&one)) {
+    for object in objects {
+        match kept.entry(key(&object)) {
             Entry::Vacant(new) if new.key().0.is_empty() => {
                 return Err(CriProblem::Contradiction(format!("it has {what} without an id")));
             }
-            Entry::Vacant(new) => drop(new.insert(one)),
-            Entry::Occupied(known) if *known.get() == one => {}
+            Entry::Vacant(new) => drop(new.insert(object)),
+            Entry::Occupied(known) if *known.get() == object => {}
             Entry::Occupied(known) => {
                 let message = format!("it has {what} twice, and differently: {}", known.key().0);
                 return Err(CriProblem::Contradiction(message));
             }
         }
     }
-    Ok(kept.into_values().map(convert).collect())
+    Ok(kept.into_values().collect())
 }
 
 fn container_state(state: i32) -> ContainerState {
@@ -201,7 +208,7 @@ fn container_state(state: i32) -> ContainerState {
     }
 }
 
-/// Nanoseconds since 1970. What has not happened is 0, or Go's zero time, which is negative.
+/// Converts nanoseconds since 1970. An event that has not happened is 0, or Go's zero time, which is negative.
 fn moment(nanoseconds: i64) -> Option<Timestamp> {
     if nanoseconds <= 0 {
         return None;
@@ -224,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn listings_that_count() {
+    fn exact_repetitions_and_handlers_are_allowed() {
         assert_eq!(listed(&[]), Ok(0));
         assert_eq!(listed(&[image("a", "x:1", ""), image("b", "y:1", "")]), Ok(2));
         assert_eq!(listed(&[image("a", "x:1", ""), image("a", "x:1", "kata")]), Ok(2), "two handlers");
@@ -232,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn listings_that_cannot_be_trusted() {
+    fn contradictory_listings_are_rejected() {
         let twice = listed(&[image("a", "x:1", ""), image("b", "y:1", ""), image("a", "y:2", "")]);
         assert!(twice.unwrap_err().contains("image twice, and differently: a"));
         assert!(listed(&[image("", "x:1", "")]).unwrap_err().contains("an image without an id"));
@@ -250,14 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn moments() {
+    fn zero_times_are_none() {
         assert_eq!(moment(0), None);
         assert_eq!(moment(-6_795_364_578_871_345_152), None, "Go's zero time");
         assert_eq!(moment(1_700_000_000_000_000_001).unwrap().as_nanosecond(), 1_700_000_000_000_000_001);
     }
 
     #[test]
-    fn states() {
+    fn states_are_converted() {
         let known = [
             ContainerState::Created,
             ContainerState::Running,

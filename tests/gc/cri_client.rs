@@ -383,7 +383,7 @@ fn an_endpoint_is_found_where_the_node_says() {
     std::fs::hard_link(setup.server.socket(), node.path().join("run/crio/crio.sock")).unwrap();
     let found = layersweep::cri::discover::discover(&Sysroot::at(node.path()));
     assert!(found.problems.is_empty(), "{found:?}");
-    let answers = layersweep::cri::discover::ask(found.candidates, &Options::default());
+    let answers = layersweep::cri::discover::probe(found.candidates, &Options::default());
     let [(candidate, client)] = &answers.runtimes[..] else { panic!("{answers:?}") };
     assert_eq!(candidate.origin, "CRI-O's default socket");
     assert_eq!(client.images().unwrap().len(), 3);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::cri_server;
 use cri_server::Broken;
-use layersweep::cri::discover::{Candidate, ask};
+use layersweep::cri::discover::{Candidate, probe};
 use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options};
 
 fn quick() -> Options {
@@ -136,7 +136,7 @@ fn candidates_that_do_not_answer_are_named() {
         configured: true,
     };
     let candidates = vec![candidate(&old), candidate(&silent)];
-    let answers = ask(candidates.clone(), &quick());
+    let answers = probe(candidates.clone(), &quick());
     assert!(answers.runtimes.is_empty());
     let silent: Vec<_> = answers.silent.iter().map(|(candidate, _)| candidate.clone()).collect();
     assert_eq!(silent, candidates);

@@ -39,7 +39,7 @@ pub(super) fn ask(node: &Node<'_>) -> Runtime {
             }
         },
     };
-    let answers = discover::ask(candidates, &Options::default());
+    let answers = discover::probe(candidates, &Options::default());
     for (candidate, client) in &answers.runtimes {
         let (version, origin) = (client.version(), &candidate.origin);
         let message = format!("{} {} answers ({origin})", version.runtime_name, version.runtime_version);
