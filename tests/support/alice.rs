@@ -6,10 +6,10 @@ use std::process::Command;
 
 use super::program::{self, Run};
 
-/// Uid and gid of alice; the kernel knows no other.
+/// Uid and gid of alice, the only other user on the node.
 pub const UID: u32 = 5001;
 
-/// `as_alice COMMAND` runs as she does. `$program` and `$test` can be run by everybody.
+/// Setup of the node (sh). `as_alice COMMAND` runs a command as alice. Every user can run `$program` and `$test`.
 const SETUP: &str = r#"
 set -e
 mount --make-rprivate /
@@ -30,7 +30,7 @@ chown 5001:5001 /run/user/5001 /home/alice
 chmod 700 /run/user/5001
 cp "$PROGRAM" /home/bin/program
 cp "$TEST" /home/bin/test
-# Nobody else uses these stores, and the processes of this node are in a namespace of their own.
+# No other process uses these stores, and the processes of this node have their own PID namespace.
 echo 'trust_pid_namespace = true' >/home/bin/trust.toml
 printf '#!/bin/sh\nexec /home/bin/program --config /home/bin/trust.toml "$@"\n' >/home/bin/layersweep
 chmod 755 /home/bin/layersweep
@@ -42,20 +42,19 @@ as_alice() {
 cd /home/alice
 "#;
 
-/// Whether this machine can be hers.
+/// Returns whether the test can make this node; skips, or fails under CI.
 pub fn require() -> bool {
     super::require_root() && super::require_program("unshare") && super::require_program("setpriv")
 }
 
-/// A command that runs `script` (sh) in a new node of hers, which is gone with it.
+/// Returns a command that runs `script` (sh) in a new node, which ends with it.
 pub fn command(script: &str) -> Command {
-    // Of its own, so that none of what it leaves running outlives it.
-    let own = ["--pid", "--fork", "--kill-child", "--mount-proc"];
-    command_in(&own, script)
+    // A PID namespace of its own, so that no process of the script survives it.
+    command_in(&["--pid", "--fork", "--kill-child", "--mount-proc"], script)
 }
 
-/// The same among all processes of the machine, as what proves that nobody uses a thing wants it.
-/// The script ends what it starts.
+/// Runs `script` in a new node that sees all processes of the machine: a proof that a thing is not in use
+/// needs them. The script ends every process that it starts.
 pub fn run_among_all(script: &str) -> Run {
     program::run(&mut command_in(&[], script))
 }
@@ -74,12 +73,12 @@ fn command_in(namespaces: &[&str], script: &str) -> Command {
     command
 }
 
-/// Runs `script`, which must end with 0.
+/// Runs `script`, which must exit with 0.
 pub fn run(script: &str) -> Run {
     program::run(&mut command(script)).expect_no_crash().expect_code(0)
 }
 
-/// A path in her home.
+/// Returns a path in alice's home directory.
 pub fn home(path: &str) -> PathBuf {
     Path::new("/home/alice").join(path)
 }

@@ -1,4 +1,4 @@
-//! Deterministically writes a docker-archive with many images that share layers, so that
+//! Writes a docker-archive with many images that share layers, the same bytes every time, so that
 //! one `podman load` creates a store of any size and shape.
 
 use std::collections::HashMap;
@@ -10,53 +10,53 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-/// What one layer holds. Sizes are those of the files, in bytes.
+/// Content of one layer. Sizes are apparent sizes of files, in bytes.
 #[derive(Clone, Debug, Default)]
 pub struct LayerSpec {
-    /// Names the layer; two layers of one name are the same layer.
+    /// Name of the layer; layers with the same name are the same layer.
     pub name: String,
     /// Files of 0 to 2 KiB, 40 to a directory.
     pub small_files: u32,
-    /// Sizes of files of any length.
+    /// Sizes of files with random content.
     pub files: Vec<u64>,
-    /// Sizes of files that hold one byte again and again, where the bytes do not matter and
-    /// making noise of them would take long.
+    /// Sizes of files that repeat one byte: for tests in which the content does not matter and random content
+    /// would take too long.
     pub plain: Vec<u64>,
     /// Further names (hard links) of the first small file.
     pub hard_links: u32,
-    /// Symbolic links, every tenth too long to lie in its inode.
+    /// Symbolic links; the target of every tenth is too long for its inode.
     pub symlinks: u32,
-    /// Paths below the root that this layer hides; a trailing slash hides a directory's
-    /// content (an opaque directory).
+    /// Paths below the root that this layer hides; a trailing slash hides the content of a directory (opaque
+    /// directory).
     pub whiteouts: Vec<String>,
-    /// Programs of this machine that go to `/bin`, for images that are to run.
+    /// Programs of this machine that are copied to `/bin`, for images that are run.
     pub programs: Vec<PathBuf>,
 }
 
 impl LayerSpec {
-    /// A layer of that name with nothing in it but one directory.
+    /// Returns a layer that contains only one directory.
     pub fn new(name: &str) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 }
 
-/// One image: its names and its layers, base first.
+/// Names and layers of one image.
 #[derive(Clone, Debug)]
 pub struct ImageSpec {
     /// Full references with tags.
     pub names: Vec<String>,
     /// Layers, base first.
     pub layers: Vec<LayerSpec>,
-    /// Goes into the configuration, so that two images of equal layers have two ids.
+    /// Label in the configuration, so that two images with the same layers have different ids.
     pub label: String,
 }
 
-/// Writes all of `images` to one archive that `podman load` and `ctr images import` take.
+/// Writes all of `images` to one archive for `podman load` and `ctr images import`.
 pub fn write(path: &Path, images: &[ImageSpec]) -> std::io::Result<()> {
     write_running(path, images, &["/bin/sh"])
 }
 
-/// The same, with what a container of any of them runs.
+/// Writes all of `images` to one archive; their containers run `command`.
 pub fn write_running(path: &Path, images: &[ImageSpec], command: &[&str]) -> std::io::Result<()> {
     let mut archive = Builder::new(std::io::BufWriter::new(File::create(path)?));
     let mut diff_ids: HashMap<String, String> = HashMap::new();
@@ -83,9 +83,9 @@ pub fn write_running(path: &Path, images: &[ImageSpec], command: &[&str]) -> std
     archive.into_inner()?.flush()
 }
 
-/// A tree of 67 images over 4 bases with 100 layers: about 15,000 inodes and 120 MiB.
-/// Between one image and all of them lie every kind of sharing: bases under all their
-/// descendants, images that are another's parent, equal layers under two ids, two names.
+/// A tree of 67 images over 4 bases with 100 layers: about 15,000 inodes and 120 MiB. It contains every kind of
+/// sharing: bases below all their descendants, images that are the parent of others, images with the same layers
+/// and different ids, and an image with two names.
 pub fn forest() -> Vec<ImageSpec> {
     let mut images = Vec::new();
     let mut add = |name: &str, layers: &[LayerSpec]| {
@@ -144,7 +144,7 @@ pub fn forest() -> Vec<ImageSpec> {
     images
 }
 
-/// Two layers on top of `below`: what a build of an application adds.
+/// Returns `below` and two more layers, as the build of an application adds them.
 fn app_chain(below: &[LayerSpec], app: &str, b: u32, a: u32) -> Vec<LayerSpec> {
     let dependencies = LayerSpec {
         small_files: 40 + 60 * a,
@@ -185,7 +185,7 @@ fn layer_tar(spec: &LayerSpec) -> std::io::Result<Vec<u8>> {
         if n % 40 == 0 {
             directory(&mut tar, &format!("{top}/d{}", n / 40))?;
         }
-        // One in sixteen is empty; the rest are what configuration and headers are.
+        // One in sixteen is empty; the others are as small as configuration files and headers.
         let length = if n % 16 == 9 { 0 } else { noise.below(2048) };
         append(&mut tar, &format!("{top}/d{}/f{n}", n / 40), &noise.bytes(length))?;
     }
@@ -217,7 +217,7 @@ fn layer_tar(spec: &LayerSpec) -> std::io::Result<Vec<u8>> {
     tar.into_inner()
 }
 
-/// The name that marks `path` as deleted in a layer's tar (OCI image layer specification).
+/// Returns the name that marks `path` as deleted in a layer's tar (OCI image layer specification).
 fn whiteout(path: &str) -> String {
     if let Some(directory) = path.strip_suffix('/') {
         return format!("{directory}/.wh..wh..opq");
@@ -257,7 +257,7 @@ fn hex_digest(bytes: &[u8]) -> String {
     })
 }
 
-/// How long noise is before it repeats: longer than the window in which gzip looks for repetitions.
+/// Length after which the noise repeats: longer than the window in which gzip looks for repetitions.
 const PERIOD: usize = 1 << 16;
 
 /// Repeatable bytes that do not compress (splitmix64).
@@ -272,7 +272,7 @@ impl Noise {
         }))
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -281,19 +281,19 @@ impl Noise {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`.
+    /// Returns a number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
 
-    /// So many bytes.
+    /// Returns `length` bytes.
     pub fn bytes(&mut self, length: u64) -> Vec<u8> {
         let length = usize::try_from(length).expect("a file that fits in memory");
         let mut bytes = Vec::with_capacity(length + 8);
         while bytes.len() < length.min(PERIOD) {
             bytes.extend_from_slice(&self.next().to_le_bytes());
         }
-        // Megabytes of it, number by number, take seconds without optimisation.
+        // Without optimisation, generating megabytes number by number takes seconds.
         while bytes.len() < length {
             bytes.extend_from_within(..PERIOD.min(length - bytes.len()));
         }

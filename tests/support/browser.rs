@@ -1,5 +1,5 @@
-//! A headless Chromium, driven through its debugging pipe: messages of the DevTools protocol, each ended
-//! by a NUL. No socket, no port; it exits with its pipe, and has its own directory for its files.
+//! A headless Chromium, driven through its debugging pipe: messages of the DevTools protocol, each ended by a NUL.
+//! It uses no socket and no port, exits with its pipe, and keeps its files in its own directory.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -15,15 +15,15 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Nothing takes that long, not even on a machine that is busy with other tests.
+/// Timeout for every wait, also on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Whether Chromium is there; skips, or fails under CI.
+/// Returns whether Chromium is installed; skips, or fails under CI.
 pub fn require() -> bool {
     super::require_program("chromium")
 }
 
-/// A browser.
+/// A running browser.
 #[derive(Debug)]
 pub struct Browser {
     child: Child,
@@ -35,7 +35,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts it; a start that fails is tried again.
+    /// Starts the browser; tries three times.
     pub fn start() -> Self {
         let mut failures = Vec::new();
         for _ in 0..3 {
@@ -52,7 +52,7 @@ impl Browser {
         let mut command = Command::new("sh");
         super::program::hermetic(&mut command);
         command
-            // The pipe's ends are descriptors 3 and 4.
+            // The pipe's ends must be descriptors 3 and 4.
             .args(["-c", "exec 3<&0 4>&1 </dev/null >/dev/null 2>&1; exec \"$@\"", "sh", "chromium"])
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
             .args(["--no-first-run", "--disable-breakpad", "--disable-extensions", "--disable-sync"])
@@ -120,7 +120,7 @@ impl Browser {
         self.try_call(session, method, params).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// A window on the file, not waited for.
+    /// Opens a window on the file, without waiting for the page.
     pub fn visit(&mut self, file: &Path, window: Window) -> Page<'_> {
         let context = self.call(None, "Target.createBrowserContext", json!({}));
         let target = self.call(
@@ -144,7 +144,7 @@ impl Browser {
         page
     }
 
-    /// A window on the page in the file, when it is drawn.
+    /// Opens a window on the page in the file and waits until it is drawn.
     pub fn open(&mut self, file: &Path, window: Window) -> Page<'_> {
         let mut page = self.visit(file, window);
         page.until("document.documentElement?.dataset.drawn");
@@ -154,7 +154,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It ends with its pipe; its helpers are in its group.
+        // The browser ends with its pipe; its helpers are in its process group.
         self.to = None;
         let group = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
         let _ = killpg(group, Signal::SIGKILL);
@@ -162,16 +162,16 @@ impl Drop for Browser {
     }
 }
 
-/// How the page is looked at.
+/// Settings of a window.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// In pixels.
+    /// Width in pixels.
     pub width: u32,
-    /// In pixels.
+    /// Height in pixels.
     pub height: u32,
-    /// The reader prefers a dark theme.
+    /// True if the reader prefers a dark theme.
     pub dark: bool,
-    /// Scripts may run.
+    /// True if scripts may run.
     pub script: bool,
 }
 
@@ -181,7 +181,7 @@ impl Default for Window {
     }
 }
 
-/// A page in its window.
+/// A page in a window.
 #[derive(Debug)]
 pub struct Page<'a> {
     browser: &'a mut Browser,
@@ -190,13 +190,13 @@ pub struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// A call of the protocol.
+    /// Calls a method of the protocol.
     pub fn call(&mut self, method: &str, params: Value) -> Value {
         let session = self.session.clone();
         self.browser.call(Some(&session), method, params)
     }
 
-    /// Gives the window another size and theme.
+    /// Changes the size and the theme of the window.
     pub fn resize(&mut self, window: Window) {
         let Window { width, height, dark, .. } = window;
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
@@ -206,7 +206,7 @@ impl Page<'_> {
         self.call("Emulation.setEmulatedMedia", json!({ "features": features }));
     }
 
-    /// What an expression is in the page.
+    /// Returns the value of an expression in the page.
     pub fn eval(&mut self, expression: &str) -> Value {
         let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true, "userGesture": true });
         let answer = self.call("Runtime.evaluate", params);
@@ -214,7 +214,7 @@ impl Page<'_> {
         answer["result"]["value"].clone()
     }
 
-    /// The same as a whole number.
+    /// Returns the value of an expression as a whole number.
     pub fn number(&mut self, expression: &str) -> u64 {
         let value = self.eval(expression);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked
@@ -222,7 +222,7 @@ impl Page<'_> {
         whole.unwrap_or_else(|| panic!("{expression} is {value}"))
     }
 
-    /// The same as a text.
+    /// Returns the value of an expression as a text.
     pub fn text(&mut self, expression: &str) -> String {
         let value = self.eval(expression);
         value.as_str().unwrap_or_else(|| panic!("{expression} is {value}")).to_owned()
@@ -237,7 +237,8 @@ impl Page<'_> {
         }
     }
 
-    /// The middle of what a selector finds first, scrolled into view; of what may hold others, its corner.
+    /// Scrolls the first element that matches a selector into view and returns its middle, or a corner if the
+    /// element may contain others.
     fn middle(&mut self, selector: &str) -> (Value, Value) {
         let place = self.eval(&format!(
             "(() => {{ const e = document.querySelector({selector:?}); \
@@ -249,24 +250,25 @@ impl Page<'_> {
         (place["x"].clone(), place["y"].clone())
     }
 
-    fn mouse(&mut self, kind: &str, at: &(Value, Value), clicks: u32) {
+    fn mouse(&mut self, kind: &str, position: &(Value, Value), clicks: u32) {
         let button = if clicks == 0 { "none" } else { "left" };
-        let params = json!({ "type": kind, "x": at.0, "y": at.1, "button": button, "clickCount": clicks });
+        let params =
+            json!({ "type": kind, "x": position.0, "y": position.1, "button": button, "clickCount": clicks });
         self.call("Input.dispatchMouseEvent", params);
     }
 
-    /// Moves the pointer there.
+    /// Moves the pointer to an element.
     pub fn hover(&mut self, selector: &str) {
-        let at = self.middle(selector);
-        self.mouse("mouseMoved", &at, 0);
+        let position = self.middle(selector);
+        self.mouse("mouseMoved", &position, 0);
     }
 
-    /// Clicks there.
+    /// Clicks on an element.
     pub fn click(&mut self, selector: &str) {
-        let at = self.middle(selector);
-        self.mouse("mouseMoved", &at, 0);
-        self.mouse("mousePressed", &at, 1);
-        self.mouse("mouseReleased", &at, 1);
+        let position = self.middle(selector);
+        self.mouse("mouseMoved", &position, 0);
+        self.mouse("mousePressed", &position, 1);
+        self.mouse("mouseReleased", &position, 1);
     }
 
     /// Presses a key, by its name in the DOM.
@@ -293,7 +295,7 @@ impl Page<'_> {
         }
     }
 
-    /// Writes into what has the focus.
+    /// Types a text into the element that has the focus.
     pub fn write(&mut self, text: &str) {
         self.call("Input.insertText", json!({ "text": text }));
     }
@@ -303,23 +305,25 @@ impl Page<'_> {
         self.eval(&format!("document.querySelector({selector:?}).focus()"));
     }
 
-    /// A PNG of the page from one height on, as high as the window.
+    /// Returns a PNG of the visible part of the page.
     pub fn picture(&mut self) -> Vec<u8> {
         let answer =
             self.call("Page.captureScreenshot", json!({ "format": "png", "optimizeForSpeed": false }));
         STANDARD.decode(answer["data"].as_str().expect("a picture")).expect("base64")
     }
 
-    /// The page on paper.
+    /// Returns the page as a PDF.
     pub fn pdf(&mut self) -> Vec<u8> {
         let answer = self.call("Page.printToPDF", json!({ "preferCSSPageSize": true }));
         STANDARD.decode(answer["data"].as_str().expect("a document")).expect("base64")
     }
 
-    /// Nodes of the accessibility tree that are not ignored: role and name.
+    /// Role and name of the nodes of the accessibility tree that are not ignored.
     pub fn accessible(&mut self) -> Vec<(String, String)> {
+        fn text(value: &Value) -> String {
+            value["value"].as_str().unwrap_or_default().to_owned()
+        }
         let answer = self.call("Accessibility.getFullAXTree", json!({}));
-        let text = |value: &Value| value["value"].as_str().unwrap_or_default().to_owned();
         let nodes = answer["nodes"].as_array().expect("nodes").iter();
         nodes
             .filter(|node| node["ignored"] != true)
@@ -327,29 +331,25 @@ impl Page<'_> {
             .collect()
     }
 
-    /// Errors, violations of the policy and what was loaded besides the page itself.
+    /// Returns errors, violations of the policy, and requests for anything but the page itself.
     pub fn complaints(&mut self) -> Vec<String> {
-        // What happened before this answer has been told by then.
+        // Events that happened before this answer have arrived when it returns.
         self.call("Runtime.evaluate", json!({ "expression": "0" }));
-        let own = |event: &&Value| event["sessionId"] == self.session.as_str();
-        let complaint = |event: &Value| {
-            let params = &event["params"];
-            match event["method"].as_str().unwrap_or_default() {
-                "Runtime.exceptionThrown" | "Log.entryAdded" | "Network.loadingFailed" => {
-                    Some(event.to_string())
-                }
-                "Runtime.consoleAPICalled" => Some(event.to_string()),
-                "Network.requestWillBeSent" if params["request"]["url"] != self.url.as_str() => {
-                    Some(event.to_string())
-                }
-                "Network.webSocketCreated" | "Network.webTransportCreated" => Some(event.to_string()),
-                _ => None,
-            }
-        };
-        self.browser.events.iter().filter(own).filter_map(complaint).collect()
+        let of_page = self.browser.events.iter().filter(|event| event["sessionId"] == self.session.as_str());
+        let complaints = of_page.filter(|event| match event["method"].as_str().unwrap_or_default() {
+            "Runtime.exceptionThrown"
+            | "Log.entryAdded"
+            | "Network.loadingFailed"
+            | "Runtime.consoleAPICalled"
+            | "Network.webSocketCreated"
+            | "Network.webTransportCreated" => true,
+            "Network.requestWillBeSent" => event["params"]["request"]["url"] != self.url.as_str(),
+            _ => false,
+        });
+        complaints.map(ToString::to_string).collect()
     }
 
-    /// Fails on any of them.
+    /// Fails if the page has a complaint.
     pub fn expect_quiet(&mut self) {
         let complaints = self.complaints();
         assert!(complaints.is_empty(), "{complaints:#?}");

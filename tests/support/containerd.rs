@@ -1,5 +1,4 @@
-//! Real containerds on roots of their own, by the scripts in `tests/rigs/containerd`, and
-//! scans of them.
+//! Real containerds, each on its own root, started by the scripts in `tests/rigs/containerd`, and scans of them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,17 +21,17 @@ use tempfile::TempDir;
 
 /// Directory of the download whose writer was killed.
 const BROKEN: &str = "75666b6100808367805ad70225ec98c3195af35c5fe6a7b037660cdd70c53983";
-/// Directory of the download that no record knows.
+/// Directory of the download that has no record.
 pub const ORPHAN: &str = "fb9382ea92b539da5ddbebe618c8923cbf5754d6cd20eb32fd707d6bb5f5a881";
 
-/// The captured root of a version.
+/// Returns the captured root of a version.
 pub fn fixture(version: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd").join(version)
 }
 
-/// Makes the root again from its listing: what the fixture does not have is a hole of the
-/// right length.
-pub fn rebuild(version: &str, at: &Path) -> PathBuf {
+/// Writes the root of a fixture below `target` from its listing. A file that the fixture does not contain becomes
+/// a hole of the same length.
+pub fn rebuild(version: &str, target: &Path) -> PathBuf {
     let fixture = fixture(version);
     let listing = std::fs::read_to_string(fixture.join("listing.txt")).expect("rebuilding a fixture");
     for line in listing.lines() {
@@ -42,10 +41,10 @@ pub fn rebuild(version: &str, at: &Path) -> PathBuf {
             panic!("{line}");
         };
         let path = &Path::new(directory).join(name);
-        let made = at.join(path);
+        let made = target.join(path);
         match kind {
             "d" => std::fs::create_dir_all(&made).expect("rebuilding a fixture"),
-            // The fixture has no references of downloads; their names are digests of these.
+            // The fixture contains no references of downloads; the names of the downloads are digests of these.
             "f" if path.ends_with(format!("{BROKEN}/ref")) => {
                 std::fs::write(&made, "k8s.io/1/broken-pull").expect("rebuilding a fixture");
             }
@@ -63,10 +62,10 @@ pub fn rebuild(version: &str, at: &Path) -> PathBuf {
             _ => panic!("{line}"),
         }
     }
-    at.join("root")
+    target.join("root")
 }
 
-/// What our library makes of a root.
+/// Root as the library reads it.
 pub struct Reading {
     pub snapshot: Snapshot,
     pub inventory: Inventory,
@@ -76,7 +75,7 @@ pub struct Reading {
 impl Reading {
     pub fn image(&self, name: &str) -> &Image {
         let mut images = self.inventory.images.iter();
-        let found = images.find(|image| image.names.iter().any(|one| one == name));
+        let found = images.find(|image| image.names.iter().any(|tag| tag == name));
         found.unwrap_or_else(|| panic!("no image {name}"))
     }
 
@@ -89,7 +88,7 @@ impl Reading {
     }
 }
 
-/// Reads and measures `places` as if it were `later` than it is.
+/// Reads and measures `places` as if the time were `later` than now.
 pub fn read(places: &ContainerdPlaces, later: SignedDuration) -> Reading {
     let patience = ReadPatience::default();
     let snapshot = read::read(places, patience, &ReadCache::default()).expect("the root is read");
@@ -138,31 +137,32 @@ pub fn read(places: &ContainerdPlaces, later: SignedDuration) -> Reading {
     Reading { snapshot, inventory, refs }
 }
 
-/// Surveys a root as the program does: with what the filesystem keeps by inode chunks.
+/// Scans a root as the program does, inode chunks included.
 pub fn scan(root: &Path) -> Scan {
     let request =
         ScanRequest { containerd_roots: vec![root.to_path_buf()], ..ScanRequest::of(Sysroot::live()) };
     layersweep::stores::run(&request, &Progress::default()).expect("the root is scanned")
 }
 
-/// A private containerd; stopped and unmounted when dropped.
+/// A private containerd, which is stopped and unmounted when the value is dropped.
 pub struct Rig {
-    /// Everything but the root: state, socket, logs, image archive.
+    /// State, socket, logs and image archive: everything but the root.
     scratch: TempDir,
     root: PathBuf,
     collection: Collection,
 }
 
-/// When containerd deletes what nothing refers to.
+/// Times at which containerd deletes unreferenced objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collection {
-    /// Also in its own time after a deletion or many changes, as on every node.
+    /// Also some time after a deletion or many changes, as on every node.
     Default,
-    /// Only with a deletion that waits for it, such as that of an image over CRI: what a test plants stays until then.
+    /// Only with a deletion that waits for it, such as that of an image over CRI: objects that a test plants stay
+    /// until then.
     OnRequest,
 }
 
-/// Whether the programs of the rig are there; skips, or fails under CI.
+/// Returns whether the programs of the rig are installed; skips, or fails under CI.
 pub fn require_rig() -> bool {
     super::require_root()
         && ["containerd", "runc", "ctr", "busybox", "curl", "openssl"]
@@ -177,7 +177,7 @@ impl Rig {
         Self::with_images_and(root, Collection::OnRequest)
     }
 
-    /// The same with a choice of when it collects.
+    /// Like [`Self::with_images`], with a choice of the time of collection.
     pub fn with_images_and(root: &Path, collection: Collection) -> Self {
         let rig = Self::start(root, collection);
         rig.script("20-images.sh", &[]);
@@ -186,7 +186,7 @@ impl Rig {
         rig
     }
 
-    /// Starts containerd with its root at `root`, which is empty.
+    /// Starts containerd with its root at `root`, which must be empty.
     pub fn start(root: &Path, collection: Collection) -> Self {
         let scratch = tempfile::Builder::new().prefix("layersweep-ctrd-").tempdir();
         let scratch = scratch.expect("making a scratch directory");
@@ -195,12 +195,12 @@ impl Rig {
         rig
     }
 
-    /// Everything of it but the root: state, socket, logs, archives.
+    /// Directory of state, socket, logs and archives: everything but the root.
     pub fn scratch(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// Stops containerd; its pods go on. Starting it again is [`Self::script`]'s.
+    /// Stops containerd; its pods keep running. [`Self::script`] starts it again.
     pub fn stop(&self) {
         self.script("90-stop.sh", &["--keep-pods"]);
     }
@@ -215,28 +215,28 @@ impl Rig {
         self.shell(&format!("kill -{signal} \"$(cat \"$PIDFILE\")\""));
     }
 
-    /// The root as the configuration that the rig wrote describes it.
+    /// Returns the places of the root as the configuration of the rig describes them.
     pub fn places(&self) -> ContainerdPlaces {
         let mut places = ContainerdPlaces::at(&self.root, false);
         places.pins.push(ConfiguredPin { image: "reg.local/pause:1".into(), origin: "config.toml".into() });
         places
     }
 
-    /// A value that the rig noted in a file, for example `pod1` in `pods`.
+    /// Returns a value from a file of the rig, for example `pod1` from `pods`.
     pub fn noted(&self, file: &str, key: &str) -> String {
         let text = std::fs::read_to_string(self.scratch.path().join(file)).expect(file);
         let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
         line.expect(key).to_owned()
     }
 
-    /// What `40-leaks.sh` planted: class and description.
+    /// Class and description of everything that `40-leaks.sh` planted.
     pub fn planted(&self) -> Vec<(String, String)> {
         let text = std::fs::read_to_string(self.scratch.path().join("leaks")).expect("leaks");
-        let lines = text.lines().filter_map(|line| line.split_once('\t'));
-        lines.map(|(class, what)| (class.to_owned(), what.to_owned())).collect()
+        let lines = text.lines().filter_map(|line| line.split_once(' '));
+        lines.map(|(class, description)| (class.to_owned(), description.to_owned())).collect()
     }
 
-    /// Runs a script of the rig; its output.
+    /// Runs a script of the rig; returns its output.
     pub fn script(&self, name: &str, arguments: &[&str]) -> String {
         let script = super::store::rig("containerd").join(name);
         self.run(Command::new(script).args(arguments))
@@ -269,7 +269,7 @@ impl Rig {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Has containerd collect what nothing refers to, such as an import's index, and waits until it has.
+    /// Has containerd collect unreferenced objects, such as the index of an import, and waits until it has.
     pub fn collect(&self) {
         self.shell(
             r#"
@@ -280,7 +280,7 @@ impl Rig {
         );
     }
 
-    /// Waits until CRI has seen the import of so many images: its cache is filled by events.
+    /// Waits until CRI lists this number of images: events fill its cache.
     pub fn settle(&self, images: usize) {
         for _ in 0..100 {
             if self.images().len() >= images {
@@ -291,7 +291,7 @@ impl Rig {
         panic!("CRI does not list the images");
     }
 
-    /// CRI's own list.
+    /// Returns the images that CRI lists.
     pub fn images(&self) -> Vec<CriImage> {
         let hex = self.shell("cri ImageService/ListImages | od -An -v -tx1 | tr -d ' \\n'");
         let bytes = unhex(hex.trim());
@@ -346,7 +346,10 @@ impl CriImage {
 }
 
 fn unhex(hex: &str) -> Vec<u8> {
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex")).collect()
+    (0..hex.len())
+        .step_by(2)
+        .map(|start| u8::from_str_radix(&hex[start..start + 2], 16).expect("hex"))
+        .collect()
 }
 
 /// The fields of a protobuf message: number, number value, content.
@@ -381,7 +384,7 @@ fn varint(bytes: &mut &[u8]) -> u64 {
     value
 }
 
-/// Class of the finding that something planted by `40-leaks.sh` has.
+/// Returns the class of the finding for something that `40-leaks.sh` planted.
 pub fn finding(planted: &str) -> &str {
     match planted {
         "default-namespace" | "second-snapshotter" => "foreign-namespace",

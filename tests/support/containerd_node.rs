@@ -1,5 +1,5 @@
-//! A node with a real containerd: its root on a loop filesystem, images that can run, pods, our
-//! records, and the program's own `gc`.
+//! A node with a real containerd: its root on a loop filesystem, images that can run, pods, layersweep's records,
+//! and the program's `gc`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,28 +12,28 @@ use super::loopfs::{BindMount, Fs, LoopFs, MIB};
 use super::program::{self, Run};
 use super::{node, past};
 
-/// The order of the fields is the order in which they go.
+/// A node; its fields are dropped in this order.
 pub struct ContainerdNode {
     pub rig: Rig,
-    /// The disk of the snapshotter, if it has one of its own.
+    /// Disk of the snapshotter, if it has its own.
     pub snapshotter: Option<(BindMount, LoopFs)>,
     pub state: PathBuf,
     pub loopfs: LoopFs,
 }
 
-/// A full name.
+/// Returns the full reference of a short name.
 pub fn full(name: &str) -> String {
     if name.contains(':') { format!("reg.local/{name}") } else { format!("reg.local/{name}:1") }
 }
 
-/// An image of the busybox of this machine and, on top, a layer of so many MiB that is its own.
-/// The first name is also the label, by which images of the same layers differ.
+/// Returns an image with the busybox of this machine and a layer of `mebibytes` MiB that no other image shares.
+/// The first name is also the label, so that images with the same layers differ.
 pub fn image(names: &[&str], layer: &str, mebibytes: u64) -> ImageSpec {
     let base = LayerSpec { programs: vec![busybox()], small_files: 5, ..LayerSpec::new("base") };
-    let own = LayerSpec { files: vec![mebibytes * MIB], small_files: 20, ..LayerSpec::new(layer) };
+    let top = LayerSpec { files: vec![mebibytes * MIB], small_files: 20, ..LayerSpec::new(layer) };
     ImageSpec {
         names: names.iter().map(|name| full(name)).collect(),
-        layers: vec![base, own],
+        layers: vec![base, top],
         label: names[0].to_owned(),
     }
 }
@@ -46,9 +46,9 @@ pub fn busybox() -> PathBuf {
 }
 
 impl ContainerdNode {
-    /// A node with these images, and what pods need: `pause`, and `app-a`, `app-b` (running) and
-    /// `app-d` (exited), which use little. The state directory lies outside. `None` where the machine
-    /// lacks something.
+    /// Creates a node with these images, and the images for its pods: `pause`, `app-a` and `app-b` (running) and
+    /// `app-d` (exited), which are small. The state directory is on another filesystem. Returns `None` if the
+    /// machine lacks a program.
     pub fn new(fs: Fs, bytes: u64, images: &[ImageSpec]) -> Option<Self> {
         if !containerd::require_rig() || !fs.require() {
             return None;
@@ -56,7 +56,7 @@ impl ContainerdNode {
         Some(Self::build(LoopFs::new(fs, bytes), None, images))
     }
 
-    /// The same with the snapshots of the usual snapshotter on a disk of that size.
+    /// Creates a node whose default snapshotter has a disk of `apart` bytes.
     pub fn with_snapshots_apart(fs: Fs, bytes: u64, apart: u64, images: &[ImageSpec]) -> Option<Self> {
         if !containerd::require_rig() || !fs.require() {
             return None;
@@ -84,26 +84,26 @@ impl ContainerdNode {
         node
     }
 
-    /// Puts the records on containerd's own filesystem.
+    /// Moves the records to containerd's own filesystem.
     pub fn state_beside_store(mut self) -> Self {
         self.state = self.loopfs.path().join("state");
         self
     }
 
-    /// Writes an archive of these images beside the others.
+    /// Writes an archive of these images to the scratch directory; returns its path.
     pub fn archive(&self, file: &str, images: &[ImageSpec]) -> PathBuf {
         let path = self.rig.scratch().join(file).with_extension("tar");
         archive::write_running(&path, images, &["/bin/busybox", "sleep", "100000000"]).expect("an archive");
         path
     }
 
-    /// Imports images: `C images import`, or with other flags.
+    /// Imports images with `command`, such as `C images import`.
     pub fn import(&self, file: &str, images: &[ImageSpec], command: &str) {
         let path = self.archive(file, images);
         self.rig.shell(&format!("{command} {} >/dev/null", path.display()));
     }
 
-    /// Makes a container in a pod that is there (`pod1`, `pod2`), with the short name of its image.
+    /// Makes a container in an existing pod (`pod1`, `pod2`); returns its id. `image` is a short name.
     pub fn container(&self, pod: &str, image: &str, start: bool) -> String {
         let sandbox = self.rig.noted("pods", pod);
         let words = ["--one", &sandbox, pod, image, &full(image)];
@@ -111,7 +111,7 @@ impl ContainerdNode {
         self.rig.script("30-pods.sh", &[&words[..], start].concat()).trim().to_owned()
     }
 
-    /// The program with the flags of this node. `words` begin with the command.
+    /// Returns the program with the flags of this node. `words` begin with the command.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = program::command();
         command.args(words).arg("--containerd-root").arg(self.root()).arg("--state-dir").arg(&self.state);
@@ -125,7 +125,7 @@ impl ContainerdNode {
         program::run(&mut self.command(words)).expect_no_crash()
     }
 
-    /// The document of a run that ends with `code`; it must fit its schema.
+    /// Returns the document of a run that must exit with `code`; the document must fit its schema.
     pub fn json(&self, code: i32, words: &[&str]) -> Value {
         node::document(self.run(&[words, &["--format", "json"]].concat()).expect_code(code))
     }
@@ -134,25 +134,25 @@ impl ContainerdNode {
         self.loopfs.path().join("containerd")
     }
 
-    /// Where the bytes of blobs lie.
+    /// Directory of the blobs of the content store.
     pub fn blobs(&self) -> PathBuf {
         self.root().join("io.containerd.content.v1.content/blobs/sha256")
     }
 
-    /// Where unpacked layers of the default snapshotter lie.
+    /// Directory of the unpacked layers of the default snapshotter.
     pub fn snapshots(&self) -> PathBuf {
         self.root().join("io.containerd.snapshotter.v1.overlayfs/snapshots")
     }
 
-    /// Makes the records say that an image (a short name or an id) came so many days ago.
+    /// Changes the records so that an image (short name or id) was first detected `days` days ago.
     pub fn set_first_detected(&self, image: &str, days: i64) {
         let is_id = image.len() == 64 && image.bytes().all(|byte| byte.is_ascii_hexdigit());
         let image = if is_id { image.to_owned() } else { full(image) };
         past::set_first_detected(&self.state, &image, days);
     }
 
-    /// The names of all images of a namespace, by containerd's own word, without the names that CRI
-    /// adds by id.
+    /// Returns the names of all images of a namespace that containerd lists, without the names that CRI adds by
+    /// id.
     pub fn names(&self, namespace: &str) -> Vec<String> {
         let text = self.rig.shell(&format!("CN {namespace} images ls -q"));
         let names = text.lines().filter(|name| !name.starts_with("sha256:"));
@@ -161,7 +161,7 @@ impl ContainerdNode {
         names
     }
 
-    /// The process id of containerd.
+    /// Returns the process id of containerd.
     pub fn pid(&self) -> nix::unistd::Pid {
         let text = std::fs::read_to_string(self.rig.scratch().join("containerd.pid")).expect("a process id");
         nix::unistd::Pid::from_raw(text.trim().parse().expect("a number"))
@@ -172,7 +172,7 @@ impl ContainerdNode {
         nix::sys::signal::kill(self.pid(), nix::sys::signal::Signal::SIGKILL).expect("it runs");
     }
 
-    /// Starts containerd again, after [`Self::kill`] or while it runs; waits until CRI lists so many
+    /// Starts containerd again, after [`Self::kill`] or while it runs; waits until CRI lists this number of
     /// images.
     pub fn restart(&self, images: usize) {
         self.rig.stop();
@@ -181,9 +181,9 @@ impl ContainerdNode {
     }
 }
 
-/// Sets a file's or directory's times back, so that it counts as left behind.
+/// Sets the times of a file or directory back by three days, so that it counts as left behind.
 pub fn long_ago(path: &Path) {
-    let at = std::time::SystemTime::now() - std::time::Duration::from_secs(3 * 24 * 3600);
-    let times = std::fs::FileTimes::new().set_accessed(at).set_modified(at);
+    let time = std::time::SystemTime::now() - std::time::Duration::from_secs(3 * 24 * 3600);
+    let times = std::fs::FileTimes::new().set_accessed(time).set_modified(time);
     std::fs::File::open(path).and_then(|file| file.set_times(times)).expect("setting times");
 }

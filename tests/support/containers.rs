@@ -1,4 +1,4 @@
-//! Containers that really run, made by podman and runc without a network.
+//! Containers that podman and runc really run, without a network.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use super::program;
 use super::store::Store;
 
-/// A store with an image of busybox, whose containers are killed when this is dropped: while one
-/// runs, the store's filesystem cannot be unmounted.
+/// A store with an image of busybox. Dropping it kills its containers: while a container runs, the store's
+/// filesystem cannot be unmounted.
 #[derive(Debug)]
 pub struct Containers<'s> {
     store: &'s Store,
 }
 
 impl<'s> Containers<'s> {
-    /// The image that they are made from.
+    /// Image of the containers.
     pub const IMAGE: &'static str = "reg.local/busy:1";
 
     /// Makes the image.
@@ -34,7 +34,7 @@ impl<'s> Containers<'s> {
     /// Starts a container that runs `script`.
     pub fn run(&self, name: &str, script: &str) {
         let mut podman = self.store.podman_command();
-        // Limits that any user may set, and the one runtime that takes every arrangement of cgroups.
+        // Limits that any user may set, and the one runtime that accepts every arrangement of cgroups.
         podman.args(["--runtime", "runc", "run", "-d", "--name", name, "--network", "none"]);
         podman.args(["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--log-driver", "none"]);
         podman.args([Self::IMAGE, "/bin/sh", "-c", script]);
@@ -49,7 +49,7 @@ impl<'s> Containers<'s> {
         assert_eq!(run.code, 0, "{run:?}");
     }
 
-    /// Waits until no container writes its files any more.
+    /// Waits until no container writes files any more.
     pub fn wait_for_files(&self) {
         let began = Instant::now();
         let mut last = 0;
@@ -72,7 +72,7 @@ impl Drop for Containers<'_> {
     }
 }
 
-/// Where a program lies.
+/// Returns the path of a program.
 pub fn which(program: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = std::env::split_paths(&path).map(|dir| dir.join(program));

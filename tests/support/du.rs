@@ -7,8 +7,7 @@ use layersweep::disk::inode_chunks::InodeChunks;
 use layersweep::disk::{Extents, Measured, Tree, TreeScope, WalkOptions, measure};
 use layersweep::sys::quiet::Within;
 
-/// Allocated bytes of all `paths` together, hard links once. What `du` complains about is
-/// left to the caller.
+/// Allocated bytes of all `paths` together, hard links once. Errors that `du` prints are not checked.
 pub fn bytes(paths: &[&Path]) -> u64 {
     run("--block-size=1", paths)
 }
@@ -27,7 +26,7 @@ fn run(flag: &str, paths: &[&Path]) -> u64 {
     total.unwrap_or_else(|| panic!("du says {text:?}"))
 }
 
-/// A whole tree below the only root.
+/// Returns the whole tree at `path` below the only root.
 pub fn tree(path: &str, unit: usize) -> Tree<'_> {
     Tree { root: 0, path: std::path::Path::new(path).into(), unit, scope: TreeScope::Whole }
 }
@@ -44,15 +43,15 @@ pub fn measure_trees(root: &Path, trees: &[Tree], extents: Extents) -> Measured 
     measure(&roots, trees, &WalkOptions { extents, inode_chunks: Some(&chunks), ..WalkOptions::default() })
 }
 
-/// Who holds which inodes below `root`, by these walks.
+/// Returns the inodes below `root` by chunk, and the users that these walks found for them.
 pub fn chunks<'m>(root: &Path, walks: impl IntoIterator<Item = &'m Measured>) -> InodeChunks {
     let mut chunks = InodeChunks::on(&[root.to_path_buf()], &Within::default());
     walks.into_iter().for_each(|walk| chunks.add(walk.inodes.iter().copied()));
     chunks
 }
 
-/// All that was measured, shared inodes once.
+/// Bytes and inodes of everything that was measured, shared inodes once.
 pub fn total(measured: &Measured) -> (u64, u64) {
-    let tallies = measured.units.iter().chain(measured.shared_inodes.iter().map(|one| &one.tally));
+    let tallies = measured.units.iter().chain(measured.shared_inodes.iter().map(|inode| &inode.tally));
     tallies.fold((0, 0), |sum, tally| (sum.0 + tally.bytes, sum.1 + tally.inodes))
 }

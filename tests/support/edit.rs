@@ -13,17 +13,17 @@ use serde_json::Value;
 use super::program::{self, list, text};
 use super::store::Store;
 
-/// An open directory of a store.
+/// Opens a directory of a store.
 pub fn root(path: &Path) -> Root {
     Root::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Where the store's parts lie.
+/// Returns the places of a store.
 pub fn places(store: &Store) -> StorePlaces {
     places_at(store.root(), &store.runroot(), store.driver())
 }
 
-/// The same of a store that another process made.
+/// Returns the places of a store that another process made.
 pub fn places_at(graphroot: &Path, runroot: &Path, driver: &str) -> StorePlaces {
     StorePlaces {
         databases: Vec::new(),
@@ -40,20 +40,20 @@ pub fn places_at(graphroot: &Path, runroot: &Path, driver: &str) -> StorePlaces 
     }
 }
 
-/// An editor with the defaults, but less patience.
+/// Returns an editor with default options and a short timeout.
 pub fn editor(store: &Store) -> Editor {
     with(store, Options::default())
 }
 
-/// An editor with these options, but less patience.
+/// Returns an editor with these options and a short timeout.
 pub fn with(store: &Store, options: Options) -> Editor {
-    // As the program does it: other processes are read by one of ours.
+    // As in the program: a helper process reads the other processes.
     layersweep::sys::helper::set_program(env!("CARGO_BIN_EXE_layersweep"));
     let options = Options { patience: Duration::from_secs(10), ..options };
     Editor::new(&places(store), options).expect("a store that can be edited")
 }
 
-/// Removes one orphan, in a session of its own.
+/// Removes one orphan in its own session.
 pub fn reclaim(editor: &Editor, orphan: &OrphanAt, min_age: SignedDuration) -> Result<Deleted, Error> {
     let mut set_aside = editor.set_aside(std::slice::from_ref(orphan), min_age)?;
     let removed = set_aside.remove(&orphan.path);
@@ -61,21 +61,20 @@ pub fn reclaim(editor: &Editor, orphan: &OrphanAt, min_age: SignedDuration) -> R
     removed.expect("the first orphan is reached")
 }
 
-/// The journal's entry of a deletion of an image (`images[]` of the program) that begins now.
+/// Returns the journal's entry for a deletion of an image (of `images[]`) that begins now.
 pub fn begun(store: &Store, image: &Value) -> BegunDeletion {
     let records: Vec<Value> =
         serde_json::from_slice(&std::fs::read(store.record("layers.json")).expect("the layers' records"))
             .expect("JSON");
-    let created = |id: &str| {
-        let record = records.iter().find(|record| record["id"] == id)?;
-        Some(text(record, "/created").parse().expect("a time"))
-    };
-    let layers = program::texts(image, "/layers").into_iter();
-    let layers = layers.map(|id| LayerIdentity { created: created(&id), id: id.as_str().into() });
+    let layers = program::texts(image, "/layers").into_iter().map(|id| {
+        let record = records.iter().find(|record| record["id"] == id.as_str());
+        let created = record.map(|record| text(record, "/created").parse().expect("a time"));
+        LayerIdentity { created, id: id.as_str().into() }
+    });
     BegunDeletion { image: text(image, "/id").to_owned(), layers: layers.collect() }
 }
 
-/// Deletes an image as `images[]` of the program has it.
+/// Deletes an image of `images[]`.
 pub fn delete(editor: &Editor, image: &Value) -> Deleted {
     let deleted = editor.delete_image(&planned(image)).expect("nothing uses the image");
     assert_eq!(deleted.failures, []);
@@ -83,24 +82,23 @@ pub fn delete(editor: &Editor, image: &Value) -> Deleted {
     deleted
 }
 
-/// The image as it was listed.
+/// Returns an image of `images[]` as a plan names it.
 pub fn planned(image: &Value) -> PlannedImage {
     let names = Some(program::texts(image, "/names"));
     PlannedImage { id: text(image, "/id").to_owned(), names, lists: Vec::new() }
 }
 
-/// Our own reading of the store: nothing is lost, nothing is missing. Returns the ids of the
-/// images.
+/// Checks that a scan of the store finds no leak and nothing missing. Returns the ids of the images.
 pub fn whole(store: &Store) -> Vec<String> {
     ids(&whole_images(store))
 }
 
-/// The same; returns `images[]`.
+/// Like [`whole`]; returns `images[]`.
 pub fn whole_images(store: &Store) -> Vec<Value> {
     list(&whole_scan(store), "/images").to_vec()
 }
 
-/// The same; returns the scan.
+/// Like [`whole`]; returns the scan.
 pub fn whole_scan(store: &Store) -> Value {
     let scan = store.json("scan");
     assert!(list(&scan, "/leaks").is_empty(), "{:#}", scan["leaks"]);
@@ -111,14 +109,14 @@ pub fn whole_scan(store: &Store) -> Value {
     scan
 }
 
-/// Sorted ids of `images[]`.
+/// Returns the sorted ids of `images[]`.
 pub fn ids(images: &[Value]) -> Vec<String> {
     let mut ids: Vec<String> = images.iter().map(|image| text(image, "/id").to_owned()).collect();
     ids.sort();
     ids
 }
 
-/// Image ids as podman lists them, sorted.
+/// Returns the sorted ids of the images that podman lists.
 pub fn podman_ids(store: &Store) -> Vec<String> {
     let listed = store.podman(["images", "--all", "--quiet", "--no-trunc"]);
     let mut ids: Vec<String> = listed.lines().map(|id| id.trim_start_matches("sha256:").to_owned()).collect();
@@ -127,14 +125,16 @@ pub fn podman_ids(store: &Store) -> Vec<String> {
     ids
 }
 
-/// Every link leads to a layer, every layer has its link, and nothing temporary is left.
+/// Names of the entries of a directory.
+fn entries(path: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(path).expect("listing");
+    entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8")).collect()
+}
+
+/// Checks that every link leads to a layer, every layer has its link, and nothing temporary is left.
 fn links_fit(overlay: &Path) {
-    let names = |path: &Path| -> Vec<String> {
-        let entries = std::fs::read_dir(path).expect("listing");
-        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8")).collect()
-    };
     let links = overlay.join("l");
-    let all = names(overlay);
+    let all = entries(overlay);
     assert!(!all.iter().any(|name| name == "tempdirs"), "tempdirs is left");
     let mut known = Vec::new();
     for name in all.iter().filter(|name| name.len() == 64) {
@@ -142,12 +142,12 @@ fn links_fit(overlay: &Path) {
         assert!(links.join(&link).exists(), "{name}: {link} leads nowhere");
         known.push(link);
     }
-    for name in names(&links) {
+    for name in entries(&links) {
         assert!(known.contains(&name), "l/{name} belongs to no layer");
     }
 }
 
-/// Copies a store (both roots) aside and back, so that podman finds it at its own path.
+/// Copy of a store (both roots), to be restored at its own path, where podman expects it.
 #[derive(Debug)]
 pub struct Copy {
     pairs: Vec<(PathBuf, PathBuf)>,
@@ -168,7 +168,7 @@ impl Copy {
         Self { pairs }
     }
 
-    /// Makes the store what it was when it was copied.
+    /// Makes the store as it was when it was copied.
     pub fn restore(&self, store: &Store) {
         store.unmount();
         for (path, copy) in &self.pairs {
@@ -189,7 +189,8 @@ fn mirror(from: &Path, to: &Path) {
     }
 }
 
-/// What an edit would change of every path below `top`; reading it again changes nothing of it.
+/// Returns the facts of every path below `top` that an edit would change. Reading the store again does not change
+/// them.
 pub fn facts(top: &Path) -> std::collections::BTreeMap<PathBuf, (u64, u64, (i64, i64))> {
     let listing = super::tree::listing(top).into_iter();
     listing.map(|(path, facts)| (path, (facts.inode, facts.size, facts.ctime))).collect()

@@ -1,4 +1,4 @@
-//! Puts a captured or hand-made graphroot of `fixtures/graphroot` on the disk.
+//! Copies a captured or hand-made graphroot of `fixtures/graphroot` to the disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::tree;
 
-/// Copies the fixture `name` to `to/NAME` and makes the directories that git does not keep.
+/// Copies the fixture `name` to `to/NAME` and creates the directories that git does not keep.
 pub fn place(name: &str, to: &Path) -> PathBuf {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/graphroot");
     tree::copy(&from.join(name), to);
@@ -16,8 +16,8 @@ pub fn place(name: &str, to: &Path) -> PathBuf {
     placed
 }
 
-/// Every directory with a `link` file is a layer of the overlay driver; every layer that came
-/// as a tar has a tar-split file.
+/// Creates the missing directories. Every directory with a `link` file is a layer of the overlay driver; every
+/// layer that was pulled as a tar has a tar-split file.
 fn complete(dir: &Path) {
     let records = fs::read(dir.join("layers.json")).unwrap_or_default();
     let records: Value = serde_json::from_slice(&records).unwrap_or_default();

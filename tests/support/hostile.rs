@@ -1,4 +1,4 @@
-//! Processes that never answer; `tests/rigs/hostile.py` makes them.
+//! Processes that do not answer; `tests/rigs/hostile.py` makes them.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use super::store;
 
-/// The user that nothing on this machine belongs to.
+/// Uid of a user that owns nothing on this machine.
 pub const NOBODY: &str = "65534";
 
-/// Whether hostile processes can be made here; skips, or fails under CI.
+/// Returns whether hostile processes can be made here; skips, or fails under CI.
 pub fn require() -> bool {
     if !super::require_root() || !super::require_program("python3") {
         return false;
@@ -23,7 +23,7 @@ pub fn require() -> bool {
     true
 }
 
-/// One of them; it ends with this value.
+/// A hostile process, which ends when the value is dropped.
 #[derive(Debug)]
 pub struct Hostile {
     child: Child,
@@ -31,7 +31,7 @@ pub struct Hostile {
 }
 
 impl Hostile {
-    /// Starts one and waits until it is ready.
+    /// Starts a process and waits until it is ready.
     pub fn new(arguments: &[&str]) -> Self {
         let mut command = Command::new("python3");
         command.arg(store::rig("hostile.py")).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -48,28 +48,28 @@ impl Hostile {
         assert_eq!(line.trim(), word);
     }
 
-    /// Its number.
+    /// Returns its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// A filesystem that answers, until it is told not to.
-    pub fn fuse(at: &Path, user: &str, options: &str) -> Self {
-        Self::new(&["serve", at.to_str().expect("UTF-8"), user, options])
+    /// Mounts a filesystem that answers until [`Self::fall_silent`].
+    pub fn fuse(mount: &Path, user: &str, options: &str) -> Self {
+        Self::new(&["serve", mount.to_str().expect("UTF-8"), user, options])
     }
 
-    /// The same in a mount namespace of its own: nobody else comes by it.
-    pub fn private_fuse(at: &Path, user: &str, options: &str) -> Self {
-        Self::new(&["serve", at.to_str().expect("UTF-8"), user, options, "private"])
+    /// Mounts the same filesystem in a private mount namespace, which no other process sees.
+    pub fn private_fuse(mount: &Path, user: &str, options: &str) -> Self {
+        Self::new(&["serve", mount.to_str().expect("UTF-8"), user, options, "private"])
     }
 
-    /// A path as this process has it.
+    /// Returns a path as this process sees it.
     pub fn path(&self, path: &Path) -> std::path::PathBuf {
         let root = Path::new("/proc").join(self.id().to_string()).join("root");
         root.join(path.strip_prefix("/").expect("an absolute path"))
     }
 
-    /// From now on it answers nothing.
+    /// Stops answering.
     pub fn fall_silent(&mut self) {
         let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().expect("a pid"));
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGUSR1).expect("a signal");
@@ -79,9 +79,9 @@ impl Hostile {
 
 impl Drop for Hostile {
     fn drop(&mut self) {
-        // Of a filesystem it is the end: who waited for it gets an error.
+        // Ending a filesystem gives an error to every process that waits for it.
         let _ = self.child.kill();
-        // One that waits for such a filesystem ends after that.
+        // A process that waits for such a filesystem ends after that.
         for _ in 0..100 {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
@@ -91,7 +91,7 @@ impl Drop for Hostile {
     }
 }
 
-/// Unmounted at the end, whatever is mounted there.
+/// Mount point that is unmounted when this is dropped.
 #[derive(Debug)]
 pub struct Unmounted<'a>(pub &'a Path);
 

@@ -1,4 +1,4 @@
-//! Takes the library's locks as the library does, and observes those of other processes.
+//! Takes the library's locks as the library does, and observes the locks of other processes.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,8 +15,8 @@ use nix::libc;
 use super::program::{self, Run};
 use super::store::Store;
 
-/// A POSIX write lock on a whole file; gone with the returned file, and with any other
-/// descriptor of that file that this process closes.
+/// Takes a POSIX write lock on a whole file. Closing the returned file releases it, and so does closing any other
+/// descriptor of that file in this process.
 pub fn write_lock(path: &Path) -> File {
     let file = File::options().read(true).write(true).open(path);
     let file = file.expect("opening a lock file");
@@ -36,7 +36,7 @@ fn whole_file(kind: i32) -> libc::flock {
     }
 }
 
-/// Writes another token into a lock file, under its lock: what a writer leaves behind.
+/// Writes another token into a lock file under its lock, as a writer does.
 pub fn touch(path: &Path) {
     let file = write_lock(path);
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
@@ -45,7 +45,7 @@ pub fn touch(path: &Path) {
     file.write_all_at(&token, 0).expect("writing a token");
 }
 
-/// Threads that take a lock shared, again and again, as whoever reads a store does.
+/// Threads that repeatedly take a shared lock, as a reader of a store does.
 #[derive(Debug)]
 pub struct Readers {
     is_over: Arc<AtomicBool>,
@@ -55,18 +55,18 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Of the lock file at `path`, and of one that nobody else takes.
+    /// Starts a reader of the lock file at `path`, and one of a file that no other process locks.
     pub fn start(path: &Path) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let file = tempfile::NamedTempFile::new().expect("making a file");
-        let reader = |path: &Path| {
+        let [of_the_store, alone] = [path, file.path()].map(|path| {
             let (path, is_over) = (path.to_path_buf(), is_over.clone());
             std::thread::spawn(move || longest_wait(&path, &is_over))
-        };
-        Self { of_the_store: reader(path), alone: reader(file.path()), is_over, _file: file }
+        });
+        Self { of_the_store, alone, is_over, _file: file }
     }
 
-    /// How long the store's lock was waited for at most, less what the machine itself made wait.
+    /// Returns the longest wait for the store's lock, less the delay that the machine itself caused.
     pub fn end(self) -> Duration {
         self.is_over.store(true, Ordering::Relaxed);
         let longest = [self.of_the_store, self.alone].map(|reader| reader.join().expect("a reader"));
@@ -78,17 +78,17 @@ fn longest_wait(path: &Path, is_over: &AtomicBool) -> Duration {
     let file = File::open(path).expect("opening a lock file");
     let mut longest = Duration::ZERO;
     while !is_over.load(Ordering::Relaxed) {
-        let asked = Instant::now();
+        let began = Instant::now();
         fcntl(&file, FcntlArg::F_OFD_SETLKW(&whole_file(libc::F_RDLCK))).expect("taking a lock");
-        longest = longest.max(asked.elapsed());
+        longest = longest.max(began.elapsed());
         fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK))).expect("releasing a lock");
         std::thread::sleep(Duration::from_millis(1));
     }
     longest
 }
 
-/// Scans under strace; the run, and how long each shared lock was held (strace's own
-/// slowness included).
+/// Scans under strace; returns the run, and the time that each shared lock was held (including strace's own
+/// delay).
 pub fn trace_locks(store: &Store) -> (Run, Vec<Duration>) {
     let output = store.scratch().join("locks.out");
     let mut command = store.command("strace");
@@ -102,8 +102,7 @@ pub fn trace_locks(store: &Store) -> (Run, Vec<Duration>) {
     (run, held_times(&text))
 }
 
-/// Pairs every `F_OFD_SETLK … F_RDLCK … = 0` with the unlocking or the closing of the
-/// same descriptor.
+/// Pairs every `F_OFD_SETLK … F_RDLCK … = 0` with the unlocking or closing of the same descriptor.
 fn held_times(trace: &str) -> Vec<Duration> {
     let mut since: HashMap<&str, f64> = HashMap::new();
     let mut held = Vec::new();

@@ -11,19 +11,19 @@ use tempfile::TempDir;
 /// One mebibyte, for sizes of images.
 pub const MIB: u64 = 1 << 20;
 
-/// Which filesystem.
+/// Type of a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fs {
     /// ext4 with the defaults of its mkfs, without lazy initialisation.
     Ext4,
-    /// XFS with the defaults of its mkfs, which have reflinks (`-m reflink=0` has not).
+    /// XFS with the defaults of its mkfs, which include reflinks (`-m reflink=0` disables them).
     Xfs,
     /// btrfs with single data and metadata.
     Btrfs,
 }
 
 impl Fs {
-    /// All of them.
+    /// Every type.
     pub const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
 
     /// The type column of the mount table.
@@ -35,21 +35,21 @@ impl Fs {
         }
     }
 
-    /// Whether its mkfs is installed; skips (or fails under CI) where it is not.
+    /// Returns whether its mkfs is installed; skips, or fails under CI.
     pub fn require(self) -> bool {
         super::require_program(&format!("mkfs.{}", self.name()))
     }
 
     fn mkfs_flags(self) -> &'static [&'static str] {
         match self {
-            // Lazy initialisation writes later, and statvfs would move under the test.
+            // Lazy initialisation writes later, which would change statvfs during a test.
             Self::Ext4 => &["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
             Self::Xfs => &["-q", "-f"],
             Self::Btrfs => &["-q", "-f", "-m", "single", "-d", "single"],
         }
     }
 
-    /// The smallest image that its mkfs accepts, with room to work in.
+    /// Smallest image that its mkfs accepts, with some free space.
     fn minimum(self) -> u64 {
         match self {
             Self::Ext4 => 16 * MIB,
@@ -70,13 +70,13 @@ pub struct LoopFs {
 }
 
 impl LoopFs {
-    /// A new filesystem of at least `size` bytes (sparse, so it costs what is written),
-    /// mounted with the default options. Panics with the failing command's own words.
+    /// Creates a filesystem of at least `size` bytes (sparse: only written bytes take space) and mounts it with the
+    /// default options. Panics with the message of the failing command.
     pub fn new(fs: Fs, size: u64) -> Self {
         Self::with(fs, size, &[], &[])
     }
 
-    /// The same, with further flags for mkfs and options for mount (`["strictatime"]`).
+    /// Like [`Self::new`], with further flags for mkfs and options for mount (`["strictatime"]`).
     pub fn with(fs: Fs, size: u64, mkfs: &[&str], mount_options: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("loopfs-").tempdir();
         let dir = dir.expect("making a temporary directory");
@@ -107,7 +107,7 @@ impl LoopFs {
         &self.image
     }
 
-    /// Which filesystem it is.
+    /// Returns the type of the filesystem.
     pub fn fs(&self) -> Fs {
         self.fs
     }
@@ -118,35 +118,35 @@ impl LoopFs {
         nix::unistd::syncfs(mount).expect("syncfs on the loop mount");
     }
 
-    /// Bytes in use as `statvfs` says, after `syncfs`.
+    /// Used bytes by `statvfs`, after `syncfs`.
     pub fn used_bytes(&self) -> u64 {
         self.sync();
         let facts = nix::sys::statvfs::statvfs(&self.mount).expect("statvfs on the loop mount");
         (facts.blocks() - facts.blocks_free()) * facts.fragment_size()
     }
 
-    /// Unmounts and mounts again: nothing of it is in the page cache afterwards.
+    /// Unmounts and mounts again, which empties the page cache.
     pub fn remount(&self) {
         umount(&self.mount).expect("unmounting to mount again");
         self.mount();
     }
 
-    /// Mounts what `work` makes of the image file in place of what is mounted.
+    /// Unmounts, runs `work` on the image file, and mounts the result.
     pub fn exchange(&self, work: impl FnOnce(&Path)) {
         umount(&self.mount).expect("unmounting for another image");
         work(&self.image);
         self.mount();
     }
 
-    /// Unmounts and mounts again with `options` (`"ro,norecovery"`) in place of the first ones.
+    /// Unmounts and mounts again with `options` (`"ro,norecovery"`) instead of the first ones.
     pub fn remount_with(&mut self, options: &str) {
         umount(&self.mount).expect("unmounting to mount again");
         self.options = format!("loop,{options}");
         self.mount();
     }
 
-    /// Lets `debugfs` change what no system call can, such as a birth time (ext4 only).
-    /// It says little of what goes wrong: look at what came of it.
+    /// Changes with `debugfs` facts that no system call can change, such as a birth time (ext4 only). It reports few
+    /// errors: check the result.
     pub fn debugfs(&self, requests: &[String]) {
         assert_eq!(self.fs, Fs::Ext4, "debugfs knows no other");
         let script = self.image.with_extension("debugfs");
@@ -156,7 +156,7 @@ impl LoopFs {
         self.mount();
     }
 
-    /// Makes all below `tops`, which must not be in use, that many days old (ext4 only).
+    /// Makes everything below `tops`, which must not be in use, `days` days old (ext4 only).
     pub fn age(&self, tops: &[&Path], days: u64) {
         use std::os::unix::fs::MetadataExt;
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_secs();
@@ -177,8 +177,8 @@ impl LoopFs {
         self.debugfs(&requests);
     }
 
-    /// With patience: a process in mounts of its own (podman's) may hold the filesystem for a moment
-    /// after it was unmounted here, and then it cannot be mounted with other options.
+    /// Mounts the filesystem, and retries: a process in another mount namespace (podman's) may still use it for a
+    /// moment after it was unmounted here, and then other mount options are refused.
     fn mount(&self) {
         let mut message = String::new();
         for _ in 0..100 {
@@ -198,7 +198,7 @@ impl LoopFs {
 impl Drop for LoopFs {
     fn drop(&mut self) {
         if let (Err(message), Some(dir)) = (umount(&self.mount), self.dir.take()) {
-            // Removing the directory now would remove what is mounted there.
+            // Removing the directory now would delete what is mounted there.
             let kept = dir.keep();
             #[allow(clippy::print_stderr)] // the test harness shows it
             {
@@ -208,14 +208,14 @@ impl Drop for LoopFs {
     }
 }
 
-/// A bind mount until it is dropped.
+/// A bind mount, which is unmounted when the value is dropped.
 #[derive(Debug)]
 pub struct BindMount {
     target: PathBuf,
 }
 
 impl BindMount {
-    /// Mounts `source` on `target`, which exists. Drop it before the [`LoopFs`] below it.
+    /// Mounts `source` on `target`, which must exist. Drop it before the [`LoopFs`] below it.
     pub fn new(source: &Path, target: &Path) -> Self {
         run(sbin("mount").arg("--bind").args([source, target]));
         Self { target: target.to_path_buf() }
@@ -233,7 +233,7 @@ impl Drop for BindMount {
     }
 }
 
-/// Unmounts `target`, with patience for whoever is just closing a file there.
+/// Unmounts `target`, and retries while a process is closing a file there.
 fn umount(target: &Path) -> Result<(), String> {
     let mut message = String::new();
     for _ in 0..50 {
@@ -246,7 +246,7 @@ fn umount(target: &Path) -> Result<(), String> {
     Err(message)
 }
 
-/// A command whose program may lie in a directory that only root's PATH has.
+/// Returns a command for a program that may be in a directory that only root's PATH contains.
 fn sbin(program: &str) -> Command {
     let mut command = Command::new(program);
     let path = std::env::var("PATH").unwrap_or_default();

@@ -1,10 +1,9 @@
 //! Hides the machine's own runtimes and configuration from the tests.
 //!
-//! The program checks the whole node for what is in use or pinned, whichever store is named, so a CRI-O,
-//! a kubelet or a socket of the machine that runs the tests would change their results.
-//! Each test process has a mount namespace of its own, made before its first thread, in which
-//! there is nothing of that kind; `tests/hermetic.sh` shows that this is enough. Without root nothing is
-//! hidden.
+//! The program checks the whole node for what is in use or pinned, whichever store is named, so a CRI-O, a kubelet
+//! or a socket of the machine that runs the tests would change their results. Each test process therefore enters
+//! its own mount namespace before its first thread starts, and hides these files in it; `tests/hermetic.sh` shows
+//! that this is enough. Without root nothing is hidden.
 
 use std::path::Path;
 
@@ -14,7 +13,7 @@ use nix::sched::{CloneFlags, unshare};
 /// Directories that some tests hide.
 const HIDDEN: [&str; 6] = ["/home", "/mnt", "/root", "/run", "/srv", "/var"];
 
-/// Ends a test that hides these directories where this repository or its build is in one of them.
+/// Ends a test that hides these directories if this repository or its build is in one of them.
 pub fn require_checkout_elsewhere() {
     for path in [env!("CARGO_MANIFEST_DIR"), env!("CARGO_BIN_EXE_layersweep")].map(Path::new) {
         let hidden = HIDDEN.iter().find(|directory| path.starts_with(directory));
@@ -26,7 +25,7 @@ pub fn require_checkout_elsewhere() {
     }
 }
 
-/// What is empty for tests, where the machine has it.
+/// Directories that are empty for tests, if the machine has them.
 const DIRECTORIES: [&str; 30] = [
     "/etc/containerd",
     "/etc/containers",
@@ -60,7 +59,7 @@ const DIRECTORIES: [&str; 30] = [
     "/var/tmp",
 ];
 
-/// Likewise; `/dev/null` stands in for each.
+/// Files that tests see as `/dev/null`, if the machine has them.
 const FILES: [&str; 5] = [
     "/etc/crictl.yaml",
     "/etc/default/kubelet",
@@ -69,23 +68,23 @@ const FILES: [&str; 5] = [
     "/run/cri-dockerd.sock",
 ];
 
-/// What has to be there where the directory is: podman and buildah take no image without a policy, and an
-/// empty `/etc/crio` is a CRI-O with its built-in pause image.
+/// Files that are written if their directory exists: podman and buildah accept no image without a policy, and an
+/// empty `/etc/crio` means a CRI-O with its built-in pause image.
 const CONTENT: [(&str, &str); 2] = [
     ("/etc/containers/policy.json", r#"{"default": [{"type": "insecureAcceptAnything"}]}"#),
     ("/etc/crio/crio.conf", "[crio.image]\npause_image = \"\"\n"),
 ];
 
-/// Runs before `main`: later there are threads, and a thread can only leave alone.
+/// Runs before `main`: a namespace can only be left before the process has a second thread.
 #[used]
-// SAFETY: the C library calls what this section holds, once and before any thread is made; what it calls
-// needs nothing that `main` sets up.
+// SAFETY: the C library calls the function in this section once, before any thread is made; the function needs
+// nothing that `main` sets up.
 #[allow(unsafe_code)]
 #[unsafe(link_section = ".init_array")]
 static HIDE: extern "C" fn() = hide;
 
 extern "C" fn hide() {
-    // A test that is run by another one, in its namespaces, acts for all who are there: it mounts things.
+    // A test that another test runs in its namespaces must mount things for that test: hide nothing.
     let arguments = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let is_of_another = arguments.split(|byte| *byte == 0).any(|argument| argument == b"--ignored");
     if !nix::unistd::geteuid().is_root() || is_of_another {
@@ -93,7 +92,7 @@ extern "C" fn hide() {
     }
     let none = None::<&str>;
     let hidden = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| {
-        // What is unmounted outside goes here, too, and nothing mounted here is seen there.
+        // Unmounts of the machine still propagate into the namespace; mounts made here do not propagate out.
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)?;
         for directory in DIRECTORIES.map(Path::new).into_iter().filter(|path| path.is_dir()) {
             let options = if directory.ends_with("tmp") { "mode=1777" } else { "mode=755" };

@@ -1,5 +1,5 @@
-//! Stores that are created once below `target/`: each test gets a copy, dated as if its tools had
-//! created it just now.
+//! Stores that are created once below `target/`: each test gets a copy whose times look as if its tools had just
+//! created it.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -13,10 +13,10 @@ use sha2::{Digest, Sha256};
 
 use super::store::succeed;
 
-/// Copies a graphroot to `root`, where nothing is yet; `make` makes it the first time, in a directory of its own.
-/// `what` is all that it depends on.
-pub fn copy(what: &str, driver: &str, root: &Path, make: impl FnOnce(&Path)) {
-    let kept = kept(&format!("{driver} {what}"), make);
+/// Copies a graphroot to `root`, which must be empty. `make` makes it the first time, in its own directory. `key`
+/// names everything that the store depends on.
+pub fn copy(key: &str, driver: &str, root: &Path, make: impl FnOnce(&Path)) {
+    let kept = kept(&format!("{driver} {key}"), make);
     std::fs::create_dir_all(root).expect("making a graphroot");
     succeed(Command::new("cp").args(["-a", "--reflink=auto"]).arg(kept.join(".")).arg(root));
     if driver == "overlay" {
@@ -25,8 +25,8 @@ pub fn copy(what: &str, driver: &str, root: &Path, make: impl FnOnce(&Path)) {
     date(root, driver);
 }
 
-/// Gives each layer another short name in `l/`, as in a store of its own: mounts name layers by them, relative to
-/// a store, so copies with the same ones would be taken for each other.
+/// Gives each layer another short name in `l/`, as in a new store: mounts name layers by their short names, relative
+/// to a store, so two copies with the same names would be taken for each other.
 fn rename_links(root: &Path) {
     let driver = root.join("overlay");
     let layers = std::fs::read_dir(&driver).expect("the driver's directory");
@@ -63,20 +63,22 @@ fn kept(what: &str, make: impl FnOnce(&Path)) -> PathBuf {
         let work = tempfile::Builder::new().prefix("making-").tempdir_in(&all).expect("a directory");
         let root = work.path().join("root");
         make(&root);
-        // Podman's own database holds the paths of the store, and is made anew where it is copied to.
+        // Podman's own database contains the paths of the store; podman creates it anew in the copy.
         succeed(Command::new("rm").args(["-rf", "--one-file-system"]).arg(root.join("libpod")));
         std::fs::rename(&root, &place).expect("keeping a store");
     }
     place
 }
 
-/// Moves the times at which layers came, and those of all files that the tools made, to now. What comes from an
-/// archive has times of its own, long ago.
+/// Moves the creation times of layers, and the times of all files that the tools made, to now. Files from an archive
+/// keep their times, which are old.
 fn date(root: &Path, driver: &str) {
+    fn time(found: &Captures<'_>) -> Timestamp {
+        found[1].parse().expect("a time")
+    }
     let records = root.join(format!("{driver}-layers/layers.json"));
     let text = std::fs::read_to_string(&records).expect("records of layers");
     let created = Regex::new(r#""created":"([^"]+)""#).expect("an expression");
-    let time = |found: &Captures<'_>| found[1].parse::<Timestamp>().expect("a time");
     let newest = created.captures_iter(&text).map(|found| time(&found)).max().expect("layers");
     let since: SignedDuration = Timestamp::now().duration_since(newest);
     let text = created.replace_all(&text, |found: &Captures<'_>| {

@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::program::{list, number, text};
 
-/// Labels of a sample.
+/// Labels of a sample by name.
 pub type Labels = BTreeMap<String, String>;
 
-/// An answer, read.
+/// Parsed metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scrape {
     /// Types of families by name.
@@ -23,7 +23,7 @@ pub struct Scrape {
 }
 
 impl Scrape {
-    /// Reads the text format, strictly: families in one piece, each sample once.
+    /// Parses the text format strictly: each family in one piece, each sample once.
     pub fn read(text: &str) -> Self {
         let sample = Regex::new(r#"^([a-z_]+)(?:\{(.*)\})? (\S+)$"#).unwrap();
         let label = Regex::new(r#"([a-z_]+)="((?:[^"\\]|\\.)*)",?"#).unwrap();
@@ -46,7 +46,7 @@ impl Scrape {
             let all = parts.get(2).map_or("", |all| all.as_str());
             let labels: Labels = label
                 .captures_iter(all)
-                .map(|one| (one[1].to_owned(), one[2].replace("\\\"", "\"").replace("\\\\", "\\")))
+                .map(|found| (found[1].to_owned(), found[2].replace("\\\"", "\"").replace("\\\\", "\\")))
                 .collect();
             let samples = scrape.samples.entry(family.clone()).or_default();
             assert!(samples.iter().all(|(other, _)| *other != labels), "twice: {line}");
@@ -55,33 +55,32 @@ impl Scrape {
         scrape
     }
 
-    /// Samples of `layersweep_<name>` that have these labels, among others.
+    /// Returns the samples of `layersweep_<name>` that have at least these labels.
     pub fn all<'a>(
         &'a self,
         name: &str,
         labels: &'a [(&str, &str)],
     ) -> impl Iterator<Item = (&'a Labels, f64)> {
         let samples = self.samples.get(&format!("layersweep_{name}"));
-        let wanted = move |has: &Labels| {
+        let samples = samples.into_iter().flatten().filter(move |(has, _)| {
             labels.iter().all(|(name, value)| has.get(*name).map_or("", String::as_str) == *value)
-        };
-        let samples = samples.into_iter().flatten().filter(move |(has, _)| wanted(has));
+        });
         samples.map(|(labels, value)| (labels, *value))
     }
 
-    /// Their sum.
+    /// Returns the sum of these samples.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.all(name, labels).map(|(_, value)| value).sum()
     }
 
-    /// The only one.
+    /// Returns the value of the only sample.
     pub fn one(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let found: Vec<_> = self.all(name, labels).collect();
         assert_eq!(found.len(), 1, "{name} {labels:?}: {found:?}");
         found[0].1
     }
 
-    /// Counters, by name and labels.
+    /// Counters by name and labels.
     pub fn counters(&self) -> BTreeMap<(String, Labels), f64> {
         let counters = self.samples.iter().filter(|(name, _)| self.types[*name] == "counter");
         let each = counters.flat_map(|(name, samples)| {
@@ -91,7 +90,7 @@ impl Scrape {
     }
 }
 
-/// Fails if promtool has anything to say of metrics.
+/// Fails if promtool reports a problem.
 pub fn check(text: &str) {
     let mut command = Command::new("promtool");
     let mut child = command
@@ -108,13 +107,13 @@ pub fn check(text: &str) {
     assert!(output.status.success() && said.is_empty(), "{said}\n{text}");
 }
 
-/// As metrics have it.
+/// Converts a number to the type of a sample.
 #[allow(clippy::cast_precision_loss)] // small figures
 pub fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// Every figure of the metrics is that of the scan, element by element.
+/// Checks that every figure of the metrics is that of the scan.
 pub fn assert_same(scrape: &Scrape, scan: &Value) {
     let stores = list(scan, "/stores");
     assert!(!stores.is_empty());
@@ -147,7 +146,9 @@ pub fn assert_same(scrape: &Scrape, scan: &Value) {
         }
         for state in ["created", "running", "exited", "unknown"] {
             let containers = list(scan, "/containers").iter();
-            let count = containers.filter(|one| one["store"] == root && one["state"] == state).count();
+            let count = containers
+                .filter(|container| container["store"] == root && container["state"] == state)
+                .count();
             assert_eq!(scrape.one("containers", &with("state", state)), float(count as u64), "{state}");
         }
         let leaks: Vec<_> = list(scan, "/leaks").iter().filter(|leak| leak["store"] == root).collect();
@@ -167,8 +168,8 @@ pub fn assert_same(scrape: &Scrape, scan: &Value) {
         assert!((scrape.one("scan_duration_seconds", &is) - took).abs() < 0.01);
         let info = [is[0], is[1], ("kind", text(store, "/kind")), ("mountpoint", text(store, "/filesystem"))];
         assert_eq!(scrape.one("store_info", &info), 1.0);
-        let at = jiff::Timestamp::now().as_second() - scrape.one("scan_timestamp_seconds", &is) as i64;
-        assert!((0..300).contains(&at), "scanned {at} s ago");
+        let age = jiff::Timestamp::now().as_second() - scrape.one("scan_timestamp_seconds", &is) as i64;
+        assert!((0..300).contains(&age), "scanned {age} s ago");
     }
     assert_eq!(scrape.sum("storage_inodes", &[]), float(number(scan, "/totals/inodes")));
     assert_eq!(scrape.sum("images", &[]), float(number(scan, "/totals/images")));

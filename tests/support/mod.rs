@@ -40,19 +40,18 @@ pub mod strace;
 pub mod tree;
 pub mod usage;
 
-/// Whether this test may go on: it needs root, for mounts and device nodes. Says that it
-/// is skipped where it is not root; under CI (the variable `CI` is set) it fails instead,
-/// so that a skipped test cannot pass for a good one.
+/// Returns whether the test runs as root, which it needs for mounts and device nodes. Otherwise prints that the test
+/// is skipped, or fails under CI (the variable `CI` is set), so that a skipped test does not pass for a good one.
 pub fn require_root() -> bool {
     nix::unistd::geteuid().is_root() || skip("this test needs root (loop mounts, device nodes)")
 }
 
-/// Whether the program `name` can be run; like [`require_root`] where it cannot.
+/// Returns whether the program `name` can be run; else skips or fails like [`require_root`].
 pub fn require_program(name: &str) -> bool {
     find_program(name) || skip(&format!("this test needs the program {name}"))
 }
 
-/// Skips with a message, or fails under CI.
+/// Prints that the test is skipped, or fails under CI.
 pub fn skip(why: &str) -> bool {
     assert!(std::env::var_os("CI").is_none(), "CI is set, and {why}");
     #[allow(clippy::print_stderr)] // the test harness shows it

@@ -12,10 +12,9 @@ use super::program::{self, Run, list, text, texts};
 use super::schema;
 use super::store::Store;
 
-/// A store, and where the records of it lie.
+/// A store and the state directory of its records.
 #[derive(Debug)]
 pub struct Node {
-    /// The store.
     pub store: Store,
     /// The state directory, which need not exist.
     pub state: PathBuf,
@@ -23,18 +22,18 @@ pub struct Node {
 }
 
 impl Node {
-    /// With a state directory that does not exist yet, beside nothing else.
+    /// Returns a node whose state directory does not exist yet.
     pub fn of(store: Store) -> Self {
         let dir = tempfile::Builder::new().prefix("layersweep-node-").tempdir().expect("making a directory");
         Self { store, state: dir.path().join("state"), _dir: dir }
     }
 
-    /// With its records elsewhere.
+    /// Moves the records to another directory.
     pub fn with_state(self, state: &Path) -> Self {
         Self { state: state.to_path_buf(), ..self }
     }
 
-    /// The program with the flags of this node, ready to run.
+    /// Returns the program with the flags of this node.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = program::command();
         command.args(words).arg("--graphroot").arg(self.store.root());
@@ -47,12 +46,12 @@ impl Node {
         program::run(&mut self.command(words)).expect_no_crash()
     }
 
-    /// The document of a command that must end with 0; it must fit its schema.
+    /// Returns the document of a command that must exit with 0; the document must fit its schema.
     pub fn json(&self, words: &[&str]) -> Value {
         document(self.run(&[words, &["--format", "json"]].concat()).expect_code(0))
     }
 
-    /// A scan that must end with 0 and have nothing to warn of.
+    /// Returns a scan that must exit with 0 and without warnings.
     pub fn scan(&self) -> Value {
         let run = self.run(&["scan", "--format", "json"]).expect_code(0);
         assert_eq!(run.stderr, "");
@@ -61,12 +60,12 @@ impl Node {
         scan
     }
 
-    /// The database, copied with its log and opened by SQLite itself, so that nothing of it
-    /// changes; `None` where there is none. The directory is where the copy lies.
+    /// Opens a copy of the database and its log with SQLite itself, so that the original does not change; `None` if
+    /// there is no database. The directory contains the copy.
     pub fn database(&self) -> Option<(Connection, TempDir)> {
         let copy = tempfile::tempdir().expect("making a directory");
         for name in ["layersweep.db", "layersweep.db-wal"] {
-            // The last of a run that ends takes the log away.
+            // The last process that closes the database removes the log.
             match std::fs::copy(self.state.join(name), copy.path().join(name)) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 copied => drop(copied.expect("copying the database")),
@@ -76,11 +75,11 @@ impl Node {
         path.exists().then(|| (Connection::open(path).expect("opening the database"), copy))
     }
 
-    /// Names in the state directory; empty where there is none.
+    /// Returns the names in the state directory; empty if it does not exist.
     pub fn state_names(&self) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(&self.state) else { return Vec::new() };
-        let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();
-        let mut names: Vec<_> = entries.map(|entry| name(entry).to_string_lossy().into_owned()).collect();
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<_> = names.map(|name| name.to_string_lossy().into_owned()).collect();
         names.sort();
         names
     }
@@ -88,7 +87,7 @@ impl Node {
 
 /// Fails unless the document fits the schema of its kind.
 pub fn assert_fits(document: &Value) {
-    // `rm` tells the same as `gc`.
+    // `rm` reports the same as `gc`.
     let kind = text(document, "/kind");
     schema::assert_fits(if kind == "rm" { "gc" } else { kind }, document);
 }
@@ -100,19 +99,19 @@ pub fn document(run: Run) -> Value {
     document
 }
 
-/// The image of that name in `images[]` of a document.
+/// Returns the image with a name from `images[]` of a document.
 pub fn image<'a>(document: &'a Value, name: &str) -> &'a Value {
     let found =
         list(document, "/images").iter().find(|image| texts(image, "/names").iter().any(|n| n == name));
     found.unwrap_or_else(|| panic!("no image {name} in {document:#}"))
 }
 
-/// A field that must be there and be a time.
+/// Returns a required field as a time.
 pub fn time(value: &Value, pointer: &str) -> Timestamp {
     text(value, pointer).parse().unwrap_or_else(|error| panic!("{pointer}: {error}"))
 }
 
-/// The bytes of every file in a directory and below it.
+/// Returns the content of every file below a directory.
 pub fn bytes(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let files =
         walkdir::WalkDir::new(dir).sort_by_file_name().into_iter().map(|entry| entry.expect("an entry"));

@@ -1,5 +1,5 @@
-//! The packages as `make packages` builds them, and roots of a Debian to install them in: one used
-//! by chroot only, and one booted by its own systemd.
+//! The packages of `make packages`, and Debian roots to install them in: one entered by chroot only, and one booted
+//! by its own systemd.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,53 +15,52 @@ use tempfile::TempDir;
 
 use super::program::{self, Run};
 
-/// Longest wait for something that systemd does.
+/// Timeout for actions of systemd.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where the sources are.
+/// Returns the directory of the sources.
 pub fn sources() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Below `target/`, where what takes long to make is kept.
+/// Returns a path below `target/` for files that take long to make.
 fn kept(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a target directory").join(name)
 }
 
-/// One test program at a time; released when it is dropped.
+/// Takes a lock that one test program holds at a time, until it is dropped.
 fn alone(name: &str) -> Flock<OwnedFd> {
     let file = File::create(kept(&format!("{name}.lock"))).expect("making a lock file");
     Flock::lock(OwnedFd::from(file), FlockArg::LockExclusive).map_err(|(_, error)| error).expect("a lock")
 }
 
-/// Runs a program of the packaging to its end, with cargo's and the system's programs at hand.
+/// Returns a command of the packaging, with cargo's and the system's programs in its PATH.
 pub fn tool(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);
     let path = std::env::var("PATH").unwrap_or_default();
     let home = std::env::var("HOME").unwrap_or_else(|_| "/root".into());
     command.env("PATH", format!("{path}:{home}/.cargo/bin:/usr/sbin:/sbin")).current_dir(sources());
-    // Nobody fetches them over a network.
+    // The packages are not sent over a network: compress them quickly.
     command.env("XZ_LEVEL", "0");
-    // Of the build of this test; the build of the packages is one of its own.
+    // These belong to the build of this test, not to that of the packages.
     for name in ["CARGO", "CARGO_MANIFEST_DIR", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "LLVM_PROFILE_FILE"] {
         command.env_remove(name);
     }
     command
 }
 
-/// Runs it; fails with its own words.
+/// Runs a command and returns its standard output; fails with its output.
 pub fn succeed(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     assert!(output.status.success(), "{command:?}: {}\n{stdout}\n{stderr}", output.status);
-    stdout
+    stdout.into_owned()
 }
 
-/// How their program is built: as it is shipped, but for the optimisations, which take minutes.
+/// Cargo profile of the program: like the released one, without the optimisations, which take minutes.
 const PROFILE: &str = "trial";
 
-/// Where the packages are, newly built if the sources are newer.
+/// Returns the directory of the packages, and builds them if the sources are newer.
 pub fn packages() -> PathBuf {
     let _alone = alone("trial-packages");
     let dir = kept("trial-packages");
@@ -85,24 +84,24 @@ fn newest_source() -> SystemTime {
     times.filter_map(|facts| facts.modified().ok()).max().expect("sources")
 }
 
-/// The program that is in the packages.
+/// Returns the path of the program in the packages.
 pub fn shipped_program() -> PathBuf {
     packages();
     kept(&format!("x86_64-unknown-linux-gnu/{PROFILE}/layersweep"))
 }
 
-/// The package in `dir` whose name begins and ends like this.
+/// Returns the package in `dir` whose name is `start`, a version, and `end`.
 pub fn package(dir: &Path, start: &str, end: &str) -> PathBuf {
-    let names = std::fs::read_dir(dir).expect("the packages").map(|entry| entry.expect("an entry").path());
-    let is_it = |path: &PathBuf| {
+    let paths = std::fs::read_dir(dir).expect("the packages").map(|entry| entry.expect("an entry").path());
+    let found = paths.into_iter().find(|path| {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         name.strip_prefix(start).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
             && name.ends_with(end)
-    };
-    names.into_iter().find(is_it).unwrap_or_else(|| panic!("no {start}*{end} in {}", dir.display()))
+    });
+    found.unwrap_or_else(|| panic!("no {start}*{end} in {}", dir.display()))
 }
 
-/// Whether packages can be built here, and these programs are there too; skips, or fails under CI.
+/// Returns whether packages can be built here and `programs` are installed; skips, or fails under CI.
 pub fn ready(programs: &[&str]) -> bool {
     super::require_root()
         && ["dpkg-deb", "rpmbuild", "protoc", "jq", "python3"]
@@ -111,48 +110,47 @@ pub fn ready(programs: &[&str]) -> bool {
         && programs.iter().all(|program| super::require_program(program))
 }
 
-/// The DEB, its path.
+/// Returns the path of the DEB.
 pub fn deb() -> PathBuf {
     package(&packages(), "layersweep_", ".deb")
 }
 
-/// The DEB of the cron jobs, its path.
+/// Returns the path of the DEB with the cron jobs.
 pub fn cron_deb() -> PathBuf {
     package(&packages(), "layersweep-cron_", "_all.deb")
 }
 
-/// The RPM, its path.
+/// Returns the path of the RPM.
 pub fn rpm() -> PathBuf {
     package(&packages(), "layersweep-", "x86_64.rpm")
 }
 
-/// A run that says nothing but which links of units it made or removed.
+/// Checks that a run prints nothing but the links of units that it created or removed.
 pub fn quietly(run: Run) -> Run {
     let run = run.expect_code(0);
-    let is_expected = |line: &str| {
-        line.contains("layersweep-") && line.contains(" symlink ")
-            // Up to Debian 12 systemd's own files are registered below /lib, the same directory.
-            || line.ends_with("system-preset' not empty so not removed")
-    };
-    let said = run.stderr.lines().filter(|line| !is_expected(line));
-    assert_eq!(said.collect::<Vec<_>>(), Vec::<&str>::new(), "{run:?}");
+    let unexpected = run.stderr.lines().filter(|line| {
+        let is_link = line.contains("layersweep-") && line.contains(" symlink ");
+        // Up to Debian 12, systemd's own files are registered below /lib, the same directory.
+        !is_link && !line.ends_with("system-preset' not empty so not removed")
+    });
+    assert_eq!(unexpected.collect::<Vec<_>>(), Vec::<&str>::new(), "{run:?}");
     run
 }
 
-/// All that is left of us in the root.
+/// Lists the files of layersweep that are left in the root.
 pub fn remains(root: &Root) -> String {
     root.run("find / -xdev -name '*layersweep*' ! -path '/proc/*' ! -path '/root/*' ! -path '/var/lib/dpkg/*' ! -path '/var/log/*'")
         .stdout
 }
 
-/// A small Debian of its own, with systemd; gone when it is dropped.
+/// A small private Debian with systemd, which is deleted when the value is dropped.
 #[derive(Debug)]
 pub struct Root {
     dir: TempDir,
 }
 
 impl Root {
-    /// A copy of the one that mmdebstrap made once.
+    /// Copies the root that mmdebstrap made once.
     pub fn new() -> Self {
         let made = made_root();
         let dir = tempfile::Builder::new().prefix("root-").tempdir_in(env!("CARGO_TARGET_TMPDIR"));
@@ -161,19 +159,19 @@ impl Root {
         Self { dir }
     }
 
-    /// A file in it.
+    /// Returns a path in the root.
     pub fn path(&self, inside: &str) -> PathBuf {
         self.dir.path().join(inside.trim_start_matches('/'))
     }
 
-    /// Copies a package into it; its path there.
+    /// Copies a package into the root; returns its path there.
     pub fn bring(&self, package: &Path) -> String {
         let name = package.file_name().and_then(OsStr::to_str).expect("the name of a package");
         std::fs::copy(package, self.path(&format!("root/{name}"))).expect("copying a package");
         format!("/root/{name}")
     }
 
-    /// Runs a shell script in it as in a chroot: no systemd runs there, /proc is this machine's.
+    /// Runs a shell script in a chroot: no systemd runs there, and /proc is this machine's.
     pub fn run(&self, script: &str) -> Run {
         let mut command = Command::new("unshare");
         let enter = "mount -t proc proc \"$0/proc\" && exec chroot \"$0\" /bin/sh -c \"$1\"";
@@ -187,7 +185,7 @@ impl Root {
         program::run(&mut command)
     }
 
-    /// Boots it.
+    /// Boots the root.
     pub fn boot(self) -> Booted {
         Booted::new(self)
     }
@@ -205,10 +203,10 @@ fn made_root() -> PathBuf {
     dir
 }
 
-/// A root whose systemd runs, in a container of systemd-nspawn.
+/// A root whose systemd runs in a container of systemd-nspawn.
 #[derive(Debug)]
 pub struct Booted {
-    /// Its files.
+    /// Files of the root.
     pub root: Root,
     container: Child,
     init: Pid,
@@ -240,7 +238,7 @@ impl Booted {
             std::thread::sleep(Duration::from_millis(50));
         };
         let booted = Self { root, container, init };
-        // It may have begun only just, with no bus to ask yet.
+        // The system may have just started, without a bus yet.
         booted.wait("the system is up", || {
             let run = booted.run("systemctl is-system-running");
             ["running", "degraded"].contains(&run.stdout.trim())
@@ -248,7 +246,7 @@ impl Booted {
         booted
     }
 
-    /// Runs a shell script beside its services.
+    /// Runs a shell script beside the services.
     pub fn run(&self, script: &str) -> Run {
         let mut command = tool("nsenter");
         let init = self.init.to_string();
@@ -263,18 +261,18 @@ impl Booted {
         program::run(&mut command)
     }
 
-    /// The journal of a unit, without dates.
+    /// Returns the journal of a unit, without dates.
     pub fn journal(&self, unit: &str) -> String {
         self.run(&format!("journalctl --no-pager --output=cat --unit={unit}")).stdout
     }
 
-    /// One property of a unit.
+    /// Returns one property of a unit.
     pub fn property(&self, unit: &str, name: &str) -> String {
         let run = self.run(&format!("systemctl show --value --property={name} {unit}"));
         run.expect_code(0).stdout.trim().to_owned()
     }
 
-    /// Waits until `is_so`.
+    /// Waits until `is_so` returns true.
     pub fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_so() {
@@ -291,7 +289,7 @@ impl Booted {
 
 impl Drop for Booted {
     fn drop(&mut self) {
-        // Power off; and if it does not, away with it.
+        // Power off, and kill it if it does not.
         let pid = Pid::from_raw(self.container.id().cast_signed());
         let _ = kill(pid, Signal::SIGTERM);
         let end = Instant::now() + Duration::from_secs(30);
@@ -306,13 +304,13 @@ impl Drop for Booted {
     }
 }
 
-/// The first process of the namespace that this child of ours made. Before it there is another
-/// child for a moment, which makes the namespace and ends.
+/// Returns the first process of the namespace that this child process made. For a moment the child has another child,
+/// which makes the namespace and ends.
 fn init_of(pid: u32) -> Option<Pid> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    let is_init = |child: &&str| {
+    let init = children.split_whitespace().find(|child| {
         let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
         status.lines().any(|line| line.starts_with("NSpid:") && line.ends_with("\t1"))
-    };
-    children.split_whitespace().find(is_init)?.parse().ok().map(Pid::from_raw)
+    });
+    init?.parse().ok().map(Pid::from_raw)
 }

@@ -1,4 +1,4 @@
-//! A database with a history, written through the program's own library.
+//! A database with a history, written through the program's library.
 
 use std::path::Path;
 
@@ -13,28 +13,28 @@ use super::scan_records;
 
 const GIB: u64 = 1 << 30;
 
-/// A foreign name that would turn a terminal red and its line around.
+/// A foreign name with escape sequences: colour and right-to-left text.
 pub const NASTY: &str = "evil.example/\u{1b}[31mred\u{202e}/x:1";
 
-/// Ten days of scans every five minutes that end at `now`, `gc` runs that freed something on
-/// the way, one that failed, one that was killed.
+/// Writes ten days of scans every five minutes that end at `now`, with `gc` runs that freed something, one run that
+/// failed, and one that was killed.
 pub fn ten_days(state_dir: &Path, now: Timestamp) {
     let mut records = scan_records::open(state_dir);
     records
         .write(|tx| {
             let mut used = 60 * GIB;
             for reading in (0..2880_i64).rev() {
-                let at = now - SignedDuration::from_mins(reading * 5);
+                let time = now - SignedDuration::from_mins(reading * 5);
                 // A night without scans.
                 if (1400..1500).contains(&reading) {
                     continue;
                 }
                 used += 9 << 20;
                 let spike = if reading == 700 { 25 * GIB } else { 0 };
-                usage::record(tx, at, &[filesystem("/var", used + spike), filesystem("/", 20 * GIB)])?;
-                let over = at + SignedDuration::from_millis(800);
+                usage::record(tx, time, &[filesystem("/var", used + spike), filesystem("/", 20 * GIB)])?;
+                let over = time + SignedDuration::from_millis(800);
                 let outcome = if reading % 500 == 0 { OutcomeKind::Incomplete } else { OutcomeKind::Done };
-                runs::record(tx, &Start::of(Command::Scan, at), &ended(over, outcome))?;
+                runs::record(tx, &Start::of(Command::Scan, time), &ended(over, outcome))?;
                 if used > 75 * GIB {
                     let before = used;
                     let start = Start {
@@ -45,24 +45,25 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
                         usage_before_percent: Some(percent(used)),
                         wanted_bytes: Some(used - 70 * GIB),
                         predicted_bytes: Some(6 * GIB),
-                        ..Start::of(Command::Gc, at + SignedDuration::from_secs(30))
+                        ..Start::of(Command::Gc, time + SignedDuration::from_secs(30))
                     };
                     let run = runs::begin(tx, &start)?;
-                    for (number, deletion) in deletions(at).into_iter().enumerate() {
+                    for (number, deletion) in deletions(time).into_iter().enumerate() {
                         let freed = deletion.measured_bytes.unwrap_or(0).unsigned_abs();
                         used -= freed;
-                        let at = at + SignedDuration::from_secs(31 + 2 * i64::try_from(number).expect("few"));
+                        let time =
+                            time + SignedDuration::from_secs(31 + 2 * i64::try_from(number).expect("few"));
                         runs::deleted(
                             tx,
                             run,
                             number,
-                            &DeletionRow { at, usage_after_percent: Some(percent(used)), ..deletion },
+                            &DeletionRow { at: time, usage_after_percent: Some(percent(used)), ..deletion },
                         )?;
                     }
                     let end = RunEnd {
                         usage_after_percent: Some(percent(used)),
                         measured_bytes: i64::try_from(before - used).ok(),
-                        ..ended(at + SignedDuration::from_secs(42), OutcomeKind::Reached)
+                        ..ended(time + SignedDuration::from_secs(42), OutcomeKind::Reached)
                     };
                     runs::end(tx, run, &end)?;
                 }
@@ -96,8 +97,8 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
         .expect("writing the past");
 }
 
-fn ended(at: Timestamp, outcome: OutcomeKind) -> RunEnd {
-    RunEnd::of(at, outcome)
+fn ended(time: Timestamp, outcome: OutcomeKind) -> RunEnd {
+    RunEnd::of(time, outcome)
 }
 
 fn percent(used: u64) -> f64 {
@@ -106,10 +107,10 @@ fn percent(used: u64) -> f64 {
     percent
 }
 
-fn deletions(at: Timestamp) -> Vec<DeletionRow> {
+fn deletions(time: Timestamp) -> Vec<DeletionRow> {
     let digest = "0123456789abcdef".repeat(4);
     let image = |name: &str, predicted: u64, measured: u64| DeletionRow {
-        at,
+        at: time,
         kind: TargetKind::Image,
         store: Some(StoreId::new(
             StoreKind::ContainersStorage,
@@ -151,14 +152,14 @@ fn filesystem(mount: &str, used: u64) -> Filesystem {
     }
 }
 
-/// Makes the records say that an image came so many days ago; it is named, or an id is given.
+/// Changes the records so that an image (name or id) was first detected `days` days ago.
 pub fn set_first_detected(state_dir: &Path, image: &str, days: i64) {
-    let at = (Timestamp::now() - SignedDuration::from_hours(24 * days)).as_microsecond();
+    let time = (Timestamp::now() - SignedDuration::from_hours(24 * days)).as_microsecond();
     let database = rusqlite::Connection::open(state_dir.join("layersweep.db")).expect("the database");
     let changed = database
         .execute(
             "UPDATE images SET first_detected = ?1, proven_since = NULL WHERE names LIKE ?2 OR image_id = ?3",
-            rusqlite::params![at, format!("%\"{image}\"%"), image],
+            rusqlite::params![time, format!("%\"{image}\"%"), image],
         )
         .expect("changing the records");
     assert_eq!(changed, 1, "{image}");

@@ -1,4 +1,4 @@
-//! Runs the program as a user does, in an environment without settings of this machine.
+//! Runs the program as a user does, in an environment without this machine's settings.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// What a run said.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Exit code; -1 where a signal ended it.
+    /// Exit code; -1 if a signal ended the run.
     pub code: i32,
     /// Standard output.
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
-    /// How long it took.
+    /// Duration of the run.
     pub took: Duration,
 }
 
 impl Run {
-    /// Standard output as one JSON document.
+    /// Returns standard output as one JSON document.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout)
             .unwrap_or_else(|error| panic!("stdout is not JSON ({error}): {self:?}"))
@@ -34,7 +34,7 @@ impl Run {
         self
     }
 
-    /// Fails on the signs of a crash, whatever the exit code.
+    /// Fails if the run shows signs of a crash, whatever its exit code.
     pub fn expect_no_crash(self) -> Self {
         assert!(
             self.code >= 0 && self.code != 101 && !self.stderr.contains("panicked"),
@@ -44,14 +44,14 @@ impl Run {
     }
 }
 
-/// The program with its environment, ready for arguments.
+/// Returns the program in a clean environment, without arguments.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_layersweep"));
     hermetic(&mut command);
     command
 }
 
-/// Takes away what this machine and this user would add.
+/// Removes the environment of this machine and this user from a command.
 pub fn hermetic(command: &mut Command) {
     command
         .env_clear()
@@ -61,25 +61,25 @@ pub fn hermetic(command: &mut Command) {
         .env("LANG", "C.UTF-8")
         .env("TERM", "dumb")
         .env("RUST_BACKTRACE", "0")
-        // Podman spends a third of its time in Go's garbage collector, though it runs for half a second.
+        // Podman spends a third of its time in Go's garbage collector, although it runs for only half a second.
         .env("GOGC", "400")
         .env("LAYERSWEEP_STATE_DIR", state_dir())
         .stdin(Stdio::null());
-    // Coverage tools pass the place of their profile this way.
+    // Coverage tools pass the path of their profile in this variable.
     if let Some(profile) = std::env::var_os("LLVM_PROFILE_FILE") {
         command.env("LLVM_PROFILE_FILE", profile);
     }
 }
 
-/// A state directory for this test process alone, so that no test writes the machine's own.
+/// Returns a state directory for this test process alone, so that no test writes to the machine's own.
 fn state_dir() -> &'static std::path::Path {
     static DIRECTORY: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
-    let make = || {
-        // Statics are never dropped: what is left lies where `make clean` finds it.
+    let directory = DIRECTORY.get_or_init(|| {
+        // Statics are never dropped: `make clean` deletes the directory.
         let target = env!("CARGO_TARGET_TMPDIR");
         tempfile::Builder::new().prefix("state-").tempdir_in(target).expect("a state directory")
-    };
-    DIRECTORY.get_or_init(make).path()
+    });
+    directory.path()
 }
 
 /// Runs the program with `args` to its end.
@@ -89,15 +89,14 @@ pub fn layersweep<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
     run(&mut command)
 }
 
-/// Adds `--yes` to a command line of the program that deletes: a test is no terminal, where deleting needs it.
+/// Adds `--yes` to a command line that deletes: a test runs without a terminal, where deletions need it.
 pub fn consent(command: &mut Command) {
     let program = OsStr::new(env!("CARGO_BIN_EXE_layersweep"));
-    let is_deletion = |word: &OsStr| ["gc", "rm", "sweep"].iter().any(|name| word == *name);
-    let is_consent = |word: &OsStr| ["-y", "--yes", "--dry-run"].iter().any(|flag| word == *flag);
     let mut words = std::iter::once(command.get_program()).chain(command.get_args());
     if words.any(|word| word == program) {
         let words: Vec<_> = words.collect();
-        if words.iter().any(|word| is_deletion(word)) && !words.iter().any(|word| is_consent(word)) {
+        let has_any = |names: &[&str]| words.iter().any(|word| names.iter().any(|name| word == name));
+        if has_any(&["gc", "rm", "sweep"]) && !has_any(&["-y", "--yes", "--dry-run"]) {
             command.arg("--yes");
         }
     }
@@ -127,7 +126,7 @@ pub fn run(command: &mut Command) -> Run {
     }
 }
 
-/// Whether it has ended; waits until it has, but not longer than `patience`.
+/// Returns whether a process ends within `patience`.
 fn ends_within(child: &Child, patience: Duration) -> bool {
     let pid = rustix::process::Pid::from_child(child);
     let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("a process");
@@ -144,18 +143,18 @@ fn drain(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<String
     })
 }
 
-/// `layersweep COMMAND --format json --graphroot ROOT --runroot RUNROOT`, which must end
-/// with exit code 0.
+/// Returns the document of `layersweep COMMAND --format json --graphroot ROOT --runroot RUNROOT`, which must exit
+/// with 0.
 pub fn json_of(command: &str, graphroot: &Path, runroot: &Path) -> Value {
     store_run(command, graphroot, runroot).expect_code(0).json()
 }
 
-/// The same run whatever it ends with.
+/// Runs the same command, whatever its exit code.
 pub fn store_run(command: &str, graphroot: &Path, runroot: &Path) -> Run {
     layersweep(store_args(command, graphroot, runroot))
 }
 
-/// The arguments of [`store_run`].
+/// Returns the arguments of [`store_run`].
 pub fn store_args(command: &str, graphroot: &Path, runroot: &Path) -> Vec<std::ffi::OsString> {
     let mut args: Vec<std::ffi::OsString> = vec![command.into()];
     for (flag, value) in [
@@ -172,7 +171,7 @@ pub fn store_args(command: &str, graphroot: &Path, runroot: &Path) -> Vec<std::f
     args
 }
 
-/// A field that must be there and be a whole number.
+/// Returns a required field as a whole number.
 pub fn number(value: &Value, pointer: &str) -> u64 {
     value
         .pointer(pointer)
@@ -180,7 +179,7 @@ pub fn number(value: &Value, pointer: &str) -> u64 {
         .unwrap_or_else(|| panic!("no whole number at {pointer} in {value:#}"))
 }
 
-/// A field that must be there and be a text.
+/// Returns a required field as a text.
 pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value
         .pointer(pointer)
@@ -188,7 +187,7 @@ pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
         .unwrap_or_else(|| panic!("no text at {pointer} in {value:#}"))
 }
 
-/// A field that must be there and be a list.
+/// Returns a required field as a list.
 pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value
         .pointer(pointer)
@@ -196,21 +195,18 @@ pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
         .unwrap_or_else(|| panic!("no list at {pointer} in {value:#}"))
 }
 
-/// The texts of a list.
+/// Returns a required list of texts.
 pub fn texts(value: &Value, pointer: &str) -> Vec<String> {
     list(value, pointer).iter().map(|item| item.as_str().expect("a list of texts").to_owned()).collect()
 }
 
-/// Images without what moves with the looks at them: an image in use was used just now, and
-/// what the disk says of its age is in the records after the first scan.
+/// Returns images without the fields that change between scans: an image in use was used just now, and the age on
+/// the disk is replaced by the records after the first scan.
 pub fn timeless(images: &[Value]) -> Vec<Value> {
-    let timeless = |image: &Value| {
-        let mut image = image.clone();
-        if let Some(image) = image.as_object_mut() {
-            image.remove("last_used").expect("a last_used");
-            image.remove("first_detected_from").expect("a first_detected_from");
-        }
-        image
-    };
-    images.iter().map(timeless).collect()
+    let mut images = images.to_vec();
+    for image in images.iter_mut().filter_map(Value::as_object_mut) {
+        image.remove("last_used").expect("a last_used");
+        image.remove("first_detected_from").expect("a first_detected_from");
+    }
+    images
 }

@@ -1,32 +1,32 @@
-//! Documents of `layersweep report` of any size, synthetic but complete: for tests of the
-//! page with sizes and hostile names that no real store can provide quickly.
+//! Synthetic but complete documents of `layersweep report`, of any size: for tests of the page with sizes and hostile
+//! names that no real store can provide quickly.
 
 use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;
 
-/// The root of the made-up store.
+/// Root of the made-up store.
 pub const ROOT: &str = "/var/lib/containers/storage";
 
-/// The document in a page of `report --html`.
+/// Returns the document in a page of `report --html`.
 pub fn in_page(page: &str) -> Value {
     let (_, after) =
         page.split_once("<script type=\"application/json\" id=\"report\">\n").expect("its place");
     serde_json::from_str(after.lines().next().expect("its line")).expect("a document")
 }
 
-/// A document without any image.
+/// Returns a document without images.
 pub fn empty() -> Value {
     document(Vec::new(), Vec::new())
 }
 
-/// A document of one image with one layer.
+/// Returns a document of one image with one layer.
 pub fn one() -> Value {
     forest(1, 1)
 }
 
-/// So many images on about so many layers: twenty bases, on which images and their variants are built.
-/// The same every time.
+/// Returns a document of `images` images on about `layers` layers: twenty bases, on which images and their variants
+/// are built. The same arguments give the same document.
 pub fn forest(images: usize, layers: usize) -> Value {
     let mut rng = fastrand::Rng::with_seed(7);
     let mut made: Vec<Layer> = Vec::new();
@@ -45,7 +45,7 @@ pub fn forest(images: usize, layers: usize) -> Value {
         for _ in 0..more.min(layers.saturating_sub(made.len()).max(1)) {
             let parent = chain.last().copied();
             chain.push(made.len());
-            // Sizes as they are: many small, few large.
+            // A distribution like that of real layers: many small, few large.
             let bytes = 4096 * (1 + rng.u64(..256) * 4_u64.pow(rng.u32(..5)));
             made.push(Layer { parent, bytes, images: Vec::new() });
         }
@@ -55,31 +55,29 @@ pub fn forest(images: usize, layers: usize) -> Value {
         chains.push(chain);
     }
     let registries = ["quay.io", "registry.example.org:5000", "docker.io", "ghcr.io"];
-    let image_docs = chains.iter().enumerate().map(|(at, chain)| {
-        let sum = |of: &dyn Fn(&Layer) -> bool| -> u64 {
-            chain.iter().map(|layer| &made[*layer]).filter(|layer| of(layer)).map(|layer| layer.bytes).sum()
-        };
-        let total = sum(&|_| true);
-        let exclusive = sum(&|layer| layer.images.len() == 1);
+    let image_docs = chains.iter().enumerate().map(|(image_ix, chain)| {
+        let layers = || chain.iter().map(|layer| &made[*layer]);
+        let total = layers().map(|layer| layer.bytes).sum();
+        let exclusive = layers().filter(|layer| layer.images.len() == 1).map(|layer| layer.bytes).sum();
         let name = format!(
             "{}/team-{}/service-{}:{}.{}",
-            registries[at % registries.len()],
-            at % 17,
-            at % 191,
-            at % 9,
-            at
+            registries[image_ix % registries.len()],
+            image_ix % 17,
+            image_ix % 191,
+            image_ix % 9,
+            image_ix
         );
         image(
-            at,
+            image_ix,
             &[name.as_str()],
             chain.iter().rev().map(|layer| id("layer", *layer)).collect(),
             [total, exclusive],
         )
     });
     let image_docs = image_docs.collect();
-    let layer_docs = made.iter().enumerate().map(|(at, layer)| {
+    let layer_docs = made.iter().enumerate().map(|(layer_ix, layer)| {
         let images = layer.images.iter().map(|image| id("image", *image)).collect();
-        self::layer(at, layer.parent.map(|parent| id("layer", parent)), layer.bytes, images)
+        self::layer(layer_ix, layer.parent.map(|parent| id("layer", parent)), layer.bytes, images)
     });
     document(image_docs, layer_docs.collect())
 }
@@ -90,54 +88,60 @@ struct Layer {
     images: Vec<usize>,
 }
 
-/// An id of 64 digits.
-pub fn id(kind: &str, at: usize) -> String {
+/// Returns an id of 64 digits.
+pub fn id(kind: &str, number: usize) -> String {
     let kind = kind.bytes().next().unwrap_or_default();
-    format!("{kind:02x}{at:010x}{:052x}", at * 7919 + 13)
+    format!("{kind:02x}{number:010x}{:052x}", number * 7919 + 13)
 }
 
-/// A layer of the made-up store.
-pub fn layer(at: usize, parent: Option<String>, bytes: u64, images: Vec<String>) -> Value {
+/// Returns a layer of the made-up store.
+pub fn layer(number: usize, parent: Option<String>, bytes: u64, images: Vec<String>) -> Value {
     json!({
-        "id": id("layer", at), "store": ROOT, "kind": "layer", "parent": parent,
-        "diff_id": format!("sha256:{}", id("diff", at)), "created_at": "2026-11-01T00:00:00Z",
+        "id": id("layer", number), "store": ROOT, "kind": "layer", "parent": parent,
+        "diff_id": format!("sha256:{}", id("diff", number)), "created_at": "2026-11-01T00:00:00Z",
         "read_write": false, "refcount": images.len(), "images": images, "containers": [],
-        "bytes": bytes, "apparent_bytes": bytes, "inodes": 1 + at % 500,
-        "path": format!("{ROOT}/overlay/{}", id("layer", at)),
+        "bytes": bytes, "apparent_bytes": bytes, "inodes": 1 + number % 500,
+        "path": format!("{ROOT}/overlay/{}", id("layer", number)),
     })
 }
 
-/// An image of it; `sizes` are total and exclusive bytes.
-pub fn image(at: usize, names: &[&str], layers: Vec<String>, sizes: [u64; 2]) -> Value {
+/// Returns an image of the made-up store; `sizes` are total and exclusive bytes.
+pub fn image(number: usize, names: &[&str], layers: Vec<String>, sizes: [u64; 2]) -> Value {
     let [total, exclusive] = sizes;
     json!({
-        "id": id("image", at), "names": names, "digests": [format!("sha256:{}", id("manifest", at))],
+        "id": id("image", number), "names": names, "digests": [format!("sha256:{}", id("manifest", number))],
         "store": ROOT, "manifest_list": false, "created_at": null,
         "first_detected": "2026-11-02T00:00:00Z", "first_detected_from": "records",
-        "last_used": at.is_multiple_of(3).then_some("2026-11-20T00:00:00Z"), "use_count": 0, "lives": 1,
-        "in_use": at.is_multiple_of(7), "used_by": [], "pinned": at % 31 == 5, "pinned_by": [], "layers": layers,
+        "last_used": number.is_multiple_of(3).then_some("2026-11-20T00:00:00Z"), "use_count": 0, "lives": 1,
+        "in_use": number.is_multiple_of(7), "used_by": [], "pinned": number % 31 == 5, "pinned_by": [], "layers": layers,
         "total_bytes": total, "shared_bytes": total - exclusive, "exclusive_bytes": exclusive,
         "fair_bytes": exclusive, "frees_bytes": exclusive, "listed_bytes": total,
     })
 }
 
-/// A document of these images and layers, with two days of readings and a run.
+/// `bytes` of `capacity` in percent, rounded to two decimals.
+fn percent(bytes: u64, capacity: u64) -> f64 {
+    #[allow(clippy::cast_precision_loss)] // two decimals
+    let share = bytes as f64 / capacity as f64;
+    (share * 10_000.0).round() / 100.0
+}
+
+/// A part of a filesystem.
+fn part(kind: &str, label: &str, path: Option<&str>, bytes: u64) -> Value {
+    json!({ "kind": kind, "label": label, "path": path, "bytes": bytes, "measured_bytes": bytes, "store": null })
+}
+
+/// Returns a document of these images and layers, with two days of readings and a run.
 pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
     let held: u64 = layers.iter().filter_map(|layer| layer["bytes"].as_u64()).sum();
     let used = held + 64 * MIB;
     let capacity = used + used / 4 + 16 * MIB;
     let available = capacity - used - 16 * MIB;
-    let percent = |bytes: u64| -> f64 {
-        #[allow(clippy::cast_precision_loss)] // two decimals
-        let share = bytes as f64 / capacity as f64;
-        (share * 10_000.0).round() / 100.0
-    };
     let filesystem = json!({
         "mount": "/", "device": "/dev/vda1", "fstype": "xfs", "capacity_bytes": capacity,
-        "used_bytes": used, "available_bytes": available, "used_percent": percent(capacity - available),
+        "used_bytes": used, "available_bytes": available, "used_percent": percent(capacity - available, capacity),
         "inodes": 1_000_000, "inodes_free": 900_000,
     });
-    let part = |kind: &str, label: &str, path: Option<&str>, bytes: u64| json!({ "kind": kind, "label": label, "path": path, "bytes": bytes, "measured_bytes": bytes, "store": null });
     let mut whole = filesystem.clone();
     whole["reserved_bytes"] = json!(16 * MIB);
     whole["parts"] = json!([
@@ -158,7 +162,7 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
         json!({
             "at": format!("2026-11-{:02}T{:02}:00:00Z", 19 + hour / 24, hour % 24), "span_seconds": 3600,
             "used_low_bytes": mean - MIB, "used_mean_bytes": mean, "used_high_bytes": mean + MIB,
-            "capacity_bytes": capacity, "used_percent": percent(mean),
+            "capacity_bytes": capacity, "used_percent": percent(mean, capacity),
         })
     });
     let points: Vec<Value> = points.collect();
@@ -198,9 +202,9 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
 }
 
 fn run() -> Value {
-    let deletion = |at: usize, error: Option<&str>| {
+    let deletion = |number: usize, error: Option<&str>| {
         json!({
-            "kind": "image", "id": id("gone", at), "names": [format!("quay.io/gone/image:{at}")], "store": ROOT,
+            "kind": "image", "id": id("gone", number), "names": [format!("quay.io/gone/image:{number}")], "store": ROOT,
             "reason": "space", "predicted_bytes": 10 * MIB, "measured_bytes": error.is_none().then_some(9 * MIB),
             "byproduct_bytes": 0, "differs": false, "usage_after_percent": 70.0,
             "at": "2026-11-20T06:00:00Z", "error": error,

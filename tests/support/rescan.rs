@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::scan_records;
 use super::store::Store;
 
-/// Scans the same stores again and again.
+/// Scans the same stores repeatedly.
 pub struct Scanner {
     request: ScanRequest,
     state: TempDir,
@@ -24,17 +24,17 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// For the store's graphroot.
+    /// Returns a scanner of the store's graphroot.
     pub fn of(store: &Store) -> Self {
         Self::new(Sysroot::live(), vec![store.root().to_path_buf()], vec![], Some(store.runroot()))
     }
 
-    /// For a containerd root.
+    /// Returns a scanner of a containerd root.
     pub fn of_containerd(root: &Path) -> Self {
         Self::new(Sysroot::live(), vec![], vec![root.to_path_buf()], None)
     }
 
-    /// For a graphroot on a disk that is mounted at `sysroot`.
+    /// Returns a scanner of a graphroot on a disk that is mounted at `sysroot`.
     pub fn foreign(sysroot: &Path, graphroot: &Path) -> Self {
         Self::new(Sysroot::at(sysroot), vec![graphroot.to_path_buf()], vec![], None)
     }
@@ -56,38 +56,38 @@ impl Scanner {
         Self { request, state, seed: 0 }
     }
 
-    /// Surveys a further graphroot with the others.
+    /// Adds a graphroot to the scans.
     pub fn and(mut self, store: &Store) -> Self {
         self.request.graphroots.push(store.root().to_path_buf());
         self
     }
 
-    /// A scan that knows of no other.
+    /// Scans without the results of earlier scans.
     pub fn alone(&self) -> Scan {
         self.scan(None, false)
     }
 
-    /// A scan after the others. The sample is another one each time.
+    /// Scans with the results of the earlier scans and another sample each time.
     pub fn again(&mut self) -> Scan {
         self.seed += 1;
         self.with_seed(self.seed)
     }
 
-    /// The same, with a sample that the number chooses.
+    /// Scans with the results of the earlier scans and a sample that `seed` chooses.
     pub fn with_seed(&self, seed: u64) -> Scan {
         let scan = self.scan(Some(self.cache(seed)), false);
         self.keep(&scan);
         scan
     }
 
-    /// What the scans so far left. What is two seconds old counts as settled.
+    /// Returns the sizes that the earlier scans recorded. A layer counts as settled after two seconds.
     pub fn cache(&self, seed: u64) -> SizeCache {
         let records = scan_records::open(self.state.path());
         let cache = records.read(|connection| sizes::load(connection, seed)).expect("sizes are read");
         SizeCache { settled_after: SignedDuration::from_secs(2), ..cache }
     }
 
-    /// A scan that leaves nothing.
+    /// Scans without recording the results.
     pub fn scan(&self, sizes: Option<SizeCache>, full: bool) -> Scan {
         let now = Timestamp::now();
         let request = ScanRequest { full, now, ..self.request.clone() };
@@ -103,17 +103,17 @@ impl Scanner {
     }
 }
 
-/// Waits until everything is settled.
+/// Waits until every layer counts as settled.
 pub fn rest() {
     std::thread::sleep(Duration::from_millis(3100));
 }
 
-/// Every figure of a scan and who shares what, a line each.
+/// Every figure of a scan and every sharing, one line each.
 pub fn figures(scan: &Scan) -> Vec<String> {
     let Inventory { nodes, images, containers, leaks, anchored, .. } = &scan.inventory;
     let mut lines: Vec<String> = nodes.iter().map(|node| format!("{node:?}")).collect();
-    lines.extend(images.iter().enumerate().map(|(at, image)| {
-        let sizes = scan.refs.sizes(&scan.inventory, layersweep::model::refs::Root::Image(at.into()));
+    lines.extend(images.iter().enumerate().map(|(image_ix, image)| {
+        let sizes = scan.refs.sizes(&scan.inventory, layersweep::model::refs::Root::Image(image_ix.into()));
         format!("{image:?} {sizes:?}")
     }));
     lines.extend(containers.iter().map(|container| format!("{container:?}")));
@@ -122,15 +122,15 @@ pub fn figures(scan: &Scan) -> Vec<String> {
     lines
 }
 
-/// Fails unless both surveys have the same figures.
+/// Fails unless both scans have the same figures.
 #[track_caller]
-pub fn assert_same(what: &str, one: &Scan, other: &Scan) {
-    let (one, other) = (figures(one), figures(other));
-    let differ: Vec<_> = one.iter().zip(&other).filter(|(one, other)| one != other).take(6).collect();
+pub fn assert_same(what: &str, left: &Scan, right: &Scan) {
+    let (left, right) = (figures(left), figures(right));
+    let differ: Vec<_> = left.iter().zip(&right).filter(|(left, right)| left != right).take(6).collect();
     assert!(
-        one.len() == other.len() && differ.is_empty(),
+        left.len() == right.len() && differ.is_empty(),
         "{what}: {} and {} lines, {differ:#?}",
-        one.len(),
-        other.len()
+        left.len(),
+        right.len()
     );
 }

@@ -1,4 +1,4 @@
-//! What the rules say of a scan's images.
+//! Rulings on the images of a scan.
 
 use jiff::SignedDuration;
 use layersweep::model::rules::Ruling;
@@ -6,7 +6,7 @@ use layersweep::policy::rules::Judge;
 use layersweep::policy::{Ages, Input, Policy};
 use layersweep::stores::Scan;
 
-/// What keeps each image of a scan, if every image is old and nothing is known but the disk.
+/// Returns the ruling that keeps each image if every image is old and nothing is known but the disk.
 pub fn rulings_of_old(scan: &Scan, policy: &Policy) -> Vec<Option<Ruling>> {
     let (inventory, now) = (&scan.inventory, scan.taken_at);
     let ages = vec![Ages::new(now - SignedDuration::from_hours(1000), None, 0); inventory.images.len()];
@@ -21,5 +21,5 @@ pub fn rulings_of_old(scan: &Scan, policy: &Policy) -> Vec<Option<Ruling>> {
         now,
         scanned: now,
     });
-    (0..inventory.images.len()).map(|at| judge.kept(at.into())).collect()
+    (0..inventory.images.len()).map(|image_ix| judge.kept(image_ix.into())).collect()
 }

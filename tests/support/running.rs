@@ -1,4 +1,4 @@
-//! Controls the running program, for tests that act during a run.
+//! Controls a running program, for tests that act during a run.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 
 use super::program::{Run, consent};
 
-/// A run under way; killed when dropped.
+/// A run in progress, which is killed when the value is dropped.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -30,42 +30,38 @@ impl Running {
         Self { child, stdout: Some(stdout), stderr: Some(stderr), began: Instant::now() }
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it has not ended yet.
+    /// Returns whether the process has not ended yet.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("asking for the program").is_none()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).expect("a process id");
         kill(Pid::from_raw(pid), signal).expect("signalling the program");
     }
 
-    /// Waits for its end. Fails after five minutes.
+    /// Waits until the process ends. Fails after five minutes.
     pub fn end(mut self) -> Run {
         while self.is_running() {
             assert!(self.began.elapsed() < Duration::from_secs(300), "the program does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
         let status = self.child.wait().expect("waiting for the program");
-        let text = |reader: Option<JoinHandle<String>>| reader.expect("a reader").join().expect("reading");
-        Run {
-            code: status.code().unwrap_or(-1),
-            stdout: text(self.stdout.take()),
-            stderr: text(self.stderr.take()),
-            took: self.began.elapsed(),
-        }
+        let [stdout, stderr] = [self.stdout.take(), self.stderr.take()]
+            .map(|reader| reader.expect("a reader").join().expect("reading"));
+        Run { code: status.code().unwrap_or(-1), stdout, stderr, took: self.began.elapsed() }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended, or the test has failed.
+        // The process has ended, or the test has failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Makes scan records by hand, and the records to write them to.
+//! Makes scan records by hand, and opens records to write them to.
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
 use std::path::Path;
@@ -18,17 +18,17 @@ use layersweep::sys::clock::ClockReading;
 /// 2026-03-01T12:00:00Z in seconds.
 pub const NOON: i64 = 1_772_366_400;
 
-/// A time: seconds from noon.
+/// Returns the time `seconds` after noon.
 pub fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(NOON + seconds).unwrap()
 }
 
-/// The store that [`scan_record`] sees.
+/// Returns the id of the store in [`scan_record`].
 pub fn store_key() -> StoreId {
     StoreId::new(StoreKind::ContainersStorage, "/var/lib/containers/storage".into(), "overlay".into())
 }
 
-/// A scan record of one empty store, `seconds` from noon, on a node whose clock is right.
+/// Returns a scan record of one empty store, `seconds` after noon, on a node whose clock is right.
 pub fn scan_record(seconds: i64) -> ScanRecord {
     ScanRecord {
         taken_at: at(seconds),
@@ -55,7 +55,7 @@ pub fn scan_record(seconds: i64) -> ScanRecord {
     }
 }
 
-/// A scan that saw this, as it is saved.
+/// Returns a scan with this record, as it is saved.
 pub fn scan(run_id: &str, scan_record: ScanRecord) -> ScanRun {
     ScanRun {
         run_id: run_id.into(),
@@ -67,12 +67,12 @@ pub fn scan(run_id: &str, scan_record: ScanRecord) -> ScanRun {
     }
 }
 
-/// An id as long as real ones.
+/// Returns an id with the length of a real one.
 pub fn id(number: u64) -> String {
     format!("{:016x}{number:048x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// An image whose directory was made `made` seconds from noon.
+/// Returns an image whose directory was created `made` seconds after noon.
 pub fn image(number: u64, made: i64) -> SeenImage {
     let evidence = [(EvidenceKind::TopLayer, made - 3), (EvidenceKind::MetadataDirectory, made)];
     SeenImage {
@@ -89,7 +89,7 @@ pub fn image(number: u64, made: i64) -> SeenImage {
     }
 }
 
-/// A container made `created` seconds from noon, on the image at a position.
+/// Returns a container created `created` seconds after noon from the image at a position.
 pub fn container(number: u64, created: i64, image: Option<usize>) -> SeenContainer {
     SeenContainer {
         store: 0,
@@ -113,37 +113,35 @@ pub fn open(state: &Path) -> Records {
     opened.records
 }
 
-/// What a scan record changed in the records.
+/// Changes that a scan record made in the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
     pub record_time: Timestamp,
-    /// Lives of images that began, and that ended.
+    /// Lives of images that began.
     pub images_come: i64,
+    /// Lives of images that ended.
     pub images_gone: i64,
     pub containers_come: i64,
     pub containers_gone: i64,
 }
 
-/// Records a scan record.
+/// Number of images, of images that are gone, of containers, and of containers that are gone.
+fn counts(records: &Records) -> Vec<i64> {
+    const ROWS: [&str; 4] =
+        ["images", "images WHERE gone_since NOT NULL", "containers", "containers WHERE gone_since NOT NULL"];
+    let counts = records.read(|from| {
+        ROWS.iter()
+            .map(|rows| from.query_row(&format!("SELECT count(*) FROM {rows}"), [], |row| row.get(0)))
+            .collect::<Result<Vec<i64>, _>>()
+    });
+    counts.unwrap()
+}
+
+/// Writes a scan record to the records.
 pub fn record(records: &mut Records, scan_record: &ScanRecord) -> Observed {
-    let count = |records: &Records| {
-        records
-            .read(|from| {
-                [
-                    "images",
-                    "images WHERE gone_since NOT NULL",
-                    "containers",
-                    "containers WHERE gone_since NOT NULL",
-                ]
-                .iter()
-                .map(|rows| from.query_row(&format!("SELECT count(*) FROM {rows}"), [], |row| row.get(0)))
-                .collect::<Result<Vec<i64>, _>>()
-            })
-            .unwrap()
-    };
-    let before = count(records);
+    let before = counts(records);
     let record_time = records.write(|to| observe(to, scan_record)).unwrap();
-    let after = count(records);
+    let after = counts(records);
     Observed {
         record_time,
         images_come: after[0] - before[0],
@@ -153,14 +151,14 @@ pub fn record(records: &mut Records, scan_record: &ScanRecord) -> Observed {
     }
 }
 
-/// As a scan does: reads the clock against the records first.
+/// Writes a scan record after comparing its clock with the records, as a scan does.
 pub fn record_fresh(records: &mut Records, mut scan_record: ScanRecord) -> Observed {
     let last = records.read(known::clock).unwrap();
     scan_record.record_time = advance(last.as_ref(), &scan_record.clock).state.record_time;
     record(records, &scan_record)
 }
 
-/// What is known.
+/// Returns the images that the records know.
 pub fn known(records: &Records) -> KnownImages {
     records.read(known::images).unwrap()
 }

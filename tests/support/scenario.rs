@@ -4,8 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use layersweep::model::space::Space;
 use layersweep::model::{
-    Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, LayerFacts, Node, NodeIx,
-    NodeKind, Owner, Size, Store, StoreId, StoreKind,
+    Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, LayerFacts, Node, NodeKind,
+    Owner, Size, Store, StoreId, StoreKind,
 };
 use layersweep::policy::input::Ages;
 use layersweep::policy::kubelet::{ListedContainer, ListedImage, Listing};
@@ -15,33 +15,32 @@ const MIB: u64 = 1 << 20;
 /// A node with one containers/storage store and a filesystem for it.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Every layer: its parent, always an earlier one, and its bytes.
+    /// Parent (always an earlier layer) and bytes of every layer.
     pub layers: Vec<(Option<usize>, u64)>,
     /// Every image.
     pub images: Vec<ScenarioImage>,
-    /// The image of each container.
+    /// Image of each container.
     pub containers: Vec<usize>,
     pub now: Timestamp,
     /// Size of the filesystem.
     pub capacity_bytes: u64,
-    /// What is available on it.
+    /// Available bytes of the filesystem.
     pub available_bytes: u64,
 }
 
-/// An image of a [`Scenario`].
 #[derive(Clone, Debug)]
 pub struct ScenarioImage {
     pub name: String,
-    /// Its top layer.
+    /// Index of its top layer.
     pub top: usize,
-    /// Since when it is there, and when it was last used.
+    /// First detection and last use.
     pub ages: Ages,
 }
 
 impl Scenario {
-    /// The node that started it all, at one hundredth: 168 images in a sharing tree, 45 containers
-    /// on 30 of them, a disk that is 77 % full where collection is to start at 74 and end at 69.
-    /// Sizes are chosen so that the kubelet fares as it did there; nothing else is.
+    /// Returns the node that was the reason for this program, at one hundredth: 168 images in a sharing tree, 45
+    /// containers on 30 of them, a disk that is 77 % full and whose collection starts at 74 and ends at 69. Sizes are
+    /// chosen so that the kubelet does what it did there; the rest is arbitrary.
     #[must_use]
     pub fn article() -> Self {
         let mut made = Self::forest(&Shape {
@@ -56,17 +55,17 @@ impl Scenario {
             seed: 168,
         });
         // Every team runs something: each runtime has images in use.
-        let used: Vec<usize> = (0..30).map(|at| at * 168 / 30).collect();
+        let used: Vec<usize> = (0..30).map(|number| number * 168 / 30).collect();
         made.use_images((0..45).map(|container| used[container % used.len()]));
         made.fill_to(77, 2400 * MIB);
         made
     }
 
-    /// A big node, for the planner's own tests: `images` images over `layers` layers, every tenth image in use.
+    /// Returns a big node for the planner's tests: `images` images over `layers` layers, every tenth image in use.
     #[must_use]
-    #[allow(dead_code)] // src/policy/plan/tests.rs takes this file in
+    #[allow(dead_code)] // src/policy/plan/tests.rs includes this file
     pub fn big(images: usize, layers: usize) -> Self {
-        let own = (layers / images.max(1)).saturating_sub(1).max(1);
+        let top_layers = (layers / images.max(1)).saturating_sub(1).max(1);
         let mut made = Self::forest(&Shape {
             images,
             bases: images / 100 + 1,
@@ -75,7 +74,7 @@ impl Scenario {
             runtime_bytes: MIB..=30 * MIB,
             runtime_layers: 3..=8,
             own_bytes: 0..=10 * MIB,
-            own_layers: own..=own,
+            own_layers: top_layers..=top_layers,
             seed: 10,
         });
         made.use_images((0..images).step_by(10));
@@ -84,61 +83,53 @@ impl Scenario {
         made
     }
 
-    /// What CRI-O would list of [`Self::inventory`]: every image with all its layers, shared or not,
-    /// and its own containers.
+    /// Returns what CRI-O would list of [`Self::inventory`]: every image with all its layers, shared or not, and its
+    /// own containers.
     #[must_use]
     pub fn listing(inventory: &Inventory) -> Listing {
-        let image = |image: &Image| {
+        let images = inventory.images.iter().map(|image| {
             let listed = ListedImage {
                 id: image.id.to_string(),
                 size_bytes: image.listed_bytes.unwrap_or_default(),
                 ..ListedImage::default()
             };
             (listed, Some((StoreId::of(&inventory.stores[image.store.get()]), image.id.clone())))
-        };
+        });
         let containers = inventory.containers.iter().filter(|container| container.owner == Owner::CriO);
-        let container = |container: &Container| {
+        let containers = containers.map(|container| {
             let image_id = container.image_id.as_deref().unwrap_or_default().to_owned();
             ListedContainer { image_id, ..ListedContainer::default() }
-        };
+        });
         Listing {
             store: StoreId::of(&inventory.stores[0]),
-            images: inventory.images.iter().map(image).collect(),
-            containers: containers.map(container).collect(),
+            images: images.collect(),
+            containers: containers.collect(),
         }
     }
 
     fn forest(shape: &Shape) -> Self {
         let mut random = Random(shape.seed);
         let mut layers: Vec<(Option<usize>, u64)> = Vec::new();
-        let mut stack = |random: &mut Random, parent: Option<usize>, count: usize, bytes: &Bytes| {
-            let mut top = parent;
-            for _ in 0..count {
-                layers.push((top, random.within(bytes)));
-                top = Some(layers.len() - 1);
-            }
-            top.unwrap_or_default()
-        };
-        let bases: Vec<_> =
-            (0..shape.bases.max(1)).map(|_| stack(&mut random, None, 1, &shape.base_bytes)).collect();
+        let bases: Vec<_> = (0..shape.bases.max(1))
+            .map(|_| stack(&mut layers, &mut random, None, 1, &shape.base_bytes))
+            .collect();
         let runtimes: Vec<_> = (0..shape.runtimes.max(1))
-            .map(|at| {
+            .map(|number| {
                 let count = random.count(&shape.runtime_layers);
-                stack(&mut random, Some(bases[at % bases.len()]), count, &shape.runtime_bytes)
+                let base = Some(bases[number % bases.len()]);
+                stack(&mut layers, &mut random, base, count, &shape.runtime_bytes)
             })
             .collect();
         let now = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 20_000);
-        let images = (0..shape.images).map(|at| {
+        let images = (0..shape.images).map(|number| {
             let count = random.count(&shape.own_layers);
-            let top = stack(&mut random, Some(runtimes[at % runtimes.len()]), count, &shape.own_bytes);
-            let hours = |random: &mut Random, most: u64| {
-                SignedDuration::from_hours(i64::try_from(random.within(&(1..=most))).unwrap_or(1))
-            };
-            let first_detected = now - hours(&mut random, 24 * 90);
+            let runtime = Some(runtimes[number % runtimes.len()]);
+            let top = stack(&mut layers, &mut random, runtime, count, &shape.own_bytes);
+            let first_detected = now - random.hours(24 * 90);
             // One in four was pulled and never run.
-            let used = (random.within(&(0..=3)) > 0).then(|| hours(&mut random, 24 * 60));
+            let used = (random.within(&(0..=3)) > 0).then(|| random.hours(24 * 60));
             let last_used = used.map(|ago| (now - ago).max(first_detected));
-            let name = format!("registry.example/team-{}/app-{at:03}:1", at % shape.runtimes.max(1));
+            let name = format!("registry.example/team-{}/app-{number:03}:1", number % shape.runtimes.max(1));
             let ages = Ages::new(first_detected, last_used, u64::from(last_used.is_some()));
             ScenarioImage { name, top, ages }
         });
@@ -154,13 +145,13 @@ impl Scenario {
         }
     }
 
-    /// Whatever else is on the disk makes up the rest.
+    /// Sets the size of the filesystem, and fills it up to `used_percent` with other files.
     fn fill_to(&mut self, used_percent: u64, capacity_bytes: u64) {
         self.capacity_bytes = capacity_bytes;
         self.available_bytes = capacity_bytes / 100 * (100 - used_percent);
     }
 
-    /// What the filesystem says.
+    /// Returns the space of the filesystem.
     #[must_use]
     pub fn space(&self) -> Space {
         Space {
@@ -172,30 +163,19 @@ impl Scenario {
         }
     }
 
-    /// The ages, one an image.
+    /// Returns the ages of the images.
     #[must_use]
     pub fn ages(&self) -> Vec<Ages> {
         self.images.iter().map(|image| image.ages).collect()
     }
 
-    /// What a scan would find. Sizes are listed as CRI-O lists them: all layers of an image,
-    /// shared or not.
+    /// Returns what a scan would find. Sizes are listed as CRI-O lists them: all layers of an image, shared or not.
     #[must_use]
     pub fn inventory(&self) -> Inventory {
-        let node = |kind, id: String, bytes, needs: Vec<NodeIx>| Node {
-            kind,
-            path: format!("/var/lib/containers/storage/{id}").into(),
-            id,
-            store: 0.into(),
-            filesystem: 0.into(),
-            size: Size { bytes, apparent_bytes: bytes, inodes: bytes / 16_384 + 4, frees_bytes: bytes },
-            needs,
-            layer: None,
-        };
         let mut nodes = Vec::with_capacity(self.layers.len() + self.images.len());
         let mut listed: Vec<u64> = Vec::with_capacity(self.layers.len());
-        for (at, (parent, bytes)) in self.layers.iter().enumerate() {
-            let mut layer = node(NodeKind::Layer, format!("layer-{at:05}"), *bytes, vec![]);
+        for (number, (parent, bytes)) in self.layers.iter().enumerate() {
+            let mut layer = node(NodeKind::Layer, format!("layer-{number:05}"), *bytes);
             layer.needs = parent.iter().map(|parent| (*parent).into()).collect();
             let parent_id = parent.map(|parent| format!("layer-{parent:05}"));
             layer.layer = Some(Box::new(LayerFacts {
@@ -207,12 +187,12 @@ impl Scenario {
             listed.push(bytes + parent.map_or(0, |parent| listed[parent]));
         }
         let mut images = Vec::with_capacity(self.images.len());
-        for (at, image) in self.images.iter().enumerate() {
-            let metadata = node(NodeKind::ImageMetadata, format!("image-{at:05}"), 8192, vec![]);
+        for (number, image) in self.images.iter().enumerate() {
+            let metadata = node(NodeKind::ImageMetadata, format!("image-{number:05}"), 8192);
             let holds = vec![image.top.into(), nodes.len().into()];
             nodes.push(metadata);
             images.push(Image {
-                id: format!("{at:064x}").into(),
+                id: format!("{number:064x}").into(),
                 store: 0.into(),
                 names: vec![image.name.clone()],
                 digests: vec![],
@@ -226,10 +206,10 @@ impl Scenario {
                 holds,
             });
         }
-        let containers = self.containers.iter().enumerate().map(|(at, image)| Container {
-            id: format!("c{at:063x}").into(),
+        let containers = self.containers.iter().enumerate().map(|(number, image)| Container {
+            id: format!("c{number:063x}").into(),
             store: 0.into(),
-            name: format!("pod-{at:02}"),
+            name: format!("pod-{number:02}"),
             owner: Owner::CriO,
             image_id: Some(images[*image].id.clone()),
             image: Some((*image).into()),
@@ -286,6 +266,35 @@ struct Shape {
     seed: u64,
 }
 
+/// Puts `count` layers on `parent`; returns the index of the top.
+fn stack(
+    layers: &mut Vec<(Option<usize>, u64)>,
+    random: &mut Random,
+    parent: Option<usize>,
+    count: usize,
+    bytes: &Bytes,
+) -> usize {
+    let mut top = parent;
+    for _ in 0..count {
+        layers.push((top, random.within(bytes)));
+        top = Some(layers.len() - 1);
+    }
+    top.unwrap_or_default()
+}
+
+fn node(kind: NodeKind, id: String, bytes: u64) -> Node {
+    Node {
+        kind,
+        path: format!("/var/lib/containers/storage/{id}").into(),
+        id,
+        store: 0.into(),
+        filesystem: 0.into(),
+        size: Size { bytes, apparent_bytes: bytes, inodes: bytes / 16_384 + 4, frees_bytes: bytes },
+        needs: Vec::new(),
+        layer: None,
+    }
+}
+
 /// SplitMix64: the same numbers on every machine.
 struct Random(u64);
 
@@ -300,6 +309,11 @@ impl Random {
 
     fn within(&mut self, range: &Bytes) -> u64 {
         range.start() + self.next() % (range.end() - range.start() + 1)
+    }
+
+    /// A duration from one hour to `most` hours.
+    fn hours(&mut self, most: u64) -> SignedDuration {
+        SignedDuration::from_hours(i64::try_from(self.within(&(1..=most))).unwrap_or(1))
     }
 
     fn count(&mut self, range: &Count) -> usize {

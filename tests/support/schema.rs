@@ -16,20 +16,21 @@ pub fn assert_fits(command: &str, document: &Value) {
     assert!(errors.is_empty(), "{command}: {errors:#?}");
 }
 
-/// Made once: some tests check hundreds of documents.
+/// Returns the validator of a schema, which is compiled once: some tests check hundreds of documents.
 fn validator(command: &str) -> Rc<Validator> {
     thread_local! {
         static MADE: RefCell<HashMap<String, Rc<Validator>>> = RefCell::default();
     }
-    let make = || {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema").join(format!("{command}.json"));
-        let schema = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let schema: Value = serde_json::from_slice(&schema).expect("a schema in JSON");
-        let validator = jsonschema::validator_for(&schema).expect("a schema");
-        // A schema that allows everything proves nothing.
-        let kindless = serde_json::json!({"schema_version": 1});
-        assert!(!validator.is_valid(&kindless), "{} is too loose", path.display());
-        Rc::new(validator)
-    };
-    MADE.with_borrow_mut(|made| Rc::clone(made.entry(command.to_owned()).or_insert_with(make)))
+    MADE.with_borrow_mut(|made| Rc::clone(made.entry(command.to_owned()).or_insert_with(|| compile(command))))
+}
+
+fn compile(command: &str) -> Rc<Validator> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema").join(format!("{command}.json"));
+    let schema = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let schema: Value = serde_json::from_slice(&schema).expect("a schema in JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    // A schema that allows everything proves nothing.
+    let kindless = serde_json::json!({"schema_version": 1});
+    assert!(!validator.is_valid(&kindless), "{} is too loose", path.display());
+    Rc::new(validator)
 }

@@ -5,35 +5,38 @@ use std::path::Path;
 use super::archive::{ImageSpec, LayerSpec};
 use super::store::Store;
 
-/// Five images in a small tree and two containers of `a`, made by podman: `web` was never started,
-/// `at-work` runs.
+/// Creates five images in a small tree and two containers of `a`, with podman: `web` was never started, `at-work`
+/// runs.
 pub fn store(root: &Path) -> Store {
     let store = still(root);
     store.start(&name("a"), "at-work");
     store
 }
 
-/// The same without the one that runs, for tests that copy the store, unmount its filesystem or count
-/// on a store in which nothing moves.
+/// Creates the same store without the running container, for tests that copy the store, unmount its filesystem or
+/// need a store that does not change.
 pub fn still(root: &Path) -> Store {
     let store = Store::of(root, "overlay", &images());
     store.podman(["create", "--name", "web", "--network", "none", &name("a"), "/x"]);
     store
 }
 
-/// The reference of one of the images `base`, `a`, `a2`, `b`, `other`.
+/// Returns the reference of one of the images `base`, `a`, `a2`, `b`, `other`.
 pub fn name(image: &str) -> String {
     format!("localhost/small/{image}:1")
 }
 
-/// One of them, to load it again.
+/// Returns one of the images, to load it again.
 pub fn image(image: &str) -> ImageSpec {
     let found = images().into_iter().find(|spec| spec.label == image);
     found.expect("an image of that name")
 }
 
+fn layer(name: &str) -> LayerSpec {
+    LayerSpec { small_files: 6, ..LayerSpec::new(name) }
+}
+
 fn images() -> Vec<ImageSpec> {
-    let layer = |name: &str| LayerSpec { small_files: 6, ..LayerSpec::new(name) };
     [
         ("base", vec!["base"]),
         ("a", vec!["base", "a"]),
@@ -49,9 +52,8 @@ fn images() -> Vec<ImageSpec> {
     .into()
 }
 
-/// One more image, `deep`, with two layers of its own on top of `a`.
+/// Returns one more image, `deep`, with two layers of its own on top of `a`.
 pub fn deep() -> Vec<ImageSpec> {
-    let layer = |name: &str| LayerSpec { small_files: 6, ..LayerSpec::new(name) };
     let layers = ["base", "a", "deep-1", "deep-2"].map(layer).to_vec();
     vec![ImageSpec { names: vec![name("deep")], layers, label: "deep".into() }]
 }

@@ -1,5 +1,5 @@
-//! Real stores, made and changed by podman, buildah and containers-storage, without a
-//! network and without touching the machine's own storage.
+//! Real stores, made and changed by podman, buildah and containers-storage, without a network and without changes to
+//! the machine's own storage.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use tempfile::TempDir;
 use super::program::{self, Run};
 use super::{archive, made};
 
-/// A graphroot and the tools that work on it.
+/// A graphroot and the tools for it.
 #[derive(Debug)]
 pub struct Store {
     driver: String,
     root: PathBuf,
     scratch: TempDir,
-    /// Containers run in it.
+    /// True while containers run in the store.
     at_work: AtomicBool,
 }
 
-/// Whether the programs that make stores are there; skips, or fails under CI.
+/// Returns whether the programs that make stores are installed; skips, or fails under CI.
 pub fn require_tools() -> bool {
     super::require_root()
         && ["podman", "buildah", "containers-storage", "busybox", "openssl"]
@@ -31,14 +31,14 @@ pub fn require_tools() -> bool {
             .all(|program| super::require_program(program))
 }
 
-/// A script beside the tests.
+/// Returns the path of a script in `tests/rigs`.
 pub fn rig(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rigs").join(name)
 }
 
 impl Store {
-    /// Tools for a graphroot at `root`, which need not exist yet. The runroot and all
-    /// temporary files lie elsewhere, so that only the store's own bytes are on its filesystem.
+    /// Prepares tools for a graphroot at `root`, which need not exist yet. The runroot and all temporary files are
+    /// elsewhere, so that only the store's own bytes are on its filesystem.
     pub fn at(root: &Path, driver: &str) -> Self {
         let scratch = tempfile::Builder::new()
             .prefix("layersweep-store-")
@@ -48,7 +48,7 @@ impl Store {
         for name in ["run", "tmp", "libpod"] {
             std::fs::create_dir(dir.join(name)).expect("making a scratch directory");
         }
-        // Locks in files: podman's shared memory lock is one for the whole machine.
+        // Locks in files: podman's shared memory lock exists once for the whole machine.
         let engine = format!(
             "[engine]\nlock_type = \"file\"\ntmp_dir = \"{0}/libpod\"\n\
              image_copy_tmp_dir = \"{0}/tmp\"\ncgroup_manager = \"cgroupfs\"\n\
@@ -66,7 +66,7 @@ impl Store {
         Self { driver: driver.to_owned(), root: root.to_path_buf(), scratch, at_work }
     }
 
-    /// The small store of `mkstore.sh`: 13 images, 3 containers, every kind of relation.
+    /// Creates the small store of `mkstore.sh`: 13 images, 3 containers, every kind of relation.
     pub fn rig(root: &Path, driver: &str) -> Self {
         let store = Self::at(root, driver);
         let script = std::fs::read_to_string(rig("mkstore.sh")).expect("the script");
@@ -90,12 +90,12 @@ impl Store {
         succeed(&mut command);
     }
 
-    /// The store of [`archive::forest`], loaded by podman.
+    /// Creates the store of [`archive::forest`] with podman.
     pub fn forest(root: &Path, driver: &str) -> Self {
         Self::of(root, driver, &archive::forest())
     }
 
-    /// A new store of these images, as if podman had just loaded them: it loads equal ones once for all tests.
+    /// Creates a store of these images, as if podman had just loaded them. Equal images are loaded once for all tests.
     pub fn of(root: &Path, driver: &str, images: &[archive::ImageSpec]) -> Self {
         let store = Self::at(root, driver);
         made::copy(&format!("{images:?}"), driver, root, |root| {
@@ -103,7 +103,7 @@ impl Store {
             store.load(images);
             store.unmount();
         });
-        // It makes its own files and mounts what it does after loading.
+        // Podman creates its own files, and mounts what it mounts after loading.
         store.podman(["images", "--quiet"]);
         store
     }
@@ -116,34 +116,31 @@ impl Store {
         std::fs::remove_file(path).expect("removing the archive of images");
     }
 
-    /// The graphroot.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The storage driver.
     pub fn driver(&self) -> &str {
         &self.driver
     }
 
-    /// The runroot.
     pub fn runroot(&self) -> PathBuf {
         self.scratch.path().join("run")
     }
 
-    /// A directory for the test's own files, outside the store.
+    /// Returns a directory for files of the test, outside the store.
     pub fn scratch(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// A file `layers`, `images` or `containers` of records or its lock, by its full name.
+    /// Returns the path of a record file of `layers`, `images` or `containers`, or of its lock, by its file name.
     pub fn record(&self, name: &str) -> PathBuf {
         let kind = name.trim_start_matches("volatile-");
         let kind = kind.split('.').next().expect("a file name");
         self.root.join(format!("{}-{kind}", self.driver)).join(name)
     }
 
-    /// Any program in the environment of this store.
+    /// Returns a command in the environment of this store.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let dir = self.scratch.path();
         let mut command = Command::new(program);
@@ -160,12 +157,12 @@ impl Store {
         command
     }
 
-    /// podman with its flags for this store, ready for a subcommand.
+    /// Returns podman with its flags for this store, without a subcommand.
     pub fn podman_command(&self) -> Command {
         self.tool("podman")
     }
 
-    /// buildah with its flags for this store, ready for a subcommand.
+    /// Returns buildah with its flags for this store, without a subcommand.
     pub fn buildah_command(&self) -> Command {
         self.tool("buildah")
     }
@@ -178,42 +175,41 @@ impl Store {
         command
     }
 
-    /// podman's standard output; fails where podman does.
+    /// Runs podman, which must succeed; returns its standard output.
     pub fn podman<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         succeed(self.podman_command().args(args))
     }
 
-    /// podman's standard output as JSON.
+    /// Runs podman, which must succeed; returns its standard output as JSON.
     pub fn podman_json<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Value {
         let text = self.podman(args);
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// buildah's standard output; fails where buildah does.
+    /// Runs buildah, which must succeed; returns its standard output.
     pub fn buildah<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         succeed(self.buildah_command().args(args))
     }
 
-    /// The library's own tool; fails where it does.
+    /// Runs the library's own tool, which must succeed; returns its standard output.
     pub fn storage<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         succeed(self.command("containers-storage").args(args))
     }
 
-    /// Removes one image and nothing else, as `podman rmi --no-prune` does with all its names, and in a tenth
-    /// of the time.
+    /// Removes one image and nothing else, like `podman rmi --no-prune` with all its names, in a tenth of the time.
     pub fn remove_image(&self, image: &Value) {
         self.storage(["delete-image", program::text(image, "/id")]);
     }
 
-    /// Starts a container of `image`, which needs to hold nothing: it writes 300 KiB into its own layer
-    /// and runs until the store is dropped.
+    /// Starts a container of `image`, which may be empty: the container writes 300 KiB into its own layer and runs
+    /// until the store is dropped.
     pub fn start(&self, image: &str, name: &str) {
         if !super::require_program("runc") {
             return;
         }
         let mut podman = self.podman_command();
         self.at_work.store(true, Ordering::Relaxed);
-        // Limits that any user may set, and the one runtime that takes every arrangement of cgroups.
+        // Limits that any user may set, and the one runtime that accepts every arrangement of cgroups.
         podman.args(["--runtime", "runc", "run", "-d", "--name", name, "--network", "none"]);
         podman.args(["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--log-driver", "none"]);
         podman.arg("--volume").arg(format!("{}:/busybox:ro", super::containers::which("busybox").display()));
@@ -222,52 +218,53 @@ impl Store {
              exec /busybox sleep 900"
         );
         succeed(podman.args([image, "/busybox", "sh", "-c", &script]));
-        let ready = || {
-            let layers = match self.driver.as_str() {
-                "vfs" => self.root.join("vfs/dir"),
-                driver => self.root.join(driver),
-            };
-            let own = if self.driver == "vfs" { "" } else { "diff" };
-            let mut layers = std::fs::read_dir(layers).expect("the layers").flatten();
-            layers.any(|layer| layer.path().join(own).join(format!("ready-{name}")).exists())
+        let (layers, content) = match self.driver.as_str() {
+            "vfs" => (self.root.join("vfs/dir"), ""),
+            driver => (self.root.join(driver), "diff"),
         };
+        let ready = Path::new(content).join(format!("ready-{name}"));
         let began = Instant::now();
-        while !ready() {
+        while !std::fs::read_dir(&layers)
+            .expect("the layers")
+            .flatten()
+            .any(|layer| layer.path().join(&ready).exists())
+        {
             assert!(began.elapsed() < Duration::from_secs(60), "the container {name} writes nothing");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Takes away the mount of the driver's directory on itself, which podman makes and
-    /// sometimes leaves; nobody can unmount the filesystem below or remove the store before. With it
-    /// would go the root filesystems of containers, so it stays while one runs.
+    /// Removes the mount of the driver's directory on itself, which podman makes and sometimes leaves. With it, the
+    /// filesystem below cannot be unmounted and the store cannot be deleted. The mount also carries the root
+    /// filesystems of containers, so it is kept while a container runs.
     pub fn unmount(&self) {
         if self.at_work.load(Ordering::Relaxed) {
             return;
         }
         let directory = self.root.join(&self.driver);
-        // Lazily, as podman itself does: somebody may just be closing a file there.
+        // Lazily, as podman itself does: another process may just be closing a file there.
         while nix::mount::umount2(&directory, nix::mount::MntFlags::MNT_DETACH).is_ok() {}
     }
 
-    /// Makes a container that keeps an image in use; its id, for [`Store::unpin`].
+    /// Makes a container that keeps an image in use; returns its id, for [`Store::unpin`].
     pub fn pin(&self, image: &str) -> String {
         let made = self.storage(["create-container", image]);
         let id = made.split_whitespace().next();
         id.expect("the container's id").to_owned()
     }
 
-    /// Makes a manifest list of these images, which lose their names: `podman build --manifest` gives them none.
+    /// Makes a manifest list of these images and removes their names: `podman build --manifest` gives them none.
     /// Returns their ids.
     pub fn manifest_list(&self, name: &str, members: &[&str]) -> Vec<String> {
         self.podman(["manifest", "create", name]);
-        let add = |member: &&str| {
+        let mut ids = Vec::new();
+        for member in members {
             let id = self.podman(["image", "inspect", "--format", "{{.Id}}", member]).trim().to_owned();
             self.podman(["untag", member]);
             self.podman(["manifest", "add", name, &format!("containers-storage:{id}")]);
-            id
-        };
-        members.iter().map(add).collect()
+            ids.push(id);
+        }
+        ids
     }
 
     /// Removes a container made by [`Store::pin`].
@@ -275,23 +272,23 @@ impl Store {
         self.storage(["delete-container", container]);
     }
 
-    /// Removes every container of every owner.
+    /// Removes every container of podman and buildah.
     pub fn remove_containers(&self) {
         self.podman(["rm", "--all", "--force"]);
         self.buildah(["rm", "--all"]);
     }
 
-    /// What the program says, for exit code 0.
+    /// Returns the document of a command, which must exit with 0.
     pub fn json(&self, command: &str) -> Value {
         program::json_of(command, &self.root, &self.runroot())
     }
 
-    /// A run of the program on this store.
+    /// Runs a command of the program on this store.
     pub fn run(&self, command: &str) -> Run {
         program::store_run(command, &self.root, &self.runroot())
     }
 
-    /// `images[]` of the program, without what moves with every look.
+    /// Returns `images[]` without the fields that change between scans.
     pub fn images(&self) -> Vec<Value> {
         program::timeless(program::list(&self.json("images"), "/images"))
     }
@@ -307,7 +304,7 @@ impl Drop for Store {
     }
 }
 
-/// Runs a command that must succeed; its standard output.
+/// Runs a command that must succeed; returns its standard output.
 pub fn succeed(command: &mut Command) -> String {
     let run = program::run(command);
     assert_eq!(run.code, 0, "{command:?}: {run:?}");

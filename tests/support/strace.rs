@@ -9,8 +9,8 @@ use super::program::{self, Run};
 const CALLS: &str = "trace=%file,ftruncate,fallocate,fchmod,fchown,fsetxattr,fremovexattr,\
                      utimensat,futimesat,write,pwrite64,writev,pwritev,copy_file_range,ioctl";
 
-/// Runs the program under `strace -f -y` (descriptors are shown with their paths); the run
-/// and the lines of the trace.
+/// Runs the program under `strace -f -y` (descriptors are shown with their paths); returns the run and the lines of the
+/// trace.
 pub fn trace(args: &[OsString], scratch: &Path) -> (Run, Vec<String>) {
     let output = scratch.join("strace.out");
     let mut command = std::process::Command::new("strace");
@@ -26,7 +26,7 @@ pub fn trace(args: &[OsString], scratch: &Path) -> (Run, Vec<String>) {
     (run, text.lines().map(str::to_owned).collect())
 }
 
-/// Why a traced call on something below `store` is not a mere look, if it is not.
+/// Returns the reason why a traced call changes something below `store`, or `None` if it only reads.
 pub fn offence(line: &str, store: &Path) -> Option<&'static str> {
     let call = call_name(line)?;
     if !line.contains(store.to_str().expect("a path in UTF-8")) {
@@ -34,23 +34,23 @@ pub fn offence(line: &str, store: &Path) -> Option<&'static str> {
     }
     match call {
         "open" | "openat" | "openat2" => open_offence(line),
-        // A look at a path's facts; nothing of the path changes by it.
+        // Reading the facts of a path does not change it.
         "stat" | "lstat" | "newfstatat" | "fstatat64" | "statx" | "access" | "faccessat" | "faccessat2"
         | "statfs" | "statfs64" | "getcwd" | "execve" | "fstat" | "chdir" => None,
         "getxattr" | "lgetxattr" | "listxattr" | "llistxattr" | "name_to_handle_at" => None,
-        // A symlink's access time changes when it is read. On a directory the call fails
-        // (that is how realpath finds out what is none) and changes nothing.
+        // Reading a symlink changes its access time. On any other file the call fails and changes nothing (realpath
+        // recognises symlinks this way).
         "readlink" | "readlinkat" if line.contains(" = -1 EINVAL") => None,
         // A link of procfs that leads into the store, such as an open file of a process.
         "readlink" if line.contains("readlink(\"/proc/") => None,
         "readlink" | "readlinkat" => Some("reads a symlink"),
-        // A copy of a mount that is attached nowhere, and what is set on such a copy.
+        // A copy of a mount that is attached nowhere, and attributes of such a copy.
         "open_tree" if line.contains("OPEN_TREE_CLONE") => None,
         "mount_setattr" if line.contains(", \"\", AT_EMPTY_PATH, ") => None,
-        // FIEMAP and the inode flags are questions, not changes.
+        // FIEMAP and the inode flags are queries, not changes.
         "ioctl" if line.contains("FIEMAP") || line.contains("GETFLAGS") => None,
         "ioctl" if line.contains("FSGETXATTR") || line.contains("XFS_IOC_FSGEOMETRY") => None,
-        // Text about the store that goes to our own output.
+        // Text about the store in the program's own output.
         "write" | "writev" if written_elsewhere(line, store) => None,
         _ => Some("changes something"),
     }
@@ -68,7 +68,7 @@ fn open_offence(line: &str) -> Option<&'static str> {
     None
 }
 
-/// Whether the descriptor that is written to lies outside of the store.
+/// Returns whether the descriptor of a write is outside the store.
 fn written_elsewhere(line: &str, store: &Path) -> bool {
     let Some((_, rest)) = line.split_once('(') else {
         return false;
@@ -77,7 +77,7 @@ fn written_elsewhere(line: &str, store: &Path) -> bool {
     !descriptor.contains(store.to_str().expect("a path in UTF-8"))
 }
 
-/// The name of the call in a line such as `1234 openat(5</x>, "y", O_RDONLY) = 6`.
+/// Returns the name of the call in a line such as `1234 openat(5</x>, "y", O_RDONLY) = 6`.
 fn call_name(line: &str) -> Option<&str> {
     let after_pid = line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
     let (name, _) = after_pid.split_once('(')?;

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What must not change about a path when somebody only reads.
+/// Facts of a path that a reader must not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Type and permissions.
@@ -24,8 +24,8 @@ pub struct Facts {
     pub ctime: (i64, i64),
 }
 
-/// Every path below `top`, itself included. Changes nothing, access times included:
-/// directories are opened with `O_NOATIME`.
+/// Lists every path below `top`, including `top`. Changes nothing, not even access times: directories are opened with
+/// `O_NOATIME`.
 pub fn listing(top: &Path) -> BTreeMap<PathBuf, Facts> {
     let mut all = BTreeMap::new();
     visit(top, &mut all);
@@ -66,7 +66,7 @@ fn visit(path: &Path, all: &mut BTreeMap<PathBuf, Facts>) {
     }
 }
 
-/// Where two listings differ, one line a path; empty where they are equal.
+/// Differences of two listings, one line a path; empty if they are equal.
 pub fn differences(before: &BTreeMap<PathBuf, Facts>, after: &BTreeMap<PathBuf, Facts>) -> Vec<String> {
     let mut lines = Vec::new();
     for (path, facts) in before {
@@ -94,14 +94,14 @@ pub fn du(top: &Path) -> u64 {
     number.parse().expect("du's output")
 }
 
-/// Copies a tree with everything that belongs to it, and real blocks for all of it.
+/// Copies a tree with all attributes and without sharing blocks.
 pub fn copy(from: &Path, to: &Path) {
     let status =
         Command::new("cp").args(["-a", "--reflink=never"]).args([from, to]).status().expect("running cp");
     assert!(status.success(), "copying {} to {}", from.display(), to.display());
 }
 
-/// Removes a tree that a test made, without following anything out of it.
+/// Removes a tree that a test made, without following links or mounts out of it.
 pub fn remove(top: &Path) {
     let status = Command::new("rm").args(["-rf", "--one-file-system"]).arg(top).status().expect("running rm");
     assert!(status.success(), "removing {}", top.display());

@@ -4,13 +4,12 @@ use serde_json::Value;
 
 use super::program::{list, number};
 
-/// What goes if every image goes that nothing uses: that row's `reclaimable_bytes`, over
-/// all stores.
+/// Returns the `reclaimable_bytes` of the rows of unused images, over all stores.
 pub fn unused_reclaimable(usage: &Value) -> u64 {
     rows(usage, "images_unused").map(|row| number(row, "/reclaimable_bytes")).sum()
 }
 
-/// All rows of that kind, of all stores.
+/// Returns all rows of a kind, of all stores.
 pub fn rows<'a>(usage: &'a Value, name: &'a str) -> impl Iterator<Item = &'a Value> {
     list(usage, "/stores")
         .iter()

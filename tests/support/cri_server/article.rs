@@ -1,5 +1,5 @@
-//! The article's node as a real store: the images, containers and ages of the scenario that the planner
-//! is tested with ([`Scenario::article`]), loaded by podman on a filesystem of its own.
+//! The article's node as a real store: the images, containers and ages of the scenario that tests the planner
+//! ([`Scenario::article`]), loaded by podman on its own filesystem.
 
 use std::fs::File;
 
@@ -16,27 +16,26 @@ use super::gc_node::GcNode;
 use crate::support::archive::{ImageSpec, LayerSpec};
 use crate::support::loopfs::{Fs, MIB};
 
-/// What mkfs.xfs sets aside for its log.
+/// Space that mkfs.xfs reserves for its log.
 const LOG: u64 = 64 * MIB;
 
-/// The node and the numbers that it was made from.
+/// The node and the scenario that it was made from.
 pub struct ArticleNode {
     pub node: GcNode,
     pub made: Scenario,
 }
 
 impl ArticleNode {
-    /// Makes it with all sizes divided by `divisor`; the scenario's own are one hundredth of the
-    /// article's. `None` where the machine lacks something.
+    /// Creates the node with all sizes divided by `divisor`; those of the scenario are one hundredth of the article's.
+    /// Returns `None` if the machine lacks a program.
     pub fn new(divisor: u64) -> Option<Self> {
         let made = Scenario::article();
-        let images: Vec<_> = (0..made.images.len()).map(|at| spec(&made, at, divisor)).collect();
+        let images: Vec<_> = (0..made.images.len()).map(|image_ix| spec(&made, image_ix, divisor)).collect();
         let node = GcNode::with_images(Fs::Xfs, made.capacity_bytes / divisor + LOG, &[], &images)?;
-        let name = |image: usize| made.images[image].name.as_str();
         let podman = node.server.podman();
-        let sandbox = podman.sandbox("pod", name(made.containers[0]));
-        for (at, image) in made.containers.iter().enumerate() {
-            podman.container(&sandbox, "pod", &format!("app-{at:02}"), name(*image));
+        let sandbox = podman.sandbox("pod", &made.images[made.containers[0]].name);
+        for (number, image) in made.containers.iter().enumerate() {
+            podman.container(&sandbox, "pod", &format!("app-{number:02}"), &made.images[*image].name);
         }
         let article = Self { node, made };
         article.node.run(&["scan", "-q"]).expect_code(0);
@@ -45,7 +44,7 @@ impl ArticleNode {
         Some(article)
     }
 
-    /// Both stories as the planner tells them of the numbers alone.
+    /// Returns the plans of both collectors that the planner computes from the scenario alone.
     pub fn model(&self, high: u8, low: u8) -> Comparison {
         let inventory = self.made.inventory();
         let refs = Refs::new(&inventory);
@@ -68,21 +67,20 @@ impl ArticleNode {
         compare(input, &[Ok(self.made.space())], &listing, theirs).expect("numbers")
     }
 
-    /// Gives the records the scenario's ages, moved to the present. What is in use has been used
-    /// until now already.
+    /// Writes the scenario's ages to the records, moved to the present. Images in use keep their last use.
     fn remember(&self) {
         let ago = Timestamp::now() - self.made.now;
         let mut database = Connection::open(self.node.state.join("layersweep.db")).expect("the database");
         let transaction = database.transaction().expect("a transaction");
         for image in &self.made.images {
-            let moved = |at: Timestamp| (at + ago).as_microsecond();
+            let ages = &image.ages;
             let changed = transaction
                 .execute(
                     "UPDATE images SET first_detected = ?1, proven_since = NULL,
                             last_used = iif(in_use, last_used, ?2) WHERE names LIKE ?3",
                     rusqlite::params![
-                        moved(image.ages.first_detected),
-                        image.ages.last_used.map(moved),
+                        (ages.first_detected + ago).as_microsecond(),
+                        ages.last_used.map(|time| (time + ago).as_microsecond()),
                         format!("%\"{}\"%", image.name)
                     ],
                 )
@@ -92,7 +90,7 @@ impl ArticleNode {
         transaction.commit().expect("committing");
     }
 
-    /// Whatever else is on the disk makes up the rest, in the scenario's proportion.
+    /// Fills the disk with other files until the available share is that of the scenario.
     pub fn fill(&self) {
         let available = self.made.available_bytes;
         let node = &self.node;
@@ -110,8 +108,8 @@ impl ArticleNode {
     }
 }
 
-fn spec(made: &Scenario, at: usize, divisor: u64) -> ImageSpec {
-    let image = &made.images[at];
+fn spec(made: &Scenario, image_ix: usize, divisor: u64) -> ImageSpec {
+    let image = &made.images[image_ix];
     let mut layers = Vec::new();
     let mut layer = Some(image.top);
     while let Some(number) = layer {

@@ -1,108 +1,107 @@
-//! Configurable misbehaviour of the server. All of it can change while it runs.
+//! Misbehaviour of the server, which can change while it runs.
 
 use std::time::Duration;
 
-/// What it does wrong, and what it lists besides the store. The default is an honest server.
+/// Errors of the server, and objects that it lists besides the store. The default is an honest server.
 #[derive(Clone, Debug, Default)]
 pub struct Behaviour {
-    /// Names whose images it calls pinned.
+    /// Names whose images are listed as pinned.
     pub pinned: Vec<String>,
-    /// Waits before every answer.
+    /// Delay of every answer.
     pub delay: Option<Duration>,
-    /// `ListImages`.
+    /// Misbehaviour of `ListImages`.
     pub images: Listing,
-    /// Names whose images `ListImages` leaves out, which nothing in the answer shows.
+    /// Names whose images `ListImages` omits without a sign.
     pub unlisted: Vec<String>,
-    /// `ListContainers`.
+    /// Misbehaviour of `ListContainers`.
     pub containers: Listing,
-    /// `ListPodSandbox`.
+    /// Misbehaviour of `ListPodSandbox`.
     pub sandboxes: Listing,
-    /// What happens to the removal of images with that name or id, and of containers and sandboxes
-    /// with that id; `*` is everything. The first that fits counts.
+    /// Results of removals: of images by name or id, and of containers and sandboxes by id; `*` matches everything. The
+    /// first match counts.
     pub removals: Vec<(String, Removal)>,
-    /// So many images more in the listing, that no store has.
+    /// Number of further images in the listing that no store contains.
     pub extra_images: usize,
-    /// States that `ListContainers` tells of these containers, whatever they are doing.
+    /// States that `ListContainers` reports for these containers, whatever their real state.
     pub listed_states: Vec<(String, &'static str)>,
-    /// Likewise for `ContainerStatus`.
+    /// States that `ContainerStatus` reports.
     pub told_states: Vec<(String, &'static str)>,
     /// Containers and sandboxes that cannot be stopped.
     pub unstoppable: Vec<String>,
-    /// Images that containers have mounted as volumes: the container's id, and what its status
-    /// calls the image.
+    /// Images that containers have mounted as volumes: the container's id, and the name of the image in its status.
     pub image_volumes: Vec<(String, String)>,
-    /// `ContainerStatus`.
+    /// Misbehaviour of `ContainerStatus`.
     pub statuses: Answers,
-    /// Containers tell their image by repo digest, as with CRI-O before 1.30.
+    /// True if containers name their image by repo digest, as with CRI-O before 1.30.
     pub old_image_ref: bool,
 }
 
-/// How a listing is answered.
+/// Answer to a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Listing {
-    /// As it is.
+    /// The real listing.
     #[default]
     Honest,
-    /// With an error.
+    /// This error message.
     Error(&'static str),
-    /// Never.
+    /// No answer.
     Hang,
-    /// Without the first so many entries, which nothing in the answer shows.
+    /// The real listing without its first entries, and without a sign that they are missing.
     LeaveOut(usize),
-    /// With ids that are not the store's: every first digit is another.
+    /// Ids whose first digit is another than in the store.
     WrongIds,
-    /// With the first entry's id on the second as well.
+    /// The first entry's id on the second as well.
     SameId,
-    /// With the first entry's id empty.
+    /// An empty id on the first entry.
     EmptyId,
 }
 
-/// How the question about one thing is answered.
+/// Answer to a request for one object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answers {
-    /// As it is.
+    /// The real answer.
     #[default]
     Honest,
-    /// With an error.
+    /// This error message.
     Error(&'static str),
-    /// That there is no such thing (any more).
+    /// The object does not exist (any more).
     Gone,
 }
 
-/// How a removal goes.
+/// Result of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// As it should.
+    /// The object is removed.
     Honest,
-    /// Refused: in use.
+    /// The removal is refused: in use.
     Refuse,
-    /// Fails, and nothing has happened.
+    /// The removal fails, and nothing is removed.
     Fail,
-    /// Takes one name away, then fails.
+    /// One name is removed, then the removal fails.
     HalfFail,
-    /// Says that it has happened, and does nothing.
+    /// The answer is success, but nothing is removed.
     Lie,
-    /// Says that it has happened, and does it so much later (as containerd may).
+    /// The answer is success, and the object is removed after this time (as containerd may do).
     Late(Duration),
-    /// Takes so long.
+    /// The removal takes this time.
     Slow(Duration),
-    /// The server is killed before anything has happened.
+    /// The server is killed before anything is removed.
     DieBefore,
-    /// The server is killed when it has happened, before it can answer.
+    /// The server is killed after the removal, before it answers.
     DieAfter,
-    /// Never answers, and does nothing.
+    /// No answer, and nothing is removed.
     Hang,
 }
 
 impl Behaviour {
-    /// What happens to the removal of an image.
+    /// Returns the result of the removal of an image.
     pub fn removal(&self, id: &str, names: &[String]) -> Removal {
-        let fits = |what: &String| what == "*" || what == id || names.contains(what);
-        let found = self.removals.iter().find(|(what, _)| fits(what));
+        let mut removals = self.removals.iter();
+        let found = removals.find(|(object, _)| object == "*" || object == id || names.contains(object));
         found.map_or(Removal::Honest, |(_, removal)| removal.clone())
     }
 
-    /// The same removal for every image.
+    /// Sets the same result for every removal.
     pub fn remove_all(&mut self, removal: Removal) {
         self.removals = vec![("*".into(), removal)];
     }

@@ -1,4 +1,4 @@
-//! Sockets without a runtime: nobody answers, old API, other protocols.
+//! Sockets without a working runtime: no process answers, an old API, other protocols.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,21 +11,21 @@ use tempfile::TempDir;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::service::Routes;
 
-/// A socket with something else behind it. Its thread ends with the test program.
+/// A socket with something else than a runtime behind it. Its thread ends with the test program.
 pub struct Broken {
     scratch: TempDir,
 }
 
 impl Broken {
-    /// Takes connections and never says a word.
+    /// Accepts connections and never answers.
     pub fn silent() -> Self {
         Self::each(|mut stream| {
-            // Reads, so that the other side can write all it wants; ends when it hangs up.
+            // Reads, so that the client can write everything; ends when the client hangs up.
             while stream.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {}
         })
     }
 
-    /// A web server that knows only HTTP 1.
+    /// Answers as a web server that only supports HTTP 1.
     pub fn web_server() -> Self {
         Self::each(|mut stream| {
             let _ = stream.read(&mut [0; 4096]);
@@ -39,12 +39,12 @@ impl Broken {
         Self::each(drop)
     }
 
-    /// Speaks gRPC, but has no service at all: containerd without its CRI plugin.
+    /// Speaks gRPC without any service, like containerd without its CRI plugin.
     pub fn without_cri() -> Self {
         Self::grpc(Routes::default().into_axum_router())
     }
 
-    /// CRI v1alpha2 only: containerd 1.5, CRI-O 1.22.
+    /// Offers CRI v1alpha2 only, like containerd 1.5 and CRI-O 1.22.
     pub fn v1alpha2() -> Self {
         Self::grpc(Routes::default().into_axum_router().route(
             "/runtime.v1alpha2.RuntimeService/Version",
@@ -55,14 +55,14 @@ impl Broken {
         ))
     }
 
-    /// A socket file that nobody serves any more.
+    /// Leaves a socket file that no process listens on any more.
     pub fn abandoned() -> Self {
         let broken = Self::scratch();
         drop(broken.listener());
         broken
     }
 
-    /// Where it listens.
+    /// Returns the path of the socket.
     pub fn socket(&self) -> PathBuf {
         self.scratch.path().join("broken.sock")
     }
@@ -95,12 +95,12 @@ impl Broken {
     }
 }
 
-/// A runtime for one server.
+/// Returns a tokio runtime for one server.
 pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime")
 }
 
-/// Serves gRPC (and HTTP 1, as CRI-O's socket does) for ever.
+/// Serves gRPC (and HTTP 1, as CRI-O's socket does) until the task ends.
 pub(super) async fn serve(listener: UnixListener, routes: Router) {
     listener.set_nonblocking(true).expect("a socket");
     let listener = tokio::net::UnixListener::from_std(listener).expect("a socket");

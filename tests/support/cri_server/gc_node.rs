@@ -1,5 +1,5 @@
-//! A node whose image filesystem can be filled up: a podman store on a loop filesystem behind the
-//! test CRI server, its records, and the program's own `gc`.
+//! A node whose image filesystem can be filled: a podman store on a loop filesystem behind the test CRI server, its
+//! records, and the program's `gc`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,11 +20,10 @@ use crate::support::reserve_file;
 use crate::support::running::Running;
 use crate::support::store::{self, Store};
 
-/// The image that a container of the runtime uses.
+/// Number of the image that a container of the runtime uses.
 pub const IN_USE: usize = 5;
 
-/// The store, what serves it, and where the records lie. The order of the fields is the order in
-/// which they go.
+/// The store, its server and its records; the fields are dropped in this order.
 pub struct GcNode {
     pub server: CriServer,
     pub store: Arc<Store>,
@@ -33,31 +32,31 @@ pub struct GcNode {
     images: usize,
 }
 
-/// The name of an image; the first one is the oldest.
-pub fn name(at: usize) -> String {
-    format!("reg.local/old-{at}:1")
+/// Returns the name of an image; the first image is the oldest.
+pub fn name(number: usize) -> String {
+    format!("reg.local/old-{number}:1")
 }
 
 fn base() -> LayerSpec {
     LayerSpec { files: vec![4 * MIB], small_files: 20, ..LayerSpec::new("base") }
 }
 
-fn own_layer(name: &str) -> LayerSpec {
+fn top_layer(name: &str) -> LayerSpec {
     LayerSpec { files: vec![6 * MIB], small_files: 20, ..LayerSpec::new(name) }
 }
 
 fn specs(images: usize) -> Vec<ImageSpec> {
-    let image = |at| ImageSpec {
-        names: vec![name(at)],
-        layers: vec![base(), own_layer(&format!("old-{at}"))],
-        label: name(at),
-    };
-    (0..images).map(image).collect()
+    let specs = (0..images).map(|number| ImageSpec {
+        names: vec![name(number)],
+        layers: vec![base(), top_layer(&format!("old-{number}"))],
+        label: name(number),
+    });
+    specs.collect()
 }
 
 impl GcNode {
-    /// A node with so many images of 6 MiB each on a common base, on a filesystem of 400 MiB; the
-    /// state directory lies outside. `None` where the machine lacks something.
+    /// Creates a node with `images` images of 6 MiB each on a common base, on a filesystem of 400 MiB; the state
+    /// directory is on another filesystem. Returns `None` if the machine lacks a program.
     pub fn new(fs: Fs, images: usize) -> Option<Self> {
         Self::sized(fs, images, 400 * MIB)
     }
@@ -66,21 +65,21 @@ impl GcNode {
         Self::on(fs, images, bytes, &[])
     }
 
-    /// The same as [`Self::new`], with further flags for mkfs.
+    /// Like [`Self::new`], with further flags for mkfs.
     pub fn with_mkfs(fs: Fs, images: usize, flags: &[&str]) -> Option<Self> {
         Self::on(fs, images, 400 * MIB, flags)
     }
 
-    /// The same as [`Self::new`], of a store that podman itself has just loaded: a copy lies elsewhere on the
-    /// disk, and on a full one that decides whether the last small files still fit.
+    /// Like [`Self::new`], with a store that podman itself has just loaded: a copied store has other places on the disk,
+    /// and on a full disk they decide whether the last small files still fit.
     pub fn loaded(fs: Fs, images: usize) -> Option<Self> {
         let specs = specs(images);
-        let load = |root: &Path| {
+        let node = Self::with_store(fs, 400 * MIB, &[], images, |root| {
             let store = Store::at(root, "overlay");
             store.load(&specs);
             store
-        };
-        Self::with_store(fs, 400 * MIB, &[], images, load).map(Self::with_pod)
+        });
+        node.map(Self::with_pod)
     }
 
     fn on(fs: Fs, images: usize, bytes: u64, flags: &[&str]) -> Option<Self> {
@@ -93,8 +92,8 @@ impl GcNode {
         self
     }
 
-    /// A node with these images and no container, on a filesystem of so many bytes, with further
-    /// flags for mkfs. `None` where the machine lacks something.
+    /// Creates a node with these images and no container, on a filesystem of `bytes` bytes, with further flags for
+    /// mkfs. Returns `None` if the machine lacks a program.
     pub fn with_images(fs: Fs, bytes: u64, flags: &[&str], specs: &[ImageSpec]) -> Option<Self> {
         Self::with_store(fs, bytes, flags, specs.len(), |root| Store::of(root, "overlay", specs))
     }
@@ -116,13 +115,13 @@ impl GcNode {
         Some(Self { server, store, state, loopfs, images })
     }
 
-    /// Puts the records on the store's own filesystem.
+    /// Moves the records to the store's own filesystem.
     pub fn state_beside_store(mut self) -> Self {
         self.state = self.loopfs.path().join("state");
         self
     }
 
-    /// The program with the flags of this node. `words` begin with the command.
+    /// Returns the program with the flags of this node. `words` begin with the command.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = program::command();
         command.args(words).arg("--graphroot").arg(self.store.root());
@@ -137,41 +136,41 @@ impl GcNode {
         program::run(&mut self.command(words)).expect_no_crash()
     }
 
-    /// Starts the program, whose document is wanted.
+    /// Starts the program with JSON output.
     pub fn start(&self, words: &[&str]) -> Running {
         Running::start(self.command(words).args(["--format", "json"]))
     }
 
-    /// The document of a run that ends with `code`; it must fit its schema.
+    /// Returns the document of a run that must exit with `code`; the document must fit its schema.
     pub fn json(&self, code: i32, words: &[&str]) -> Value {
         node::document(self.run(&[words, &["--format", "json"]].concat()).expect_code(code))
     }
 
-    /// Records a scan, and makes the records say that image number `at` came `30 - at` days ago.
-    /// All that is made up is the time since which they are here.
+    /// Records a scan, and changes the records so that image number `n` was first detected `30 - n` days ago. Only these
+    /// times are made up.
     pub fn age(&self) {
         self.run(&["scan", "-q"]).expect_code(0);
-        for at in 0..self.images {
-            self.set_first_detected(&name(at), 30 - i64::try_from(at).expect("few"));
+        for number in 0..self.images {
+            self.set_first_detected(&name(number), 30 - i64::try_from(number).expect("few"));
         }
     }
 
-    /// Makes the records say that an image came so many days ago.
+    /// Changes the records so that an image was first detected `days` days ago.
     pub fn set_first_detected(&self, name: &str, days: i64) {
         past::set_first_detected(&self.state, name, days);
     }
 
-    /// Fills the filesystem up, until `used` percent of it are not available.
+    /// Fills the filesystem until `used` percent of it are not available.
     pub fn fill(&self, used: f64) {
         reserve_file::fill(&self.loopfs, used);
     }
 
-    /// Fills it until not one more byte can be written.
+    /// Fills the filesystem until not one more byte can be written.
     pub fn fill_to_the_last_byte(&self) {
         reserve_file::fill_to_the_last_byte(&self.loopfs);
     }
 
-    /// Takes away what [`Self::fill`] and [`Self::fill_to_the_last_byte`] wrote.
+    /// Deletes the files of [`Self::fill`] and [`Self::fill_to_the_last_byte`].
     pub fn make_room(&self) {
         for name in ["reserve", "rest"] {
             let path = self.loopfs.path().join(name);
@@ -182,23 +181,23 @@ impl GcNode {
         self.loopfs.sync();
     }
 
-    /// Loads one more image, of a layer of that name on the common base.
+    /// Loads one more image, whose layer `layer` is on the common base.
     pub fn load(&self, names: &[&str], layer: &str) {
         self.store.load(&[ImageSpec {
             names: names.iter().map(|name| (*name).to_owned()).collect(),
-            layers: vec![base(), own_layer(layer)],
+            layers: vec![base(), top_layer(layer)],
             label: names[0].to_owned(),
         }]);
     }
 
-    /// A configuration file; its path, for `--config`.
+    /// Writes a configuration file; returns its path, for `--config`.
     pub fn config(&self, toml: &str) -> String {
         let path = self.store.scratch().join("layersweep.toml");
         std::fs::write(&path, toml).expect("writing a configuration");
         path.to_string_lossy().into_owned()
     }
 
-    /// Waits until the runtime is asked to remove an image.
+    /// Waits until the runtime receives a request to remove an image.
     pub fn wait_for_a_removal(&self) {
         let began = Instant::now();
         while !self.server.take_calls().iter().any(|call| call.starts_with("RemoveImage")) {
@@ -207,18 +206,18 @@ impl GcNode {
         }
     }
 
-    /// How many removals the runtime was asked for since the calls were taken the last time.
+    /// Returns the number of removals that the runtime was asked for since the calls were last taken.
     pub fn removals(&self) -> usize {
         self.server.take_calls().iter().filter(|call| call.starts_with("RemoveImage")).count()
     }
 
-    /// The full id of an image.
+    /// Returns the full id of an image.
     pub fn id(&self, name: &str) -> String {
         let found = self.store.podman(["image", "inspect", "--format", "{{.Id}}", name]);
         found.trim().to_owned()
     }
 
-    /// The runs of `gc` and `rm` in the history, the newest first; each once.
+    /// Returns the runs of `gc` and `rm` in the history, each once, the newest first.
     pub fn history(&self) -> Vec<Value> {
         let history = self.json(0, &["history", "--all"]);
         assert_eq!(history["complete"], true);
@@ -231,17 +230,17 @@ impl GcNode {
         runs
     }
 
-    /// The database itself.
+    /// Opens the database.
     pub fn database(&self) -> Connection {
         Connection::open(self.state.join("layersweep.db")).expect("the database")
     }
 
-    /// Percent that is not available, as the kubelet counts.
+    /// Returns the percentage that is not available, as the kubelet counts.
     pub fn used_percent(&self) -> f64 {
         reserve_file::used_percent(&self.loopfs)
     }
 
-    /// The names of all images that are there, by podman's own word.
+    /// Returns the names of all images that podman lists.
     pub fn names(&self) -> Vec<String> {
         let images = self.store.podman_json(["images", "--all", "--format", "json"]);
         let images = images.as_array().expect("a list");

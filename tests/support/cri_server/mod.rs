@@ -1,14 +1,14 @@
-//! A CRI v1 server in front of a real podman store. **A fake**, and where it is one matters:
+//! A CRI v1 server in front of a real podman store. **It is a fake**, with these limits:
 //!
-//! * No package of CRI-O exists for the systems that these tests run on, so its place at the
-//!   socket is taken by this; the store behind it, its records and every byte in it are
-//!   podman's and containers-storage's, and images are removed by the library's own tool.
-//! * It answers as CRI-O 1.30 does where we know how (ids in bare hex, `image_id` filled, `/info`
-//!   on the same socket, refusal of images in use before anything is untagged), and in the ways
-//!   of [`Behaviour`] where a test wants it to misbehave. It cannot show how CRI-O itself behaves.
-//! * Containers are records of containers-storage with the metadata that CRI-O writes. No
-//!   process runs in them; what they are doing stands in `userdata/state.json`, as with CRI-O.
-//!   Containers of podman and buildah are in the store too, and it does not list them.
+//! * CRI-O is not packaged for the systems that these tests run on, so this server listens on the socket instead. The
+//!   store behind it, its records and every byte in it are podman's and containers-storage's, and the library's own
+//!   tool removes images.
+//! * It answers as CRI-O 1.30 does where that is known (ids in bare hex, `image_id` filled, `/info` on the same socket,
+//!   images in use are refused before anything is untagged), and in the ways of [`Behaviour`] where a test wants
+//!   misbehaviour. It cannot show how CRI-O itself behaves.
+//! * Containers are records of containers-storage with the metadata that CRI-O writes. No process runs in them; their
+//!   state is in `userdata/state.json`, as with CRI-O. The store also contains containers of podman and buildah, which
+//!   the server does not list.
 
 pub mod article;
 mod behaviour;
@@ -34,22 +34,22 @@ pub use podman::Podman;
 
 use crate::support::store::Store;
 
-/// A server on a socket of its own. It ends when dropped.
+/// A server on its own socket. It ends when the value is dropped.
 pub struct CriServer {
     shared: Arc<Shared>,
     socket: PathBuf,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the server's thread and the test both see.
+/// State that the server's thread and the test share.
 struct Shared {
     podman: Podman,
     behaviour: Mutex<Behaviour>,
-    /// Every call that came in, with the id it is about.
+    /// Received calls, each with the id of its object.
     calls: Mutex<Vec<String>>,
-    /// Removals that go on after their answer.
+    /// Removals that continue after their answer.
     late: Mutex<Vec<JoinHandle<()>>>,
-    /// Ends the server that runs now, connections and all.
+    /// Ends the running server and its connections.
     end: Mutex<Arc<Notify>>,
 }
 
@@ -69,7 +69,7 @@ impl CriServer {
         server
     }
 
-    /// Starts it again after [`Self::stop`], or after it has died.
+    /// Starts the server again after [`Self::stop`], or after it has died.
     pub fn restart(&mut self) {
         self.stop();
         let listener = UnixListener::bind(&self.socket).expect("binding the socket");
@@ -79,7 +79,7 @@ impl CriServer {
         self.thread = Some(std::thread::spawn(move || serve(listener, &shared, &end)));
     }
 
-    /// Ends it and takes the socket away.
+    /// Ends the server and removes the socket.
     pub fn stop(&mut self) {
         self.shared.end.lock().unwrap().notify_one();
         self.wait_for_death();
@@ -87,40 +87,40 @@ impl CriServer {
         self.finish_late();
     }
 
-    /// Waits until it has died by itself; its socket stays, as after a crash.
+    /// Waits until the server has died by itself; its socket stays, as after a crash.
     pub fn wait_for_death(&mut self) {
         if let Some(thread) = self.thread.take() {
             thread.join().expect("the server's thread");
         }
     }
 
-    /// Waits for the removals that go on behind their answers.
+    /// Waits for the removals that continue after their answers.
     pub fn finish_late(&self) {
         let late = std::mem::take(&mut *self.shared.late.lock().unwrap());
         late.into_iter().for_each(|thread| thread.join().expect("a late removal"));
     }
 
-    /// Changes how it behaves from now on.
+    /// Changes the behaviour of the server from now on.
     pub fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
         change(&mut self.shared.behaviour.lock().unwrap());
     }
 
-    /// The socket.
+    /// Returns the path of the socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// The socket as `--cri-endpoint` takes it.
+    /// Returns the socket as `--cri-endpoint` accepts it.
     pub fn endpoint(&self) -> String {
         format!("unix://{}", self.socket.display())
     }
 
-    /// The store behind it.
+    /// Returns the store behind the server.
     pub fn podman(&self) -> &Podman {
         &self.shared.podman
     }
 
-    /// The calls since the last time that this was asked, for example `RemoveImage <id>`.
+    /// Returns the calls since the last time that they were taken, for example `RemoveImage <id>`.
     pub fn take_calls(&self) -> Vec<String> {
         std::mem::take(&mut *self.shared.calls.lock().unwrap())
     }
@@ -143,6 +143,6 @@ fn serve(listener: UnixListener, shared: &Arc<Shared>, end: &Notify) {
         tokio::spawn(broken::serve(listener, routes));
         end.notified().await;
     });
-    // Not gracefully: calls in flight lose their connection, as when a runtime is killed.
+    // Not gracefully: calls in progress lose their connection, as when a runtime is killed.
     runtime.shutdown_background();
 }

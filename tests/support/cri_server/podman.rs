@@ -1,5 +1,4 @@
-//! The store behind the server: what podman and containers-storage report about it, and removals by
-//! them.
+//! The store behind the server: what podman and containers-storage report about it, and removals with these tools.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -10,36 +9,37 @@ use jiff::Timestamp;
 use k8s_cri::v1;
 use serde_json::{Value, json};
 
-use crate::support::artifacts::{Artifacts, Listed};
+use crate::support::artifacts::Artifacts;
 use crate::support::program::{self, Run};
 use crate::support::store::Store;
 
-/// A store, seen as CRI-O would see it.
+/// A store as CRI-O would see it.
 #[derive(Clone)]
 pub struct Podman {
     store: Arc<Store>,
-    /// What the tools last said, and the record files that they said it of: CRI-O keeps these in
-    /// memory, and starting a program for each question would take a big store's test minutes.
+    /// Last output of the tools, and the record files that it describes: CRI-O keeps this in memory, and a process for
+    /// each question would take minutes for the test of a big store.
     said: Arc<Mutex<HashMap<&'static str, (Stamp, String)>>>,
-    /// The images that podman last listed.
+    /// Images that podman listed last.
     listed: Arc<Mutex<Vec<v1::Image>>>,
 }
 
-/// Which files these are: every change makes new ones.
+/// Identity of record files: every change creates new files.
 type Stamp = Vec<Option<(u64, u64, i64, i64)>>;
 
 const CONTAINER_RECORDS: [&str; 2] = ["containers.json", "volatile-containers.json"];
 const IMAGE_RECORDS: [&str; 2] = ["images.json", "layers.json"];
 
-/// A container of CRI in the store.
+/// Record of a CRI container in the store.
 struct Record {
     id: String,
     image: String,
-    /// The metadata that CRI-O writes.
+    /// Metadata that CRI-O writes.
     metadata: Value,
     created: i64,
-    /// `running`, `exited` or `created`, and when it ended.
+    /// State: `running`, `exited` or `created`.
     state: String,
+    /// End of the container in nanoseconds.
     finished: i64,
 }
 
@@ -48,7 +48,7 @@ impl Podman {
         Self { store, said: Arc::default(), listed: Arc::default() }
     }
 
-    /// What CRI-O says to `GET /info`.
+    /// Returns the answer of CRI-O to `GET /info`.
     pub(super) fn info(&self) -> String {
         let info = json!({
             "storage_driver": self.store.driver(),
@@ -58,28 +58,27 @@ impl Podman {
         info.to_string()
     }
 
-    /// The store.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Makes a pod: a sandbox of image `pause`. Its id.
+    /// Makes a pod: a sandbox of image `pause`. Returns its id.
     pub fn sandbox(&self, pod: &str, pause: &str) -> String {
         self.container_record(pod, "POD", pause, true, pod)
     }
 
-    /// Makes a container in a pod, running. Its id.
+    /// Makes a running container in a pod. Returns its id.
     pub fn container(&self, sandbox: &str, pod: &str, name: &str, image: &str) -> String {
         self.container_record(pod, name, image, false, sandbox)
     }
 
-    /// Makes a container of the kubelet's in a pod, not for the first time, running. Its id.
+    /// Makes a running container of the kubelet in a pod, at a later attempt. Returns its id.
     pub fn attempt(&self, sandbox: &str, pod: &str, name: &str, image: &str, attempt: u32) -> String {
         let metadata = self.metadata(pod, name, image, false, sandbox, attempt);
         self.make(&metadata, &format!("k8s_{name}_{pod}_{attempt}"), image)
     }
 
-    /// Notes what a container or sandbox is doing: `created`, `running` or `exited`.
+    /// Writes the state of a container or sandbox: `created`, `running` or `exited`.
     pub fn set_state(&self, id: &str, state: &str) {
         let finished = if state == "exited" { Timestamp::now().to_string() } else { String::new() };
         let directory = self.state_file(id);
@@ -144,27 +143,27 @@ impl Podman {
         self.store.root().join(format!("{driver}-containers")).join(id).join("userdata/state.json")
     }
 
-    /// All images, each once. Podman measures each of them for its list; it is asked again where the library's
-    /// own tool knows others than it has listed.
+    /// Returns all images, each once. Podman measures each image for its list; it is only asked again if the library's
+    /// own tool lists other images.
     pub(super) fn images(&self) -> Result<Vec<v1::Image>, String> {
         let mut command = self.store.command("containers-storage");
         let output = self.ask(IMAGE_RECORDS, command.args(["images", "--json"]))?;
         let rows: Option<Vec<Value>> = serde_json::from_str(&output).map_err(|error| error.to_string())?;
         let rows = rows.unwrap_or_default();
         let mut listed = self.listed.lock().expect("a lock");
-        let is_listed = |row: &Value| {
+        let is_current = rows.iter().all(|row| {
             listed
                 .iter()
                 .any(|image| row["id"] == image.id.as_str() && texts(row, "names") == image.repo_tags)
-        };
-        if !rows.iter().all(is_listed) {
+        });
+        if !is_current {
             *listed = self.list()?;
         }
-        let is_there = |image: &&v1::Image| rows.iter().any(|row| row["id"] == image.id.as_str());
-        Ok(listed.iter().filter(is_there).cloned().collect())
+        let existing = listed.iter().filter(|image| rows.iter().any(|row| row["id"] == image.id.as_str()));
+        Ok(existing.cloned().collect())
     }
 
-    /// Podman prints one row for each name.
+    /// Lists images with podman, which prints one row for each name.
     fn list(&self) -> Result<Vec<v1::Image>, String> {
         let mut command = self.store.podman_command();
         let output = self.run(command.args(["images", "--all", "--no-trunc", "--format=json"]))?;
@@ -186,30 +185,32 @@ impl Podman {
         Ok(images)
     }
 
-    /// The artifacts in the graphroot, as CRI-O 1.36 lists them among the images.
+    /// Returns the artifacts in the graphroot, as CRI-O 1.36 lists them among the images.
     pub(super) fn artifacts(&self) -> Vec<v1::Image> {
-        let image = |one: Listed| {
-            let repository =
-                |name: &String| name.rsplit_once(':').map_or(name.clone(), |(bare, _)| bare.into());
-            let unknown = one.names.is_empty().then(|| "unknown".to_owned());
-            let named = one.names.iter().map(repository).chain(unknown);
+        let artifacts = Artifacts::of(self.store.root()).list().into_iter().map(|artifact| {
+            let repositories = artifact
+                .names
+                .iter()
+                .map(|name| name.rsplit_once(':').map_or(name.clone(), |(bare, _)| bare.into()));
+            let unknown = artifact.names.is_empty().then(|| "unknown".to_owned());
+            let repositories = repositories.chain(unknown);
             v1::Image {
-                repo_digests: named.map(|name| format!("{name}@sha256:{}", one.id)).collect(),
-                id: one.id,
-                repo_tags: one.names,
-                size: one.size,
+                repo_digests: repositories.map(|name| format!("{name}@sha256:{}", artifact.id)).collect(),
+                id: artifact.id,
+                repo_tags: artifact.names,
+                size: artifact.size,
                 ..v1::Image::default()
             }
-        };
-        Artifacts::of(self.store.root()).list().into_iter().map(image).collect()
+        });
+        artifacts.collect()
     }
 
-    /// Removes an artifact by name and digest, which is the only way that works with CRI-O 1.36.
+    /// Removes an artifact by name and digest, the only way that works with CRI-O 1.36.
     pub(super) fn remove_artifact(&self, reference: &str) {
         Artifacts::of(self.store.root()).remove(reference);
     }
 
-    /// CRI's containers, or its sandboxes.
+    /// Returns the containers of CRI, or its sandboxes.
     fn records(&self, sandboxes: bool) -> Result<Vec<Record>, String> {
         let mut command = self.store.command("containers-storage");
         let output = self.ask(CONTAINER_RECORDS, command.args(["containers", "--json"]))?;
@@ -238,7 +239,7 @@ impl Podman {
         Ok(records)
     }
 
-    /// `old_image_ref`: containers tell their image by a repo digest only.
+    /// Returns the containers; with `old_image_ref` they name their image by a repo digest only.
     pub(super) fn containers(&self, old_image_ref: bool) -> Result<Vec<v1::Container>, String> {
         let digests: HashMap<String, String> = match old_image_ref {
             false => HashMap::new(),
@@ -247,7 +248,7 @@ impl Podman {
                 images.filter_map(|image| Some((image.id, image.repo_digests.into_iter().next()?))).collect()
             }
         };
-        let container = |record: Record| {
+        let containers = self.records(false)?.into_iter().map(|record| {
             let digest = digests.get(&record.image).cloned();
             v1::Container {
                 pod_sandbox_id: text(&record.metadata, "pod-id"),
@@ -264,8 +265,8 @@ impl Podman {
                 id: record.id,
                 ..v1::Container::default()
             }
-        };
-        Ok(self.records(false)?.into_iter().map(container).collect())
+        });
+        Ok(containers.collect())
     }
 
     pub(super) fn container_status(&self, id: &str) -> Result<Option<v1::ContainerStatus>, String> {
@@ -286,7 +287,7 @@ impl Podman {
     }
 
     pub(super) fn sandboxes(&self) -> Result<Vec<v1::PodSandbox>, String> {
-        let sandbox = |record: Record| {
+        let sandboxes = self.records(true)?.into_iter().map(|record| {
             let ready = record.state == "running";
             let pod_state =
                 if ready { v1::PodSandboxState::SandboxReady } else { v1::PodSandboxState::SandboxNotready };
@@ -303,17 +304,17 @@ impl Podman {
                 id: record.id,
                 ..v1::PodSandbox::default()
             }
-        };
-        Ok(self.records(true)?.into_iter().map(sandbox).collect())
+        });
+        Ok(sandboxes.collect())
     }
 
-    /// Removes an image with all its names, by the library's own tool: for CRI-O the library refuses one in use
-    /// before any name is gone, too; `podman rmi` would untag all but the last.
+    /// Removes an image with all its names, by the library's own tool, which refuses an image in use before any name is
+    /// removed, as for CRI-O; `podman rmi` would untag all but the last.
     pub(super) fn remove_image(&self, image: &v1::Image) -> Result<(), String> {
         self.run(self.store.command("containers-storage").args(["delete-image", &image.id])).map(drop)
     }
 
-    /// Takes one name away, if there are several.
+    /// Removes one name, if the image has several.
     pub(super) fn untag_one(&self, image: &v1::Image) -> Result<(), String> {
         match image.repo_tags.as_slice() {
             [first, _, ..] => {
@@ -324,15 +325,15 @@ impl Podman {
     }
 
     pub(super) fn remove_container(&self, id: &str) -> Result<(), String> {
-        let known =
-            |sandboxes| Ok::<_, String>(self.records(sandboxes)?.iter().any(|record| record.id == id));
-        if !known(false)? && !known(true)? {
-            return Ok(()); // CRI wants it so
+        let mut records = self.records(false)?;
+        records.extend(self.records(true)?);
+        if !records.iter().any(|record| record.id == id) {
+            return Ok(()); // as CRI requires
         }
         self.run(self.store.command("containers-storage").args(["delete-container", id])).map(drop)
     }
 
-    /// Runs the command, unless the records are those of the last time.
+    /// Returns the output of the command, without running it if the record files have not changed.
     fn ask(&self, records: [&'static str; 2], command: &mut std::process::Command) -> Result<String, String> {
         let stamp = self.stamp(records);
         if let Some((of, said)) = self.said.lock().expect("a lock").get(records[0])
@@ -348,11 +349,11 @@ impl Podman {
     }
 
     fn stamp(&self, records: [&'static str; 2]) -> Stamp {
-        let stamp = |name| {
+        let stamps = records.into_iter().map(|name| {
             let file = std::fs::metadata(self.store.record(name)).ok()?;
             Some((file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
-        };
-        records.into_iter().map(stamp).collect()
+        });
+        stamps.collect()
     }
 
     fn run(&self, command: &mut std::process::Command) -> Result<String, String> {
@@ -393,7 +394,7 @@ fn text(value: &Value, key: &str) -> String {
 
 fn texts(value: &Value, key: &str) -> Vec<String> {
     let all = value[key].as_array().into_iter().flatten();
-    all.filter_map(|one| one.as_str().map(str::to_owned)).collect()
+    all.filter_map(|item| item.as_str().map(str::to_owned)).collect()
 }
 
 fn nanoseconds(time: &Value) -> i64 {

@@ -20,7 +20,7 @@ pub(super) struct Runtime(pub(super) Arc<Shared>);
 type Answer<T> = Result<Response<T>, Status>;
 
 impl Shared {
-    /// Notes a call and waits as long as every answer has to.
+    /// Records a call and waits for the delay of every answer.
     async fn enter(&self, call: &str, id: &str) -> Behaviour {
         let line = if id.is_empty() { call.to_owned() } else { format!("{call} {id}") };
         self.calls.lock().unwrap().push(line);
@@ -31,18 +31,18 @@ impl Shared {
         behaviour
     }
 
-    /// Asks the store, on a thread that may block.
+    /// Asks the store on a thread that may block.
     async fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Podman) -> Result<T, String> + Send + 'static,
     ) -> Result<T, Status> {
         let podman = self.podman.clone();
         let done = tokio::task::spawn_blocking(move || work(&podman)).await;
-        // CRI-O passes the library's errors on without a code of their own.
+        // CRI-O passes the library's errors on without its own code.
         done.map_err(|error| Status::internal(error.to_string()))?.map_err(Status::unknown)
     }
 
-    /// The server is gone in the middle of a call.
+    /// Ends the server in the middle of a call.
     async fn die(&self) -> ! {
         self.end.lock().unwrap().notify_one();
         pending::<()>().await;
@@ -50,7 +50,7 @@ impl Shared {
     }
 }
 
-/// Spoils a listing.
+/// Changes a listing according to the behaviour.
 async fn spoil<T>(
     listing: Listing,
     mut all: Vec<T>,
@@ -61,8 +61,8 @@ async fn spoil<T>(
         Listing::Error(message) => return Err(Status::unknown(message)),
         Listing::Hang => pending().await,
         Listing::LeaveOut(count) => drop(all.drain(..count.min(all.len()))),
-        Listing::WrongIds => all.iter_mut().for_each(|one| {
-            let id = id(one);
+        Listing::WrongIds => all.iter_mut().for_each(|object| {
+            let id = id(object);
             let first = if id.starts_with('0') { "1" } else { "0" };
             id.replace_range(..1, first);
         }),
@@ -115,8 +115,7 @@ impl ImageService for Images {
         let images = self.0.ask(Podman::images).await?;
         let image = images.into_iter().find(|image| image.id == wanted || image.repo_tags.contains(&wanted));
         let Some(image) = image else {
-            // What is asked for by an id that no image has counts as removed; the artifacts are looked
-            // at for names alone.
+            // An id that no image has counts as removed; artifacts are only looked up by name.
             if wanted.contains('@') && behaviour.removal(&wanted, &[]) == Removal::Honest {
                 self.0.podman.remove_artifact(&wanted);
             }
@@ -160,23 +159,22 @@ impl ImageService for Images {
     async fn image_fs_info(&self, _: Request<v1::ImageFsInfoRequest>) -> Answer<v1::ImageFsInfoResponse> {
         self.0.enter("ImageFsInfo", "").await;
         let store = self.0.podman.store();
-        let directory =
-            |what: &str| store.root().join(format!("{}-{what}", store.driver())).display().to_string();
-        // CRI-O counts the image records alone; a figure that nobody must believe.
-        let usage = |what| v1::FilesystemUsage {
-            fs_id: Some(v1::FilesystemIdentifier { mountpoint: directory(what) }),
+        let directory = store.root().join(format!("{}-images", store.driver()));
+        // CRI-O counts only the image records; the figure must not be used.
+        let usage = v1::FilesystemUsage {
+            fs_id: Some(v1::FilesystemIdentifier { mountpoint: directory.display().to_string() }),
             used_bytes: Some(v1::UInt64Value { value: 37_000 }),
             inodes_used: Some(v1::UInt64Value { value: 12 }),
             ..v1::FilesystemUsage::default()
         };
         Ok(Response::new(v1::ImageFsInfoResponse {
-            image_filesystems: vec![usage("images")],
-            container_filesystems: vec![usage("images")],
+            image_filesystems: vec![usage.clone()],
+            container_filesystems: vec![usage],
         }))
     }
 }
 
-/// An image that is in no store, as long as real ones are with many names.
+/// Returns an image that no store contains, with names as long as real ones.
 fn extra_image(number: usize) -> v1::Image {
     let name = format!("registry.example.com/team/project/service-{number:06}");
     v1::Image {
@@ -188,7 +186,7 @@ fn extra_image(number: usize) -> v1::Image {
     }
 }
 
-/// Methods that the tests do not need.
+/// Calls that the tests do not need.
 macro_rules! not_offered {
     ($($name:ident($request:ident) -> $response:ident;)*) => {$(
         fn $name<'life0, 'async_trait>(
@@ -205,8 +203,8 @@ macro_rules! not_offered {
 }
 
 impl Runtime {
-    /// Removes a container or sandbox, or does whatever it does instead. Like every runtime, it
-    /// does not ask whether anything runs in it.
+    /// Removes a container or sandbox, or does what the behaviour wants instead. Like every runtime, it does not check
+    /// whether a process runs in it.
     async fn remove(&self, removal: Removal, id: String) -> Result<(), Status> {
         let shared = &self.0;
         let honest = |id: String| async move { shared.ask(move |podman| podman.remove_container(&id)).await };
@@ -238,7 +236,7 @@ impl Runtime {
     }
 }
 
-/// What is to be told of a state.
+/// Returns the state that the behaviour reports for a container.
 fn told(states: &[(String, &'static str)], id: &str) -> Option<i32> {
     let (_, text) = states.iter().find(|(about, _)| about == id)?;
     Some(super::podman::state(text).into())
@@ -258,13 +256,14 @@ impl RuntimeService for Runtime {
 
     async fn status(&self, request: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
         self.0.enter("Status", "").await;
-        let ready =
-            |kind: &str| v1::RuntimeCondition { r#type: kind.into(), status: true, ..Default::default() };
+        let conditions = ["RuntimeReady", "NetworkReady"].map(|kind| v1::RuntimeCondition {
+            r#type: kind.into(),
+            status: true,
+            ..Default::default()
+        });
         let config = ("config".to_owned(), "{\"sandboxImage\":\"registry.k8s.io/pause:3.9\"}".to_owned());
         Ok(Response::new(v1::StatusResponse {
-            status: Some(v1::RuntimeStatus {
-                conditions: vec![ready("RuntimeReady"), ready("NetworkReady")],
-            }),
+            status: Some(v1::RuntimeStatus { conditions: conditions.into() }),
             info: if request.into_inner().verbose { [config].into() } else { [].into() },
             ..v1::StatusResponse::default()
         }))
@@ -276,9 +275,9 @@ impl RuntimeService for Runtime {
     ) -> Answer<v1::ListContainersResponse> {
         let behaviour = self.0.enter("ListContainers", "").await;
         let mut containers = self.0.ask(move |podman| podman.containers(behaviour.old_image_ref)).await?;
-        for one in &mut containers {
-            if let Some(told) = told(&behaviour.listed_states, &one.id) {
-                one.state = told;
+        for container in &mut containers {
+            if let Some(told) = told(&behaviour.listed_states, &container.id) {
+                container.state = told;
             }
         }
         let containers = spoil(behaviour.containers, containers, |container| &mut container.id).await?;
@@ -299,13 +298,13 @@ impl RuntimeService for Runtime {
             Answers::Gone => None,
         };
         let volumes = behaviour.image_volumes.iter().filter(|(container, _)| *container == id);
-        let mount = |image: &String| v1::Mount {
+        let mounts = volumes.map(|(_, image)| v1::Mount {
             container_path: "/models".into(),
             readonly: true,
             image: Some(v1::ImageSpec { image: image.clone(), ..Default::default() }),
             ..v1::Mount::default()
-        };
-        let mounts = volumes.map(|(_, image)| mount(image)).collect();
+        });
+        let mounts = mounts.collect();
         let Some(mut status) = status.map(|status| v1::ContainerStatus { mounts, ..status }) else {
             return Err(Status::not_found(format!("could not find container {id:?}")));
         };

@@ -1,5 +1,5 @@
-//! Pods on a real containerd, made as the kubelet makes them: with its labels, attempts and log
-//! files, a directory for each pod that it knows, and links to the logs.
+//! Pods on a real containerd, made as the kubelet makes them: with its labels, attempts and log files, a directory for
+//! each pod that it knows, and links to the logs.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,7 +16,7 @@ use tonic::transport::{Channel, Uri};
 
 use crate::support::containerd::Rig;
 
-/// A kubelet that somebody else plays.
+/// A kubelet that the test imitates.
 pub struct Kubelet {
     runtime: Runtime,
     client: RuntimeServiceClient<Channel>,
@@ -30,7 +30,7 @@ pub struct Pod {
     pub name: String,
     pub uid: String,
     pub sandbox: String,
-    /// Made by the kubelet; else by hand, without labels.
+    /// True if the kubelet made the pod; false if it was made by hand, without labels.
     pub labelled: bool,
     attempt: u32,
 }
@@ -55,7 +55,7 @@ impl Kubelet {
         Self { runtime, client, cgroup, scratch }
     }
 
-    /// The same with its logs at `logs`.
+    /// Returns the places of the kubelet, with the logs in the scratch directory.
     pub fn places(&self) -> KubeletPlaces {
         let top = self.scratch.path();
         KubeletPlaces {
@@ -71,12 +71,12 @@ impl Kubelet {
         self.scratch.path()
     }
 
-    /// The log directory of a pod.
+    /// Returns the log directory of a pod.
     pub fn logs(&self, pod: &Pod) -> PathBuf {
         self.scratch.path().join("pods").join(format!("default_{}_{}", pod.name, pod.uid))
     }
 
-    /// Makes a pod that the kubelet knows, with its sandbox.
+    /// Makes a pod that the kubelet knows, and its sandbox.
     pub fn pod(&self, name: &str, uid: &str) -> Pod {
         fs::create_dir_all(self.directory(uid)).unwrap();
         let mut pod =
@@ -94,7 +94,7 @@ impl Kubelet {
         pod
     }
 
-    /// Its sandbox again, after the first has ended.
+    /// Makes another sandbox for the pod, after the first has ended.
     pub fn run_again(&self, pod: &Pod) -> Pod {
         let mut pod = Pod { attempt: pod.attempt + 1, ..pod.clone() };
         self.run(&mut pod);
@@ -107,7 +107,7 @@ impl Kubelet {
         pod.sandbox = answer.into_inner().pod_sandbox_id;
     }
 
-    /// The pod is no more for the kubelet.
+    /// Makes the kubelet forget the pod.
     pub fn forget(&self, pod: &Pod) {
         fs::remove_dir(self.directory(&pod.uid)).unwrap();
     }
@@ -126,7 +126,7 @@ impl Kubelet {
         self.runtime.block_on(self.client.clone().stop_container(request)).unwrap();
     }
 
-    /// Makes a container that is not started.
+    /// Makes a container and does not start it.
     pub fn create(&self, pod: &Pod, name: &str, attempt: u32, shell: &str) -> String {
         let security =
             v1::LinuxContainerSecurityContext { namespace_options: Some(namespaces()), ..Default::default() };
@@ -164,14 +164,14 @@ impl Kubelet {
         self.runtime.block_on(self.client.clone().start_container(request)).unwrap();
     }
 
-    /// A container that runs.
+    /// Makes a running container.
     pub fn running(&self, pod: &Pod, name: &str, attempt: u32) -> String {
         let id = self.create(pod, name, attempt, "echo hello; exec sleep 100000");
         self.start(&id);
         id
     }
 
-    /// A container that has written `bytes` into its writable layer and ended.
+    /// Makes a container that has written `bytes` into its writable layer and ended.
     pub fn ended(&self, pod: &Pod, name: &str, attempt: u32, bytes: u64) -> String {
         let shell = format!("echo hello; head -c {bytes} /dev/urandom >/written");
         let id = self.create(pod, name, attempt, &shell);
@@ -227,7 +227,7 @@ fn labels(pod: &Pod, container: Option<&str>) -> HashMap<String, String> {
     labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// Without networks of their own, so that no plugin is needed.
+/// Namespaces of the host, so that no network plugin is needed.
 fn namespaces() -> v1::NamespaceOption {
     v1::NamespaceOption {
         network: v1::NamespaceMode::Node.into(),
