@@ -86,7 +86,7 @@ pub(super) fn full_store(sysroot: &Sysroot) -> Option<PathBuf> {
 }
 
 fn is_full(root: &Path) -> bool {
-    filesystem::at(root)
+    filesystem::facts(root)
         .is_ok_and(|disk| disk.available_bytes < LEAST_ROOM || lacks_inodes(disk.inodes, disk.inodes_free))
 }
 

@@ -92,7 +92,7 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
     })?;
     // On another machine's disk nothing is mounted where it was.
     let here = request.sysroot.is_none();
-    let filesystem = |root: &Path| filesystem::at(root).ok().filter(|_| here);
+    let filesystem = |root: &Path| filesystem::facts(root).ok().filter(|_| here);
     let filesystems: Vec<_> = remembered.stores.iter().map(|store| filesystem(store.key.root())).collect();
     let mut forecasts = open.read(|from| forecast::of(from, filesystems.iter().flatten()))?.into_iter();
     let forecasts = filesystems.iter().map(|one| one.as_ref().and_then(|_| forecasts.next()?)).collect();

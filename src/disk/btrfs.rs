@@ -1,4 +1,4 @@
-//! The metadata that btrfs keeps for an inode and frees with it. Pure.
+//! Metadata that btrfs uses for an inode and frees with it. Pure.
 //!
 //! Fitted to removals of 6,000 identical objects each from loop-mounted filesystems (Linux
 //! 6.18, nodes of 16 KiB, names of about nine bytes), per object with single metadata:
@@ -10,34 +10,36 @@
 
 use rustix::fs::FileType;
 
-/// Inode, name in its directory twice and back, and how full the nodes are.
+/// Bytes of an empty file or directory: the inode, its name in the directory (twice), the back reference, and the
+/// share
+/// of unused room in the nodes.
 const INODE: u64 = 380;
 
-/// A file's extent: in the file, in the tree of all extents, and the space it took.
+/// Bytes of a file's extent: in the file, in the extent tree, and in the free space.
 const EXTENT: u64 = 250;
 
-/// The item that holds a short file or a symlink's target.
+/// Bytes of the item that contains a short file or a symlink's target, without the content.
 const INLINE: u64 = 100;
 
-/// A further hard link.
+/// Bytes of each further hard link.
 pub const FURTHER_LINK: u64 = 190;
 
-/// Files up to this many bytes are kept in the metadata (mount option `max_inline`).
+/// Maximum size of a file that is stored in the metadata (mount option `max_inline`).
 const MAX_INLINE: u64 = 2048;
 
-/// Room that `st_blocks` says for a file which takes none.
+/// Maximum `st_blocks`, in bytes, of an inode that is stored in the metadata.
 const BLOCK: u64 = 4096;
 
-/// What an inode has in the metadata.
+/// Metadata of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// Bytes of metadata, once.
+    /// Bytes of one copy of the metadata.
     pub bytes: u64,
-    /// Of the inode's `st_blocks`, in bytes: what does not exist beside that.
+    /// Bytes of the inode's `st_blocks` that are part of the metadata and use no other blocks.
     pub inline_bytes: u64,
 }
 
-/// What an inode of `size` bytes has that says it takes `allocated` bytes.
+/// Estimates the metadata of an inode of `size` bytes whose `st_blocks` is `allocated` bytes.
 #[must_use]
 pub fn metadata(kind: FileType, size: u64, allocated: u64) -> Metadata {
     let short = (size <= MAX_INLINE && kind.is_file()) || kind.is_symlink();
@@ -46,7 +48,7 @@ pub fn metadata(kind: FileType, size: u64, allocated: u64) -> Metadata {
     } else if short && allocated <= BLOCK {
         Metadata { bytes: INODE + INLINE + size.min(BLOCK) * 17 / 16, inline_bytes: allocated }
     } else {
-        // A checksum of 4 bytes for each block.
+        // A checksum of 4 bytes for each block of 4 KiB.
         Metadata { bytes: INODE + EXTENT + allocated / 1024, inline_bytes: 0 }
     }
 }
@@ -56,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn within_seven_per_cent_of_what_was_measured() {
+    fn estimate_is_within_seven_per_cent_of_measurements() {
         use FileType::{Directory, RegularFile, Symlink};
         for (kind, size, allocated, inline, measured) in [
             (RegularFile, 0, 0, 0, 380),
@@ -75,7 +77,7 @@ mod tests {
                 "{kind:?} {size}: {bytes} for {measured}"
             );
         }
-        // A sparse file, and one written into reserved room.
+        // A sparse file, and a file in preallocated blocks.
         assert_eq!(metadata(RegularFile, 1 << 30, 0).bytes, INODE);
         assert_eq!(metadata(RegularFile, 10, 1 << 20).inline_bytes, 0);
         assert_eq!(metadata(RegularFile, u64::MAX, u64::MAX).inline_bytes, 0);

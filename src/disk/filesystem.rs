@@ -1,4 +1,4 @@
-//! statvfs, mount facts, and the space that a filesystem frees beyond `st_blocks`.
+//! Size and mount of a filesystem, and the space that it frees beyond `st_blocks`.
 
 use std::fs::File;
 use std::io;
@@ -15,27 +15,27 @@ use crate::sys::mounts::{self, Mount};
 use crate::sys::new_file::directory_of;
 use crate::sys::{btrfs, xfs};
 
-/// Bytes of an XFS inode where the filesystem does not tell; mkfs's default.
+/// Bytes of an XFS inode (mkfs's default) if the geometry cannot be read.
 const XFS_INODE: u64 = 512;
 
-/// The space that a filesystem frees with inodes: see `docs/how-it-measures.md`.
+/// Space that a filesystem frees with inodes: see `docs/how-it-measures.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct CostModel {
-    /// Bytes per inode that the filesystem keeps outside `st_blocks` (XFS: the inode size
-    /// where its chunks are unknown, else 0; ext4: 0, its inode tables never shrink).
+    /// Bytes per inode that the filesystem uses outside `st_blocks`. XFS: the inode size if its chunks are unknown,
+    /// else 0. ext4: 0, its inode tables never shrink.
     pub bytes_per_inode: u64,
-    /// Inodes are freed by chunks, which are counted separately
-    /// ([`crate::disk::inode_chunks`]).
+    /// True if inodes are freed by chunk; chunks are counted separately ([`crate::disk::inode_chunks`]).
     pub inode_chunks: bool,
-    /// Percent of [`Tally::metadata_bytes`] that are freed: 100 for one copy of metadata
-    /// per copy of data, 200 for btrfs's default `DUP`; 0 where there is no such metadata.
+    /// Percentage of [`Tally::metadata_bytes`] that is freed: 100 for one copy of metadata per copy of data, 200
+    /// for
+    /// btrfs's default `DUP`, 0 if there is no such metadata.
     pub metadata_percent: u32,
-    /// Files may share extents.
+    /// True if files may share extents.
     pub reflinks: bool,
 }
 
 impl CostModel {
-    /// Bytes by which `statvfs` is expected to grow when the files in `tally` are deleted.
+    /// Returns the bytes by which `statvfs` is expected to grow when the files in `tally` are deleted.
     #[must_use]
     pub fn frees(&self, tally: &Tally) -> u64 {
         let per_inode = tally.inodes.saturating_mul(self.bytes_per_inode);
@@ -47,18 +47,18 @@ impl CostModel {
         data.saturating_add(metadata).saturating_add(per_inode)
     }
 
-    /// The model of the type `fstype`; XFS is asked through `path`, which is on it.
+    /// Returns the model of filesystem type `fstype`. For XFS and btrfs it is read through `path`, which is on it.
     fn of(fstype: &str, path: &Path) -> Self {
         match fstype {
             "xfs" => {
-                let asked = open_directory(path).and_then(|fd| {
+                let geometry = open_directory(path).and_then(|fd| {
                     let geometry = xfs::geometry(fd.as_fd())?;
                     Ok((geometry, ChunkRule::of(fd.as_fd(), &geometry).is_some()))
                 });
-                asked.map_or_else(
+                geometry.map_or_else(
                     |error| {
                         tracing::debug!(%error, path = %path.display(), "no XFS geometry");
-                        // Looking for reflinks where there are none costs time only.
+                        // Looking for reflinks without need only costs time.
                         Self { bytes_per_inode: XFS_INODE, reflinks: true, ..Self::default() }
                     },
                     |(geometry, inode_chunks)| Self {
@@ -72,14 +72,14 @@ impl CostModel {
             "btrfs" => {
                 Self { metadata_percent: btrfs_metadata_percent(path), reflinks: true, ..Self::default() }
             }
-            // ext2, ext3 and ext4: tables of inodes made once, no reflinks. Of the others
-            // we know nothing better than st_blocks.
+            // ext2, ext3, ext4: fixed inode tables, no reflinks. For other types nothing better than st_blocks
+            // is known.
             _ => Self::default(),
         }
     }
 }
 
-/// Copies of metadata a copy of data. `statvfs` counts in copies of data.
+/// Returns the copies of metadata per copy of data, in percent. `statvfs` counts in copies of data.
 fn btrfs_metadata_percent(path: &Path) -> u32 {
     let copies = open_directory(path).and_then(|fd| Ok(btrfs::copies(fd.as_fd())?));
     copies.map_or_else(
@@ -91,39 +91,39 @@ fn btrfs_metadata_percent(path: &Path) -> u32 {
     )
 }
 
-/// The filesystem that holds `path`, and its cost model. Symlinks in `path` are followed.
+/// Returns the filesystem that contains `path`, and its cost model. Symlinks in `path` are followed.
 ///
 /// # Errors
-/// When `path` cannot be examined.
+/// If `path` cannot be examined.
 pub fn of(path: &Path) -> io::Result<(Filesystem, CostModel)> {
-    let filesystem = at(path)?;
+    let filesystem = facts(path)?;
     let cost = CostModel::of(&filesystem.fstype, path);
     Ok((filesystem, cost))
 }
 
-/// The filesystem that holds `path`, as it is now. Symlinks in `path` are followed.
+/// Returns the filesystem that contains `path` with its current space. Symlinks in `path` are followed.
 ///
 /// # Errors
-/// When `path` cannot be examined.
-pub fn at(path: &Path) -> io::Result<Filesystem> {
-    // O_PATH: neither a device nor an automount is woken.
+/// If `path` cannot be examined.
+pub fn facts(path: &Path) -> io::Result<Filesystem> {
+    // O_PATH does not wake a device or an automount.
     let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let space = rustix::fs::fstatvfs(&fd)?;
     describe(path, fd.as_fd(), &space)
 }
 
-/// The number of the mount that `path` is on, if the kernel tells it. Symlinks in `path` are followed.
+/// Returns the id of the mount that `path` is on, if the kernel supports this. Symlinks in `path` are followed.
 ///
 /// # Errors
-/// When `path` cannot be examined.
+/// If `path` cannot be examined.
 pub fn mount_of(path: &Path) -> io::Result<Option<u64>> {
     let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     Ok(mount_id(fd.as_fd()).ok())
 }
 
 fn describe(path: &Path, fd: BorrowedFd<'_>, space: &StatVfs) -> io::Result<Filesystem> {
-    // Not the longest mount point that `path` starts with: of several mounts on one point
-    // only one is in effect, and `path` may be relative or lead through symlinks.
+    // The longest mount point that `path` starts with would be wrong: of several mounts on the same directory only
+    // one is visible, and `path` may be relative or contain symlinks.
     let mount = match (mount_id(fd), mounts::read()) {
         (Ok(id), Ok(mounts)) => mounts::underlying(&mounts, id).cloned(),
         (id, mounts) => {
@@ -138,8 +138,9 @@ fn describe(path: &Path, fd: BorrowedFd<'_>, space: &StatVfs) -> io::Result<File
     Ok(filesystem(mount, space))
 }
 
-/// What there is to say of a mount that our mount table does not show: that of another
-/// namespace, or outside our root directory.
+/// Describes a mount that is missing from this process's mount table, because it belongs to another mount namespace
+/// or
+/// is outside the root directory.
 fn without_mount_table(path: &Path, fd: BorrowedFd<'_>) -> io::Result<Mount> {
     let magic = rustix::fs::fstatfs(fd)?.f_type;
     #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures
@@ -163,45 +164,46 @@ fn without_mount_table(path: &Path, fd: BorrowedFd<'_>) -> io::Result<Mount> {
 }
 
 fn filesystem(mount: Mount, space: &StatVfs) -> Filesystem {
-    // `f_blocks` and its like count fragments (`f_frsize`), not `f_bsize`.
-    let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+    // `f_blocks`, `f_bfree` and `f_bavail` count fragments (`f_frsize`), not blocks of `f_bsize`.
+    let fragment = space.f_frsize;
     Filesystem {
         mount: mount.mount_point,
         device: mount.source,
         fstype: mount.fstype,
-        capacity_bytes: bytes(space.f_blocks),
-        used_bytes: bytes(space.f_blocks.saturating_sub(space.f_bfree)),
-        available_bytes: bytes(space.f_bavail),
+        capacity_bytes: space.f_blocks.saturating_mul(fragment),
+        used_bytes: space.f_blocks.saturating_sub(space.f_bfree).saturating_mul(fragment),
+        available_bytes: space.f_bavail.saturating_mul(fragment),
         inodes: space.f_files,
         inodes_free: space.f_ffree,
     }
 }
 
-/// A directory on the filesystem of `path`, open for reading, as ioctls want it.
+/// Opens a directory on the filesystem of `path` for reading, as ioctls require.
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {
-    let open = |path: &Path| {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let quiet = rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty());
-        quiet.or_else(|_| rustix::fs::open(path, flags, Mode::empty()))
-    };
-    match open(path) {
+    match open_for_reading(path) {
         Ok(fd) => Ok(fd),
-        // A file: the directory that holds it, unless the file is a mount of its own.
+        // A file: open the directory that contains it, unless the file is itself a mount point.
         Err(error) => {
-            let fd = open(directory_of(path)).map_err(|_| error)?;
-            let on = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map(|stat| stat.st_dev);
+            let fd = open_for_reading(directory_of(path)).map_err(|_| error)?;
             let file = File::from(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
-            if on(fd.as_fd())? == on(file.as_fd())? { Ok(fd) } else { Err(error.into()) }
+            let device = rustix::fs::fstat(&fd)?.st_dev;
+            if device == rustix::fs::fstat(&file)?.st_dev { Ok(fd) } else { Err(error.into()) }
         }
     }
 }
 
+/// Opens a directory, without changing its access time if that is permitted.
+fn open_for_reading(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let quiet = rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty());
+    quiet.or_else(|_| rustix::fs::open(path, flags, Mode::empty()))
+}
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_root_filesystem() {
+    fn root_filesystem_is_described() {
         let (filesystem, _) = of(Path::new("/")).unwrap();
         assert_eq!(filesystem.mount, Path::new("/"));
         assert!(filesystem.capacity_bytes > 0);
@@ -210,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symlink_is_followed_and_a_file_will_do() {
+    fn symlinks_and_files_are_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("/proc/self/status", &link).unwrap();
@@ -221,13 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_an_error() {
+    fn missing_path_is_an_error() {
         let error = of(Path::new("/nonexistent/path")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
-    fn without_a_mount_table_the_type_comes_from_the_magic_number() {
+    fn magic_number_replaces_a_missing_mount_entry() {
         let root = File::open("/").unwrap();
         let known = of(Path::new("/")).unwrap().0.fstype;
         let mount = without_mount_table(Path::new("/"), root.as_fd()).unwrap();
@@ -238,7 +240,9 @@ mod tests {
     #[test]
     fn sums_do_not_overflow() {
         let model = CostModel { bytes_per_inode: 512, ..CostModel::default() };
-        let tally = |bytes, inodes| Tally { bytes, inodes, metadata_bytes: inodes, ..Tally::default() };
+        fn tally(bytes: u64, inodes: u64) -> Tally {
+            Tally { bytes, inodes, metadata_bytes: inodes, ..Tally::default() }
+        }
         assert_eq!(model.frees(&tally(4096, 3)), 4096 + 3 * 512);
         assert_eq!(model.frees(&tally(u64::MAX, u64::MAX)), u64::MAX);
         assert_eq!(CostModel::default().frees(&tally(4096, 3)), 4096);

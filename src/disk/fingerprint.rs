@@ -1,46 +1,47 @@
-//! Fingerprints: the first 16 bytes of a SHA-256. They are stored, so they are the same
-//! on every machine and in every version.
+//! Fingerprints: the first 16 bytes of a SHA-256. They are stored, so a value has the same fingerprint on every
+//! machine
+//! and in every version.
 
 use sha2::{Digest, Sha256};
 
-/// A fingerprint: equal fingerprints mean equal values.
+/// Equal fingerprints mean equal values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub [u8; 16]);
 
-/// Builds a fingerprint from values. Their kind and order are part of the fingerprint,
-/// so `what` names both and changes with them.
+/// Builds a fingerprint from values. The result depends on their order; `kind` names the kinds and the order of the
+/// values and must change with them.
 #[derive(Clone, Debug)]
 pub struct Fingerprinter(Sha256);
 
 impl Fingerprinter {
-    /// For facts of one kind.
+    /// Starts a fingerprint of values of this kind.
     #[must_use]
-    pub fn new(what: &str) -> Self {
+    pub fn new(kind: &str) -> Self {
         let mut this = Self(Sha256::new());
-        this.bytes(what.as_bytes());
+        this.bytes(kind.as_bytes());
         this
     }
 
-    /// Takes bytes; where they end is taken too.
+    /// Adds bytes and their length.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.number(bytes.len() as u64);
         self.0.update(bytes);
         self
     }
 
-    /// Takes a number.
+    /// Adds a number.
     pub fn number(&mut self, number: u64) -> &mut Self {
         self.0.update(number.to_le_bytes());
         self
     }
 
-    /// Takes something that may be absent.
+    /// Adds bytes that may be absent.
     pub fn maybe(&mut self, bytes: Option<&[u8]>) -> &mut Self {
         self.number(u64::from(bytes.is_some()));
         self.bytes(bytes.unwrap_or_default())
     }
 
-    /// The fingerprint of all values added.
+    /// Returns the fingerprint of all values added.
     #[must_use]
     pub fn finish(self) -> Fingerprint {
         let digest = self.0.finalize();
@@ -54,8 +55,8 @@ impl Fingerprinter {
 mod tests {
     use super::*;
 
-    fn of(what: &str, pieces: &[&str]) -> Fingerprint {
-        let mut taker = Fingerprinter::new(what);
+    fn of(kind: &str, pieces: &[&str]) -> Fingerprint {
+        let mut taker = Fingerprinter::new(kind);
         for piece in pieces {
             taker.bytes(piece.as_bytes());
         }
@@ -63,14 +64,14 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_pieces_count_and_the_result_never_changes() {
+    fn fingerprints_differ_and_never_change() {
         let all = [of("a", &[]), of("b", &[]), of("a", &["b", "c"]), of("a", &["bc"]), of("a", &["", "bc"])];
-        for (at, one) in all.iter().enumerate() {
-            assert!(!all[at + 1..].contains(one), "{at}");
+        for (index, fingerprint) in all.iter().enumerate() {
+            assert!(!all[index + 1..].contains(fingerprint), "{index}");
         }
         let absent = Fingerprinter::new("a").maybe(None).clone().finish();
         assert_ne!(absent, Fingerprinter::new("a").maybe(Some(b"")).clone().finish());
-        // It is stored: another version must find the same.
+        // Fingerprints are stored: every version must compute the same.
         let expected =
             [0x3d, 0x10, 0xf2, 0xe9, 0x66, 0x12, 0xf8, 0x28, 0x4b, 0xd5, 0x23, 0x3f, 0x0c, 0x75, 0xd6, 0x28];
         assert_eq!(of("a", &["b", "c"]).0, expected);

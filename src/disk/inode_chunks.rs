@@ -1,8 +1,15 @@
-//! What XFS frees for inodes: chunks of 64, each when all its inodes are free.
+//! Bytes that XFS frees for inodes.
 //!
-//! The walk notes which unit holds which inodes ([`Holding`]). Afterwards the filesystem is
-//! asked which inodes are allocated at all, which shows where somebody else holds inodes of a
-//! chunk. Without the permission to ask, the inodes that were seen are taken for all.
+//! XFS allocates inodes in chunks of 64 and frees a chunk only when all its inodes are free. Deleting a layer frees
+//! a
+//! chunk only if no other layer, and no file outside the store, has an inode in it. Example: layer A has inodes 64
+//! to
+//! 99 of a chunk and layer B inodes 100 to 127. Deleting A alone frees no chunk, deleting both frees one.
+//!
+//! The walk records which unit has which inodes ([`Holding`]). Afterwards `XFS_IOC_INUMBERS` returns the inodes
+//! that are
+//! allocated at all: an allocated inode that the walk did not see belongs to a file outside the trees. Without
+//! permission for this request, the chunks are assumed to contain only inodes that the walk saw.
 
 mod groups;
 mod holding;
@@ -23,40 +30,40 @@ use crate::sys::quiet::Within;
 use crate::sys::xfs::inumbers::{self, INODES_PER_CHUNK, InodeChunk};
 use crate::sys::xfs::{self, XfsGeometry};
 
-/// Holdings of one thread before equal windows are merged for the first time: 64 KiB.
+/// Number of holdings at which a thread merges equal windows for the first time: 64 KiB.
 const FIRST_MERGE: usize = 2048;
 
-/// Bytes of one encoded holding of a unit.
+/// Bytes of an encoded holding.
 const ENCODED: usize = 3 * 8;
 
-/// How one XFS frees inodes.
+/// Way in which an XFS frees inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRule {
-    /// What is freed when all inodes of a chunk are free.
+    /// Bytes that are freed when all inodes of a chunk are free.
     bytes: u64,
-    /// `XFS_IOC_INUMBERS` is permitted.
-    is_asked: bool,
+    /// True if `XFS_IOC_INUMBERS` is permitted.
+    can_list: bool,
 }
 
 impl ChunkRule {
-    /// The rule of the XFS with this geometry that `fd` (open for reading) is on. `None`
-    /// where chunks may start anywhere and we may not ask where.
+    /// Returns the rule of the XFS with this geometry that `fd` (open for reading) is on. `None` if
+    /// `XFS_IOC_INUMBERS` is not permitted and chunks may start at any inode number (no sparse inodes).
     #[must_use]
     pub fn of(fd: BorrowedFd<'_>, geometry: &XfsGeometry) -> Option<Self> {
-        let is_asked = inumbers::chunks(fd, 0)
+        let can_list = inumbers::chunks(fd, 0)
             .inspect_err(|error| {
                 tracing::debug!(%error, "XFS_IOC_INUMBERS is not available: counting \
                 only the inodes that the walk found")
             })
             .is_ok();
-        // Several chunks in one block are never freed (`xfs_difree_inobt`).
+        // XFS never frees chunks of which several fit in one block (`xfs_difree_inobt`).
         let chunk = INODES_PER_CHUNK * u64::from(geometry.inode_bytes);
         let bytes = if chunk >= u64::from(geometry.block_bytes) { chunk } else { 0 };
-        (is_asked || geometry.sparse_inodes).then_some(Self { bytes, is_asked })
+        (can_list || geometry.sparse_inodes).then_some(Self { bytes, can_list })
     }
 }
 
-/// Sorted by filesystem, window and unit, each once.
+/// Sorts by filesystem, window and unit, and merges holdings that differ in their inodes only.
 fn merged(mut holdings: Vec<Holding>) -> Vec<Holding> {
     holdings.sort_unstable();
     holdings.dedup_by(|next, kept| {
@@ -69,8 +76,8 @@ fn merged(mut holdings: Vec<Holding>) -> Vec<Holding> {
     holdings
 }
 
-/// What one thread sees. An inode with several links is noted for each unit that holds one
-/// of them.
+/// Inodes that one thread has seen. An inode with several links is recorded for each unit that contains one of
+/// them.
 #[derive(Debug, Default)]
 pub struct ThreadHoldings {
     holdings: Vec<Holding>,
@@ -78,20 +85,20 @@ pub struct ThreadHoldings {
 }
 
 impl ThreadHoldings {
-    /// Notes an inode.
+    /// Records an inode.
     #[inline]
-    pub fn add(&mut self, one: Holding) {
-        // Files of one directory mostly have inodes of one chunk.
+    pub fn add(&mut self, inode: Holding) {
+        // Most files of a directory have inodes in the same chunk.
         match self.holdings.last_mut() {
-            Some(last) if last.is_same_but_inodes(&one) => last.inodes |= one.inodes,
+            Some(last) if last.is_same_but_inodes(&inode) => last.inodes |= inode.inodes,
             _ => {
-                self.holdings.push(one);
+                self.holdings.push(inode);
                 self.shrink();
             }
         }
     }
 
-    /// Adds what another thread saw.
+    /// Adds the inodes that another thread has seen.
     pub fn append(&mut self, other: Self) {
         self.holdings.extend(other.holdings);
         self.shrink();
@@ -104,43 +111,48 @@ impl ThreadHoldings {
         }
     }
 
-    /// Sorted by filesystem, window and unit, each once.
+    /// Returns the holdings sorted by filesystem, window and unit, without duplicates.
     #[must_use]
     pub fn into_holdings(self) -> Vec<Holding> {
         merged(self.holdings)
     }
 }
 
-/// What single units hold, encoded to be kept: device, window and inodes, 8 bytes each.
+/// Encodes the holdings of the wanted units for the size cache: device, window and inodes, 8 bytes each.
 #[must_use]
 pub fn encode_by_unit(holdings: &[Holding], is_wanted: impl Fn(usize) -> bool) -> HashMap<usize, Box<[u8]>> {
     let mut units: HashMap<usize, Vec<u8>> = HashMap::new();
-    for one in holdings {
-        if let Some(unit) = one.unit.map(|unit| unit as usize).filter(|unit| is_wanted(*unit)) {
-            let numbers = [one.device, one.window, one.inodes];
+    for holding in holdings {
+        if let Some(unit) = holding.unit.map(|unit| unit as usize).filter(|unit| is_wanted(*unit)) {
+            let numbers = [holding.device, holding.window, holding.inodes];
             units.entry(unit).or_default().extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         }
     }
     units.into_iter().map(|(unit, bytes)| (unit, bytes.into_boxed_slice())).collect()
 }
 
-/// Reads [`encode_by_unit`] for the unit that has the number `unit` now.
+/// Decodes the result of [`encode_by_unit`] for the unit that now has the number `unit`.
 pub fn decode(bytes: &[u8], unit: usize) -> impl Iterator<Item = Holding> + '_ {
+    fn number(encoded: &[u8; ENCODED], index: usize) -> u64 {
+        encoded.as_chunks::<8>().0.get(index).map_or(0, |number| u64::from_le_bytes(*number))
+    }
     let unit = u32::try_from(unit).ok();
-    bytes.as_chunks::<ENCODED>().0.iter().map(move |one| {
-        let number = |at: usize| one.as_chunks::<8>().0.get(at).map_or(0, |eight| u64::from_le_bytes(*eight));
-        Holding { device: number(0), window: number(1), unit, inodes: number(2) }
+    bytes.as_chunks::<ENCODED>().0.iter().map(move |encoded| Holding {
+        device: number(encoded, 0),
+        window: number(encoded, 1),
+        unit,
+        inodes: number(encoded, 2),
     })
 }
 
-/// An XFS whose inodes are counted by chunks.
+/// An XFS whose inodes are counted by chunk.
 #[derive(Clone, Debug)]
 struct Filesystem {
     rule: ChunkRule,
     fd: Arc<OwnedFd>,
 }
 
-/// The holders of inodes, on filesystems that free inodes by chunks.
+/// Units with inodes on filesystems that free inodes by chunk.
 #[derive(Clone, Debug, Default)]
 pub struct InodeChunks {
     /// By `st_dev`.
@@ -149,7 +161,7 @@ pub struct InodeChunks {
 }
 
 impl InodeChunks {
-    /// Nobody holds anything yet, on the filesystems that `roots` are on.
+    /// Starts without holdings, for the filesystems that `roots` are on.
     #[must_use]
     pub fn on(roots: &[PathBuf], within: &Within) -> Self {
         let mut filesystems = BTreeMap::new();
@@ -164,51 +176,54 @@ impl InodeChunks {
         Self { filesystems, holdings: Vec::new() }
     }
 
-    /// Whether inodes of the filesystem with this `st_dev` are counted by chunks.
+    /// Returns true if inodes of the filesystem with this `st_dev` are counted by chunk.
     #[must_use]
     pub fn counts(&self, device: u64) -> bool {
         self.filesystems.contains_key(&device)
     }
 
-    /// Adds holdings; what is on none of the filesystems is left out.
+    /// Adds holdings on these filesystems; ignores all others.
     pub fn add(&mut self, holdings: impl IntoIterator<Item = Holding>) {
-        let known = holdings.into_iter().filter(|one| self.filesystems.contains_key(&one.device));
+        let known = holdings.into_iter().filter(|holding| self.filesystems.contains_key(&holding.device));
         self.holdings.extend(known);
         self.holdings = merged(std::mem::take(&mut self.holdings));
     }
 
-    /// Forgets all holdings.
+    /// Deletes all holdings.
     pub fn clear(&mut self) {
         self.holdings.clear();
     }
 
-    /// Makes inodes (`st_dev`, `st_ino`) the unit's alone; inodes without a holder are left out.
+    /// Assigns inodes (`st_dev`, `st_ino`) to a unit alone. Inodes that no unit has are ignored.
     pub fn hand_over(&mut self, inodes: impl IntoIterator<Item = (u64, u64, usize)>) {
         let mut given = Vec::new();
         for (device, inode, unit) in inodes {
             let to = Holding::of(device, inode, Some(unit));
-            let from = self.holdings.partition_point(|one| (one.device, one.window) < (device, to.window));
+            let from = self
+                .holdings
+                .partition_point(|holding| (holding.device, holding.window) < (device, to.window));
             let window = self.holdings[from..].iter_mut();
-            let window = window.take_while(|one| (one.device, one.window) == (device, to.window));
+            let window = window.take_while(|holding| (holding.device, holding.window) == (device, to.window));
             let mut is_held = false;
-            for one in window {
-                is_held |= one.inodes & to.inodes != 0;
-                one.inodes &= !to.inodes;
+            for holding in window {
+                is_held |= holding.inodes & to.inodes != 0;
+                holding.inodes &= !to.inodes;
             }
             given.extend(is_held.then_some(to));
         }
         self.add(given);
-        self.holdings.retain(|one| one.inodes != 0);
+        self.holdings.retain(|holding| holding.inodes != 0);
     }
 
-    /// Bytes freed by set of holders, and whether others hold inodes of the chunk. Inodes
-    /// of units without a holder count as held by others.
+    /// Returns the bytes freed for each set of holders, and whether files outside have inodes in the chunks too.
+    /// Inodes
+    /// of units without a holder, if still allocated, count as outside.
     #[must_use]
     pub fn groups<H: Ord + Copy>(&self, holder: &dyn Fn(usize) -> Option<H>) -> Vec<ChunkGroup<H>> {
         let mut groups = BTreeMap::new();
         for (device, filesystem) in &self.filesystems {
-            let from = self.holdings.partition_point(|one| one.device < *device);
-            let to = self.holdings.partition_point(|one| one.device <= *device);
+            let from = self.holdings.partition_point(|holding| holding.device < *device);
+            let to = self.holdings.partition_point(|holding| holding.device <= *device);
             let holdings = &self.holdings[from..to];
             let allocated = filesystem.allocated(holdings);
             let bytes = filesystem.rule.bytes;
@@ -220,7 +235,7 @@ impl InodeChunks {
 }
 
 impl Filesystem {
-    /// `None` where `top` is no XFS, or one whose chunks are unknown.
+    /// Returns `None` if `top` is not on XFS, or on one whose chunks are unknown.
     fn of(top: BorrowedFd<'_>) -> Result<Option<Self>> {
         if !xfs::is_xfs(top)? {
             return Ok(None);
@@ -230,12 +245,12 @@ impl Filesystem {
         Ok(rule.map(|rule| Self { rule, fd: Arc::new(fd) }))
     }
 
-    /// The chunks that hold these inodes; `None` where the filesystem does not say.
+    /// Returns the chunks that contain these inodes; `None` if the filesystem does not list them.
     fn allocated(&self, holdings: &[Holding]) -> Option<Vec<InodeChunk>> {
-        if !self.rule.is_asked {
+        if !self.rule.can_list {
             return None;
         }
-        let mut windows: Vec<u64> = holdings.iter().map(|one| one.window).collect();
+        let mut windows: Vec<u64> = holdings.iter().map(|holding| holding.window).collect();
         windows.dedup();
         let wanted: HashSet<u64> = windows.iter().copied().collect();
         let mut found: Vec<InodeChunk> = Vec::new();
@@ -252,7 +267,7 @@ impl Filesystem {
             let Some(last) = batch.last() else { break };
             let end = last.start.saturating_add(INODES_PER_CHUNK);
             let past = windows.partition_point(|window| (window + 1) * INODES_PER_CHUNK <= end);
-            // A chunk that reaches into the next window comes again with that one.
+            // A chunk that extends into the next window is returned again with that window.
             let before = found.last().map(|chunk| chunk.start);
             found.extend(batch.into_iter().filter(|chunk| {
                 let reaches = [chunk.start, chunk.start + INODES_PER_CHUNK - 1];
@@ -270,14 +285,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_window_and_unit_is_noted_once() {
+    fn each_window_and_unit_is_recorded_once() {
         let mut seen = ThreadHoldings::default();
         for inode in [64, 65, 200, 64, 127] {
             seen.add(Holding::of(0, inode, Some(7)));
         }
         let others = [(0, 65, Some(3)), (0, 66, None), (1, 64, Some(7))];
         others.iter().for_each(|(device, inode, unit)| seen.add(Holding::of(*device, *inode, *unit)));
-        let holding = |device, window, unit, inodes| Holding { device, window, unit, inodes };
+        fn holding(device: u64, window: u64, unit: Option<u32>, inodes: u64) -> Holding {
+            Holding { device, window, unit, inodes }
+        }
         let expected = [
             holding(0, 1, None, 0b100),
             holding(0, 1, Some(3), 0b10),
@@ -290,12 +307,13 @@ mod tests {
         let encoded = encode_by_unit(&found, |unit| unit == 7);
         assert_eq!(encoded.len(), 1);
         let decoded: Vec<_> = decode(&encoded[&7], 9).collect();
-        let moved = |at: usize| Holding { unit: Some(9), ..expected[at] };
-        assert_eq!(decoded, [moved(2), moved(3), moved(4)]);
+        let renumbered: Vec<_> =
+            expected[2..].iter().map(|holding| Holding { unit: Some(9), ..*holding }).collect();
+        assert_eq!(decoded, renumbered);
     }
 
     #[test]
-    fn memory_grows_with_windows_not_with_inodes() {
+    fn memory_grows_with_windows_not_inodes() {
         let mut seen = ThreadHoldings::default();
         for round in 0..100_000_u64 {
             seen.add(Holding::of(0, (round * 64 + round % 64) % 64_000, Some(1)));

@@ -1,4 +1,4 @@
-//! Measures how many bytes a tree holds: the parallel walker and the cost models of filesystems.
+//! Measures the bytes that directory trees use: the parallel walker and the cost models of filesystems.
 
 mod btrfs;
 pub mod filesystem;

@@ -1,9 +1,13 @@
-//! Sizes of finished layers (and of what else changes with its stamp) that earlier scans measured, and
-//! when one of them may be used. Data and rules alone; who stores it is unknown.
+//! Sizes of finished layers that earlier scans measured, and the rules for using them instead of a new measurement.
+//! Contains data and rules only; another module stores it.
 //!
-//! The size of a layer is cached if the layer is finished, was read without errors and shares
-//! nothing. It is valid as long as the layer's record and its [`stamp`](super::stamp) are unchanged. Each
-//! scan measures one random layer again to detect changes that neither shows.
+//! The size of a layer is cached if the layer is finished, was read without errors and shares nothing. It is valid
+//! as
+//! long as the layer's record and its [`stamp`](super::stamp) are unchanged. Other directories with a stamp are
+//! cached
+//! in the same way. Each scan measures one random layer again to detect changes that neither the record nor the
+//! stamp
+//! shows.
 
 use hashbrown::HashMap;
 use jiff::SignedDuration;
@@ -11,30 +15,30 @@ use jiff::SignedDuration;
 use super::{Extents, Fingerprint, Tally};
 use crate::model::StoreId;
 
-/// What changed within this time before it was measured is measured again by the next scan: another
-/// process may be writing, and what is written goes to the disk within 30 s
-/// (`dirty_expire_centisecs`) and the next run of the flusher, and can take other blocks then: ext4
-/// and XFS allocate late, XFS frees what it took in advance, btrfs puts small files into the
-/// metadata. No time of the file changes then.
+/// Minimum age of the last change of a measured layer. The next scan measures younger ones again.
+///
+/// Another process may still be writing, and its data reaches the disk only within 30 s (`dirty_expire_centisecs`)
+/// plus the next run of the flusher. Its blocks can change then, without a change of the file's times: ext4 and XFS
+/// allocate late, XFS frees blocks that it preallocated, btrfs moves small files into the metadata.
 pub const SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
-/// The cached size of a layer that shares nothing.
+/// Cached size of a layer that shares nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedSize {
-    /// Of its directories.
+    /// Stamp of its directories.
     pub stamp: Fingerprint,
-    /// Which files were looked at for shared extents; there were none.
+    /// Files that were examined for shared extents; none were found.
     pub extents: Extents,
-    /// Its inodes on XFS were noted.
+    /// True if its inodes on XFS were recorded.
     pub inode_chunks: bool,
     pub tally: Tally,
-    /// Its inodes on XFS, as [`encode_by_unit`](super::inode_chunks::encode_by_unit) has them.
+    /// Its inodes on XFS, as encoded by [`encode_by_unit`](super::inode_chunks::encode_by_unit).
     pub inodes: Box<[u8]>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSizes {
-    /// By fingerprint of the layer and its record.
+    /// Sizes by fingerprint of the layer and its record.
     pub layers: HashMap<Fingerprint, CachedSize>,
 }
 
@@ -42,21 +46,22 @@ pub struct StoreSizes {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SizeCache {
     pub stores: HashMap<StoreId, StoreSizes>,
-    /// Chooses the layer that is measured again: another number in each scan.
+    /// Selects the layer that is measured again; a different number in each scan.
     pub seed: u64,
-    /// [`SETTLED_AFTER`]; less in tests.
+    /// [`SETTLED_AFTER`]; shorter in tests.
     pub settled_after: SignedDuration,
 }
 
-/// What a layer takes in the encoding, without its inodes.
+/// Bytes of an encoded layer without its inodes.
 const LAYER_BYTES: usize = 16 + 16 + 1 + 6 * 8;
 
-/// Version of the encoding: its first byte.
+/// Version of the encoding, stored in its first byte.
 const VERSION: u8 = 2;
 
 impl StoreSizes {
-    /// As bytes: the version, and for each layer its fingerprint, its stamp, how it was measured
-    /// (extents, 4: inodes were noted), six numbers of 8 bytes (the tally, bytes of `inodes`) and `inodes`.
+    /// Encodes the sizes: the version, then for each layer its fingerprint, its stamp, a byte of flags (`extents`,
+    /// plus 4
+    /// if inodes were recorded), six 8-byte numbers (the tally, bytes of `inodes`) and `inodes`.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
@@ -65,8 +70,8 @@ impl StoreSizes {
             bytes.extend(size.stamp.0);
             bytes.push(size.extents as u8 | u8::from(size.inode_chunks) << 2);
             let Tally { bytes: allocated, apparent_bytes, inodes, metadata_bytes, inline_bytes } = size.tally;
-            let held = size.inodes.len() as u64;
-            for number in [allocated, apparent_bytes, inodes, metadata_bytes, inline_bytes, held] {
+            let inode_bytes = size.inodes.len() as u64;
+            for number in [allocated, apparent_bytes, inodes, metadata_bytes, inline_bytes, inode_bytes] {
                 bytes.extend(number.to_le_bytes());
             }
             bytes.extend(&size.inodes);
@@ -74,7 +79,7 @@ impl StoreSizes {
         bytes
     }
 
-    /// Reads [`Self::encode`]; `None` for what it does not write.
+    /// Decodes the result of [`Self::encode`]; `None` for any other bytes.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
@@ -82,25 +87,27 @@ impl StoreSizes {
             *bytes = rest;
             Some(*first)
         }
+        fn number(bytes: &mut &[u8]) -> Option<u64> {
+            take(bytes).map(u64::from_le_bytes)
+        }
         let mut rest = bytes.strip_prefix(&[VERSION])?;
         let bytes = &mut rest;
         let mut layers = HashMap::with_capacity(bytes.len() / LAYER_BYTES);
         while !bytes.is_empty() {
             let (layer, stamp) = (Fingerprint(take(bytes)?), Fingerprint(take(bytes)?));
-            let [how] = take(bytes)?;
-            let extents = *[Extents::Off, Extents::Probe, Extents::All].get(usize::from(how & 3))?;
-            let mut number = || take(bytes).map(u64::from_le_bytes);
+            let [flags] = take(bytes)?;
+            let extents = *[Extents::Off, Extents::Probe, Extents::All].get(usize::from(flags & 3))?;
             let tally = Tally {
-                bytes: number()?,
-                apparent_bytes: number()?,
-                inodes: number()?,
-                metadata_bytes: number()?,
-                inline_bytes: number()?,
+                bytes: number(bytes)?,
+                apparent_bytes: number(bytes)?,
+                inodes: number(bytes)?,
+                metadata_bytes: number(bytes)?,
+                inline_bytes: number(bytes)?,
             };
-            let (inodes, after) =
-                usize::try_from(number()?).ok().and_then(|held| bytes.split_at_checked(held))?;
+            let inode_bytes = usize::try_from(number(bytes)?).ok()?;
+            let (inodes, after) = bytes.split_at_checked(inode_bytes)?;
             *bytes = after;
-            let (inode_chunks, inodes) = (how & 4 != 0, inodes.into());
+            let (inode_chunks, inodes) = (flags & 4 != 0, inodes.into());
             layers.insert(layer, CachedSize { stamp, extents, inode_chunks, tally, inodes });
         }
         Some(Self { layers })
@@ -108,14 +115,15 @@ impl StoreSizes {
 }
 
 impl CachedSize {
-    /// Whether it may be used instead of a measurement that looks at these files for shared
-    /// extents, and notes inodes.
+    /// Returns true if this size may replace a measurement that examines the files of `extents` for shared extents
+    /// and,
+    /// with `inode_chunks`, records inodes.
     #[must_use]
     pub fn is_usable(&self, stamp: Fingerprint, extents: Extents, inode_chunks: bool) -> bool {
         self.stamp == stamp && self.extents >= extents && (self.inode_chunks || !inode_chunks)
     }
 
-    /// How another measurement of the unchanged layer differs.
+    /// Describes the difference to another measurement of the unchanged layer, if there is one.
     #[must_use]
     pub fn difference(&self, now: &Self) -> Option<String> {
         let same_tally = now.tally == self.tally;
@@ -150,24 +158,26 @@ mod tests {
 
     #[test]
     fn table_of_use() {
-        let with = |extents, inode_chunks| CachedSize { extents, inode_chunks, ..cached() };
+        fn with(extents: Extents, inode_chunks: bool) -> CachedSize {
+            CachedSize { extents, inode_chunks, ..cached() }
+        }
         let (probe, usual) = (Extents::Probe, (Extents::Probe, true));
         let cases = [
             ("the same", cached(), usual, true),
             ("another stamp", CachedSize { stamp: Fingerprint([9; 16]), ..cached() }, usual, false),
-            ("no file was asked", with(Extents::Off, true), usual, false),
-            ("all were asked", with(Extents::All, true), usual, true),
-            ("only some were asked", cached(), (Extents::All, true), false),
-            ("inodes were not noted", with(probe, false), usual, false),
-            ("and are not wanted", with(probe, false), (Extents::Off, false), true),
+            ("no file was examined", with(Extents::Off, true), usual, false),
+            ("all were examined", with(Extents::All, true), usual, true),
+            ("only some were examined", cached(), (Extents::All, true), false),
+            ("inodes were not recorded", with(probe, false), usual, false),
+            ("inodes are not needed", with(probe, false), (Extents::Off, false), true),
         ];
-        for (what, cached, (extents, inode_chunks), expected) in cases {
-            assert_eq!(cached.is_usable(STAMP, extents, inode_chunks), expected, "{what}");
+        for (name, cached, (extents, inode_chunks), expected) in cases {
+            assert_eq!(cached.is_usable(STAMP, extents, inode_chunks), expected, "{name}");
         }
     }
 
     #[test]
-    fn what_was_written_is_read_and_nothing_else() {
+    fn encoded_sizes_are_decoded_unchanged() {
         let big = CachedSize {
             extents: Extents::All,
             inode_chunks: false,
@@ -184,9 +194,9 @@ mod tests {
         for length in (0..bytes.len()).filter(|length| !whole.contains(length)) {
             assert_eq!(StoreSizes::decode(&bytes[..length]), None, "cut after {length}");
         }
-        for at in 0..bytes.len() {
+        for position in 0..bytes.len() {
             let mut damaged = bytes.clone();
-            damaged[at] ^= 0xff;
+            damaged[position] ^= 0xff;
             let _ = StoreSizes::decode(&damaged);
         }
         assert_eq!(StoreSizes::decode(&[1]), None, "another version");
@@ -205,10 +215,10 @@ mod tests {
                 moved,
                 Some("holds 4096 bytes in 2 inodes of other files; an earlier scan found 4096 in 2"),
             ),
-            ("other inodes that nobody noted", unnoted, None),
+            ("other inodes, not recorded", unnoted, None),
         ];
-        for (what, now, expected) in cases {
-            assert_eq!(cached().difference(&now).as_deref(), expected, "{what}");
+        for (name, now, expected) in cases {
+            assert_eq!(cached().difference(&now).as_deref(), expected, "{name}");
         }
     }
 }

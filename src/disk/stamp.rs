@@ -1,9 +1,11 @@
-//! What shows that a committed layer was not touched, without walking it: which directory each
-//! of its trees starts at, when that and its inode last changed, its type, size and links; the
-//! same of the directories in it that change with the layer's files and with its mounts.
+//! Stamps: fingerprints that show, without a walk, that a committed layer has not been changed.
 //!
-//! For the overlay driver that is the layer's directory, its `diff` and its `work`. What changes further
-//! down does not show; that is what samples are for.
+//! A stamp covers, for the top directory of each tree of the layer, the device and inode number, type, size, number
+//! of
+//! links and the times of the last change. It covers the same of those directories inside it that change with the
+//! layer's files or with its mounts: for the overlay driver the layer's directory, its `diff` and its `work`.
+//! Changes
+//! further down do not change the stamp; measuring random layers again detects those.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -18,18 +20,20 @@ use super::{Fingerprint, Fingerprinter, Tree, TreeScope};
 use crate::sys::beneath::{AS_IT_IS, HANDLE, Opener};
 use crate::sys::quiet::Within;
 
-/// What a stamp is of, in its fingerprint.
+/// Kind and version of the fingerprint.
 const STAMP: &str = "layer on the disk, 3";
 
-/// Threads where the caller has no wish: as for a walk, a cold disk is waited for.
+/// Default number of threads. As for a walk, most of the time is spent waiting for a cold disk.
 const DEFAULT_THREADS: usize = 32;
 
-/// Where a layer's files lie, with overlay and with containerd's snapshotters, and where each mount of it
-/// leaves a directory, or is. The usual ones first.
+/// Directories that contain a layer's files (overlay driver, containerd's snapshotters), and those that exist or
+/// change
+/// while the layer is mounted. The most common come first.
 const INSIDE: [&str; 4] = ["diff", "work", "fs", "merged"];
 
-/// The stamps of the units of `trees`, in which each unit's trees stand together. Units that
-/// cannot be examined are missing from the result.
+/// Returns the stamps of the units of `trees`, in which the trees of one unit must be adjacent. Units that cannot
+/// be
+/// examined are missing from the result.
 #[must_use]
 pub fn gather(
     roots: &[PathBuf],
@@ -43,26 +47,32 @@ pub fn gather(
     let roots = Top::all(roots, within);
     let opener = Top::opener(&roots);
     let units: Vec<&[Tree<'_>]> = trees.chunk_by(|a, b| a.unit == b.unit).collect();
-    let one = |trees: &&[Tree<'_>]| match of_unit(opener, &roots, trees) {
-        Ok(stamp) => Some((trees.first()?.unit, stamp)),
-        Err(error) => {
-            tracing::debug!(%error, path = ?trees.first().map(|tree| &tree.path), "no stamp");
-            None
-        }
-    };
     let threads = if threads == 0 { DEFAULT_THREADS } else { threads };
-    // Each has several to wait for, or is not worth its start.
+    // A thread with fewer than four units is not worth starting.
     let threads = threads.clamp(1, 128).min(units.len().div_ceil(4));
     let stamps: Vec<_> = match rayon::ThreadPoolBuilder::new().num_threads(threads).build() {
-        Ok(pool) => pool.install(|| units.par_iter().filter_map(one).collect()),
+        Ok(pool) => {
+            pool.install(|| units.par_iter().filter_map(|trees| stamp_of(opener, &roots, trees)).collect())
+        }
         Err(error) => {
             tracing::debug!(%error, threads, "cannot start that many threads");
-            units.iter().filter_map(one).collect()
+            units.iter().filter_map(|trees| stamp_of(opener, &roots, trees)).collect()
         }
     };
     stamps.into_iter().collect()
 }
 
+/// Returns the unit of `trees` and its stamp; logs the error if it cannot be examined.
+fn stamp_of(opener: Opener, roots: &[Result<Top>], trees: &[Tree<'_>]) -> Option<(usize, Fingerprint)> {
+    let first = trees.first()?;
+    match of_unit(opener, roots, trees) {
+        Ok(stamp) => Some((first.unit, stamp)),
+        Err(error) => {
+            tracing::debug!(%error, path = ?first.path, "no stamp");
+            None
+        }
+    }
+}
 fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree<'_>]) -> Result<Fingerprint> {
     let mut all = Fingerprinter::new(STAMP);
     for tree in trees {
@@ -71,14 +81,14 @@ fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree<'_>]) -> Result<
             Some(Err(error)) => return Err(*error),
             None => return Err(Errno::INVAL),
         };
-        // Which root and path it is shows in the device and inode number.
+        // The device and inode number identify the root and the path.
         let directory = match tree.scope {
             TreeScope::EntryOnly | TreeScope::File => Err(Errno::NOTDIR),
             TreeScope::Whole => root.open(opener, &tree.path, HANDLE | OFlags::DIRECTORY),
         };
         let directory = match directory {
             Ok(directory) => directory,
-            // A file, written once with the layer's record.
+            // A file, which is written once, together with the layer's record.
             Err(Errno::NOTDIR) => continue,
             Err(error) => return Err(error),
         };
@@ -87,10 +97,10 @@ fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree<'_>]) -> Result<
     Ok(all.finish())
 }
 
-/// The stamp of a unit of which this directory is all that is walked as a whole.
+/// Returns the stamp of a unit whose only tree walked as a whole is this directory.
 ///
 /// # Errors
-/// When it cannot be examined.
+/// If the directory cannot be examined.
 pub fn of_directory(directory: BorrowedFd<'_>) -> Result<Fingerprint> {
     let mut all = Fingerprinter::new(STAMP);
     take_directory(&mut all, directory)?;
@@ -100,9 +110,9 @@ pub fn of_directory(directory: BorrowedFd<'_>) -> Result<Fingerprint> {
 fn take_directory(all: &mut Fingerprinter, directory: BorrowedFd<'_>) -> Result<()> {
     let whole = rustix::fs::fstat(directory)?;
     take(all, &whole);
-    // A directory has two links and one more for each directory in it (on btrfs always one): once all
-    // are found the other names need not be looked up.
-    #[allow(clippy::unnecessary_cast)] // another type elsewhere
+    // A directory has two links plus one for each subdirectory (on btrfs always one): once all subdirectories are
+    // found, the remaining names need not be looked up.
+    #[allow(clippy::unnecessary_cast)] // another type on other architectures
     let (mut links, all_links) = (2, whole.st_nlink as u64);
     for name in INSIDE {
         match rustix::fs::statat(directory, name, AS_IT_IS) {
@@ -120,7 +130,7 @@ fn take_directory(all: &mut Fingerprinter, directory: BorrowedFd<'_>) -> Result<
     Ok(())
 }
 
-#[allow(clippy::unnecessary_cast, clippy::cast_sign_loss)] // other types elsewhere; any bits will do
+#[allow(clippy::unnecessary_cast, clippy::cast_sign_loss)] // other types elsewhere; only equality matters
 fn take(all: &mut Fingerprinter, stat: &Stat) {
     let facts = [
         stat.st_dev as u64,
@@ -156,51 +166,50 @@ mod tests {
     }
 
     #[test]
-    fn each_change_at_the_top_shows_and_nothing_else() {
+    fn stamp_changes_with_the_top_directories_only() {
         use TreeScope::{EntryOnly, Whole};
-        let dir = tempfile::tempdir().unwrap();
-        let at = |path: &str| dir.path().join(path);
-        fs::create_dir_all(at("layer/diff/etc/deep")).unwrap();
-        fs::write(at("layer/link"), "X").unwrap();
-        fs::write(at("layer/diff/etc/deep/file"), "1").unwrap();
-        fs::write(at("split"), "tar").unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path();
+        fs::create_dir_all(dir.join("layer/diff/etc/deep")).unwrap();
+        fs::write(dir.join("layer/link"), "X").unwrap();
+        fs::write(dir.join("layer/diff/etc/deep/file"), "1").unwrap();
+        fs::write(dir.join("split"), "tar").unwrap();
         let parts = [("layer", Whole), ("split", Whole)];
-        let look = || of(dir.path(), &parts);
-        let first = look().unwrap();
-        assert_eq!(look(), Some(first), "looking changes nothing");
-        fs::write(at("layer/diff/etc/deep/file"), "2").unwrap();
-        fs::write(at("layer/diff/etc/new"), "2").unwrap();
-        assert_eq!(look(), Some(first), "further down nothing shows");
+        let first = of(dir, &parts).unwrap();
+        assert_eq!(of(dir, &parts), Some(first), "reading changes nothing");
+        fs::write(dir.join("layer/diff/etc/deep/file"), "2").unwrap();
+        fs::write(dir.join("layer/diff/etc/new"), "2").unwrap();
+        assert_eq!(of(dir, &parts), Some(first), "changes further down are not covered");
 
-        type Change = fn(&dyn Fn(&str) -> PathBuf);
+        type Change = fn(&Path);
         let changes: [(&str, Change); 6] = [
-            ("a file in diff", |at| fs::write(at("layer/diff/file"), "").unwrap()),
-            ("a new entry", |at| fs::create_dir(at("layer/work")).unwrap()),
-            ("a mount", |at| fs::create_dir(at("layer/work").join("mounted")).unwrap()),
-            ("an entry gone", |at| fs::rename(at("layer/work"), at("work")).unwrap()),
-            ("another directory", |at| {
-                fs::rename(at("layer"), at("old")).unwrap();
-                fs::create_dir_all(at("layer/diff")).unwrap();
-                fs::copy(at("old/link"), at("layer/link")).unwrap();
+            ("a file in diff", |dir| fs::write(dir.join("layer/diff/file"), "").unwrap()),
+            ("a new entry", |dir| fs::create_dir(dir.join("layer/work")).unwrap()),
+            ("a mount", |dir| fs::create_dir(dir.join("layer/work/mounted")).unwrap()),
+            ("a removed entry", |dir| fs::rename(dir.join("layer/work"), dir.join("work")).unwrap()),
+            ("another directory", |dir| {
+                fs::rename(dir.join("layer"), dir.join("old")).unwrap();
+                fs::create_dir_all(dir.join("layer/diff")).unwrap();
+                fs::copy(dir.join("old/link"), dir.join("layer/link")).unwrap();
             }),
-            ("permissions", |at| {
+            ("permissions", |dir| {
                 use std::os::unix::fs::PermissionsExt;
-                fs::set_permissions(at("layer/diff"), fs::Permissions::from_mode(0o711)).unwrap();
+                fs::set_permissions(dir.join("layer/diff"), fs::Permissions::from_mode(0o711)).unwrap();
             }),
         ];
         let mut before = first;
-        for (what, change) in changes {
-            // The kernel's clock for file times moves in steps of up to 10 ms.
+        for (name, change) in changes {
+            // The kernel's clock for file times advances in steps of up to 10 ms.
             std::thread::sleep(std::time::Duration::from_millis(12));
-            change(&at);
-            let now = look().unwrap();
-            assert_ne!(now, before, "{what}");
+            change(dir);
+            let now = of(dir, &parts).unwrap();
+            assert_ne!(now, before, "{name}");
             before = now;
         }
-        assert_ne!(of(dir.path(), &[("layer", Whole)]), of(dir.path(), &[("layer", EntryOnly)]));
-        assert_eq!(of(dir.path(), &[("layer", Whole), ("none", Whole)]), None, "a missing part");
-        std::os::unix::fs::symlink("layer", at("way")).unwrap();
-        assert_eq!(of(dir.path(), &[("way/diff", Whole)]), None, "through a symlink");
-        assert!(of(dir.path(), &[("way", Whole)]).is_some(), "a symlink itself");
+        assert_ne!(of(dir, &[("layer", Whole)]), of(dir, &[("layer", EntryOnly)]));
+        assert_eq!(of(dir, &[("layer", Whole), ("none", Whole)]), None, "a missing part");
+        std::os::unix::fs::symlink("layer", dir.join("link")).unwrap();
+        assert_eq!(of(dir, &[("link/diff", Whole)]), None, "through a symlink");
+        assert!(of(dir, &[("link", Whole)]).is_some(), "a symlink itself");
     }
 }

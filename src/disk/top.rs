@@ -1,4 +1,4 @@
-//! The directories that the paths of trees are relative to.
+//! Directories that the paths of trees are relative to.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
 
 use crate::sys::beneath::{HANDLE, Opener, mount_id_of_handle};
-use crate::sys::mounts;
+use crate::sys::mounts::{self, Mount};
 use crate::sys::quiet::Within;
 use crate::sys::root::into_mounts;
 
@@ -16,39 +16,45 @@ use crate::sys::root::into_mounts;
 #[derive(Debug)]
 pub(super) struct Top {
     fd: OwnedFd,
-    /// Whether a mount below it may be on the way to a tree.
+    /// True if a mount may be on the path from this directory to a tree.
     into_mounts: bool,
 }
 
 impl Top {
-    /// Opens each: through the stores' own descriptors where it is in one of them, else by its
-    /// path, in which symlinks are followed.
+    /// Opens each path, see [`Self::open_root`].
     pub(super) fn all(paths: &[PathBuf], within: &Within) -> Vec<Result<Self>> {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let open = |path: &PathBuf| match within.covers(path) {
-            true => {
-                let fd = within.handle(path);
-                let fd = fd.map_err(|error| errno(&error))?;
-                Ok(Self { fd, into_mounts: within.enters_mounts(path) })
-            }
-            false => Ok(Self { fd: rustix::fs::open(path, flags, Mode::empty())?, into_mounts: true }),
-        };
-        paths.iter().map(open).collect()
+        paths.iter().map(|path| Self::open_root(path, within)).collect()
     }
 
-    /// What the kernel lets us use.
+    /// Opens a directory: through the stores' own descriptors if it is inside one of them, otherwise by its path,
+    /// in
+    /// which symlinks are followed.
+    fn open_root(path: &Path, within: &Within) -> Result<Self> {
+        if within.covers(path) {
+            let fd = within.handle(path).map_err(|error| errno(&error))?;
+            Ok(Self { fd, into_mounts: within.enters_mounts(path) })
+        } else {
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            Ok(Self { fd: rustix::fs::open(path, flags, Mode::empty())?, into_mounts: true })
+        }
+    }
+
+    /// Returns the way to open files that the kernel permits.
     pub(super) fn opener(all: &[Result<Self>]) -> Opener {
-        let any = all.iter().find_map(|top| top.as_ref().ok());
-        any.map_or(Opener::Openat2, |top| Opener::usual(top.fd.as_fd()))
+        let first = all.iter().find_map(|top| top.as_ref().ok());
+        first.map_or(Opener::Openat2, |top| Opener::usual(top.fd.as_fd()))
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Opens what is below it; `XDEV` where that, or a directory on the way, is a mount that shows
-    /// something else than it covers. A running container's `merged` shows the whole image, which is
-    /// counted elsewhere; but storage drivers and systemd units mount directories on themselves.
+    /// Opens `path` below this directory.
+    ///
+    /// Fails with `XDEV` if `path`, or a directory on it, is a mount that shows another directory than the one it
+    /// covers. A running container's `merged` shows the whole image, which is counted elsewhere. Directories that
+    /// are
+    /// mounted over themselves, as storage drivers and systemd units do, are opened.
     pub(super) fn open(&self, opener: Opener, path: &Path, flags: OFlags) -> Result<OwnedFd> {
         match opener.beneath(self.fd.as_fd(), path, flags, false) {
             Err(Errno::XDEV) if path.components().any(|part| part == Component::ParentDir) => {
@@ -59,15 +65,20 @@ impl Top {
         }
         let handle = into_mounts(opener, self.fd.as_fd(), path, HANDLE)?;
         let mounts = mounts::read().map_err(|_| Errno::XDEV)?;
-        let mount = |fd: BorrowedFd<'_>| Some(mounts::underlying(&mounts, mount_id_of_handle(fd).ok()?)?.id);
-        match mount(self.fd.as_fd()).is_some_and(|own| Some(own) == mount(handle.as_fd())) {
+        let root_mount = underlying_mount(&mounts, self.fd.as_fd());
+        match root_mount.is_some() && root_mount == underlying_mount(&mounts, handle.as_fd()) {
             true => into_mounts(opener, self.fd.as_fd(), path, flags),
             false => Err(Errno::XDEV),
         }
     }
 }
 
-/// What a store's descriptors refuse by themselves has no number of the kernel's.
+/// Returns the id of the mount that `fd` is on, without mounts of a directory over itself.
+fn underlying_mount(mounts: &[Mount], fd: BorrowedFd<'_>) -> Option<u64> {
+    Some(mounts::underlying(mounts, mount_id_of_handle(fd).ok()?)?.id)
+}
+
+/// Converts an error; errors of the stores' own descriptors have no error number of the kernel.
 fn errno(error: &io::Error) -> Errno {
     let refused = if error.kind() == io::ErrorKind::CrossesDevices { Errno::XDEV } else { Errno::LOOP };
     Errno::from_io_error(error).unwrap_or(refused)

@@ -1,27 +1,27 @@
-//! Who holds which inodes. Pure.
+//! Inodes of a unit. Pure.
 
 use crate::sys::xfs::inumbers::INODES_PER_CHUNK;
 
-/// Inodes of one window that one unit holds. A window is 64 inodes from a multiple of 64 on:
-/// on most filesystems the same as a chunk.
+/// Inodes of one window that belong to one unit. A window is 64 inodes that start at a multiple of 64; on most
+/// filesystems it is the same as a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holding {
     /// `st_dev` of the filesystem.
     pub device: u64,
     /// Number of the first inode, divided by 64.
     pub window: u64,
-    /// `None` for somebody outside the trees.
+    /// Unit with the inodes; `None` for a link outside the trees.
     pub unit: Option<u32>,
-    /// Bit n: the n-th inode.
+    /// Bit n is set for inode n of the window.
     pub inodes: u64,
 }
 
 impl Holding {
-    /// One inode of `unit`.
+    /// Returns the holding of a single inode.
     #[inline]
     #[must_use]
     pub fn of(device: u64, inode: u64, unit: Option<usize>) -> Self {
-        // More than 2^32 units: they count as somebody else, which promises too little.
+        // Units from 2^32 on count as outside, which promises too little.
         let unit = unit.and_then(|unit| u32::try_from(unit).ok());
         Self { device, window: inode / INODES_PER_CHUNK, unit, inodes: 1 << (inode % INODES_PER_CHUNK) }
     }

@@ -1,4 +1,4 @@
-//! Counters that all threads add to, once per directory.
+//! Counters that all threads add to, once for each directory.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -6,22 +6,22 @@ use std::sync::atomic::Ordering;
 use super::links::lock;
 use super::types::{Progress, Tally};
 
-/// One tally a unit, and the progress that others watch.
+/// Tallies of all units, and the progress that another thread may read.
 #[derive(Debug)]
 pub struct Counters<'a> {
-    /// With the latest change.
+    /// Tally and latest change of each unit.
     units: Vec<Mutex<(Tally, i64)>>,
     progress: Option<&'a Progress>,
 }
 
 impl<'a> Counters<'a> {
-    /// For units 0 up to `units`; none if `None`.
+    /// Creates counters for the units below `units`, or for none.
     pub fn new(units: Option<usize>, progress: Option<&'a Progress>) -> Self {
         let units = (0..units.unwrap_or(0)).map(|_| Mutex::new((Tally::default(), i64::MIN))).collect();
         Self { units, progress }
     }
 
-    /// Adds what a directory holds, which changed as late as `newest`.
+    /// Adds the tally of a directory and its latest change.
     pub fn add(&self, unit: usize, tally: Tally, newest: i64) {
         if let Some(unit) = self.units.get(unit) {
             let mut unit = lock(unit);
@@ -34,14 +34,14 @@ impl<'a> Counters<'a> {
         }
     }
 
-    /// The tallies and the latest changes, by unit number.
+    /// Returns the tallies and the latest changes, by unit number.
     pub fn into_tallies(self) -> (Vec<Tally>, Vec<i64>) {
         let newest = self.units.iter().map(|unit| lock(unit).1).collect();
-        // Collected in place: a second list shows in the memory that a large store takes.
+        // Collected in place: a second list would be a noticeable part of the memory for a large store.
         (self.units.into_iter().map(|unit| lock(&unit).0).collect(), newest)
     }
 
-    /// Takes from the progress what a walk has added that starts again.
+    /// Subtracts the counts of this walk, which is repeated, from the progress.
     pub fn take_back(self) {
         let Some(progress) = self.progress else { return };
         for tally in self.into_tallies().0 {

@@ -1,4 +1,4 @@
-//! Reading one directory and counting what is in it.
+//! Reads one directory and counts its entries.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ struct Here<'d> {
     unit: usize,
     fd: BorrowedFd<'d>,
     place: &'d Arc<TreeDirectory>,
-    /// Device that the directory is on.
+    /// Device of the directory.
     dev: u64,
     tally: Tally,
     /// Latest `st_ctime` seen, in seconds.
@@ -31,7 +31,7 @@ struct Here<'d> {
 }
 
 impl Worker<'_, '_> {
-    /// Reads a directory; what it holds is counted, its subdirectories are put on the stack.
+    /// Reads a directory: counts its entries and pushes its subdirectories onto the stack.
     pub fn read(&mut self, origin: TreeOrigin, fd: OwnedFd, place: Arc<TreeDirectory>) {
         let stat = match rustix::fs::fstat(&fd) {
             Ok(stat) => stat,
@@ -67,7 +67,7 @@ impl Worker<'_, '_> {
         self.walk.counters.add(here.unit, here.tally, here.newest);
         let mut children = here.children;
         if !children.is_empty() {
-            // They are taken from the end; the order of the directory is that of the disk.
+            // Subdirectories are taken from the end. The order of the directory is that on the disk.
             children.reverse();
             let identity = (stat.st_dev, stat.st_ino);
             self.stack.push(Frame { origin, place, identity, fd: Some(Arc::new(fd)), children });
@@ -93,8 +93,7 @@ impl Worker<'_, '_> {
             };
             kind = FileType::from_raw_mode(stat.st_mode);
             if kind != FileType::Directory {
-                // Another number than the directory's says that something may be mounted
-                // over the file.
+                // If the inode number differs from that in the directory, a file may be mounted over it.
                 if stat.st_ino != entry.ino() && is_mount_point(here, name, &stat) {
                     let (tree, place) = (here.origin.tree, here.place);
                     return self.note_mount(tree, place, Some(name));
@@ -105,7 +104,7 @@ impl Worker<'_, '_> {
         here.children.push(Child { name: name.into(), ino: entry.ino() });
     }
 
-    /// Counts an inode by itself; as for [`Self::count`].
+    /// Counts an inode by itself; the parameters are those of [`Self::count`].
     pub fn count_alone(
         &mut self,
         origin: TreeOrigin,
@@ -128,18 +127,18 @@ impl Worker<'_, '_> {
         self.walk.counters.add(here.unit, here.tally, here.newest);
     }
 
-    /// Whether a tree of its own counts the directory. The top of a root is that tree.
+    /// Returns true if the directory is counted by a tree of its own, and this is not that tree.
     fn is_apart(&self, origin: TreeOrigin, place: &TreeDirectory, stat: &Stat) -> bool {
-        let is_top = || place.is_start() && self.walk.trees[origin.tree].path.as_os_str().is_empty();
-        self.walk.apart.contains(&(stat.st_dev, stat.st_ino)) && !is_top()
+        self.walk.apart.contains(&(stat.st_dev, stat.st_ino))
+            && !(place.is_start() && self.walk.trees[origin.tree].path.as_os_str().is_empty())
     }
 
     fn unit(&self, origin: TreeOrigin) -> usize {
         self.walk.trees[origin.tree].unit
     }
 
-    /// Counts an inode, and asks it for shared extents where that is wanted. `name` is that
-    /// in the directory `here`; without one, `here.fd` is the inode itself.
+    /// Counts an inode and examines it for shared extents if necessary. `name` is its name in the directory `here`;
+    /// without a name, `here.fd` is the inode itself.
     fn count(&mut self, here: &mut Here<'_>, name: Option<&CStr>, stat: &Stat) {
         self.note_inode(here.origin.xfs, here.unit, stat.st_ino);
         here.newest = here.newest.max(changed(stat));
@@ -185,14 +184,14 @@ impl Worker<'_, '_> {
     }
 }
 
-/// When an inode last changed, in seconds.
+/// Returns the time of an inode's last change (`st_ctime`), in seconds since 1970.
 fn changed(stat: &Stat) -> i64 {
     #[allow(clippy::unnecessary_cast)] // narrower on some architectures
     let seconds = stat.st_ctime as i64;
     seconds
 }
 
-/// The size of an inode.
+/// Returns the tally of an inode.
 fn tally_of(stat: &Stat) -> Tally {
     #[allow(clippy::unnecessary_cast)] // i64 here, other types on other architectures
     let (blocks, size) = (stat.st_blocks as i64, stat.st_size as i64);
@@ -209,12 +208,12 @@ fn tally_of(stat: &Stat) -> Tally {
     }
 }
 
-/// Whether something is mounted on the file `name`.
+/// Returns true if something is mounted on the file `name`.
 fn is_mount_point(here: &Here<'_>, name: &CStr, stat: &Stat) -> bool {
     let root = StatxAttributes::MOUNT_ROOT;
     match rustix::fs::statx(here.fd, name, AS_IT_IS, StatxFlags::empty()) {
         Ok(facts) if facts.stx_attributes_mask.contains(root) => facts.stx_attributes.contains(root),
-        // Linux before 5.8: a bind mount of the same device goes unnoticed.
+        // Linux before 5.8 does not report mounts: a bind mount from the same device is not detected.
         _ => stat.st_dev != here.dev,
     }
 }

@@ -1,4 +1,4 @@
-//! Queries files for shared extents.
+//! Examines files for shared extents.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -19,21 +19,21 @@ use crate::sys::fiemap::{self, SharedExtent};
 
 pub type FileExtents = Vec<SharedExtent>;
 
-/// From how many allocated bytes on a probe asks every file.
+/// Minimum allocated bytes of a file that a probe always examines.
 const BIG: u64 = 1 << 20;
 
-/// A probe asks this many of the smaller files, whichever are met first, and then one of [`SMALL_EVERY`]: a
-/// deduplication mostly shares very many small files. Asking a file costs as much as examining ten.
+/// Number of smaller files that a probe examines first. Of the remaining ones it examines one in [`SMALL_EVERY`]:
+/// deduplication mostly shares very many small files. Examining a file costs as much as ten `stat` calls.
 const SMALL_FIRST: u64 = 4096;
 const SMALL_EVERY: u64 = 64;
 
-/// The references found so far, by filesystem.
+/// References found so far, by filesystem.
 #[derive(Debug)]
 pub struct Collector {
-    /// Which files are asked.
+    /// Files that are examined.
     pub extents: Extents,
     found: AtomicBool,
-    /// Smaller files that a probe has met.
+    /// Number of smaller files that a probe has seen.
     small: AtomicU64,
     references: Mutex<HashMap<u64, Vec<Reference>>>,
 }
@@ -48,7 +48,7 @@ impl Collector {
         }
     }
 
-    /// Whether a file with this `stat` is to be asked.
+    /// Returns true if a file of this kind and with these allocated bytes must be examined.
     pub fn wants(&self, kind: FileType, bytes: u64) -> bool {
         match self.extents {
             Extents::Off => false,
@@ -62,18 +62,19 @@ impl Collector {
         }
     }
 
-    /// Whether references are wanted, and therefore the filesystem of each tree, and hard links to the end, for
-    /// [`super::links::Links::attach`].
+    /// Returns true if references are collected. The filesystem of each tree is needed then, and hard links are
+    /// kept to
+    /// the end for [`super::links::Links::attach`].
     pub fn collects(&self) -> bool {
         self.extents == Extents::All
     }
 
-    /// A probe found sharing: this walk is abandoned for one that queries every file.
+    /// Returns true if a probe found sharing: this walk is then abandoned for one that examines every file.
     pub fn give_up(&self) -> bool {
         self.extents == Extents::Probe && self.found.load(Ordering::Relaxed)
     }
 
-    /// What the file shares; for a probe only that it shares something.
+    /// Records the shared extents of a file; during a probe only the fact that there are some.
     pub fn note(&self, extents: FileExtents, filesystem: u64, unit: Option<usize>) {
         if extents.is_empty() {
             return;
@@ -92,7 +93,7 @@ impl Collector {
         }));
     }
 
-    /// Who shares what.
+    /// Returns the shared extents, grouped by units.
     pub fn finish(self) -> Vec<SharedExtents> {
         let mut groups = Groups::default();
         for references in self.references.into_inner().unwrap_or_else(PoisonError::into_inner).into_values() {
@@ -102,11 +103,12 @@ impl Collector {
     }
 }
 
-/// Asks the entry `name` of `parent`, which `stat` called a regular file.
+/// Examines the entry `name` of `parent`, which is a regular file according to `stat`.
 ///
-/// It is held with `O_PATH` first and opened for reading only if it still is that very
-/// file: an open wakes devices and waits for fifos, and the entry may have been replaced.
-/// A filesystem that does not know the request has no shared extents.
+/// The entry is opened with `O_PATH` first, and for reading only if it still is the same file: opening wakes
+/// devices
+/// and waits for fifos, and the entry may have been replaced. A filesystem that does not support the request has no
+/// shared extents.
 pub fn ask(opener: Opener, parent: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> Result<FileExtents> {
     let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
     let handle = opener.beneath(parent, path, HANDLE, false)?;
@@ -119,7 +121,7 @@ pub fn ask(opener: Opener, parent: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> 
     ask_held(handle.as_fd())
 }
 
-/// Asks the regular file that `handle` (`O_PATH`) holds.
+/// Examines the regular file of `handle` (`O_PATH`).
 pub fn ask_held(handle: BorrowedFd<'_>) -> Result<FileExtents> {
     let file = beneath::reopen(handle)?;
     match fiemap::shared_extents(file.as_fd()) {

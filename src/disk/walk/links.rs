@@ -1,5 +1,4 @@
-//! Inodes with several hard links: each counts once, and its owner is known only after
-//! all links were seen.
+//! Inodes with several hard links. Each counts once, and its unit is known only after all links were seen.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -8,18 +7,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::extents::FileExtents;
 use super::types::{SharedInodes, Tally};
 
-/// An inode of the machine: device and inode number.
+/// Device and inode number.
 pub type InodeKey = (u64, u64);
 
-/// Locks, so that threads seldom wait for each other.
+/// Number of locks; threads seldom wait for the same one.
 const SHARDS: usize = 64;
 
-/// All inodes with further links that are still missing.
+/// Inodes of which some links have not been seen yet.
 #[derive(Debug)]
 pub struct Links {
     shards: Box<[Mutex<HashMap<InodeKey, LinkedInode>>]>,
     hasher: RandomState,
-    /// Keep complete inodes to the end: their extents are still to come.
+    /// Keep inodes whose links were all seen: their extents are still to be attached.
     keep_complete: bool,
     groups: Mutex<Groups>,
 }
@@ -42,27 +41,27 @@ enum Units {
     Several(Vec<usize>),
 }
 
-/// What a link turned out to be.
+/// Result of seeing a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// The inode's first link.
+    /// First link of the inode.
     First,
-    /// Another link, and more are missing, or it belongs to no single unit.
+    /// A further link: more are missing, or the inode belongs to several units.
     Further,
-    /// The last link, all of them in this unit: its size is the unit's.
+    /// The last link, and all links are in this unit: the inode's size belongs to the unit.
     Complete(Tally),
 }
 
-/// Where an inode belongs that was kept to the end.
+/// Owner of an inode that was kept to the end.
 #[derive(Debug)]
 pub struct Settled {
-    /// The unit that holds all links; `None` for a shared inode.
+    /// Unit that contains all links; `None` for a shared inode.
     pub unit: Option<usize>,
-    /// The inode, if somebody outside the trees holds a link.
+    /// The inode, if it has a link outside the trees.
     pub outside: Option<InodeKey>,
-    /// Its size, if it belongs to the unit and was not returned by [`Links::see`].
+    /// Size of the inode, if it belongs to the unit and was not returned by [`Links::see`].
     pub tally: Tally,
-    /// Its filesystem and its shared extents, where it was asked for them.
+    /// Its filesystem and its shared extents, if it was examined.
     pub extents: Option<(u64, FileExtents)>,
 }
 
@@ -74,8 +73,8 @@ impl Units {
                 *self = Self::Several(vec![unit.min(*first), unit.max(*first)]);
             }
             Self::Several(units) => {
-                if let Err(at) = units.binary_search(&unit) {
-                    units.insert(at, unit);
+                if let Err(position) = units.binary_search(&unit) {
+                    units.insert(position, unit);
                 }
             }
         }
@@ -90,8 +89,9 @@ impl Units {
 }
 
 impl Links {
-    /// With `keep_complete`, [`Self::see`] never answers [`Sight::Complete`] and
-    /// [`Self::attach`] finds every inode; without, memory holds incomplete ones only.
+    /// With `keep_complete`, [`Self::see`] never returns [`Sight::Complete`] and [`Self::attach`] finds every
+    /// inode.
+    /// Without it, only inodes with missing links use memory.
     pub fn new(keep_complete: bool) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -101,7 +101,7 @@ impl Links {
         }
     }
 
-    /// A link of the inode `key` was found in `unit`; the inode now has `links` links.
+    /// Records a link of the inode `key` in `unit`. The inode now has `links` links.
     pub fn see(&self, key: InodeKey, links: u64, unit: usize, tally: Tally) -> Sight {
         let mut shard = self.shard(key);
         let first = !shard.contains_key(&key);
@@ -134,15 +134,15 @@ impl Links {
         }
     }
 
-    /// Remembers the shared extents of an inode that [`Self::see`] knows.
+    /// Adds the shared extents of an inode that [`Self::see`] has recorded.
     pub fn attach(&self, key: InodeKey, filesystem: u64, extents: FileExtents) {
         if let Some(entry) = self.shard(key).get_mut(&key) {
             entry.extents = Some((filesystem, extents));
         }
     }
 
-    /// Ends the walk: hands each remaining inode to `settle` and returns the shared ones,
-    /// ascending by their units.
+    /// Ends the walk: passes each remaining inode to `settle`, and returns the shared inodes in ascending order of
+    /// their units.
     pub fn finish(self, mut settle: impl FnMut(Settled)) -> Vec<SharedInodes> {
         for shard in &self.shards {
             let entries = std::mem::take(&mut *lock(shard));
@@ -174,13 +174,13 @@ impl Links {
     }
 
     fn shard(&self, key: InodeKey) -> MutexGuard<'_, HashMap<InodeKey, LinkedInode>> {
-        #[allow(clippy::cast_possible_truncation)] // the low bits are all that is wanted
-        let at = self.hasher.hash_one(key) as usize % SHARDS;
-        lock(&self.shards[at])
+        #[allow(clippy::cast_possible_truncation)] // only the low bits are used
+        let index = self.hasher.hash_one(key) as usize % SHARDS;
+        lock(&self.shards[index])
     }
 }
 
-/// A thread that panicked while it held the lock left whole values behind.
+/// Locks `mutex`, even after a panic: a thread that panics leaves complete values.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -194,7 +194,7 @@ mod tests {
 
     fn finish(links: Links) -> (Vec<SharedInodes>, Vec<(Option<usize>, u64)>) {
         let mut settled = Vec::new();
-        let shared = links.finish(|one| settled.push((one.unit, one.tally.bytes)));
+        let shared = links.finish(|inode| settled.push((inode.unit, inode.tally.bytes)));
         (shared, settled)
     }
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn all_links_in_one_unit_weigh_once_and_are_forgotten() {
+    fn links_of_one_unit_count_once() {
         let links = Links::new(false);
         assert_eq!(links.see((1, 1), 3, 7, WEIGHT), Sight::First);
         assert_eq!(links.see((1, 1), 3, 7, WEIGHT), Sight::Further);
@@ -226,7 +226,7 @@ mod tests {
             links.see((1, inode), 2, 5, WEIGHT);
             links.see((1, inode), 2, 3, WEIGHT);
         }
-        // The same number on another device is another inode.
+        // The same inode number on another device is another inode.
         links.see((2, 1), 2, 3, WEIGHT);
         links.see((1, 3), 4, 3, WEIGHT);
         links.see((1, 3), 4, 5, WEIGHT);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_inodes_are_settled_at_the_end() {
+    fn kept_inodes_are_settled_by_finish() {
         let links = Links::new(true);
         links.see((1, 1), 2, 7, WEIGHT);
         assert_eq!(links.see((1, 1), 2, 7, WEIGHT), Sight::Further);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_goes_meanwhile_completes_the_rest() {
+    fn deleted_link_completes_the_others() {
         let links = Links::new(false);
         links.see((1, 1), 3, 7, WEIGHT);
         assert_eq!(links.see((1, 1), 2, 7, WEIGHT), Sight::Complete(WEIGHT));

@@ -1,9 +1,10 @@
-//! The parallel walker: like `du` over many trees at once, with each byte attributed to
-//! one unit.
+//! Parallel walker: like `du` over many trees at once, with each byte attributed to one unit.
 //!
-//! It uses far more threads than cores once it has taken a moment, because a cold walk waits for the disk. Each
-//! directory is one piece of work: opened relative to its parent (so names may be of any
-//! bytes and paths of any length), read, and its entries examined one after the other.
+//! After a short start it uses many more threads than cores, because a walk of a cold tree mostly waits for the
+//! disk.
+//! Each directory is one piece of work: a thread opens it relative to its parent (so names may contain any bytes,
+//! and
+//! paths may have any length), reads it, and examines its entries one after the other.
 
 mod counters;
 mod directory;
@@ -20,8 +21,8 @@ mod worker;
 
 use std::num::NonZero;
 use std::path::PathBuf;
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
-use std::{io, thread};
 
 use rustix::process::{Resource, getrlimit};
 
@@ -34,30 +35,31 @@ use queue::Exchange;
 use shared::Walk;
 use worker::{Findings, Worker};
 
-/// Threads where the caller has no wish. On cold disks 32 took half the time of 2.
+/// Default number of threads. On cold disks 32 threads needed half the time of 2.
 const DEFAULT_THREADS: usize = 32;
 
-/// What is in the page cache of a small store is read by then, with a thread for each core; where a disk is waited
-/// for, so little does not matter.
+/// Time after which more threads than cores are started. A small store in the page cache has been read by then; on
+/// a
+/// cold disk the delay does not matter.
 const MORE_THREADS_AFTER: Duration = Duration::from_millis(2);
 
-/// Of each thread, in bytes.
+/// Stack size of each thread, in bytes.
 const STACK: usize = 256 << 10;
 
-/// Directories kept open by all threads together, below the usual limit of 1024 files.
+/// Directories that all threads together keep open; below the usual limit of 1024 files.
 const OPEN_DIRECTORIES: usize = 384;
 
-/// Measures trees. What could not be read is in [`Measured::errors`].
+/// Measures trees. Errors are in [`Measured::errors`].
 #[must_use]
 pub fn measure(roots: &[PathBuf], trees: &[Tree<'_>], options: &WalkOptions<'_>) -> Measured {
     Walk::new(roots, trees, options, options.extents).run(options.threads).unwrap_or_else(|| {
-        // The probe hit. It was given up at once, so little is done twice.
+        // The probe found sharing and stopped at once, so little work is repeated.
         Walk::new(roots, trees, options, Extents::All).run(options.threads).unwrap_or_default()
     })
 }
 
 impl Walk<'_> {
-    /// `None` where a probe for shared extents hit.
+    /// Returns `None` if a probe found shared extents.
     fn run(self, threads: usize) -> Option<Measured> {
         let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let open_files = usize::try_from(open_files).unwrap_or(usize::MAX);
@@ -75,30 +77,44 @@ impl Walk<'_> {
         Some(self.conclude(findings))
     }
 
-    /// Runs the workers, on fewer threads where the system does not give that many.
+    /// Runs the workers, on fewer threads if the system refuses some.
     fn in_threads(&self, threads: usize, open_each: usize) -> Vec<Findings> {
         let exchange = Exchange::default();
-        let worker = || Worker::new(self, &exchange, open_each);
         thread::scope(|scope| {
-            let start = |number: usize| {
-                let builder = thread::Builder::new().name(format!("walk-{number}")).stack_size(STACK);
-                let started = exchange.admit().then(|| builder.spawn_scoped(scope, || worker().run()))?;
-                let failed = |error: io::Error| {
-                    exchange.dismiss();
-                    tracing::debug!(%error, number, "cannot start that many threads");
-                };
-                started.map_err(failed).ok()
-            };
             let cores = thread::available_parallelism().map_or(1, NonZero::get);
-            let mut running: Vec<_> = (0..threads.min(cores)).map_while(start).collect();
+            let mut running = Vec::new();
+            self.start_workers(scope, &exchange, open_each, threads.min(cores), &mut running);
             if running.is_empty() && exchange.admit() {
-                return vec![worker().run()];
+                return vec![Worker::new(self, &exchange, open_each).run()];
             }
             exchange.await_end(MORE_THREADS_AFTER);
-            running.extend((running.len()..threads).map_while(start));
-            let joined = running.into_iter().map(thread::ScopedJoinHandle::join);
+            self.start_workers(scope, &exchange, open_each, threads, &mut running);
+            let joined = running.into_iter().map(ScopedJoinHandle::join);
             joined.map(|found| found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
         })
+    }
+
+    /// Starts workers until `threads` of them run, the system refuses another thread, or no work is left.
+    fn start_workers<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        exchange: &'scope Exchange,
+        open_each: usize,
+        threads: usize,
+        running: &mut Vec<ScopedJoinHandle<'scope, Findings>>,
+    ) {
+        while running.len() < threads && exchange.admit() {
+            let number = running.len();
+            let builder = thread::Builder::new().name(format!("walk-{number}")).stack_size(STACK);
+            match builder.spawn_scoped(scope, move || Worker::new(self, exchange, open_each).run()) {
+                Ok(handle) => running.push(handle),
+                Err(error) => {
+                    exchange.dismiss();
+                    tracing::debug!(%error, number, "cannot start that many threads");
+                    return;
+                }
+            }
+        }
     }
 
     fn conclude(self, findings: Findings) -> Measured {
@@ -141,17 +157,18 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn without_openat2_the_same_is_found() {
+    fn both_openers_find_the_same() {
         let dir = tempfile::tempdir().unwrap();
-        for at in 0..100 {
-            let sub = dir.path().join(format!("{}/{}/{at}", at % 3, at % 7));
+        for number in 0..100 {
+            let sub = dir.path().join(format!("{}/{}/{number}", number % 3, number % 7));
             fs::create_dir_all(&sub).unwrap();
-            fs::write(sub.join("file"), vec![1; at * 100]).unwrap();
+            fs::write(sub.join("file"), vec![1; number * 100]).unwrap();
             std::os::unix::fs::symlink("/", sub.join("link")).unwrap();
         }
         let roots = [dir.path().to_path_buf(), PathBuf::from("/")];
-        let tree =
-            |root, path: &'static str, unit, scope| Tree { root, path: Path::new(path).into(), unit, scope };
+        fn tree(root: usize, path: &'static str, unit: usize, scope: TreeScope) -> Tree<'static> {
+            Tree { root, path: Path::new(path).into(), unit, scope }
+        }
         let trees = [
             tree(0, "", 0, TreeScope::Whole),
             tree(0, "1/1", 1, TreeScope::Whole),
@@ -160,11 +177,10 @@ mod tests {
             tree(0, "2/2/2/link/x", 4, TreeScope::Whole),
             tree(1, "proc", 5, TreeScope::EntryOnly),
         ];
-        let measured = |opener| {
+        let [kernel, steps] = [Opener::Openat2, Opener::Steps].map(|opener| {
             let walk = Walk { opener, ..Walk::new(&roots, &trees, &WalkOptions::default(), Extents::Off) };
             walk.run(2).unwrap()
-        };
-        let (kernel, steps) = (measured(Opener::Openat2), measured(Opener::Steps));
+        });
         assert_eq!(kernel.units, steps.units);
         assert_eq!(kernel.units[0].inodes, 1 + 3 + 21 + 100 * 3);
         assert_eq!((kernel.errors.len(), steps.errors.len()), (1, 1));
@@ -172,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn no_trees_no_roots_and_wrong_roots_are_no_panic() {
+    fn missing_trees_and_roots_do_not_panic() {
         let options = WalkOptions::default();
         assert!(measure(&[], &[], &options).units.is_empty());
         let tree = Tree { root: 3, path: Path::new("x").into(), unit: 1, scope: TreeScope::Whole };

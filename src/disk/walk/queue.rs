@@ -1,8 +1,9 @@
-//! Directories still to be read: each thread has its own stack, and idle threads get work
-//! from its oldest end.
+//! Directories still to be read. Each thread has its own stack; idle threads get work from the oldest end of
+//! another
+//! thread's stack.
 //!
-//! Depth first, so that what waits stays small; and each stack keeps only a few directory
-//! descriptors open, so that the walk needs a few hundred however deep or wide the trees.
+//! Each thread works depth first, so that the number of waiting directories stays small. A stack keeps only a few
+//! directory descriptors open, so that the walk needs a few hundred of them for trees of any depth and width.
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -13,42 +14,42 @@ use std::time::Duration;
 
 use super::tree_directory::TreeDirectory;
 
-/// Where a directory comes from.
+/// Origin of a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct TreeOrigin {
-    /// Position of the tree.
+    /// Index of the tree.
     pub tree: usize,
-    /// The tree's filesystem, where extents are collected; else 0.
+    /// Key of the tree's filesystem if extents are collected, else 0.
     pub filesystem: u64,
-    /// `st_dev` of the tree's XFS, where inodes are counted by chunks.
+    /// `st_dev` of the tree's XFS if its inodes are counted by chunk.
     pub xfs: Option<u64>,
 }
 
-/// A directory that has been read, with the subdirectories that have not.
+/// A directory that has been read, with its subdirectories that have not.
 #[derive(Debug)]
 pub struct Frame {
-    /// The tree that it belongs to.
+    /// Tree that the directory belongs to.
     pub origin: TreeOrigin,
     /// The location of the directory.
     pub place: Arc<TreeDirectory>,
-    /// Device and inode number: it is the same one when it is opened again.
+    /// Device and inode number, to recognize the directory when it is reopened.
     pub identity: (u64, u64),
-    /// The directory, unless it was closed to save descriptors.
+    /// Descriptor of the directory, unless it was closed to save descriptors.
     pub fd: Option<Arc<OwnedFd>>,
-    /// Subdirectories to read, the next one last.
+    /// Subdirectories still to be read, the next one last.
     pub children: Vec<Child>,
 }
 
-/// A subdirectory to read.
+/// A subdirectory still to be read.
 #[derive(Debug)]
 pub struct Child {
     pub name: Box<CStr>,
-    /// The inode number that its directory gives: what a mount may lie over.
+    /// Inode number in its directory: that of a directory which a mount may cover.
     pub ino: u64,
 }
 
 impl Frame {
-    /// Half of the subdirectories, those that would come last; `None` if there is only one.
+    /// Splits off the half of the subdirectories that would be read last; `None` if there is only one.
     fn split(&mut self) -> Option<Self> {
         let half = self.children.len() / 2;
         if half == 0 {
@@ -66,11 +67,11 @@ impl Frame {
     }
 }
 
-/// One thread's directories, the deepest last.
+/// Directories of one thread, the deepest last.
 #[derive(Debug)]
 pub struct Stack {
     frames: VecDeque<Frame>,
-    /// How many frames may keep their directory open.
+    /// Maximum number of frames with an open descriptor.
     open_limit: usize,
 }
 
@@ -84,32 +85,30 @@ impl Stack {
             return;
         }
         self.frames.push_back(frame);
-        // The shallow ones are closed: they are needed last and found again with the
-        // shortest way.
-        if let Some(at) = self.frames.len().checked_sub(self.open_limit + 1) {
-            self.frames[at].fd = None;
+        // Close the shallowest: they are needed last, and the path to reopen them is the shortest.
+        if let Some(index) = self.frames.len().checked_sub(self.open_limit + 1) {
+            self.frames[index].fd = None;
         }
     }
 
-    /// The deepest directory, to take a child from.
+    /// Returns the deepest directory, to read one of its subdirectories.
     pub fn pop(&mut self) -> Option<Frame> {
         self.frames.pop_back()
     }
 
-    /// Something for a thread that has nothing: the oldest directory, or half of the only
-    /// one.
+    /// Returns work for an idle thread: the oldest directory, or half of the only one.
     pub fn give(&mut self) -> Option<Frame> {
         if self.frames.len() > 1 { self.frames.pop_front() } else { self.frames.front_mut()?.split() }
     }
 }
 
-/// Where threads meet that have nothing to do, and those that have too much.
+/// Passes directories from busy threads to idle ones.
 #[derive(Debug, Default)]
 pub struct Exchange {
     state: Mutex<QueueState>,
     changed: Condvar,
     ended: Condvar,
-    /// Threads that wait, less the frames that lie ready for them. Only a hint.
+    /// Number of waiting threads minus the frames available for them. Only a hint.
     hungry: AtomicUsize,
 }
 
@@ -122,15 +121,15 @@ struct QueueState {
 }
 
 impl Exchange {
-    /// Lets one more thread in, which has to call [`Self::take`] until it gives `None`; `false` where the work is
-    /// over.
+    /// Adds a thread, which must call [`Self::take`] until it returns `None`. Returns false if the work is
+    /// finished.
     pub fn admit(&self) -> bool {
         let mut state = self.lock();
         state.threads += usize::from(!state.over);
         !state.over
     }
 
-    /// A thread that was let in has not come.
+    /// Removes an added thread that could not be started.
     pub fn dismiss(&self) {
         let mut state = self.lock();
         state.threads -= 1;
@@ -139,13 +138,13 @@ impl Exchange {
         }
     }
 
-    /// Waits for the end of the work, but no longer than this.
+    /// Waits until the work is finished, at most for this time.
     pub fn await_end(&self, at_most: Duration) {
         let state = self.lock();
         drop(self.ended.wait_timeout_while(state, at_most, |state| !state.over));
     }
 
-    /// Whether a [`Self::give`] would find a taker.
+    /// Returns true if a thread is waiting for a frame.
     pub fn is_hungry(&self) -> bool {
         self.hungry.load(Ordering::Relaxed) > 0
     }
@@ -158,7 +157,7 @@ impl Exchange {
         self.changed.notify_one();
     }
 
-    /// Waits for a frame; `None` when all threads wait and nothing is left.
+    /// Waits for a frame. Returns `None` when all threads wait and no work is left.
     pub fn take(&self) -> Option<Frame> {
         let mut state = self.lock();
         state.waiting += 1;
@@ -177,7 +176,7 @@ impl Exchange {
         }
     }
 
-    /// Gives out nothing more: each thread ends with what it has.
+    /// Discards the remaining frames, so that each thread ends when its own stack is empty.
     pub fn stop(&self) {
         let mut state = self.lock();
         state.frames.clear();
@@ -207,18 +206,17 @@ mod tests {
 
     fn frame(tree: usize, children: usize) -> Frame {
         let fd = std::fs::File::open("/").unwrap().into();
-        let child = |ino| Child { name: c"x".into(), ino };
         Frame {
             origin: TreeOrigin { tree, filesystem: 0, xfs: None },
             place: TreeDirectory::start(),
             identity: (0, 0),
             fd: Some(Arc::new(fd)),
-            children: (0..children as u64).map(child).collect(),
+            children: (0..children as u64).map(|ino| Child { name: c"x".into(), ino }).collect(),
         }
     }
 
     #[test]
-    fn a_deep_stack_keeps_few_directories_open() {
+    fn deep_stack_keeps_few_directories_open() {
         let mut stack = Stack::new(3);
         for depth in 0..1000 {
             stack.push(frame(depth, 1));
@@ -230,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_children_is_not_kept() {
+    fn frame_without_children_is_dropped() {
         let mut stack = Stack::new(3);
         stack.push(frame(1, 0));
         assert!(stack.pop().is_none());
     }
 
     #[test]
-    fn the_only_directory_is_halved_and_the_next_child_stays() {
+    fn only_directory_is_split_and_keeps_next_child() {
         let mut stack = Stack::new(3);
         stack.push(frame(1, 5));
         let given = stack.give().unwrap();
@@ -249,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn all_threads_go_home_when_nothing_is_left() {
+    fn all_threads_end_when_no_work_is_left() {
         let exchange = Exchange::default();
         assert!((0..4).all(|_| exchange.admit()));
         let taken = AtomicUsize::new(0);
@@ -271,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_thread_that_has_not_come() {
+    fn missing_thread_is_not_waited_for() {
         let exchange = Exchange::default();
         assert!(exchange.admit() && exchange.admit());
         std::thread::scope(|scope| {

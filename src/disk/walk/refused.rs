@@ -1,12 +1,10 @@
-//! Subdirectories that could not be opened: mount points, and those without permission.
+//! Subdirectories that could not be opened: mount points, and directories without permission.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-use rustix::fs::Stat;
 
 use super::queue::{Child, TreeOrigin};
 use super::tree_directory::TreeDirectory;
@@ -30,8 +28,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// A mount is not entered, except a directory that lies over itself: containers/storage
-    /// makes `overlay` a mount point of its own that way.
+    /// Records a mount point without entering it. Exception: a directory that is mounted over itself, as
+    /// containers/storage does with `overlay`, is read.
     pub fn mount_point(
         &mut self,
         origin: TreeOrigin,
@@ -40,15 +38,15 @@ impl Worker<'_, '_> {
         dev: u64,
         child: Child,
     ) {
-        let over_itself = |stat: &Stat| (stat.st_dev, stat.st_ino) == (dev, child.ino);
+        let covered = (dev, child.ino);
         let opened = rustix::fs::statat(parent, &*child.name, AS_IT_IS)
             .ok()
-            .filter(over_itself)
+            .filter(|stat| (stat.st_dev, stat.st_ino) == covered)
             .and_then(|_| {
                 let name = PathBuf::from(OsStr::from_bytes(child.name.to_bytes()));
                 self.walk.opener.beneath(parent.as_fd(), &name, DIRECTORY, true).ok()
             })
-            .filter(|fd| rustix::fs::fstat(fd).is_ok_and(|stat| over_itself(&stat)));
+            .filter(|fd| rustix::fs::fstat(fd).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == covered));
         match opened {
             Some(fd) => self.read(origin, fd, TreeDirectory::below(place, child.name)),
             None => self.note_mount(origin.tree, place, Some(&child.name)),

@@ -1,4 +1,4 @@
-//! What all threads of a walk share.
+//! State shared by all threads of a walk.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,11 +21,11 @@ pub struct Walk<'a> {
     pub counters: Counters<'a>,
     pub links: Links,
     pub collector: Collector,
-    /// `st_dev` of each root whose inodes are counted by chunks.
+    /// `st_dev` of each root whose inodes are counted by chunk.
     pub xfs: Vec<Option<u64>>,
-    /// Directories that trees of their own count: device and inode number.
+    /// Device and inode number of directories that are counted by trees of their own.
     pub apart: Vec<(u64, u64)>,
-    /// The mount table, where the filesystem of a tree is needed.
+    /// Mount table, if the filesystem of a tree is needed.
     pub mounts: Vec<Mount>,
 }
 
@@ -37,16 +37,16 @@ impl<'a> Walk<'a> {
         extents: Extents,
     ) -> Self {
         let roots = Top::all(root_paths, &options.within);
-        let apart = options.apart.iter().filter_map(|at| {
-            let stat = rustix::fs::fstat(roots.get(*at)?.as_ref().ok()?.fd()).ok()?;
+        let apart = options.apart.iter().filter_map(|root_ix| {
+            let stat = rustix::fs::fstat(roots.get(*root_ix)?.as_ref().ok()?.fd()).ok()?;
             Some((stat.st_dev, stat.st_ino))
         });
         let apart = apart.collect();
-        let device = |root: &rustix::io::Result<Top>| {
+        let xfs = roots.iter().map(|root| {
             let device = rustix::fs::fstat(root.as_ref().ok()?.fd()).ok()?.st_dev;
             options.inode_chunks?.counts(device).then_some(device)
-        };
-        let xfs = roots.iter().map(device).collect();
+        });
+        let xfs = xfs.collect();
         let opener = Top::opener(&roots);
         let collector = Collector::new(extents);
         let mounts = if collector.collects() {
@@ -72,7 +72,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A tree that no thread has started on.
+    /// Returns the next tree that no thread has started.
     pub fn next_tree(&self) -> Option<usize> {
         let next = self.next_tree.fetch_add(1, Ordering::Relaxed);
         (next < self.trees.len()).then_some(next)

@@ -1,27 +1,31 @@
-//! Finds which units share which extents: a sweep over the references of files to the
-//! disk. Pure.
+//! Finds the units that share extents, by a sweep over the references from files to the disk. Pure.
+//!
+//! Between two neighbouring starts or ends of references, the same files refer to the disk. Example: a reference of
+//! unit 1 to bytes 0 to 10 and one of unit 2 to bytes 5 to 15 give three stretches: 0 to 5 (unit 1), 5 to 10 (both)
+//! and 10 to 15 (unit 2). The filesystem reports all of them as shared, so a file outside shares the first and
+//! third.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::types::SharedExtents;
 
-/// A file's reference to a stretch of the disk that the filesystem calls shared.
+/// Reference of a file to a stretch of the disk that the filesystem reports as shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// Byte position on the disk.
+    /// Position on the disk, in bytes.
     pub start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Whose file it is; `None` for an inode that is itself no unit's own.
+    /// Unit of the file; `None` for an inode that belongs to several units or to none.
     pub unit: Option<u32>,
-    /// Compressed: `length` is the file's, and says nothing of the room at `start`.
+    /// Compressed: `length` is the length in the file, not on the disk.
     pub encoded: bool,
 }
 
-/// The units that hold a stretch, ascending, each with how many references.
+/// Number of references to a stretch, by unit.
 type Holders = BTreeMap<Option<u32>, u64>;
 
-/// Groups by sharing units, ascending, and by whether somebody outside shares too.
+/// Groups by sharing units, ascending, and by whether a file outside shares too.
 #[derive(Debug, Default)]
 pub struct Groups(BTreeMap<(Vec<usize>, bool), SharingGroup>);
 
@@ -34,13 +38,13 @@ struct SharingGroup {
 impl Groups {
     /// Adds the references to one filesystem.
     pub fn add(&mut self, references: Vec<Reference>) {
-        let (encoded, plain): (Vec<_>, Vec<_>) =
-            references.into_iter().filter(|one| one.length > 0).partition(|one| one.encoded);
+        let references = references.into_iter().filter(|reference| reference.length > 0);
+        let (encoded, plain): (Vec<_>, Vec<_>) = references.partition(|reference| reference.encoded);
         self.sweep(plain);
         self.add_encoded(encoded);
     }
 
-    /// The result, sorted.
+    /// Returns the groups, sorted.
     pub fn into_shared(self) -> Vec<SharedExtents> {
         self.0
             .into_iter()
@@ -52,37 +56,36 @@ impl Groups {
             .collect()
     }
 
-    /// Goes along the disk; between two neighbouring starts or ends the holders are the
-    /// same.
+    /// Adds the stretches of uncompressed references.
     fn sweep(&mut self, mut begins: Vec<Reference>) {
-        begins.sort_unstable_by_key(|one| one.start);
-        let mut ends: Vec<(u64, Option<u32>)> =
-            begins.iter().map(|one| (one.start.saturating_add(one.length), one.unit)).collect();
+        begins.sort_unstable_by_key(|reference| reference.start);
+        let ends = begins.iter().map(|begin| (begin.start.saturating_add(begin.length), begin.unit));
+        let mut ends: Vec<(u64, Option<u32>)> = ends.collect();
         ends.sort_unstable();
         let mut holders = Holders::new();
         let mut begins = begins.into_iter().peekable();
         let mut ends = ends.into_iter().peekable();
         let mut from = 0;
-        // Every begin has its end behind it, so the ends run out last.
+        // Every begin is followed by its end, so the ends are exhausted last.
         while let Some(&(end, _)) = ends.peek() {
-            let here = begins.peek().map_or(end, |one| one.start.min(end));
+            let here = begins.peek().map_or(end, |reference| reference.start.min(end));
             self.stretch(&holders, here - from);
             from = here;
             while let Some((_, unit)) = ends.next_if(|&(end, _)| end == here) {
                 release(&mut holders, unit);
             }
-            while let Some(one) = begins.next_if(|one| one.start == here) {
-                *holders.entry(one.unit).or_default() += 1;
+            while let Some(reference) = begins.next_if(|reference| reference.start == here) {
+                *holders.entry(reference.unit).or_default() += 1;
             }
         }
     }
 
-    /// Compressed stretches have no known length on the disk; equal ones are the same.
+    /// Adds compressed references. Their length on the disk is unknown: only equal ones are shared.
     fn add_encoded(&mut self, references: Vec<Reference>) {
         let mut stretches: HashMap<(u64, u64), Holders> = HashMap::new();
-        for one in references {
-            let holders = stretches.entry((one.start, one.length)).or_default();
-            *holders.entry(one.unit).or_default() += 1;
+        for reference in references {
+            let holders = stretches.entry((reference.start, reference.length)).or_default();
+            *holders.entry(reference.unit).or_default() += 1;
         }
         for ((_, length), holders) in stretches {
             self.stretch(&holders, length);
@@ -139,8 +142,10 @@ mod tests {
 
     #[test]
     fn table() {
-        let nobody = Reference { unit: None, ..reference(0, 10, 0) };
-        let encoded = |start, unit| Reference { encoded: true, ..reference(start, 100, unit) };
+        fn encoded(start: u64, unit: u32) -> Reference {
+            Reference { encoded: true, ..reference(start, 100, unit) }
+        }
+        let outside = Reference { unit: None, ..reference(0, 10, 0) };
         let cases = [
             (vec![], vec![]),
             (vec![reference(0, 10, 1), reference(0, 10, 2)], vec![shared(&[(1, 10), (2, 10)], false, 10)]),
@@ -155,15 +160,15 @@ mod tests {
                     shared(&[(2, 5)], true, 5),
                 ],
             ),
-            // Touching is not sharing.
+            // Adjacent stretches are not shared.
             (
                 vec![reference(0, 10, 1), reference(10, 10, 2)],
                 vec![shared(&[(1, 10)], true, 10), shared(&[(2, 10)], true, 10)],
             ),
-            // An inode of several units keeps the stretch.
-            (vec![reference(0, 10, 1), nobody], vec![shared(&[(1, 10)], true, 10)]),
-            (vec![nobody, nobody], vec![]),
-            // Compressed: overlapping lengths say nothing, equal starts do.
+            // An inode of several units refers to the stretch too.
+            (vec![reference(0, 10, 1), outside], vec![shared(&[(1, 10)], true, 10)]),
+            (vec![outside, outside], vec![]),
+            // Compressed: overlaps mean nothing, equal stretches are shared.
             (
                 vec![encoded(0, 1), encoded(0, 2), encoded(50, 3), encoded(50, 4)],
                 vec![shared(&[(1, 100), (2, 100)], false, 100), shared(&[(3, 100), (4, 100)], false, 100)],
@@ -174,15 +179,15 @@ mod tests {
         }
     }
 
-    /// Byte for byte.
+    /// Counts byte by byte.
     fn naive(references: &[Reference]) -> Vec<SharedExtents> {
         let mut groups: BTreeMap<(Vec<usize>, bool), SharingGroup> = BTreeMap::new();
         for byte in 0..100 {
-            let here: Vec<usize> = references
+            let here = references
                 .iter()
-                .filter(|one| (one.start..one.start + one.length).contains(&byte))
-                .filter_map(|one| one.unit.map(|unit| unit as usize))
-                .collect();
+                .filter(|reference| (reference.start..reference.start + reference.length).contains(&byte));
+            let here: Vec<usize> =
+                here.filter_map(|reference| reference.unit.map(|unit| unit as usize)).collect();
             let mut units = here.clone();
             units.sort_unstable();
             units.dedup();

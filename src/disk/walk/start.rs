@@ -1,4 +1,4 @@
-//! Opens the start of a tree that the caller named.
+//! Opens the first directory or file of a tree.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -12,52 +12,52 @@ use crate::disk::top::Top;
 use crate::sys::beneath::{DIRECTORY, HANDLE, mount_id};
 
 impl Worker<'_, '_> {
-    pub fn start(&mut self, at: usize) {
+    pub fn start(&mut self, tree_ix: usize) {
         let walk = self.walk;
-        let tree = &walk.trees[at];
+        let tree = &walk.trees[tree_ix];
         let root = match walk.roots.get(tree.root) {
             Some(Ok(root)) => root,
-            Some(Err(error)) => return self.fail(at, &TreeDirectory::start(), None, "opening", *error),
-            None => return self.fail(at, &TreeDirectory::start(), None, "opening", Errno::INVAL),
+            Some(Err(error)) => return self.fail(tree_ix, &TreeDirectory::start(), None, "opening", *error),
+            None => return self.fail(tree_ix, &TreeDirectory::start(), None, "opening", Errno::INVAL),
         };
         if tree.scope != TreeScope::Whole {
-            return self.count_start(at, root, tree);
+            return self.count_start(tree_ix, root, tree);
         }
         match root.open(walk.opener, &tree.path, DIRECTORY) {
-            Err(Errno::XDEV) => self.note_mount(at, &TreeDirectory::start(), None),
+            Err(Errno::XDEV) => self.note_mount(tree_ix, &TreeDirectory::start(), None),
             Ok(fd) => {
-                let origin = self.origin(at, fd.as_fd());
+                let origin = self.origin(tree_ix, fd.as_fd());
                 self.read(origin, fd, TreeDirectory::start());
             }
-            Err(Errno::NOTDIR | Errno::LOOP) => self.count_start(at, root, tree),
+            Err(Errno::NOTDIR | Errno::LOOP) => self.count_start(tree_ix, root, tree),
             Err(error) => {
-                self.fail(at, &TreeDirectory::start(), None, "opening", error);
+                self.fail(tree_ix, &TreeDirectory::start(), None, "opening", error);
                 if error == Errno::ACCESS || error == Errno::PERM {
-                    self.count_start(at, root, tree);
+                    self.count_start(tree_ix, root, tree);
                 }
             }
         }
     }
 
-    /// Counts the start of a tree without what is below it.
-    fn count_start(&mut self, at: usize, root: &Top, tree: &Tree<'_>) {
+    /// Counts the start of a tree without anything below it.
+    fn count_start(&mut self, tree_ix: usize, root: &Top, tree: &Tree<'_>) {
         let place = TreeDirectory::start();
-        let held;
+        let opened;
         let handle = if tree.path.as_os_str().is_empty() {
             root.fd()
         } else {
             match root.open(self.walk.opener, &tree.path, HANDLE) {
-                Ok(fd) => held = fd,
-                Err(Errno::XDEV) => return self.note_mount(at, &place, None),
-                Err(error) => return self.fail(at, &place, None, "opening", error),
+                Ok(fd) => opened = fd,
+                Err(Errno::XDEV) => return self.note_mount(tree_ix, &place, None),
+                Err(error) => return self.fail(tree_ix, &place, None, "opening", error),
             }
-            held.as_fd()
+            opened.as_fd()
         };
         let stat = match rustix::fs::fstat(handle) {
             Ok(stat) => stat,
-            Err(error) => return self.fail(at, &place, None, "examining", error),
+            Err(error) => return self.fail(tree_ix, &place, None, "examining", error),
         };
-        let origin = self.origin(at, handle);
+        let origin = self.origin(tree_ix, handle);
         self.count_alone(origin, handle, &place, None, &stat);
     }
 
@@ -66,8 +66,9 @@ impl Worker<'_, '_> {
         TreeOrigin { tree, filesystem: self.filesystem(fd), xfs }
     }
 
-    /// What tells the filesystem of a tree from others. Not `st_dev`: btrfs has one for
-    /// each subvolume, and they share extents.
+    /// Returns a key of the filesystem of a tree. It is not `st_dev`, which differs between the subvolumes of a
+    /// btrfs
+    /// although they share extents.
     fn filesystem(&self, fd: BorrowedFd<'_>) -> u64 {
         if !self.walk.collector.collects() {
             return 0;

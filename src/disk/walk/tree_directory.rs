@@ -1,16 +1,16 @@
-//! The location of a directory as a chain of names: paths are built only for messages and
-//! for reopening directories that were closed.
+//! Location of a directory as a chain of names. Paths are built only for messages and for reopening directories
+//! that
+//! were closed.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of a path that the kernel takes in one call, with room to spare (`PATH_MAX` is
-/// 4096).
+/// Maximum bytes of a path in one system call, with a margin (`PATH_MAX` is 4096).
 const PATH_BYTES: usize = 3500;
 
-/// A directory below the start of a tree; the start itself has no name.
+/// A directory at or below the start of a tree; the start itself has no name.
 #[derive(Debug)]
 pub struct TreeDirectory {
     parent: Option<Arc<Self>>,
@@ -18,34 +18,34 @@ pub struct TreeDirectory {
 }
 
 impl TreeDirectory {
-    /// The start of a tree.
+    /// Returns the start of a tree.
     pub fn start() -> Arc<Self> {
         Arc::new(Self { parent: None, name: Box::default() })
     }
 
-    /// Whether it is the start of a tree.
+    /// Returns true for the start of a tree.
     pub fn is_start(&self) -> bool {
         self.parent.is_none()
     }
 
-    /// The entry `name` of `parent`.
+    /// Returns the entry `name` of `parent`.
     pub fn below(parent: &Arc<Self>, name: Box<CStr>) -> Arc<Self> {
         Arc::new(Self { parent: Some(Arc::clone(parent)), name })
     }
 
-    /// The names from the start down to here.
+    /// Returns the names from the start to this directory.
     fn names(&self) -> Vec<&OsStr> {
         let mut names = Vec::new();
-        let mut here = self;
-        while let Some(parent) = &here.parent {
-            names.push(OsStr::from_bytes(here.name.to_bytes()));
-            here = parent;
+        let mut directory = self;
+        while let Some(parent) = &directory.parent {
+            names.push(OsStr::from_bytes(directory.name.to_bytes()));
+            directory = parent;
         }
         names.reverse();
         names
     }
 
-    /// The path below the tree's own `start`, however long it gets.
+    /// Returns the path below `start`, the path of the tree. It may be longer than `PATH_MAX`.
     pub fn path(&self, start: &Path) -> PathBuf {
         let mut path = start.as_os_str().to_owned();
         for name in self.names() {
@@ -55,7 +55,7 @@ impl TreeDirectory {
         path.into()
     }
 
-    /// The way from the start in pieces that the kernel takes; none for the start itself.
+    /// Returns the path from the start in pieces that fit into a system call; empty for the start itself.
     pub fn pieces(&self) -> Vec<PathBuf> {
         let mut pieces: Vec<PathBuf> = Vec::new();
         for name in self.names() {
@@ -71,8 +71,7 @@ impl TreeDirectory {
 }
 
 impl Drop for TreeDirectory {
-    /// One after the other: a chain of 100,000 directories would overflow the stack if
-    /// each dropped its parent inside its own drop.
+    /// Drops the chain in a loop: nested drops of 100,000 directories would overflow the stack.
     fn drop(&mut self) {
         let mut parent = self.parent.take();
         while let Some(mut place) = parent.and_then(Arc::into_inner) {
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_very_deep_chain_has_short_pieces_and_drops() {
+    fn very_deep_chain_is_split_and_dropped() {
         let name: Box<CStr> = c"0123456789012345678901234567890123456789".into();
         let deep = chain(std::iter::repeat_n(name, 200_000));
         let pieces = deep.pieces();

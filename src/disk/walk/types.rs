@@ -7,34 +7,36 @@ use std::sync::atomic::AtomicU64;
 use crate::disk::inode_chunks::{Holding, InodeChunks};
 use crate::sys::quiet::Within;
 
-/// What to walk, and which unit gets the bytes.
+/// A tree to walk, and the unit to which its bytes are attributed.
 ///
-/// A *unit* is a number of the caller's choice, counted from 0: everything that is one
-/// thing to the caller (a layer's directory, its tar-split and its data directory) carries
-/// the same unit.
+/// A *unit* is a number chosen by the caller, counted from 0. All trees that are one thing to the caller (a layer's
+/// directory, its tar-split and its data directory) have the same unit.
 #[derive(Clone, Debug)]
 pub struct Tree<'a> {
     /// Position in the `roots` given to [`measure`](super::measure).
     pub root: usize,
-    /// Path below that root; empty for the root itself. May name any kind of file. No
-    /// component may be a symlink or `..`, and a mount only if it shows the very directory
-    /// that it covers: what another one hides is not counted. Trees must not overlap: what is in two of
-    /// them is counted twice.
+    /// Path below that root; empty for the root itself. May name a file of any type.
+    ///
+    /// No component may be a symlink or `..`. A component may be a mount only if it shows the same directory that
+    /// it
+    /// covers: the content of another mount is not counted. Trees must not overlap: files in two of them are
+    /// counted
+    /// twice.
     pub path: Cow<'a, Path>,
-    /// The unit that the bytes go to.
+    /// Unit to which the bytes are attributed.
     pub unit: usize,
-    /// How much of it.
+    /// Part of the tree that is walked.
     pub scope: TreeScope,
 }
 
-/// How much of a [`Tree`] is walked.
+/// Part of a [`Tree`] that is walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TreeScope {
-    /// It and all below it, mounts excepted.
+    /// The entry and everything below it, except mounts.
     Whole,
-    /// The same of what its directory says is a file.
+    /// Same as `Whole`, for an entry that is a file according to its directory.
     File,
-    /// The entry alone, even if it is a directory.
+    /// Only the entry, even if it is a directory.
     EntryOnly,
 }
 
@@ -45,37 +47,39 @@ impl TreeScope {
     }
 }
 
-/// Whether to look for extents that files share by reflink (`FS_IOC_FIEMAP`); each sees
-/// what the one before it sees.
+/// Search for extents that files share by reflink (`FS_IOC_FIEMAP`). Each variant finds at least what the previous
+/// one finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Extents {
-    /// Never: the filesystem has no reflinks.
+    /// No search: the filesystem has no reflinks.
     Off,
-    /// Look at the big files only; if one of them shares an extent, look at all files.
+    /// Examine the big files and a sample of the others; if one of them shares an extent, examine all files.
     #[default]
     Probe,
-    /// Look at every file.
+    /// Examine every file.
     All,
 }
 
 #[derive(Debug, Default)]
 pub struct WalkOptions<'a> {
-    /// Threads; 0 for the default, which suits a disk that is not in the page cache. Fewer
-    /// run where the limit of open files asks for it.
+    /// Number of threads; 0 for the default, which suits a disk that is not in the page cache. Fewer are used if
+    /// the
+    /// limit of open files requires it.
     pub threads: usize,
     pub extents: Extents,
-    /// Filesystems where the holders of inodes are recorded: [`Measured::inodes`].
+    /// Filesystems on which the units with each inode are recorded: [`Measured::inodes`].
     pub inode_chunks: Option<&'a InodeChunks>,
-    /// Positions of roots that trees of their own count, in this walk or another: where one
-    /// of these directories is below a tree, the tree leaves it and all below it out.
+    /// Positions of roots that are counted by trees of their own, in this walk or another. If such a directory is
+    /// below
+    /// another tree, that tree skips it and everything below it.
     pub apart: &'a [usize],
-    /// The stores' open directories: roots in them are opened through these.
+    /// Open directories of the stores; roots inside them are opened through these.
     pub within: Within,
-    /// Counters that another thread may watch.
+    /// Counters for another thread to read.
     pub progress: Option<&'a Progress>,
 }
 
-/// Counters that grow while a walk is in progress.
+/// Counters that increase while a walk is in progress.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Inodes seen.
@@ -84,87 +88,84 @@ pub struct Progress {
     pub bytes: AtomicU64,
 }
 
-/// The size of one unit, or of one group of shared inodes. Hard links count once.
+/// Size of a unit, or of a group of shared inodes. Hard links count once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Allocated bytes: 512 x `st_blocks`.
+    /// Allocated bytes: 512 × `st_blocks`.
     pub bytes: u64,
-    /// Sum of `st_size` of everything that is not a directory.
+    /// Sum of `st_size` of everything except directories.
     pub apparent_bytes: u64,
-    /// Inodes, directories included.
+    /// Number of inodes, including directories.
     pub inodes: u64,
-    /// On btrfs: what they have in the metadata, once (other filesystems have no use for
-    /// it).
+    /// On btrfs: bytes of one copy of the metadata. Other filesystems do not use it.
     pub metadata_bytes: u64,
-    /// On btrfs: of `bytes`, what is inside the metadata.
+    /// On btrfs: the part of `bytes` that is inside the metadata.
     pub inline_bytes: u64,
 }
 
-/// Inodes with hard links in several units, or in one unit and outside all of them. They
-/// are in no unit's own [`Tally`].
+/// Inodes with hard links in several units, or in a unit and outside all of them. They are not part of any unit's
+/// [`Tally`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedInodes {
-    /// The units that hold a link, ascending.
+    /// Units with a link, ascending.
     pub units: Vec<usize>,
-    /// More links exist than were seen: there is one outside the trees.
+    /// True if more links exist than the walk saw: at least one is outside the trees.
     pub outside: bool,
     /// Their total size.
     pub tally: Tally,
 }
 
-/// Extents that several files share by reflink, grouped by who shares them.
+/// Extents that several files share by reflink, grouped by the units that share them.
 ///
-/// Lengths are those that `st_blocks` counts; on btrfs with compression these are the
-/// uncompressed ones.
+/// Lengths are those that `st_blocks` counts; on btrfs with compression these are uncompressed lengths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedExtents {
-    /// Each sharing unit, ascending, with how often in all `st_blocks` of its files has
-    /// counted bytes of this group (bytes, so 2 x `physical_bytes` for two copies).
+    /// Each sharing unit, ascending, with the bytes of this group that `st_blocks` of its files counts in total: 2
+    /// ×
+    /// `physical_bytes` for two copies.
     pub counted: Vec<(usize, u64)>,
-    /// The filesystem says shared, but fewer than two references were seen: somebody
-    /// outside the trees shares it. Also where one of [`Measured::shared_inodes`] has a
-    /// reference, since that one is in no unit's own tally either.
+    /// True if a file outside the trees shares the extents: the filesystem reports them as shared, but the walk saw
+    /// fewer than two references. Also true if one of [`Measured::shared_inodes`] has a reference, because that
+    /// inode
+    /// is not part of any unit's tally.
     pub outside: bool,
-    /// What the extents take on the disk, once.
+    /// Bytes that the extents use on the disk, counted once.
     pub physical_bytes: u64,
 }
 
-/// Something that the walk could not read. Sizes are then lower bounds.
+/// Error of a walk at one path. The sizes are then lower bounds.
 #[derive(Clone, Debug)]
 pub struct WalkError {
-    /// Unit concerned.
+    /// Unit of the tree.
     pub unit: usize,
-    /// What could not be read.
+    /// Path that could not be read.
     pub path: PathBuf,
-    /// Why; also what was tried ("opening", "reading", "examining").
+    /// Failed action ("opening", "reading", "examining") and reason.
     pub message: String,
-    /// It was there when its directory was read and is gone now: somebody deleted it
-    /// meanwhile.
+    /// True if the entry was deleted after its directory was read.
     pub vanished: bool,
 }
 
-/// What a walk found.
+/// Result of a walk.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// A tally for each unit, by unit number.
+    /// Tally of each unit, by unit number.
     pub units: Vec<Tally>,
-    /// For each unit, by unit number, the latest `st_ctime` of what was counted, in seconds
-    /// since 1970; `i64::MIN` where there was nothing.
+    /// Latest `st_ctime` in each unit, by unit number, in seconds since 1970; `i64::MIN` for an empty unit.
     pub newest: Vec<i64>,
-    /// Where files were looked at for shared extents in the end: a probe that hits becomes
-    /// [`Extents::All`].
+    /// Files that were finally examined for shared extents: a probe that finds sharing becomes [`Extents::All`].
     pub extents: Extents,
-    /// Inodes that belong to no unit alone.
+    /// Inodes that do not belong to a single unit.
     pub shared_inodes: Vec<SharedInodes>,
-    /// Extents that belong to no file alone.
+    /// Extents that do not belong to a single file.
     pub shared_extents: Vec<SharedExtents>,
-    /// The holders of inodes on XFS, if requested. For [`InodeChunks::add`].
+    /// Units with inodes on XFS, if requested. For [`InodeChunks::add`].
     pub inodes: Vec<Holding>,
-    /// What could not be read.
+    /// Entries that could not be read.
     pub errors: Vec<WalkError>,
-    /// Mount points that were not entered, bind mounts included, each with its unit. What
-    /// is below them, and the covered entry itself, is not counted. A directory that is
-    /// bind-mounted over itself (as containers/storage does with `overlay`) is entered.
+    /// Mount points that were not entered, including bind mounts, each with its unit. Neither the covered entry nor
+    /// anything below it is counted. A directory that is bind-mounted over itself (as containers/storage does with
+    /// `overlay`) is entered.
     pub mounts: Vec<(usize, PathBuf)>,
 }
 

@@ -1,4 +1,4 @@
-//! One worker thread.
+//! Worker thread of a walk.
 
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
@@ -17,10 +17,10 @@ use crate::disk::inode_chunks::{Holding, ThreadHoldings};
 use crate::sys::beneath::DIRECTORY;
 use crate::sys::root::into_mounts;
 
-/// Bytes of directory entries that are read at once.
+/// Size of the buffer for directory entries, in bytes.
 const BUFFER: usize = 32 * 1024;
 
-/// What a thread found besides bytes.
+/// Results of one thread besides the tallies.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub errors: Vec<WalkError>,
@@ -36,7 +36,7 @@ impl Findings {
     }
 }
 
-/// One thread of a walk.
+/// Worker thread of a walk.
 #[derive(Debug)]
 pub struct Worker<'w, 'a> {
     pub walk: &'w Walk<'a>,
@@ -46,7 +46,7 @@ pub struct Worker<'w, 'a> {
     findings: Findings,
 }
 
-/// Ends the walk for the other threads when this one panics; they would wait for ever.
+/// Ends the walk for the other threads when this one panics; otherwise they would wait forever.
 struct StopOnPanic<'w>(&'w Exchange);
 
 impl Drop for StopOnPanic<'_> {
@@ -58,7 +58,7 @@ impl Drop for StopOnPanic<'_> {
 }
 
 impl<'w, 'a> Worker<'w, 'a> {
-    /// A worker that keeps at most `open_limit` directories open besides the one it reads.
+    /// Creates a worker that keeps at most `open_limit` directories open besides the one it reads.
     pub fn new(walk: &'w Walk<'a>, exchange: &'w Exchange, open_limit: usize) -> Self {
         Self {
             walk,
@@ -69,7 +69,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
     }
 
-    /// Works until nothing is left for any thread.
+    /// Works until no work is left for any thread.
     pub fn run(mut self) -> Findings {
         let _stop = StopOnPanic(self.exchange);
         loop {
@@ -91,8 +91,8 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
     }
 
-    /// Gives to all threads that have nothing: on a cold disk the next directory, and with
-    /// it the next chance to give, is far away.
+    /// Gives work to all idle threads: on a cold disk it can take long to read the next directory, and only then is
+    /// there another opportunity.
     fn share(&mut self) {
         while self.exchange.is_hungry()
             && let Some(frame) = self.stack.give()
@@ -128,7 +128,7 @@ impl<'w, 'a> Worker<'w, 'a> {
                 self.read(origin, fd, TreeDirectory::below(&place, child.name));
             }
             Err(Errno::XDEV) => self.mount_point(origin, &parent, &place, dev, child),
-            // Replaced by something else, or not accessible: its size counts anyway.
+            // Replaced by another type of file, or not accessible: its size counts anyway.
             Err(error) => {
                 if !matches!(error, Errno::NOTDIR | Errno::LOOP) {
                     self.fail(origin.tree, &place, Some(&child.name), "opening", error);
@@ -140,7 +140,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
     }
 
-    /// On XFS: whose inode it is.
+    /// Records the unit of an inode on XFS.
     #[inline]
     pub fn note_inode(&mut self, xfs: Option<u64>, unit: usize, inode: u64) {
         if let Some(device) = xfs {
@@ -182,7 +182,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         path
     }
 
-    /// Opens the directory of a frame again that was closed to save descriptors.
+    /// Reopens the directory of a frame that was closed to save descriptors.
     fn open_again(&self, frame: &Frame) -> rustix::io::Result<OwnedFd> {
         let tree = &self.walk.trees[frame.origin.tree];
         let root = self.walk.roots.get(tree.root).and_then(|root| root.as_ref().ok());
@@ -191,7 +191,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         let pieces = frame.place.pieces();
         let mut fd = root.open(opener, &tree.path, DIRECTORY)?;
         for piece in &pieces {
-            // Mounts may be passed, because it must be the very directory that was read.
+            // Entering mounts is safe: the identity check below accepts only the directory that was read before.
             fd = into_mounts(opener, fd.as_fd(), piece, DIRECTORY)?;
         }
         let stat = rustix::fs::fstat(&fd)?;
