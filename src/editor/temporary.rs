@@ -90,10 +90,10 @@ impl Editor {
 /// Who has a file below `path` open, or may come back to it.
 fn presence(all: &Processes, path: &Path) -> UseByProcess {
     match all.holding(path) {
-        Some(process) => UseByProcess::Somebody(process.describe()),
+        Some(process) => UseByProcess::InUse(process.describe()),
         None if !path.parent().is_some_and(|at| all.sees_all_that_reach(at)) => {
             UseByProcess::Unknown("not all processes can be inspected")
         }
-        None => UseByProcess::Nobody { maker: all.running(&TOOLS).map(|process| process.describe()) },
+        None => UseByProcess::Unused { maker: all.running(&TOOLS).map(|process| process.describe()) },
     }
 }

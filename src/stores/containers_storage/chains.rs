@@ -1,7 +1,10 @@
 //! Limits the length of layer chains. Pure.
 //!
-//! Each image reaches all layers below its own, so n layers in one chain with an image on each are
-//! n² steps. The limit protects against records that are made to be expensive.
+//! Other modules walk from each image down to its base layer. With n layers in one chain and an image on each of them,
+//! that takes n² steps, so a hostile user could make a scan run for hours with a record file of 100,000 layers. This
+//! module counts the steps in linear time, before any such walk. It removes the parents of layers in chains that are
+//! longer than any driver can mount, and the parents of all layers if the sum of all walks is too large. Real stores
+//! reach neither limit.
 
 use rayon::prelude::*;
 
@@ -9,18 +12,19 @@ use super::positions::Positions;
 use super::records::{ContainerRecord, ImageRecord, LayerRecord};
 use crate::sys::allowance::{self, Allowance};
 
-/// No driver mounts so many layers on each other: overlay 500, with older libraries 128.
+/// Maximum length of a chain. No driver can mount that many layers: overlay 500, with older libraries 128.
 pub(crate) const DEEPEST: usize = 1000;
 
-/// Layers that images, containers and unused layers reach, counted once for each of them. 10,000
+/// Maximum number of layers that all images, containers and unused layers reach, counted once for each of them. 10,000
 /// images of 60 layers reach 600,000.
 const MOST_REACHED: usize = 2_000_000;
 
-/// What a layer counts for whose parent is in another store.
+/// Assumed length of the rest of a chain whose next layer is in another store.
 const BORROWED: usize = 100;
 
-/// Removes the parent of layers in chains longer than a working store has. The result says so; then
-/// a missing record proves nothing.
+/// Removes the parents of layers in chains longer than a working store has.
+///
+/// Returns a message if it did. Then the records are incomplete, and a missing record does not prove a leak.
 pub(super) fn cut(
     layers: &mut [LayerRecord],
     positions: &Positions,
@@ -28,25 +32,25 @@ pub(super) fn cut(
     containers: &[ContainerRecord],
     allowance: &Allowance,
 ) -> Option<String> {
-    let position = |id: &String| positions.get(layers, id.as_bytes());
-    let parents: Vec<_> = layers.par_iter().map(|layer| position(layer.parent.as_ref()?)).collect();
+    let parents: Vec<_> =
+        layers.par_iter().map(|layer| positions.get(layers, layer.parent.as_ref()?.as_bytes())).collect();
     let mut depths = depths(layers, &parents);
-    let too_deep: Vec<_> = (0..layers.len()).filter(|at| depths[*at] > DEEPEST).collect();
-    too_deep.iter().for_each(|at| depths[*at] = 1);
+    let too_deep: Vec<_> = (0..layers.len()).filter(|layer| depths[*layer] > DEEPEST).collect();
+    too_deep.iter().for_each(|layer| depths[*layer] = 1);
 
     let tops = images.iter().flat_map(ImageRecord::tops);
     let tops = tops.chain(containers.iter().filter_map(|container| container.layer.as_ref()));
     let mut is_reached = vec![false; layers.len()];
     let mut reached = 0_usize;
-    for top in tops.filter_map(position) {
+    for top in tops.filter_map(|id| positions.get(layers, id.as_bytes())) {
         reached = reached.saturating_add(depths[top]);
         let mut next = Some(top);
-        while let Some(at) = next.filter(|at| !std::mem::replace(&mut is_reached[*at], true)) {
-            next = parents[at];
+        while let Some(layer) = next.filter(|layer| !std::mem::replace(&mut is_reached[*layer], true)) {
+            next = parents[layer];
         }
     }
-    let unused = (0..layers.len()).filter(|at| !is_reached[*at]);
-    reached = unused.fold(reached, |sum, at| sum.saturating_add(depths[at]));
+    let unused = (0..layers.len()).filter(|layer| !is_reached[*layer]);
+    reached = unused.fold(reached, |sum, layer| sum.saturating_add(depths[layer]));
 
     let weight = allowance::REACHED.saturating_mul(reached as u64);
     if reached > MOST_REACHED || allowance.charge(weight).is_err() {
@@ -56,19 +60,19 @@ pub(super) fn cut(
              store has; parents of layers are ignored"
         ));
     }
-    let first = too_deep.first().map(|at| layers[*at].id.clone())?;
+    let first = layers[*too_deep.first()?].id.clone();
     let more = match too_deep.len() - 1 {
         0 => String::new(),
         more => format!(", and those of {more} more layers"),
     };
-    too_deep.iter().for_each(|at| layers[*at].parent = None);
+    too_deep.iter().for_each(|layer| layers[*layer].parent = None);
     Some(format!(
         "layer {first} has more than {DEEPEST} parents, more than can be mounted; its parents are \
          ignored{more}"
     ))
 }
 
-/// How many layers each reaches, itself included.
+/// Returns for each layer the length of its chain, including itself.
 fn depths(layers: &[LayerRecord], parents: &[Option<usize>]) -> Vec<usize> {
     const UNKNOWN: usize = 0;
     const ENDLESS: usize = usize::MAX;
@@ -76,23 +80,23 @@ fn depths(layers: &[LayerRecord], parents: &[Option<usize>]) -> Vec<usize> {
     let mut path = Vec::new();
     for first in 0..parents.len() {
         let mut next = Some(first);
-        while let Some(at) = next.filter(|at| depths[*at] == UNKNOWN) {
-            // Who meets it again before it is known goes in a circle.
-            depths[at] = ENDLESS;
-            path.push(at);
-            next = parents[at];
+        while let Some(layer) = next.filter(|layer| depths[*layer] == UNKNOWN) {
+            // Replaced below when the base of the chain is found. In a cycle, there is no base.
+            depths[layer] = ENDLESS;
+            path.push(layer);
+            next = parents[layer];
         }
-        let mut below = match (next, path.last()) {
+        let mut depth = match (next, path.last()) {
             (Some(known), _) => depths[known],
             (None, Some(base)) if layers[*base].parent.is_some() => BORROWED,
             (None, _) => 0,
         };
-        while let Some(at) = path.pop() {
-            below = below.saturating_add(1);
-            depths[at] = below;
+        while let Some(layer) = path.pop() {
+            depth = depth.saturating_add(1);
+            depths[layer] = depth;
         }
     }
-    // Circles end where they bite their tail.
+    // A walk along a cycle ends when it meets a layer again, so a short cycle is harmless.
     let endless = depths.iter().filter(|depth| **depth == ENDLESS).count();
     if endless <= DEEPEST {
         depths.iter_mut().filter(|depth| **depth == ENDLESS).for_each(|depth| *depth = endless);
@@ -104,9 +108,12 @@ fn depths(layers: &[LayerRecord], parents: &[Option<usize>]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    fn layer(at: usize, parent: Option<usize>) -> LayerRecord {
-        let id = |at: usize| format!("{at:064x}");
-        LayerRecord { id: id(at), parent: parent.map(id), ..LayerRecord::default() }
+    fn id(number: usize) -> String {
+        format!("{number:064x}")
+    }
+
+    fn layer(number: usize, parent: Option<usize>) -> LayerRecord {
+        LayerRecord { id: id(number), parent: parent.map(id), ..LayerRecord::default() }
     }
 
     fn image(layer: &LayerRecord) -> ImageRecord {
@@ -114,7 +121,11 @@ mod tests {
     }
 
     fn chain(length: usize) -> Vec<LayerRecord> {
-        (0..length).map(|at| layer(at, at.checked_sub(1))).collect()
+        (0..length).map(|number| layer(number, number.checked_sub(1))).collect()
+    }
+
+    fn cycle(length: usize) -> Vec<LayerRecord> {
+        (0..length).map(|number| layer(number, Some((number + 1) % length))).collect()
     }
 
     /// Cuts, with an image on each layer or without any.
@@ -133,46 +144,47 @@ mod tests {
     }
 
     #[test]
-    fn what_works_stays() {
+    fn possible_chains_are_kept() {
         let mut deepest = chain(DEEPEST);
         assert_eq!(cut_all(&mut deepest, true), None);
         assert_eq!(deepest, chain(DEEPEST));
-        // 100,000 layers, 60 on each other, an image on every tenth.
-        let mut many: Vec<_> =
-            (0..100_000).map(|at| layer(at, at.checked_sub(1).filter(|_| at % 60 > 0))).collect();
+        // 100,000 layers in chains of 60, with an image on every tenth layer.
+        let mut many: Vec<_> = (0..100_000_usize)
+            .map(|number| layer(number, number.checked_sub(1).filter(|_| number % 60 > 0)))
+            .collect();
         let before = many.clone();
         let images: Vec<_> = many.iter().step_by(10).map(image).collect();
         assert_eq!(cut_with(&mut many, &images), None);
         assert_eq!(many, before);
-        // A small circle ends where it bites its tail.
-        let mut circle: Vec<_> = (0..10).map(|at| layer(at, Some((at + 1) % 10))).collect();
-        assert_eq!(cut_all(&mut circle, true), None);
-        assert_eq!(without_parent(&circle), 0);
+        // A short cycle is harmless.
+        let mut short = cycle(10);
+        assert_eq!(cut_all(&mut short, true), None);
+        assert_eq!(without_parent(&short), 0);
     }
 
     #[test]
-    fn a_chain_that_cannot_be_mounted_is_cut_in_linear_time() {
+    fn too_long_chain_is_cut_in_linear_time() {
         for with_images in [false, true] {
             let mut layers = chain(DEEPEST + 3);
-            let said = cut_all(&mut layers, with_images).unwrap();
-            assert!(said.contains(&layers[DEEPEST].id) && said.contains("2 more"), "{said}");
+            let message = cut_all(&mut layers, with_images).unwrap();
+            assert!(message.contains(&layers[DEEPEST].id) && message.contains("2 more"), "{message}");
             assert_eq!(without_parent(&layers), 1 + 3);
             let mut layers = chain(200_000);
             assert!(cut_all(&mut layers, with_images).is_some());
             assert_eq!(without_parent(&layers), 200_000 - DEEPEST + 1);
-            let mut circle: Vec<_> = (0..200_000).map(|at| layer(at, Some((at + 1) % 200_000))).collect();
-            assert!(cut_all(&mut circle, with_images).is_some());
-            assert_eq!(without_parent(&circle), 200_000);
+            let mut layers = cycle(200_000);
+            assert!(cut_all(&mut layers, with_images).is_some());
+            assert_eq!(without_parent(&layers), 200_000);
         }
     }
 
     #[test]
-    fn many_images_on_long_chains_are_too_much_in_all() {
+    fn too_many_images_on_long_chains_are_cut() {
         let mut layers = chain(DEEPEST);
         let images = vec![image(&layers[DEEPEST - 1]); MOST_REACHED / DEEPEST + 1];
-        assert!(cut_with(&mut layers, &images).is_some_and(|said| said.contains("2000000")));
+        assert!(cut_with(&mut layers, &images).is_some_and(|message| message.contains("2000000")));
         assert_eq!(without_parent(&layers), DEEPEST);
-        // What stands on another store's layers is deeper than it looks.
+        // A chain that continues in another store counts as longer.
         let mut layers = vec![layer(0, Some(1))];
         let images = vec![image(&layers[0]); MOST_REACHED / BORROWED];
         assert!(cut_with(&mut layers, &images).is_some());

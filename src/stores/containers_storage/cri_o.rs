@@ -1,7 +1,7 @@
-//! CRI-O's configuration beside the record of a container: image volumes, and sandboxes without an infra container.
+//! CRI-O's configuration of a container: image volumes, and sandboxes without an infra container.
 //!
-//! `userdata/config.json` is the configuration of the OCI runtime, whose annotations repeat the
-//! kubelet's request (cri-o `server/container_create.go`, `server/sandbox_run_linux.go`).
+//! `userdata/config.json` in the container's directory is the configuration of the OCI runtime. Its annotations repeat
+//! the kubelet's request (cri-o `server/container_create.go`, `server/sandbox_run_linux.go`).
 
 use std::io;
 use std::path::Path;
@@ -11,13 +11,14 @@ use serde_json::{Map, Value};
 
 use crate::sys::quiet::{Within, if_present};
 
-/// The annotations are small, but the system call filter beside them is not.
+/// Maximum size of the configuration. The annotations are small, but the file also contains the system call filter.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Annotations of CRI-O (cri-o `internal/annotations`).
+/// Annotation with the volumes (cri-o `internal/annotations`, as the other ones).
 const VOLUMES: &str = "io.kubernetes.cri-o.Volumes";
-/// Its present and its former name (cri-o `pkg/annotations/v2`).
+/// Annotation of a sandbox without an infra container: present and former name (cri-o `pkg/annotations/v2`).
 const WITHOUT_INFRA: [&str; 2] = ["spoofed.crio.io", "io.kubernetes.cri-o.Spoofed"];
+/// Annotation with the container's name in its pod.
 const METADATA: &str = "io.kubernetes.cri-o.Metadata";
 
 #[derive(Deserialize)]
@@ -32,8 +33,8 @@ struct Metadata {
     name: String,
 }
 
-/// An entry of the annotation with a container's volumes (cri-o `internal/oci/container.go`,
-/// `ContainerVolume`). One that is not an image has no `image`.
+/// Entry of the annotation with a container's volumes (cri-o `internal/oci/container.go`, `ContainerVolume`). `image` is
+/// set only for image volumes.
 #[derive(Deserialize)]
 struct Volume {
     #[serde(default)]
@@ -46,29 +47,30 @@ struct VolumeImage {
     image: String,
 }
 
-/// The images and OCI artifacts that a container has as volumes.
+/// Images and OCI artifacts that a container uses as volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageVolumes {
-    /// The container's name in its pod, where its configuration has one.
+    /// The container's name in its pod, if the configuration contains it.
     pub name: Option<String>,
     /// Ids of images, and digests of manifests of artifacts.
     pub ids: Vec<String>,
 }
 
-/// What the container whose directory is `directory` has mounted as volumes. A container that is
-/// just being created has no configuration, and none yet.
+/// Returns the image volumes of the container with this directory.
+///
+/// A container in creation has neither a configuration nor volumes yet.
 ///
 /// # Errors
-/// When the configuration cannot be read or understood: then what it uses is unknown.
+/// When the configuration cannot be read or parsed. Then the volumes are unknown.
 pub fn image_volumes(within: &Within, directory: &Path) -> io::Result<ImageVolumes> {
     let config = if_present(within.read(&directory.join("userdata/config.json"), MAX_BYTES))?;
     config.map_or_else(|| Ok(ImageVolumes::default()), |config| volumes_of(&config))
 }
 
-/// Whether the sandbox whose directory is `directory` was created without an infra container.
+/// Returns true if the sandbox with this directory was created without an infra container.
 ///
 /// # Errors
-/// When the configuration cannot be read or understood.
+/// When the configuration cannot be read or parsed.
 pub(super) fn is_without_infra(within: &Within, directory: &Path) -> io::Result<bool> {
     let config = within.read(&directory.join("userdata/config.json"), MAX_BYTES)?;
     let Config { annotations } = serde_json::from_slice(&config)?;
@@ -80,7 +82,7 @@ fn volumes_of(config: &[u8]) -> io::Result<ImageVolumes> {
     let volumes: Vec<Volume> = match annotations.get(VOLUMES) {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::String(text)) if text.is_empty() => Vec::new(),
-        // Go writes `null` for none.
+        // Go writes `null` for an empty list.
         Some(Value::String(text)) => serde_json::from_str::<Option<_>>(text)?.unwrap_or_default(),
         Some(_) => {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "its volumes annotation is not a string"));
@@ -100,20 +102,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn image_volumes_of_a_container() {
-        let of = |annotation: &str| {
+    fn volumes_annotation_is_parsed() {
+        fn ids(annotation: &str) -> Option<Vec<String>> {
             let config = serde_json::json!({"annotations": {"io.kubernetes.cri-o.Volumes": annotation}});
             volumes_of(config.to_string().as_bytes()).ok().map(|volumes| volumes.ids)
-        };
-        let none = Some(Vec::new());
+        }
         for annotation in ["", "null", "[]", r#"[{"container_path":"/a","host_path":"/b","image":null}]"#] {
-            assert_eq!(of(annotation), none, "{annotation}");
+            assert_eq!(ids(annotation), Some(Vec::new()), "{annotation}");
         }
         let both = r#"[{"container_path":"/a","host_path":"/b"},
             {"container_path":"/m","host_path":"/s/overlay/1/merged","readonly":true,"image":{"image":"aa"}}]"#;
-        assert_eq!(of(both), Some(vec!["aa".to_owned()]));
+        assert_eq!(ids(both), Some(vec!["aa".to_owned()]));
         for annotation in ["[", "{}", "7", r#"[{"image":7}]"#, "[7]"] {
-            assert_eq!(of(annotation), None, "{annotation}");
+            assert_eq!(ids(annotation), None, "{annotation}");
         }
         assert_eq!(volumes_of(b"{}").ok(), Some(ImageVolumes::default()));
         assert!(volumes_of(br#"{"annotations":{"io.kubernetes.cri-o.Volumes":[]}}"#).is_err());

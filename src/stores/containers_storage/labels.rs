@@ -1,4 +1,4 @@
-//! The labels of images, from the configuration in their big data.
+//! Labels of images, from the configuration in their big data.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,61 +16,63 @@ use crate::stores::containers_storage::places::{RecordKind, StorePlaces};
 use crate::stores::oci::{self, Document};
 use crate::sys::quiet::Within;
 
-/// No manifest and no configuration is longer: the tools take 4 MiB of each
-/// (container-libs, `image/internal/iolimits`).
+/// Maximum size of a manifest or a configuration. The tools read at most 4 MiB of each (container-libs,
+/// `image/internal/iolimits`).
 pub(super) const LIMIT_BYTES: u64 = 4 << 20;
 
-/// Parsed, JSON takes up to eleven times its length: only one document that is longer is parsed at once.
+/// Maximum size of a document that is parsed in parallel. Parsed JSON takes up to eleven times the memory of its text, so
+/// only one longer document is parsed at a time.
 const MOST_AT_ONCE: usize = 128 << 10;
 
+/// Held while a long document is parsed.
 static LONG_DOCUMENT: Mutex<()> = Mutex::new(());
 
-/// Parses a document; a long one when no other is being parsed.
+/// Parses a document. Waits until no other thread parses a long one if this one is long.
 fn parsed<T>(document: &[u8], parse: impl FnOnce(&[u8]) -> T) -> T {
     let is_long = document.len() > MOST_AT_ONCE;
-    let _turn = is_long.then(|| LONG_DOCUMENT.lock().unwrap_or_else(PoisonError::into_inner));
+    let _guard = is_long.then(|| LONG_DOCUMENT.lock().unwrap_or_else(PoisonError::into_inner));
     parse(document)
 }
 
-/// The key of an image's manifest. Beside it stand others, `manifest-` and their digests, for
-/// images that were pulled by several digests (container-libs, `storage/storage.go`,
-/// `ImageDigestManifestBigDataNamePrefix`).
+/// Key of an image's manifest. An image that was pulled by several digests has further manifests with the keys
+/// `manifest-<digest>` (container-libs, `storage/storage.go`, `ImageDigestManifestBigDataNamePrefix`).
 pub(super) const MANIFEST: &str = "manifest";
 
-/// The name of the file for big data called `key` (container-libs, `storage/store.go`,
-/// `makeBigDataBaseName`): the key itself if it is made of lower-case letters, digits and
-/// dots. The test ends at the first other character, so a key where only the last one is
-/// another still counts as plain.
+/// Returns the file name for the big data with this key (container-libs, `storage/store.go`, `makeBigDataBaseName`).
+///
+/// A plain key, of lower-case letters, digits and dots, is its own file name. Any other key is encoded. The library's
+/// test stops at the first other character, so a key whose only other character is the last one counts as plain.
 pub(super) fn file_name(key: &str) -> String {
     let other = key.bytes().position(|byte| !matches!(byte, b'.' | b'0'..=b'9' | b'a'..=b'z'));
     match other {
-        Some(at) if at + 1 < key.len() => format!("={}", STANDARD.encode(key)),
+        Some(position) if position + 1 < key.len() => format!("={}", STANDARD.encode(key)),
         _ => key.to_owned(),
     }
 }
 
-/// Whether a key is that of a manifest.
+/// Returns true for the key of a manifest.
 pub(super) fn is_manifest(key: &str) -> bool {
     key.strip_prefix(MANIFEST).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// The labels of a store's images, in the order of the records.
+/// Returns the labels of a store's images, in the order of the records.
 pub(super) fn of_images(snapshot: &Snapshot, wanted: &LabelsOf) -> Vec<Labels> {
     let within = snapshot.places.within();
     let tops = tops(&snapshot.places);
-    let of = |image: &ImageRecord| {
+    let labels = snapshot.images.par_iter().map(|image| {
         if !wanted.covers(&image.id) {
             return Labels::NotRead;
         }
-        let read = |key: &str| {
+        let labels = of_image(image, &|key| {
             read(&within, &tops, &image.id, key).map_err(|error| format!("reading its {key}: {error}"))
-        };
-        of_image(image, &read).unwrap_or_else(Labels::Unknown)
-    };
-    snapshot.images.par_iter().map(of).collect()
+        });
+        labels.unwrap_or_else(Labels::Unknown)
+    });
+    labels.collect()
 }
 
-/// Where the directories of a store's images are: with a split imagestore in one of several places.
+/// Returns the directories that contain a directory for each image. With a split imagestore there are several, and an
+/// image is in one of them.
 pub(super) fn tops(places: &StorePlaces) -> Vec<PathBuf> {
     places.areas().map(|area| places.records_dir(area, RecordKind::Images)).collect()
 }
@@ -88,34 +90,35 @@ pub(super) fn read(within: &Within, tops: &[PathBuf], id: &str, key: &str) -> io
     Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
 }
 
-/// What an image's manifest leads to.
-enum Leads {
-    /// It is a list of other images.
-    Nowhere,
-    /// To the configuration with this digest.
-    To(String),
-    /// It has the configuration in itself.
-    Inside(String),
+/// Configuration of an image, according to its manifest.
+enum Configuration {
+    /// The manifest is a list of other images.
+    None,
+    /// Digest of the configuration, which is also its key.
+    Digest(String),
+    /// The configuration itself, contained in the manifest.
+    Inline(String),
 }
 
-/// The labels of one image, whose big data `read` gives by key.
+/// Returns the labels of an image. `read` reads big data by key.
 fn of_image(image: &ImageRecord, read: &dyn Fn(&str) -> Result<Vec<u8>, String>) -> Result<Labels, String> {
-    let keys = || image.big_data.iter().map(|(key, _)| key.as_str());
     let mut configurations = Vec::new();
     let mut labels = Labels::Known(Vec::new());
     let mut manifests = 0_usize;
-    for key in keys().filter(|key| is_manifest(key)) {
+    for (key, _) in image.big_data.iter().filter(|(key, _)| is_manifest(key)) {
         manifests += 1;
-        match parsed(&read(key)?, leads).ok_or_else(|| format!("cannot parse its {key}"))? {
-            Leads::Nowhere => {}
-            Leads::To(digest) => configurations.push(digest),
-            Leads::Inside(text) => labels = joined(labels, Labels::of_configuration(text.as_bytes())),
+        match parsed(&read(key)?, configuration).ok_or_else(|| format!("cannot parse its {key}"))? {
+            Configuration::None => {}
+            Configuration::Digest(digest) => configurations.push(digest),
+            Configuration::Inline(text) => {
+                labels = joined(labels, Labels::of_configuration(text.as_bytes()));
+            }
         }
     }
     if manifests == 0 {
         // The id of an image is almost always the digest of its configuration.
         let digest = format!("sha256:{}", image.id);
-        if !keys().any(|key| key == digest) {
+        if !image.big_data.iter().any(|(key, _)| *key == digest) {
             return Err("it has no manifest".into());
         }
         configurations.push(digest);
@@ -128,11 +131,11 @@ fn of_image(image: &ImageRecord, read: &dyn Fn(&str) -> Result<Vec<u8>, String>)
     Ok(labels)
 }
 
-/// The digest of the configuration that a manifest names.
+/// Returns the digest of the configuration that a manifest names.
 pub(super) fn configuration_of(manifest: &[u8]) -> Option<String> {
-    match leads(manifest)? {
-        Leads::To(digest) => Some(digest),
-        Leads::Nowhere | Leads::Inside(_) => None,
+    match configuration(manifest)? {
+        Configuration::Digest(digest) => Some(digest),
+        Configuration::None | Configuration::Inline(_) => None,
     }
 }
 
@@ -143,15 +146,15 @@ fn joined(left: Labels, right: Labels) -> Labels {
     }
 }
 
-/// Docker's schema 1 has the configuration in the first entry of its history, as a text.
-fn leads(manifest: &[u8]) -> Option<Leads> {
+/// Parses a manifest. Docker's schema 1 contains the configuration as a string, in the first entry of its history.
+fn configuration(manifest: &[u8]) -> Option<Configuration> {
     let json: Value = serde_json::from_slice(manifest).ok()?;
     match oci::document(&json) {
-        Some(Document::Index(_)) => Some(Leads::Nowhere),
-        Some(Document::Manifest { config: Some(config), .. }) => Some(Leads::To(config.digest)),
+        Some(Document::Index(_)) => Some(Configuration::None),
+        Some(Document::Manifest { config: Some(config), .. }) => Some(Configuration::Digest(config.digest)),
         _ => {
             let text = json.pointer("/history/0/v1Compatibility").and_then(Value::as_str);
-            text.map(|text| Leads::Inside(text.to_owned()))
+            text.map(|text| Configuration::Inline(text.to_owned()))
         }
     }
 }
@@ -166,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn names_of_files() {
+    fn special_keys_are_encoded_as_file_names() {
         for (key, name) in [
             ("manifest", "manifest"),
             ("instances.json", "instances.json"),
             ("sha256:ab", "=c2hhMjU2OmFi"),
             ("signature-1", "=c2lnbmF0dXJlLTE="),
-            // Only the last character is another.
+            // Only the last character is not plain.
             ("abc-", "abc-"),
             ("", ""),
         ] {
@@ -181,14 +184,16 @@ mod tests {
     }
 
     #[test]
-    fn where_the_configuration_is() {
-        let known = |pairs: &[(&str, &str)]| {
+    fn labels_come_from_every_configuration() {
+        fn known(pairs: &[(&str, &str)]) -> Labels {
             let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
             Labels::Known(pairs.collect())
-        };
+        }
+        fn to(digest: &str) -> String {
+            format!(r#"{{"config":{{"digest":"{digest}"}},"layers":[]}}"#)
+        }
         let config = r#"{"config":{"Labels":{"keep":"yes"}}}"#;
         let other = r#"{"config":{"Labels":{"keep":"no"}}}"#;
-        let to = |digest: &str| format!(r#"{{"config":{{"digest":"{digest}"}},"layers":[]}}"#);
         let schema1 = r#"{"history":[{"v1Compatibility":"{\"config\":{\"Labels\":{\"old\":\"1\"}}}"}]}"#;
         let to_ab = to("sha256:ab");
         let to_cd = to("sha256:cd");
@@ -217,11 +222,11 @@ mod tests {
             (&[], Err("it has no manifest")),
         ] {
             let keys: Vec<_> = data.iter().map(|(key, _)| *key).collect();
-            let read = |key: &str| {
-                let found = data.iter().find(|(one, _)| *one == key);
-                found.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| format!("no {key}"))
-            };
-            match (of_image(&image(&keys), &read).unwrap_or_else(Labels::Unknown), expected) {
+            let labels = of_image(&image(&keys), &|wanted| {
+                let found = data.iter().find(|(key, _)| *key == wanted);
+                found.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| format!("no {wanted}"))
+            });
+            match (labels.unwrap_or_else(Labels::Unknown), expected) {
                 (Labels::Unknown(why), Err(words)) => assert!(why.contains(words), "{why}"),
                 (labels, expected) => assert_eq!(Ok(labels), expected.map_err(str::to_owned), "{data:?}"),
             }

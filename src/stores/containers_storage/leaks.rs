@@ -1,7 +1,6 @@
-//! Unused objects: classes, evidence and verdicts. The decisions are pure.
+//! Classes, evidence and verdicts for unused objects. The functions are pure.
 //!
-//! Nothing is called reclaimable if the records are damaged or another program is
-//! writing.
+//! An object is never reclaimable if the records are damaged, or if another program is writing to the store.
 
 use std::path::Path;
 
@@ -11,55 +10,56 @@ use crate::model::display::shell_word;
 use crate::model::{Consistency, LeakClass, Orphan, Verdict};
 use crate::stores::leaks::{GRACE, Judgement};
 
-/// Engines write the storage's record and their own moments apart; what is younger than
-/// this may be between the two.
+/// Minimum age of an object that an engine's database lacks. Engines write the store's record and their own record
+/// moments apart, so a younger object may still be between the two.
 pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
-/// Whether a process uses an object.
+/// Use of an object by processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UseByProcess {
-    /// No process names it or has a file below it open.
-    Nobody {
-        /// A running program that makes such things, and may be between two of its files.
+    /// No process names the object or has a file below it open.
+    Unused {
+        /// A running program that creates such objects. It may have closed a file and not yet opened the next one.
         maker: Option<String>,
     },
-    /// This process does.
-    Somebody(String),
-    /// Unknown, with the reason.
+    /// Description of a process that uses the object.
+    InUse(String),
+    /// Reason why the use is unknown.
     Unknown(&'static str),
 }
 
-/// What is known of an object without a record.
+/// Facts about an object without a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Circumstances {
-    /// How far the records can be trusted.
+    /// Consistency of the store's records.
     pub(crate) consistency: Consistency,
-    /// Something is mounted at it or below it.
+    /// A filesystem is mounted at the object or below it.
     pub(crate) mounted: bool,
-    /// Somebody holds the lock file that guards it; `None` where there is no lock file.
+    /// A process holds the object's lock file. `None` if there is no lock file.
     pub(crate) lock_held: Option<bool>,
-    /// It has the driver's `link` file (layer directories).
+    /// The directory contains the driver's `link` file (layer directories).
     pub(crate) has_link: bool,
-    /// It is what an unfinished deletion emptied first on a full disk ([`super::quarantine_name`]).
+    /// An interrupted deletion emptied the directory on a full disk ([`super::quarantine_name`]).
     pub(crate) is_unfinished: bool,
-    /// How old it is, if that is known.
+    /// Age of the object, or `None` if it is unknown.
     pub(crate) age: Option<SignedDuration>,
-    /// Podman has a database here.
+    /// The store has a database of podman.
     pub(crate) has_database: bool,
-    /// A container that only podman's database knows, and whose layer a thing of this age may be.
+    /// A container without a record that may own an object of this age, for messages.
     pub(crate) lost_container: Option<String>,
-    /// Why it need not be what its name says (temporary files outside of the store).
+    /// Reason to doubt that a containers tool created the object, though its name says so (temporary files outside the
+    /// store).
     pub(crate) doubt: Option<String>,
-    /// Who uses it. Asked only where the verdict depends on it.
+    /// Use by processes. Determined only if the verdict depends on it.
     pub(crate) presence: UseByProcess,
 }
 
 /// Judges an object without a record.
-pub(crate) fn orphan(what: Orphan, known: &Circumstances) -> Judgement {
-    let young = known.age.is_none_or(|age| age < GRACE);
-    let judged = match what {
+pub(crate) fn orphan(orphan: Orphan, known: &Circumstances) -> Judgement {
+    let is_young = known.age.is_none_or(|age| age < GRACE);
+    let judged = match orphan {
         Orphan::ContainerDirectory => return container_directory(known),
-        Orphan::GraphrootTmp | Orphan::VarTmp => return temporary(what, known),
+        Orphan::GraphrootTmp | Orphan::VarTmp => return temporary(orphan, known),
         Orphan::Volume => return volume(known.age, known.has_database),
         Orphan::LayerDirectory if known.is_unfinished => {
             let evidence = "a killed deletion emptied it, and its layer still has a record: the next deletion in \
@@ -68,38 +68,42 @@ pub(crate) fn orphan(what: Orphan, known: &Circumstances) -> Judgement {
         }
         Orphan::LayerDirectory if known.has_link => {
             let evidence = "no record in any layer file names this directory";
-            return spare_lost(qualify(Judgement::of(LeakClass::OrphanDir, evidence), known), known);
+            let judged = qualify(Judgement::of(LeakClass::OrphanDir, evidence), known);
+            return report_for_lost_container(judged, known);
         }
         Orphan::LayerDirectory => {
             let evidence =
                 "no layer record names this directory, and it has no link file: its creation was interrupted";
-            return spare_lost(qualify(Judgement::of(LeakClass::OrphanDir, evidence), known), known);
+            let judged = qualify(Judgement::of(LeakClass::OrphanDir, evidence), known);
+            return report_for_lost_container(judged, known);
         }
         Orphan::Staging | Orphan::TempDirectory if known.lock_held == Some(true) => {
-            Judgement::of(what.class(), "a process holds its lock: work in progress").with(Verdict::Keep)
+            Judgement::of(orphan.class(), "a process holds its lock: work in progress").with(Verdict::Keep)
         }
-        Orphan::Staging if known.lock_held.is_none() && young => {
+        Orphan::Staging if known.lock_held.is_none() && is_young => {
             let evidence = "it has no lock file and is younger than 24 hours";
-            Judgement::of(what.class(), evidence).with(Verdict::Keep)
+            Judgement::of(orphan.class(), evidence).with(Verdict::Keep)
         }
         Orphan::Staging => {
-            Judgement::of(what.class(), "the staging area of a partial pull; no process holds its lock")
+            Judgement::of(orphan.class(), "the staging area of a partial pull; no process holds its lock")
         }
         Orphan::TempDirectory => {
-            Judgement::of(what.class(), "a temporary directory; no process holds its lock")
+            Judgement::of(orphan.class(), "a temporary directory; no process holds its lock")
         }
-        Orphan::ImageDirectory => Judgement::of(what.class(), "no image record names it"),
-        Orphan::LayerData => Judgement::of(what.class(), "no layer record names it"),
+        Orphan::ImageDirectory => Judgement::of(orphan.class(), "no image record names it"),
+        Orphan::LayerData => Judgement::of(orphan.class(), "no layer record names it"),
         Orphan::TempRecord => {
-            Judgement::of(what.class(), "an unfinished write; no process holds a lock of the store")
+            Judgement::of(orphan.class(), "an unfinished write; no process holds a lock of the store")
         }
     };
     qualify(judged, known)
 }
 
-/// The records of a transient store are in its runroot. Where that is not known, nothing but podman's
-/// database tells of a container, and that does not tell which layer is the container's.
-fn spare_lost(judged: Judgement, known: &Circumstances) -> Judgement {
+/// Reports a reclaimable layer instead if it may belong to a container without a record.
+///
+/// The container records of a transient store are in its runroot. If the runroot is unknown, only podman's database
+/// shows that a container exists, and the database does not contain the container's layer.
+fn report_for_lost_container(judged: Judgement, known: &Circumstances) -> Judgement {
     match &known.lost_container {
         Some(lost) if judged.verdict == Verdict::Reclaim => {
             judged.but(Verdict::Report, &format!("but {lost}: it may be its layer"))
@@ -108,81 +112,87 @@ fn spare_lost(judged: Judgement, known: &Circumstances) -> Judgement {
     }
 }
 
-/// A container may live on without its record: conmon, the OCI runtime and the container
-/// itself go on if the store's records are lost.
+/// Judges a container's directory without a record. The container itself can still run: conmon, the OCI runtime and the
+/// processes in the container do not stop when the store's records are lost.
 fn container_directory(known: &Circumstances) -> Judgement {
-    let of = |evidence: String| Judgement::of(LeakClass::OrphanContainerDir, evidence);
+    let class = LeakClass::OrphanContainerDir;
     let judged = match &known.presence {
-        UseByProcess::Nobody { .. } => {
-            of("no container record or process names it, and no process has a file open in it".into())
-        }
-        UseByProcess::Somebody(who) => {
-            of(format!("no container record names it, but {who} still uses it")).with(Verdict::Report)
+        UseByProcess::Unused { .. } => Judgement::of(
+            class,
+            "no container record or process names it, and no process has a file open in it",
+        ),
+        UseByProcess::InUse(user) => {
+            let evidence = format!("no container record names it, but {user} still uses it");
+            Judgement::of(class, evidence).with(Verdict::Report)
         }
         UseByProcess::Unknown(why) => {
-            of(format!("no container record names it, but a process may be using it: {why}"))
-                .with(Verdict::Report)
+            let evidence = format!("no container record names it, but a process may be using it: {why}");
+            Judgement::of(class, evidence).with(Verdict::Report)
         }
     };
     qualify(judged, known)
 }
 
-/// Files of a pull or build that ended or was killed.
-fn temporary(what: Orphan, known: &Circumstances) -> Judgement {
-    let of = |evidence: String| Judgement::of(what.class(), evidence);
+/// Judges files of a pull or build that ended or was killed.
+fn temporary(orphan: Orphan, known: &Circumstances) -> Judgement {
+    let class = orphan.class();
     if let Some(why) = &known.doubt {
-        return of(format!("named as the containers tools name temporary files, but {why}"))
-            .with(Verdict::Report);
+        let evidence = format!("named as the containers tools name temporary files, but {why}");
+        return Judgement::of(class, evidence).with(Verdict::Report);
     }
-    let young = known.age.is_none_or(|age| age < GRACE);
-    let age = how_old(known.age);
+    let is_young = known.age.is_none_or(|age| age < GRACE);
+    let age = age_in_words(known.age);
     let judged = match &known.presence {
-        UseByProcess::Somebody(who) => of(format!("{who} has it open: work in progress")).with(Verdict::Keep),
-        UseByProcess::Nobody { maker: Some(maker) } if young => {
-            of(format!("no process has a file open in it, but it is {age} and {maker} may be using it"))
-                .with(Verdict::Keep)
+        UseByProcess::InUse(user) => {
+            Judgement::of(class, format!("{user} has it open: work in progress")).with(Verdict::Keep)
         }
-        UseByProcess::Nobody { .. } => of(format!("temporary files, {age}; no process has one of them open")),
+        UseByProcess::Unused { maker: Some(maker) } if is_young => {
+            let evidence =
+                format!("no process has a file open in it, but it is {age} and {maker} may be using it");
+            Judgement::of(class, evidence).with(Verdict::Keep)
+        }
+        UseByProcess::Unused { .. } => {
+            Judgement::of(class, format!("temporary files, {age}; no process has one of them open"))
+        }
         UseByProcess::Unknown(why) => {
-            of(format!("temporary files, {age}, but a process may be using them: {why}"))
-                .with(Verdict::Report)
+            let evidence = format!("temporary files, {age}, but a process may be using them: {why}");
+            Judgement::of(class, evidence).with(Verdict::Report)
         }
     };
-    // The store's records say nothing of these files, so they need not be consistent.
+    // The store's records do not mention these files, so the verdict does not depend on the records.
     let known = Circumstances { consistency: Consistency::Consistent, ..known.clone() };
     qualify(judged, &known)
 }
 
-/// Judges a volume that podman's database does not have; without any database it cannot
-/// be in creation.
+/// Judges a volume that podman's database lacks. Podman may be creating it, unless there is no database.
 fn volume(age: Option<SignedDuration>, has_database: bool) -> Judgement {
-    let of = |evidence| Judgement::of(LeakClass::VolumeOrphan, evidence);
-    let settled = age.is_some_and(|age| age >= SETTLED);
-    match (has_database, settled) {
+    let is_settled = age.is_some_and(|age| age >= SETTLED);
+    let (verdict, evidence) = match (has_database, is_settled) {
         (true, false) => {
-            of("podman's database does not have this volume yet: it may be being created").with(Verdict::Keep)
+            (Verdict::Keep, "podman's database does not have this volume yet: it may be being created")
         }
-        (true, true) => of("podman's database does not have this volume"),
-        (false, _) => of("podman has no database here to check"),
-    }
+        (true, true) => (Verdict::Report, "podman's database does not have this volume"),
+        (false, _) => (Verdict::Report, "podman has no database here to check"),
+    };
+    Judgement::of(LeakClass::VolumeOrphan, evidence).with(verdict)
 }
 
-/// Judges a layer with a record that no image and no container reaches.
+/// Judges a recorded layer that no image and no container uses.
 pub(super) fn unreferenced(volatile: bool, known: &Circumstances) -> Judgement {
-    let age = how_old(known.age);
-    let what = if volatile {
+    let age = age_in_words(known.age);
+    let fact = if volatile {
         "a container layer without a container"
     } else {
         "no image or container references it"
     };
     let judged = if known.age.is_some_and(|age| age >= GRACE) {
-        Judgement::of(LeakClass::Unreferenced, format!("{what}, {age}"))
+        Judgement::of(LeakClass::Unreferenced, format!("{fact}, {age}"))
     } else {
-        let evidence = format!("{what}, and it is {age}: a pull, a build or a container may be starting");
+        let evidence = format!("{fact}, and it is {age}: a pull, a build or a container may be starting");
         Judgement::of(LeakClass::Unreferenced, evidence).with(Verdict::Keep)
     };
     let judged = qualify(judged, known);
-    if volatile { spare_lost(judged, known) } else { judged }
+    if volatile { report_for_lost_container(judged, known) } else { judged }
 }
 
 /// Judges a layer that is flagged incomplete.
@@ -192,7 +202,7 @@ pub(super) fn incomplete(known: &Circumstances) -> Judgement {
     qualify(Judgement::of(LeakClass::Incomplete, evidence), known)
 }
 
-/// Downgrades a "reclaim" that the circumstances do not support.
+/// Changes the verdict from "reclaim" to "report" or "keep" if the circumstances do not prove that deletion is safe.
 fn qualify(judged: Judgement, known: &Circumstances) -> Judgement {
     if judged.verdict != Verdict::Reclaim {
         return judged;
@@ -209,7 +219,7 @@ fn qualify(judged: Judgement, known: &Circumstances) -> Judgement {
     }
 }
 
-fn how_old(age: Option<SignedDuration>) -> String {
+fn age_in_words(age: Option<SignedDuration>) -> String {
     age.map_or_else(|| "of unknown age".into(), |age| format!("{} old", human(age)))
 }
 
@@ -222,7 +232,7 @@ pub(super) fn human(age: SignedDuration) -> String {
     }
 }
 
-/// Judges a layer flagged incomplete that cannot be deleted now.
+/// Judges a layer flagged incomplete that no tool can delete now.
 pub(super) fn stuck(mounted: bool, path: &Path) -> Judgement {
     let path = shell_word(&path.to_string_lossy());
     let (why, remedy) = match mounted {
@@ -235,8 +245,8 @@ pub(super) fn stuck(mounted: bool, path: &Path) -> Judgement {
     Judgement::of(LeakClass::Incomplete, evidence).with(Verdict::Report)
 }
 
-/// Judges a buildah working container: `podman` sees only that it blocks the image.
-/// `None` while it may be in use.
+/// Judges a working container of buildah. In `podman` it is visible only as the reason why an image cannot be removed.
+/// Returns `None` while it may be in use.
 pub(super) fn external_container(
     id: &str,
     age: Option<SignedDuration>,
@@ -245,9 +255,9 @@ pub(super) fn external_container(
 ) -> Option<Judgement> {
     let age = age.filter(|age| *age >= GRACE)?;
     let used = match presence {
-        UseByProcess::Somebody(_) => return None,
+        UseByProcess::InUse(_) => return None,
         _ if mounted => return None,
-        UseByProcess::Nobody { .. } => "no process names it and nothing of it is mounted".to_owned(),
+        UseByProcess::Unused { .. } => "no process names it and nothing of it is mounted".to_owned(),
         UseByProcess::Unknown(why) => format!("a process may be using it: {why}"),
     };
     let evidence = format!(
@@ -258,8 +268,7 @@ pub(super) fn external_container(
     Some(Judgement::of(LeakClass::ForgottenContainer, evidence))
 }
 
-/// Judges a podman container that podman's database does not have. `None` while it may
-/// be in the making.
+/// Judges a container of podman that podman's database lacks. Returns `None` while podman may be creating it.
 pub(super) fn unknown_to_podman(id: &str, age: Option<SignedDuration>) -> Option<Judgement> {
     age.filter(|age| *age >= SETTLED)?;
     let evidence = format!(

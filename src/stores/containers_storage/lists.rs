@@ -1,7 +1,8 @@
-//! Manifest lists: image records without a layer, whose manifest is an index of other images of the store.
+//! Manifest lists: image records without a layer, whose manifest is an index of other images in the store.
 //!
-//! podman finds a member by its digest among the digests of all images (container-libs,
-//! `common/libimage/manifest_list.go`, `LookupInstance`). `instances.json` only says where each was when it was added.
+//! podman looks a member up by its digest among the digests of all images (container-libs,
+//! `common/libimage/manifest_list.go`, `LookupInstance`). `instances.json` is not used for that: it only contains the
+//! reference of each member at the time when it was added.
 
 use std::collections::HashSet;
 use std::io;
@@ -12,15 +13,15 @@ use super::places::{RecordKind, StorePlaces};
 use super::records::ImageRecord;
 use crate::sys::allowance;
 
-/// Whether it is a list; what has neither a layer nor `instances.json` is an image without layers.
+/// Returns true for a manifest list. A record with neither a layer nor `instances.json` is an image without layers.
 pub(crate) fn is_list(record: &ImageRecord) -> bool {
     record.layer.is_none() && record.big_data.iter().any(|(key, _)| key == "instances.json")
 }
 
-/// The digests of a list's members. Without a manifest it has none, for podman neither.
+/// Returns the digests of a list's members. A list without a manifest has no members, for podman as well.
 ///
 /// # Errors
-/// When a manifest is there and cannot be read: then any image may be a member.
+/// When an existing manifest cannot be read. Then any image may be a member.
 pub(crate) fn digests(places: &StorePlaces, list: &ImageRecord) -> io::Result<HashSet<String>> {
     let (within, tops) = (places.within(), labels::tops(places));
     let mut digests = HashSet::new();
@@ -28,7 +29,7 @@ pub(crate) fn digests(places: &StorePlaces, list: &ImageRecord) -> io::Result<Ha
         match labels::read(&within, &tops, &list.id, key) {
             Ok(manifest) => {
                 let found = digests_of(&manifest);
-                // Each is looked for among the images.
+                // Each digest is looked up among all images.
                 places.allowance.charge(allowance::IMAGE * found.len() as u64)?;
                 digests.extend(found);
             }
@@ -39,27 +40,32 @@ pub(crate) fn digests(places: &StorePlaces, list: &ImageRecord) -> io::Result<Ha
     Ok(digests)
 }
 
-/// Where its manifest is, for messages.
+/// Returns the path of a list's manifest, for messages.
 pub(crate) fn manifest(places: &StorePlaces, list: &ImageRecord) -> PathBuf {
     places.records_dir(&places.graphroot, RecordKind::Images).join(&list.id).join("manifest")
 }
 
-/// Whether an image is a member of the list with these `digests`.
+/// Returns true if an image is a member of the list with these `digests`.
 pub(crate) fn is_member(digests: &HashSet<String>, image: &ImageRecord) -> bool {
     image.digests.iter().any(|digest| digests.contains(digest))
 }
 
-/// Each digest in quotes, whatever it is of. Go, in which podman is written, reads keys in any case and much that others
-/// take for no JSON.
+/// Returns every quoted digest in a manifest, regardless of its key.
+///
+/// The manifest is not parsed as JSON: podman is written in Go, whose parser ignores the case of keys and accepts much
+/// that other JSON parsers reject.
 fn digests_of(manifest: &[u8]) -> Vec<String> {
-    let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let is_digest =
-        |text: &&str| text.split_once(':').is_some_and(|(algorithm, of)| !algorithm.is_empty() && is_hex(of));
-    let mut found: Vec<_> =
-        String::from_utf8_lossy(manifest).split('"').filter(is_digest).map(str::to_owned).collect();
-    found.sort_unstable();
-    found.dedup();
-    found
+    let text = String::from_utf8_lossy(manifest);
+    let mut digests: Vec<_> = text.split('"').filter(|quoted| is_digest(quoted)).map(str::to_owned).collect();
+    digests.sort_unstable();
+    digests.dedup();
+    digests
+}
+
+fn is_digest(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(algorithm, hex)| {
+        !algorithm.is_empty() && !hex.is_empty() && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
 }
 
 #[cfg(test)]
@@ -67,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_of_an_index() {
+    fn digests_are_found_in_invalid_json() {
         for (manifest, expected) in [
             (&br#"{"schemaVersion":2,"manifests":[{"digest":"sha256:a"},{"digest":"sha256:b"}]}"#[..], 2),
             // podman writes an empty list as null.

@@ -1,10 +1,10 @@
-//! The store's lock files, read without disturbing other processes.
+//! Lock files of a store.
 //!
-//! containers/storage locks with POSIX record locks (`fcntl(F_SETLKW)` over the whole
-//! file; container-libs, `storage/internal/rawfilelock`) and writes a token of 64 bytes
-//! into the lock file at every change. Open-file-description locks see those locks and,
-//! unlike POSIX locks, do not vanish when another descriptor of the file is closed.
-//! `flock(2)` would see nothing at all.
+//! containers/storage uses POSIX record locks (`fcntl(F_SETLKW)` over the whole file; container-libs,
+//! `storage/internal/rawfilelock`), and writes a token of 64 bytes into the lock file at every change.
+//!
+//! This module uses open-file-description locks. They conflict with POSIX record locks, but are not released when the
+//! process closes another descriptor of the file. `flock(2)` would not conflict with the library's locks at all.
 
 use std::fs::File;
 use std::io;
@@ -23,6 +23,7 @@ pub(super) struct LockFile {
     file: File,
 }
 
+/// Returns a lock of this kind over the whole file.
 pub(crate) fn whole_file(kind: libc::c_int) -> libc::flock {
     libc::flock {
         // The constants are small; the field is narrower than their type.
@@ -35,23 +36,22 @@ pub(crate) fn whole_file(kind: libc::c_int) -> libc::flock {
 }
 
 impl LockFile {
-    /// Opens the lock file at `path`; `None` where there is none. Never creates one.
+    /// Opens the lock file at `path`. Returns `None` if it does not exist; never creates it.
     pub(super) fn open(within: &Within, path: &Path) -> io::Result<Option<Self>> {
         let file = if_present(within.open_file(path))?;
         Ok(file.map(|file| Self { path: path.to_path_buf(), file }))
     }
 
-    /// Its path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Somebody holds a write lock.
+    /// Returns true if a process holds a write lock.
     pub(super) fn has_writer(&self) -> io::Result<bool> {
         self.conflicts_with(libc::F_RDLCK)
     }
 
-    /// Somebody holds any lock.
+    /// Returns true if a process holds any lock.
     pub(super) fn is_held(&self) -> io::Result<bool> {
         self.conflicts_with(libc::F_WRLCK)
     }
@@ -62,7 +62,7 @@ impl LockFile {
         Ok(libc::c_int::from(lock.l_type) != libc::F_UNLCK)
     }
 
-    /// Takes a shared lock if no process writes; it is released when `self` is dropped.
+    /// Takes a shared lock unless a process holds a write lock. Dropping `self` releases it.
     pub(super) fn try_shared(&self) -> io::Result<bool> {
         match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_RDLCK))) {
             Ok(_) => Ok(true),
@@ -73,11 +73,11 @@ impl LockFile {
 
     /// Releases the shared lock.
     pub(super) fn unlock(&self) {
-        // The only way to fail is a closed descriptor, which `self` rules out.
+        // This can only fail with a closed descriptor, and `self` owns an open one.
         let _ = fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK)));
     }
 
-    /// The change token: any change of it means that another process wrote.
+    /// Returns the change token. A different token means that a process has written to the store.
     pub(super) fn token(&self) -> io::Result<Vec<u8>> {
         let mut token = vec![0; 128];
         let length = self.file.read_at(&mut token, 0)?;

@@ -1,4 +1,4 @@
-//! What a store needs from other stores, and users of its own images that are not in its records.
+//! Needs of a store for images of other stores, and users of its images that are not in its records.
 
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
@@ -14,18 +14,18 @@ use super::snapshot::Snapshot;
 use crate::model::Consistency;
 use crate::model::reference::{bare_id, is_surely, may_be};
 
-/// What one user needs.
+/// Images and layers that a user needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// Who, for messages: `the podman container web`.
+    /// The user, for messages: `the podman container web`.
     pub by: String,
     /// Ids of layers.
     pub layers: Vec<String>,
-    /// Ids of images, or what else means one ([`may_be`]).
+    /// Ids of images, or other references to them ([`may_be`]).
     pub images: Vec<String>,
-    /// Ids of top layers: any image with one of them may be the needed one.
+    /// Ids of top layers. Any image with one of them may be needed.
     pub tops: Vec<String>,
-    /// Which images is not known: any may be needed.
+    /// The images are not known, so any image may be needed.
     pub any_image: bool,
 }
 
@@ -34,21 +34,21 @@ impl Need {
         self.layers.is_empty() && self.images.is_empty() && self.tops.is_empty() && !self.any_image
     }
 
-    /// Whether it needs this image, or may.
+    /// Returns true if this image is needed, or may be needed.
     #[must_use]
     pub fn needs_image(&self, image: &ImageRecord) -> bool {
         self.any_image
-            || self.images.iter().any(|one| may_be(one, &image.id, &image.names, &image.digests))
+            || self.images.iter().any(|needed| may_be(needed, &image.id, &image.names, &image.digests))
             || image.tops().any(|top| self.tops.contains(top))
     }
 
-    /// Of a mount of an image, which tells the image's top layer alone.
+    /// Returns the need of a mount of an image. A mount shows only the image's top layer.
     pub(super) fn of_mount(top: &str) -> Self {
         let by = "a mount (`podman image unmount` ends it)".to_owned();
         Self { by, layers: vec![top.to_owned()], tops: vec![top.to_owned()], ..Self::default() }
     }
 
-    /// Of containers in a database that cannot be read.
+    /// Returns the need of possible containers in a database that cannot be read.
     fn perhaps(engine: &Engine) -> Option<Self> {
         let Engine::Unreadable(why) = engine else { return None };
         let by = format!("possibly a podman container: podman's database cannot be read ({why})");
@@ -56,23 +56,24 @@ impl Need {
     }
 }
 
-/// What images, containers and layers of the store need and the store itself has not: it can only
-/// come from a store that this one takes images from. Whatever a store has itself it does not take from
-/// others.
+/// Returns the needs for images and layers that the store itself lacks. It can only use them from another store.
+///
+/// A store never uses an image of another store if it has that image itself.
 #[must_use]
 pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
-    let own = Own::new(snapshot);
+    let recorded = Recorded::new(snapshot);
     let mut reached = HashSet::new();
     let mut needs: Vec<Need> = Vec::new();
     for image in &snapshot.images {
-        let layers = image.tops().filter_map(|top| own.missing_below(top, &mut reached)).collect();
+        let layers = image.tops().filter_map(|top| recorded.missing_below(top, &mut reached)).collect();
         let by = format!("the image {}", image.names.first().unwrap_or(&image.id));
         let members =
             if lists::is_list(image) { lists::digests(&snapshot.places, image) } else { Ok(HashSet::new()) };
         let any_image = members.is_err();
-        let members = members.unwrap_or_default().into_iter().filter(|digest| !own.surely_has(digest));
-        // A tag of an image in another store copies its record, in podman 4 without its data: the library reads the
-        // manifest of the first store that has it (container-libs, `storage/store.go`, `updateNames`, `ImageBigData`).
+        let members = members.unwrap_or_default().into_iter().filter(|digest| !recorded.surely_has(digest));
+        // Tagging an image of another store copies its record into this one. Podman 4 does not copy the data: the
+        // library reads the manifest from the first store that has it (container-libs, `storage/store.go`,
+        // `updateNames`, `ImageBigData`).
         let original = data::lacks(image).map(|_| image.id.clone());
         let images = members.chain(original).collect();
         needs.push(Need { by, layers, images, any_image, ..Need::default() });
@@ -81,8 +82,8 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
     let within = snapshot.places.within();
     for container in &snapshot.containers {
         let top = container.layer.iter();
-        let layers: Vec<_> = top.filter_map(|top| own.missing_below(top, &mut reached)).collect();
-        let images: Vec<_> = container.image.iter().filter(|id| !own.surely_has(id)).cloned().collect();
+        let layers: Vec<_> = top.filter_map(|top| recorded.missing_below(top, &mut reached)).collect();
+        let images: Vec<_> = container.image.iter().filter(|id| !recorded.surely_has(id)).cloned().collect();
         if !(layers.is_empty() && images.is_empty()) {
             let origin = owner::origin(&within, container, &directory.join(&container.id));
             let by = format!("the {} container {}", origin.owner.as_str(), origin.name);
@@ -90,12 +91,12 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
         }
     }
     for (id, container) in snapshot.inspection.engine.containers() {
-        let mut need = own.images_of_podman(id, container);
-        need.images.retain(|image| !own.surely_has(image));
+        let mut need = recorded.images_of_podman(id, container);
+        need.images.retain(|image| !recorded.surely_has(image));
         needs.push(need);
     }
     for layer in snapshot.layers.iter().filter(|layer| !reached.contains(layer.id.as_str())) {
-        let parent = layer.parent.iter().filter(|parent| !own.layers.contains_key(parent.as_str()));
+        let parent = layer.parent.iter().filter(|parent| !recorded.layers.contains_key(parent.as_str()));
         let layers = parent.cloned().collect();
         needs.push(Need { by: format!("the layer {}", layer.id), layers, ..Need::default() });
     }
@@ -103,28 +104,32 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
     needs
 }
 
-/// Who uses the store's own images and is not a container of its records: containers that only podman's
-/// database knows (the records of a transient store are in its runroot), images that are mounted into
-/// containers, and with vfs those that `podman image mount` has handed out, where no mount shows it.
+/// Returns the needs of users that are not containers in the store's records:
+///
+/// * containers that are only in podman's database, since the records of a transient store are in its runroot;
+/// * images mounted into podman's containers;
+/// * with vfs, images mounted by `podman image mount`, since vfs does not create a mount in the kernel.
 #[must_use]
 pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
-    let own = LazyCell::new(|| Own::new(snapshot));
+    let recorded = LazyCell::new(|| Recorded::new(snapshot));
     let mut needs: Vec<_> = Need::perhaps(&snapshot.inspection.engine).into_iter().collect();
     for (id, container) in snapshot.inspection.engine.containers() {
-        needs.push(own.images_of_podman(id, container));
+        needs.push(recorded.images_of_podman(id, container));
     }
     if snapshot.places.driver == "vfs" {
-        let of_container =
-            |layer: &String| snapshot.containers.iter().any(|one| one.layer.as_ref() == Some(layer));
+        let writable: HashSet<&String> =
+            snapshot.containers.iter().filter_map(|container| container.layer.as_ref()).collect();
         let mounted = mounted(&snapshot.places).into_iter();
-        needs.extend(mounted.filter(|need| !need.layers.iter().any(of_container)));
+        needs.extend(mounted.filter(|need| !need.layers.iter().any(|layer| writable.contains(layer))));
     }
     needs.retain(|need| !need.is_nothing());
     needs
 }
 
-/// The same for the editor, which knows the records when it has the locks: a container of the records
-/// keeps its image by itself.
+/// Returns the needs of podman's containers and of mounts, for the editor.
+///
+/// Unlike [`beside_records`] it includes containers that have a record. The editor reads the records later, under the
+/// locks.
 #[must_use]
 pub fn beside(places: &StorePlaces) -> Vec<Need> {
     let engine = engine::read(places);
@@ -150,21 +155,21 @@ fn mounted(places: &StorePlaces) -> Vec<Need> {
     }
 }
 
-/// Whether all that uses images is known: the records are whole, and podman's database, if there is
-/// one, was read.
+/// Returns true if all users of images are known: the records are not damaged, and podman's database was read if there
+/// is one.
 #[must_use]
 pub fn knows_all(snapshot: &Snapshot) -> bool {
     snapshot.consistency != Consistency::Damaged
         && !matches!(snapshot.inspection.engine, Engine::Unreadable(_))
 }
 
-/// Containers that podman's database knows and no record names: their layers are unknown.
+/// Returns the containers in podman's database that have no record. Their layers are unknown.
 pub(super) fn lost_containers(snapshot: &Snapshot) -> Vec<(&str, &PodmanContainer)> {
-    // It is called for every unused layer.
+    // This function is called for every unused layer, so it has to be fast on a node without podman.
     if snapshot.inspection.engine.containers().next().is_none() {
         return Vec::new();
     }
-    let known: HashSet<&str> = snapshot.containers.iter().map(|one| one.id.as_str()).collect();
+    let known: HashSet<&str> = snapshot.containers.iter().map(|container| container.id.as_str()).collect();
     snapshot.inspection.engine.containers().filter(|(id, _)| !known.contains(id)).collect()
 }
 
@@ -172,15 +177,15 @@ fn by_podman(container: &PodmanContainer) -> String {
     format!("the podman container {}", container.name)
 }
 
-/// The store's own records, by id.
-struct Own<'a> {
+/// The store's records, by id.
+struct Recorded<'a> {
     layers: HashMap<&'a str, &'a LayerRecord>,
     image_ids: HashSet<&'a str>,
     images: &'a [ImageRecord],
     containers: HashSet<&'a str>,
 }
 
-impl<'a> Own<'a> {
+impl<'a> Recorded<'a> {
     fn new(snapshot: &'a Snapshot) -> Self {
         Self {
             layers: snapshot.layers.iter().map(|layer| (layer.id.as_str(), layer)).collect(),
@@ -190,8 +195,9 @@ impl<'a> Own<'a> {
         }
     }
 
+    /// Returns true if `reference` certainly means an image of this store.
     fn surely_has(&self, reference: &str) -> bool {
-        // A digest or an id in full is no other image's; there may be very many of them.
+        // A full id or digest is unique, so a lookup is enough. There may be very many of them.
         let id = bare_id(reference);
         if is_id(id) {
             return self.image_ids.contains(id);
@@ -199,15 +205,16 @@ impl<'a> Own<'a> {
         self.images.iter().any(|image| is_surely(reference, &image.id, &image.names, &image.digests))
     }
 
-    /// The images of a container in podman's database: its volumes, and what it was made from if no record
-    /// names the container.
+    /// Returns the need of a container in podman's database: its image volumes, and its image if the container has no
+    /// record.
     fn images_of_podman(&self, id: &str, container: &PodmanContainer) -> Need {
         let made_from = container.image.iter().filter(|_| !self.containers.contains(id));
         let images = container.image_volumes.iter().chain(made_from).cloned().collect();
         Need { by: by_podman(container), images, ..Need::default() }
     }
 
-    /// The first layer below `top`, itself included, that is not here; notes those that are.
+    /// Returns the first layer of the chain from `top` down that has no record. Adds the recorded layers above it to
+    /// `reached`.
     fn missing_below(&self, top: &str, reached: &mut HashSet<&'a str>) -> Option<String> {
         let mut seen = HashSet::new();
         let mut next = Some(top);

@@ -1,8 +1,8 @@
-//! Which engine created a container, and what the disk proves about its state.
+//! Detects the engine that created a container, and the container's state on disk.
 //!
-//! CRI-O's metadata names the pod (`pod-id`, `pod-name`); podman's names the image and the
-//! container but no pod; buildah writes no metadata but keeps `userdata/buildah.json`
-//! (container-libs `storage`, cri-o `internal/storage/runtime.go`).
+//! * CRI-O's metadata contains the pod: `pod-id` and `pod-name` (cri-o `internal/storage/runtime.go`).
+//! * Podman's metadata contains image and container, but no pod.
+//! * Buildah writes no metadata, but the file `userdata/buildah.json` (container-libs `storage`).
 
 use std::path::{Path, PathBuf};
 
@@ -12,26 +12,25 @@ use super::records::lenient::{Object, Truth};
 use crate::model::{ContainerState, Owner};
 use crate::sys::quiet::{Within, if_present};
 
-/// In the directory of a container.
+/// State file of the OCI runtime, in the directory of a container.
 const STATE: &str = "userdata/state.json";
 
-/// A runtime state file has a few kB.
+/// Maximum size of a state file. Real ones have a few kB.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// What the disk says of a container beyond its record.
+/// Facts about a container that are not in its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerOrigin {
     pub(crate) owner: Owner,
     pub(crate) state: ContainerState,
     pub(crate) sandbox: bool,
     pub(crate) sandbox_id: Option<String>,
-    /// Of its pod; only the record of the sandbox has it.
+    /// Namespace of the pod. Only the record of the sandbox contains it.
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
 }
 
-/// Examines the record and the container's directory at `directory`, which is
-/// `<graphroot>/<driver>-containers/<id>`.
+/// Examines a container's record, and its directory `<graphroot>/<driver>-containers/<id>`.
 pub(crate) fn origin(within: &Within, record: &ContainerRecord, directory: &Path) -> ContainerOrigin {
     let text = record.metadata.as_deref().unwrap_or_default();
     let metadata = Object::of(text.as_bytes());
@@ -53,10 +52,11 @@ pub(crate) fn origin(within: &Within, record: &ContainerRecord, directory: &Path
     }
 }
 
-/// The state of a sandbox of CRI-O whose directory is `directory`, and that was created without an infra
-/// container (`drop_infra_ctr`, the default). Only of such a one CRI-O keeps the state below the runroot (cri-o
-/// `internal/oci/container.go`, `NewSpoofedContainer`), at one of `in_runroots`. It says "stopped" when all
-/// containers of the sandbox have been stopped, and nothing else after that: a sandbox is never started again.
+/// Returns the state of a CRI-O sandbox that was created without an infra container (`drop_infra_ctr`, the default).
+///
+/// Only for these sandboxes CRI-O writes the state below the runroot, to one of `in_runroots` (cri-o
+/// `internal/oci/container.go`, `NewSpoofedContainer`). The state becomes "stopped" when all containers of the sandbox
+/// have been stopped. It does not change after that: a sandbox is never started again.
 pub(super) fn state_without_infra(
     within: &Within,
     directory: &Path,
@@ -67,7 +67,7 @@ pub(super) fn state_without_infra(
         return ContainerState::Unknown;
     }
     let mut states = in_runroots.iter().filter_map(|run| within.read(&run.join(STATE), MAX_BYTES).ok());
-    // Of several runroots nobody knows which one is CRI-O's.
+    // With states in several runroots, it is unknown which runroot CRI-O uses.
     match (states.next(), states.next()) {
         (Some(text), None) => state_of(&text),
         _ => ContainerState::Unknown,
@@ -78,13 +78,16 @@ fn text_of(object: &Object<'_>, name: &str) -> Option<String> {
     object.get(name).ok().flatten()
 }
 
+fn has_texts(object: &Object<'_>, names: [&str; 2]) -> bool {
+    names.iter().all(|name| text_of(object, name).is_some())
+}
+
 fn owner(metadata: &Object<'_>, has_buildah_file: bool) -> Owner {
-    let has = |name| text_of(metadata, name).is_some();
-    if has("pod-id") && has("pod-name") {
+    if has_texts(metadata, ["pod-id", "pod-name"]) {
         Owner::CriO
     } else if has_buildah_file {
         Owner::Buildah
-    } else if has("image-name") && has("name") {
+    } else if has_texts(metadata, ["image-name", "name"]) {
         Owner::Podman
     } else {
         Owner::Unknown
@@ -95,7 +98,7 @@ fn name(record: &ContainerRecord, metadata: &Object<'_>) -> String {
     record.names.first().cloned().or_else(|| text_of(metadata, "name")).unwrap_or_else(|| record.id.clone())
 }
 
-/// The OCI runtime state that CRI-O keeps in `userdata/state.json`.
+/// Parses the OCI runtime's state, which CRI-O writes to `userdata/state.json`.
 fn state_of(content: &[u8]) -> ContainerState {
     match text_of(&Object::of(content), "status").as_deref() {
         Some("created") => ContainerState::Created,
@@ -110,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners() {
+    fn owner_is_detected_by_metadata() {
         let cases = [
             (r#"{"pod-name":"p","pod-id":"1","image-name":"i","name":"n"}"#, false, Owner::CriO),
             (r#"{"image-name":"i","image-id":"1","name":"n","created-at":1}"#, false, Owner::Podman),
@@ -125,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn states() {
+    fn unreadable_state_is_unknown() {
         assert_eq!(state_of(br#"{"status":"running","pid":7}"#), ContainerState::Running);
         assert_eq!(state_of(br#"{"status":"stopped"}"#), ContainerState::Exited);
         assert_eq!(state_of(b"{"), ContainerState::Unknown);

@@ -1,4 +1,4 @@
-//! Where the record of a layer is, by the layer's id.
+//! Index from layer ids to positions of records.
 
 use std::hash::BuildHasher;
 
@@ -6,8 +6,10 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::records::LayerRecord;
 
-/// Positions of layers in the table that they were made of. The ids are in the table alone: of a large
-/// store they are 100,000, and whoever walks its directories looks each of them up.
+/// Positions of layers in a table of records, by id.
+///
+/// The hash table contains only positions; the ids stay in the records. A large store has 100,000 layers, and walking
+/// its directories looks up each of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Positions {
     table: HashTable<usize>,
@@ -15,19 +17,25 @@ pub(super) struct Positions {
 }
 
 impl Positions {
-    /// Of layers of which no two have the same id.
+    /// Indexes layers. Their ids must be unique.
     pub(super) fn of(layers: &[LayerRecord]) -> Self {
-        let mut all = Self { table: HashTable::with_capacity(layers.len()), ..Self::default() };
-        let hash = |at: usize| all.hasher.hash_one(layers[at].id.as_bytes());
-        for at in 0..layers.len() {
-            all.table.insert_unique(hash(at), at, |at| hash(*at));
+        let hasher = DefaultHashBuilder::default();
+        let mut table = HashTable::with_capacity(layers.len());
+        for (position, layer) in layers.iter().enumerate() {
+            table.insert_unique(hash(&hasher, layer), position, |position| hash(&hasher, &layers[*position]));
         }
-        all
+        Self { table, hasher }
     }
 
-    /// Where the layer with this id is among `layers`, whose positions these are.
+    /// Returns the position of the layer with this id. `layers` is the table that was indexed.
     pub(super) fn get(&self, layers: &[LayerRecord], id: &[u8]) -> Option<usize> {
-        let is_it = |at: &usize| layers.get(*at).is_some_and(|layer| layer.id.as_bytes() == id);
-        self.table.find(self.hasher.hash_one(id), is_it).copied()
+        let found = self.table.find(self.hasher.hash_one(id), |position| {
+            layers.get(*position).is_some_and(|layer| layer.id.as_bytes() == id)
+        });
+        found.copied()
     }
+}
+
+fn hash(hasher: &DefaultHashBuilder, layer: &LayerRecord) -> u64 {
+    hasher.hash_one(layer.id.as_bytes())
 }

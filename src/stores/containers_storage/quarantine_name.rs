@@ -1,41 +1,53 @@
-//! The name of a layer's directory that was taken out of the way to be emptied, on a disk without a free byte.
+//! Names of quarantined layer directories.
 //!
-//! It is an id without a record, which every version of the library takes for an orphan that its garbage collection
-//! removes. layersweep keeps it as long as the layer has a record and no directory: it is the sign that the deletion of
-//! the image on that layer has to be finished.
+//! A filesystem without a free byte has no room for rewritten records. There, layersweep first renames the directory of
+//! a layer to a name from this module and empties it, and then deletes the records with the room that this freed. If the
+//! run is killed in between, the layer has a record but no directory, and the renamed directory remains. Its name is
+//!
+//! ```text
+//! 6c617965727377656570 | 00     | 42 digits
+//! "layersweep" in hex  | number | start of the layer's id
+//! ```
+//!
+//! As long as the layer has a record and no directory, layersweep keeps the renamed directory. It is the sign that the
+//! deletion of the image on that layer has to be finished.
+//!
+//! The name is also a valid id without a record. Every version of the library treats such a directory as an orphan and
+//! deletes it in its garbage collection.
 
 use super::records::is_id;
 
 /// `layersweep` in hexadecimal digits.
-const OURS: &str = "6c617965727377656570";
+const PREFIX: &str = "6c617965727377656570";
 
-/// Maximum number of names that are tried. ext4 puts a name into the block of the directory that its hash says, and that
-/// one may be full while others have room.
+/// Maximum number of rename attempts. ext4 selects a block of the parent directory by the hash of the name. That block
+/// can be full while others have room, so another name can succeed.
 const NAMES: u8 = 64;
 
-/// Number of digits of the layer's id in the name.
+/// Number of digits of the layer's id that the name contains.
 const OF_LAYER: usize = 42;
 
-/// The names that the directory of a layer can get; none for an id that is not the library's.
+/// Returns the possible names for the directory of a layer, or none if `layer` is not an id.
 pub(crate) fn names_of(layer: &str) -> impl Iterator<Item = String> + '_ {
     let layer = Some(layer).filter(|id| is_id(id)).map(|id| &id[..OF_LAYER]);
-    layer.into_iter().flat_map(|layer| (0..NAMES).map(move |number| format!("{OURS}{number:02x}{layer}")))
+    layer.into_iter().flat_map(|layer| (0..NAMES).map(move |number| format!("{PREFIX}{number:02x}{layer}")))
 }
 
-/// First digits of the id of the layer that a directory of this name belonged to.
+/// Returns the first digits of the layer's id in a quarantine name, or `None` for another name.
 pub(crate) fn layer_of(name: &str) -> Option<&str> {
-    Some(name).filter(|name| is_id(name))?.strip_prefix(OURS)?.get(2..)
+    Some(name).filter(|name| is_id(name))?.strip_prefix(PREFIX)?.get(2..)
 }
 
-/// The layer that a directory of this name was taken from, if it is lost and its deletion unfinished: it still has a
-/// record, as those of `ids` have, and no directory. `has_directory` takes a position in `ids`.
+/// Returns the id of the layer whose deletion was interrupted after its directory got this name.
+///
+/// Such a layer has a record (its id is in `ids`) but no directory. `has_directory` takes a position in `ids`.
 pub(crate) fn lost_layer<'a, E>(
     name: &str,
     ids: impl Iterator<Item = &'a str>,
     has_directory: impl Fn(usize) -> Result<bool, E>,
 ) -> Result<Option<&'a str>, E> {
-    let Some(begins) = layer_of(name) else { return Ok(None) };
-    let Some((position, id)) = ids.enumerate().find(|(_, id)| id.starts_with(begins)) else {
+    let Some(prefix) = layer_of(name) else { return Ok(None) };
+    let Some((position, id)) = ids.enumerate().find(|(_, id)| id.starts_with(prefix)) else {
         return Ok(None);
     };
     Ok((!has_directory(position)?).then_some(id))
@@ -48,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_tells_the_layer_and_is_an_id() {
+    fn name_is_an_id_and_identifies_the_layer() {
         let id = "0123456789abcdef".repeat(4);
         let other = "fedcba9876543210".repeat(4);
         for name in names_of(&id) {

@@ -1,4 +1,4 @@
-//! A graphroot as a store.
+//! Implements the store interface for a graphroot.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -29,15 +29,15 @@ use crate::sys::allowance;
 /// A graphroot, read with one driver.
 #[derive(Clone, Debug)]
 pub struct Graphroot {
-    /// Without its listing, which is what the units are sorted from.
+    /// The records. The listing is cleared once the units have been built from it.
     pub(crate) snapshot: Snapshot,
     units: Vec<Unit>,
-    /// By position of the layer.
+    /// Files of each layer, by the layer's position.
     files: Vec<FilesOfLayer>,
     pub(crate) origin: String,
-    /// Graphroots of the additional image stores that it reads from.
+    /// Graphroots of the additional image stores that this store uses.
     pub(crate) additional: Vec<PathBuf>,
-    /// From before it was read.
+    /// State of the files before they were read.
     pub(crate) watch: WatchedFiles,
 }
 
@@ -51,14 +51,14 @@ impl Graphroot {
 
     fn sort(&mut self) {
         (self.units, self.files) = units::sort(&self.snapshot);
-        // Of a large store it takes as much memory as the records.
+        // The listing of a large store takes as much memory as its records.
         self.snapshot.listing.clear();
     }
 
-    /// As one that takes images from others; `at` is its place among those that are shown.
-    pub(crate) fn borrower(&self, at: Option<usize>) -> Borrower<'_> {
+    /// Describes the store as a user of other stores' images. `position` is its position among the stores shown.
+    pub(crate) fn borrower(&self, position: Option<usize>) -> Borrower<'_> {
         Borrower {
-            at,
+            at: position,
             root: self.snapshot.places.graphroot.to_path_buf(),
             driver: Some(&self.snapshot.places.driver),
             is_damaged: !needs::knows_all(&self.snapshot),
@@ -88,8 +88,8 @@ impl Store for Graphroot {
         self.snapshot.places.roots()
     }
 
-    fn borrower(&self, at: usize) -> Option<Borrower<'_>> {
-        Some(self.borrower(Some(at)))
+    fn borrower(&self, position: usize) -> Option<Borrower<'_>> {
+        Some(self.borrower(Some(position)))
     }
 
     fn units(&self) -> Vec<UnitView<'_>> {
@@ -101,30 +101,31 @@ impl Store for Graphroot {
     }
 
     fn stamps(&self) -> Vec<Option<Fingerprint>> {
-        let taken = &self.snapshot.inspection.stamps;
-        // What was looked at is the layer's directory in the driver's; it may have others.
-        let is_one = |unit: &Unit| unit.parts.iter().filter(|part| part.2 == TreeScope::Whole).count() == 1;
-        let of = |unit: &Unit| match unit.what {
-            StorageUnit::Layer(at) if self.files[at].directory && is_one(unit) => *taken.get(at)?,
-            _ => None,
-        };
-        self.units.iter().map(of).collect()
+        let stamps = self.units.iter().map(|unit| {
+            let StorageUnit::Layer(layer) = unit.what else { return None };
+            // The inspection read the stamp of the layer's directory in the driver's directory. A layer with a second
+            // directory has no stamp that covers both.
+            let directories = unit.parts.iter().filter(|part| part.2 == TreeScope::Whole).count();
+            let is_covered = self.files[layer].directory && directories == 1;
+            *self.snapshot.inspection.stamps.get(layer).filter(|_| is_covered)?
+        });
+        stamps.collect()
     }
 
     fn places(&self) -> Option<&StorePlaces> {
         Some(&self.snapshot.places)
     }
 
-    /// The vfs driver copies a whole root filesystem for each layer, by reflink where it can.
+    /// The vfs driver copies a whole root filesystem for each layer, by reflink if the filesystem supports it.
     fn copies_by_reflink(&self) -> bool {
         self.snapshot.places.driver == "vfs"
     }
 
-    /// The symlinks in the overlay driver's directory `l` are bookkeeping, but each goes
-    /// with its layer, and was made with it, among the layer's inodes.
+    /// Assigns the symlinks in the overlay driver's directory `l` to their layers. They are counted as bookkeeping, but
+    /// each is created and deleted with its layer.
     fn reassigned(&self) -> Vec<Reassigned> {
-        let layers = self.units.iter().enumerate().filter_map(|(at, unit)| match unit.what {
-            StorageUnit::Layer(layer) => Some((layer, at)),
+        let layers = self.units.iter().enumerate().filter_map(|(position, unit)| match unit.what {
+            StorageUnit::Layer(layer) => Some((layer, position)),
             _ => None,
         });
         let layers: HashMap<usize, usize> = layers.collect();
@@ -162,7 +163,7 @@ impl Store for Graphroot {
             .collect();
         let areas_of_store: Vec<_> = self.snapshot.places.areas().map(|root| root.to_path_buf()).collect();
         let leaks = filling.request.measure.finds_leaks();
-        // Only containers and leaks are ever in use by a mount.
+        // Mounts matter only for containers and leaks.
         let has_containers = !self.snapshot.containers.is_empty();
         let tables = if leaks { mountpoints::read(&self.snapshot.places) } else { None };
         let MountTables { recorded, mounts } = tables.unwrap_or_else(|| {
@@ -183,7 +184,6 @@ impl Store for Graphroot {
             present: filling.present,
             leaks,
         };
-        let pinned_by = |names: &[String], digests: &[String]| pinned_by(filling.pins, names, digests);
         let units = std::mem::take(&mut self.units);
         let filled = fill::fill(
             writer,
@@ -191,7 +191,7 @@ impl Store for Graphroot {
             tallies,
             recorded,
             &additional,
-            &pinned_by,
+            &|names, digests| pinned_by(filling.pins, names, digests),
         );
         filling.ids.insert((graphroot, driver), filled.ids);
         if self.snapshot.places.allowance.is_exceeded() && self.snapshot.consistency != Consistency::Damaged {
@@ -203,7 +203,7 @@ impl Store for Graphroot {
     }
 }
 
-/// Reads the records, and marks them as damaged where they cannot be all.
+/// Reads the records. Marks them as damaged if they exceed the allowance.
 pub(crate) fn read(places: &StorePlaces, request: &ScanRequest) -> io::Result<Snapshot> {
     let patience = request.busy_stores.patience(&places.graphroot, request.patience);
     let mut snapshot = snapshot::read(places, patience)?;
@@ -232,22 +232,23 @@ fn not_read(places: &StorePlaces) -> Finding {
     Finding::incomplete(&*places.graphroot, message)
 }
 
-/// For each unit whose files stay as they are while its stamp does: a fingerprint of its record. That is a
-/// layer that is no longer written to: it has a digest or a length of its tar, both written when its
-/// content is complete, and containers' layers have neither (container-libs, `storage/layers.go`). And
-/// it is the directory of short names: no symlink changes without it.
+/// Returns a fingerprint of its record for each unit whose size cannot change while its stamp stays the same.
+///
+/// That includes layers that are no longer written to. Such a layer has a digest or a length of its tar, which the
+/// library writes when the layer's content is complete; layers of containers have neither (container-libs,
+/// `storage/layers.go`). It also includes the directory of short names, since changing a symlink changes the directory.
 fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>> {
     let writable: HashSet<&str> =
         snapshot.containers.iter().filter_map(|container| container.layer.as_deref()).collect();
-    let of = |unit: &Unit| match unit.what {
-        StorageUnit::Layer(at) => {
-            let layer = snapshot.layers.get(at)?;
+    let fingerprints = units.par_iter().map(|unit| match unit.what {
+        StorageUnit::Layer(layer) => {
+            let layer = snapshot.layers.get(layer)?;
             (is_finished(layer) && !writable.contains(layer.id.as_str())).then(|| fingerprint(layer))
         }
         StorageUnit::ShortNames => Some(Fingerprinter::new("short names, 1").finish()),
         _ => None,
-    };
-    units.par_iter().map(of).collect()
+    });
+    fingerprints.collect()
 }
 
 fn is_finished(layer: &LayerRecord) -> bool {
@@ -257,13 +258,13 @@ fn is_finished(layer: &LayerRecord) -> bool {
 fn fingerprint(layer: &LayerRecord) -> Fingerprint {
     let created = layer.created.map(|time| time.to_string());
     let size = layer.diff_size.map(|size| size.to_le_bytes());
-    let mut all = Fingerprinter::new("containers/storage layer, 1");
-    all.bytes(layer.id.as_bytes());
-    all.maybe(layer.parent.as_deref().map(str::as_bytes));
-    all.maybe(created.as_deref().map(str::as_bytes));
-    all.maybe(layer.diff_id.as_deref().map(str::as_bytes));
-    all.maybe(size.as_ref().map(<[u8; 8]>::as_slice));
-    all.finish()
+    let mut fingerprinter = Fingerprinter::new("containers/storage layer, 1");
+    fingerprinter.bytes(layer.id.as_bytes());
+    fingerprinter.maybe(layer.parent.as_deref().map(str::as_bytes));
+    fingerprinter.maybe(created.as_deref().map(str::as_bytes));
+    fingerprinter.maybe(layer.diff_id.as_deref().map(str::as_bytes));
+    fingerprinter.maybe(size.as_ref().map(<[u8; 8]>::as_slice));
+    fingerprinter.finish()
 }
 
 #[cfg(test)]
@@ -271,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table_of_finished_layers() {
+    fn only_finished_layers_have_fingerprints() {
         let base = LayerRecord { id: "a".into(), diff_id: Some("sha256:1".into()), ..LayerRecord::default() };
         let cases = [
             ("committed", base.clone(), true),
@@ -280,8 +281,8 @@ mod tests {
             ("being made or deleted", LayerRecord { incomplete: true, ..base.clone() }, false),
             ("volatile", LayerRecord { volatile: true, ..base.clone() }, false),
         ];
-        for (what, layer, finished) in cases {
-            assert_eq!(is_finished(&layer), finished, "{what}");
+        for (case, layer, expected) in cases {
+            assert_eq!(is_finished(&layer), expected, "{case}");
         }
         let others = [
             LayerRecord { id: "b".into(), ..base.clone() },

@@ -1,9 +1,9 @@
-//! Recognises temporary files of the containers tools by name and content.
+//! Recognizes temporary files of the containers tools by name and content.
 //!
-//! They hold big blobs and build contexts, in `/var/tmp` by default, `$TMPDIR`, CRI-O's
-//! `big_files_temporary_dir` (container-libs, `image/internal/tmpdir`; podman, buildah). Everybody
-//! may write there, and a person may use the name `storage1`. So a name alone proves nothing: owner, mode
-//! and content must match too.
+//! The tools write blobs and build contexts to `/var/tmp` by default, to `$TMPDIR`, or to CRI-O's
+//! `big_files_temporary_dir` (container-libs, `image/internal/tmpdir`; podman, buildah). A killed tool leaves them there.
+//! Every user can write to these directories, and a file of a user can have the name `storage1`. A name alone therefore
+//! proves nothing: owner, mode and content must match, too.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -13,7 +13,7 @@ use rustix::fs::FileType;
 
 use crate::sys::quiet::{DirectoryEntry, FileKind, Within};
 
-/// What the tools make, by the name before the number.
+/// Kinds of files that the tools create, by the name before the number.
 const MADE: [(&str, Made); 8] = [
     ("container_images_storage", Made::Blobs),
     ("container_images_oci", Made::Layout),
@@ -25,19 +25,18 @@ const MADE: [(&str, Made); 8] = [
     ("libpod_builder", Made::Context),
 ];
 
-/// Since 2023 all names of the image library begin so; its other kinds are single files or are
-/// reported alone.
+/// Start of all names of the image library since 2023. Kinds that are not in [`MADE`] are reported, never deleted.
 const LIBRARY: &str = "container_images_";
 
-/// The directory of the cache mounts of builds, alone (buildah up to 1.30) or with a uid behind it
-/// (buildah, `internal/volumes/volumes.go`).
+/// Directory of the cache mounts of builds. Since buildah 1.31 a dash and the uid follow (buildah,
+/// `internal/volumes/volumes.go`).
 const CACHE_MOUNTS: &str = "buildah-cache";
 
-/// Programs that make them, or may be between two of their files.
+/// Programs that create such files. A running one may have closed a file and not yet opened the next one.
 pub(crate) const TOOLS: [&str; 7] =
     ["podman", "buildah", "skopeo", "crio", "containers-storage", "podman-remote", "storage-untar"];
 
-/// Entries of a directory that are looked at: a pull has as many as an image has layers.
+/// Maximum number of entries in such a directory. A pull creates one for each layer of the image.
 const MOST_ENTRIES: usize = 10_000;
 
 /// The kind of file behind a name.
@@ -45,27 +44,28 @@ const MOST_ENTRIES: usize = 10_000;
 enum Made {
     /// Blobs of a pull, numbered from 1 (`storage/storage_dest.go`).
     Blobs,
-    /// An OCI layout that is being packed or was unpacked (`oci/archive`).
+    /// An OCI layout, before it is packed or after it was unpacked (`oci/archive`).
     Layout,
     /// A docker archive, decompressed (`docker/internal/tarfile`).
     Tar,
-    /// The bundle of a RUN step, the blobs of a commit (`layer`, then its digest), or a build
-    /// context from elsewhere (`download`).
+    /// The bundle of a RUN step, the blobs of a commit (`layer`, later the digest), or a downloaded build context
+    /// (`download`).
     Buildah,
     /// A build context that a client sent (`pkg/api/handlers/compat`).
     Context,
 }
 
-/// Whether this entry of a temporary directory has a name as these tools give it. Go ends such
-/// names in a random number of 32 bits: all but one of 4,000 have 7 digits or more.
+/// Returns true if an entry of a temporary directory has a name that these tools create.
+///
+/// Go appends a random number of 32 bits to such names. All but one in 4,000 of these numbers have 7 digits or more, and
+/// shorter ones are ignored.
 #[must_use]
 pub fn is_temporary(entry: &DirectoryEntry) -> bool {
-    let plain = matches!(entry.kind, FileKind::Directory | FileKind::File);
-    let has_name = |name: &str| kind_and_prefix(name).is_some() || is_cache_mounts(name);
-    plain && entry.name.to_str().is_some_and(has_name)
+    matches!(entry.kind, FileKind::Directory | FileKind::File)
+        && entry.name.to_str().is_some_and(|name| kind_of(name).is_some() || is_cache_mounts(name))
 }
 
-/// Returns whether a directory of this name has the cache mounts of builds.
+/// Returns true if a directory with this name contains the cache mounts of builds.
 #[must_use]
 pub fn is_cache_mounts(name: &str) -> bool {
     let uid = name.strip_prefix(CACHE_MOUNTS);
@@ -74,8 +74,8 @@ pub fn is_cache_mounts(name: &str) -> bool {
     })
 }
 
-/// What a name stands for; `Some(None)`: a name of the image library's that is not in the table.
-fn kind_and_prefix(name: &str) -> Option<Option<Made>> {
+/// Returns the kind of file that a name means, or `Some(None)` for a name of the image library that is not in [`MADE`].
+fn kind_of(name: &str) -> Option<Option<Made>> {
     let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if !(7..=10).contains(&(name.len() - prefix.len())) {
         return None;
@@ -86,8 +86,8 @@ fn kind_and_prefix(name: &str) -> Option<Option<Made>> {
     }
 }
 
-/// Why what is at `path`, whose name [`is_temporary`] takes for the tools', need not be theirs;
-/// `None` where owner, mode and content are as they make it.
+/// Returns the reason to doubt that a tool created the file or directory at `path`, or `None` if owner, mode and content
+/// are as the tools create them. The name has passed [`is_temporary`].
 pub(crate) fn doubt(within: &Within, path: &Path) -> Option<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     if name.is_some_and(is_cache_mounts) {
@@ -95,36 +95,34 @@ pub(crate) fn doubt(within: &Within, path: &Path) -> Option<String> {
                    prune` deletes them, since podman 5 `podman system prune` as well";
         return Some(why.into());
     }
-    let examined = look(within, path);
-    let doubt = examined.unwrap_or_else(|error| Some(format!("cannot be examined: {error}")));
-    // What a person has the tools write has their content.
-    let dated = || name.is_some_and(ends_in_a_date);
-    doubt.or_else(|| dated().then(|| "its number looks like a date".into()))
+    let doubt = examine(within, path).unwrap_or_else(|error| Some(format!("cannot be examined: {error}")));
+    // An archive that a user created with a tool has the right content; only its number differs from a random one.
+    let is_dated = name.is_some_and(is_numbered_by_date);
+    doubt.or_else(|| is_dated.then(|| "its number looks like a date".into()))
 }
 
-/// Whether the number in a name begins with a year, a month and a day: `oci20260101`, `oci2026010112`.
-fn ends_in_a_date(name: &str) -> bool {
+/// Returns true if the number in a name begins with a year, a month and a day: `oci20260101`, `oci2026010112`.
+fn is_numbered_by_date(name: &str) -> bool {
     let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let date = name[prefix.len()..].get(..8).and_then(|digits| digits.parse::<u32>().ok());
-    let is_date = |date: u32| {
-        let part = |number: u32| i8::try_from(number % 100).unwrap_or(0);
-        let year = i16::try_from(date / 10_000).unwrap_or(0);
-        (1900..2100).contains(&year) && Date::new(year, part(date / 100), part(date)).is_ok()
-    };
-    date.is_some_and(is_date)
+    let digits = name[prefix.len()..].get(..8);
+    let Some(date) = digits.and_then(|digits| digits.parse::<u32>().ok()) else { return false };
+    let year = i16::try_from(date / 10_000).unwrap_or(0);
+    let [month, day] = [date / 100, date].map(|number| i8::try_from(number % 100).unwrap_or(0));
+    (1900..2100).contains(&year) && Date::new(year, month, day).is_ok()
 }
 
-fn look(within: &Within, path: &Path) -> io::Result<Option<String>> {
+/// Compares owner, mode and content with those that the tools create; see [`doubt`].
+fn examine(within: &Within, path: &Path) -> io::Result<Option<String>> {
     let facts = rustix::fs::fstat(within.handle(path)?)?;
     let owner = facts.st_uid;
     if owner != rustix::process::geteuid().as_raw() {
         return Ok(Some(format!("it belongs to the user {owner}")));
     }
-    // Go makes them for their owner alone; buildah lets others through its bundles.
+    // Go creates them without permissions for other users; buildah's bundles have the permission to enter.
     if facts.st_mode & 0o066 != 0 {
         return Ok(Some("other users may read or write it".into()));
     }
-    let made = path.file_name().and_then(|name| name.to_str()).and_then(kind_and_prefix).flatten();
+    let made = path.file_name().and_then(|name| name.to_str()).and_then(kind_of).flatten();
     let Some(made) = made else { return Ok(Some("its contents are unknown".into())) };
     let is_dir = FileType::from_raw_mode(facts.st_mode).is_dir();
     if is_dir == (made == Made::Tar) {
@@ -135,9 +133,8 @@ fn look(within: &Within, path: &Path) -> io::Result<Option<String>> {
         return Ok((!is_tar(within, path)?).then(|| "it is not a tar archive".into()));
     }
     let entries = within.list(path)?;
-    let named =
-        |entry: &DirectoryEntry| entry.name.to_str().is_some_and(|name| is_part(made, name, entry.kind));
-    let odd = entries.iter().find(|entry| !named(entry));
+    let odd =
+        entries.iter().find(|entry| !entry.name.to_str().is_some_and(|name| is_part(made, name, entry.kind)));
     Ok(match odd {
         Some(odd) => Some(format!("no tool puts {} into it", odd.name.to_string_lossy())),
         None if entries.len() > MOST_ENTRIES => Some(format!("it has {} entries", entries.len())),
@@ -145,34 +142,36 @@ fn look(within: &Within, path: &Path) -> io::Result<Option<String>> {
     })
 }
 
-/// Whether a tool puts this at the top of such a directory.
+/// Returns true if a tool creates this entry at the top of such a directory.
 fn is_part(made: Made, name: &str, kind: FileKind) -> bool {
-    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let is = |file: &[&str], directory: &[&str]| match kind {
-        FileKind::File => file.contains(&name),
-        FileKind::Directory => directory.contains(&name),
-        FileKind::Symlink | FileKind::Special => false,
-    };
-    match made {
-        Made::Blobs => kind == FileKind::File && number(name),
-        Made::Layout => {
-            let blob = || name.strip_prefix("oci-put-blob").is_some_and(number);
-            is(&["oci-layout", "index.json"], &["blobs"]) || kind == FileKind::File && blob()
+    match (made, kind) {
+        (Made::Blobs, FileKind::File) => is_number(name),
+        (Made::Layout, FileKind::File) => {
+            ["oci-layout", "index.json"].contains(&name)
+                || name.strip_prefix("oci-put-blob").is_some_and(is_number)
         }
-        Made::Tar => false,
-        Made::Buildah => {
-            let blob = || name.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64);
-            let files = ["config.json", "hosts", "hostname", "resolv.conf", "pid", "layer"];
-            is(&files, &["empty", "mnt", "run", "download"])
-                || kind == FileKind::File && (blob() || name.starts_with(".tmp-config.json"))
-                || kind == FileKind::Directory && name.strip_prefix("mounts").is_some_and(number)
-                || kind == FileKind::Special && name == "console.sock"
+        (Made::Layout, FileKind::Directory) => name == "blobs",
+        (Made::Buildah, FileKind::File) => {
+            ["config.json", "hosts", "hostname", "resolv.conf", "pid", "layer"].contains(&name)
+                || name.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64)
+                || name.starts_with(".tmp-config.json")
         }
-        Made::Context => is(&["tarBall"], &["build"]),
+        (Made::Buildah, FileKind::Directory) => {
+            ["empty", "mnt", "run", "download"].contains(&name)
+                || name.strip_prefix("mounts").is_some_and(is_number)
+        }
+        (Made::Buildah, FileKind::Special) => name == "console.sock",
+        (Made::Context, FileKind::File) => name == "tarBall",
+        (Made::Context, FileKind::Directory) => name == "build",
+        _ => false,
     }
 }
 
-/// An archive, or one of which nothing has come yet.
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Returns true for a tar archive and for an empty file, to which the tool has not yet written.
 fn is_tar(within: &Within, path: &Path) -> io::Result<bool> {
     let mut header = Vec::new();
     within.open_file(path)?.take(512).read_to_end(&mut header)?;
@@ -187,9 +186,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_end_in_a_random_number() {
-        let is_name =
-            |name: &str| is_temporary(&DirectoryEntry { name: name.into(), kind: FileKind::Directory });
+    fn only_names_with_long_numbers_are_temporary() {
+        fn is_name(name: &str) -> bool {
+            is_temporary(&DirectoryEntry { name: name.into(), kind: FileKind::Directory })
+        }
         for name in [
             "container_images_storage1234567",
             "container_images_docker-tar4294967295",
@@ -230,8 +230,9 @@ mod tests {
         assert!(!is_temporary(&symlink), "it leads elsewhere");
     }
 
-    /// Files (with `/` at the end: directories) below a name that the tools give.
-    fn made(name: &str, mode: u32, files: &[&str]) -> Option<String> {
+    /// Creates a directory with these files and returns the doubt about it. A name that ends in `/` is a directory. A
+    /// single entry `=content` creates a file instead.
+    fn doubt_about(name: &str, mode: u32, files: &[&str]) -> Option<String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(name);
         if let [content] = files
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_the_tools() {
+    fn content_of_other_programs_is_doubted() {
         let tar = format!("={}ustar\0", "x".repeat(257));
         for (name, files) in [
             ("storage1175831575", vec![]),
@@ -268,11 +269,11 @@ mod tests {
             ("libpod_builder4089947572", vec!["tarBall", "build/"]),
         ] {
             let mode = if files.first().is_some_and(|file| file.starts_with('=')) { 0o600 } else { 0o700 };
-            assert_eq!(made(name, mode, &files), None, "{name} {files:?}");
-            assert!(made(name, mode | 0o044, &files).unwrap().contains("other users"), "{name}");
+            assert_eq!(doubt_about(name, mode, &files), None, "{name} {files:?}");
+            assert!(doubt_about(name, mode | 0o044, &files).unwrap().contains("other users"), "{name}");
         }
-        // buildah opens the way into a bundle.
-        assert_eq!(made("buildah4089947572", 0o711, &["config.json"]), None);
+        // The bundles of buildah have the permission to enter.
+        assert_eq!(doubt_about("buildah4089947572", 0o711, &["config.json"]), None);
         for (name, files, why) in [
             ("storage1175831575", vec!["1", "notes.txt"], "notes.txt"),
             ("storage1175831575", vec!["1/"], "puts 1 into"),
@@ -286,15 +287,15 @@ mod tests {
             ("container_images_future1234567", vec!["=x"], "unknown"),
             ("container_images_1234567", vec!["=x"], "unknown"),
         ] {
-            let said = made(name, if files[0].starts_with('=') { 0o600 } else { 0o700 }, &files);
-            assert_eq!(said.is_some(), !why.is_empty(), "{name} {files:?}");
-            assert!(said.unwrap_or_default().contains(why), "{name} {files:?}");
+            let mode = if files[0].starts_with('=') { 0o600 } else { 0o700 };
+            let doubt = doubt_about(name, mode, &files);
+            assert_eq!(doubt.is_some(), !why.is_empty(), "{name} {files:?}");
+            assert!(doubt.unwrap_or_default().contains(why), "{name} {files:?}");
         }
     }
 
-    /// A person's archive, made with the tools, has all that theirs have but a random number.
     #[test]
-    fn dates_are_no_random_numbers() {
+    fn number_that_is_a_date_is_doubted() {
         let tar = format!("={}ustar\0", "x".repeat(257));
         for (name, mode, files) in [
             ("oci20260101", 0o700, vec!["oci-layout", "index.json", "blobs/"]),
@@ -303,17 +304,21 @@ mod tests {
             ("container_images_docker-tar2026010123", 0o600, vec![tar.as_str()]),
             ("buildah202601011", 0o700, vec!["layer"]),
         ] {
-            assert_eq!(made(name, mode, &files).as_deref(), Some("its number looks like a date"), "{name}");
+            assert_eq!(
+                doubt_about(name, mode, &files).as_deref(),
+                Some("its number looks like a date"),
+                "{name}"
+            );
         }
         for name in
             ["oci20261301", "oci20260230", "oci18991231", "oci21000101", "oci1202601", "oci3920260101"]
         {
-            assert_eq!(made(name, 0o700, &["oci-layout"]), None, "{name}");
+            assert_eq!(doubt_about(name, 0o700, &["oci-layout"]), None, "{name}");
         }
     }
 
     #[test]
-    fn another_users_are_not_ours() {
+    fn file_of_another_user_is_doubted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("storage1175831575");
         fs::create_dir(&path).unwrap();

@@ -82,7 +82,7 @@ impl Filler<'_> {
             known.doubt = (what == Orphan::VarTmp).then(doubt).flatten();
             known.presence = match what {
                 Orphan::ContainerDirectory if self.is_known_to_podman(&unit.id) => {
-                    leaks::UseByProcess::Somebody("podman's own database".into())
+                    UseByProcess::InUse("podman's own database".into())
                 }
                 Orphan::ContainerDirectory => self.presence(&unit.id, Some(&unit.path), &TOOLS),
                 Orphan::GraphrootTmp | Orphan::VarTmp => self.presence("", Some(&unit.path), &TOOLS),
@@ -184,14 +184,14 @@ impl Filler<'_> {
             return UseByProcess::Unknown("/proc cannot be read");
         };
         if let Some(user) = all.of_container(id).or_else(|| path.and_then(|path| all.holding(path))) {
-            return UseByProcess::Somebody(user.describe());
+            return UseByProcess::InUse(user.describe());
         }
         let sees_all = match path.and_then(Path::parent) {
             Some(directory) => all.sees_all_that_reach(directory),
             None => all.sees_all(),
         };
         match sees_all {
-            true => UseByProcess::Nobody { maker: all.running(makers).map(|process| process.describe()) },
+            true => UseByProcess::Unused { maker: all.running(makers).map(|process| process.describe()) },
             false => UseByProcess::Unknown("not all processes can be inspected"),
         }
     }

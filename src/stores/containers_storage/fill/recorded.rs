@@ -203,7 +203,7 @@ impl Filler<'_> {
                     // Without an infra container it has no process.
                     ContainerState::Unknown if container.sandbox => true,
                     ContainerState::Exited | ContainerState::Unknown => {
-                        !matches!(self.presence(&record.id, path(), &[]), UseByProcess::Nobody { .. })
+                        !matches!(self.presence(&record.id, path(), &[]), UseByProcess::Unused { .. })
                     }
                 }
         });

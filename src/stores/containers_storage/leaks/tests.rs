@@ -18,18 +18,18 @@ const QUIET: Circumstances = Circumstances {
     presence: UseByProcess::Unknown("not checked"),
 };
 
-fn nobody(maker: Option<&str>) -> UseByProcess {
-    UseByProcess::Nobody { maker: maker.map(str::to_owned) }
+fn unused(maker: Option<&str>) -> UseByProcess {
+    UseByProcess::Unused { maker: maker.map(str::to_owned) }
 }
 
 #[test]
-fn orphans_by_circumstance() {
+fn verdicts_of_orphans() {
     use Verdict::{Keep, Reclaim, Report};
     let held = Circumstances { lock_held: Some(true), ..QUIET };
     let lockless = Circumstances { lock_held: None, ..QUIET };
     let fresh = Circumstances { lock_held: None, age: Some(SignedDuration::from_hours(1)), ..QUIET };
     let ageless = Circumstances { lock_held: None, age: None, ..QUIET };
-    let quiet_owner = Circumstances { presence: nobody(None), ..QUIET };
+    let quiet_owner = Circumstances { presence: unused(None), ..QUIET };
     let mounted = Circumstances { mounted: true, ..QUIET };
     let damaged = Circumstances { consistency: Consistency::Damaged, ..QUIET };
     let busy = Circumstances { consistency: Consistency::WriterActive, ..QUIET };
@@ -59,35 +59,35 @@ fn orphans_by_circumstance() {
             Report,
         ),
     ];
-    for (what, known, class, verdict) in cases {
-        let judged = orphan(what, &known);
-        assert_eq!((judged.class, judged.verdict), (class, verdict), "{what:?} {known:?}");
+    for (kind, known, class, verdict) in cases {
+        let judged = orphan(kind, &known);
+        assert_eq!((judged.class, judged.verdict), (class, verdict), "{kind:?} {known:?}");
     }
 }
 
 #[test]
-fn what_processes_use_stays() {
+fn orphan_in_use_is_not_reclaimed() {
     use Verdict::{Keep, Reclaim, Report};
     let young = Some(SignedDuration::from_mins(5));
-    let somebody = || UseByProcess::Somebody("conmon (pid 7)".into());
-    let unknown = || UseByProcess::Unknown("this is another machine's disk");
+    let in_use = UseByProcess::InUse("conmon (pid 7)".into());
+    let unknown = UseByProcess::Unknown("this is another machine's disk");
     let cases = [
-        (Orphan::ContainerDirectory, nobody(None), QUIET.age, Reclaim),
-        (Orphan::ContainerDirectory, nobody(Some("crio")), young, Reclaim),
-        (Orphan::ContainerDirectory, somebody(), QUIET.age, Report),
-        (Orphan::ContainerDirectory, unknown(), QUIET.age, Report),
-        (Orphan::GraphrootTmp, nobody(None), QUIET.age, Reclaim),
-        (Orphan::GraphrootTmp, nobody(None), young, Reclaim),
-        (Orphan::GraphrootTmp, nobody(Some("podman")), QUIET.age, Reclaim),
-        (Orphan::GraphrootTmp, nobody(Some("podman")), young, Keep),
-        (Orphan::GraphrootTmp, nobody(Some("podman")), None, Keep),
-        (Orphan::VarTmp, somebody(), QUIET.age, Keep),
-        (Orphan::VarTmp, unknown(), QUIET.age, Report),
+        (Orphan::ContainerDirectory, unused(None), QUIET.age, Reclaim),
+        (Orphan::ContainerDirectory, unused(Some("crio")), young, Reclaim),
+        (Orphan::ContainerDirectory, in_use.clone(), QUIET.age, Report),
+        (Orphan::ContainerDirectory, unknown.clone(), QUIET.age, Report),
+        (Orphan::GraphrootTmp, unused(None), QUIET.age, Reclaim),
+        (Orphan::GraphrootTmp, unused(None), young, Reclaim),
+        (Orphan::GraphrootTmp, unused(Some("podman")), QUIET.age, Reclaim),
+        (Orphan::GraphrootTmp, unused(Some("podman")), young, Keep),
+        (Orphan::GraphrootTmp, unused(Some("podman")), None, Keep),
+        (Orphan::VarTmp, in_use, QUIET.age, Keep),
+        (Orphan::VarTmp, unknown, QUIET.age, Report),
     ];
-    for (what, presence, age, verdict) in cases {
+    for (kind, presence, age, verdict) in cases {
         let known = Circumstances { presence, age, ..QUIET };
-        assert_eq!(orphan(what, &known).verdict, verdict, "{what:?} {known:?}");
-        let mounted = orphan(what, &Circumstances { mounted: true, ..known }).verdict;
+        assert_eq!(orphan(kind, &known).verdict, verdict, "{kind:?} {known:?}");
+        let mounted = orphan(kind, &Circumstances { mounted: true, ..known }).verdict;
         assert_ne!(mounted, Reclaim, "something is mounted there");
     }
 }
@@ -113,9 +113,9 @@ fn circumstances() -> impl Strategy<Value = Circumstances> {
     ];
     let presence = prop_oneof![
         Just(UseByProcess::Unknown("why")),
-        Just(UseByProcess::Somebody("who".into())),
-        Just(nobody(None)),
-        Just(nobody(Some("podman"))),
+        Just(UseByProcess::InUse("process".into())),
+        Just(unused(None)),
+        Just(unused(Some("podman"))),
     ];
     let age = proptest::option::of((0_i64..100).prop_map(SignedDuration::from_hours));
     let flags = (any::<bool>(), any::<Option<bool>>(), any::<bool>(), any::<bool>());
@@ -137,25 +137,25 @@ fn circumstances() -> impl Strategy<Value = Circumstances> {
 
 proptest! {
     #[test]
-    fn nothing_in_use_is_ever_reclaimed(known in circumstances(), what in 0..ALL.len()) {
-        let what = ALL[what];
-        let Judgement { verdict, evidence, .. } = orphan(what, &known);
+    fn orphan_in_use_is_never_reclaimed(known in circumstances(), position in 0..ALL.len()) {
+        let kind = ALL[position];
+        let Judgement { verdict, evidence, .. } = orphan(kind, &known);
         prop_assert!(!evidence.is_empty());
-        let outside = matches!(what, Orphan::GraphrootTmp | Orphan::VarTmp);
-        let by_process = outside || what == Orphan::ContainerDirectory;
+        let is_outside = matches!(kind, Orphan::GraphrootTmp | Orphan::VarTmp);
+        let depends_on_processes = is_outside || kind == Orphan::ContainerDirectory;
         if verdict == Verdict::Reclaim {
             prop_assert!(!known.mounted);
-            prop_assert!(outside || known.consistency == Consistency::Consistent);
-            let nobody = matches!(known.presence, UseByProcess::Nobody { .. });
-            prop_assert!(!by_process || nobody);
-            let guarded = matches!(what, Orphan::Staging | Orphan::TempDirectory);
-            prop_assert!(!guarded || known.lock_held != Some(true));
-            prop_assert_ne!(what, Orphan::Volume);
+            prop_assert!(is_outside || known.consistency == Consistency::Consistent);
+            let is_unused = matches!(known.presence, UseByProcess::Unused { .. });
+            prop_assert!(!depends_on_processes || is_unused);
+            let has_lock = matches!(kind, Orphan::Staging | Orphan::TempDirectory);
+            prop_assert!(!has_lock || known.lock_held != Some(true));
+            prop_assert_ne!(kind, Orphan::Volume);
         }
     }
 
     #[test]
-    fn only_age_makes_a_layer_garbage(known in circumstances(), volatile: bool) {
+    fn unreferenced_layer_is_reclaimed_only_when_old(known in circumstances(), volatile: bool) {
         let verdict = unreferenced(volatile, &known).verdict;
         let old = known.age.is_some_and(|age| age >= GRACE);
         let quiet = !known.mounted && known.consistency == Consistency::Consistent;
@@ -164,7 +164,7 @@ proptest! {
 }
 
 #[test]
-fn only_old_unreferenced_layers_go() {
+fn unreferenced_layer_is_reclaimed_after_24_hours() {
     for (volatile, hours, verdict) in [
         (false, Some(25), Verdict::Reclaim),
         (false, Some(23), Verdict::Keep),
@@ -183,17 +183,17 @@ fn only_old_unreferenced_layers_go() {
 }
 
 #[test]
-fn a_clock_set_back_makes_nothing_old() {
+fn clock_set_back_gives_age_zero() {
     let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let later: Timestamp = "2027-01-01T00:00:00Z".parse().unwrap();
-    let [now, later] = [now, later].map(|at| (at, Present::at(at, Vec::new())));
-    assert_eq!(age(Some(later.0), &now.1), Some(SignedDuration::ZERO));
-    assert_eq!(age(Some(now.0), &later.1), Some(SignedDuration::from_hours(365 * 24)));
-    assert_eq!(age(None, &now.1), None);
+    let [at_now, at_later] = [now, later].map(|time| Present::at(time, Vec::new()));
+    assert_eq!(age(Some(later), &at_now), Some(SignedDuration::ZERO));
+    assert_eq!(age(Some(now), &at_later), Some(SignedDuration::from_hours(365 * 24)));
+    assert_eq!(age(None, &at_now), None);
 }
 
 #[test]
-fn volumes() {
+fn young_volume_is_kept_if_there_is_a_database() {
     let hour = Some(SignedDuration::from_hours(1));
     let moment = Some(SignedDuration::from_secs(3));
     for (age, has_database, verdict) in [
@@ -207,15 +207,14 @@ fn volumes() {
 }
 
 #[test]
-fn containers_in_the_making_are_left_alone() {
-    let nobody = || UseByProcess::Nobody { maker: None };
-    let hours = |hours| Some(SignedDuration::from_hours(hours));
-    assert!(external_container("id", hours(30), false, &nobody()).is_some());
-    assert!(external_container("id", hours(30), true, &nobody()).is_none());
-    assert!(external_container("id", hours(30), false, &UseByProcess::Somebody("buildah".into())).is_none());
-    assert!(external_container("id", hours(23), false, &nobody()).is_none());
-    assert!(external_container("id", None, false, &nobody()).is_none());
-    assert!(unknown_to_podman("id", hours(1)).is_some());
+fn container_that_may_be_in_creation_is_no_leak() {
+    let [hour, young, old] = [1, 23, 30].map(|hours| Some(SignedDuration::from_hours(hours)));
+    assert!(external_container("id", old, false, &unused(None)).is_some());
+    assert!(external_container("id", old, true, &unused(None)).is_none());
+    assert!(external_container("id", old, false, &UseByProcess::InUse("buildah".into())).is_none());
+    assert!(external_container("id", young, false, &unused(None)).is_none());
+    assert!(external_container("id", None, false, &unused(None)).is_none());
+    assert!(unknown_to_podman("id", hour).is_some());
     assert!(unknown_to_podman("id", Some(SignedDuration::from_secs(3))).is_none());
     assert!(unknown_to_podman("id", None).is_none());
 }
