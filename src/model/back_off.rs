@@ -3,10 +3,10 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Failed deletion attempts of an image, and when it may be tried again.
+/// Failed attempts to delete an image, and the time of the next attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackOff {
-    /// How many attempts in a row have failed.
+    /// Number of failed attempts in a row.
     pub failures: u32,
     /// Earliest time of the next attempt, in record time.
     pub next_try: Timestamp,
@@ -14,12 +14,13 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// The wait after the first failure.
+    /// Wait after the first failure.
     const FIRST: SignedDuration = SignedDuration::from_mins(5);
-    /// No wait is longer.
+    /// Maximum wait.
     const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 
-    /// State after one more failure: wait five minutes, then twice as long each time, a day at most.
+    /// Returns the state after one more failure: the wait is five minutes at first, doubles each time and is at
+    /// most a day.
     #[must_use]
     pub fn after(earlier: Option<&Self>, now: Timestamp, error: &str) -> Self {
         let failures = earlier.map_or(0, |earlier| earlier.failures).saturating_add(1);
@@ -35,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wait_grows_to_a_day() {
+    fn wait_doubles_up_to_a_day() {
         let now: Timestamp = "2026-11-21T00:00:00Z".parse().unwrap();
         let mut back_off = None;
         let mut waits = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::ids::{NodeIx, StoreIx};
 
-/// Data of one builder: cached layers and their blobs, contexts of builds, records of past builds.
+/// Data of one builder: cached layers and their blobs, build contexts, records of past builds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildCache {
     pub store: StoreIx,
@@ -10,18 +10,18 @@ pub struct BuildCache {
     pub namespace: String,
     /// Number of cache records, as `buildctl du` lists them.
     pub records: usize,
-    /// The nodes that its leases hold. They are among [`Inventory::anchored`](super::Inventory::anchored) too.
+    /// Nodes that its leases reference. [`Inventory::anchored`](super::Inventory::anchored) contains them too.
     pub holds: Vec<NodeIx>,
 }
 
 impl BuildCache {
-    /// Name of the program that owns it.
+    /// Returns the name of the program that owns the cache.
     #[must_use]
     pub fn owner(&self) -> &'static str {
         if is_of_docker(&self.namespace) { "Docker" } else { "BuildKit" }
     }
 
-    /// Command that deletes records that no build needs, as a clause.
+    /// Returns the command that deletes records that no build needs, as a clause for messages.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match is_of_docker(&self.namespace) {
@@ -33,15 +33,16 @@ impl BuildCache {
     }
 }
 
-/// Returns whether a namespace of containerd is Docker's.
+/// Returns whether a containerd namespace is Docker's.
 #[must_use]
 pub fn is_of_docker(namespace: &str) -> bool {
-    // Docker's user namespaces have one each: `moby-100000.100000`.
+    // Docker has a namespace for each user namespace that it maps containers to: `moby-100000.100000`.
     namespace == "moby" || namespace.starts_with("moby-") || namespace.starts_with("moby_")
 }
 
-/// Returns whether objects of a namespace of containerd may be removed with `ctr`: CRI's, and those of the default of ctr
-/// and nerdctl. In another the program that made them has records of its own, which `ctr` would contradict.
+/// Returns whether objects of a containerd namespace may be removed with `ctr`: CRI's namespace, and the default of
+/// ctr and nerdctl. In any other namespace, the program that made the objects has its own records, which would
+/// contradict the store after `ctr` removed them.
 #[must_use]
 pub fn is_for_ctr(namespace: &str) -> bool {
     matches!(namespace, "k8s.io" | "default")

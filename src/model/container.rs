@@ -10,18 +10,18 @@ use super::ids::{ContainerId, ImageId, ImageIx, NodeIx, StoreIx};
 use super::names::names;
 
 names! {
-    /// Who made a container.
+    /// Program that made a container.
     Owner {
-        /// CRI-O: the kubelet's.
+        /// CRI-O, for the kubelet.
         CriO = "cri-o",
         Podman = "podman",
-        /// A buildah working container.
+        /// Buildah: a working container.
         Buildah = "buildah",
-        /// containerd: CRI's, and those of any client but Docker.
+        /// containerd: containers of CRI, and of every client except Docker.
         Containerd = "containerd",
         /// Docker, which keeps its containers in containerd.
         Docker = "docker",
-        /// The records do not tell.
+        /// The records do not contain it.
         Unknown = "unknown",
     }
 }
@@ -31,50 +31,49 @@ names! {
 pub struct Container {
     pub id: ContainerId,
     pub store: StoreIx,
-    /// Its name; the id where it has none.
+    /// Name of the container; its id if it has no name.
     pub name: String,
-    /// Who made it.
     pub owner: Owner,
-    /// The image it was made from, as recorded; may be unknown to the store.
+    /// Image it was made from, as recorded; the store may not contain it.
     pub image_id: Option<ImageId>,
-    /// The same as a position, where the image exists.
+    /// Position of that image, if the inventory contains it.
     pub image: Option<ImageIx>,
-    /// Images that are mounted into it as volumes.
+    /// Images mounted into it as volumes.
     pub volumes: Vec<ImageIx>,
     pub created: Option<Timestamp>,
-    /// `running`, `exited`, `created` where the disk proves it, else `unknown`.
+    /// `Unknown` unless the disk proves another state.
     pub state: ContainerState,
-    /// Pod sandbox (the pause container).
+    /// It is a pod sandbox (the pause container).
     pub sandbox: bool,
-    /// Id of the pod sandbox that it is in, by its own record; a sandbox may name itself.
+    /// Id of its pod sandbox according to its own record; a sandbox may name itself.
     pub sandbox_id: Option<String>,
-    /// Namespace of its pod; `containerd:<namespace>` of a container of containerd that is in no pod.
+    /// Namespace of its pod; `containerd:<namespace>` for a container of containerd outside any pod.
     pub namespace: Option<String>,
     /// Apparent bytes of the writable layer's content, the size that `podman ps -s` prints.
     pub listed_bytes: Option<u64>,
-    /// The nodes that it holds directly: metadata, writable layer.
+    /// Its own nodes: metadata and writable layer.
     pub holds: Vec<NodeIx>,
 }
 
 impl Container {
-    /// The images that it uses: the one that it was made from, then its volumes; each once.
+    /// Returns the images it uses, each once: first the image it was made from, then its volumes.
     pub fn images(&self) -> impl Iterator<Item = ImageIx> + '_ {
         let volumes = self.volumes.iter().copied().filter(|volume| self.image != Some(*volume));
         self.image.into_iter().chain(volumes)
     }
 
-    /// Whether it was made from an image, or has it mounted as a volume.
+    /// Returns whether it was made from an image or has it mounted as a volume.
     #[must_use]
     pub fn uses(&self, image: ImageIx) -> bool {
-        self.images().any(|one| one == image)
+        self.images().any(|used| used == image)
     }
 }
 
-/// Returns the command of its maker that removes a container which has ended; `None` where the maker is unknown, or is a
-/// program that uses a namespace of its own in containerd. `graphroot` is that of its store.
+/// Returns the command that removes an exited container with the program that made it. `None` if that program is
+/// unknown or uses its own containerd namespace. `graphroot` is the root of the container's store.
 #[must_use]
 pub fn removal_command(owner: Owner, id: &str, sandbox: bool, graphroot: &Path) -> Option<String> {
-    // Outside of the kubelet's namespace, containerd's ids begin with their namespace.
+    // Outside the kubelet's namespace, the ids of containerd's containers begin with their namespace.
     let (namespace, whole) = match id.rsplit_once('/') {
         Some((namespace, id)) => (Some(namespace), id),
         None => (None, id),
@@ -93,7 +92,7 @@ pub fn removal_command(owner: Owner, id: &str, sandbox: bool, graphroot: &Path) 
     }
 }
 
-/// `podman` or `buildah`, with the option that names this graphroot where it is not root's usual one.
+/// Returns `podman` or `buildah`, with the option that names this graphroot unless it is root's default.
 #[must_use]
 pub fn with_root(program: &str, graphroot: &Path) -> String {
     match graphroot == Path::new("/var/lib/containers/storage") {
@@ -103,16 +102,16 @@ pub fn with_root(program: &str, graphroot: &Path) -> String {
 }
 
 names! {
-    /// What the disk proves about a container's state.
+    /// State of a container, as far as the disk proves it.
     #[derive(Default)]
     ContainerState {
         /// A record of the runtime says created, not yet started.
         Created = "created",
         /// A record of the runtime says running, or its root filesystem is mounted now.
         Running = "running",
-        /// A record of the runtime says it has ended.
+        /// A record of the runtime says it has exited.
         Exited = "exited",
-        /// The disk does not tell.
+        /// The disk does not show it.
         #[default]
         Unknown = "unknown",
     }

@@ -1,4 +1,4 @@
-//! The display forms of sizes, durations and errors, shared by documents, records and messages. Pure.
+//! Display forms of sizes, durations and errors, for documents, records and messages. Pure.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 
 use super::reference::bare_id;
 
-/// An error with its causes in one line. Causes that the error text already contains are not repeated.
+/// Formats an error and its causes in one line. A cause that the error's text already contains is not repeated.
 #[must_use]
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
@@ -21,46 +21,47 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
     line
 }
 
-/// A number rounded to two decimals, as documents print percentages.
+/// Rounds a number to two decimals, as documents print percentages.
 #[must_use]
 pub fn two_decimals(number: f64) -> f64 {
     (number * 100.0).round() / 100.0
 }
 
-/// `1 layer`, `2 layers`.
+/// Formats a count: `1 layer`, `2 layers`.
 #[must_use]
-pub fn count<T: fmt::Display + PartialEq + From<u8>>(number: T, one: &str, many: &str) -> String {
-    let what = if number == T::from(1) { one } else { many };
-    format!("{number} {what}")
+pub fn count<T: fmt::Display + PartialEq + From<u8>>(number: T, singular: &str, plural: &str) -> String {
+    let noun = if number == T::from(1) { singular } else { plural };
+    format!("{number} {noun}")
 }
 
-/// `a`, `a and b`, `a, b and c`.
+/// Joins names for a sentence: `a`, `a and b`, `a, b and c`.
 #[must_use]
 pub fn listed(names: &[String]) -> String {
     match names {
         [] => String::new(),
-        [one] => one.clone(),
+        [name] => name.clone(),
         [front @ .., last] => format!("{} and {last}", front.join(", ")),
     }
 }
 
-/// A text as one word of a shell, for commands that are printed to be typed: names come from others.
+/// Quotes a text as one word of a shell. Commands are printed for the user to run, and the names in them are not
+/// trusted.
 #[must_use]
 pub fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=,".contains(c);
-    match !text.is_empty() && text.chars().all(plain) {
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+:@%=,".contains(c));
+    match is_plain && !text.is_empty() {
         true => text.to_owned(),
         false => format!("'{}'", text.replace('\'', "'\\''")),
     }
 }
 
-/// The first twelve digits of an id, as the runtimes' tools print it.
+/// Returns the first twelve digits of an id, as the runtimes' tools print it.
 #[must_use]
 pub fn short_id(id: &str) -> String {
     bare_id(id).chars().take(12).collect()
 }
 
-/// An id as [`short_id`] cuts it, with the namespace of containerd that it begins with: fit to be typed.
+/// Shortens an id with [`short_id`] and keeps the containerd namespace before it, so that the user can type it.
 #[must_use]
 pub fn short_reference(id: &str) -> String {
     match id.rsplit_once('/') {
@@ -69,7 +70,7 @@ pub fn short_reference(id: &str) -> String {
     }
 }
 
-/// Bytes with an IEC unit and one decimal: `84.1 MiB`. Exact below 1024.
+/// Formats bytes with an IEC unit and one decimal: `84.1 MiB`. Exact below 1024.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -79,7 +80,7 @@ pub fn bytes(bytes: u64) -> String {
     #[allow(clippy::cast_precision_loss)] // one decimal is shown
     let mut value = bytes as f64 / 1024.0;
     let mut unit = 0;
-    // 1023.95 would be shown as 1024.0.
+    // 1023.95 would be printed as 1024.0.
     while value >= 1023.95 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -87,7 +88,7 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// A duration for people, without fractions of a second.
+/// Formats a duration for people, without fractions of a second.
 #[must_use]
 pub fn span(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_takes_it_for_one_word() {
+    fn shell_word_is_one_word_to_a_shell() {
         for (text, word) in [
             ("/var/log/a-1.log", "/var/log/a-1.log"),
             ("", "''"),

@@ -5,34 +5,35 @@ use serde::{Deserialize, Serialize};
 
 use super::names::names;
 
-/// Evidence on the disk for when an image was first here. Each piece is about one part: the image as it
-/// is now is no older than the latest piece about its creation.
+/// Evidence on the disk for the time when an image first existed here. Each piece dates one part of the image. The
+/// image in its present form is not older than the latest piece about its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Evidence {
     #[serde(rename = "what")]
     pub kind: EvidenceKind,
-    /// The time it gives, by the clock of the node at that time.
+    /// Time of that part, by the node's clock at that time.
     pub at: Timestamp,
 }
 
 names! {
-    /// What a piece of evidence is about.
+    /// Part of an image that a piece of evidence dates.
     EvidenceKind {
-        /// The store's own record of the image, where it has the time of the record's making.
+        /// The store's record of the image, if it contains the time when the record was made.
         ImageRecord = "image-record",
-        /// The record of its top layer or snapshot.
+        /// The record of the image's top layer or snapshot.
         TopLayer = "top-layer",
-        /// The birth of the directory that holds its manifest and configuration.
+        /// Birth time of the directory of its manifest and configuration.
         MetadataDirectory = "metadata-directory",
-        /// The record of a container made from it: it existed by then, maybe long before.
+        /// The record of a container made from the image. The image existed by then, perhaps long before.
         Container = "container",
-        /// The kubelet's record of a pull of it: the same, since that is written anew for other credentials.
+        /// The kubelet's record of a pull of the image. The image may be older: the kubelet rewrites the record
+        /// when other credentials are used.
         PullRecord = "pull-record",
     }
 }
 
 impl EvidenceKind {
-    /// It tells when something of the image was made, not only that it was there.
+    /// Returns whether the evidence dates the creation of a part, and not only its existence.
     #[must_use]
     pub fn is_creation(self) -> bool {
         !matches!(self, Self::Container | Self::PullRecord)

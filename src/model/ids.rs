@@ -1,5 +1,5 @@
-//! Ids and positions. An id survives from one scan to the next, is stored and printed; a position in the
-//! tables of one [`Inventory`](super::Inventory), which means nothing in any other.
+//! Ids and positions. An id is the same in every scan; it is stored and printed. A position refers to a table of
+//! one [`Inventory`](super::Inventory) and has no meaning in another.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -17,7 +17,7 @@ macro_rules! id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// As records and listings spell it.
+            /// The id as records and listings spell it.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -97,12 +97,12 @@ macro_rules! id {
 }
 
 id!(
-    /// Of an image in its store: for almost every image the hex digest of its configuration.
+    /// Id of an image in its store: for almost every image the hex digest of its configuration.
     ImageId
 );
 
 impl ImageId {
-    /// The namespace of containerd, where it is not CRI's: outside `k8s.io` our ids begin with it.
+    /// Returns the containerd namespace if it is not CRI's: outside `k8s.io`, our ids begin with the namespace.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.split_once('/').map(|(namespace, _)| namespace)
@@ -110,11 +110,11 @@ impl ImageId {
 }
 
 id!(
-    /// Of a layer of containers/storage, a snapshot or a blob in its store.
+    /// Id of a layer of containers/storage, a snapshot or a blob in its store.
     LayerId
 );
 id!(
-    /// Of a container in its store or runtime.
+    /// Id of a container in its store or runtime.
     ContainerId
 );
 
@@ -127,7 +127,7 @@ macro_rules! index {
         pub struct $name(u32);
 
         impl $name {
-            /// The position as a table index.
+            /// Returns the position as a table index.
             #[must_use]
             pub fn get(self) -> usize {
                 self.0 as usize
@@ -136,9 +136,9 @@ macro_rules! index {
 
         impl From<usize> for $name {
             /// # Panics
-            /// On more than 2^32 - 1 entries, which no store can hold in memory.
-            fn from(at: usize) -> Self {
-                Self(u32::try_from(at).expect("an inventory table has fewer than 2^32 entries"))
+            /// If there are more than 2^32 - 1 entries, which do not fit into memory.
+            fn from(position: usize) -> Self {
+                Self(u32::try_from(position).expect("an inventory table has fewer than 2^32 entries"))
             }
         }
     };

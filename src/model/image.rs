@@ -6,14 +6,14 @@ use super::evidence::Evidence;
 use super::ids::{ImageId, LayerId, NodeIx, StoreIx};
 use super::labels::Labels;
 
-/// Why an image is pinned.
+/// Reason for which an image is pinned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinReason {
-    /// A clause for messages.
+    /// Clause for messages.
     pub text: String,
-    /// What takes the pin away where it was set, as a clause; `None` where nothing does.
+    /// Clause that says how to undo the pin where it was set; `None` if it cannot be undone.
     pub undo: Option<String>,
-    /// It pins a manifest list that the image is a member of, which needs the image under no name.
+    /// It pins a manifest list that contains the image. The list needs the image, but not under any name.
     pub is_of_list: bool,
 }
 
@@ -32,49 +32,49 @@ impl<T: Into<String>> From<T> for PinReason {
 /// An image that a file names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedImage {
-    /// The reference as written; a short name means what the kubelet takes it for, in a quadlet what podman may.
+    /// Reference as written. The kubelet's rules complete a short name; in a quadlet, podman's rules do.
     pub reference: String,
-    /// Who names it, for messages: a file, or a setting and its file.
+    /// Source of the name, for messages: a file, or a setting and its file.
     pub source: String,
 }
 
 /// An image record.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// Image id: for almost every image the hex digest of its configuration.
+    /// Id of the image: for almost every image the hex digest of its configuration.
     pub id: ImageId,
     pub store: StoreIx,
     /// All its names; empty for a dangling image.
     pub names: Vec<String>,
     /// Digests of its manifests, as `sha256:…`.
     pub digests: Vec<String>,
-    /// Creation time according to its record. containerd writes down when the record was made here;
-    /// containers/storage takes over the build date of an image that was pulled or loaded,
-    /// so there this says nothing of how long it has been here (seen with podman 4.3.1).
+    /// Creation time in its record. In containerd it is the time when the record was made on this node.
+    /// containers/storage copies the build date of a pulled or loaded image, so that its value says nothing about
+    /// the time on this node (seen with podman 4.3.1).
     pub created: Option<Timestamp>,
     /// Evidence on the disk for its first detection.
     pub evidence: Vec<Evidence>,
-    /// A manifest list or index: names other images, has no layer of its own.
+    /// It is a manifest list or index: it names other images and has no layer.
     pub is_list: bool,
-    /// Configurations that pin it.
+    /// Reasons for which configurations pin it.
     pub pinned_by: Vec<PinReason>,
     /// Labels of its configuration and, in containerd, of its records.
     pub labels: Labels,
-    /// Layer ids from the top layer down to the base, as far as they exist.
+    /// Ids of its layers from the top layer down to the base, as far as they exist.
     pub layers: Vec<LayerId>,
-    /// The size that the runtime's own tools print; `None` where they cannot know it.
+    /// Size that the runtime's own tools print; `None` if they cannot know it.
     pub listed_bytes: Option<u64>,
-    /// The nodes that it holds directly: metadata, top layer, mapped layers.
+    /// Its own nodes: metadata, top layer, mapped layers.
     pub holds: Vec<NodeIx>,
 }
 
 impl Image {
-    /// The clauses of its pins.
+    /// Returns the clauses of its pins.
     pub fn pin_texts(&self) -> Vec<String> {
         self.pinned_by.iter().map(|pin| pin.text.clone()).collect()
     }
 
-    /// Title for messages: its first name, or its id.
+    /// Returns a title for messages: the first name, or the id.
     pub fn title(&self) -> &str {
         self.names.first().map_or(self.id.as_str(), String::as_str)
     }

@@ -1,4 +1,4 @@
-//! Everything that one scan found.
+//! Result of one scan.
 
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
@@ -20,43 +20,41 @@ use super::store::{Consistency, Store, StoreId, StoreKind, UnreadUser};
 /// Everything that one scan found.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
-    /// The filesystems that hold at least one store.
+    /// Filesystems of the stores.
     pub filesystems: Vec<Filesystem>,
-    /// The stores, in the order they were found.
+    /// Stores in the order in which they were found.
     pub stores: Vec<Store>,
-    /// Everything that costs bytes, each byte in exactly one node.
+    /// Everything that costs bytes. Each byte is in exactly one node.
     pub nodes: Vec<Node>,
-    /// Image records.
     pub images: Vec<Image>,
-    /// Manifest lists of containers/storage, whose members are images of their own.
+    /// Manifest lists of containers/storage. Their members are separate images.
     pub lists: Vec<ManifestList>,
-    /// Container records.
     pub containers: Vec<Container>,
-    /// Leaks: unused or inconsistent objects.
+    /// Unused or inconsistent objects.
     pub leaks: Vec<Leak>,
-    /// Caches of builders.
+    /// BuildKit's caches.
     pub build_caches: Vec<BuildCache>,
-    /// Nodes that something other than an image, container or leak holds: the store's own
-    /// bookkeeping, layers of read-only stores, inodes with links outside every store.
-    /// No deletion of ours frees them.
+    /// Nodes that something other than an image, container or leak keeps: the store's own bookkeeping, layers of
+    /// read-only stores, inodes with links outside every store. layersweep cannot free them.
     pub anchored: Vec<NodeIx>,
-    /// Stores whose images another store may use, where not all containers of that store are known.
+    /// Stores whose images another store may use, because not all containers of that other store are known.
     pub unread_users: Vec<UnreadUser>,
-    /// Why `gc` cannot delete an image here, as a clause without its subject, where the command has asked
-    /// what deletes here. Images in other namespaces of containerd are out of reach without being in it.
+    /// Reason why `gc` cannot delete an image here, as a clause without its subject. Filled only if the command has
+    /// found out which backends delete here. Images in other containerd namespaces cannot be deleted either, but
+    /// are not in this map.
     pub out_of_reach: BTreeMap<ImageIx, String>,
-    /// Rules of the configuration and of the node's files that keep an image, as a clause, where the command has asked
-    /// for them.
+    /// Rules of the configuration and of the node's files that keep an image, as a clause. Filled only if the
+    /// command evaluates them.
     pub protected: BTreeMap<ImageIx, String>,
-    /// Stores of containers/storage whose leaks `sweep` cannot delete, where the command has asked.
+    /// Stores of containers/storage whose leaks `sweep` cannot delete. Filled only if the command has checked.
     pub closed_stores: Vec<StoreIx>,
-    /// What uses images and layers from elsewhere: other stores, podman's database, mounts of images.
+    /// Uses of images and layers from elsewhere: other stores, podman's database, mounts of images.
     pub uses: Vec<Use>,
-    /// What could not be read or does not fit together; `scan` prints them as warnings.
+    /// Problems with files and objects, which `scan` prints as warnings.
     pub findings: Vec<Finding>,
 }
 
-/// Something that could not be read in full, or that contradicts itself.
+/// File or object that could not be read in full, or that contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "WarningDoc"))]
 pub struct Finding {
@@ -64,31 +62,31 @@ pub struct Finding {
     #[serde(serialize_with = "lossy")]
     #[cfg_attr(test, schemars(with = "String"))]
     pub path: PathBuf,
-    /// What is wrong with it, and what that means for the figures.
+    /// Description of the problem, and its effect on the figures.
     pub message: String,
-    /// The figures are lower bounds because of this: exit code 3.
+    /// The figures are lower bounds because of this (exit code 3).
     pub incomplete: bool,
 }
 
 impl Finding {
-    /// One that leaves the figures right.
+    /// Creates a finding that leaves the figures correct.
     pub fn new(path: impl Into<PathBuf>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into(), incomplete: false }
     }
 
-    /// One that makes the figures lower bounds.
+    /// Creates a finding that makes the figures lower bounds.
     pub fn incomplete(path: impl Into<PathBuf>, message: impl Into<String>) -> Self {
         Self { incomplete: true, ..Self::new(path, message) }
     }
 }
 
-/// Why an image of another namespace of containerd than CRI's is out of reach.
+/// Returns the reason why an image in a containerd namespace other than CRI's cannot be deleted.
 #[must_use]
 pub fn in_namespace(namespace: &str) -> String {
     format!("in containerd's namespace {namespace}, not CRI's")
 }
 
-/// A path as text; bytes that are no UTF-8 become replacement characters.
+/// Serializes a path as text. Bytes that are not UTF-8 become replacement characters.
 fn lossy<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&path.to_string_lossy())
 }
@@ -98,14 +96,14 @@ macro_rules! table {
         impl Index<$index> for Inventory {
             type Output = $row;
 
-            fn index(&self, at: $index) -> &$row {
-                &self.$rows[at.get()]
+            fn index(&self, position: $index) -> &$row {
+                &self.$rows[position.get()]
             }
         }
 
         impl IndexMut<$index> for Inventory {
-            fn index_mut(&mut self, at: $index) -> &mut $row {
-                &mut self.$rows[at.get()]
+            fn index_mut(&mut self, position: $index) -> &mut $row {
+                &mut self.$rows[position.get()]
             }
         }
     };
@@ -119,11 +117,11 @@ table!(ContainerIx, containers, Container);
 table!(LeakIx, leaks, Leak);
 
 impl Inventory {
-    /// Why layersweep cannot delete an image here, whatever the policy says: the backend does not reach it, or
-    /// the records do not prove that it is unused. A clause without its subject.
+    /// Returns the reason why layersweep cannot delete an image here regardless of policy: the backend cannot
+    /// delete it, or the records do not prove that it is unused. A clause without its subject.
     #[must_use]
-    pub fn obstacle(&self, at: ImageIx) -> Option<String> {
-        let image = &self[at];
+    pub fn obstacle(&self, image_ix: ImageIx) -> Option<String> {
+        let image = &self[image_ix];
         if self[image.store].consistency == Consistency::Damaged {
             return Some("the records of its store could not be read in full".into());
         }
@@ -131,23 +129,22 @@ impl Inventory {
             let path = user.path.display();
             return Some(format!("another store may use it: {path} could not be read in full"));
         }
-        let namespace = || image.id.namespace().map(in_namespace);
-        self.out_of_reach.get(&at).cloned().or_else(namespace)
+        self.out_of_reach.get(&image_ix).cloned().or_else(|| image.id.namespace().map(in_namespace))
     }
 
-    /// Where its filesystems are mounted.
+    /// Returns the mount points of its filesystems.
     #[must_use]
     pub fn mounts(&self) -> Vec<PathBuf> {
-        self.filesystems.iter().map(|one| one.mount.clone()).collect()
+        self.filesystems.iter().map(|filesystem| filesystem.mount.clone()).collect()
     }
 
-    /// Whether an image is an OCI artifact.
+    /// Returns whether an image is an OCI artifact.
     #[must_use]
     pub fn is_artifact(&self, image: ImageIx) -> bool {
         self[self[image].store].is_of_artifacts()
     }
 
-    /// The ids of its stores, in their order.
+    /// Returns the ids of its stores, in their order.
     #[must_use]
     pub fn store_ids(&self) -> Vec<StoreId> {
         self.stores.iter().map(StoreId::of).collect()
@@ -160,27 +157,27 @@ impl Inventory {
 
     #[must_use]
     pub fn find_image(&self, store: StoreIx, id: &str) -> Option<ImageIx> {
-        let same = |image: &Image| image.id == id && image.store == store;
-        self.images.iter().position(same).map(ImageIx::from)
+        let position = self.images.iter().position(|image| image.id == id && image.store == store);
+        position.map(ImageIx::from)
     }
 
-    /// Uses from elsewhere that name an image.
+    /// Returns the uses from elsewhere that name an image.
     pub fn uses_of(&self, image: ImageIx) -> impl Iterator<Item = &Use> {
-        self.uses.iter().filter(move |one| one.images.contains(&image))
+        self.uses.iter().filter(move |user| user.images.contains(&image))
     }
 
-    /// The manifest lists that an image is a member of.
+    /// Returns the manifest lists that contain an image.
     pub fn lists_of(&self, image: ImageIx) -> impl Iterator<Item = ImageIx> {
         self.lists.iter().filter(move |list| list.members.contains(&image)).map(|list| list.image)
     }
 
-    /// Whether a node is one that stores share: another store's layer can lie on it. Shared inodes
-    /// and extents are a matter of the filesystem, and not a use.
+    /// Returns whether another store's layer can build on a node. Shared inodes and extents do not count: the
+    /// filesystem shares them, not the store.
     pub(super) fn is_lendable(&self, node: NodeIx) -> bool {
         matches!(self[node].kind, NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob | NodeKind::Orphan)
     }
 
-    /// Whether a node is in the image's own store.
+    /// Returns whether a node is in the image's own store.
     pub(super) fn is_own(&self, image: &Image, node: NodeIx) -> bool {
         self[node].store == image.store
     }
@@ -198,42 +195,41 @@ impl Inventory {
             let nodes = image.holds.iter().map(|node| &self.nodes[node.get()]);
             let mut layers = nodes.filter(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
             let top = layers.next().and_then(|node| node.layer.as_ref()?.created);
-            let here = self.stores[image.store.get()].kind == StoreKind::Containerd;
-            let record = image.created.filter(|_| here);
+            let is_recorded_here = self.stores[image.store.get()].kind == StoreKind::Containerd;
+            let record = image.created.filter(|_| is_recorded_here);
             let found = [
                 (EvidenceKind::ImageRecord, record),
                 (EvidenceKind::TopLayer, top),
                 (EvidenceKind::Container, container),
             ];
-            image
-                .evidence
-                .extend(found.into_iter().filter_map(|(what, at)| Some(Evidence { kind: what, at: at? })));
+            let found = found.into_iter();
+            image.evidence.extend(found.filter_map(|(kind, time)| Some(Evidence { kind, at: time? })));
             image.evidence.sort_unstable();
         }
     }
 }
 
-/// An image that is made of others: `podman run` and `podman manifest push` of it need them.
+/// Image that consists of other images: `podman run` and `podman manifest push` of it need them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestList {
     pub image: ImageIx,
-    /// Those of its members that are in its store.
+    /// Members that are in its store.
     pub members: Vec<ImageIx>,
 }
 
-/// Something that needs images or layers of a store and is no image or container of that store: a
-/// container of another store, one that only podman's database knows, a mount of an image.
+/// User of images or layers of a store that is not an image or container of that store: a container of another
+/// store, a container that only podman's database knows, a mount of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Use {
-    /// The user, for messages: `the podman container web in the store
+    /// Name of the user, for messages: `the podman container web in the store
     /// /home/a/.local/share/containers/storage`.
     pub by: String,
-    /// The id of a container whose volumes a runtime lists as well.
+    /// Id of a container whose volumes a runtime lists as well.
     pub container: Option<String>,
-    /// The images that it names.
+    /// Images that it names.
     pub images: Vec<ImageIx>,
-    /// The nodes that it cannot do without.
+    /// Nodes that it needs.
     pub holds: Vec<NodeIx>,
-    /// An image or container of the inventory holds these nodes for it already, in another store.
+    /// An image or container of the inventory, in another store, already keeps these nodes for it.
     pub is_listed: bool,
 }

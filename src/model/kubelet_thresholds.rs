@@ -1,24 +1,24 @@
-//! When the kubelet collects images and dead containers and when it evicts pods.
+//! Thresholds at which the kubelet collects images and dead containers and evicts pods.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::SignedDuration;
 
-/// Bytes available to images.
+/// Signal for the bytes available on the images' filesystem.
 pub const IMAGEFS: &str = "imagefs.available";
-/// Bytes available on the kubelet's own filesystem.
+/// Signal for the bytes available on the kubelet's own filesystem.
 pub const NODEFS: &str = "nodefs.available";
-/// Inodes free where images are.
+/// Signal for the free inodes of the images' filesystem.
 pub const IMAGEFS_INODES: &str = "imagefs.inodesFree";
-/// Inodes free on the kubelet's own filesystem.
+/// Signal for the free inodes of the kubelet's own filesystem.
 pub const NODEFS_INODES: &str = "nodefs.inodesFree";
 
 /// A value and its source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sourced<T> {
     pub value: T,
-    /// Key or flag and file; `None`: the kubelet's own default.
+    /// Key or flag, and its file; `None` for the kubelet's own default.
     pub by: Option<String>,
 }
 
@@ -27,25 +27,24 @@ impl<T> Sourced<T> {
         Self { value, by: None }
     }
 
-    /// `by` as text.
+    /// Returns [`Self::by`] as text.
     #[must_use]
     pub fn source(&self) -> &str {
         self.by.as_deref().unwrap_or("the kubelet's default")
     }
 }
 
-/// The minimum that must stay available.
+/// Minimum that must stay available.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
-    /// Hundredths of what there is.
+    /// Percentage of the capacity, or of all inodes.
     Percent(f64),
-    /// Bytes, or inodes.
+    /// Number of bytes or inodes.
     Number(u64),
 }
 
 impl Amount {
-    /// The share in use, in percent, from which less than this is left; `None` where there is
-    /// nothing to have a share of.
+    /// Returns the percentage in use above which less than this amount is left; `None` for a number if `whole` is 0.
     #[must_use]
     pub fn used_percent(self, whole: u64) -> Option<f64> {
         match self {
@@ -78,22 +77,22 @@ pub type Signals = BTreeMap<String, Amount>;
 /// The kubelet's thresholds and limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KubeletThresholds {
-    /// Image collection starts at this percentage; 100 is off.
+    /// Percentage of usage at which image collection starts; 100 disables it.
     pub image_high: Sourced<i64>,
-    /// It stops at this percentage.
+    /// Percentage of usage at which image collection stops.
     pub image_low: Sourced<i64>,
-    /// Images younger than this are kept.
+    /// Minimum age of an image that is deleted.
     pub min_age: Sourced<SignedDuration>,
-    /// Images unused for longer are deleted; 0 is off.
+    /// Age from which unused images are deleted; 0 disables it.
     pub max_age: Sourced<SignedDuration>,
     pub hard: Sourced<Signals>,
     pub soft: Sourced<Signals>,
-    /// Defaults of hard eviction that are off because another one was set.
+    /// Signals whose default hard thresholds are disabled because the configuration sets another one.
     pub dropped: Vec<String>,
-    /// Dead containers younger than this are kept.
+    /// Minimum age of a dead container that is deleted.
     pub container_ttl: Sourced<SignedDuration>,
-    /// Maximum number of dead containers kept for each container of a pod; less than 0: all.
+    /// Maximum number of dead containers kept for each container of a pod; negative: no limit.
     pub dead_per_container: Sourced<i64>,
-    /// Maximum number of dead containers kept on the node; less than 0: all.
+    /// Maximum number of dead containers kept on the node; negative: no limit.
     pub dead_in_all: Sourced<i64>,
 }

@@ -1,59 +1,57 @@
-//! The labels of an image, and how far they are known. Pure.
+//! Labels of an image, as far as they are known. Pure.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The labels of an image, as far as known.
+/// Labels of an image, as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Labels {
     /// They were not requested.
     #[default]
     NotRead,
-    /// They cannot be read in full, and why.
+    /// They could not be read in full, for this reason.
     Unknown(String),
-    /// All of them, as key and value, each pair once. A key may stand there twice: an image of
-    /// containerd has labels in its configuration and on each of its names.
+    /// All labels as key and value, each pair once. A key may occur twice: an image of containerd has labels in its
+    /// configuration and on each of its names.
     Known(Vec<(String, String)>),
 }
 
-/// The images whose labels are requested.
+/// Images whose labels are requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LabelsOf {
-    /// None.
     #[default]
     None,
-    /// Every image's.
     All,
-    /// Those of the images with these ids.
+    /// The images with these ids.
     Images(Vec<String>),
 }
 
 impl LabelsOf {
-    /// Whether those of the image with this id are asked for.
+    /// Returns whether the labels of the image with this id are requested.
     #[must_use]
     pub fn covers(&self, id: &str) -> bool {
         match self {
             Self::None => false,
             Self::All => true,
-            Self::Images(ids) => ids.iter().any(|one| one == id),
+            Self::Images(ids) => ids.iter().any(|requested| requested == id),
         }
     }
 
-    /// The same question about some images only.
+    /// Limits the request to some images.
     #[must_use]
     pub fn only<'a>(&self, ids: impl IntoIterator<Item = &'a str>) -> Self {
-        let asked: Vec<_> = ids.into_iter().filter(|id| self.covers(id)).map(str::to_owned).collect();
-        if asked.is_empty() { Self::None } else { Self::Images(asked) }
+        let requested: Vec<_> = ids.into_iter().filter(|id| self.covers(id)).map(str::to_owned).collect();
+        if requested.is_empty() { Self::None } else { Self::Images(requested) }
     }
 }
 
 impl Labels {
-    /// The labels that an image's configuration has.
+    /// Reads the labels of an image's configuration.
     ///
-    /// OCI image specification, `config.md`, `config.Labels`; Docker's configuration has them in
-    /// the same place. Docker's tools are written in Go, which takes keys in any case: `oci-spec`'s
-    /// type takes them in one, and would miss labels that protect an image.
+    /// OCI image specification, `config.md`, `config.Labels`; Docker's configuration has them in the same place.
+    /// Docker's tools are written in Go, whose JSON decoder accepts keys in any case. The type of `oci-spec`
+    /// accepts one case only, and would miss labels that protect an image.
     #[must_use]
     pub fn of_configuration(bytes: &[u8]) -> Self {
         let json: Value = match serde_json::from_slice(bytes) {
@@ -77,7 +75,7 @@ impl Labels {
                         for (key, value) in found {
                             let value = match value {
                                 Value::String(value) => value.as_str(),
-                                // Go takes it for the empty text.
+                                // Go decodes null as the empty string.
                                 Value::Null => "",
                                 _ => return Self::Unknown(format!("its label {key:?} has no text")),
                             };
@@ -91,7 +89,7 @@ impl Labels {
         Self::Known(labels.into_keys().collect())
     }
 
-    /// These and `more`. What is unknown stays so.
+    /// Adds labels; unknown labels stay unknown.
     #[must_use]
     pub fn and(self, more: impl IntoIterator<Item = (String, String)>) -> Self {
         match self {
@@ -106,7 +104,7 @@ impl Labels {
     }
 }
 
-/// The members of an object with this name in any case.
+/// Returns the members of an object with this name, in any case.
 fn member<'a>(object: &'a serde_json::Map<String, Value>, name: &'a str) -> impl Iterator<Item = &'a Value> {
     object.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
@@ -117,9 +115,12 @@ mod tests {
 
     use super::*;
 
+    fn pair(key: &str, value: &str) -> (String, String) {
+        (key.to_owned(), value.to_owned())
+    }
+
     #[test]
-    fn configurations() {
-        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    fn labels_of_configurations() {
         for (text, expected) in [
             (r#"{"config": {"Labels": {"b": "2", "a": ""}}}"#, vec![pair("a", ""), pair("b", "2")]),
             (r#"{"Config": {"labels": {"a": "1"}}, "rootfs": {}}"#, vec![pair("a", "1")]),
@@ -139,31 +140,30 @@ mod tests {
             (r#"{"config": {"Labels": ["a=b"]}}"#, "labels"),
             (r#"{"config": {"Labels": {"a": {}}}}"#, "\"a\""),
         ] {
-            let Labels::Unknown(said) = Labels::of_configuration(text.as_bytes()) else {
+            let Labels::Unknown(reason) = Labels::of_configuration(text.as_bytes()) else {
                 panic!("{text} is understood");
             };
-            assert!(said.contains(why), "{text}: {said}");
+            assert!(reason.contains(why), "{text}: {reason}");
         }
     }
 
     #[test]
-    fn whose_labels() {
-        let one = LabelsOf::Images(vec!["a".into()]);
-        for (asked, of_a, of_b) in
-            [(&LabelsOf::None, false, false), (&LabelsOf::All, true, true), (&one, true, false)]
+    fn request_covers_the_named_images() {
+        let only_a = LabelsOf::Images(vec!["a".into()]);
+        for (request, of_a, of_b) in
+            [(&LabelsOf::None, false, false), (&LabelsOf::All, true, true), (&only_a, true, false)]
         {
-            assert_eq!((asked.covers("a"), asked.covers("b")), (of_a, of_b), "{asked:?}");
+            assert_eq!((request.covers("a"), request.covers("b")), (of_a, of_b), "{request:?}");
             assert_eq!(
-                (asked.only(["a"]).covers("a"), asked.only(["a"]).covers("b")),
+                (request.only(["a"]).covers("a"), request.only(["a"]).covers("b")),
                 (of_a, false),
-                "{asked:?}"
+                "{request:?}"
             );
         }
     }
 
     #[test]
-    fn more_labels() {
-        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    fn labels_are_added_once() {
         let known = Labels::Known(vec![pair("b", "1")]);
         let both = known.and([pair("a", "1"), pair("b", "2"), pair("b", "1")]);
         assert_eq!(both, Labels::Known(vec![pair("a", "1"), pair("b", "1"), pair("b", "2")]));
@@ -171,40 +171,37 @@ mod tests {
         assert_eq!(unknown.clone().and([pair("a", "1")]), unknown);
     }
 
-    /// What the specification's type makes of a configuration; none where it refuses it.
+    /// Labels that the specification's type reads from a configuration; empty if it rejects the configuration.
     fn by_the_type(bytes: &[u8]) -> Vec<(String, String)> {
         let typed = oci_spec::image::ImageConfiguration::from_reader(bytes).ok();
         typed.and_then(|typed| typed.labels_of_config().cloned()).unwrap_or_default().into_iter().collect()
     }
 
     #[test]
-    fn what_the_specifications_type_misses() {
-        let with = |config: &str| {
-            format!(
-                r#"{{"architecture":"amd64","os":"linux","rootfs":{{"type":"layers","diff_ids":[]}},{config}}}"#
-            )
-        };
-        for (config, by_type, ours) in [
+    fn specifications_type_misses_some_labels() {
+        for (config, by_type, expected) in [
             (r#""config":{"Labels":{"a":"1"}}"#, 1, 1),
             (r#""config":{"labels":{"a":"1"}}"#, 0, 1),
             (r#""Config":{"Labels":{"a":"1"}}"#, 0, 1),
             (r#""config":{"Labels":{"a":"1"},"labels":{"b":"2"}}"#, 1, 2),
-            // Docker's healthcheck and the like are no fields of the specification, and are no trouble.
+            // Docker adds fields that the specification does not have, such as the health check: no error.
             (r#""config":{"Labels":{"a":"1"},"Healthcheck":{"Test":["CMD"]}}"#, 1, 1),
-            // These are: it refuses all of it.
+            // These make the type reject the whole configuration.
             (r#""config":{"Labels":{"a":"1"},"Env":[null]}"#, 0, 1),
             (r#""config":{"Labels":{"a":"1","b":null}}"#, 0, 2),
         ] {
-            let text = with(config);
+            let text = format!(
+                r#"{{"architecture":"amd64","os":"linux","rootfs":{{"type":"layers","diff_ids":[]}},{config}}}"#
+            );
             let Labels::Known(known) = Labels::of_configuration(text.as_bytes()) else { panic!("{text}") };
-            assert_eq!((by_the_type(text.as_bytes()).len(), known.len()), (by_type, ours), "{text}");
+            assert_eq!((by_the_type(text.as_bytes()).len(), known.len()), (by_type, expected), "{text}");
         }
     }
 
     proptest! {
-        /// Never a label less than the specification's type finds.
+        /// Every label that the specification's type finds is found.
         #[test]
-        fn all_that_the_type_finds(
+        fn every_label_of_the_type_is_found(
             keys in prop::collection::vec(("[a-z.]{0,6}", "[ -~]{0,6}"), 0..5),
             outer in "(config|Config)",
             inner in "(Labels|labels|LABELS)",
@@ -224,7 +221,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_parsed_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Labels::of_configuration(&bytes);
         }
     }

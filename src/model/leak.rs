@@ -8,28 +8,27 @@ use super::display::short_id;
 use super::ids::{NodeIx, StoreIx};
 use super::leak_class::{LeakClass, Verdict};
 
-/// Something that nothing uses, or that does not fit together.
+/// Object that nothing uses, or that contradicts other records.
 #[derive(Clone, Debug)]
 pub struct Leak {
-    /// What it is taken for.
+    /// Its class according to the evidence.
     pub class: LeakClass,
-    /// The store it was found in.
     pub store: StoreIx,
     pub path: PathBuf,
-    /// The object's id or name.
+    /// Id or name of the object.
     pub id: String,
-    /// Newest evidence of its making; `None` where the disk has none.
+    /// Newest evidence for its creation time; `None` if the disk has none.
     pub since: Option<Timestamp>,
-    /// What should happen to it.
+    /// Recommended treatment, according to the evidence.
     pub verdict: Verdict,
-    /// What proves it, in words.
+    /// Proof, in words.
     pub evidence: String,
-    /// The nodes that it holds directly.
+    /// Its own nodes.
     pub holds: Vec<NodeIx>,
 }
 
 impl Leak {
-    /// A name for people, who know its class and not its id.
+    /// Returns a title for people, who know its class and not its id.
     #[must_use]
     pub fn title(&self) -> String {
         let id = short_id(&self.id);

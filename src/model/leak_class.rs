@@ -1,5 +1,5 @@
-//! The table of leak classes: usual verdict and fix of each.
-//! `docs/leaks.md` tells the same at length. Pure.
+//! Table of the leak classes, with the usual verdict and fix of each. `docs/leaks.md` describes them at length.
+//! Pure.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::names::{names, string_schema};
 
-/// What kind of thing in a containers-storage has no record.
+/// Kind of an object in a containers-storage that has no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Orphan {
     /// A directory of the driver that no layer record names.
     LayerDirectory,
-    /// An image's directory without an image.
+    /// An image's directory without an image record.
     ImageDirectory,
-    /// A container's directory without a container.
+    /// A container's directory without a container record.
     ContainerDirectory,
     /// A layer's tar-split file or big data without a layer.
     LayerData,
@@ -28,14 +28,14 @@ pub enum Orphan {
     TempRecord,
     /// Temporary files in the graphroot's own `tmp`.
     GraphrootTmp,
-    /// Temporary files of the store's tools outside of it: in `/var/tmp`, usually.
+    /// Temporary files of the store's tools outside the store: usually in `/var/tmp`.
     VarTmp,
     /// A volume that podman does not know.
     Volume,
 }
 
 impl Orphan {
-    /// The class that it is usually listed under.
+    /// Returns the class that it is usually listed under.
     #[must_use]
     pub fn class(self) -> LeakClass {
         match self {
@@ -53,23 +53,23 @@ impl Orphan {
     }
 }
 
-/// How an edit of ours removes or repairs a leak.
+/// Method by which layersweep removes or repairs a leak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipe {
-    /// It is removed from its path. Needs no room: no record is written.
+    /// It is removed from its path. Needs no free space, since no record is written.
     Orphan(Orphan),
     /// The layer and its record are deleted.
     IncompleteLayer,
-    /// The same, if it is at least 24 hours old.
+    /// The layer and its record are deleted, if the layer is at least 24 hours old.
     UnreferencedLayer,
-    /// Its files are removed where they are. Needs no room.
+    /// Its files are removed where they are. Needs no free space.
     TemporaryFiles,
-    /// The layer's short name is made anew.
+    /// The layer's short name is created again.
     RepairLink,
 }
 
 impl Recipe {
-    /// Works without writing a record file anew, so also where there is no room left.
+    /// Returns whether it works on a full disk, because no record file is rewritten.
     #[must_use]
     pub fn needs_no_room(self) -> bool {
         matches!(self, Self::Orphan(_) | Self::TemporaryFiles)
@@ -77,11 +77,11 @@ impl Recipe {
 }
 
 names! {
-    /// What should happen to a leak.
+    /// Recommended treatment of a leak.
     Verdict {
         /// Nothing uses it and its proof is complete: it can be deleted.
         Reclaim = "reclaim",
-        /// The records are wrong and can be repaired, by us or by a person.
+        /// The records are wrong and can be repaired, by layersweep or by a person.
         Repair = "repair",
         /// It looks like a leak but is not, or may be work in progress.
         Keep = "keep",
@@ -90,21 +90,21 @@ names! {
     }
 }
 
-/// What can be done about a class.
+/// Method that removes or repairs the leaks of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fix {
     Recipe(Recipe),
-    /// containerd's garbage collection deletes it: it runs with the next removal of an image.
+    /// containerd's garbage collection deletes it, at the next removal of an image.
     ByItself,
-    /// By a person, or by the runtime: a clause.
+    /// A person or the runtime removes it, as this clause describes.
     ByHand(&'static str),
 }
 
-const fn orphan(what: Orphan) -> Fix {
-    Fix::Recipe(Recipe::Orphan(what))
+const fn orphan(orphan: Orphan) -> Fix {
+    Fix::Recipe(Recipe::Orphan(orphan))
 }
 
-struct Row {
+struct ClassFacts {
     name: &'static str,
     verdict: Verdict,
     fix: Fix,
@@ -112,18 +112,18 @@ struct Row {
 
 macro_rules! classes {
     ($($class:ident, $name:literal, $verdict:ident, $fix:expr;)*) => {
-        /// A class of leaks.
+        /// Class of a leak: the reason why the object is a leak.
         #[allow(missing_docs)] // `docs/leaks.md` has a row for each
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum LeakClass { $($class),* }
 
         impl LeakClass {
-            /// Every class, in the order of the table.
+            /// All classes, in the order of the table.
             pub const ALL: &[Self] = &[$(Self::$class),*];
 
-            fn row(self) -> Row {
+            fn facts(self) -> ClassFacts {
                 match self {
-                    $(Self::$class => Row {
+                    $(Self::$class => ClassFacts {
                         name: $name,
                         verdict: Verdict::$verdict,
                         fix: $fix,
@@ -145,10 +145,10 @@ const UNREFERENCED: Fix = Fix::Recipe(Recipe::UnreferencedLayer);
 const TEMPORARY: Fix = Fix::Recipe(Recipe::TemporaryFiles);
 const LINK: Fix = Fix::Recipe(Recipe::RepairLink);
 
-// The class, its name in documents and flags, its usual verdict, and what can be done about it.
+// Columns: class, name in documents and flags, usual verdict, fix.
 #[rustfmt::skip]
 classes! {
-    // In a containers-storage.
+    // Leaks of a containers-storage.
     OrphanDir, "orphan-dir", Reclaim, orphan(LayerDirectory);
     OrphanImageDir, "orphan-image-dir", Reclaim, orphan(ImageDirectory);
     OrphanContainerDir, "orphan-ctr-dir", Reclaim, orphan(ContainerDirectory);
@@ -166,7 +166,7 @@ classes! {
     LayerNoDir, "layer-no-dir", Repair, ByHand("remove the image and pull it again");
     LeakedMount, "leaked-mount", Keep, ByHand("umount it");
     DupRecord, "dup-record", Report, ByHand("compare both record files");
-    // In a store of containerd.
+    // Leaks of a containerd store.
     Garbage, "garbage", Report, ByItself;
     StrayBlobName, "stray-blob-name", Report, ByHand("move it out of the blobs' directory");
     GcRoot, "gc-root", Report, ByHand("remove its label, as the evidence says");
@@ -176,7 +176,7 @@ classes! {
     NeverCollected, "never-collected", Report, ByHand("remove it by hand, as the evidence says");
     OversizedDatabase, "oversized-database", Report, ByHand("bbolt compact while containerd is stopped");
     ForeignNamespace, "foreign-namespace", Report, ByHand("remove them with the program that made them, if nothing needs them");
-    // In either.
+    // Leaks of either.
     BrokenImage, "broken-image", Repair, ByHand("remove it and pull it again");
     ForgottenContainer, "forgotten-container", Report, ByHand("remove it, if nothing needs it");
     OrphanImageVolume, "orphan-image-volume", Report, ByHand(BY_EVIDENCE);
@@ -184,43 +184,43 @@ classes! {
 }
 
 impl LeakClass {
-    /// The class of that name.
+    /// Returns the class with this name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|class| class.as_str() == name)
     }
 
-    /// Its name, as documents and flags have it.
+    /// Returns the name in documents and flags.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        self.row().name
+        self.facts().name
     }
 
-    /// What becomes of a leak of this class where nothing speaks against it.
+    /// Returns the verdict on a leak of this class, unless its evidence requires another one.
     #[must_use]
     pub fn verdict(self) -> Verdict {
-        self.row().verdict
+        self.facts().verdict
     }
 
-    /// The edit that removes or repairs it, if there is one.
+    /// Returns the recipe that removes or repairs it, if layersweep has one.
     #[must_use]
     pub fn recipe(self) -> Option<Recipe> {
-        match self.row().fix {
+        match self.facts().fix {
             Fix::Recipe(recipe) => Some(recipe),
             Fix::ByItself | Fix::ByHand(_) => None,
         }
     }
 
-    /// containerd deletes it by itself with the next removal of an image.
+    /// Returns whether containerd deletes it at the next removal of an image.
     #[must_use]
     pub fn is_collected_by_containerd(self) -> bool {
-        matches!(self.row().fix, Fix::ByItself)
+        matches!(self.facts().fix, Fix::ByItself)
     }
 
-    /// What to do where no edit of ours helps: a clause for people.
+    /// Returns the clause that describes what to do by hand; empty if layersweep has a recipe.
     #[must_use]
     pub fn by_hand(self) -> &'static str {
-        match self.row().fix {
+        match self.facts().fix {
             Fix::Recipe(_) => "",
             Fix::ByItself => "containerd removes it at its next garbage collection",
             Fix::ByHand(clause) => clause,
@@ -228,8 +228,7 @@ impl LeakClass {
     }
 }
 
-/// Whether something of this age is at least `wanted` old. What is not known to be old is young, but
-/// where no age is asked for.
+/// Returns whether something is at least `wanted` old. An unknown age is old enough only if `wanted` is zero.
 #[must_use]
 pub fn is_old_enough(age: Option<SignedDuration>, wanted: SignedDuration) -> bool {
     age.map_or(wanted.is_zero(), |age| age >= wanted)
@@ -263,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_that_of_the_document() {
+    fn table_matches_the_document() {
         let document = include_str!("../../docs/leaks.md");
         let rows = document.lines().filter(|line| line.starts_with("| `"));
         let documented: BTreeSet<&str> = rows
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recipe_is_for_what_goes_or_is_repaired_in_a_store_that_we_edit() {
+    fn only_reclaimed_and_repaired_classes_have_recipes() {
         for class in LeakClass::ALL {
             let edited = matches!(class.verdict(), Verdict::Reclaim | Verdict::Repair);
             assert!(class.recipe().is_none() || edited, "{class}");

@@ -1,10 +1,9 @@
 //! The model that every reader fills and everything else works on. Pure: no I/O, no clock.
 //!
-//! What costs bytes is a [`Node`]: a layer, an image's metadata, an inode that several
-//! layers share. Nodes *need* other nodes (a layer needs its parent), which makes a
-//! directed graph. What keeps nodes on the disk is a **root**: an image, a container, a
-//! leak (an unused object that was not deleted), the store
-//! itself, or a user outside the store. [`refs`] derives every figure from that.
+//! A [`Node`] is something that costs bytes: a layer, an image's metadata, an inode that several layers share.
+//! Nodes *need* other nodes (a layer needs its parent), which makes a directed graph. A **root** keeps nodes on the
+//! disk: an image, a container, a leak (an unused object that was not deleted), the store itself, or a user outside
+//! the store. [`refs`] derives every figure from this graph.
 
 mod back_off;
 mod build_cache;

@@ -1,6 +1,6 @@
 //! Enums whose variants have a fixed name in documents and records.
 
-/// Defines an enum with `ALL`, `as_str`, `Display` and serde by the given names, which the schemas do not list.
+/// Defines an enum with `ALL`, `as_str`, `Display` and serde by the given names. The schemas do not list the names.
 macro_rules! names {
     ($(#[$meta:meta])* $name:ident { $($variants:tt)+ }) => {
         crate::model::names::listed_names! { $(#[$meta])* $name { $($variants)+ } }
@@ -8,7 +8,7 @@ macro_rules! names {
     };
 }
 
-/// The same for an enum with a schema of its own.
+/// Defines the same for an enum with its own schema.
 macro_rules! listed_names {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*
@@ -22,7 +22,7 @@ macro_rules! listed_names {
         impl $name {
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
-            /// Its name in documents and records.
+            /// Returns the name in documents and records.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self {
@@ -39,7 +39,7 @@ macro_rules! listed_names {
     };
 }
 
-/// In the schemas of documents (`docs/schema/`) a name or id is a string.
+/// Makes a name or id a string in the schemas of documents (`docs/schema/`).
 macro_rules! string_schema {
     ($name:ident) => {
         #[cfg(test)]

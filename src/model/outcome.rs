@@ -1,4 +1,4 @@
-//! What a run did, and how it ended.
+//! Actions of a run, and its end.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,27 +8,27 @@ pub use super::outcome_kind::OutcomeKind;
 use super::plan::{Failure, Plan, Problem, Step, Target};
 use super::space::Measured;
 
-/// Smallest difference between prediction and measurement that means anything: a filesystem's own
-/// journal and trees move by this much while nothing is deleted.
+/// Smallest difference between prediction and measurement that means anything. The journal and trees of a
+/// filesystem change by this much even if nothing is deleted.
 pub const NOISE_BYTES: u64 = 64 * 1024;
 
-/// How far a measurement may be off a prediction before it means something, in bytes: one
-/// percent, at least [`NOISE_BYTES`].
+/// Returns the largest insignificant difference between a prediction and its measurement, in bytes: one percent,
+/// but at least [`NOISE_BYTES`].
 #[must_use]
 pub fn tolerance(predicted_bytes: u64) -> u64 {
     (predicted_bytes / 100).max(NOISE_BYTES)
 }
 
-/// Whether what was freed differs from what was predicted by more than a filesystem's own noise.
+/// Returns whether the freed bytes differ significantly from the prediction; see [`tolerance`].
 #[must_use]
 pub fn differs(predicted_bytes: u64, measured_bytes: i64) -> bool {
     let off = (i128::from(measured_bytes) - i128::from(predicted_bytes)).unsigned_abs();
     off > u128::from(tolerance(predicted_bytes))
 }
 
-/// Whether a measurement tells of others that wrote or deleted meanwhile, and not of the deletion: less than
-/// nothing was freed, or it is off by more than an eighth of the prediction and more than 1 MiB on a
-/// filesystem that also moved by `beside_bytes`, more than noise, without the deletion.
+/// Returns whether other processes that wrote or deleted meanwhile spoiled a measurement. This is so if less than
+/// nothing was freed. It is also so if the measurement differs from the prediction by more than an eighth and more
+/// than 1 MiB, on a filesystem that changed by more than noise (`beside_bytes`) without the deletion.
 #[must_use]
 pub fn is_disturbed(predicted_bytes: u64, measured_bytes: i64, beside_bytes: u64) -> bool {
     let off = (i128::from(measured_bytes) - i128::from(predicted_bytes)).unsigned_abs();
@@ -36,54 +36,53 @@ pub fn is_disturbed(predicted_bytes: u64, measured_bytes: i64, beside_bytes: u64
     measured_bytes < 0 || is_far && beside_bytes > NOISE_BYTES
 }
 
-/// A deletion that has happened.
+/// Completed deletion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Deletion {
-    /// Why, and what was expected; its target as it was right before.
+    /// Reason and expectation. The target is as it was right before the deletion.
     pub step: Step,
-    /// When it was done (UTC).
+    /// Time of the deletion (UTC).
     pub at: Timestamp,
-    /// Bytes freed on the filesystems that were expected to give something, without what is booked
-    /// as [`Self::byproduct_bytes`]; negative where others wrote more meanwhile. `None` where that
-    /// was not measured, or a signal ended the waiting.
+    /// Bytes freed on the filesystems that were expected to free something, without [`Self::byproduct_bytes`].
+    /// Negative if other processes wrote more meanwhile. `None` if it was not measured, or a signal ended the wait.
     pub measured_bytes: Option<i64>,
-    /// By how much the free space of these filesystems moved without this deletion, as far as that was
-    /// seen: either way right before it, and down while its bytes were awaited.
+    /// Bytes by which the free space of these filesystems changed without this deletion, as far as observed: in
+    /// either direction right before it, and downwards during the wait for its bytes.
     #[serde(default)]
     pub beside_bytes: u64,
-    /// Bytes of leaks that this deletion took along (containerd's garbage collection runs with it).
+    /// Bytes of leaks that were deleted with it (containerd's garbage collection runs after it).
     pub byproduct_bytes: u64,
-    /// Percent used of the filesystem that it was done for, else of the first that gave something.
+    /// Percentage used of the filesystem that it was done for, else of the first that freed something.
     pub usage_after_percent: Option<f64>,
-    /// [`Self::measured_bytes`] by filesystem, without logs. Empty where they are `None`.
+    /// [`Self::measured_bytes`] by filesystem, without logs. Empty if they are `None`.
     #[serde(default)]
     pub freed: Vec<FreedOn>,
 }
 
-/// What a deletion freed on one filesystem.
+/// Bytes that a deletion freed on one filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FreedOn {
     pub filesystem: FilesystemIx,
-    /// Bytes; negative where others wrote more meanwhile.
+    /// Bytes; negative if other processes wrote more meanwhile.
     pub bytes: i64,
-    /// Percent used afterwards.
+    /// Percentage used afterwards.
     pub usage_after_percent: Option<f64>,
 }
 
 impl Deletion {
-    /// Bytes freed on one filesystem, where that was measured.
+    /// Returns the bytes freed on one filesystem, if measured.
     #[must_use]
     pub fn measured_on(&self, filesystem: FilesystemIx) -> Option<i64> {
         self.freed.iter().find(|freed| freed.filesystem == filesystem).map(|freed| freed.bytes)
     }
 
-    /// What was freed differs from what was predicted by more than a filesystem's own noise.
+    /// Returns whether the freed bytes differ significantly from the prediction.
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.measured_bytes.is_some_and(|measured| differs(self.step.predicted_bytes(), measured))
     }
 
-    /// What was measured tells of others, and not of this deletion.
+    /// Returns whether other processes spoiled the measurement; see [`is_disturbed`].
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
         let predicted = self.step.predicted_bytes();
@@ -91,26 +90,27 @@ impl Deletion {
     }
 }
 
-/// Why a run ended before its plan did.
+/// Reason why a run ended before its plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stopped {
     Signal,
-    /// What is needed to prove a deletion cannot be had: nothing more is deleted.
+    /// The proof of a deletion needs something that is not available: nothing more is deleted.
     Unproven(Failure),
 }
 
-/// What a run did.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
-    /// The plan as it was carried out: what was deleted, what stayed, what failed.
+    /// The plan as it was carried out, with deleted, kept and failed objects.
     pub plan: Plan,
-    /// What was deleted, in order.
+    /// Deletions in their order.
     pub deletions: Vec<Deletion>,
     /// Leaks whose records were repaired.
     pub repaired: Vec<Target>,
-    /// What each filesystem said before and after.
+    /// Measurement of each filesystem before the run.
     pub before: Vec<Measured>,
+    /// Measurement of each filesystem after the run.
     pub after: Vec<Measured>,
     pub stopped: Option<Stopped>,
 }
@@ -121,10 +121,10 @@ impl Outcome {
         self.plan.outcome
     }
 
-    /// Bytes freed, by what was removed in part as well.
+    /// Returns the bytes freed, including those of objects that were removed only in part.
     #[must_use]
     pub fn measured_bytes(&self) -> i64 {
-        let whole = self.deletions.iter().filter_map(|one| one.measured_bytes);
+        let whole = self.deletions.iter().filter_map(|deletion| deletion.measured_bytes);
         let parts = self.plan.problems.iter().filter_map(|problem: &Problem| problem.measured_bytes);
         whole.chain(parts).fold(0, i64::saturating_add)
     }
@@ -135,25 +135,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_of_others_where_the_filesystem_moved_without_the_deletion() {
+    fn measurement_is_disturbed_if_other_processes_write() {
         const KIB: i64 = 1024;
         const MIB: i64 = 1024 * KIB;
         const NOISE: u64 = NOISE_BYTES;
         for (predicted, measured, beside, expected) in [
-            // Others wrote more than was freed, seen or not.
+            // Other processes wrote more than was freed, with or without an observed change.
             (32 * MIB, -1, 0, true),
             (0, -4 * KIB, 0, true),
-            // Far below and far above.
+            // Far below and far above the prediction.
             (32 * MIB, 28 * MIB - 1, NOISE + 1, true),
             (32 * MIB, 36 * MIB + 1, NOISE + 1, true),
             (32 * MIB, 0, NOISE + 1, true),
             (0, MIB + 1, NOISE + 1, true),
-            // Not far: an eighth, and 1 MiB.
+            // Close to it: within an eighth, or 1 MiB.
             (32 * MIB, 28 * MIB, u64::MAX, false),
             (32 * MIB, 36 * MIB, u64::MAX, false),
             (MIB, 0, u64::MAX, false),
             (MIB, 2 * MIB, u64::MAX, false),
-            // Nobody else was seen: it is the prediction that is wrong.
+            // No other process was observed: the prediction is wrong.
             (32 * MIB, 0, NOISE, false),
             (32 * MIB, 64 * MIB, 0, false),
             (i64::MAX, 0, u64::MAX, true),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_no_difference() {
+    fn noise_is_not_a_difference() {
         const KIB: u64 = 1024;
         for (predicted, measured, expected) in [
             (0, 0, false),

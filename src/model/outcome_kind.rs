@@ -1,13 +1,13 @@
-//! How a run ended.
+//! End of a run.
 
 use super::names::listed_names;
 
 listed_names! {
-    /// How a run, or its part on one filesystem, ended: what documents say, records keep and exit codes
-    /// come from.
+    /// End of a run, or of its part on one filesystem. Documents and records contain it, and it determines the exit
+    /// code.
     #[cfg_attr(test, derive(schemars::JsonSchema))]
     OutcomeKind {
-        /// It did what was asked.
+        /// The run did what was requested.
         Done = "done",
         /// Something could not be read: figures are lower bounds.
         Incomplete = "incomplete",
@@ -27,15 +27,15 @@ listed_names! {
 }
 
 impl OutcomeKind {
-    /// Combines the outcome of `first` with this one: a failure outweighs everything, and a missed
-    /// target outweighs a reached one.
+    /// Combines the outcome of `first` with this one: a failure outweighs everything, and a missed target outweighs
+    /// a reached one.
     #[must_use]
     pub fn after(self, first: Self) -> Self {
         match (self, first) {
             (_, Self::Failed) => Self::Failed,
-            (own, Self::NotNeeded) => own,
+            (outcome, Self::NotNeeded) => outcome,
             (Self::NotNeeded | Self::Reached, first) => first,
-            (own, _) => own,
+            (outcome, _) => outcome,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Paths as text that keeps every byte: a path may hold any but NUL, a TEXT column and a
-//! JSON document only UTF-8.
+//! Lossless text form of paths. A path can contain any byte except NUL, but a TEXT column and a JSON document only
+//! contain UTF-8.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// The path as it is, with `%` and bytes that are not UTF-8 written as `%25` and `%FF`.
+/// Returns the path as text, with `%` and bytes that are not UTF-8 written as `%25` and `%FF`.
 #[must_use]
 pub fn to_text(path: &Path) -> String {
     let mut text = String::with_capacity(path.as_os_str().len());
@@ -21,7 +21,7 @@ pub fn to_text(path: &Path) -> String {
     text
 }
 
-/// The path that [`to_text`] wrote; a `%` that it never writes stands for itself.
+/// Parses the text of [`to_text`]. A `%` that [`to_text`] never writes is taken literally.
 #[must_use]
 pub fn from_text(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
@@ -61,7 +61,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_path_comes_back(bytes in proptest::collection::vec(1..=u8::MAX, 0..40)) {
+        fn every_path_survives_the_round_trip(bytes in proptest::collection::vec(1..=u8::MAX, 0..40)) {
             let path = PathBuf::from(OsString::from_vec(bytes));
             prop_assert_eq!(from_text(&to_text(&path)), path);
         }

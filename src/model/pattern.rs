@@ -4,11 +4,11 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use super::reference::{bare_id, repository};
 
-/// Digits of an id that a pattern needs to cover the ids that begin with it; as many as the
-/// runtimes' tools print.
+/// Minimum number of digits with which a pattern covers all ids that begin with them. The runtimes' tools print
+/// this many digits.
 const SHORT_ID: usize = 12;
 
-/// A glob on full references. `*` crosses `/`, so that `quay.io/*` means all of that registry.
+/// Glob on full references. `*` also matches `/`, so that `quay.io/*` covers all of that registry.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: String,
@@ -28,7 +28,7 @@ impl Pattern {
         Ok(Self { text: text.to_owned(), glob: glob.compile_matcher() })
     }
 
-    /// The pattern as it was written.
+    /// Returns the pattern as written.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -39,25 +39,27 @@ impl Pattern {
         self.glob.is_match(name)
     }
 
-    /// Whether it covers an image with these names, manifest digests and this id: if it matches
+    /// Returns whether the pattern covers an image with these names, manifest digests and this id. It does if it
+    /// matches
     /// - one of its names in full (`docker.io/library/nginx:1.27`),
     /// - the repository of one of its names (`docker.io/library/nginx`: all its tags),
-    /// - one of its manifest digests, alone or behind the repository of a name
+    /// - one of its manifest digests, alone or after the repository of a name
     ///   (`sha256:…`, `docker.io/library/nginx@sha256:…`),
-    /// - its id, with or without `sha256:`; twelve digits or more of its beginning do.
+    /// - its id, with or without `sha256:`; twelve digits or more of its beginning suffice.
     #[must_use]
     pub fn covers(&self, names: &[impl AsRef<str>], digests: &[impl AsRef<str>], id: &str) -> bool {
-        let names = || names.iter().map(AsRef::as_ref);
-        let glob = |text: &str| self.matches(text);
-        names().any(|name: &str| glob(name) || glob(repository(name)))
+        let repositories: Vec<&str> = names.iter().map(|name| repository(name.as_ref())).collect();
+        names.iter().any(|name| self.matches(name.as_ref()))
+            || repositories.iter().any(|repository| self.matches(repository))
             || digests.iter().map(AsRef::as_ref).any(|digest: &str| {
-                glob(digest) || names().any(|name| glob(&format!("{}@{digest}", repository(name))))
+                self.matches(digest)
+                    || repositories.iter().any(|repository| self.matches(&format!("{repository}@{digest}")))
             })
             || self.covers_id(id)
     }
 
     fn covers_id(&self, id: &str) -> bool {
-        // A namespace or snapshotter may stand in front.
+        // The id may begin with a namespace or snapshotter.
         let bare = id.rsplit_once('/').map_or(id, |(_, id)| id);
         let digits = bare_id(bare);
         let begin = bare_id(&self.text);

@@ -1,5 +1,5 @@
-//! What is to be deleted, in which order and why: images, artifacts, names, containers, sandboxes,
-//! logs and leaks alike.
+//! Plans: the objects to delete, with their order and reasons. Images, artifacts, names, containers, sandboxes,
+//! logs and leaks use the same types.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use super::space::{BytesAndInodes, InvalidStats, Measured, Space, Started};
 use super::{FilesystemIx, ImageIx, Inventory, LayerId, Leak, LeakClass, OutcomeKind, Size, StoreId};
 
 names! {
-    /// What a step deletes.
+    /// Kind of object that a step deletes.
     TargetKind {
         Image = "image",
         /// An OCI artifact.
@@ -28,7 +28,7 @@ names! {
 }
 
 names! {
-    /// Why something is deleted, as documents and records say it.
+    /// Reason for a deletion, as documents and records contain it.
     Reason {
         Space = "space",
         Age = "age",
@@ -38,7 +38,7 @@ names! {
     }
 }
 
-/// Why something is deleted.
+/// Detailed cause of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -46,20 +46,20 @@ pub enum Cause {
     Space,
     /// It has been idle for longer than the maximum age.
     Age,
-    /// It was named in a request.
+    /// A request named it.
     Request,
-    /// A leak that is proven safe to delete, or to repair.
+    /// It is a leak that is proven safe to delete or to repair.
     Leak,
     PodGone,
-    /// There are newer ones of its eviction unit, as many as may stay.
+    /// Its eviction unit has enough newer containers.
     PerUnit,
-    /// There are more dead containers than may stay on the node.
+    /// The node has more dead containers than the limit.
     Total,
     /// Its pod has a newer sandbox.
     Replaced,
-    /// It is the log of a container that has just been removed.
+    /// It is the log of a container that was just removed.
     WithContainer,
-    /// A dangling link of a container that no longer exists.
+    /// It is a dangling link of a container that no longer exists.
     Dangling,
 }
 
@@ -75,7 +75,7 @@ impl Cause {
         }
     }
 
-    /// A clause for messages.
+    /// Returns a clause for messages.
     #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
@@ -93,20 +93,19 @@ impl Cause {
     }
 }
 
-/// An object, by what does not change from one scan to the next.
+/// Object, identified by what does not change from one scan to the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     pub kind: TargetKind,
-    /// `None` where it lies in none (logs).
+    /// `None` if it is not in a store (logs).
     pub store: Option<StoreId>,
-    /// Path of a log.
+    /// Id of the object; the path of a log.
     pub id: String,
-    /// Its names.
     pub names: Vec<String>,
     pub leak: Option<LeakTarget>,
 }
 
-/// What else tells a leak from others.
+/// Class and path of a leak, which identify it together with its id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeakTarget {
     pub class: LeakClass,
@@ -115,10 +114,10 @@ pub struct LeakTarget {
 
 impl Target {
     #[must_use]
-    pub fn image(inventory: &Inventory, at: ImageIx) -> Self {
-        let image = &inventory[at];
+    pub fn image(inventory: &Inventory, image_ix: ImageIx) -> Self {
+        let image = &inventory[image_ix];
         Self {
-            kind: if inventory.is_artifact(at) { TargetKind::Artifact } else { TargetKind::Image },
+            kind: if inventory.is_artifact(image_ix) { TargetKind::Artifact } else { TargetKind::Image },
             store: Some(StoreId::of(&inventory[image.store])),
             id: image.id.to_string(),
             names: image.names.clone(),
@@ -137,38 +136,38 @@ impl Target {
         }
     }
 
-    /// Root of its store; empty where it lies in none.
+    /// Returns the root of its store; empty if it is not in a store.
     #[must_use]
     pub fn store_root(&self) -> String {
         let root = self.store.as_ref().map(|store| store.root().to_string_lossy().into_owned());
         root.unwrap_or_default()
     }
 
-    /// Its first name, else its id.
+    /// Returns the first name, or the id.
     #[must_use]
     pub fn title(&self) -> &str {
         self.names.first().unwrap_or(&self.id)
     }
 
-    /// Whether it is an image or an artifact.
+    /// Returns whether it is an image or an artifact.
     #[must_use]
     pub fn is_image(&self) -> bool {
         matches!(self.kind, TargetKind::Image | TargetKind::Artifact)
     }
 }
 
-/// What is done to a target.
+/// Action on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     Delete,
-    /// Its state is unknown: it is stopped first, and stays if that fails.
+    /// Its state is unknown: stop it first, and keep it if that fails.
     StopAndDelete,
-    /// Its records are repaired; nothing is freed.
+    /// Repair its records. Frees nothing.
     Repair,
 }
 
-/// What is freed on one filesystem.
+/// Size that is freed on one filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gain {
     /// Position in [`Plan::mounts`].
@@ -177,7 +176,7 @@ pub struct Gain {
     pub size: Size,
 }
 
-/// A layer, told apart from one with the same id that was pulled later.
+/// Identity of a layer, which distinguishes it from a layer with the same id that was pulled later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerIdentity {
     pub id: LayerId,
@@ -185,30 +184,30 @@ pub struct LayerIdentity {
     pub created: Option<Timestamp>,
 }
 
-/// One deletion.
+/// One deletion of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     pub target: Target,
     pub action: Action,
     pub cause: Cause,
-    /// The filesystem that it is deleted for, if it is deleted for one.
+    /// Filesystem that it is deleted for, if any.
     pub filesystem: Option<FilesystemIx>,
-    /// What is expected to be freed at its place in the order, on each filesystem.
+    /// Expected gain on each filesystem, at its place in the order.
     pub gains: Vec<Gain>,
-    /// Bytes of logs that are expected to be freed, wherever those lie.
+    /// Bytes of logs that are expected to be freed, on any filesystem.
     pub log_bytes: u64,
-    /// It is deleted together with others, for bytes that are only freed when the last of them is
-    /// deleted: how many are left of the group, this one included.
+    /// Number of objects that remain in its group, including this one. The objects of a group are deleted together,
+    /// because their shared bytes are only freed with the last of them.
     pub group: Option<usize>,
     /// Layers of an image, each before its parent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerIdentity>,
-    /// What [`Self::filesystem`] is expected to report afterwards; `None` if its numbers were invalid.
+    /// Numbers that [`Self::filesystem`] is expected to report afterwards; `None` if its numbers were invalid.
     pub expected: Option<Space>,
 }
 
 impl Step {
-    /// Its deletion failed.
+    /// Returns the problem for a failed deletion.
     #[must_use]
     pub fn problem(&self, failure: impl Into<Failure>) -> Problem {
         let phase = match self.target.kind {
@@ -218,7 +217,7 @@ impl Step {
         Problem::new(Some(self.target.id.clone()), phase, failure)
     }
 
-    /// A deletion that frees nothing, as far as is known.
+    /// Creates a deletion that frees nothing, as far as is known.
     #[must_use]
     pub fn new(target: Target, cause: Cause) -> Self {
         Self {
@@ -234,7 +233,7 @@ impl Step {
         }
     }
 
-    /// A deletion of an image that is the next one.
+    /// Creates the deletion of an image, as the next step of a plan.
     #[must_use]
     pub fn of_image(
         inventory: &Inventory,
@@ -244,10 +243,10 @@ impl Step {
         measured: &[Measured],
     ) -> Self {
         let gains = gains(inventory, live, Root::Image(image));
-        let here = gains.iter().find(|gain| gain.filesystem == filesystem).map(|gain| gain.size);
-        let here = here.unwrap_or_default();
+        let gain = gains.iter().find(|gain| gain.filesystem == filesystem).map(|gain| gain.size);
+        let gain = gain.unwrap_or_default();
         let space = measured.get(filesystem.get()).and_then(|space| space.as_ref().ok());
-        let expected = space.map(|space| space.gained(here.frees_bytes, here.inodes));
+        let expected = space.map(|space| space.gained(gain.frees_bytes, gain.inodes));
         Self {
             filesystem: Some(filesystem),
             gains,
@@ -257,13 +256,13 @@ impl Step {
         }
     }
 
-    /// Bytes that are expected to be freed, on all filesystems.
+    /// Returns the bytes that are expected to be freed on all filesystems.
     #[must_use]
     pub fn predicted_bytes(&self) -> u64 {
         self.gains.iter().fold(self.log_bytes, |sum, gain| sum.saturating_add(gain.size.frees_bytes))
     }
 
-    /// Bytes that are expected to be freed on one filesystem.
+    /// Returns the bytes that are expected to be freed on one filesystem.
     #[must_use]
     pub fn predicted_on(&self, filesystem: FilesystemIx) -> u64 {
         bytes_on(&self.gains, filesystem)
@@ -272,21 +271,21 @@ impl Step {
 
 fn layers_of(inventory: &Inventory, live: &Live<'_>, image: ImageIx) -> Vec<LayerIdentity> {
     let nodes: Vec<_> = live.reach(Root::Image(image)).iter().map(|node| &inventory[*node]).collect();
-    let identity = |id: &LayerId| {
+    let identities = inventory[image].layers.iter().map(|id| {
         let facts = nodes.iter().filter(|node| node.id == id.as_str()).find_map(|node| node.layer.as_ref());
         LayerIdentity { id: id.clone(), created: facts.and_then(|facts| facts.created) }
-    };
-    inventory[image].layers.iter().map(identity).collect()
+    });
+    identities.collect()
 }
 
-/// Bytes that are expected to be freed on one filesystem.
+/// Returns the bytes that are expected to be freed on one filesystem.
 #[must_use]
 pub fn bytes_on(gains: &[Gain], filesystem: FilesystemIx) -> u64 {
     let here = gains.iter().filter(|gain| gain.filesystem == filesystem);
     here.fold(0, |sum, gain| sum.saturating_add(gain.size.frees_bytes))
 }
 
-/// What the filesystems say once `gains` are freed.
+/// Updates the numbers of the filesystems as if `gains` were freed.
 pub fn apply(gains: &[Gain], spaces: &mut [Measured]) {
     for gain in gains {
         if let Some(Ok(space)) = spaces.get_mut(gain.filesystem.get()) {
@@ -295,41 +294,41 @@ pub fn apply(gains: &[Gain], spaces: &mut [Measured]) {
     }
 }
 
-/// What they free on one filesystem.
+/// Returns the bytes and inodes that `gains` free on one filesystem.
 #[must_use]
-pub fn freed_on<'a>(at: FilesystemIx, gains: impl IntoIterator<Item = &'a Gain>) -> BytesAndInodes {
-    let here = gains.into_iter().filter(|gain| gain.filesystem == at);
+pub fn freed_on<'a>(filesystem: FilesystemIx, gains: impl IntoIterator<Item = &'a Gain>) -> BytesAndInodes {
+    let here = gains.into_iter().filter(|gain| gain.filesystem == filesystem);
     here.map(|gain| gain.size).sum::<Size>().into()
 }
 
-/// What deleting `root` next frees, in order of the filesystems.
+/// Returns the gains of deleting `root` next, in order of the filesystems.
 #[must_use]
 pub fn gains(inventory: &Inventory, live: &Live<'_>, root: Root) -> Vec<Gain> {
     let nodes = live.last_held(root).map(|node| &inventory[node]);
     sum(nodes.map(|node| Gain { filesystem: node.filesystem, size: node.size }))
 }
 
-/// Adds up by filesystem, in order of the filesystems.
+/// Adds gains up by filesystem, in order of the filesystems.
 #[must_use]
-pub fn sum(all: impl Iterator<Item = Gain>) -> Vec<Gain> {
+pub fn sum(gains: impl Iterator<Item = Gain>) -> Vec<Gain> {
     let mut sums: Vec<Gain> = Vec::new();
-    for one in all {
-        match sums.iter_mut().find(|gain| gain.filesystem == one.filesystem) {
-            Some(gain) => gain.size += one.size,
-            None => sums.push(one),
+    for gain in gains {
+        match sums.iter_mut().find(|sum| sum.filesystem == gain.filesystem) {
+            Some(sum) => sum.size += gain.size,
+            None => sums.push(gain),
         }
     }
     sums.sort_by_key(|gain| gain.filesystem);
     sums
 }
 
-/// Something that stays.
+/// Object that is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     pub target: Target,
-    /// See `docs/how-it-decides.md`.
+    /// Rule that keeps it; see `docs/how-it-decides.md`.
     pub rule: Rule,
-    /// A clause for messages.
+    /// Clause for messages.
     pub detail: String,
 }
 
@@ -341,7 +340,7 @@ impl Kept {
 }
 
 names! {
-    /// What was being done when something went wrong.
+    /// Phase of a run in which something can fail.
     Phase {
         Begin = "begin",
         Resume = "resume",
@@ -360,16 +359,17 @@ names! {
     }
 }
 
-/// Why an attempt failed.
+/// Reason why an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub message: String,
-    /// For want of space, inodes or quota: the fault of the disk, not of the target.
+    /// It failed because space, inodes or quota ran out: the disk is the cause, not the target.
     pub no_space: bool,
 }
 
 impl Failure {
-    /// Of a store in which nothing can be deleted: its disk is full, or it is closed to us.
+    /// Returns the phase for a store in which nothing can be deleted: its disk is full, or layersweep may not edit
+    /// it.
     #[must_use]
     pub fn phase_of_store(&self) -> Phase {
         if self.no_space { Phase::Remove } else { Phase::Lock }
@@ -398,27 +398,26 @@ impl std::fmt::Display for Failure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ProblemDoc"))]
 pub struct Problem {
-    // Or the mount point of the filesystem.
-    /// The object; null where it is about the run.
+    /// Id of the object, or mount point of the filesystem; null if it is about the run.
     pub id: Option<String>,
-    /// What failed: `begin`, `resume`, `read`, `list`, `prove`, `lock`, `stop` (a signal ended the run),
+    /// Phase that failed: `begin`, `resume`, `read`, `list`, `prove`, `lock`, `stop` (a signal ended the run),
     /// `stop-container`, `remove`, `remove-image`, `measure` or `kubelet`.
     #[serde(rename = "step")]
     pub phase: Phase,
     /// Why.
     pub message: String,
-    /// What to do about it; null where there is nothing.
+    /// Advice on what to do; null if there is no advice.
     pub hint: Option<String>,
     /// See [`Failure::no_space`].
     #[serde(skip)]
     pub no_space: bool,
-    /// Where space is missing, if that is known.
+    /// Filesystem that lacks space, if known.
     #[serde(skip)]
     pub filesystem: Option<FilesystemIx>,
-    /// Some of the object is deleted, and some of it is left.
+    /// The object is deleted only in part.
     #[serde(skip)]
     pub in_part: bool,
-    /// Bytes that were freed all the same, where the object was removed in part; null otherwise.
+    /// Bytes that were freed although the deletion failed, if the object was removed in part; null otherwise.
     pub measured_bytes: Option<i64>,
 }
 
@@ -439,47 +438,47 @@ impl Problem {
     }
 }
 
-/// What triggered a run.
+/// Reasons why a run deletes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "TriggerDoc"))]
 pub struct Trigger {
     /// At least one filesystem was short of space.
     pub space: bool,
-    /// At least one image was too old.
+    /// At least one image exceeded the maximum age.
     pub age: bool,
 }
 
-/// How the space pass over one filesystem ended.
+/// End of the space pass over one filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PassEnd {
-    /// It has not come to an end.
+    /// It has not ended yet.
     Open,
     /// No target started.
     NotNeeded,
-    /// Every started target has ended.
+    /// Every started target was reached.
     Reached,
-    /// The candidates did not suffice.
+    /// The candidates were not sufficient.
     NotReached,
-    /// The numbers were invalid.
+    /// The numbers of the filesystem were invalid.
     Invalid,
 }
 
-/// One filesystem's part.
+/// Part of a plan that concerns one filesystem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FilesystemPlan {
     /// Position in [`Plan::mounts`].
     pub filesystem: FilesystemIx,
-    /// Its measurement when the first space pass began (after the age pass); `None`: no pass began.
+    /// Measurement at the start of the first space pass (after the age pass); `None` if no pass began.
     pub before: Option<Measured>,
-    /// Its final numbers.
+    /// Final measurement.
     pub after: Option<Measured>,
-    /// The targets that started.
+    /// Targets that started.
     pub started: Started,
-    /// What was missing when they started.
+    /// Bytes and inodes that were missing when the targets started.
     pub wanted: BytesAndInodes,
     pub end: PassEnd,
-    /// Why it could not be judged.
+    /// Reason why it could not be judged.
     pub invalid: Option<InvalidStats>,
 }
 
@@ -498,17 +497,17 @@ impl FilesystemPlan {
     }
 }
 
-/// What is to be deleted, and what stays.
+/// Plan of a run: the objects to delete and to keep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     pub trigger: Trigger,
-    /// Where the filesystems are mounted that [`FilesystemIx`] means.
+    /// Mount points of the filesystems that [`FilesystemIx`] refers to.
     pub mounts: Vec<PathBuf>,
-    /// Each filesystem that was judged.
+    /// The filesystems that were judged.
     pub filesystems: Vec<FilesystemPlan>,
-    /// The deletions in their order; those that failed are among the problems.
+    /// Deletions in their order; failed ones are among the problems.
     pub steps: Vec<Step>,
-    /// What stays; of a request, only what was named.
+    /// Kept objects; for a request, only those that it names.
     pub kept: Vec<Kept>,
     pub problems: Vec<Problem>,
     pub notes: Vec<String>,
@@ -531,55 +530,49 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Bytes expected to be freed by all steps together.
+    /// Returns the bytes that all steps together are expected to free.
     #[must_use]
     pub fn predicted_bytes(&self) -> u64 {
         self.steps.iter().fold(0, |sum, step| sum.saturating_add(step.predicted_bytes()))
     }
 
-    /// Bytes that were missing on all filesystems together.
+    /// Returns the bytes that were missing on all filesystems together.
     #[must_use]
     pub fn wanted_bytes(&self) -> u64 {
         self.filesystems.iter().fold(0, |sum, plan| sum.saturating_add(plan.wanted.bytes))
     }
 
-    /// What all steps together free, by filesystem.
+    /// Returns the gains of all steps together, by filesystem.
     #[must_use]
     pub fn gains(&self) -> Vec<Gain> {
         sum(self.steps.iter().flat_map(|step| step.gains.iter().copied()))
     }
 
-    /// Moves something from what is deleted to what stays.
-    pub fn spare(&mut self, target: Target, ruling: Ruling) {
-        self.steps.retain(|step| (step.target.kind, &step.target.id) != (target.kind, &target.id));
-        self.kept.push(Kept::new(target, ruling));
-    }
-
-    /// The filesystem that percentages are shown of: the first that was short of space, else the first.
+    /// Returns the filesystem whose percentages are shown: the first that was short of space, else the first.
     #[must_use]
     pub fn shown(&self) -> Option<&FilesystemPlan> {
-        self.filesystems.iter().find(|one| one.started.any()).or(self.filesystems.first())
+        self.filesystems.iter().find(|plan| plan.started.any()).or(self.filesystems.first())
     }
 
-    /// Adds something that went wrong and is about no single object.
+    /// Adds a problem that does not concern a single object.
     pub fn fail(&mut self, phase: Phase, message: String) {
         self.problems.push(Problem::new(None, phase, message));
     }
 
-    /// Puts the steps of `earlier` before these; the rest of it is added behind.
+    /// Puts the steps of `earlier` before these, and appends the rest of `earlier`.
     pub fn prepend(&mut self, mut earlier: Self) {
         std::mem::swap(&mut self.steps, &mut earlier.steps);
         self.add(earlier);
     }
 
-    /// Adds what is done after it.
-    pub fn add(&mut self, mut then: Self) {
-        self.outcome = self.outcome.after(then.outcome);
-        self.steps.append(&mut then.steps);
-        self.kept.append(&mut then.kept);
-        // That a store is locked, for example, may have been found twice.
-        then.problems.retain(|problem| problem.id.is_some() || !self.problems.contains(problem));
-        self.problems.append(&mut then.problems);
-        self.notes.append(&mut then.notes);
+    /// Appends a later plan.
+    pub fn add(&mut self, mut later: Self) {
+        self.outcome = self.outcome.after(later.outcome);
+        self.steps.append(&mut later.steps);
+        self.kept.append(&mut later.kept);
+        // Both plans may report the same problem of the run, for example a locked store.
+        later.problems.retain(|problem| problem.id.is_some() || !self.problems.contains(problem));
+        self.problems.append(&mut later.problems);
+        self.notes.append(&mut later.notes);
     }
 }

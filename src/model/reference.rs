@@ -1,12 +1,12 @@
-//! References to images as people and runtimes write them: names, digests, ids, and whether two
-//! mean the same.
+//! References to images, as people and runtimes write them (names, digests, ids), and the rules by which two of
+//! them match.
 
-/// The registry of names that name none.
+/// Registry of names that do not contain one.
 const DEFAULT_REGISTRY: &str = "docker.io";
 
-/// The full form of a reference: registry, repository, and tag or digest. Docker's rules, which
-/// the kubelet and containerd follow: Docker's own registry keeps its official images below
-/// `library/`; no tag and no digest means `latest`. A tag beside a digest says nothing and is left out.
+/// Returns the full form of a reference: registry, repository, and tag or digest. The rules are Docker's, which the
+/// kubelet and containerd follow. Docker's own registry has its official images below `library/`. Without a tag or
+/// digest, the tag is `latest`. A tag next to a digest has no effect and is dropped.
 #[must_use]
 pub fn normalized(reference: &str) -> String {
     let (name, digest) = split_digest(reference);
@@ -24,7 +24,7 @@ pub fn normalized(reference: &str) -> String {
     }
 }
 
-/// The names in a listing that a short name may stand for, the likeliest first.
+/// Returns the listed names that a short name may refer to, the likeliest first.
 #[must_use]
 pub fn long_names(reference: &str) -> Vec<String> {
     let (name, digest) = split_digest(reference);
@@ -34,61 +34,60 @@ pub fn long_names(reference: &str) -> Vec<String> {
     [tagged, normalized(reference)].into_iter().chain(local).collect()
 }
 
-/// A reference without its tag and digest, as it stands.
+/// Returns a reference without its tag and digest, but otherwise as written.
 #[must_use]
 pub fn repository(reference: &str) -> &str {
     split_tag(split_digest(reference).0).0
 }
 
-/// The registry of a reference, Docker's own where it names none.
+/// Returns the registry of a reference; Docker's own if it does not name one.
 #[must_use]
 pub fn registry(reference: &str) -> &str {
     host(reference).unwrap_or(DEFAULT_REGISTRY)
 }
 
-/// The registry that a reference names. A first part that cannot be a host belongs to the path, as in
-/// the reference grammar of `distribution/reference`.
+/// Returns the registry that a reference names. A first part that cannot be a host belongs to the path, as in the
+/// reference grammar of `distribution/reference`.
 #[must_use]
 pub fn host(reference: &str) -> Option<&str> {
     let (first, _) = reference.split_once('/')?;
     (first.contains(['.', ':']) || first == "localhost").then_some(first)
 }
 
-/// An id without the algorithm that containerd and users write before it.
+/// Returns an id without the algorithm that containerd and users write before it.
 #[must_use]
 pub fn bare_id(id: &str) -> &str {
     id.strip_prefix("sha256:").unwrap_or(id)
 }
 
-/// Whether `reference` is this id, or at least its first `shortest` digits.
+/// Returns whether `reference` is this id, or at least its first `shortest` digits.
 #[must_use]
 pub fn means_id(reference: &str, id: &str, shortest: usize) -> bool {
     let bare = bare_id(reference);
     bare == id || (bare.len() >= shortest && id.starts_with(bare))
 }
 
-/// Whether `reference` may mean this name: `docker.io/library/x:latest` is also asked for as `x:latest`
-/// or `x`.
+/// Returns whether `reference` may mean this name: `docker.io/library/x:latest` may be written `x:latest` or `x`.
 #[must_use]
 pub fn means_name(reference: &str, name: &str) -> bool {
-    let [reference, name] = [reference, name].map(|one| one.strip_suffix(":latest").unwrap_or(one));
+    let [reference, name] = [reference, name].map(|name| name.strip_suffix(":latest").unwrap_or(name));
     name.strip_suffix(reference).is_some_and(|start| start.is_empty() || start.ends_with('/'))
 }
 
-/// Whether `wanted` names an image with these names and manifest digests.
+/// Returns whether `wanted` refers to an image with these names and manifest digests.
 #[must_use]
 pub fn means(wanted: &str, names: &[String], digests: &[String]) -> bool {
     let wanted = normalized(wanted);
     if names.iter().any(|name| normalized(name) == wanted) {
         return true;
     }
-    // By digest: the image may be here under a tag of the same repository.
+    // A digest also matches if the image has another tag of the same repository here.
     let Some((repository_wanted, digest)) = wanted.split_once('@') else { return false };
     digests.iter().any(|have| have == digest)
         && (names.is_empty() || names.iter().any(|name| repository(&normalized(name)) == repository_wanted))
 }
 
-/// As [`means`], where a name without a registry may be looked for in any, as podman does
+/// Works like [`means`], but a name without a registry may match in any registry, as in podman
 /// (`unqualified-search-registries`, aliases, `localhost`).
 #[must_use]
 pub fn may_mean(wanted: &str, names: &[String], digests: &[String]) -> bool {
@@ -107,17 +106,18 @@ pub fn may_mean(wanted: &str, names: &[String], digests: &[String]) -> bool {
     })
 }
 
-/// Whether what a container uses, as its engine recorded it, may be this image: its id or the first digits of that, one
-/// of its names in full or in part, the digest of a manifest in whatever repository (podman, `LookupImage`).
+/// Returns whether the image of a container, as its engine recorded it, may be this image. The record may contain
+/// the id or its first digits, one of the names in full or in part, or the digest of a manifest in any repository
+/// (podman, `LookupImage`).
 #[must_use]
 pub fn may_be(reference: &str, id: &str, names: &[String], digests: &[String]) -> bool {
     let stored = reference.strip_prefix("containers-storage:");
     let reference = stored.map_or(reference, |name| name.rsplit_once(']').map_or(name, |(_, name)| name));
     let (name, digest) = split_digest(reference);
     let digest = digest.unwrap_or(reference);
-    // `podman` is `quay.io/podman/stable` (the short names that containers-common ships).
-    let may_be_alias_of =
-        |name_here: &String| split_digest(name_here).0.split('/').any(|part| part == split_tag(name).0);
+    // `podman` is an alias of `quay.io/podman/stable` (the short names that containers-common ships).
+    let (path, _) = split_tag(name);
+    let may_be_alias_of = |name: &String| split_digest(name).0.split('/').any(|part| part == path);
     means_id(reference, id, 1)
         || names.iter().any(may_be_alias_of)
         || digests.iter().any(|have| have == digest)
@@ -125,7 +125,7 @@ pub fn may_be(reference: &str, id: &str, names: &[String], digests: &[String]) -
         || may_mean(reference, names, digests)
 }
 
-/// Whether it is this image beyond doubt, so that no other store has to be asked for it.
+/// Returns whether the reference certainly means this image, so that no other store must be searched for it.
 #[must_use]
 pub fn is_surely(reference: &str, id: &str, names: &[String], digests: &[String]) -> bool {
     const SHORTEST: usize = 12;
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_names_are_dockers() {
+    fn short_names_follow_dockers_rules() {
         for (reference, long, in_repository, on) in [
             ("nginx", "docker.io/library/nginx:latest", "nginx", "docker.io"),
             ("nginx:1.27", "docker.io/library/nginx:1.27", "nginx", "docker.io"),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reference_means() {
+    fn names_digests_and_ids_match_references() {
         let names = ["quay.io/team/web:1".to_owned(), "localhost/app:latest".to_owned()];
         let digests = ["sha256:aa".to_owned()];
         // The name in full, in any registry, as the end of a name.
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_may_use() {
+    fn recorded_references_may_mean_the_image() {
         let id = "0123456789abcdef".repeat(4);
         let names = ["docker.io/library/data:1".to_owned(), "localhost/x:latest".to_owned()];
         let digests = ["sha256:aa".to_owned(), "sha256:bb".to_owned()];
@@ -243,7 +243,7 @@ mod tests {
             ("localhost/x@sha256:cc", false, false),
             ("containers-storage:localhost/x:latest", true, false),
             ("containers-storage:[overlay@/a+/b]localhost/x@sha256:aa", true, false),
-            // Perhaps an alias.
+            // These may be aliases.
             ("library", true, false),
             ("library:3", true, false),
             ("", false, false),

@@ -1,8 +1,8 @@
-//! Reference counts, exclusive bytes, and what deleting a set would free. Pure.
+//! Reference counts, exclusive bytes, and the bytes that deleting a set would free. Pure.
 //!
-//! A root (image, container, leak) *reaches* the nodes that it holds and all that those
-//! need. A node is freed when the last root that reaches it is deleted; so the exclusive
-//! bytes of a set are those of the nodes that no root outside the set reaches.
+//! A root (image, container, leak) *reaches* its own nodes and all nodes that those need. A node is freed when the
+//! last root that reaches it is deleted. The exclusive bytes of a set are therefore those of the nodes that no root
+//! outside the set reaches.
 
 use rayon::prelude::*;
 
@@ -21,7 +21,7 @@ pub use summary::{
     reclaimable, rows, second_snapshotter, snapshotters, standing,
 };
 
-/// Something that keeps nodes on the disk and can itself be deleted.
+/// Object that keeps nodes on the disk and can itself be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Root {
     Image(ImageIx),
@@ -29,25 +29,25 @@ pub enum Root {
     Leak(LeakIx),
 }
 
-/// Reference counts of one inventory.
+/// Reference counts of an inventory.
 #[derive(Clone, Debug)]
 pub struct Refs {
     reach: Vec<Box<[NodeIx]>>,
     images: usize,
     containers: usize,
-    /// Roots and unlisted uses that reach a node, and one more where it is anchored.
+    /// By node: number of roots and unlisted uses that reach it, plus one if it is anchored.
     holders: Vec<u32>,
-    /// The first use that needs a node.
+    /// By node: position of the first use that needs it.
     uses: Vec<Option<u32>>,
-    /// Images that a container or something elsewhere names.
+    /// By image: a container or a use from elsewhere names it.
     named: Vec<bool>,
-    /// Images and containers of a node's own store that reach it.
-    own: Vec<u32>,
-    /// Images and containers that reach a node.
+    /// By node: number of images and containers of its own store that reach it.
+    store_refcounts: Vec<u32>,
+    /// By node: number of images and containers that reach it.
     refcounts: Vec<u32>,
-    /// Returns whether a build cache reaches a node.
+    /// By node: a build cache reaches it.
     cached: Vec<bool>,
-    /// The roots that reach a node, ascending: a slice of `reached_by` a node.
+    /// By node: start of its slice of `reached_by`, which contains the roots that reach it, ascending.
     starts: Vec<u32>,
     reached_by: Vec<u32>,
 }
@@ -55,18 +55,18 @@ pub struct Refs {
 /// Size of one root. `total = shared + exclusive`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RootSizes {
-    /// All that it reaches.
+    /// Everything that it reaches.
     pub total: Size,
-    /// Of that, what something else reaches too.
+    /// Part that something else reaches too.
     pub shared: Size,
-    /// Of that, what only it reaches. `exclusive.frees_bytes` is what the filesystem is
-    /// expected to free if it alone is deleted now.
+    /// Part that only it reaches. `exclusive.frees_bytes` is what the filesystem is expected to free if only this
+    /// root is deleted now.
     pub exclusive: Size,
 }
 
 impl RootSizes {
-    /// Adds a node with `others` holders outside of the set. A read-only store itself is one of its nodes' holders:
-    /// nothing frees them, and what only one image reaches is still exclusive to that image.
+    /// Adds a node with `others` holders outside the set. A read-only store counts as a holder of its own nodes:
+    /// nothing frees them, but a node that only one image reaches is still exclusive to that image.
     fn add(&mut self, inventory: &Inventory, node: NodeIx, others: u32) {
         let node = &inventory[node];
         let read_only = inventory[node.store].read_only;
@@ -80,32 +80,31 @@ impl RootSizes {
 }
 
 impl Refs {
-    /// Computes the reference counts. Takes time in proportion to the sum of all chains;
-    /// cyclic chains are walked once.
+    /// Computes the reference counts, in time proportional to the sum of all chains. Cyclic chains are walked once.
     #[must_use]
     pub fn new(inventory: &Inventory) -> Self {
         let nodes = inventory.nodes.len();
         let holds = inventory.images.iter().map(|image| &image.holds);
         let holds = holds.chain(inventory.containers.iter().map(|container| &container.holds));
         let holds: Vec<_> = holds.chain(inventory.leaks.iter().map(|leak| &leak.holds)).collect();
-        let walker = || Walker { inventory, seen: vec![0; nodes], stamp: 0 };
-        let reach: Vec<_> = holds.par_iter().map_init(walker, |walker, holds| walker.reach(holds)).collect();
-        let mut walker = walker();
+        let reach = holds.par_iter().map_init(|| Walker::new(inventory), |walker, holds| walker.reach(holds));
+        let reach: Vec<_> = reach.collect();
+        let mut walker = Walker::new(inventory);
 
         let stores = inventory.images.iter().map(|image| image.store);
         let stores: Vec<_> =
             stores.chain(inventory.containers.iter().map(|container| container.store)).collect();
         let mut holders = vec![0_u32; nodes];
         let mut refcounts = vec![0_u32; nodes];
-        let mut own = vec![0_u32; nodes];
-        // Apart from the nodes, whose other facts would push each other out of the processor's cache.
+        let mut store_refcounts = vec![0_u32; nodes];
+        // In a separate table: the other facts of the nodes would displace it from the processor's cache.
         let store_of: Vec<_> = inventory.nodes.iter().map(|node| node.store).collect();
         for (root, reached) in reach.iter().enumerate() {
             let store = stores.get(root).copied();
             for node in reached {
                 holders[node.get()] += 1;
                 refcounts[node.get()] += u32::from(store.is_some());
-                own[node.get()] += u32::from(store == Some(store_of[node.get()]));
+                store_refcounts[node.get()] += u32::from(store == Some(store_of[node.get()]));
             }
         }
         let (starts, reached_by) = invert(&reach, &holders);
@@ -117,18 +116,18 @@ impl Refs {
             cached[node.get()] = true;
         }
         let mut uses: Vec<Option<u32>> = vec![None; nodes];
-        for (at, one) in (0_u32..).zip(&inventory.uses) {
-            for node in walker.reach(&one.holds) {
-                holders[node.get()] += u32::from(!one.is_listed);
+        for (position, user) in (0_u32..).zip(&inventory.uses) {
+            for node in walker.reach(&user.holds) {
+                holders[node.get()] += u32::from(!user.is_listed);
                 if inventory.is_lendable(node) {
-                    uses[node.get()].get_or_insert(at);
+                    uses[node.get()].get_or_insert(position);
                 }
             }
         }
         let mut named = vec![false; inventory.images.len()];
         let by_containers = inventory.containers.iter().flat_map(|container| container.images());
         by_containers
-            .chain(inventory.uses.iter().flat_map(|one| one.images.iter().copied()))
+            .chain(inventory.uses.iter().flat_map(|user| user.images.iter().copied()))
             .for_each(|image| named[image.get()] = true);
         Self {
             reach,
@@ -137,7 +136,7 @@ impl Refs {
             containers: inventory.containers.len(),
             holders,
             uses,
-            own,
+            store_refcounts,
             refcounts,
             cached,
             starts,
@@ -145,82 +144,89 @@ impl Refs {
         }
     }
 
-    /// Who needs a node from elsewhere.
+    /// Returns the first use from elsewhere that needs a node.
     #[must_use]
     pub fn use_of<'b>(&self, inventory: &'b Inventory, node: NodeIx) -> Option<&'b Use> {
-        let at = self.uses[node.get()]?;
-        inventory.uses.get(at as usize)
+        let position = self.uses[node.get()]?;
+        inventory.uses.get(position as usize)
     }
 
-    /// Whether a container, or something elsewhere, names an image.
+    /// Returns whether a container, or a use from elsewhere, names an image.
     #[must_use]
     pub fn is_named(&self, image: ImageIx) -> bool {
         self.named[image.get()]
     }
 
-    /// The use from elsewhere that would lose its layers with an image, because the image is the last
-    /// one of its store that holds them. A store's own tools do not check this.
+    /// Returns the use from elsewhere that would lose layers if an image were deleted, because the image is the
+    /// last one of its store that reaches them. The store's own tools do not check this.
     #[must_use]
     pub fn needed_elsewhere<'b>(&self, inventory: &'b Inventory, image: ImageIx) -> Option<&'b Use> {
-        self.needed_with(inventory, image, &self.own)
+        self.needed_with(inventory, image, &self.store_refcounts)
     }
 
-    fn needed_with<'b>(&self, inventory: &'b Inventory, image: ImageIx, own: &[u32]) -> Option<&'b Use> {
-        let facts = &inventory[image];
-        let reached = self.reach(Root::Image(image)).iter().copied();
-        let mut last = reached.filter(|node| own[node.get()] == 1 && inventory.is_own(facts, *node));
+    fn needed_with<'b>(
+        &self,
+        inventory: &'b Inventory,
+        image_ix: ImageIx,
+        store_refcounts: &[u32],
+    ) -> Option<&'b Use> {
+        let image = &inventory[image_ix];
+        let reached = self.reach(Root::Image(image_ix)).iter().copied();
+        let mut last =
+            reached.filter(|node| store_refcounts[node.get()] == 1 && inventory.is_own(image, *node));
         last.find_map(|node| self.use_of(inventory, node))
     }
 
     fn position(&self, root: Root) -> usize {
         match root {
-            Root::Image(at) => at.get(),
-            Root::Container(at) => self.images + at.get(),
-            Root::Leak(at) => self.images + self.containers + at.get(),
+            Root::Image(ix) => ix.get(),
+            Root::Container(ix) => self.images + ix.get(),
+            Root::Leak(ix) => self.images + self.containers + ix.get(),
         }
     }
 
     fn root(&self, position: usize) -> Root {
         match position.checked_sub(self.images) {
             None => Root::Image(position.into()),
-            Some(at) => match at.checked_sub(self.containers) {
-                None => Root::Container(at.into()),
-                Some(at) => Root::Leak(at.into()),
+            Some(rest) => match rest.checked_sub(self.containers) {
+                None => Root::Container(rest.into()),
+                Some(rest) => Root::Leak(rest.into()),
             },
         }
     }
 
-    /// All nodes that a root reaches, those it holds first.
+    /// Returns all nodes that a root reaches, its own nodes first.
     #[must_use]
     pub fn reach(&self, root: Root) -> &[NodeIx] {
         &self.reach[self.position(root)]
     }
 
-    /// The roots that reach a node: images, then containers, then leaks.
+    /// Returns the roots that reach a node: images, then containers, then leaks.
     pub fn reached_by(&self, node: NodeIx) -> impl Iterator<Item = Root> + '_ {
         let range = self.starts[node.get()] as usize..self.starts[node.get() + 1] as usize;
         self.reached_by[range].iter().map(|root| self.root(*root as usize))
     }
 
-    /// Returns whether a build cache contains a node. Layers that images or containers reach count with those.
+    /// Returns whether a build cache contains a node. Layers that images or containers reach are attributed to
+    /// those.
     #[must_use]
     pub fn is_cached(&self, node: NodeIx) -> bool {
         self.cached[node.get()]
     }
 
-    /// How many images and containers reach a node.
+    /// Returns the number of images and containers that reach a node.
     #[must_use]
     pub fn refcount(&self, node: NodeIx) -> u32 {
         self.refcounts[node.get()]
     }
 
-    /// Whether any root, or the store itself, holds a node.
+    /// Returns whether any root, or the store itself, keeps a node.
     #[must_use]
     pub fn is_held(&self, node: NodeIx) -> bool {
         self.holders[node.get()] > 0
     }
 
-    /// Size of one root.
+    /// Returns the sizes of one root.
     #[must_use]
     pub fn sizes(&self, inventory: &Inventory, root: Root) -> RootSizes {
         let mut sizes = RootSizes::default();
@@ -230,8 +236,8 @@ impl Refs {
         sizes
     }
 
-    /// Size of all `roots` together: nodes that several of them reach count once,
-    /// and are exclusive if nothing outside of the set reaches them.
+    /// Returns the sizes of `roots` as a set. A node that several of them reach counts once, and is exclusive if no
+    /// root outside the set reaches it.
     #[must_use]
     pub fn sizes_of_set(&self, inventory: &Inventory, roots: &[Root]) -> RootSizes {
         let mut inside = vec![0_u32; self.holders.len()];
@@ -244,20 +250,21 @@ impl Refs {
             }
         }
         let mut sizes = RootSizes::default();
-        for (at, inside) in inside.iter().enumerate().filter(|(_, inside)| **inside > 0) {
-            sizes.add(inventory, at.into(), self.holders[at] - inside);
+        for (position, inside) in inside.iter().enumerate().filter(|(_, inside)| **inside > 0) {
+            sizes.add(inventory, position.into(), self.holders[position] - inside);
         }
         sizes
     }
 
-    /// Starts a plan of consecutive deletions.
+    /// Starts a sequence of planned deletions.
     #[must_use]
     pub fn live(&self) -> Live<'_> {
-        let gone = vec![false; self.reach.len()];
-        Live { refs: self, holders: self.holders.clone(), own: self.own.clone(), gone }
+        let deleted = vec![false; self.reach.len()];
+        let (holders, store_refcounts) = (self.holders.clone(), self.store_refcounts.clone());
+        Live { refs: self, holders, store_refcounts, deleted }
     }
 
-    /// Bytes of a layer as if it were alone: its own and those of inodes that it shares
+    /// Returns the size of a layer as if it were the only one: its own bytes and those of the inodes that it shares
     /// with other layers by hard links.
     #[must_use]
     pub fn alone(inventory: &Inventory, node: NodeIx) -> Size {
@@ -267,73 +274,73 @@ impl Refs {
         std::iter::once(node.size).chain(shared.map(|needed| needed.size)).sum()
     }
 
-    /// Bytes of an object's own nodes, each as if it were alone.
+    /// Returns the bytes of an object's own nodes, each as if it were the only one.
     #[must_use]
     pub fn held_bytes(inventory: &Inventory, holds: &[NodeIx]) -> u64 {
         holds.iter().map(|node| Self::alone(inventory, *node).bytes).sum()
     }
 }
 
-/// A plan in progress: what the next deletion frees after those before it.
+/// Reference counts after a sequence of planned deletions, to calculate what the next deletion frees.
 #[derive(Clone, Debug)]
 pub struct Live<'a> {
     refs: &'a Refs,
     holders: Vec<u32>,
-    own: Vec<u32>,
-    gone: Vec<bool>,
+    store_refcounts: Vec<u32>,
+    deleted: Vec<bool>,
 }
 
 impl Live<'_> {
-    /// What deleting `root` next frees; nothing if it is already deleted.
+    /// Returns the size that deleting `root` next frees; nothing if it is already deleted.
     #[must_use]
     pub fn next(&self, inventory: &Inventory, root: Root) -> Size {
         self.last_held(root).map(|node| inventory[node].size).sum()
     }
 
-    /// As [`Refs::reach`].
+    /// See [`Refs::reach`].
     #[must_use]
     pub fn reach(&self, root: Root) -> &[NodeIx] {
         self.refs.reach(root)
     }
 
-    /// The nodes that are freed if `root` is deleted next.
+    /// Returns the nodes that are freed if `root` is deleted next.
     pub fn last_held(&self, root: Root) -> impl Iterator<Item = NodeIx> + '_ {
-        let gone = self.gone[self.refs.position(root)];
+        let is_deleted = self.deleted[self.refs.position(root)];
         let reached = self.refs.reach(root).iter().copied();
-        reached.filter(move |node| !gone && self.holders[node.get()] == 1)
+        reached.filter(move |node| !is_deleted && self.holders[node.get()] == 1)
     }
 
-    /// How many roots still reach a node; one more where it is anchored.
+    /// Returns the number of roots that still reach a node, plus one if it is anchored.
     #[must_use]
     pub fn holders(&self, node: NodeIx) -> u32 {
         self.holders[node.get()]
     }
 
-    /// As [`Refs::needed_elsewhere`], after the deletions so far.
+    /// See [`Refs::needed_elsewhere`]; takes the planned deletions into account.
     #[must_use]
     pub fn needed_elsewhere<'b>(&self, inventory: &'b Inventory, image: ImageIx) -> Option<&'b Use> {
-        self.refs.needed_with(inventory, image, &self.own)
+        self.refs.needed_with(inventory, image, &self.store_refcounts)
     }
 
-    /// Deletes `root` in the plan, and returns what that frees.
+    /// Plans the deletion of `root`, and returns the size that it frees.
     pub fn remove(&mut self, inventory: &Inventory, root: Root) -> Size {
         let freed = self.next(inventory, root);
-        if !std::mem::replace(&mut self.gone[self.refs.position(root)], true) {
+        if !std::mem::replace(&mut self.deleted[self.refs.position(root)], true) {
             let store = store_of(inventory, root);
             for node in self.refs.reach(root) {
                 self.holders[node.get()] -= 1;
-                self.own[node.get()] -= u32::from(store == Some(inventory[*node].store));
+                self.store_refcounts[node.get()] -= u32::from(store == Some(inventory[*node].store));
             }
         }
         freed
     }
 }
 
-/// The store of an image or container.
+/// Returns the store of an image or container.
 fn store_of(inventory: &Inventory, root: Root) -> Option<StoreIx> {
     match root {
-        Root::Image(at) => Some(inventory[at].store),
-        Root::Container(at) => Some(inventory[at].store),
+        Root::Image(ix) => Some(inventory[ix].store),
+        Root::Container(ix) => Some(inventory[ix].store),
         Root::Leak(_) => None,
     }
 }
@@ -344,7 +351,11 @@ struct Walker<'a> {
     stamp: u32,
 }
 
-impl Walker<'_> {
+impl<'a> Walker<'a> {
+    fn new(inventory: &'a Inventory) -> Self {
+        Self { inventory, seen: vec![0; inventory.nodes.len()], stamp: 0 }
+    }
+
     fn reach(&mut self, holds: &[NodeIx]) -> Box<[NodeIx]> {
         self.stamp += 1;
         let mut found = Vec::new();
@@ -369,7 +380,8 @@ impl Walker<'_> {
     }
 }
 
-/// From "what each root reaches" to "who reaches each node".
+/// Inverts the table of reached nodes by root into a table of roots by reached node. `counts` is the number of
+/// roots that reach each node.
 fn invert(reach: &[Box<[NodeIx]>], counts: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let mut starts = Vec::with_capacity(counts.len() + 1);
     let mut sum = 0;
@@ -394,13 +406,13 @@ fn invert(reach: &[Box<[NodeIx]>], counts: &[u32]) -> (Vec<u32>, Vec<u32>) {
 
 pub fn roots_of(inventory: &Inventory, store: StoreIx) -> impl Iterator<Item = Root> + '_ {
     let images = inventory.images.iter().enumerate();
-    let images = images.filter(move |(_, image)| image.store == store).map(|(at, _)| Root::Image(at.into()));
+    let images = images.filter(move |(_, image)| image.store == store).map(|(ix, _)| Root::Image(ix.into()));
     let containers = inventory.containers.iter().enumerate();
     let containers = containers
         .filter(move |(_, container)| container.store == store)
-        .map(|(at, _)| Root::Container(at.into()));
+        .map(|(ix, _)| Root::Container(ix.into()));
     let leaks = inventory.leaks.iter().enumerate();
-    let leaks = leaks.filter(move |(_, leak)| leak.store == store).map(|(at, _)| Root::Leak(at.into()));
+    let leaks = leaks.filter(move |(_, leak)| leak.store == store).map(|(ix, _)| Root::Leak(ix.into()));
     images.chain(containers).chain(leaks)
 }
 

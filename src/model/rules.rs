@@ -1,16 +1,16 @@
-//! Rules, and the ruling of a rule on an object, as all policies use them.
+//! Rules of the policies, and the ruling of a rule on an object.
 
 use serde::{Deserialize, Serialize};
 
 use super::names::names;
 
 names! {
-    /// The rules that keep something: first those that are asked of every image, in the order in which they
-    /// are asked (the first that keeps it decides). `docs/how-it-decides.md` describes each by its name.
+    /// Rules that keep an object. The first ones are evaluated for every image in this order; the first rule that
+    /// keeps the image decides. `docs/how-it-decides.md` describes each by its name.
     Rule {
-        /// A container, or a store that is built on it, uses it.
+        /// A container uses it, or a store that builds on it.
         InUse = "in-use",
-        /// The runtime, our own keep-list or a configuration pins it.
+        /// The runtime, layersweep's keep-list or a configuration pins it.
         Pinned = "pinned",
         /// Pod sandboxes are made from it.
         SandboxImage = "sandbox-image",
@@ -24,13 +24,13 @@ names! {
         ProtectedName = "protected-name",
         /// It has a protected label, or may have one.
         ProtectedLabel = "protected-label",
-        /// It is among the newest of its repository that are kept.
+        /// It is one of the newest images of its repository, which are kept.
         NewestOfRepository = "newest-of-repository",
-        /// It lies in an additional store.
+        /// It is in an additional store.
         ReadOnlyStore = "read-only-store",
-        /// Records of its store, or of one that may use it, could not be read in full.
+        /// Records of its store, or of a store that may use it, could not be read in full.
         DamagedStore = "damaged-store",
-        /// The selected backend cannot delete it, or its store is skipped, for example since it is locked.
+        /// The selected backend cannot delete it, or its store is skipped, for example because it is locked.
         OutOfReach = "out-of-reach",
         /// Its first detection is unknown.
         AgeUnknown = "age-unknown",
@@ -40,16 +40,16 @@ names! {
         UsedJustNow = "used-just-now",
         /// Earlier runs could not delete it.
         BackingOff = "backing-off",
-        /// A candidate that was not needed: usage was low enough before its turn.
+        /// It was not needed: usage was low enough before its turn.
         NotNeeded = "not-needed",
-        /// A candidate whose deletion would free (almost) nothing, alone or with others.
+        /// Its deletion would free (almost) nothing, alone or together with others.
         FreesNothing = "frees-nothing",
-        /// A candidate on a filesystem with invalid numbers.
+        /// Its filesystem has invalid numbers.
         Unmeasured = "unmeasured",
-        /// It was tried, and it is still there. (The outcome of a run that is called `refused`, too, is another thing:
-        /// it did not begin.)
+        /// A removal was tried, but the object still exists. (The outcome `refused` of a run is different: such a
+        /// run did not begin.)
         RemovalFailed = "refused",
-        /// A candidate that the run would have come to.
+        /// The run ended before its turn.
         RunEnded = "run-ended",
         /// It is running.
         Running = "running",
@@ -59,13 +59,13 @@ names! {
         StateUnknown = "state-unknown",
         /// The limits allow it.
         WithinLimits = "within-limits",
-        /// Something that stays needs it.
+        /// An object that is kept needs it.
         Needed = "needed",
-        /// A sandbox that runs.
+        /// It is a running sandbox.
         Ready = "ready",
-        /// The newest sandbox of its pod.
+        /// It is the newest sandbox of its pod.
         Newest = "newest",
-        /// A container is in it, or of its pod.
+        /// It contains a container, or its pod has one.
         HasContainers = "has-containers",
         /// The list of pods is unknown.
         PodsUnknown = "pods-unknown",
@@ -81,11 +81,11 @@ names! {
         Unreadable = "unreadable",
         /// Its container still exists.
         ContainerExists = "container-there",
-        /// A link whose log exists.
+        /// It is a link to an existing log.
         LinkTargetExists = "leads-somewhere",
-        /// The runtime does not say what became of its container.
+        /// The runtime does not report the state of its container.
         RuntimeUnknown = "runtime-unknown",
-        /// What its deletion needs is not proven.
+        /// A proof that its deletion requires is missing.
         NotProven = "not-proven",
     }
 }
@@ -93,7 +93,6 @@ names! {
 /// The ruling of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ruling {
-    /// The rule.
     pub rule: Rule,
     /// The rule keeps the target.
     pub stays: bool,
@@ -101,19 +100,19 @@ pub struct Ruling {
 }
 
 impl Ruling {
-    /// The rule keeps it.
+    /// Creates the ruling of a rule that keeps an object.
     #[must_use]
     pub fn keeps(rule: Rule, detail: impl Into<String>) -> Self {
         Self { rule, stays: true, detail: detail.into() }
     }
 
-    /// It could go, but the run did not come to it.
+    /// Creates the ruling on a candidate that the run did not reach.
     #[must_use]
     pub fn ended_early() -> Self {
         Self::keeps(Rule::RunEnded, "the run ended before its turn")
     }
 
-    /// Marks a ruling made after the run began, on what was to be deleted then.
+    /// Marks a ruling on a planned deletion that was made after the run began.
     #[must_use]
     pub fn since_run_began(self) -> Self {
         Self { detail: format!("since the run began: {}", self.detail), ..self }

@@ -10,18 +10,18 @@ use super::names::names;
 use super::refs::{self, Refs, Root};
 use super::{ImageIx, Inventory, StoreIx};
 
-/// The type of a summary's entry.
+/// Type of a summary's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SummaryKind {
-    /// A filesystem, by its mount point; in no store. Bytes used, capacity as the extra.
+    /// A filesystem, by its mount point, outside every store. Bytes used; the extra is the capacity.
     Filesystem,
-    /// Bytes of a store by who holds them: `images`, `containers`, `leaks`, `metadata`, `other`.
-    /// They add up to the store's.
+    /// Part of a store's bytes, by holder: `images`, `containers`, `leaks`, `metadata`, `other`. The parts add up
+    /// to the store's bytes.
     Share,
-    /// An image: all that it reaches, and what only it reaches as the extra.
+    /// An image: everything that it reaches; the extra is what only it reaches.
     Image,
-    /// A layer, snapshot or blob, with its reference count as the extra.
+    /// A layer, snapshot or blob; the extra is its reference count.
     Layer,
     /// A container: its own files and writable layer.
     Container,
@@ -29,8 +29,8 @@ pub enum SummaryKind {
     Leak,
 }
 
-/// The store that something lies in: its root, as the node itself names it, and its driver. A
-/// containerd root is one store whatever its driver; a filesystem lies in none, and both are empty.
+/// Store of an entry: its root, as the node itself names it, and its driver. A containerd root is one store with
+/// any driver. A filesystem is in no store; both are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SummaryStore {
@@ -42,7 +42,7 @@ pub struct SummaryStore {
     pub driver: String,
 }
 
-/// The key of an entry.
+/// Key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub place: Arc<SummaryStore>,
@@ -56,7 +56,7 @@ pub struct SummaryEntry {
     /// Allocated bytes; see [`SummaryKind`].
     pub bytes: u64,
     pub extra: u64,
-    /// For display; an image's names as [`join_names`] has them.
+    /// Name for display; for an image, its names in the form of [`join_names`].
     pub name: String,
 }
 
@@ -68,7 +68,7 @@ pub struct ScanSummary {
     pub entries: BTreeMap<Key, SummaryEntry>,
 }
 
-/// The entries of each place together: JSON has no map whose keys are objects, and a large store has
+/// Serializes the entries of each store together: JSON has no map with objects as keys, and a large store has
 /// 100,000 entries.
 mod by_place {
     use serde::ser::SerializeSeq;
@@ -95,7 +95,7 @@ mod by_place {
     ) -> Result<S::Ok, S::Error> {
         let entries: Vec<_> = entries.iter().collect();
         let mut places = to.serialize_seq(None)?;
-        for of_place in entries.chunk_by(|one, next| one.0.place == next.0.place) {
+        for of_place in entries.chunk_by(|entry, next| entry.0.place == next.0.place) {
             places.serialize_element(&(&*of_place[0].0.place, Rows(of_place)))?;
         }
         places.end()
@@ -116,17 +116,17 @@ mod by_place {
     }
 }
 
-/// A summary with the id and time of its scan.
+/// Summary with the id and time of its scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComparedScan {
-    /// Id of the scan, or the file.
+    /// Id of the scan, or name of the file.
     pub id: String,
     pub taken_at: Timestamp,
     pub summary: ScanSummary,
 }
 
 impl ScanSummary {
-    /// Summarizes an inventory whose paths are the node's own.
+    /// Summarizes an inventory whose paths are those of the node.
     #[must_use]
     pub fn of(inventory: &Inventory, refs: &Refs, complete: bool) -> Self {
         let mut entries = Vec::with_capacity(inventory.nodes.len() + inventory.images.len());
@@ -144,14 +144,14 @@ impl ScanSummary {
         let places =
             inventory.stores.iter().map(|store| Arc::new(SummaryStore::of(&super::StoreId::of(store))));
         let places: Vec<_> = places.collect();
-        for (at, place) in places.iter().enumerate() {
-            for (id, size) in refs::breakdown(inventory, refs, StoreIx::from(at)).by_holder() {
+        for (ix, place) in places.iter().enumerate() {
+            for (id, size) in refs::breakdown(inventory, refs, StoreIx::from(ix)).by_holder() {
                 let entry = SummaryEntry { bytes: size.bytes, ..SummaryEntry::default() };
                 add(place, SummaryKind::Share, id.into(), entry);
             }
         }
-        for (at, image) in inventory.images.iter().enumerate() {
-            let sizes = refs.sizes(inventory, Root::Image(ImageIx::from(at)));
+        for (ix, image) in inventory.images.iter().enumerate() {
+            let sizes = refs.sizes(inventory, Root::Image(ImageIx::from(ix)));
             let entry = SummaryEntry {
                 bytes: sizes.total.bytes,
                 extra: sizes.exclusive.bytes,
@@ -159,10 +159,10 @@ impl ScanSummary {
             };
             add(&places[image.store.get()], SummaryKind::Image, image.id.to_string(), entry);
         }
-        for (at, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| node.layer.is_some()) {
+        for (ix, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| node.layer.is_some()) {
             let entry = SummaryEntry {
-                bytes: Refs::alone(inventory, at.into()).bytes,
-                extra: u64::from(refs.refcount(at.into())),
+                bytes: Refs::alone(inventory, ix.into()).bytes,
+                extra: u64::from(refs.refcount(ix.into())),
                 name: node.kind.layer_name().into(),
             };
             add(&places[node.store.get()], SummaryKind::Layer, node.id.clone(), entry);
@@ -177,9 +177,8 @@ impl ScanSummary {
             let entry = SummaryEntry { bytes, extra: 0, name: leak.class.to_string() };
             add(&places[leak.store.get()], SummaryKind::Leak, leak_id(leak.class.as_str(), &leak.id), entry);
         }
-        // Listed in order, most stand in order already.
-        entries.sort_by(|one, next| one.0.cmp(&next.0));
-        // Two of one id (a layer in two records) count together, so that sums stay right.
+        entries.sort_by(|entry, next| entry.0.cmp(&next.0));
+        // Entries with the same id (a layer in two records) count together, so that the sums are correct.
         entries.dedup_by(|next, known| {
             let is_same = next.0 == known.0;
             if is_same {
@@ -197,19 +196,19 @@ impl ScanSummary {
         self.entries.keys().map(|key| &*key.place).filter(|place| !place.root.is_empty()).collect()
     }
 
-    /// The stores in it, and its filesystems by their mount points; each once, in order.
+    /// Returns the stores, and the filesystems by their mount points; each once, in order.
     #[must_use]
     pub fn outline(&self) -> Vec<(&SummaryStore, &str)> {
-        fn of(key: &Key) -> &str {
+        fn mount_point(key: &Key) -> &str {
             if key.kind == SummaryKind::Filesystem { &key.id } else { "" }
         }
-        // Most are of the same place, which is one allocation: nothing of it is compared.
-        let mut outline: Vec<_> = self.entries.keys().map(|key| (&key.place, of(key))).collect();
+        // Most keys share the allocation of their store, so that this compares pointers.
+        let mut outline: Vec<_> = self.entries.keys().map(|key| (&key.place, mount_point(key))).collect();
         outline.dedup();
         outline.into_iter().map(|(place, id)| (&**place, id)).collect()
     }
 
-    /// Removes stores and filesystems that the other one does not have.
+    /// Removes stores and filesystems that the other summary does not contain.
     pub fn retain_common(&mut self, other: &Self) {
         let places = other.places();
         self.entries.retain(|key, _| match key.kind {
@@ -218,26 +217,27 @@ impl ScanSummary {
         });
     }
 
-    /// Bytes of the stores together.
+    /// Returns the bytes of all stores together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let shares = self.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Share);
         shares.fold(0, |sum, (_, entry)| sum.saturating_add(entry.bytes))
     }
 
-    /// Bytes by store, in one pass: there may be thousands of either.
+    /// Returns the bytes by store. One pass, since there may be thousands of stores and entries.
     #[must_use]
     pub fn sums(&self) -> BTreeMap<&SummaryStore, Sums<'_>> {
         let mut all: BTreeMap<&SummaryStore, Sums<'_>> = BTreeMap::new();
         for (key, entry) in self.entries.iter().filter(|(key, _)| !key.place.root.is_empty()) {
             let sums = all.entry(&key.place).or_default();
-            let add = |sum: &mut u64| *sum = sum.saturating_add(entry.bytes);
+
             match key.kind {
                 SummaryKind::Share => {
-                    add(&mut sums.total);
-                    add(sums.shares.entry(&key.id).or_default());
+                    let share = sums.shares.entry(&key.id).or_default();
+                    *share = share.saturating_add(entry.bytes);
+                    sums.total = sums.total.saturating_add(entry.bytes);
                 }
-                SummaryKind::Layer => add(&mut sums.layers),
+                SummaryKind::Layer => sums.layers = sums.layers.saturating_add(entry.bytes),
                 _ => {}
             }
         }
@@ -249,30 +249,29 @@ impl ScanSummary {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums<'a> {
     pub total: u64,
-    /// By user; see [`SummaryKind::Share`].
+    /// Bytes by holder; see [`SummaryKind::Share`].
     pub shares: BTreeMap<&'a str, u64>,
     /// Layers, snapshots and blobs.
     pub layers: u64,
 }
 
-/// Names in one text, separated by blanks; as a JSON array if one of them contains a blank.
+/// Joins names with blanks; into a JSON array if one of them contains a blank.
 #[must_use]
 pub fn join_names(names: &[String]) -> String {
-    let is_plain = |name: &String| !name.is_empty() && !name.contains(' ') && !name.starts_with('[');
-    if names.iter().all(is_plain) {
+    if names.iter().all(|name| !name.is_empty() && !name.contains(' ') && !name.starts_with('[')) {
         return names.join(" ");
     }
     serde_json::Value::from(names).to_string()
 }
 
-/// The names in a text of [`join_names`].
+/// Splits a text of [`join_names`] into its names.
 #[must_use]
 pub fn split_names(text: &str) -> Vec<String> {
     let array = text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten();
     array.unwrap_or_else(|| text.split(' ').filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
-/// The id of a leak in a summary: one object may be in several classes.
+/// Returns the id of a leak in a summary. It contains the class, since an object may have several.
 #[must_use]
 pub fn leak_id(class: &str, id: &str) -> String {
     format!("{class} {id}")
@@ -290,17 +289,16 @@ impl SummaryStore {
 }
 
 names! {
-    /// How something changed.
     ChangeKind {
-        /// It is only in the later summary.
+        /// Only the later summary contains it.
         Added = "came",
-        /// It is only in the earlier summary.
+        /// Only the earlier summary contains it.
         Removed = "went",
-        /// It holds more.
+        /// It has more bytes.
         Grown = "grew",
-        /// It holds less.
+        /// It has fewer bytes.
         Shrunk = "shrank",
-        /// It holds as much, but something else about it changed: a name, who shares it.
+        /// It has the same bytes, but something else changed: a name, or the images that share it.
         Changed = "altered",
     }
 }
@@ -309,26 +307,28 @@ names! {
 pub struct Change {
     pub key: Key,
     pub kind: ChangeKind,
-    /// In the earlier summary; default if it was missing there.
+    /// Entry in the earlier summary, if it has one.
     pub before: Option<SummaryEntry>,
-    /// In the later one.
+    /// Entry in the later summary, if it has one.
     pub after: Option<SummaryEntry>,
 }
 
 impl Change {
-    /// By how many bytes.
+    /// Returns the change in bytes.
     #[must_use]
     pub fn bytes(&self) -> i64 {
-        let of = |entry: &Option<SummaryEntry>| entry.as_ref().map_or(0, |entry| entry.bytes);
-        difference(of(&self.before), of(&self.after))
+        fn bytes_of(entry: Option<&SummaryEntry>) -> u64 {
+            entry.map_or(0, |entry| entry.bytes)
+        }
+        difference(bytes_of(self.before.as_ref()), bytes_of(self.after.as_ref()))
     }
 }
 
-/// The differences, by key. Stores that only one summary has count as added or removed entirely.
+/// Returns the differences, by key. A store that only one summary contains counts as added or removed entirely.
 #[must_use]
 pub fn compare(before: &ScanSummary, after: &ScanSummary) -> Vec<Change> {
     let keys: BTreeSet<&Key> = before.entries.keys().chain(after.entries.keys()).collect();
-    let change = |key: &Key| {
+    let changes = keys.into_iter().filter_map(|key| {
         let (old, new) = (before.entries.get(key), after.entries.get(key));
         let kind = match (old, new) {
             (Some(old), Some(new)) if old == new => return None,
@@ -339,11 +339,11 @@ pub fn compare(before: &ScanSummary, after: &ScanSummary) -> Vec<Change> {
             (_, None) => ChangeKind::Removed,
         };
         Some(Change { key: key.clone(), kind, before: old.cloned(), after: new.cloned() })
-    };
-    keys.into_iter().filter_map(change).collect()
+    });
+    changes.collect()
 }
 
-/// `after - before`.
+/// Returns `after - before`, limited to the range of `i64`.
 #[must_use]
 pub fn difference(before: u64, after: u64) -> i64 {
     let difference = i128::from(after) - i128::from(before);
@@ -380,9 +380,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_changes_add_up_to_the_difference(before in summaries(), after in summaries()) {
+        fn changes_add_up_to_the_difference(before in summaries(), after in summaries()) {
             let changes = compare(&before, &after);
-            let sum: i64 = changes.iter().filter(|one| one.key.kind == SummaryKind::Share).map(Change::bytes).sum();
+            let sum: i64 = changes.iter().filter(|change| change.key.kind == SummaryKind::Share).map(Change::bytes).sum();
             prop_assert_eq!(sum, difference(before.bytes(), after.bytes()));
             let back = compare(&after, &before);
             prop_assert_eq!(changes.len(), back.len());
@@ -396,7 +396,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_come_apart_where_they_were_joined(
+        fn joined_names_can_be_split(
             names in proptest::collection::vec("[a :/\\[\\]\"\\\\]{0,6}|[a-z./:]{1,9}", 0..4),
         ) {
             prop_assert_eq!(split_names(&join_names(&names)), names);
@@ -404,19 +404,21 @@ mod tests {
     }
 
     #[test]
-    fn read_entries_of_one_store_share_its_place() {
+    fn deserialized_entries_share_their_store() {
         let entries = [9, 10, 11].map(|id| (key(id), SummaryEntry::default()));
         let summary = ScanSummary { complete: true, entries: entries.into() };
         let text = serde_json::to_vec(&summary).unwrap();
         let read: ScanSummary = serde_json::from_slice(&text).unwrap();
         assert_eq!(read, summary);
-        let place = |id| &read.entries.get_key_value(&key(id)).unwrap().0.place;
-        assert!(Arc::ptr_eq(place(9), place(11)));
+        let [first, last] = [9, 11].map(|id| &read.entries.get_key_value(&key(id)).unwrap().0.place);
+        assert!(Arc::ptr_eq(first, last));
     }
 
     #[test]
-    fn how_things_change() {
-        let entry = |bytes, name: &str| SummaryEntry { bytes, extra: 0, name: name.into() };
+    fn kinds_of_changes() {
+        fn entry(bytes: u64, name: &str) -> SummaryEntry {
+            SummaryEntry { bytes, extra: 0, name: name.into() }
+        }
         for (old, new, expected) in [
             (None, Some(entry(1, "a")), Some(ChangeKind::Added)),
             (Some(entry(1, "a")), None, Some(ChangeKind::Removed)),
@@ -425,11 +427,11 @@ mod tests {
             (Some(entry(1, "a")), Some(entry(1, "b")), Some(ChangeKind::Changed)),
             (Some(entry(1, "a")), Some(entry(1, "a")), None),
         ] {
-            let summary = |entry: Option<SummaryEntry>| ScanSummary {
+            let [old, new] = [old, new].map(|entry| ScanSummary {
                 complete: true,
                 entries: entry.into_iter().map(|entry| (key(9), entry)).collect(),
-            };
-            let changes = compare(&summary(old), &summary(new));
+            });
+            let changes = compare(&old, &new);
             assert_eq!(changes.first().map(|change| change.kind), expected);
         }
         assert_eq!(difference(0, u64::MAX), i64::MAX);

@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use super::{Size, display};
 
-/// The numbers of one filesystem at one moment. [`Space::checked`] makes sure they can be true.
+/// Numbers of a filesystem at one moment. [`Space::checked`] makes sure that they can be true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Space {
     /// Size in bytes, never 0.
     pub capacity_bytes: u64,
     /// Bytes that an unprivileged user can still write, at most the capacity.
     pub available_bytes: u64,
-    /// Bytes that have to be freed before any becomes available: what root has used of its reserve.
+    /// Bytes that must be freed before any becomes available: the part of its reserve that root has used.
     pub owed_bytes: u64,
-    /// Inodes in all; 0 where the filesystem has no fixed number.
+    /// Number of inodes; 0 if the filesystem has no fixed number.
     pub inodes: u64,
     pub inodes_free: u64,
 }
 
-/// Why a filesystem's numbers are invalid.
+/// Reason why a filesystem's numbers are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum InvalidStats {
     #[error("the filesystem does not report its {0}")]
@@ -32,7 +32,7 @@ pub enum InvalidStats {
     TooMuchAvailable { available_bytes: u64, capacity_bytes: u64 },
     #[error("the filesystem reports that {free} of its {inodes} inodes are free")]
     TooManyInodesFree { free: u64, inodes: u64 },
-    /// More is to be kept free than the capacity, which no deletion can reach.
+    /// The configured minimum of free bytes exceeds the capacity, so that no deletion can reach it.
     #[error("{} are to be kept free (images.min_free, or --min-free), but the filesystem has only {}", display::bytes(*wanted_bytes), display::bytes(*capacity_bytes))]
     FloorAboveCapacity { wanted_bytes: u64, capacity_bytes: u64 },
     #[error("the filesystem's numbers cannot be read: {0}")]
@@ -40,23 +40,23 @@ pub enum InvalidStats {
 }
 
 super::names::names! {
-    /// A number that a filesystem reports.
+    /// Number that a filesystem reports.
     Stat {
         Capacity = "capacity",
         Available = "available bytes",
-        /// Any of them.
+        /// Any of the numbers.
         All = "numbers",
     }
 }
 
-/// The result of a measurement.
+/// Result of a measurement.
 pub type Measured = Result<Space, InvalidStats>;
 
 impl Space {
-    /// Numbers as a runtime or the kernel gives them, looked at before they are believed.
+    /// Checks the numbers of a runtime or the kernel.
     ///
     /// # Errors
-    /// When a number is missing or cannot be true. Inodes are optional.
+    /// If a number is missing or cannot be true. Inodes are optional.
     pub fn checked(
         capacity_bytes: Option<u64>,
         available_bytes: Option<u64>,
@@ -74,13 +74,13 @@ impl Space {
         Ok(Self { capacity_bytes, available_bytes, owed_bytes: 0, inodes, inodes_free })
     }
 
-    /// Percent of the capacity that is not available, for display only.
+    /// Returns the percentage of the capacity that is not available; for display only.
     #[must_use]
     pub fn used_percent(&self) -> f64 {
         share(self.capacity_bytes - self.available_bytes.min(self.capacity_bytes), self.capacity_bytes)
     }
 
-    /// The same filesystem after this much was freed.
+    /// Returns the numbers after this much was freed.
     #[must_use]
     pub fn gained(self, bytes: u64, inodes: u64) -> Self {
         let gained = bytes.saturating_sub(self.owed_bytes);
@@ -98,14 +98,14 @@ fn share(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole as f64
 }
 
-/// Which targets have started, and are to be carried to their end.
+/// Targets that have started and must be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// Percent of the bytes used.
+    /// Percentage of the bytes used.
     pub used: bool,
     /// Bytes available.
     pub free: bool,
-    /// Percent of the inodes used.
+    /// Percentage of the inodes used.
     pub inodes: bool,
 }
 
@@ -115,7 +115,7 @@ impl Started {
         self.used || self.free || self.inodes
     }
 
-    /// Those that either has.
+    /// Returns the targets that started in either.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self {
@@ -132,24 +132,24 @@ impl Started {
     }
 }
 
-/// Free inodes that a deletion needs to begin. Record files are replaced one after another, and each frees the inode of the
-/// old version: that is one at a time. The other is for whoever creates a file meanwhile.
+/// Number of free inodes that a deletion needs to begin. Record files are replaced one after another, and each
+/// replacement frees the inode of the old version: this needs one inode. The other one is for processes that create
+/// files meanwhile.
 pub const NEEDED_INODES: u64 = 2;
 
-/// Whether a filesystem has a fixed number of inodes, and too few of them are free for a deletion to begin.
+/// Returns whether a filesystem has a fixed number of inodes and too few of them are free for a deletion to begin.
 #[must_use]
 pub fn lacks_inodes(inodes: u64, free: u64) -> bool {
     inodes > 0 && free < NEEDED_INODES
 }
 
-/// A number of bytes and a number of inodes: what is still to be freed, or what a deletion frees.
+/// Number of bytes and of inodes that must still be freed, or that a deletion frees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BytesAndInodes {
     pub bytes: u64,
     pub inodes: u64,
 }
 
-/// What the filesystem frees.
 impl From<Size> for BytesAndInodes {
     fn from(size: Size) -> Self {
         Self { bytes: size.frees_bytes, inodes: size.inodes }
@@ -165,7 +165,7 @@ impl std::fmt::Display for BytesAndInodes {
 }
 
 impl BytesAndInodes {
-    /// The larger of each.
+    /// Returns the larger number of each.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { bytes: self.bytes.max(other.bytes), inodes: self.inodes.max(other.inodes) }
@@ -176,7 +176,7 @@ impl BytesAndInodes {
         self.bytes == 0 && self.inodes == 0
     }
 
-    /// Whether it is as much as `wanted`, of both.
+    /// Returns whether both numbers are at least those of `wanted`.
     #[must_use]
     pub fn covers(self, wanted: Self) -> bool {
         self.bytes >= wanted.bytes && self.inodes >= wanted.inodes

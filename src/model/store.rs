@@ -1,4 +1,4 @@
-//! Stores, and what names one from scan to scan.
+//! Stores, and their identity from scan to scan.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,6 @@ use super::names::names;
 use super::path_text;
 
 names! {
-    /// What kind of store a [`Store`] is.
     StoreKind {
         /// containers/storage: CRI-O, Podman, Buildah.
         ContainersStorage = "containers-storage",
@@ -22,57 +21,57 @@ names! {
 #[derive(Clone, Debug)]
 pub struct Store {
     pub kind: StoreKind,
-    /// Its root, as a path that can be opened here (below the sysroot, if one was given).
+    /// Root, as a path that can be opened here (below the sysroot, if one was given).
     pub root: PathBuf,
     /// Storage driver or snapshotter, for example `overlay`.
     pub driver: String,
-    /// The filesystem that holds the root.
+    /// Filesystem of the root.
     pub filesystem: FilesystemIx,
-    /// An additional image store: it may serve our images, but is never ours to delete from.
+    /// It is an additional image store: our images may use its layers, but layersweep never deletes from it.
     pub read_only: bool,
-    /// Who configured it, for example `/etc/crio/crio.conf` or `--graphroot`.
+    /// Source of its configuration, for example `/etc/crio/crio.conf` or `--graphroot`.
     pub origin: String,
-    /// How far the records can be trusted to belong together.
+    /// Degree to which its records are known to belong together.
     pub consistency: Consistency,
 }
 
-/// The driver of a store of OCI artifacts.
+/// Driver of a store of OCI artifacts.
 pub const ARTIFACTS: &str = "artifacts";
 
 impl Store {
-    /// Whether its images are OCI artifacts.
+    /// Returns whether its images are OCI artifacts.
     #[must_use]
     pub fn is_of_artifacts(&self) -> bool {
         self.kind == StoreKind::ContainersStorage && self.driver == ARTIFACTS
     }
 }
 
-/// A store whose images another one may use that could not be read, or not in full, or that is not known: an
-/// additional image store of that one, or its imagestore.
+/// Store whose images another store may use, as its additional image store or imagestore, while that other store is
+/// unknown or could not be read in full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadUser {
-    /// The store that has the images.
+    /// Store that contains the images.
     pub store: StoreIx,
-    /// What could not be read: the root of the one whose containers are not all known, or the configuration that may
-    /// name one.
+    /// Path that could not be read: the root of the store whose containers are not all known, or the configuration
+    /// that may name such a store.
     pub path: PathBuf,
 }
 
 names! {
-    /// How far the records of a store are known to belong together.
+    /// Degree to which the records of a store are known to belong together.
     Consistency {
-        /// Read without concurrent writes: one moment in time.
+        /// Read without concurrent writes: the records show one moment.
         Consistent = "consistent",
-        /// A writer was active all the time. Each file is whole, but two files may show
-        /// two moments, so nothing that is missing from one of them proves a leak.
+        /// A writer was active during the whole read. Each file is complete, but two files may show two moments. A
+        /// record that is missing from one of them therefore does not prove a leak.
         WriterActive = "writer-active",
-        /// At least one record file could not be read in full. Nothing that is missing from
-        /// it proves anything.
+        /// At least one record file could not be read in full. A record that is missing from it does not prove
+        /// anything.
         Damaged = "damaged",
     }
 }
 
-/// What makes a store the same store from one scan to the next.
+/// Identity of a store, which is the same from one scan to the next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StoreId {
     kind: StoreKind,
@@ -82,9 +81,9 @@ pub struct StoreId {
 }
 
 impl StoreId {
-    /// Of a store by its parts. One graphroot can hold the stores of several drivers, with images
-    /// of the same id; a containerd root is one store, whatever snapshotters are used in it, and
-    /// which of them comes first changes with the first container. So its driver says nothing.
+    /// Creates the id from its parts. One graphroot can contain the stores of several drivers, with images of the
+    /// same id. A containerd root is one store with any number of snapshotters, and the first container determines
+    /// which of them is first; its driver is therefore ignored.
     #[must_use]
     pub fn new(kind: StoreKind, root: PathBuf, driver: String) -> Self {
         let driver = match kind {
@@ -122,9 +121,11 @@ mod tests {
 
     #[test]
     fn only_a_graphroot_is_several_stores() {
-        let key = |kind, driver: &str| StoreId::new(kind, "/store".into(), driver.into());
+        fn id(kind: StoreKind, driver: &str) -> StoreId {
+            StoreId::new(kind, "/store".into(), driver.into())
+        }
         for (kind, same) in [(StoreKind::ContainersStorage, false), (StoreKind::Containerd, true)] {
-            assert_eq!(key(kind, "overlayfs") == key(kind, "native"), same, "{kind:?}");
+            assert_eq!(id(kind, "overlayfs") == id(kind, "native"), same, "{kind:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the stores hold on a filesystem, each byte in one line. Pure.
+//! Division of the stores' bytes on a filesystem into lines, each byte in one line. Pure.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,33 +7,31 @@ use crate::model::names::names;
 use crate::model::{Consistency, ContainerState, FilesystemIx, Inventory, NodeIx, NodeKind, StoreIx};
 
 names! {
-    /// What a line counts. Of those that reach a byte, the first has it.
+    /// Kind of the objects that a line counts. If roots of several kinds reach a byte, the first kind contains it.
     LineKind {
-        /// Images that a container uses, or something elsewhere.
+        /// Images that a container or a use from elsewhere uses.
         ImagesInUse = "images_in_use",
-        /// Images that nothing uses, but configuration or a read-only store keeps.
+        /// Unused images that configuration or a read-only store keeps.
         ImagesPinned = "images_pinned",
-        /// Images that nothing uses, but layersweep cannot delete here.
+        /// Unused images that layersweep cannot delete here.
         ImagesOutOfReach = "images_out_of_reach",
         /// Images that nothing keeps.
         ImagesUnused = "images_unused",
-        /// OCI artifacts.
         Artifacts = "artifacts",
-        /// What images have in a snapshotter beside the store's usual one.
+        /// Snapshots of images in a snapshotter other than the store's usual one.
         Snapshotter = "snapshotter",
-        /// Containers that run.
+        /// Running containers.
         ContainersRunning = "containers_running",
-        /// Containers that have ended.
+        /// Exited containers.
         ContainersExited = "containers_exited",
-        /// Containers of which the disk does not tell whether they run, or that have not been started.
+        /// Containers that were never started, or whose state the disk does not show.
         ContainersOther = "containers_other",
-        /// Caches of builders.
+        /// BuildKit's caches.
         BuildCache = "build_cache",
-        /// Leaks.
         Leaks = "leaks",
         /// The stores' own bookkeeping.
         Metadata = "metadata",
-        /// Everything else below the stores' roots.
+        /// Everything else below the roots of the stores.
         Other = "store_other",
     }
 }
@@ -48,62 +46,63 @@ impl LineKind {
     }
 }
 
-/// A line of a filesystem's column.
+/// One line of a filesystem's column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub kind: LineKind,
-    /// Name of the snapshotter, of [`LineKind::Snapshotter`]; why it cannot be deleted, of
+    /// Name of the snapshotter for [`LineKind::Snapshotter`]; the obstacle to deletion for
     /// [`LineKind::ImagesOutOfReach`].
     pub name: Option<String>,
-    /// How many objects.
+    /// Number of objects.
     pub count: usize,
-    /// Bytes of the filesystem.
+    /// Bytes on the filesystem.
     pub bytes: u64,
-    /// What would be freed if that part of the line that can be deleted were, and nothing else.
+    /// Bytes that would be freed if only the deletable part of this line were deleted.
     pub reclaimable_bytes: u64,
 }
 
-/// What the stores hold on a filesystem.
+/// All that the stores contain on a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// One of each kind, in order; of snapshotters and images out of reach one a name.
+    /// One line of each kind, in order; for snapshotters and images out of reach, one line for each name.
     pub lines: Vec<Line>,
-    /// What deleting all unused images and artifacts and all reclaimable leaks would free.
+    /// Bytes that deleting all unused images and artifacts and all reclaimable leaks would free.
     pub reclaimable_bytes: u64,
 }
 
-/// What each node takes of a filesystem. `st_blocks` counts extents that several files share by reflink
-/// with each of them, the filesystem once.
-pub fn size_on_disk(inventory: &Inventory, at: FilesystemIx) -> Vec<u64> {
+/// Returns the bytes that each node occupies on a filesystem. `st_blocks` counts extents that several files share
+/// by reflink in each file, but the filesystem contains them once.
+pub fn size_on_disk(inventory: &Inventory, filesystem: FilesystemIx) -> Vec<u64> {
     let nodes = &inventory.nodes;
     let reflinks: HashSet<StoreIx> = nodes
         .iter()
-        .filter(|node| node.filesystem == at && node.kind == NodeKind::SharedExtents)
+        .filter(|node| node.filesystem == filesystem && node.kind == NodeKind::SharedExtents)
         .map(|node| node.store)
         .collect();
     let size = nodes.iter().map(|node| match node.kind {
         NodeKind::TemporaryFile => 0,
-        _ if node.filesystem != at => 0,
+        _ if node.filesystem != filesystem => 0,
         _ if reflinks.contains(&node.store) => node.size.frees_bytes,
         _ => node.size.bytes,
     });
     size.collect()
 }
 
-/// Divides what the stores hold on a filesystem.
-pub fn column(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Column {
+/// Divides the stores' bytes on a filesystem into lines.
+pub fn column(inventory: &Inventory, refs: &Refs, filesystem: FilesystemIx) -> Column {
     let roots: Vec<Root> =
         (0..inventory.stores.len()).flat_map(|store| roots_of(inventory, store.into())).collect();
     let mut counts = [0_usize; LineKind::ALL.len()];
     let mut deletable: BTreeMap<LineKind, Vec<Root>> = BTreeMap::new();
     let mut kinds = vec![LineKind::Other; refs.reach.len()];
-    // By their names, the lines of second snapshotters and of images out of reach.
+    // Lines with a name: second snapshotters, and images out of reach.
     let mut named: BTreeMap<(LineKind, String), (usize, u64)> = BTreeMap::new();
     let mut obstacles: BTreeMap<Root, String> = BTreeMap::new();
     for root in roots {
-        let (kind, can_go) = kind_of(inventory, refs, root);
+        let (kind, is_deletable) = kind_of(inventory, refs, root);
         kinds[refs.position(root)] = kind;
-        let is_here = filesystem_of(inventory, root) == at || has_bytes_on(inventory, refs, root, at);
+        let is_here =
+            filesystem_of(inventory, root) == filesystem || has_bytes_on(inventory, refs, root, filesystem);
         if let (LineKind::ImagesOutOfReach, Root::Image(image)) = (kind, root)
             && let Some(obstacle) = inventory.obstacle(image)
         {
@@ -112,12 +111,12 @@ pub fn column(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Column {
         } else if is_here {
             counts[kind as usize] += 1;
         }
-        if can_go {
+        if is_deletable {
             deletable.entry(kind).or_default().push(root);
         }
     }
     for cache in &inventory.build_caches {
-        if filesystem_of_nodes(inventory, &cache.holds, cache.store) == at {
+        if filesystem_of_nodes(inventory, &cache.holds, cache.store) == filesystem {
             counts[LineKind::BuildCache as usize] += cache.records;
         }
     }
@@ -126,7 +125,8 @@ pub fn column(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Column {
         let held = refs.reached_by(node).map(|root| kinds[refs.position(root)]).chain(cached).min();
         match inventory[node].kind {
             NodeKind::StoreMetadata | NodeKind::StoreRecords => LineKind::Metadata,
-            // Several images hold it, so that each of them may be deleted, but not all. In a read-only store all stay.
+            // Each of the images that reach it may be deleted, but not all of them. A read-only store keeps all of
+            // its nodes.
             _ if !inventory[inventory[node].store].read_only
                 && refs.use_of(inventory, node).is_some()
                 && held != Some(LineKind::Artifacts) =>
@@ -137,11 +137,11 @@ pub fn column(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Column {
         }
     };
     let mut sums = [0_u64; LineKind::ALL.len()];
-    for (position, bytes) in size_on_disk(inventory, at).into_iter().enumerate() {
+    for (position, bytes) in size_on_disk(inventory, filesystem).into_iter().enumerate() {
         let kind = kind_of_node(position.into());
         let node = &inventory.nodes[position];
         let copy = second_snapshotter(inventory, node).filter(|_| kind <= LineKind::ImagesUnused);
-        let sum = match copy.filter(|_| node.filesystem == at) {
+        let sum = match copy.filter(|_| node.filesystem == filesystem) {
             Some(name) => {
                 let line = named.entry((LineKind::Snapshotter, name.to_owned())).or_default();
                 line.0 += 1;
@@ -168,22 +168,22 @@ pub fn column(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Column {
             }));
             continue;
         }
-        let deletable = deletable.get(&kind).map_or(0, |roots| frees(inventory, refs, roots, at));
+        let reclaimable = deletable.get(&kind).map_or(0, |roots| frees(inventory, refs, roots, filesystem));
         let (count, bytes) = (counts[kind as usize], sums[kind as usize]);
-        lines.push(Line { kind, name: None, count, bytes, reclaimable_bytes: deletable });
+        lines.push(Line { kind, name: None, count, bytes, reclaimable_bytes: reclaimable });
     }
     let unused = [LineKind::ImagesUnused, LineKind::Artifacts, LineKind::Leaks];
     let unused: Vec<_> = unused.iter().filter_map(|kind| deletable.get(kind)).flatten().copied().collect();
-    Column { lines, reclaimable_bytes: frees(inventory, refs, &unused, at) }
+    Column { lines, reclaimable_bytes: frees(inventory, refs, &unused, filesystem) }
 }
 
-/// The line of a root, and whether it could be deleted.
+/// Returns the kind of a root's line, and whether the root could be deleted.
 fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> (LineKind, bool) {
     match root {
-        Root::Image(at) => {
+        Root::Image(ix) => {
             let is_deletable = is_deletable(inventory, refs, root);
-            let kind = match standing(inventory, refs, at) {
-                _ if inventory.is_artifact(at) => LineKind::Artifacts,
+            let kind = match standing(inventory, refs, ix) {
+                _ if inventory.is_artifact(ix) => LineKind::Artifacts,
                 Standing::InUse => LineKind::ImagesInUse,
                 Standing::Pinned | Standing::ReadOnly => LineKind::ImagesPinned,
                 Standing::Unused if is_deletable => LineKind::ImagesUnused,
@@ -191,8 +191,8 @@ fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> (LineKind, bool) {
             };
             (kind, is_deletable)
         }
-        Root::Container(at) => {
-            let container = &inventory[at];
+        Root::Container(ix) => {
+            let container = &inventory[ix];
             let kind = LineKind::of_container(container.state);
             let is_sound = inventory[container.store].consistency != Consistency::Damaged;
             (kind, kind == LineKind::ContainersExited && is_sound)
@@ -202,18 +202,18 @@ fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> (LineKind, bool) {
 }
 
 /// Returns whether an image has layers on a filesystem, which may differ from its store's.
-pub fn has_bytes_on(inventory: &Inventory, refs: &Refs, root: Root, at: FilesystemIx) -> bool {
+pub fn has_bytes_on(inventory: &Inventory, refs: &Refs, root: Root, filesystem: FilesystemIx) -> bool {
     let is_image = matches!(root, Root::Image(_));
     let mut reached = refs.reach(root).iter().map(|node| &inventory[*node]);
-    is_image && reached.any(|node| node.filesystem == at && node.size.bytes > 0)
+    is_image && reached.any(|node| node.filesystem == filesystem && node.size.bytes > 0)
 }
 
-/// The filesystem that a root is counted on.
+/// Returns the filesystem that a root is counted on.
 fn filesystem_of(inventory: &Inventory, root: Root) -> FilesystemIx {
     let (holds, store) = match root {
-        Root::Image(at) => (&inventory[at].holds, inventory[at].store),
-        Root::Container(at) => (&inventory[at].holds, inventory[at].store),
-        Root::Leak(at) => (&inventory[at].holds, inventory[at].store),
+        Root::Image(ix) => (&inventory[ix].holds, inventory[ix].store),
+        Root::Container(ix) => (&inventory[ix].holds, inventory[ix].store),
+        Root::Leak(ix) => (&inventory[ix].holds, inventory[ix].store),
     };
     filesystem_of_nodes(inventory, holds, store)
 }
@@ -222,20 +222,20 @@ fn filesystem_of_nodes(inventory: &Inventory, holds: &[NodeIx], store: StoreIx) 
     holds.first().map_or(inventory[store].filesystem, |node| inventory[*node].filesystem)
 }
 
-/// What deleting all of `roots` would free on a filesystem.
-fn frees(inventory: &Inventory, refs: &Refs, roots: &[Root], at: FilesystemIx) -> u64 {
+/// Returns the bytes that deleting all of `roots` would free on a filesystem.
+fn frees(inventory: &Inventory, refs: &Refs, roots: &[Root], filesystem: FilesystemIx) -> u64 {
     let mut live = refs.live();
     let mut freed: u64 = 0;
     for root in roots {
-        let nodes = live.last_held(*root).filter(|node| inventory[*node].filesystem == at);
+        let nodes = live.last_held(*root).filter(|node| inventory[*node].filesystem == filesystem);
         freed = nodes.map(|node| inventory[node].size.frees_bytes).fold(freed, u64::saturating_add);
         live.remove(inventory, *root);
     }
     freed
 }
 
-/// Makes parts fit what is used, so that the sum is exact: returns what is left for the rest, and by how
-/// much the parts exceeded it. Then they are made smaller in proportion.
+/// Reduces `parts` in proportion if their sum exceeds `used`. Returns the rest (`used` minus the reduced parts, so
+/// that the column adds up exactly) and the excess of the original parts.
 pub fn fit(mut parts: Vec<&mut u64>, used: u64) -> (u64, u64) {
     let sum: u128 = parts.iter().map(|part| u128::from(**part)).sum();
     let excess = sum.saturating_sub(u128::from(used));
@@ -257,7 +257,7 @@ mod tests {
     use crate::model::refs::tests::{any_inventory, container, tree};
     use crate::model::{Use, refs::breakdown};
 
-    fn of(inventory: &Inventory) -> Vec<(LineKind, usize, u64, u64)> {
+    fn lines_of(inventory: &Inventory) -> Vec<(LineKind, usize, u64, u64)> {
         let column = column(inventory, &Refs::new(inventory), 0.into());
         let lines = column.lines.iter().filter(|line| line.count > 0 || line.bytes > 0);
         lines.map(|line| (line.kind, line.count, line.bytes, line.reclaimable_bytes)).collect()
@@ -271,7 +271,7 @@ mod tests {
         inventory.containers.push(container(None, &[]));
         inventory.containers[1].state = ContainerState::Exited;
         assert_eq!(
-            of(&inventory),
+            lines_of(&inventory),
             [
                 (LineKind::ImagesInUse, 1, 1830, 0),
                 (LineKind::ImagesPinned, 1, 0, 0),
@@ -282,29 +282,29 @@ mod tests {
                 (LineKind::Metadata, 0, 9, 0),
             ]
         );
-        // What another store needs is in use, whoever holds it here.
+        // Nodes that another store needs are in use, whatever reaches them here.
         inventory.containers.clear();
         inventory.uses = vec![Use { holds: vec![3.into()], ..Use::default() }];
-        let lines = of(&inventory);
+        let lines = lines_of(&inventory);
         assert!(lines.contains(&(LineKind::ImagesInUse, 1, 1604, 0)), "{lines:?}");
-        let shared = |lines: &[(LineKind, usize, u64, u64)]| {
+        fn unused_images(lines: &[(LineKind, usize, u64, u64)]) -> (usize, u64) {
             let unused = lines.iter().find(|line| line.0 == LineKind::ImagesUnused);
             unused.map_or((0, 0), |line| (line.1, line.3))
-        };
-        let before = shared(&lines);
+        }
+        let before = unused_images(&lines);
         inventory.out_of_reach.insert(2.into(), "in another store".into());
-        let out_of_reach = of(&inventory);
-        assert_eq!(shared(&out_of_reach).0 + 1, before.0, "{out_of_reach:?}");
+        let out_of_reach = lines_of(&inventory);
+        assert_eq!(unused_images(&out_of_reach).0 + 1, before.0, "{out_of_reach:?}");
         assert!(
             out_of_reach.iter().any(|line| (line.0, line.1, line.3) == (LineKind::ImagesOutOfReach, 1, 0))
         );
         inventory.stores[0].consistency = Consistency::Damaged;
-        assert!(of(&inventory).iter().all(|line| line.3 == 0), "damaged records prove nothing");
+        assert!(lines_of(&inventory).iter().all(|line| line.3 == 0), "damaged records prove nothing");
     }
 
     proptest! {
         #[test]
-        fn the_lines_add_up(inventory in any_inventory()) {
+        fn lines_add_up(inventory in any_inventory()) {
             let refs = Refs::new(&inventory);
             let column = column(&inventory, &refs, 0.into());
             let sum: u64 = column.lines.iter().map(|line| line.bytes).sum();
@@ -316,13 +316,13 @@ mod tests {
         }
 
         #[test]
-        fn fitted_parts_and_their_rest_are_what_is_used(
+        fn fitted_parts_and_rest_add_up(
             mut parts in proptest::collection::vec(any::<u64>(), 0..20),
             used: u64,
         ) {
             let before = parts.clone();
             let (rest, excess) = fit(parts.iter_mut().collect(), used);
-            let sum = |parts: &[u64]| parts.iter().copied().map(u128::from).sum::<u128>();
+            let sum = |parts: &[u64]| parts.iter().map(|part| u128::from(*part)).sum::<u128>();
             prop_assert_eq!(sum(&parts) + u128::from(rest), u128::from(used));
             prop_assert!(excess == 0 || sum(&before) > u128::from(used));
         }

@@ -1,4 +1,4 @@
-//! The fair column by repository, registry, namespace or owner. Pure.
+//! Fair shares by repository, registry, namespace or owner. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,40 +8,39 @@ use crate::model::reference::{registry, repository};
 use crate::model::{Container, Image, Inventory};
 
 names! {
-    /// What images and containers are grouped by.
+    /// Property by which images and containers are grouped.
     GroupBy {
-        /// Repositories of an image's names; a container counts with its image.
+        /// Repositories of an image's names; a container is grouped with its image.
         Repository = "repository",
-        /// Registries of an image's names; a container counts with its image.
+        /// Registries of an image's names; a container is grouped with its image.
         Registry = "registry",
-        /// Namespace of a container's pod; an image counts with the containers that use it.
+        /// Namespace of a container's pod; an image is grouped with the containers that use it.
         Namespace = "namespace",
-        /// Who made a container; an image counts with the containers that use it.
+        /// Program that made a container; an image is grouped with the containers that use it.
         Owner = "owner",
     }
 }
 
 names! {
-    /// What a group is.
     GroupKind {
-        /// It has a name.
+        /// A group with a name.
         Named = "group",
-        /// What has none: images without a name, containers in no namespace and their images.
+        /// Images without a name; or containers in no namespace, and their images.
         Nameless = "none",
-        /// By namespace or owner: images that no container uses.
+        /// Images that no container uses, in a grouping by namespace or owner.
         Unused = "unused",
     }
 }
 
-/// Images and containers that belong together.
+/// Images and containers of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     pub kind: GroupKind,
-    /// Its name; empty without one.
+    /// Name of the group; empty if it has none.
     pub name: String,
     pub images: usize,
     pub containers: usize,
-    /// Their fair shares. What is in several groups is divided equally among these.
+    /// Sum of their fair shares. The share of a member of several groups is divided equally among them.
     pub bytes: u64,
 }
 
@@ -49,18 +48,18 @@ pub struct Group {
 pub fn groups(inventory: &Inventory, fair: &Fair, by: GroupBy) -> Vec<Group> {
     let keys = keys(inventory, by);
     let mut groups = BTreeMap::new();
-    for (at, keys) in keys.images.iter().enumerate() {
-        divide(&mut groups, keys, fair.of_image(at.into()), |group| group.images += 1);
+    for (position, keys) in keys.images.iter().enumerate() {
+        divide(&mut groups, keys, fair.of_image(position.into()), |group| group.images += 1);
     }
-    for (at, keys) in keys.containers.iter().enumerate() {
-        divide(&mut groups, keys, fair.of_container(at.into()), |group| group.containers += 1);
+    for (position, keys) in keys.containers.iter().enumerate() {
+        divide(&mut groups, keys, fair.of_container(position.into()), |group| group.containers += 1);
     }
     let mut groups: Vec<_> = groups.into_values().collect();
     groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| (a.kind, &a.name).cmp(&(b.kind, &b.name))));
     groups
 }
 
-/// Adds a share to its groups; the bytes that are left over go to the first of them.
+/// Divides a share among its groups. The first groups get the remaining bytes.
 fn divide<'a>(
     groups: &mut BTreeMap<Key<'a>, Group>,
     keys: &BTreeSet<Key<'a>>,
@@ -68,7 +67,7 @@ fn divide<'a>(
     count: impl Fn(&mut Group),
 ) {
     let parts = keys.len().max(1) as u64;
-    for (at, key) in (0..).zip(keys) {
+    for (position, key) in (0..).zip(keys) {
         let (kind, name) = *key;
         let group = groups.entry(*key).or_insert_with(|| Group {
             kind,
@@ -77,14 +76,14 @@ fn divide<'a>(
             containers: 0,
             bytes: 0,
         });
-        group.bytes = group.bytes.saturating_add(bytes / parts + u64::from(at < bytes % parts));
+        group.bytes = group.bytes.saturating_add(bytes / parts + u64::from(position < bytes % parts));
         count(group);
     }
 }
 
 type Key<'a> = (GroupKind, &'a str);
 
-/// The groups of each image and container: one at least.
+/// Groups of each image and container; each has at least one.
 struct Keys<'a> {
     images: Vec<BTreeSet<Key<'a>>>,
     containers: Vec<BTreeSet<Key<'a>>>,
@@ -133,23 +132,31 @@ mod tests {
     use crate::model::refs::{Refs, fair, size_in_store};
 
     #[test]
-    fn shares_go_to_the_groups_of_their_images_and_containers() {
+    fn shares_are_divided_by_group() {
         let mut inventory = tree();
-        for (at, names) in
+        for (ix, names) in
             [(0, vec![]), (1, vec!["quay.io/a:1", "quay.io/a:2", "b:1"]), (2, vec!["quay.io/a:3"])]
         {
-            inventory.images[at].names = names.into_iter().map(str::to_owned).collect();
+            inventory.images[ix].names = names.into_iter().map(str::to_owned).collect();
         }
         inventory.images[3].names = vec!["localhost/c:1".into()];
         inventory.containers[0].namespace = Some("shop".into());
         inventory.containers.push(container(Some(2), &[2]));
         inventory.images.push(image("unused", &[]));
         let refs = Refs::new(&inventory);
-        let fair = fair(&inventory, &refs, |at| size_in_store(&inventory, at));
+        let fair = fair(&inventory, &refs, |node| size_in_store(&inventory, node));
         let all = fair.images() + fair.containers();
-        let rest = |kind, images, containers| (kind, "", images, containers);
-        let named = |name, images, containers| (GroupKind::Named, name, images, containers);
         let (nameless, unused) = (GroupKind::Nameless, GroupKind::Unused);
+        fn rest(
+            kind: GroupKind,
+            images: usize,
+            containers: usize,
+        ) -> (GroupKind, &'static str, usize, usize) {
+            (kind, "", images, containers)
+        }
+        fn named(name: &str, images: usize, containers: usize) -> (GroupKind, &str, usize, usize) {
+            (GroupKind::Named, name, images, containers)
+        }
         for (by, expected) in [
             (
                 GroupBy::Repository,
@@ -169,22 +176,24 @@ mod tests {
                     rest(nameless, 2, 0),
                 ],
             ),
-            // svc is used in a namespace and, by a container of podman's, outside of any.
+            // svc is used in a namespace and, by a container of podman, outside every namespace.
             (GroupBy::Namespace, vec![named("shop", 1, 1), rest(nameless, 1, 1), rest(unused, 4, 0)]),
             (GroupBy::Owner, vec![named("podman", 1, 2), rest(unused, 4, 0)]),
         ] {
             let found = groups(&inventory, &fair, by);
             assert_eq!(found.iter().map(|group| group.bytes).sum::<u64>(), all, "{by}");
             assert!(found.is_sorted_by_key(|group| std::cmp::Reverse(group.bytes)));
-            let mut found: Vec<_> =
-                found.iter().map(|one| (one.kind, one.name.as_str(), one.images, one.containers)).collect();
+            let mut found: Vec<_> = found
+                .iter()
+                .map(|group| (group.kind, group.name.as_str(), group.images, group.containers))
+                .collect();
             found.sort_unstable();
             assert_eq!(found, expected, "{by}");
         }
     }
 
     #[test]
-    fn a_share_in_several_groups_is_divided_to_the_byte() {
+    fn share_in_several_groups_is_divided_exactly() {
         let mut groups = BTreeMap::new();
         let keys = ["a", "b", "c"].map(|name| (GroupKind::Named, name));
         divide(&mut groups, &keys.into(), 11, |group| group.images += 1);

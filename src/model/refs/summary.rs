@@ -1,4 +1,4 @@
-//! Sums over a store: bytes by user, and how much could be freed. Pure.
+//! Sums over a store: bytes by kind of holder, and the bytes that could be freed. Pure.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,26 +10,26 @@ use crate::model::{
 };
 
 names! {
-    /// Why an image stays, the strongest reason first.
+    /// Reason for which an image is kept, the strongest first.
     Standing {
-        /// A container was made from it or has it mounted as a volume, or something elsewhere needs it.
+        /// A container was made from it or has it mounted as a volume, or a use from elsewhere needs it.
         InUse = "in_use",
         /// Configuration keeps it.
         Pinned = "pinned",
-        /// It lies in an additional image store, which is not ours to delete from.
+        /// It is in an additional image store, from which layersweep does not delete.
         ReadOnly = "read_only",
         /// Nothing keeps it.
         Unused = "unused",
     }
 }
 
-/// Works out why an image stays.
+/// Returns the reason for which an image is kept.
 #[must_use]
-pub fn standing(inventory: &Inventory, refs: &Refs, at: ImageIx) -> Standing {
-    let image: &Image = &inventory[at];
-    if refs.is_named(at) || refs.needed_elsewhere(inventory, at).is_some() {
+pub fn standing(inventory: &Inventory, refs: &Refs, image_ix: ImageIx) -> Standing {
+    let image: &Image = &inventory[image_ix];
+    if refs.is_named(image_ix) || refs.needed_elsewhere(inventory, image_ix).is_some() {
         Standing::InUse
-    } else if !image.pinned_by.is_empty() || inventory.protected.contains_key(&at) {
+    } else if !image.pinned_by.is_empty() || inventory.protected.contains_key(&image_ix) {
         Standing::Pinned
     } else if inventory[image.store].read_only {
         Standing::ReadOnly
@@ -38,17 +38,17 @@ pub fn standing(inventory: &Inventory, refs: &Refs, at: ImageIx) -> Standing {
     }
 }
 
-/// Returns whether layersweep can delete an image or leak: nothing keeps it, and it is in reach. Policy and age are not
-/// asked. A container is the runtime's.
+/// Returns whether layersweep can delete an image or leak: nothing keeps it, and it is in reach. Policy and age are
+/// not considered. Containers belong to their runtime.
 #[must_use]
 pub fn is_deletable(inventory: &Inventory, refs: &Refs, root: Root) -> bool {
     match root {
-        Root::Image(at) => {
-            standing(inventory, refs, at) == Standing::Unused && inventory.obstacle(at).is_none()
+        Root::Image(ix) => {
+            standing(inventory, refs, ix) == Standing::Unused && inventory.obstacle(ix).is_none()
         }
         Root::Container(_) => false,
-        Root::Leak(at) => {
-            let Leak { verdict, store, .. } = inventory[at];
+        Root::Leak(ix) => {
+            let Leak { verdict, store, .. } = inventory[ix];
             verdict == Verdict::Reclaim
                 && inventory[store].consistency != Consistency::Damaged
                 && !inventory.closed_stores.contains(&store)
@@ -56,18 +56,18 @@ pub fn is_deletable(inventory: &Inventory, refs: &Refs, root: Root) -> bool {
     }
 }
 
-/// A store's bytes, each counted once, without temporary files outside of the store: a node counts as
-/// the images' if any image reaches it, else as the containers', else as the build cache's, else as the leaks'. The sum is what
-/// `du` says of the store.
+/// Bytes of a store without temporary files outside the store, each counted once. A node counts for the images if
+/// any image reaches it, else for the containers, else for the build cache, else for the leaks. The sum is what
+/// `du` reports for the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Breakdown {
-    /// What images reach: layers and metadata.
+    /// Everything that images reach: layers and metadata.
     pub images: Size,
-    /// What only containers reach (besides leaks).
+    /// Rest that containers reach.
     pub containers: Size,
-    /// Of the rest, what build caches hold.
+    /// Rest that build caches contain.
     pub build_cache: Size,
-    /// What only leaks reach.
+    /// Rest that leaks reach.
     pub leaks: Size,
     /// The store's own bookkeeping.
     pub metadata: Size,
@@ -76,7 +76,7 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
-    /// By the name of who holds it, as documents and records have it.
+    /// Returns the sizes with the names of their holders, as documents and records contain them.
     #[must_use]
     pub fn by_holder(&self) -> [(&'static str, Size); 6] {
         [
@@ -95,19 +95,19 @@ impl Breakdown {
     }
 }
 
-/// Breaks a store's bytes down by who holds them.
+/// Divides a store's bytes by kind of holder.
 #[must_use]
 pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdown {
     let mut sums = Breakdown::default();
-    let inside = |node: &Node| node.store == store && node.kind != NodeKind::TemporaryFile;
-    for (at, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| inside(node)) {
-        // Roots come in the order images, containers, leaks.
-        let holder = refs.reached_by(at.into()).next();
+    let nodes = inventory.nodes.iter().enumerate();
+    for (ix, node) in nodes.filter(|(_, node)| node.store == store && node.kind != NodeKind::TemporaryFile) {
+        // Roots are in the order images, containers, leaks.
+        let holder = refs.reached_by(ix.into()).next();
         let sum = match (node.kind, holder) {
             (NodeKind::StoreMetadata | NodeKind::StoreRecords, _) => &mut sums.metadata,
             (_, Some(Root::Image(_))) => &mut sums.images,
             (_, Some(Root::Container(_))) => &mut sums.containers,
-            _ if refs.is_cached(at.into()) => &mut sums.build_cache,
+            _ if refs.is_cached(ix.into()) => &mut sums.build_cache,
             (_, Some(Root::Leak(_))) => &mut sums.leaks,
             (_, None) => &mut sums.other,
         };
@@ -117,24 +117,24 @@ pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdow
 }
 
 names! {
-    /// What a [`SummaryRow`] counts.
+    /// Kind of the objects that a [`SummaryRow`] counts.
     RowKind {
         /// Images that a container was made from.
         ImagesInUse = "images_in_use",
-        /// Images that nothing uses but configuration (or a read-only store) keeps.
+        /// Unused images that configuration or a read-only store keeps.
         ImagesPinned = "images_pinned",
-        /// Images that nothing uses, but layersweep cannot delete here.
+        /// Unused images that layersweep cannot delete here.
         ImagesOutOfReach = "images_out_of_reach",
         /// Images that nothing keeps.
         ImagesUnused = "images_unused",
-        /// What images have in a snapshotter beside the store's usual one.
+        /// Snapshots of images in a snapshotter other than the store's usual one.
         Snapshotter = "snapshotter",
         Containers = "containers",
-        /// Caches of builders.
+        /// BuildKit's caches.
         BuildCache = "build_cache",
         /// Leaks that can be deleted.
         LeaksReclaimable = "leaks",
-        /// Leaks that stay until a person or a repair has dealt with them.
+        /// Leaks that are kept until a person or a repair has handled them.
         LeaksKept = "leaks_kept",
         /// The store's bookkeeping.
         Metadata = "metadata",
@@ -143,18 +143,18 @@ names! {
     }
 }
 
-/// A line of the summary.
+/// Row of a store's summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SummaryRow {
     pub kind: RowKind,
-    /// Name of the snapshotter, of [`RowKind::Snapshotter`].
+    /// Name of the snapshotter, for [`RowKind::Snapshotter`].
     pub name: Option<String>,
-    /// How many objects.
+    /// Number of objects.
     pub count: usize,
-    /// Their size as a set; `exclusive.frees_bytes` is what would be freed if the whole row were deleted
-    /// and nothing else. Containers are counted without what images reach, leaks without what images or
-    /// containers reach; images without what they have in a second snapshotter, but what would be freed
-    /// includes it, since it is deleted with them.
+    /// Size of the objects as a set. `exclusive.frees_bytes` is what would be freed if only the whole row were
+    /// deleted. Containers count without the nodes that images reach; leaks count without those that images or
+    /// containers reach. Images count without their nodes in a second snapshotter, which are in `frees_bytes` all
+    /// the same, since they are deleted with the images.
     pub sizes: RootSizes,
 }
 
@@ -182,12 +182,10 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<SummaryRo
             let mut sizes = refs.sizes_of_set(inventory, &set);
             match kind {
                 RowKind::Containers => {
-                    let image = |root: Root| matches!(root, Root::Image(_));
-                    sizes = without(inventory, refs, &set, sizes, image);
+                    sizes = without(inventory, refs, &set, sizes, |root| matches!(root, Root::Image(_)));
                 }
                 RowKind::LeaksReclaimable | RowKind::LeaksKept => {
-                    let used = |root: Root| !matches!(root, Root::Leak(_));
-                    sizes = without(inventory, refs, &set, sizes, used);
+                    sizes = without(inventory, refs, &set, sizes, |root| !matches!(root, Root::Leak(_)));
                 }
                 _ => sizes = without_second(inventory, refs, &set, sizes),
             }
@@ -213,13 +211,13 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<SummaryRo
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshotter {
     pub name: String,
-    /// How many snapshots it has, those of containers included.
+    /// Number of snapshots, including those of containers.
     pub snapshots: usize,
-    /// What they cost.
+    /// Size of the snapshots.
     pub size: Size,
 }
 
-/// The snapshotters that have snapshots in a store, by name.
+/// Returns the snapshotters that have snapshots in a store, by name.
 #[must_use]
 pub fn snapshotters(inventory: &Inventory, store: StoreIx) -> Vec<Snapshotter> {
     let mut found: BTreeMap<&str, (usize, Size)> = BTreeMap::new();
@@ -237,53 +235,53 @@ fn snapshotter(node: &Node) -> Option<&str> {
     node.layer.as_ref()?.snapshotter.as_deref()
 }
 
-/// The snapshotter that has a snapshot, where that is not the store's usual one.
+/// Returns the snapshotter of a snapshot if it is not the store's usual one.
 #[must_use]
 pub fn second_snapshotter<'a>(inventory: &'a Inventory, node: &'a Node) -> Option<&'a str> {
     let usual = inventory[node.store].driver.as_str();
     snapshotter(node).filter(|name| *name != usual)
 }
 
-/// One row for each snapshotter beside the usual one: what images have there.
+/// Returns one row for each snapshotter other than the usual one, with the snapshots of images.
 fn second_snapshotters(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<SummaryRow> {
     let mut found: BTreeMap<&str, (usize, Size)> = BTreeMap::new();
-    for (at, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == store) {
-        let of_images = refs.reached_by(at.into()).any(|root| matches!(root, Root::Image(_)));
+    for (ix, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == store) {
+        let of_images = refs.reached_by(ix.into()).any(|root| matches!(root, Root::Image(_)));
         if let Some(name) = second_snapshotter(inventory, node).filter(|_| of_images) {
             let sum = found.entry(name).or_default();
             sum.0 += 1;
             sum.1 += node.size;
         }
     }
-    let row = |(name, (count, size)): (&str, (usize, Size))| SummaryRow {
+    let rows = found.into_iter().map(|(name, (count, size))| SummaryRow {
         kind: RowKind::Snapshotter,
         name: Some(name.to_owned()),
         count,
         sizes: RootSizes { total: size, shared: size, exclusive: Size::default() },
-    };
-    found.into_iter().map(row).collect()
+    });
+    rows.collect()
 }
 
-/// What images have in a second snapshotter counts in that one's row. It is still deleted with them:
-/// `frees_bytes` includes it.
+/// Subtracts the nodes in a second snapshotter, which count in the row of that snapshotter. `frees_bytes` keeps
+/// them, since they are deleted with the images.
 fn without_second(inventory: &Inventory, refs: &Refs, set: &[Root], mut sizes: RootSizes) -> RootSizes {
+    fn subtract(from: &mut Size, size: Size) {
+        from.bytes = from.bytes.saturating_sub(size.bytes);
+        from.apparent_bytes = from.apparent_bytes.saturating_sub(size.apparent_bytes);
+        from.inodes = from.inodes.saturating_sub(size.inodes);
+    }
     let mut nodes: Vec<_> = set.iter().flat_map(|root| refs.reach(*root)).copied().collect();
     nodes.sort_unstable();
     nodes.dedup();
     let set: HashSet<_> = set.iter().copied().collect();
-    let less = |from: &mut Size, size: Size| {
-        from.bytes = from.bytes.saturating_sub(size.bytes);
-        from.apparent_bytes = from.apparent_bytes.saturating_sub(size.apparent_bytes);
-        from.inodes = from.inodes.saturating_sub(size.inodes);
-    };
-    for at in nodes {
-        let node = &inventory[at];
+    for ix in nodes {
+        let node = &inventory[ix];
         if second_snapshotter(inventory, node).is_some() {
-            less(&mut sizes.total, node.size);
-            let inside = refs.reached_by(at).filter(|root| set.contains(root)).count();
-            let all = refs.holders[at.get()] as usize == inside;
-            let part = if all { &mut sizes.exclusive } else { &mut sizes.shared };
-            less(part, node.size);
+            subtract(&mut sizes.total, node.size);
+            let inside = refs.reached_by(ix).filter(|root| set.contains(root)).count();
+            let is_exclusive = refs.holders[ix.get()] as usize == inside;
+            let part = if is_exclusive { &mut sizes.exclusive } else { &mut sizes.shared };
+            subtract(part, node.size);
         }
     }
     sizes
@@ -291,22 +289,22 @@ fn without_second(inventory: &Inventory, refs: &Refs, set: &[Root], mut sizes: R
 
 fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> RowKind {
     match root {
-        Root::Image(at) => match standing(inventory, refs, at) {
+        Root::Image(ix) => match standing(inventory, refs, ix) {
             Standing::InUse => RowKind::ImagesInUse,
             Standing::Pinned | Standing::ReadOnly => RowKind::ImagesPinned,
             Standing::Unused if is_deletable(inventory, refs, root) => RowKind::ImagesUnused,
             Standing::Unused => RowKind::ImagesOutOfReach,
         },
         Root::Container(_) => RowKind::Containers,
-        Root::Leak(at) => match inventory[at].verdict {
+        Root::Leak(ix) => match inventory[ix].verdict {
             Verdict::Reclaim => RowKind::LeaksReclaimable,
             Verdict::Repair | Verdict::Keep | Verdict::Report => RowKind::LeaksKept,
         },
     }
 }
 
-/// A container reaches its image's layers, a leak the layers below it: in the summary those
-/// count with who else reaches them.
+/// Subtracts the nodes that count in another row: a container reaches its image's layers, and a leak the layers
+/// below it.
 fn without(
     inventory: &Inventory,
     refs: &Refs,
@@ -326,8 +324,8 @@ fn without(
     sizes
 }
 
-/// Everything in `stores` that could be deleted at once: unused images in reach, and leaks whose
-/// verdict is reclaim.
+/// Returns the size of everything in `stores` that could be deleted at once: unused images in reach, and leaks with
+/// the verdict "reclaim".
 #[must_use]
 pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Size {
     let roots = stores.iter().flat_map(|store| roots_of(inventory, *store));
@@ -335,52 +333,52 @@ pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Si
     refs.sizes_of_set(inventory, &roots.collect::<Vec<_>>()).exclusive
 }
 
-/// Takes back the verdict "reclaim" of leaks that something else still reaches: an image, a
-/// container, or a leak that stays (a layer of a pull under way holds its parents).
+/// Changes the verdict "reclaim" of leaks that something else still reaches: an image, a container, or a leak that
+/// is kept (a layer of a running pull needs its parents).
 pub fn keep_reached_leaks(inventory: &mut Inventory, refs: &Refs) {
-    let spared: Vec<_> = (0..inventory.leaks.len())
+    let kept: Vec<_> = (0..inventory.leaks.len())
         .map(LeakIx::from)
-        .filter(|at| inventory[*at].verdict == Verdict::Reclaim)
-        .filter(|at| {
-            let nodes = &inventory[*at].holds;
+        .filter(|ix| inventory[*ix].verdict == Verdict::Reclaim)
+        .filter(|ix| {
+            let nodes = &inventory[*ix].holds;
             nodes.iter().flat_map(|node| refs.reached_by(*node)).any(|root| match root {
                 Root::Image(_) | Root::Container(_) => true,
                 Root::Leak(other) => inventory[other].verdict != Verdict::Reclaim,
             })
         })
         .collect();
-    for at in spared {
-        let leak = &mut inventory[at];
+    for ix in kept {
+        let leak = &mut inventory[ix];
         leak.verdict = Verdict::Keep;
         leak.evidence.push_str("; but something that is kept depends on it");
     }
-    spare_what_others_use(inventory, refs);
+    keep_leaks_used_elsewhere(inventory, refs);
 }
 
-/// The same for what is needed elsewhere, or may be.
-fn spare_what_others_use(inventory: &mut Inventory, refs: &Refs) {
-    let reclaimed = |leak: &&Leak| leak.verdict == Verdict::Reclaim;
-    let mut spared = Vec::new();
-    for (at, leak) in inventory.leaks.iter().enumerate().filter(|(_, leak)| reclaimed(leak)) {
+/// Changes the verdict of leaks that another store needs or may need.
+fn keep_leaks_used_elsewhere(inventory: &mut Inventory, refs: &Refs) {
+    let mut changes = Vec::new();
+    let leaks = inventory.leaks.iter().enumerate();
+    for (ix, leak) in leaks.filter(|(_, leak)| leak.verdict == Verdict::Reclaim) {
         if let Some(user) = leak.holds.iter().find_map(|node| refs.use_of(inventory, *node)) {
-            spared.push((at, Verdict::Keep, format!("; but {} needs it", user.by)));
+            changes.push((ix, Verdict::Keep, format!("; but {} needs it", user.by)));
         } else if let Some(user) = inventory.unread_users.iter().find(|user| user.store == leak.store)
             && leak.holds.iter().any(|node| is_layer(&inventory[*node], leak))
         {
             let path = user.path.display();
             let evidence =
                 format!("; but whether another store uses it is unknown: {path} could not be read in full");
-            spared.push((at, Verdict::Report, evidence));
+            changes.push((ix, Verdict::Report, evidence));
         }
     }
-    for (at, verdict, evidence) in spared {
-        let leak = &mut inventory.leaks[at];
+    for (ix, verdict, evidence) in changes {
+        let leak = &mut inventory.leaks[ix];
         leak.verdict = verdict;
         leak.evidence.push_str(&evidence);
     }
 }
 
-/// A layer, or the directory of one whose record is lost.
+/// Returns whether a node is a layer, or the directory of a layer whose record is lost.
 fn is_layer(node: &Node, leak: &Leak) -> bool {
     node.kind == NodeKind::Layer || leak.class == LeakClass::OrphanDir
 }

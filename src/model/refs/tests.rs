@@ -25,7 +25,7 @@ pub(super) fn node(kind: NodeKind, bytes: u64, needs: &[usize]) -> Node {
         filesystem: 0.into(),
         path: "/store/x".into(),
         size: Size { bytes, apparent_bytes: bytes, inodes: 1, frees_bytes: bytes + 1 },
-        needs: needs.iter().map(|at| (*at).into()).collect(),
+        needs: needs.iter().map(|ix| (*ix).into()).collect(),
         layer: None,
     }
 }
@@ -43,7 +43,7 @@ pub(super) fn image(id: &str, holds: &[usize]) -> Image {
         labels: crate::model::Labels::default(),
         layers: vec![],
         listed_bytes: None,
-        holds: holds.iter().map(|at| (*at).into()).collect(),
+        holds: holds.iter().map(|ix| (*ix).into()).collect(),
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) fn container(image: Option<usize>, holds: &[usize]) -> Container {
         namespace: None,
         volumes: Vec::new(),
         listed_bytes: None,
-        holds: holds.iter().map(|at| (*at).into()).collect(),
+        holds: holds.iter().map(|ix| (*ix).into()).collect(),
     }
 }
 
@@ -75,12 +75,12 @@ fn leak(verdict: Verdict, holds: &[usize]) -> Leak {
         since: None,
         verdict,
         evidence: String::new(),
-        holds: holds.iter().map(|at| (*at).into()).collect(),
+        holds: holds.iter().map(|ix| (*ix).into()).collect(),
     }
 }
 
-/// base(0) <- runtime(1) <- svc(2), tools(3); rw(4) on svc; hard links between runtime and
-/// tools (5); orphan (6); store metadata (7).
+/// base(0) <- runtime(1) <- svc(2), tools(3); rw(4) on svc; hard links between runtime and tools (5); orphan (6);
+/// store metadata (7).
 pub(super) fn tree() -> Inventory {
     use NodeKind::{Layer, Orphan, SharedInodes, StoreMetadata};
     Inventory {
@@ -108,16 +108,16 @@ fn bytes(sizes: RootSizes) -> (u64, u64, u64, u64) {
 }
 
 #[test]
-fn one_by_one() {
+fn sizes_of_single_roots() {
     let inventory = tree();
     let refs = Refs::new(&inventory);
-    let of = |root| bytes(refs.sizes(&inventory, root));
-    assert_eq!(of(Root::Image(0.into())), (1000, 1000, 0, 0), "base is under everything");
-    assert_eq!(of(Root::Image(1.into())), (1800, 1800, 0, 0));
-    assert_eq!(of(Root::Image(2.into())), (1830, 1830, 0, 0), "the container holds svc's layer");
-    assert_eq!(of(Root::Image(3.into())), (1604, 1600, 4, 5), "the links are runtime's too");
-    assert_eq!(of(Root::Container(0.into())), (51_830, 1830, 50_000, 50_001));
-    assert_eq!(of(Root::Leak(0.into())), (7, 0, 7, 8));
+    let sizes = |root| bytes(refs.sizes(&inventory, root));
+    assert_eq!(sizes(Root::Image(0.into())), (1000, 1000, 0, 0), "base is under everything");
+    assert_eq!(sizes(Root::Image(1.into())), (1800, 1800, 0, 0));
+    assert_eq!(sizes(Root::Image(2.into())), (1830, 1830, 0, 0), "the container holds svc's layer");
+    assert_eq!(sizes(Root::Image(3.into())), (1604, 1600, 4, 5), "the links are runtime's too");
+    assert_eq!(sizes(Root::Container(0.into())), (51_830, 1830, 50_000, 50_001));
+    assert_eq!(sizes(Root::Leak(0.into())), (7, 0, 7, 8));
     assert_eq!((refs.refcount(0.into()), refs.refcount(5.into()), refs.refcount(6.into())), (5, 4, 0));
     assert_eq!(
         refs.reached_by(3.into()).collect::<Vec<_>>(),
@@ -128,10 +128,10 @@ fn one_by_one() {
 }
 
 #[test]
-fn sets_hold_what_their_members_share() {
+fn sets_contain_what_their_members_share() {
     let inventory = tree();
     let refs = Refs::new(&inventory);
-    let images: Vec<_> = (0..4).map(|at| Root::Image(at.into())).collect();
+    let images: Vec<_> = (0..4).map(|ix| Root::Image(ix.into())).collect();
     assert_eq!(bytes(refs.sizes_of_set(&inventory, &images)).2, 4, "the container holds the rest");
     let all: Vec<_> = roots_of(&inventory, 0.into()).collect();
     let sizes = refs.sizes_of_set(&inventory, &all);
@@ -141,7 +141,7 @@ fn sets_hold_what_their_members_share() {
 }
 
 #[test]
-fn a_plan_knows_what_the_next_deletion_frees() {
+fn plan_predicts_what_each_deletion_frees() {
     let inventory = tree();
     let refs = Refs::new(&inventory);
     let mut live = refs.live();
@@ -172,7 +172,7 @@ fn every_byte_has_one_holder() {
 }
 
 #[test]
-fn rows_tell_used_from_unused() {
+fn rows_separate_used_from_unused() {
     let mut inventory = tree();
     inventory.images[0].pinned_by = vec!["crio.conf".into()];
     // An unreferenced layer on top of runtime.
@@ -180,20 +180,20 @@ fn rows_tell_used_from_unused() {
     inventory.leaks.push(leak(Verdict::Keep, &[8]));
     let refs = Refs::new(&inventory);
     let rows = rows(&inventory, &refs, 0.into());
-    let of = |kind| rows.iter().find(|row| row.kind == kind).map(|row| (row.count, row.sizes.total.bytes));
-    assert_eq!(of(RowKind::ImagesInUse), Some((1, 1830)));
-    assert_eq!(of(RowKind::ImagesPinned), Some((1, 1000)));
-    assert_eq!(of(RowKind::ImagesUnused), Some((2, 1804)));
-    assert_eq!(of(RowKind::Containers), Some((1, 50_000)), "image layers are not the containers'");
-    assert_eq!(of(RowKind::LeaksReclaimable), Some((1, 7)));
-    assert_eq!(of(RowKind::LeaksKept), Some((1, 80)), "the layers below it are the images'");
+    let row = |kind| rows.iter().find(|row| row.kind == kind).map(|row| (row.count, row.sizes.total.bytes));
+    assert_eq!(row(RowKind::ImagesInUse), Some((1, 1830)));
+    assert_eq!(row(RowKind::ImagesPinned), Some((1, 1000)));
+    assert_eq!(row(RowKind::ImagesUnused), Some((2, 1804)));
+    assert_eq!(row(RowKind::Containers), Some((1, 50_000)), "image layers are not the containers'");
+    assert_eq!(row(RowKind::LeaksReclaimable), Some((1, 7)));
+    assert_eq!(row(RowKind::LeaksKept), Some((1, 80)), "the layers below it are the images'");
     assert_eq!(reclaimable(&inventory, &refs, &[0.into()]).bytes, 4 + 7);
     inventory.stores[0].consistency = Consistency::Damaged;
     assert_eq!(reclaimable(&inventory, &refs, &[0.into()]).bytes, 0, "damaged records prove nothing");
 }
 
 #[test]
-fn what_stays_keeps_what_it_is_built_on() {
+fn kept_leaks_keep_their_parents() {
     let mut inventory = tree();
     // An old unreferenced layer, a young one on top of it, and one that an image reaches.
     inventory.nodes.push(node(NodeKind::Layer, 80, &[]));
@@ -208,7 +208,7 @@ fn what_stays_keeps_what_it_is_built_on() {
 }
 
 #[test]
-fn a_chain_that_bites_its_tail_is_walked_once() {
+fn cyclic_chain_is_walked_once() {
     let mut inventory = tree();
     inventory.nodes[0].needs.push(2.into());
     let refs = Refs::new(&inventory);
@@ -224,28 +224,28 @@ prop_compose! {
         anchored in prop::collection::vec(0..40_usize, 0..3),
     ) -> Inventory {
         let count = needs.len();
-        let within = |holds: &Vec<usize>| holds.iter().map(|at| at % count).collect::<Vec<_>>();
+        let within = |holds: &Vec<usize>| holds.iter().map(|ix| ix % count).collect::<Vec<_>>();
         Inventory {
             stores: vec![store()],
             nodes: needs.iter().enumerate()
-                .map(|(at, needs)| node(NodeKind::Layer, 1 << (at % 20), &within(needs))).collect(),
+                .map(|(ix, needs)| node(NodeKind::Layer, 1 << (ix % 20), &within(needs))).collect(),
             images: images.iter().map(|holds| image("i", &within(holds))).collect(),
             containers: containers.iter().map(|holds| container(None, &within(holds))).collect(),
             leaks: leaks.iter().map(|holds| leak(Verdict::Reclaim, &within(holds))).collect(),
-            anchored: anchored.iter().map(|at| (at % count).into()).collect(),
+            anchored: anchored.iter().map(|ix| (ix % count).into()).collect(),
             ..Inventory::default()
         }
     }
 }
 
 proptest! {
-    /// Against a definition that asks each node anew.
+    /// Compares with a definition that visits each node anew.
     #[test]
-    fn exclusive_is_what_nobody_else_reaches(inventory in any_inventory(), pick in any::<u32>()) {
+    fn exclusive_nodes_have_no_other_holder(inventory in any_inventory(), pick in any::<u32>()) {
         let refs = Refs::new(&inventory);
         let all: Vec<_> = roots_of(&inventory, 0.into()).collect();
         let set: Vec<_> =
-            all.iter().enumerate().filter(|(at, _)| pick >> (at % 32) & 1 == 1).map(|(_, root)| *root).collect();
+            all.iter().enumerate().filter(|(ix, _)| pick >> (ix % 32) & 1 == 1).map(|(_, root)| *root).collect();
         let reached_from = |start: &[NodeIx]| {
             let mut found: std::collections::BTreeSet<NodeIx> = start.iter().copied().collect();
             loop {
@@ -255,31 +255,33 @@ proptest! {
                 if found.len() == before { return found; }
             }
         };
-        let holds = |root: &Root| match root {
-            Root::Image(at) => inventory[*at].holds.clone(),
-            Root::Container(at) => inventory[*at].holds.clone(),
-            Root::Leak(at) => inventory[*at].holds.clone(),
-        };
+        fn holds<'a>(inventory: &'a Inventory, root: &Root) -> &'a [NodeIx] {
+            match root {
+                Root::Image(ix) => &inventory[*ix].holds,
+                Root::Container(ix) => &inventory[*ix].holds,
+                Root::Leak(ix) => &inventory[*ix].holds,
+            }
+        }
         let mut outside = reached_from(&inventory.anchored);
         for root in all.iter().filter(|root| !set.contains(root)) {
-            outside.extend(reached_from(&holds(root)));
+            outside.extend(reached_from(holds(&inventory, root)));
         }
         let mut inside = std::collections::BTreeSet::new();
-        for root in &set { inside.extend(reached_from(&holds(root))); }
+        for root in &set { inside.extend(reached_from(holds(&inventory, root))); }
         let sum = |nodes: Vec<NodeIx>| nodes.iter().map(|n| inventory[*n].size.bytes).sum::<u64>();
         let sizes = refs.sizes_of_set(&inventory, &set);
         prop_assert_eq!(sizes.exclusive.bytes, sum(inside.difference(&outside).copied().collect()));
         prop_assert_eq!(sizes.shared.bytes, sum(inside.intersection(&outside).copied().collect()));
         prop_assert_eq!(sizes.total.bytes, sizes.shared.bytes + sizes.exclusive.bytes);
 
-        // One after the other frees as much as all together, in whatever order.
+        // Deleting the roots one after the other frees as much as all together, in any order.
         let mut live = refs.live();
         let freed: u64 = set.iter().rev().map(|root| live.remove(&inventory, *root).bytes).sum();
         prop_assert_eq!(freed, sizes.exclusive.bytes);
     }
 
     #[test]
-    fn the_breakdown_adds_up(inventory in any_inventory()) {
+    fn breakdown_adds_up(inventory in any_inventory()) {
         let refs = Refs::new(&inventory);
         let all: u64 = inventory.nodes.iter().map(|node| node.size.bytes).sum();
         prop_assert_eq!(breakdown(&inventory, &refs, 0.into()).total().bytes, all);

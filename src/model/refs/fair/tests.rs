@@ -4,19 +4,19 @@ use super::*;
 use crate::model::refs::roots_of;
 use crate::model::refs::tests::{any_inventory, image, node, tree};
 
-fn by_du(inventory: &Inventory) -> (Fair, u64) {
+fn shares_and_sum(inventory: &Inventory) -> (Fair, u64) {
     let refs = Refs::new(inventory);
     let all = inventory.nodes.iter().map(|node| node.size.bytes).sum();
-    (fair(inventory, &refs, |at| size_in_store(inventory, at)), all)
+    (fair(inventory, &refs, |node| size_in_store(inventory, node)), all)
 }
 
 #[test]
 fn each_node_is_divided_among_those_that_reach_it() {
     let inventory = tree();
-    let (fair, all) = by_du(&inventory);
-    let images: Vec<_> = (0..4).map(|at| fair.of_image(ImageIx::from(at))).collect();
-    // base is under all five of them, runtime under three, the shared inodes under four: 1000/5,
-    // that + 200/3 + 600/4, that + 30/2, and 1000/5 + 600/4 + 4. Two of three thirds are rounded up.
+    let (fair, all) = shares_and_sum(&inventory);
+    let images: Vec<_> = (0..4).map(|image| fair.of_image(ImageIx::from(image))).collect();
+    // Five roots reach base, three reach runtime, four reach the shared inodes: 1000/5, that + 200/3 + 600/4, that
+    // + 30/2, and 1000/5 + 600/4 + 4. Two of three thirds are rounded up.
     assert_eq!(images, [200, 417, 431, 354]);
     assert_eq!(fair.of_container(0.into()), 50_432);
     assert_eq!((fair.leaks, fair.metadata, fair.other), (7, 9, 0));
@@ -24,7 +24,7 @@ fn each_node_is_divided_among_those_that_reach_it() {
 }
 
 #[test]
-fn ties_go_by_id() {
+fn equal_remainders_are_ordered_by_id() {
     let mut inventory = tree();
     inventory.nodes.truncate(1);
     inventory.containers.clear();
@@ -35,49 +35,48 @@ fn ties_go_by_id() {
         image.holds = vec![0.into()];
     }
     inventory.nodes[0].size.bytes = 4002;
-    let (fair, _) = by_du(&inventory);
+    let (fair, _) = shares_and_sum(&inventory);
     assert_eq!(fair.shares, [1000, 1001, 1000, 1001]);
 }
 
-/// Prints how long it takes: `cargo test --release --lib fair_shares_of_a_big -- --ignored --nocapture`.
+/// Prints the duration: `cargo test --release --lib fair_shares_of_a_big -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints how long fair shares take; run it with --release"]
 #[allow(clippy::print_stdout)]
 fn fair_shares_of_a_big_node() {
-    // Chains of 20 layers that branch off one another: each image has 10 of its own.
-    let layer = |at: usize| {
-        let parent = if at.is_multiple_of(10) { (at / 20).checked_sub(1) } else { Some(at - 1) };
-        node(NodeKind::Layer, 4096 + at as u64, &parent.into_iter().collect::<Vec<_>>())
-    };
-    let images = (0..10_000).map(|at| image(&at.to_string(), &[at * 10 + 9]));
-    let inventory =
-        Inventory { nodes: (0..100_000).map(layer).collect(), images: images.collect(), ..tree() };
+    // Chains of 20 layers that branch off one another: each image has 10 layers of its own.
+    let layers = (0..100_000_usize).map(|layer| {
+        let parent = if layer.is_multiple_of(10) { (layer / 20).checked_sub(1) } else { Some(layer - 1) };
+        node(NodeKind::Layer, 4096 + layer as u64, &parent.into_iter().collect::<Vec<_>>())
+    });
+    let images = (0..10_000).map(|ix| image(&ix.to_string(), &[ix * 10 + 9]));
+    let inventory = Inventory { nodes: layers.collect(), images: images.collect(), ..tree() };
     let inventory =
         Inventory { containers: Vec::new(), leaks: Vec::new(), anchored: Vec::new(), ..inventory };
     let refs = Refs::new(&inventory);
     let edges: usize = refs.reach.iter().map(|reached| reached.len()).sum();
     let began = std::time::Instant::now();
-    let fair = fair(&inventory, &refs, |at| size_in_store(&inventory, at));
+    let fair = fair(&inventory, &refs, |node| size_in_store(&inventory, node));
     println!("{edges} edges: {:?}", began.elapsed());
     assert_eq!(fair.total(), inventory.nodes.iter().map(|node| node.size.bytes).sum::<u64>());
 }
 
 proptest! {
     #[test]
-    fn the_column_adds_up_and_is_fair(inventory in any_inventory()) {
+    fn shares_add_up_and_are_fair(inventory in any_inventory()) {
         let refs = Refs::new(&inventory);
-        let (fair, all) = by_du(&inventory);
+        let (fair, all) = shares_and_sum(&inventory);
         prop_assert_eq!(fair.total(), all);
         let share = |root: Root| match root {
-            Root::Image(at) => fair.of_image(at),
-            Root::Container(at) => fair.of_container(at),
+            Root::Image(ix) => fair.of_image(ix),
+            Root::Container(ix) => fair.of_container(ix),
             Root::Leak(_) => 0,
         };
         let users: Vec<_> =
             roots_of(&inventory, 0.into()).filter(|root| !matches!(root, Root::Leak(_))).collect();
         for root in &users {
             let sizes = refs.sizes(&inventory, *root);
-            // Exactly: the common denominator of at most 18 users.
+            // Exact value, with the common denominator of at most 18 users.
             let common: u128 = (1..=18_u128).fold(1, |lcm, k| {
                 let (mut a, mut b) = (lcm, k);
                 while b != 0 { (a, b) = (b, a % b); }
@@ -90,9 +89,9 @@ proptest! {
             prop_assert!(is == exact / common || is == exact.div_ceil(common), "within a byte of its share");
             prop_assert!(share(*root) <= sizes.total.bytes);
             for other in &users {
-                let same = |root: &Root| { let mut reached = refs.reach(*root).to_vec(); reached.sort_unstable(); reached };
-                if same(root) == same(other) {
-                    prop_assert!(share(*root).abs_diff(share(*other)) <= 1, "who reaches the same bears the same");
+                let reached = |root: &Root| { let mut reached = refs.reach(*root).to_vec(); reached.sort_unstable(); reached };
+                if reached(root) == reached(other) {
+                    prop_assert!(share(*root).abs_diff(share(*other)) <= 1, "equal reach, equal share");
                 }
             }
         }
