@@ -1,4 +1,4 @@
-//! The document of a run of garbage collection, carried out or planned.
+//! JSON document of a run of `gc` or `rm`, carried out or planned.
 
 use std::path::PathBuf;
 
@@ -20,181 +20,183 @@ use crate::model::{FilesystemIx, Finding};
 use crate::policy::PolicyKind;
 use crate::policy::compare::Comparison;
 
-/// `layersweep gc`, `layersweep rm`.
+/// Document of `layersweep gc` and `layersweep rm`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GcDoc {
-    /// What every document begins with; its kind is `gc` or `rm`.
+    /// Common fields of all documents; the kind is `gc` or `rm`.
     #[serde(flatten)]
     pub header: Header,
-    /// Names the run in `history`.
+    /// Id of the run in `history`.
     pub run_id: String,
-    /// Nothing was deleted: `deleted` is what a run would delete.
+    /// True if nothing was deleted: `deleted` contains what a run would delete.
     pub dry_run: bool,
     /// `exact` or `kubelet`.
     pub policy: String,
-    /// `cri` or `direct`; `auto` if the run was refused before that was known.
+    /// `cri` or `direct`; `auto` if the run was refused before the backend was chosen.
     pub via: String,
-    /// How many images, layers, containers and temporary files that killed runs had begun to delete were finished first.
+    /// Number of images, layers, containers and temporary files whose deletion a killed run had begun and
+    /// this run finished first.
     pub resumed: usize,
-    /// What made it act.
+    /// Thresholds and limits that caused deletions.
     pub trigger: Trigger,
-    /// Percent used before, of the filesystem that was short of space (else of the first).
+    /// Percentage used before the run, of the filesystem short of space, or else of the first one.
     pub usage_before_percent: Option<f64>,
-    /// The same afterwards; for a dry run as predicted.
+    /// Percentage used after the run; for a dry run, predicted.
     pub usage_after_percent: Option<f64>,
-    /// Deleting for space starts here; null where percentages play no part.
+    /// Percentage above which images are deleted for space; null if percentages are not used.
     pub high_percent: Option<u8>,
-    /// And ends here.
+    /// Percentage at which deleting for space ends; null if percentages are not used.
     pub low_percent: Option<u8>,
-    /// Deleting for space starts below so many available bytes, too; null where that plays no part.
+    /// Available bytes below which images are deleted for space; null if that threshold is not used.
     pub min_free_bytes: Option<u64>,
-    /// Bytes that were missing, on all filesystems.
+    /// Bytes missing to reach the targets, on all filesystems.
     pub wanted_bytes: u64,
     /// Bytes that the deletions were predicted to free.
     pub predicted_bytes: u64,
-    /// Bytes that they freed; null for a dry run. Negative where others wrote more.
+    /// Bytes freed by the deletions; null for a dry run. Negative if other processes wrote more.
     pub measured_bytes: Option<i64>,
     /// Bytes that the kubelet believes it would free, by listed sizes; null for policy `exact`.
     pub believed_bytes: Option<u64>,
-    /// Bytes of leaks that went along with them (containerd's own garbage collection).
+    /// Bytes of leaks deleted along with the images by containerd's own garbage collection.
     pub byproduct_bytes: u64,
-    /// Each filesystem that was judged.
+    /// Filesystems with images, each with its targets.
     pub filesystems: Vec<GcFilesystemDoc>,
-    /// What was deleted, in order; for a dry run, what would be.
+    /// Deletions in order; for a dry run, predicted ones.
     pub deleted: Vec<DeletedDoc>,
-    /// What stays, and the rule that keeps it.
+    /// Objects that are kept, each with the rule that keeps it.
     pub kept: Vec<KeptDoc>,
-    /// What went wrong on the way.
+    /// Failures during the run.
     pub errors: Vec<Problem>,
     /// Events that the kubelet would have recorded, in its terms.
     pub events: Vec<Event>,
     /// `not_needed`, `reached`, `not_reached`, `failed` or `refused`.
     pub outcome: OutcomeKind,
-    /// Commands that end the use of images that `rm` has kept, as clauses.
+    /// Commands that end the use of images kept by `rm`, as clauses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
-    /// Where the target was not reached: what the filesystem holds in no store.
+    /// Bytes of each filesystem outside the stores, if a target was not reached.
     pub not_in_store: Vec<NotInStoreDoc>,
-    /// Both policies side by side, for a dry run of policy `kubelet`: the runtime's image filesystem.
+    /// Both policies compared on the runtime's image filesystem, for a dry run of policy `kubelet`.
     pub comparison: Vec<ComparisonDoc>,
-    /// What could not be read or contradicts itself.
+    /// Files that could not be read, and records that contradict each other.
     pub warnings: Vec<Finding>,
 }
 
-/// A filesystem that was judged.
+/// Filesystem with its targets and their outcome.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GcFilesystemDoc {
-    /// Where it is mounted.
+    /// Mount point.
     pub mount: String,
-    /// Percent used before the first deletion; null where its numbers cannot be believed.
+    /// Percentage used before the first deletion; null if the filesystem's numbers are invalid.
     pub usage_before_percent: Option<f64>,
-    /// Percent used after the last one; for a dry run as predicted.
+    /// Percentage used after the last deletion; for a dry run, predicted.
     pub usage_after_percent: Option<f64>,
-    /// Available bytes before.
+    /// Available bytes before the first deletion.
     pub available_before_bytes: Option<u64>,
-    /// Available bytes after.
+    /// Available bytes after the last deletion; for a dry run, predicted.
     pub available_after_bytes: Option<u64>,
-    /// Bytes that were missing.
+    /// Bytes missing to reach the targets.
     pub wanted_bytes: u64,
-    /// Of these, what root has used of its reserve: until it is freed nothing more becomes available.
+    /// Part of `wanted_bytes` that root has used of its reserve: no more bytes become available until it is
+    /// freed.
     pub owed_bytes: u64,
-    /// Inodes that were missing.
+    /// Inodes missing to reach the targets.
     pub wanted_inodes: u64,
-    /// Free inodes before; 0 where the filesystem has no fixed number of inodes.
+    /// Free inodes before the first deletion; 0 if the filesystem has no fixed number of inodes.
     pub inodes_free_before: Option<u64>,
-    /// Free inodes after; for a dry run as predicted.
+    /// Free inodes after the last deletion; for a dry run, predicted.
     pub inodes_free_after: Option<u64>,
     /// Bytes that the deletions were predicted to free here.
     pub predicted_bytes: u64,
-    /// Bytes that they freed here, as far as measured; null for a dry run.
+    /// Bytes freed here by the deletions, as far as measured; null for a dry run.
     pub measured_bytes: Option<i64>,
-    /// The targets that were missed: `used`, `free`, `inodes`.
+    /// Targets that were missed at the start: `used`, `free`, `inodes`.
     pub started: Vec<&'static str>,
     /// `not_needed`, `reached`, `not_reached` or `failed`.
     pub outcome: OutcomeKind,
 }
 
-/// What a filesystem holds in no store, so that no deletion of ours frees it.
+/// Used bytes of a filesystem outside the stores, which layersweep cannot free.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NotInStoreDoc {
-    /// Where it is mounted.
+    /// Mount point of the filesystem.
     pub mount: String,
-    /// Used bytes that are in no store.
+    /// Used bytes outside the stores.
     pub bytes: u64,
-    /// Of these, what has a name, the largest first.
+    /// Named parts of these bytes, the largest first.
     pub largest: Vec<Part>,
-    /// The same in words.
+    /// The same facts in words.
     pub text: String,
 }
 
-/// A deletion.
+/// Deletion, carried out or planned.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeletedDoc {
     /// `image`, `artifact`, `container`, `sandbox`, `log` or `leak`.
     pub kind: &'static str,
-    /// Its id.
+    /// Id of the object.
     pub id: String,
-    /// Its names.
+    /// All names of the object.
     pub names: Vec<String>,
     /// Root of its store.
     pub store: String,
-    /// Where the filesystem is mounted that most of its bytes are on; null for what frees none.
+    /// Mount point of the filesystem with most of its bytes; null if it frees none.
     pub filesystem: Option<String>,
-    /// What it frees, by filesystem: an image may have blobs on one and snapshots on another.
+    /// Bytes freed on each filesystem: an image may have blobs on one and snapshots on another.
     pub freed: Vec<FreedDoc>,
     /// `space`, `age`, `limit`, `leak` or `request`.
     pub reason: &'static str,
-    /// Bytes that this deletion was predicted to free, at its place in the order.
+    /// Bytes that this deletion was predicted to free, at its position in the order.
     pub predicted_bytes: u64,
-    /// Bytes that it freed; null for a dry run. Negative where others wrote more.
+    /// Bytes freed by it; null for a dry run. Negative if other processes wrote more.
     pub measured_bytes: Option<i64>,
-    /// Percent used afterwards; for a dry run as predicted.
+    /// Percentage used after it; for a dry run, predicted.
     pub usage_after_percent: Option<f64>,
-    /// When; null for a dry run.
+    /// Time of the deletion; null for a dry run.
     pub at: Option<Timestamp>,
-    /// Members left of the group that it goes together with, itself included.
+    /// Number of members left in its group, which is deleted together, itself included.
     pub group: Option<usize>,
-    /// Bytes of leaks that went along with it, on top of its own.
+    /// Bytes of leaks deleted along with it, in addition to its own.
     pub byproduct_bytes: u64,
-    /// Predicted and measured bytes differ by more than the filesystem's own fluctuation.
+    /// True if predicted and measured bytes differ by more than the filesystem's own fluctuation.
     pub differs: bool,
-    /// `measured_bytes` tells of others that wrote or deleted meanwhile, and not of this deletion: it is
-    /// negative, or far from the prediction (more than an eighth of it and 1 MiB) on a filesystem that also
-    /// moved without the deletion.
+    /// True if `measured_bytes` shows the writes or deletions of other processes rather than this deletion:
+    /// it is negative, or differs from the prediction by more than an eighth and 1 MiB on a filesystem whose
+    /// free space also changed without the deletion.
     pub others_wrote: bool,
 }
 
-/// What a deletion frees on one filesystem.
+/// Bytes that a deletion frees on one filesystem.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FreedDoc {
-    /// Where it is mounted.
+    /// Mount point of the filesystem.
     pub filesystem: String,
-    /// Bytes that the deletion was predicted to free here, at its place in the order.
+    /// Bytes that the deletion was predicted to free here, at its position in the order.
     pub predicted_bytes: u64,
-    /// Bytes that it freed here; null for a dry run. Negative where others wrote more.
+    /// Bytes freed here; null for a dry run. Negative if other processes wrote more.
     pub measured_bytes: Option<i64>,
-    /// Percent used here afterwards; for a dry run as predicted.
+    /// Percentage used here after the deletion; for a dry run, predicted.
     pub usage_after_percent: Option<f64>,
 }
 
-/// Something that stays.
+/// Object that is kept.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeptDoc {
     /// `image`, `container`, `sandbox` or `log`.
     pub kind: &'static str,
-    /// Its id.
+    /// Id of the object.
     pub id: String,
-    /// Its names.
+    /// All names of the object.
     pub names: Vec<String>,
-    /// The rule, see docs/how-it-decides.md.
+    /// Rule that keeps it: see `docs/how-it-decides.md`.
     pub rule: &'static str,
-    /// Why, in words.
+    /// Reason in words.
     pub detail: String,
 }
 
@@ -202,27 +204,29 @@ pub struct KeptDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ComparisonDoc {
-    /// Where it is mounted.
+    /// Mount point of the filesystem.
     pub mount: String,
-    /// What each would do.
+    /// Decisions of both policies.
     #[serde(flatten)]
     pub both: Comparison,
 }
 
-/// Builds the document.
+/// Builds the document of `gc` or `rm`.
 pub fn gc(result: &GcResult) -> GcDoc {
     let plan = &result.plan;
-    let usage = plan.shown().map(|one| filesystem(result, one));
-    let done = result.outcome.as_ref();
-    let deletions = done.map_or(&[][..], |outcome| &outcome.deletions);
-    let deleted: Vec<_> = match done {
-        Some(_) => deletions.iter().map(|one| deletion(one, &plan.mounts)).collect(),
+    let shown = plan.shown().map(|shown| filesystem(result, shown));
+    let outcome = result.outcome.as_ref();
+    let deletions = outcome.map_or(&[][..], |outcome| &outcome.deletions);
+    let deleted: Vec<_> = match outcome {
+        Some(_) => deletions.iter().map(|done| deletion(done, &plan.mounts)).collect(),
         None => {
             let mut spaces = result.before.clone();
-            plan.steps.iter().map(|one| predicted(one, &plan.mounts, &mut spaces)).collect()
+            plan.steps.iter().map(|step| predicted(step, &plan.mounts, &mut spaces)).collect()
         }
     };
-    let filesystems = plan.filesystems.iter().map(|one| with_sums(filesystem(result, one), &deleted));
+    let filesystems = plan.filesystems.iter();
+    let filesystems =
+        filesystems.map(|filesystem_plan| with_sums(filesystem(result, filesystem_plan), &deleted));
     let filesystems: Vec<_> = filesystems.collect();
     let notes = plan.notes.iter().map(|message| Finding {
         path: PathBuf::new(),
@@ -237,19 +241,19 @@ pub fn gc(result: &GcResult) -> GcDoc {
         via: result.via.as_str().to_owned(),
         resumed: result.resumed,
         trigger: plan.trigger,
-        usage_before_percent: usage.as_ref().and_then(|one| one.usage_before_percent),
-        usage_after_percent: usage.as_ref().and_then(|one| one.usage_after_percent),
+        usage_before_percent: shown.as_ref().and_then(|filesystem| filesystem.usage_before_percent),
+        usage_after_percent: shown.as_ref().and_then(|filesystem| filesystem.usage_after_percent),
         high_percent: result.targets.used.map(|thresholds| thresholds.high),
         low_percent: result.targets.used.map(|thresholds| thresholds.low),
         min_free_bytes: result.targets.free.map(|floor| floor.start_below),
         wanted_bytes: plan.wanted_bytes(),
-        predicted_bytes: deleted.iter().fold(0, |sum, one| sum.saturating_add(one.predicted_bytes)),
-        measured_bytes: done.map(Outcome::measured_bytes),
+        predicted_bytes: deleted.iter().fold(0, |sum, deletion| sum.saturating_add(deletion.predicted_bytes)),
+        measured_bytes: outcome.map(Outcome::measured_bytes),
         believed_bytes: result.believed_bytes,
-        byproduct_bytes: deletions.iter().map(|one| one.byproduct_bytes).sum(),
+        byproduct_bytes: deletions.iter().map(|deletion| deletion.byproduct_bytes).sum(),
         filesystems,
         deleted,
-        // Leaks that stay are told of by `sweep`.
+        // `sweep` reports the leaks that are kept.
         kept: plan.kept.iter().filter(|kept| kept.target.kind != TargetKind::Leak).map(kept).collect(),
         errors: plan.problems.clone(),
         events: result.events.clone(),
@@ -284,8 +288,8 @@ fn comparison(mounts: &[PathBuf], both: &Comparison) -> ComparisonDoc {
     ComparisonDoc { mount: mount(mounts, both.filesystem), both: both.clone() }
 }
 
-fn mount(mounts: &[PathBuf], at: FilesystemIx) -> String {
-    mounts.get(at.get()).map(|mount| mount.to_string_lossy().into_owned()).unwrap_or_default()
+fn mount(mounts: &[PathBuf], filesystem_ix: FilesystemIx) -> String {
+    mounts.get(filesystem_ix.get()).map(|mount| mount.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 fn percent(measured: Option<&Measured>) -> Option<f64> {
@@ -294,20 +298,20 @@ fn percent(measured: Option<&Measured>) -> Option<f64> {
 }
 
 fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
-    let before = result.before.get(plan.filesystem.get());
-    let available = |measured: Option<&Measured>| Some(measured?.as_ref().ok()?.available_bytes);
-    let inodes_free = |measured: Option<&Measured>| Some(measured?.as_ref().ok()?.inodes_free);
+    let measured_before = result.before.get(plan.filesystem.get());
+    let before = measured_before.and_then(|space| space.as_ref().ok());
+    let after = plan.after.as_ref().and_then(|space| space.as_ref().ok());
     GcFilesystemDoc {
         mount: mount(&result.plan.mounts, plan.filesystem),
-        usage_before_percent: percent(before),
+        usage_before_percent: percent(measured_before),
         usage_after_percent: percent(plan.after.as_ref()),
-        available_before_bytes: available(before),
-        available_after_bytes: available(plan.after.as_ref()),
+        available_before_bytes: before.map(|space| space.available_bytes),
+        available_after_bytes: after.map(|space| space.available_bytes),
         wanted_bytes: plan.wanted.bytes,
-        owed_bytes: before.and_then(|space| space.as_ref().ok()).map_or(0, |space| space.owed_bytes),
+        owed_bytes: before.map_or(0, |space| space.owed_bytes),
         wanted_inodes: plan.wanted.inodes,
-        inodes_free_before: inodes_free(before),
-        inodes_free_after: inodes_free(plan.after.as_ref()),
+        inodes_free_before: before.map(|space| space.inodes_free),
+        inodes_free_after: after.map(|space| space.inodes_free),
         predicted_bytes: 0,
         measured_bytes: result.outcome.as_ref().map(|_| 0),
         started: plan.started.names(),
@@ -321,17 +325,19 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
     }
 }
 
-/// With what the deletions free there.
+/// Adds the sums of the deletions on the filesystem.
 fn with_sums(filesystem: GcFilesystemDoc, deleted: &[DeletedDoc]) -> GcFilesystemDoc {
-    let freed = || deleted.iter().flat_map(|one| &one.freed).filter(|one| one.filesystem == filesystem.mount);
-    let predicted_bytes = freed().fold(0, |sum: u64, one| sum.saturating_add(one.predicted_bytes));
-    let measured = freed().filter_map(|one| one.measured_bytes);
-    let measured_bytes =
-        filesystem.measured_bytes.map(|_| measured.fold(0, |sum: i64, one| sum.saturating_add(one)));
+    let freed = deleted.iter().flat_map(|deletion| &deletion.freed);
+    let (mut predicted_bytes, mut measured_bytes) = (0_u64, 0_i64);
+    for freed in freed.filter(|freed| freed.filesystem == filesystem.mount) {
+        predicted_bytes = predicted_bytes.saturating_add(freed.predicted_bytes);
+        measured_bytes = measured_bytes.saturating_add(freed.measured_bytes.unwrap_or(0));
+    }
+    let measured_bytes = filesystem.measured_bytes.map(|_| measured_bytes);
     GcFilesystemDoc { predicted_bytes, measured_bytes, ..filesystem }
 }
 
-/// A step of a plan, after those before it.
+/// Builds a planned deletion and applies it to `spaces`, which contains the effect of the steps before it.
 fn predicted(planned: &Step, mounts: &[PathBuf], spaces: &mut [Measured]) -> DeletedDoc {
     apply(&planned.gains, spaces);
     let mut document = step(planned, mounts);
@@ -374,10 +380,10 @@ fn freed(gain: &Gain, mounts: &[PathBuf]) -> FreedDoc {
 
 pub(super) fn deletion(deletion: &Deletion, mounts: &[PathBuf]) -> DeletedDoc {
     let parts = deletion.step.gains.iter().map(|gain| {
-        let measured = deletion.freed.iter().find(|one| one.filesystem == gain.filesystem);
+        let measured = deletion.freed.iter().find(|freed| freed.filesystem == gain.filesystem);
         FreedDoc {
-            measured_bytes: measured.map(|one| one.bytes),
-            usage_after_percent: measured.and_then(|one| one.usage_after_percent).map(two_decimals),
+            measured_bytes: measured.map(|freed| freed.bytes),
+            usage_after_percent: measured.and_then(|freed| freed.usage_after_percent).map(two_decimals),
             ..freed(gain, mounts)
         }
     });

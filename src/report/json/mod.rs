@@ -1,5 +1,9 @@
-//! The documents that `--format json` prints: one a command, with fixed field names
-//! (`docs/schema/`). Every `*_bytes` is allocated bytes unless its name says otherwise.
+//! JSON documents printed by `--format json`: one type for each command, named `…Doc`.
+//!
+//! The field names are a public interface, published as JSON Schema in `docs/schema/`; a test compares the
+//! types with these files, doc comments included. Every `*_bytes` field counts allocated bytes unless its
+//! description says otherwise, every time is RFC 3339 in UTC, and `null` means unknown or not applicable,
+//! never zero.
 
 mod build;
 mod diff;
@@ -45,190 +49,190 @@ pub use scan_file::scan_of;
 pub use sweep::{SweepDoc, SweepLeakDoc, SweptDoc, sweep, sweep_refused};
 pub use usage::{GroupDoc, ShareRowDoc, UsageDoc, UsageFilesystemDoc, usage};
 
-/// `layersweep scan`.
+/// Document of `layersweep scan`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ScanDoc"))]
 pub struct ScanDoc<L = Vec<LayerDoc>> {
-    /// What every document begins with; its kind is `scan`.
+    /// Common fields of all documents; the kind is `scan`.
     #[serde(flatten)]
     pub header: Header,
-    /// Everything was read: figures are exact. If false, they are lower bounds.
+    /// True if everything was read and the figures are exact. If false, they are lower bounds.
     pub complete: bool,
-    /// The mounted root that was looked in, in front of all its paths; null for the running system.
+    /// Mounted root that was read, a prefix of all paths below; null for the running system.
     pub sysroot: Option<String>,
-    /// Filesystems that hold a store.
+    /// Filesystems that contain a store.
     pub filesystems: Vec<FilesystemDoc>,
-    /// Stores.
+    /// Stores found on the node or named by options.
     pub stores: Vec<StoreDoc>,
-    /// Images.
+    /// Images and OCI artifacts of all stores.
     pub images: Vec<ImageDoc>,
-    /// Layers.
+    /// Layers, snapshots and blobs of all stores.
     pub layers: L,
-    /// Containers.
+    /// Containers of all stores, running or not.
     pub containers: Vec<ContainerDoc>,
-    /// What nothing uses, or does not fit together.
+    /// Objects that nothing uses, and records that contradict each other.
     pub leaks: Vec<LeakDoc>,
     /// Sums over all stores.
     pub totals: TotalsDoc,
-    /// The whole column of fair shares.
+    /// Sum of all fair shares, by kind of owner.
     pub fair_bytes: BytesDoc,
-    /// How it was measured.
+    /// Cost of the scan: inodes examined, layers measured and taken from the cache.
     pub scan: Effort,
-    /// What could not be read or contradicts itself.
+    /// Files that could not be read, and records that contradict each other.
     pub warnings: Vec<Finding>,
 }
 
-/// `layersweep images`.
+/// Document of `layersweep images`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImagesDoc {
-    /// What every document begins with; its kind is `images`.
+    /// Common fields of all documents; the kind is `images`.
     #[serde(flatten)]
     pub header: Header,
-    /// Everything was read.
+    /// True if everything was read.
     pub complete: bool,
-    /// Images, in the order asked for.
+    /// Images in the requested order.
     pub images: Vec<ImageDoc>,
-    /// The whole column of fair shares, of images that are not shown too.
+    /// Sum of all fair shares, including those of images that are not listed.
     pub fair_bytes: BytesDoc,
-    /// What could not be read or contradicts itself.
+    /// Files that could not be read, and records that contradict each other.
     pub warnings: Vec<Finding>,
 }
 
-/// `layersweep layers`.
+/// Document of `layersweep layers`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LayersDoc {
-    /// What every document begins with; its kind is `layers`.
+    /// Common fields of all documents; the kind is `layers`.
     #[serde(flatten)]
     pub header: Header,
-    /// Everything was read.
+    /// True if everything was read.
     pub complete: bool,
     /// Layers, the largest first.
     pub layers: Vec<LayerDoc>,
-    /// What could not be read or contradicts itself.
+    /// Files that could not be read, and records that contradict each other.
     pub warnings: Vec<Finding>,
 }
 
-/// `layersweep explain`.
+/// Document of `layersweep explain`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExplainDoc {
-    /// What every document begins with; its kind is `explain`.
+    /// Common fields of all documents; the kind is `explain`.
     #[serde(flatten)]
     pub header: Header,
-    /// Everything was read.
+    /// True if everything was read.
     pub complete: bool,
-    /// `image`, `layer`, `container`, `leak`, `metadata` or `other`; of a path that is no object (a store,
-    /// or in no store) `directory` or `file`.
+    /// `image`, `layer`, `container`, `leak`, `metadata` or `other`; `directory` or `file` for a path that is
+    /// not an object (a store, or a path outside the stores).
     pub subject: &'static str,
-    /// The object's id or name; the path of a directory or file.
+    /// Id or name of the object; the path of a directory or file.
     pub id: String,
-    /// Its path.
+    /// Path of the object on the disk.
     pub path: String,
-    /// The image, if it is one.
+    /// The image; null for other subjects.
     pub image: Option<ImageDoc>,
-    /// What the records know of the image; null without records.
+    /// Facts about the image from the records; null without records.
     pub remembered: Option<RememberedDoc>,
-    /// Its chain, from the top down to the base; for an image, then what it holds beside
-    /// that: blobs, mapped layers, copies of a second snapshotter.
+    /// Layers from the top down to the base. For an image, its other content follows: blobs, mapped layers,
+    /// copies in a second snapshotter.
     pub chain: Vec<LayerDoc>,
-    /// The container, if it is one.
+    /// The container; null for other subjects.
     pub container: Option<ContainerDoc>,
-    /// Of a path: what is at and below it, by owner; null where the reference was no path.
+    /// Usage at and below a path, by owner; null if the reference is not a path.
     pub below: Option<BelowDoc>,
-    /// Leaks that concern it.
+    /// Leaks that concern the object.
     pub leaks: Vec<LeakDoc>,
-    /// Who keeps these bytes on the disk.
+    /// Images, containers and caches that keep these bytes on the disk.
     pub held_by: Vec<UserDoc>,
     /// Allocated bytes of the object itself.
     pub bytes: u64,
-    /// What the filesystem would free if it alone were deleted now.
+    /// Bytes that the filesystem would free if only this object were deleted now.
     pub frees_bytes: u64,
-    /// Why `frees_bytes` is not `bytes`: the parts add up to the difference. Of an image, a container
-    /// or a leak.
+    /// Reasons why `frees_bytes` is not `bytes`, for an image, container or leak. The parts add up to the
+    /// difference.
     pub frees_differs: Vec<DifferenceDoc>,
-    /// What an image has in containerd's other snapshotters, beside the usual one.
+    /// Copies of the image in other snapshotters of containerd than the usual one.
     pub copies: Vec<CopiesDoc>,
-    /// The verdict of every rule, in order; the first that says stay decides.
+    /// Verdict of every rule, in order; the first `stay` decides.
     pub rules: Vec<RuleDoc>,
-    /// What `gc` would do with the image now, as far as the disk and the records show; null for
-    /// what is no image.
+    /// Decision that `gc` would make about the image or container now, as far as the disk and the records
+    /// show; null for other subjects.
     pub fate: Option<GcDecisionDoc>,
-    /// What could not be read or contradicts itself.
+    /// Files that could not be read, and records that contradict each other.
     pub warnings: Vec<Finding>,
 }
 
-/// What is at and below a path, on its filesystem.
+/// Usage at and below a path, on the path's filesystem.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BelowDoc {
-    /// The path, as the node itself names it.
+    /// Path as the node itself names it.
     pub path: String,
-    /// Allocated bytes, hard links once, as `du -x` counts them.
+    /// Allocated bytes, each hard link once, as `du -x` counts them.
     pub bytes: u64,
-    /// Each byte in one row: their `bytes` add up to `bytes`.
+    /// Owners of the bytes, each byte in one row: the rows add up to `bytes`.
     pub rows: Vec<ShareRowDoc>,
-    /// Where other filesystems are mounted below it, which are not counted.
+    /// Mount points of other filesystems below the path, which are not counted.
     pub other_filesystems: Vec<String>,
 }
 
-/// A part of the difference between exclusive bytes and what a deletion frees.
+/// Part of the difference between exclusive bytes and the bytes that a deletion frees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DifferenceDoc {
-    /// `shared_extents` (reflinks: other files keep them), or `filesystem_metadata` (what the
-    /// filesystem keeps beside a file's blocks).
+    /// `shared_extents` (reflinks: other files keep the blocks), or `filesystem_metadata` (blocks that the
+    /// filesystem uses for a file besides its content).
     pub cause: &'static str,
-    /// How much more (or, below 0, less) is freed.
+    /// Bytes freed in addition; negative if fewer are freed.
     pub bytes: i64,
 }
 
-/// What an image has in a snapshotter beside the usual one.
+/// Snapshots of an image in a snapshotter that is not the usual one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CopiesDoc {
-    /// The snapshotter's name.
+    /// Name of the snapshotter.
     pub snapshotter: String,
-    /// How many snapshots.
+    /// Number of snapshots.
     pub snapshots: usize,
-    /// Their allocated bytes, part of the image's total.
+    /// Allocated bytes of the snapshots, part of the image's total.
     pub bytes: u64,
-    /// Of that, what only this image has: it is deleted with the image.
+    /// Bytes of these that only this image uses: they are deleted with the image.
     pub exclusive_bytes: u64,
-    /// What that frees.
+    /// Bytes freed by deleting the exclusive part.
     pub frees_bytes: u64,
 }
 
-/// What one rule says of an image.
+/// Verdict of one rule about an image.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RuleDoc {
-    /// The rule's name.
+    /// Name of the rule.
     pub rule: &'static str,
-    /// `stay` or `pass`.
+    /// `stay` (the rule keeps the image) or `pass`.
     pub verdict: &'static str,
-    /// Why, in words.
+    /// Reason in words.
     pub detail: String,
 }
 
-/// What `gc` would do with an image.
+/// Decision of `gc` about an image or container.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GcDecisionDoc {
-    /// It would be deleted.
+    /// True if it would be deleted.
     pub goes: bool,
-    /// Why: the reason of the deletion (`age`, `space`), or the rule that keeps it.
+    /// Reason for the deletion (`age`, `space`), or the rule that keeps the object.
     pub rule: &'static str,
-    /// What the rule says; null if it goes.
+    /// Explanation by the rule; null for an image that would be deleted.
     pub detail: Option<String>,
-    /// Its place in the order of deletions, from 1.
+    /// Position in the order of deletions, from 1; null if it is kept.
     pub place: Option<usize>,
-    /// What its deletion would free at that place.
+    /// Bytes that its deletion would free at that position; null if it is kept.
     pub predicted_bytes: Option<u64>,
-    /// The command that deletes images here; null for a container.
+    /// Command that deletes images here; null for a container.
     pub command: Option<String>,
-    /// Why that command would be refused now; null where it would not.
+    /// Reason why that command would be refused now; null if it would not.
     pub refused: Option<String>,
 }
 

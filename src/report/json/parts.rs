@@ -1,4 +1,4 @@
-//! The objects that documents are made of.
+//! Objects that several documents share.
 
 use crate::history::ages::Basis;
 use crate::model::refs::RowKind;
@@ -7,18 +7,18 @@ use crate::policy::forecast::Forecast;
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// Version of the documents' shape; a field is never renamed or removed within one.
+/// Version of the document format; a field is never renamed or removed within a version.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What every document begins with.
+/// Common fields of all documents.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Header {
-    /// Version of this document's shape.
+    /// Version of the document format.
     pub schema_version: u32,
-    /// What kind of document this is: the name of its command, or a part of that.
+    /// Kind of document: the name of the command, with a suffix if the command has several documents.
     pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
+    /// Time at which the document was made, RFC 3339 UTC.
     pub generated_at: Timestamp,
 }
 
@@ -28,51 +28,51 @@ impl Header {
     }
 }
 
-/// A filesystem.
+/// Filesystem that contains a store or is under observation.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FilesystemDoc {
-    /// Where it is mounted.
+    /// Mount point.
     pub mount: String,
-    /// Its device.
+    /// Device node, or the source of the mount.
     pub device: String,
-    /// Its type.
+    /// Filesystem type as in `/proc/mounts`, for example `xfs`.
     pub fstype: String,
-    /// Size.
+    /// Size of the filesystem.
     pub capacity_bytes: u64,
     /// Bytes that are not free.
     pub used_bytes: u64,
     /// Bytes that an unprivileged user can still write.
     pub available_bytes: u64,
-    /// Bytes that are neither used nor available: reserved for root, as a rule.
+    /// Bytes that are neither used nor available, usually reserved for root.
     pub reserved_bytes: u64,
-    /// Percent of `capacity_bytes` that is not available (the kubelet's measure), two decimals:
-    /// `used_bytes` and `reserved_bytes` together. `df` leaves the reserve out. Null where the filesystem's
+    /// Percentage of `capacity_bytes` that is not available (the kubelet's measure), two decimals:
+    /// `used_bytes` and `reserved_bytes` together. `df` does not count the reserve. Null if the filesystem's
     /// numbers contradict each other.
     pub used_percent: Option<f64>,
-    /// Inodes in all; 0 where there is no fixed number.
+    /// Total number of inodes; 0 if the filesystem has no fixed number.
     pub inodes: u64,
-    /// Free inodes; 0 where there is no fixed number.
+    /// Free inodes; 0 if the filesystem has no fixed number.
     pub inodes_free: u64,
 }
 
-/// When a filesystem is full if it goes on filling: `docs/records.md`.
+/// Time until a filesystem is full at its current rate of growth: see `docs/records.md`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ForecastDoc {
-    /// Where it is mounted.
+    /// Mount point of the filesystem.
     pub filesystem: String,
-    /// For people.
+    /// Forecast in words.
     pub text: String,
-    /// The rate is that of the last so many seconds.
+    /// Length of the period from which the rate is computed, in seconds.
     pub window_seconds: i64,
-    /// Growth in an hour, our own deletions aside.
+    /// Growth in an hour, without the effect of layersweep's deletions.
     pub bytes_per_hour: u64,
     /// Seconds until no byte is available to an unprivileged user.
     pub full_in_seconds: i64,
-    /// The earlier end of its 95 % interval.
+    /// Lower end of the 95 % interval.
     pub earliest_in_seconds: i64,
-    /// The later end of it.
+    /// Upper end of the 95 % interval.
     pub latest_in_seconds: i64,
 }
 
@@ -91,279 +91,279 @@ impl ForecastDoc {
     }
 }
 
-/// A store.
+/// Store of images and containers.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StoreDoc {
     /// `containers-storage` or `containerd`.
     pub kind: &'static str,
-    /// Its root.
+    /// Root directory: a graphroot, an additional image store, or the root of containerd.
     pub root: String,
     /// Storage driver or snapshotter.
     pub driver: String,
     /// Mount point of its filesystem.
     pub filesystem: String,
-    /// Number of images.
+    /// Number of images, artifacts included.
     pub images: usize,
-    /// Number of layers (snapshots, blobs).
+    /// Number of layers, snapshots and blobs.
     pub layers: usize,
-    /// Number of containers.
+    /// Number of containers, running or not.
     pub containers: usize,
-    /// Its bytes by what uses them, each byte once.
+    /// Bytes of the store by user, each byte once.
     pub bytes: BytesDoc,
-    /// containerd's snapshotters that have snapshots, with all that lies in these; part of the bytes
-    /// above. More than one: layers are there several times.
+    /// Snapshotters of containerd that have snapshots, with everything in them; part of `bytes`. With more
+    /// than one, the same layers are on the disk several times.
     pub snapshotters: Vec<SnapshotterDoc>,
-    /// The part of `bytes.other` by name.
+    /// Parts of `bytes.other` by name.
     pub other: Vec<OtherDoc>,
     /// Bytes freed if all unused images and reclaimable leaks were deleted together.
     pub reclaimable_bytes: u64,
-    /// An additional image store: never deleted from.
+    /// True for an additional image store, from which layersweep never deletes.
     pub read_only: bool,
-    /// What made us look here.
+    /// Configuration file, option or default that names the store.
     pub origin: String,
     /// `consistent`, `writer-active` or `damaged`.
     pub consistency: Consistency,
 }
 
-/// Bytes by what uses them: the parts add up to the total, which is what `du` says of the stores.
+/// Bytes by user. The parts add up to the total, which is what `du` prints for the stores.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BytesDoc {
-    /// What images reach; of fair shares, those of all images.
+    /// Bytes that images reach; of fair shares, the sum over all images.
     pub images: u64,
-    /// What only containers reach; of fair shares, those of all containers.
+    /// Bytes that only containers reach; of fair shares, the sum over all containers.
     pub containers: u64,
-    /// Of the rest, what builders keep in their cache (Docker, BuildKit).
+    /// Of the rest, bytes in the cache of a builder (Docker, BuildKit).
     pub build_cache: u64,
-    /// Of the rest, what leaks reach.
+    /// Of the rest, bytes that leaks reach.
     pub leaks: u64,
-    /// The stores' own bookkeeping.
+    /// Bookkeeping of the stores: record files, locks, link directories.
     pub metadata: u64,
-    /// Everything else below the roots.
+    /// All other files below the roots.
     pub other: u64,
-    /// The sum.
+    /// Sum of the above.
     pub total: u64,
 }
 
-/// A snapshotter of containerd.
+/// Snapshotter of containerd.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SnapshotterDoc {
-    /// Its name.
+    /// Name as in containerd's configuration, for example `overlayfs`.
     pub name: String,
-    /// It is not the store's usual one, which is its `driver`.
+    /// True if it is not the usual snapshotter of the store, named by `driver`.
     pub second: bool,
-    /// How many snapshots it has.
+    /// Number of snapshots.
     pub snapshots: usize,
     /// Allocated bytes.
     pub bytes: u64,
 }
 
-/// Something below a store's root that belongs to no image and no container.
+/// Directory entry below a store's root that belongs to no image and no container.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OtherDoc {
-    /// Its path below the root.
+    /// Path relative to the root.
     pub name: String,
     /// Allocated bytes.
     pub bytes: u64,
 }
 
-/// An image.
+/// Image or OCI artifact.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImageDoc {
-    /// Image id; of an artifact its manifest's digest.
+    /// Image id; for an artifact, the digest of its manifest.
     pub id: String,
     /// `image`, or `artifact` for an OCI artifact of CRI-O or Podman.
     pub kind: &'static str,
     /// All names; empty for a dangling image.
     pub names: Vec<String>,
-    /// Manifest digests.
+    /// Digests of its manifests.
     pub digests: Vec<String>,
     /// Root of its store.
     pub store: String,
-    /// A manifest list: names other images, has no layers.
+    /// True for a manifest list, which names other images and has no layers.
     pub manifest_list: bool,
-    /// As its record says: in containerd when the record was made here, in containers/storage the
-    /// date of its build, for an image that was pulled or loaded.
+    /// Creation time from the image's record: in containerd, when the record was made on this node; in
+    /// containers/storage, for an image that was pulled or loaded, when it was built.
     pub created_at: Option<Timestamp>,
-    /// Since when it is here, as far as that is proven; null without records.
+    /// Earliest proven time at which the image was here; null without records.
     pub first_detected: Option<Timestamp>,
-    /// `records`: our records have it; `disk`: they do not, and the disk says so now; null
-    /// without records.
+    /// Source of `first_detected`: `records` (stored by an earlier run) or `disk` (not in the records,
+    /// derived from the disk now); null without records.
     pub first_detected_from: Option<Basis>,
-    /// When a container last used it; null without records.
+    /// Last known use by a container; null without records.
     pub last_used: Option<Timestamp>,
-    /// How often it was found newly in use; null without records.
+    /// Number of times that a scan found a new use; null without records.
     pub use_count: Option<u64>,
-    /// How often it was first detected: 1, plus one for each time it was deleted and detected again;
-    /// null without records.
+    /// Number of times it was first detected: 1, plus one for each detection after a deletion; null without
+    /// records.
     pub lives: Option<u32>,
-    /// A container was made from it.
+    /// True if something in `used_by` uses it.
     pub in_use: bool,
-    /// These containers.
+    /// Containers made from the image, and other uses of it.
     pub used_by: Vec<UserDoc>,
-    /// Configuration keeps it.
+    /// True if configuration keeps it.
     pub pinned: bool,
-    /// This configuration.
+    /// Configuration that keeps it.
     pub pinned_by: Vec<String>,
     /// Layer ids from the top down to the base.
     pub layers: Vec<LayerId>,
-    /// All that it reaches.
+    /// Bytes of everything that the image reaches.
     pub total_bytes: u64,
-    /// Of that, what others reach too.
+    /// Of these, bytes that other images or containers reach too.
     pub shared_bytes: u64,
-    /// Of that, what only it reaches.
+    /// Of these, bytes that only this image reaches.
     pub exclusive_bytes: u64,
-    /// Its fair share: the bytes of everything that it reaches, each divided equally among the images and
+    /// Fair share: the bytes of each object that the image reaches, divided equally among all images and
     /// containers that reach it.
     pub fair_bytes: u64,
-    /// What the filesystem is expected to free if it alone is deleted now.
+    /// Bytes that the filesystem is expected to free if only this image is deleted now.
     pub frees_bytes: u64,
-    /// The size that the runtime's own tools print; null where they cannot know it.
+    /// Size that the runtime's own tools print; null if they cannot know it.
     pub listed_bytes: Option<u64>,
-    /// Why layersweep cannot delete it here, whatever the policy says; null where it can. `scan` does not ask
-    /// the runtime, and knows only what the disk tells.
+    /// Reason why layersweep cannot delete it here under any policy; null if it can. `scan` reads only the
+    /// disk and does not ask the runtime.
     pub out_of_reach: Option<String>,
 }
 
-/// Who uses or holds something.
+/// User of an image or layer.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UserDoc {
-    /// `image`, `container`, `leak` or `build-cache`; `elsewhere` for what is none of this document: a container of
-    /// another store, one that only podman's database knows, a mount of the image.
+    /// `image`, `container`, `leak` or `build-cache`; `elsewhere` for a user that this document does not
+    /// list: a container of another store, a container known only to Podman's database, a mount of the image.
     pub kind: &'static str,
-    /// Its id; empty for what is elsewhere.
+    /// Id of the user; empty for `elsewhere`.
     pub id: String,
-    /// Its name; in words for what is elsewhere.
+    /// Name of the user; a description for `elsewhere`.
     pub name: String,
-    /// A container's owner; null for the rest.
+    /// Owner of a container; null for other kinds.
     pub owner: Option<&'static str>,
 }
 
-/// A layer, snapshot or blob.
+/// Layer, snapshot or blob.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LayerDoc {
-    /// Its id.
+    /// Id of the layer, key of the snapshot, or digest of the blob.
     pub id: String,
     /// Root of its store.
     pub store: String,
     /// `layer`, `snapshot` or `blob`.
     pub kind: &'static str,
-    /// The parent as recorded.
+    /// Id of the parent as recorded; null for a base.
     pub parent: Option<String>,
     /// Digest of the uncompressed tar.
     pub diff_id: Option<String>,
-    /// When it was made here.
+    /// Creation time on this node.
     pub created_at: Option<Timestamp>,
-    /// A container's writable layer.
+    /// True for the writable layer of a container.
     pub read_write: bool,
-    /// How many images and containers reach it.
+    /// Number of images and containers that reach it.
     pub refcount: u32,
-    /// A build cache holds it.
+    /// True if a build cache contains it.
     pub build_cache: bool,
-    /// Ids of these images.
+    /// Ids of the images that reach it.
     pub images: Vec<ImageId>,
-    /// Ids of these containers.
+    /// Ids of the containers that reach it.
     pub containers: Vec<ContainerId>,
-    /// Allocated bytes, files shared with other layers by hard links included.
+    /// Allocated bytes, including files shared with other layers by hard links.
     pub bytes: u64,
     /// Sum of the file lengths.
     pub apparent_bytes: u64,
-    /// Inodes.
+    /// Number of inodes.
     pub inodes: u64,
-    /// Its path.
+    /// Path on the disk.
     pub path: String,
 }
 
-/// A container.
+/// Container of any owner and state.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ContainerDoc {
-    /// Its id.
+    /// Container id.
     pub id: String,
-    /// Its name.
+    /// Name given by its owner.
     pub name: String,
     /// Root of its store.
     pub store: String,
-    /// Its image by name, or by id where the image has none; null if it was made from scratch.
+    /// Name of its image, or the id of an image without names; null for a container made without an image.
     pub image: Option<String>,
-    /// Its image's id as recorded.
+    /// Id of its image as recorded.
     pub image_id: Option<String>,
     /// `cri-o`, `podman`, `buildah`, `containerd`, `docker` or `unknown`.
     pub owner: &'static str,
-    /// `created`, `running`, `exited`, or `unknown` where the disk does not record it.
+    /// `created`, `running`, `exited`, or `unknown` if the disk does not record it.
     pub state: &'static str,
-    /// A pod sandbox.
+    /// True for a pod sandbox.
     pub sandbox: bool,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Option<Timestamp>,
-    /// Its writable layer and its own files.
+    /// Bytes of its writable layer and its own files.
     pub bytes: u64,
-    /// Its fair share: these, and its part of the layers of its image.
+    /// Fair share: `bytes` and its part of the layers of its image.
     pub fair_bytes: u64,
-    /// The size that podman prints: apparent bytes of the writable layer's content.
+    /// Size that Podman prints: apparent bytes of the writable layer's content.
     pub listed_bytes: Option<u64>,
 }
 
-/// Something that nothing uses, or that does not fit together.
+/// Object that nothing uses, or a record that contradicts another.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LeakDoc {
-    /// Class.
+    /// Class of leak: see `docs/leaks.md`.
     pub class: LeakClass,
     /// Root of its store.
     pub store: String,
-    /// Its path.
+    /// Path on the disk.
     pub path: String,
-    /// The object's id or name.
+    /// Id or name of the object.
     pub id: String,
-    /// Allocated bytes of the object itself; 0 where only a record is wrong.
+    /// Allocated bytes of the object itself; 0 if only a record is wrong.
     pub bytes: u64,
-    /// Age in seconds; null where the disk has no evidence of it.
+    /// Age in seconds; null if the disk has no evidence of it.
     pub age_seconds: Option<u64>,
     /// `reclaim`, `repair`, `keep` or `report`.
     pub verdict: &'static str,
-    /// What proves it.
+    /// Evidence in words.
     pub evidence: String,
 }
 
-/// A row of the summary.
+/// Row in the summary of a store.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RowDoc {
-    /// `images_in_use`, `images_pinned`, `images_out_of_reach`, `images_unused`, `snapshotter` (what images have in a
-    /// snapshotter of containerd beside the usual one), `containers`, `leaks`, `leaks_kept`,
+    /// `images_in_use`, `images_pinned`, `images_out_of_reach`, `images_unused`, `snapshotter` (copies of
+    /// images in another snapshotter of containerd than the usual one), `containers`, `leaks`, `leaks_kept`,
     /// `build_cache`, `metadata` or `other`.
     pub kind: RowKind,
-    /// The snapshotter's name; null for other kinds.
+    /// Name of the snapshotter; null for other kinds.
     pub name: Option<String>,
     /// Number of objects.
     pub count: usize,
-    /// What they reach together, each byte once; of images without what they have in a second
+    /// Bytes that the objects reach together, each byte once; for images, without their copies in a second
     /// snapshotter.
     pub bytes: u64,
-    /// Of that, what nothing outside the row reaches.
+    /// Of these, bytes that no object outside the row reaches.
     pub exclusive_bytes: u64,
-    /// Bytes freed if only the whole row were deleted; what images have in a second
-    /// snapshotter goes with these.
+    /// Bytes freed if exactly this row were deleted. The copies of images in a second snapshotter are deleted
+    /// with the images.
     pub reclaimable_bytes: u64,
-    /// Inodes that they reach together.
+    /// Inodes that the objects reach together.
     pub inodes: u64,
 }
 
-/// A store with the rows of its summary.
+/// Store with the rows of its summary.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsageStoreDoc {
-    /// The store.
+    /// Facts about the store.
     #[serde(flatten)]
     pub store: StoreDoc,
-    /// The summary.
+    /// Rows of the summary, which may overlap.
     pub rows: Vec<RowDoc>,
 }
 
@@ -371,15 +371,15 @@ pub struct UsageStoreDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TotalsDoc {
-    /// Number of images.
+    /// Number of images, artifacts included.
     pub images: usize,
     /// Number of images that no container uses and no configuration keeps.
     pub images_unused: usize,
-    /// Number of layers.
+    /// Number of layers, snapshots and blobs.
     pub layers: usize,
-    /// Number of containers.
+    /// Number of containers, running or not.
     pub containers: usize,
-    /// Number of leaks.
+    /// Number of leaks of all classes.
     pub leaks: usize,
     /// Allocated bytes of all stores.
     pub bytes: u64,

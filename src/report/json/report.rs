@@ -1,6 +1,4 @@
-//! The document of `layersweep report`: what fills a node's disk.
-
-use std::path::Path;
+//! JSON document of `layersweep report`: the users of a node's disk.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -10,170 +8,171 @@ use super::scan::scan_with;
 use super::{FilesystemDoc, ForecastDoc, Header, OmittedDoc, RunDoc, ScanDoc};
 use crate::app::diagnosis::{Advice, Cause, Part};
 use crate::app::report::Report;
-use crate::history::usage::{Point, Series};
+use crate::history::usage::Series;
 use crate::model::Finding;
 use crate::model::display::two_decimals;
 use crate::policy::thresholds::DiskThreshold;
-use crate::stores::other_usage::{self, OtherUserKind, OtherUsers};
+use crate::stores::other_usage::{OtherUserKind, OtherUsers};
+use crate::sys::sysroot::Sysroot;
 
-/// `layersweep report`.
+/// Document of `layersweep report`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReportDoc {
-    /// What every document begins with; its kind is `report`.
+    /// Common fields of all documents; the kind is `report`.
     #[serde(flatten)]
     pub header: Header,
-    /// Version of the program.
+    /// Version of layersweep.
     pub program_version: &'static str,
-    /// Everything was read: figures are exact. If false, they are lower bounds.
+    /// True if everything was read and the figures are exact. If false, they are lower bounds.
     pub complete: bool,
-    /// There are no records that could not be read. If false, what is in `usage` and `runs` is not all
-    /// that there was.
+    /// True if all existing records were read. If false, `usage` and `runs` miss a part of the past.
     pub history_complete: bool,
-    /// The mounted root that was looked in; null for the running system.
+    /// Mounted root that was read; null for the running system.
     pub sysroot: Option<String>,
-    /// The node's name, as its disk says; null where it does not.
+    /// Name of the node from its disk; null if the disk does not contain it.
     pub host: Option<String>,
-    /// How full the disk is, what fills it, what can be done.
+    /// Summary: how full the disk is, its largest users, and possible actions.
     pub verdict: VerdictDoc,
-    /// All that the stores hold: the document of `layersweep scan`.
+    /// Content of the stores: the document of `layersweep scan`.
     pub scan: ScanDoc,
-    /// Each filesystem with all of its users.
+    /// Filesystems that contain a store, each with all of its users.
     pub filesystems: Vec<ReportFilesystemDoc>,
-    /// How full the filesystems were, from the records.
+    /// Usage of the filesystems over time, from the records.
     pub usage: Vec<UsageSeriesDoc>,
-    /// Runs of layersweep and what they deleted, the newest first, from the records.
+    /// Runs of layersweep and their deletions, the newest first, from the records.
     pub runs: Vec<RunDoc>,
-    /// The largest things.
+    /// Largest objects of each kind.
     pub top: TopDoc,
-    /// How it was measured.
+    /// Method of measurement, and its gaps.
     pub measured: MeasuredDoc,
-    /// What the document inside a page leaves out of the lists of `scan`, so that the page of a large store
-    /// stays small; null if they are complete, as `--format json` always prints them.
+    /// Objects missing from the lists of `scan`, which is shortened in the document of a page so that the
+    /// page of a large store stays small. Null if the lists are complete, as they always are with `--format
+    /// json`.
     pub omitted: Option<OmittedDoc>,
 }
 
-/// How full the disk is, what fills it, what can be done.
+/// Summary: how full the disk is, its largest users, and possible actions.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VerdictDoc {
     #[serde(flatten)]
     pub advice: Advice,
-    /// Three sentences, of the fullest filesystem.
+    /// Three sentences about the fullest filesystem.
     pub sentences: Vec<String>,
-    /// What fills the filesystems, the largest first.
+    /// Users of the filesystems, the largest first.
     pub causes: Vec<Cause>,
 }
 
-/// A filesystem with all of its users.
+/// Filesystem with all of its users.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReportFilesystemDoc {
-    /// Its numbers.
+    /// Facts about the filesystem.
     #[serde(flatten)]
     pub filesystem: FilesystemDoc,
-    /// What uses `used_bytes`: their bytes add up to it. `other` comes last.
+    /// Users of the filesystem: their bytes add up to `used_bytes`. `other` is the last.
     pub parts: Vec<Part>,
-    /// What happens when it fills.
+    /// Actions of the kubelet, the runtime and layersweep as the filesystem fills.
     pub marks: Vec<DiskThreshold>,
-    /// When it is full; null where that cannot be said.
+    /// Time until the filesystem is full; null if there is no forecast.
     pub forecast: Option<ForecastDoc>,
 }
 
-/// How full a filesystem was.
+/// Usage of a filesystem over time.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsageSeriesDoc {
-    /// Where it was mounted, as the node itself named it.
+    /// Mount point at that time, as the node itself names it.
     pub filesystem: String,
-    /// Its device when last seen.
+    /// Last known device.
     pub device: String,
-    /// The oldest first.
+    /// Points in time, the oldest first.
     pub points: Vec<UsagePointDoc>,
 }
 
-/// One reading, or all of an hour or day.
+/// Single reading, or the readings of an hour or day.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsagePointDoc {
-    /// When it was read, or when its hour or day begins.
+    /// Time of the reading, or start of the hour or day.
     pub at: Timestamp,
-    /// How long it stands for: 0 for a single reading, 3600 or 86400.
+    /// Length of the period in seconds: 0 for a single reading, 3600 or 86400.
     pub span_seconds: i64,
-    /// The least of the readings.
+    /// Lowest reading.
     pub used_low_bytes: u64,
-    /// The mean.
+    /// Mean of the readings.
     pub used_mean_bytes: u64,
-    /// The greatest.
+    /// Highest reading.
     pub used_high_bytes: u64,
     /// Size of the filesystem.
     pub capacity_bytes: u64,
-    /// Percent of the capacity that was not available, the mean (the measure of the thresholds).
+    /// Mean percentage of the capacity that was not available (the measure of the thresholds).
     pub used_percent: f64,
 }
 
-/// The largest things, by what they hold; the scan has everything about them.
+/// Largest objects of each kind, by bytes; `scan` contains all facts about them.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TopDoc {
     /// Ids of layers, snapshots and blobs.
     pub layers: Vec<String>,
-    /// Ids of images, by what only they hold.
+    /// Ids of images, by exclusive bytes.
     pub images: Vec<String>,
     /// Ids of containers.
     pub containers: Vec<String>,
     /// Ids of leaks.
     pub leaks: Vec<String>,
-    /// Log files.
+    /// Log files, of pods and of the node.
     pub logs: Vec<LogDoc>,
-    /// Pods, by what they hold outside of the stores.
+    /// Pods, by bytes outside the stores.
     pub pods: Vec<PodDoc>,
 }
 
-/// A log file.
+/// Log file of a pod or of the node.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LogDoc {
-    /// Its path, as the node itself names it.
+    /// Path as the node itself names it.
     pub path: String,
-    /// Its pod, `<namespace>/<name>`; null for other logs.
+    /// Pod in the form `<namespace>/<name>`; null for other logs.
     pub pod: Option<String>,
-    /// The container in it.
+    /// Container of the pod; null for other logs.
     pub container: Option<String>,
     /// Allocated bytes.
     pub bytes: u64,
 }
 
-/// What a pod holds outside of the stores.
+/// Logs or volumes of a pod, outside the stores.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PodDoc {
-    /// `<namespace>/<name>`, or its uid.
+    /// Pod in the form `<namespace>/<name>`, or its uid.
     pub pod: String,
     /// `logs` or `volumes`.
     pub kind: &'static str,
-    /// Its path, as the node itself names it.
+    /// Path as the node itself names it.
     pub path: String,
     /// Allocated bytes.
     pub bytes: u64,
 }
 
-/// How it was measured.
+/// Method of measurement, and its gaps.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MeasuredDoc {
-    /// In sentences.
+    /// Method in sentences.
     pub how: Vec<String>,
-    /// What could not be read: figures are lower bounds because of it.
+    /// Files that could not be read: figures are lower bounds because of them.
     pub skipped: Vec<Finding>,
-    /// What else is worth knowing.
+    /// Other findings.
     pub warnings: Vec<Finding>,
 }
 
-/// So many of the largest things are named.
+/// Number of objects in each list of [`TopDoc`].
 const TOP: usize = 20;
 
-/// How much of a scan a report lists.
+/// Part of a scan that a report lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     Everything,
@@ -181,7 +180,7 @@ pub enum Extent {
     Largest,
 }
 
-/// The document.
+/// Builds the document of `report`.
 pub fn report(report: &Report, extent: Extent) -> ReportDoc {
     let listed = match extent {
         Extent::Everything => Listed::all(&report.result.scan.inventory),
@@ -194,7 +193,6 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
     }
     let how = how(report);
     let scan = &report.result.scan;
-    let inside = |path: &Path| scan.sysroot.shown(path);
     let filesystems = document.filesystems.iter().zip(&report.disks).zip(&report.forecasts);
     let filesystems = filesystems.map(|((filesystem, disk), forecast)| ReportFilesystemDoc {
         forecast: forecast.as_ref().map(|forecast| ForecastDoc::new(&disk.filesystem, forecast)),
@@ -205,7 +203,8 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
     let filesystems = filesystems.collect();
     let all = document.warnings.iter().cloned().chain(report.findings.iter().cloned());
     let (skipped, warnings) = all.partition(|warning| warning.incomplete);
-    let (logs, pods) = (logs(&report.other_users, &inside), pods(&report.other_users, &inside));
+    let logs = logs(&report.other_users, &scan.sysroot);
+    let pods = pods(&report.other_users, &scan.sysroot);
     let now = document.header.generated_at;
     ReportDoc {
         header: Header::new("report", now),
@@ -229,27 +228,27 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
     }
 }
 
-fn logs(other_users: &OtherUsers, inside: &dyn Fn(&Path) -> String) -> Vec<LogDoc> {
-    let log = |log: &other_usage::BigFile| LogDoc {
-        path: inside(&log.path),
+fn logs(other_users: &OtherUsers, sysroot: &Sysroot) -> Vec<LogDoc> {
+    let logs = other_users.logs.iter().filter(|log| log.bytes > 0).map(|log| LogDoc {
+        path: sysroot.shown(&log.path),
         pod: log.pod.clone(),
         container: log.container.clone(),
         bytes: log.bytes,
-    };
-    other_users.logs.iter().filter(|log| log.bytes > 0).map(log).collect()
+    });
+    logs.collect()
 }
 
-fn pods(other_users: &OtherUsers, inside: &dyn Fn(&Path) -> String) -> Vec<PodDoc> {
-    let pod = |pod: &other_usage::PodShare| PodDoc {
+fn pods(other_users: &OtherUsers, sysroot: &Sysroot) -> Vec<PodDoc> {
+    let pods = other_users.pods.iter().filter(|pod| pod.bytes > 0).map(|pod| PodDoc {
         pod: pod.pod.clone(),
         kind: if pod.kind == OtherUserKind::PodLogs { "logs" } else { "volumes" },
-        path: inside(&pod.path),
+        path: sysroot.shown(&pod.path),
         bytes: pod.bytes,
-    };
-    other_users.pods.iter().filter(|pod| pod.bytes > 0).map(pod).collect()
+    });
+    pods.collect()
 }
 
-/// How it was measured, in sentences.
+/// Describes the method of measurement, one sentence an element.
 fn how(report: &Report) -> Vec<String> {
     let scan = &report.result.scan;
     let effort = &scan.effort;
@@ -284,7 +283,7 @@ fn how(report: &Report) -> Vec<String> {
 }
 
 fn series(series: &Series) -> UsageSeriesDoc {
-    let point = |point: &Point| {
+    let points = series.points.iter().map(|point| {
         let [_, used_percent, _] = point.used_percent().map(two_decimals);
         UsagePointDoc {
             at: point.at,
@@ -295,11 +294,11 @@ fn series(series: &Series) -> UsageSeriesDoc {
             capacity_bytes: point.capacity_bytes,
             used_percent,
         }
-    };
+    });
     UsageSeriesDoc {
         filesystem: series.filesystem.mount.clone(),
         device: series.filesystem.device.clone(),
-        points: series.points.iter().map(point).collect(),
+        points: points.collect(),
     }
 }
 
@@ -315,7 +314,7 @@ fn top(scan: &ScanDoc, logs: Vec<LogDoc>, mut pods: Vec<PodDoc>) -> TopDoc {
     }
 }
 
-/// Ids of the largest, the largest first.
+/// Returns the ids of the [`TOP`] objects with the most bytes, the largest first.
 fn largest<T>(all: &[T], key: impl Fn(&T) -> (u64, &String)) -> Vec<String> {
     let mut all: Vec<_> = all.iter().map(key).filter(|(bytes, _)| *bytes > 0).collect();
     all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));

@@ -1,4 +1,4 @@
-//! The documents of a scan.
+//! JSON documents of `scan`, `images`, `layers` and `explain`.
 
 use super::omitted::Listed;
 use super::{
@@ -9,7 +9,7 @@ use crate::app::explain::Explanation;
 use crate::app::scan::ScanResult;
 use crate::model::plan::Target;
 use crate::model::refs::Fair;
-use crate::model::{ImageIx, NodeIx, StoreIx};
+use crate::model::{ImageIx, NodeIx};
 use crate::stores::Scan;
 use crate::stores::lookup::Subject;
 use rayon::prelude::*;
@@ -17,7 +17,7 @@ use serde::ser::{Error, SerializeSeq};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// The document of `images`, with these of them.
+/// Builds the document of `images` from these images.
 pub fn images(result: &ScanResult, fair: &Fair, images: Vec<ImageDoc>) -> ImagesDoc {
     let scan = &result.scan;
     ImagesDoc {
@@ -29,11 +29,11 @@ pub fn images(result: &ScanResult, fair: &Fair, images: Vec<ImageDoc>) -> Images
     }
 }
 
-/// The document of `layers`; the largest come first.
+/// Builds the document of `layers`, the largest first.
 pub fn layers(result: &ScanResult) -> LayersDoc {
     let scan = &result.scan;
     let nodes = (0..scan.inventory.nodes.len()).map(NodeIx::from);
-    let mut layers: Vec<LayerDoc> = nodes.filter_map(|at| layer(scan, at)).collect();
+    let mut layers: Vec<LayerDoc> = nodes.filter_map(|node_ix| layer(scan, node_ix)).collect();
     layers.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.id.cmp(&b.id)));
     LayersDoc {
         header: Header::new("layers", scan.taken_at),
@@ -43,13 +43,13 @@ pub fn layers(result: &ScanResult) -> LayersDoc {
     }
 }
 
-/// The document of `explain`.
+/// Builds the document of `explain`.
 pub fn explanation(explanation: &Explanation) -> ExplainDoc {
     let Explanation { result, subject, owned, image, containers } = explanation;
     let mut document = super::explain(&result.scan, *subject, owned.as_ref());
-    if let (Some(Subject::Image(at)), Some(image)) = (subject, image) {
-        document.remember(result.ages.of(*at), &image.lives);
-        let target = Target::image(&result.scan.inventory, *at);
+    if let (Some(Subject::Image(image_ix)), Some(image)) = (subject, image) {
+        document.remember(result.ages.of(*image_ix), &image.lives);
+        let target = Target::image(&result.scan.inventory, *image_ix);
         document.judge(&target, image.rulings.clone(), &image.plan, &image.reach);
     }
     if let Some(plan) = containers {
@@ -58,64 +58,70 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
     document
 }
 
-/// All images, with what the database knows of them.
+/// Builds all images, with facts from the records.
 pub fn known_images(result: &ScanResult, fair: &Fair) -> Vec<ImageDoc> {
-    each_known((0..result.scan.inventory.images.len()).map(ImageIx::from).collect(), result, fair)
+    images_with_age((0..result.scan.inventory.images.len()).map(ImageIx::from).collect(), result, fair)
 }
 
-fn each_known(images: Vec<ImageIx>, result: &ScanResult, fair: &Fair) -> Vec<ImageDoc> {
+fn images_with_age(images: Vec<ImageIx>, result: &ScanResult, fair: &Fair) -> Vec<ImageDoc> {
     let (scan, ages) = (&result.scan, &result.ages);
-    let known = |at| {
-        let mut document = super::image(scan, fair, at);
-        document.remember(ages.of(at));
+    let documents = images.into_par_iter().map(|image_ix| {
+        let mut document = super::image(scan, fair, image_ix);
+        document.remember(ages.of(image_ix));
         document
-    };
-    images.into_par_iter().map(known).collect()
+    });
+    documents.collect()
 }
 
-/// How many layers are made at once.
+/// Number of layers that are serialized in parallel before they are written.
 const BATCH: usize = 4096;
 
-/// The layers of a scan, each made when it is written, on a line of its own: a large store has 100,000.
+/// Layers of a scan, each built when it is serialized, on a line of its own.
+///
+/// A large store has 100,000 layers: their documents, with the ids of all images that reach each of them,
+/// would take more memory than the scan itself.
 #[derive(Clone, Debug)]
-pub struct EachLayer<'a> {
+pub struct LayerList<'a> {
     scan: &'a Scan,
     layers: Vec<NodeIx>,
 }
 
-impl EachLayer<'_> {
+impl LayerList<'_> {
     pub(super) fn iter(&self) -> impl Iterator<Item = LayerDoc> + '_ {
-        self.layers.iter().filter_map(|at| layer(self.scan, *at))
+        self.layers.iter().filter_map(|node_ix| layer(self.scan, *node_ix))
     }
 }
 
-impl Serialize for EachLayer<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        // Into one buffer a thread: a text that grows on its own waits for the allocator at each step.
-        let line = |buffer: &mut Vec<u8>, at: &NodeIx| {
-            buffer.clear();
-            let written = serde_json::to_writer(&mut *buffer, &layer(self.scan, *at)?);
-            Some(written.and_then(|()| RawValue::from_string(String::from_utf8_lossy(buffer).into_owned())))
-        };
-        let mut list = to.serialize_seq(None)?;
+impl Serialize for LayerList<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(None)?;
         for batch in self.layers.chunks(BATCH) {
-            let lines: Result<Vec<_>, _> = batch.par_iter().map_init(Vec::new, line).flatten_iter().collect();
+            // One buffer for each thread: a string that grows in each call contends for the allocator.
+            let lines = batch.par_iter().map_init(Vec::new, |buffer, node_ix| {
+                buffer.clear();
+                let written = serde_json::to_writer(&mut *buffer, &layer(self.scan, *node_ix)?);
+                Some(
+                    written
+                        .and_then(|()| RawValue::from_string(String::from_utf8_lossy(buffer).into_owned())),
+                )
+            });
+            let lines: Result<Vec<_>, _> = lines.flatten_iter().collect();
             lines.map_err(Error::custom)?.iter().try_for_each(|line| list.serialize_element(line))?;
         }
         list.end()
     }
 }
 
-/// The document of `scan`.
-pub fn scan(result: &ScanResult) -> ScanDoc<EachLayer<'_>> {
+/// Builds the document of `scan`.
+pub fn scan(result: &ScanResult) -> ScanDoc<LayerList<'_>> {
     scan_with(result, Listed::all(&result.scan.inventory), |layers| layers)
 }
 
-/// The document of `scan`, with these objects only; its sums are of all.
+/// Builds the document of `scan` with the listed objects only. The sums include all objects.
 pub(super) fn scan_with<'a, L>(
     result: &'a ScanResult,
     listed: Listed,
-    layers: impl FnOnce(EachLayer<'a>) -> L,
+    layers: impl FnOnce(LayerList<'a>) -> L,
 ) -> ScanDoc<L> {
     let scan = &result.scan;
     let inventory = &scan.inventory;
@@ -125,11 +131,15 @@ pub(super) fn scan_with<'a, L>(
         complete: scan.is_complete(),
         sysroot: scan.sysroot.is_foreign().then(|| scan.sysroot.root().to_string_lossy().into_owned()),
         filesystems: inventory.filesystems.iter().map(filesystem).collect(),
-        stores: (0..inventory.stores.len()).map(|at| store(scan, StoreIx::from(at))).collect(),
-        images: each_known(listed.images, result, &fair),
-        layers: layers(EachLayer { scan, layers: listed.layers }),
-        containers: listed.containers.into_iter().map(|at| container(scan, &fair, at)).collect(),
-        leaks: listed.leaks.into_iter().map(|at| leak(scan, at)).collect(),
+        stores: (0..inventory.stores.len()).map(|store_ix| store(scan, store_ix.into())).collect(),
+        images: images_with_age(listed.images, result, &fair),
+        layers: layers(LayerList { scan, layers: listed.layers }),
+        containers: listed
+            .containers
+            .into_iter()
+            .map(|container_ix| container(scan, &fair, container_ix))
+            .collect(),
+        leaks: listed.leaks.into_iter().map(|leak_ix| leak(scan, leak_ix)).collect(),
         totals: totals(scan),
         fair_bytes: (&fair).into(),
         scan: scan.effort,

@@ -1,4 +1,4 @@
-//! The document of `sweep`: every finding with what becomes of it, and what was done.
+//! JSON document of `sweep`: every leak with its verdict, and the deletions and repairs.
 
 use std::path::PathBuf;
 
@@ -12,105 +12,105 @@ use crate::app::sweep::SweepResult;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Action, Phase, Problem, Target};
 use crate::model::{Finding, LeakClass};
-use crate::policy::leaks::{Decision, KeepReason, LeakRequest, command, is_for_a_person, reason};
+use crate::policy::leaks::{
+    Decision, KeepReason, LeakDecision, LeakRequest, command, is_for_a_person, reason,
+};
 
-/// `layersweep sweep`.
+/// Document of `layersweep sweep`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SweepDoc {
-    /// What every document begins with; its kind is `sweep`.
+    /// Common fields of all documents; the kind is `sweep`.
     #[serde(flatten)]
     pub header: Header,
-    /// Everything was read: figures are exact.
+    /// True if everything was read and the figures are exact.
     pub complete: bool,
-    /// Names the run in `history`; null where nothing was to be deleted or repaired.
+    /// Id of the run in `history`; null if the run had nothing to delete or repair.
     pub run_id: Option<String>,
-    /// Nothing was changed: `deleted` and `repaired` are what a run would do.
+    /// True if nothing was changed: `deleted` and `repaired` contain what a run would do.
     pub dry_run: bool,
-    /// Leaks that are proven safe to delete were to be deleted.
+    /// True with `--delete`: leaks that are proven safe to delete are deleted.
     pub delete: bool,
-    /// Classes that were to be repaired.
+    /// Classes named by `--repair`.
     pub repair: Vec<LeakClass>,
-    /// Classes that were asked for; empty for all.
+    /// Classes named as arguments; empty for all.
     pub classes: Vec<LeakClass>,
-    /// Nothing younger is touched, in seconds.
+    /// Minimum age of a leak that is deleted, in seconds.
     pub min_age_seconds: u64,
-    /// Images and layers that a run which was killed had begun to delete, and this one finished.
+    /// Number of images and layers whose deletion a killed run had begun and this run finished.
     pub resumed: usize,
-    /// Every finding of these classes.
+    /// Leaks of the requested classes.
     pub leaks: Vec<SweepLeakDoc>,
-    /// Bytes predicted to be freed by the deletions; without `--delete`,
-    /// from what it would delete.
+    /// Bytes predicted to be freed by the deletions; without `--delete`, by those that it would make.
     pub predicted_bytes: u64,
-    /// Bytes that were freed, by what was removed in part as well; null where nothing was to be
-    /// deleted. Negative where others wrote
-    /// more meanwhile.
+    /// Bytes freed, including by partial deletions; null without `--delete`. Negative if other processes
+    /// wrote more meanwhile.
     pub measured_bytes: Option<i64>,
-    /// What was deleted, in order; for a dry run, what would be.
+    /// Deletions in order; for a dry run, predicted ones.
     pub deleted: Vec<SweptDoc>,
-    /// What was repaired; for a dry run, what would be.
+    /// Repairs; for a dry run, predicted ones.
     pub repaired: Vec<LeakObjectDoc>,
-    /// What was to go and stays after all, since the proof right before its deletion failed.
+    /// Leaks that were to be deleted and are kept, because the proof right before the deletion failed.
     pub kept: Vec<LeakObjectDoc>,
-    /// What went wrong on the way.
+    /// Failures during the run.
     pub errors: Vec<Problem>,
-    /// `reported` (nothing was to be changed), `not_needed`, `done`, `failed` or `refused`.
+    /// `reported` (no change was requested), `not_needed`, `done`, `failed` or `refused`.
     pub outcome: OutcomeKind,
-    /// What could not be read or contradicts itself.
+    /// Files that could not be read, and records that contradict each other.
     pub warnings: Vec<Finding>,
 }
 
-/// A finding and what becomes of it.
+/// Leak with its verdict.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SweepLeakDoc {
-    /// The finding, as `scan` has it.
+    /// Facts about the leak, as in `scan`.
     #[serde(flatten)]
     pub leak: LeakDoc,
-    /// `delete` (by `sweep --delete`), `repair` (by `sweep --repair CLASS`, if it is asked for) or
-    /// `none`.
+    /// `delete` (by `sweep --delete`), `repair` (by `sweep --repair CLASS`, if the class is named) or `none`.
     pub action: &'static str,
-    /// Bytes its deletion would free, at its turn; 0 for what stays.
+    /// Bytes that its deletion would free, after those before it; 0 if it is kept.
     pub predicted_bytes: u64,
-    /// Why it stays, or what to do about it, in words; empty where `action` is all there is to say.
+    /// Reason why it is kept, or advice, in words; empty if `action` says everything.
     pub remedy: String,
-    /// It stays, and a person can do something about it: neither too young, nor in use, nor about to be
-    /// collected.
+    /// True if it is kept and an operator can act: it is not too young, not in use, and no garbage collection
+    /// will delete it.
     pub for_a_person: bool,
-    /// The whole command that removes it, for whoever knows that nobody needs it; null where no single one does.
+    /// Complete command that removes it, for an operator who knows that it is not needed; null if no single
+    /// command does.
     pub command: Option<String>,
 }
 
-/// A leak that was deleted.
+/// Deleted leak.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SweptDoc {
-    /// Its class.
+    /// Class of leak.
     pub class: LeakClass,
-    /// Its path.
+    /// Path on the disk.
     pub path: String,
-    /// The deletion, as `gc` has it.
+    /// Facts about the deletion, as in `gc`.
     #[serde(flatten)]
     pub deleted: DeletedDoc,
 }
 
-/// A finding that was repaired, or that stays after all.
+/// Leak that was repaired, or kept by a failed proof.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LeakObjectDoc {
-    /// Its class.
+    /// Class of leak.
     pub class: LeakClass,
-    /// Its id or name.
+    /// Id or name of the object.
     pub id: String,
-    /// Its path.
+    /// Path on the disk.
     pub path: String,
     /// Root of its store.
     pub store: String,
-    /// Why it stays; null for what was repaired.
+    /// Reason why it is kept; null if it was repaired.
     pub detail: Option<String>,
 }
 
-/// Builds the document.
+/// Builds the document of `sweep`.
 pub fn sweep(facts: &SweepResult) -> SweepDoc {
     let SweepResult { leaks, plan, .. } = facts;
     let scan = facts.scan();
@@ -120,19 +120,20 @@ pub fn sweep(facts: &SweepResult) -> SweepDoc {
         run_id: facts.run_id.clone(),
         dry_run: facts.dry_run,
         resumed: facts.resumed,
-        leaks: (0..plan.entries.len()).map(|at| finding(facts, at)).collect(),
+        leaks: plan.entries.iter().map(|entry| finding(facts, entry)).collect(),
         predicted_bytes: plan.predicted_bytes(),
         warnings: scan.inventory.findings.clone(),
-        ..asked(leaks, facts.delete, scan.taken_at)
+        ..unstarted(leaks, facts.delete, scan.taken_at)
     };
-    let mounts: Vec<_> = scan.inventory.filesystems.iter().map(|one| one.mount.clone()).collect();
+    let mounts: Vec<_> =
+        scan.inventory.filesystems.iter().map(|filesystem| filesystem.mount.clone()).collect();
     match &facts.outcome {
         Some(outcome) => add_outcome(&mut document, facts, outcome, &mounts),
         None if acts => {
             let steps = plan.steps(&scan.inventory);
-            let goes = steps.iter().filter(|step| step.action == Action::Delete && facts.delete);
-            let goes = goes.filter_map(|one| swept(&one.target, step(one, &mounts)));
-            document.deleted = goes.collect();
+            let deletions = steps.iter().filter(|step| step.action == Action::Delete && facts.delete);
+            let deleted = deletions.filter_map(|planned| swept(&planned.target, step(planned, &mounts)));
+            document.deleted = deleted.collect();
             let repairs = steps.iter().filter(|step| step.action == Action::Repair);
             document.repaired = repairs.filter_map(|step| object(&step.target, None)).collect();
             let nothing = document.deleted.is_empty() && document.repaired.is_empty();
@@ -144,9 +145,9 @@ pub fn sweep(facts: &SweepResult) -> SweepDoc {
 }
 
 fn add_outcome(document: &mut SweepDoc, facts: &SweepResult, outcome: &Outcome, mounts: &[PathBuf]) {
-    let done = outcome.deletions.iter();
-    let done = done.filter_map(|one| swept(&one.step.target, deletion(one, mounts)));
-    document.deleted = done.collect();
+    let deletions = outcome.deletions.iter();
+    let deleted = deletions.filter_map(|done| swept(&done.step.target, deletion(done, mounts)));
+    document.deleted = deleted.collect();
     document.repaired = outcome.repaired.iter().filter_map(|target| object(target, None)).collect();
     document.measured_bytes = facts.delete.then(|| outcome.measured_bytes());
     let kept = outcome.plan.kept.iter();
@@ -155,26 +156,26 @@ fn add_outcome(document: &mut SweepDoc, facts: &SweepResult, outcome: &Outcome, 
     document.outcome = outcome.kind();
 }
 
-/// A run that was refused before it began.
+/// Builds the document of a run that was refused before it began.
 pub fn sweep_refused(
     run_id: &str,
     leaks: &LeakRequest,
     delete: bool,
     message: &str,
-    at: Timestamp,
+    now: Timestamp,
 ) -> SweepDoc {
     SweepDoc {
         run_id: Some(run_id.to_owned()),
         errors: vec![Problem::new(None, Phase::Begin, message)],
         outcome: OutcomeKind::Refused,
-        ..asked(leaks, delete, at)
+        ..unstarted(leaks, delete, now)
     }
 }
 
-/// What was asked for, and nothing found or done yet.
-fn asked(leaks: &LeakRequest, delete: bool, at: Timestamp) -> SweepDoc {
+/// Builds the document of a request, without any result.
+fn unstarted(leaks: &LeakRequest, delete: bool, now: Timestamp) -> SweepDoc {
     SweepDoc {
-        header: Header::new("sweep", at),
+        header: Header::new("sweep", now),
         complete: false,
         run_id: None,
         dry_run: false,
@@ -195,13 +196,8 @@ fn asked(leaks: &LeakRequest, delete: bool, at: Timestamp) -> SweepDoc {
     }
 }
 
-fn leak_at(facts: &SweepResult, at: usize) -> &crate::model::Leak {
-    &facts.scan().inventory.leaks[facts.plan.entries[at].leak.get()]
-}
-
-fn finding(facts: &SweepResult, at: usize) -> SweepLeakDoc {
-    let entry = &facts.plan.entries[at];
-    let leak = leak_at(facts, at);
+fn finding(facts: &SweepResult, entry: &LeakDecision) -> SweepLeakDoc {
+    let leak = &facts.scan().inventory[entry.leak];
     let (action, remedy) = match &entry.decision {
         Decision::Delete(_) => ("delete", String::new()),
         Decision::Repair => ("repair", String::new()),
