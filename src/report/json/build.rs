@@ -1,4 +1,4 @@
-//! From a scan to the objects of the documents.
+//! Conversion of a scan into the objects of the JSON documents.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(super) fn path(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A filesystem.
+/// Builds the object of a filesystem.
 pub fn filesystem(filesystem: &Filesystem) -> FilesystemDoc {
     FilesystemDoc {
         mount: path(&filesystem.mount),
@@ -43,21 +43,21 @@ fn is_layer(kind: NodeKind) -> bool {
     matches!(kind, NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob)
 }
 
-/// A store.
-pub fn store(scan: &Scan, at: StoreIx) -> StoreDoc {
+/// Builds the object of a store.
+pub fn store(scan: &Scan, store_ix: StoreIx) -> StoreDoc {
     let inventory = &scan.inventory;
-    let store = &inventory.stores[at.get()];
-    let sums = refs::breakdown(inventory, &scan.refs, at);
-    let nodes = || inventory.nodes.iter().filter(|node| node.store == at);
-    let other = nodes().filter(|node| node.kind == NodeKind::Other);
+    let store = &inventory[store_ix];
+    let sums = refs::breakdown(inventory, &scan.refs, store_ix);
+    let nodes = inventory.nodes.iter().filter(|node| node.store == store_ix);
+    let other = nodes.clone().filter(|node| node.kind == NodeKind::Other);
     StoreDoc {
         kind: store.kind.as_str(),
         root: path(&store.root),
         driver: store.driver.clone(),
         filesystem: mount(scan, store.filesystem),
-        images: inventory.images.iter().filter(|image| image.store == at).count(),
-        layers: nodes().filter(|node| is_layer(node.kind)).count(),
-        containers: inventory.containers.iter().filter(|container| container.store == at).count(),
+        images: inventory.images.iter().filter(|image| image.store == store_ix).count(),
+        layers: nodes.filter(|node| is_layer(node.kind)).count(),
+        containers: inventory.containers.iter().filter(|container| container.store == store_ix).count(),
         bytes: BytesDoc {
             images: sums.images.bytes,
             containers: sums.containers.bytes,
@@ -67,7 +67,7 @@ pub fn store(scan: &Scan, at: StoreIx) -> StoreDoc {
             other: sums.other.bytes,
             total: sums.total().bytes,
         },
-        snapshotters: refs::snapshotters(inventory, at)
+        snapshotters: refs::snapshotters(inventory, store_ix)
             .into_iter()
             .map(|found| SnapshotterDoc {
                 second: found.name != store.driver,
@@ -77,16 +77,16 @@ pub fn store(scan: &Scan, at: StoreIx) -> StoreDoc {
             })
             .collect(),
         other: other.map(|node| OtherDoc { name: node.id.clone(), bytes: node.size.bytes }).collect(),
-        reclaimable_bytes: refs::reclaimable(inventory, &scan.refs, &[at]).frees_bytes,
+        reclaimable_bytes: refs::reclaimable(inventory, &scan.refs, &[store_ix]).frees_bytes,
         read_only: store.read_only,
         origin: store.origin.clone(),
         consistency: store.consistency,
     }
 }
 
-/// A store with its summary.
-pub fn usage_store(scan: &Scan, at: StoreIx) -> UsageStoreDoc {
-    let rows = refs::rows(&scan.inventory, &scan.refs, at);
+/// Builds the object of a store with its summary.
+pub fn usage_store(scan: &Scan, store_ix: StoreIx) -> UsageStoreDoc {
+    let rows = refs::rows(&scan.inventory, &scan.refs, store_ix);
     let rows = rows.into_iter().map(|row| RowDoc {
         kind: row.kind,
         name: row.name,
@@ -96,48 +96,48 @@ pub fn usage_store(scan: &Scan, at: StoreIx) -> UsageStoreDoc {
         reclaimable_bytes: row.sizes.exclusive.frees_bytes,
         inodes: row.sizes.total.inodes,
     });
-    UsageStoreDoc { store: store(scan, at), rows: rows.collect() }
+    UsageStoreDoc { store: store(scan, store_ix), rows: rows.collect() }
 }
 
-/// How the stores' bytes are divided among images and containers.
+/// Divides the bytes of the stores among images and containers.
 pub fn fair(scan: &Scan) -> Fair {
     let inventory = &scan.inventory;
     refs::fair(inventory, &scan.refs, |node| refs::size_in_store(inventory, node))
 }
 
-/// An image, with its part of `fair`.
-pub fn image(scan: &Scan, fair: &Fair, at: ImageIx) -> ImageDoc {
+/// Builds the object of an image, with its part of `fair`.
+pub fn image(scan: &Scan, fair: &Fair, image_ix: ImageIx) -> ImageDoc {
     let inventory = &scan.inventory;
-    let image = &inventory.images[at.get()];
-    let sizes = scan.refs.sizes(inventory, Root::Image(at));
-    // Of many images and many containers few belong together.
-    let is_named = scan.refs.is_named(at);
+    let image = &inventory[image_ix];
+    let sizes = scan.refs.sizes(inventory, Root::Image(image_ix));
+    // Most images have no user: search the containers only for the others.
+    let is_named = scan.refs.is_named(image_ix);
     let containers = if is_named { &inventory.containers[..] } else { &[] };
     let mut used_by: Vec<_> = containers
         .iter()
         .enumerate()
-        .filter(|(_, container)| container.uses(at))
+        .filter(|(_, container)| container.uses(image_ix))
         .map(|(container, _)| user(scan, Root::Container(container.into())))
         .collect();
-    let mut elsewhere: Vec<_> = if is_named { inventory.uses_of(at).collect() } else { Vec::new() };
+    let mut elsewhere: Vec<_> = if is_named { inventory.uses_of(image_ix).collect() } else { Vec::new() };
     if elsewhere.is_empty() && used_by.is_empty() {
-        elsewhere.extend(scan.refs.needed_elsewhere(inventory, at));
+        elsewhere.extend(scan.refs.needed_elsewhere(inventory, image_ix));
     }
-    used_by.extend(elsewhere.into_iter().map(|one| UserDoc {
+    used_by.extend(elsewhere.into_iter().map(|usage| UserDoc {
         kind: "elsewhere",
         id: String::new(),
-        name: one.by.clone(),
+        name: usage.by.clone(),
         owner: None,
     }));
     let mut pinned_by = image.pin_texts();
-    // `usage` counts them among the pinned ones.
+    // `usage` counts images of read-only stores as pinned.
     if inventory[image.store].read_only && pinned_by.is_empty() {
         pinned_by.push(format!("a read-only store ({})", inventory[image.store].origin));
     }
     ImageDoc {
         id: image.id.to_string(),
         names: image.names.clone(),
-        kind: if inventory.is_artifact(at) { "artifact" } else { "image" },
+        kind: if inventory.is_artifact(image_ix) { "artifact" } else { "image" },
         digests: image.digests.clone(),
         store: root(scan, image.store),
         manifest_list: image.is_list,
@@ -149,30 +149,30 @@ pub fn image(scan: &Scan, fair: &Fair, at: ImageIx) -> ImageDoc {
         lives: None,
         in_use: !used_by.is_empty(),
         used_by,
-        out_of_reach: inventory.obstacle(at),
+        out_of_reach: inventory.obstacle(image_ix),
         pinned: !pinned_by.is_empty(),
         pinned_by,
         layers: image.layers.clone(),
         total_bytes: sizes.total.bytes,
         shared_bytes: sizes.shared.bytes,
         exclusive_bytes: sizes.exclusive.bytes,
-        fair_bytes: fair.of_image(at),
+        fair_bytes: fair.of_image(image_ix),
         frees_bytes: sizes.exclusive.frees_bytes,
         listed_bytes: image.listed_bytes,
     }
 }
 
-/// What a root is called.
+/// Builds the object that names a root.
 pub fn user(scan: &Scan, root: Root) -> UserDoc {
     let inventory = &scan.inventory;
     match root {
-        Root::Image(at) => {
-            let image = &inventory.images[at.get()];
+        Root::Image(image_ix) => {
+            let image = &inventory[image_ix];
             let name = image.names.first().cloned().unwrap_or_else(|| "<none>".into());
             UserDoc { kind: "image", id: image.id.to_string(), name, owner: None }
         }
-        Root::Container(at) => {
-            let container = &inventory.containers[at.get()];
+        Root::Container(container_ix) => {
+            let container = &inventory[container_ix];
             UserDoc {
                 kind: "container",
                 id: container.id.to_string(),
@@ -180,28 +180,28 @@ pub fn user(scan: &Scan, root: Root) -> UserDoc {
                 owner: Some(container.owner.as_str()),
             }
         }
-        Root::Leak(at) => {
-            let leak = &inventory.leaks[at.get()];
+        Root::Leak(leak_ix) => {
+            let leak = &inventory[leak_ix];
             UserDoc { kind: "leak", id: leak.id.clone(), name: leak.class.to_string(), owner: None }
         }
     }
 }
 
-/// A layer, snapshot or blob; `None` for other nodes.
-pub fn layer(scan: &Scan, at: NodeIx) -> Option<LayerDoc> {
+/// Builds the object of a layer, snapshot or blob; `None` for other nodes.
+pub fn layer(scan: &Scan, node_ix: NodeIx) -> Option<LayerDoc> {
     let inventory = &scan.inventory;
-    let node = &inventory.nodes[at.get()];
+    let node = &inventory[node_ix];
     let facts = node.layer.as_ref()?;
     let mut images = Vec::new();
     let mut containers = Vec::new();
-    for root in scan.refs.reached_by(at) {
+    for root in scan.refs.reached_by(node_ix) {
         match root {
-            Root::Image(at) => images.push(inventory.images[at.get()].id.clone()),
-            Root::Container(at) => containers.push(inventory.containers[at.get()].id.clone()),
+            Root::Image(image_ix) => images.push(inventory[image_ix].id.clone()),
+            Root::Container(container_ix) => containers.push(inventory[container_ix].id.clone()),
             Root::Leak(_) => {}
         }
     }
-    let size = Refs::alone(inventory, at);
+    let size = Refs::alone(inventory, node_ix);
     Some(LayerDoc {
         id: node.id.clone(),
         store: root(scan, node.store),
@@ -210,8 +210,8 @@ pub fn layer(scan: &Scan, at: NodeIx) -> Option<LayerDoc> {
         diff_id: facts.diff_id.clone(),
         created_at: facts.created,
         read_write: facts.read_write,
-        refcount: scan.refs.refcount(at),
-        build_cache: scan.refs.is_cached(at),
+        refcount: scan.refs.refcount(node_ix),
+        build_cache: scan.refs.is_cached(node_ix),
         images,
         containers,
         bytes: size.bytes,
@@ -221,11 +221,11 @@ pub fn layer(scan: &Scan, at: NodeIx) -> Option<LayerDoc> {
     })
 }
 
-/// A container, with its part of `fair`.
-pub fn container(scan: &Scan, fair: &Fair, at: ContainerIx) -> ContainerDoc {
+/// Builds the object of a container, with its part of `fair`.
+pub fn container(scan: &Scan, fair: &Fair, container_ix: ContainerIx) -> ContainerDoc {
     let inventory = &scan.inventory;
-    let container = &inventory.containers[at.get()];
-    let image = container.image.map(|at| &inventory.images[at.get()]);
+    let container = &inventory[container_ix];
+    let image = container.image.map(|image_ix| &inventory[image_ix]);
     let named = image.and_then(|image| image.names.first()).cloned();
     ContainerDoc {
         id: container.id.to_string(),
@@ -238,7 +238,7 @@ pub fn container(scan: &Scan, fair: &Fair, at: ContainerIx) -> ContainerDoc {
         sandbox: container.sandbox,
         created_at: container.created,
         bytes: Refs::held_bytes(inventory, &container.holds),
-        fair_bytes: fair.of_container(at),
+        fair_bytes: fair.of_container(container_ix),
         listed_bytes: container.listed_bytes,
     }
 }
@@ -257,10 +257,10 @@ impl From<&Fair> for BytesDoc {
     }
 }
 
-/// A leak.
-pub fn leak(scan: &Scan, at: LeakIx) -> LeakDoc {
+/// Builds the object of a leak.
+pub fn leak(scan: &Scan, leak_ix: LeakIx) -> LeakDoc {
     let inventory = &scan.inventory;
-    let leak = &inventory.leaks[at.get()];
+    let leak = &inventory[leak_ix];
     let age = leak.since.map(|since| scan.taken_at.duration_since(since).as_secs());
     LeakDoc {
         class: leak.class,
@@ -274,22 +274,22 @@ pub fn leak(scan: &Scan, at: LeakIx) -> LeakDoc {
     }
 }
 
-/// Sums over all stores.
+/// Sums up all stores.
 pub fn totals(scan: &Scan) -> TotalsDoc {
     let inventory = &scan.inventory;
     let stores: Vec<_> = (0..inventory.stores.len()).map(StoreIx::from).collect();
     let images = (0..inventory.images.len()).map(ImageIx::from);
-    let inside = || inventory.nodes.iter().filter(|node| node.kind != NodeKind::TemporaryFile);
+    let nodes = inventory.nodes.iter().filter(|node| node.kind != NodeKind::TemporaryFile);
     TotalsDoc {
         images: inventory.images.len(),
         images_unused: images
-            .filter(|at| refs::standing(inventory, &scan.refs, *at) == Standing::Unused)
+            .filter(|image_ix| refs::standing(inventory, &scan.refs, *image_ix) == Standing::Unused)
             .count(),
         layers: inventory.nodes.iter().filter(|node| is_layer(node.kind)).count(),
         containers: inventory.containers.len(),
         leaks: inventory.leaks.len(),
-        bytes: inside().map(|node| node.size.bytes).sum(),
-        inodes: inside().map(|node| node.size.inodes).sum(),
+        bytes: nodes.clone().map(|node| node.size.bytes).sum(),
+        inodes: nodes.map(|node| node.size.inodes).sum(),
         reclaimable_bytes: refs::reclaimable(inventory, &scan.refs, &stores).frees_bytes,
     }
 }

@@ -1,4 +1,4 @@
-//! The document of `layersweep diff`.
+//! JSON document of `layersweep diff`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,155 +12,157 @@ use crate::model::scan_summary::{
     difference, split_names,
 };
 
-/// `layersweep diff`.
+/// Document of `layersweep diff`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DiffDoc {
-    /// What every document begins with; its kind is `diff`.
+    /// Common fields of all documents; the kind is `diff`.
     #[serde(flatten)]
     pub header: Header,
-    /// Both scans could read everything: figures are exact.
+    /// True if both scans read everything and the figures are exact.
     pub complete: bool,
-    /// The earlier scan, or what was named first.
+    /// First scan, normally the earlier one.
     pub before: TakenDoc,
-    /// The later scan, or what was named second.
+    /// Second scan, normally the later one.
     pub after: TakenDoc,
-    /// All stores together.
+    /// Sum of all stores.
     pub totals: SumDoc,
-    /// OCI artifacts of all stores, part of that.
+    /// OCI artifacts of all stores, part of `totals`.
     pub artifacts: ArtifactsDiffDoc,
-    /// Filesystems whose numbers changed.
+    /// Filesystems with changed numbers.
     pub filesystems: Vec<FilesystemDiffDoc>,
     /// All stores of both scans.
     pub stores: Vec<StoreDiffDoc>,
-    /// Images that changed, the largest change first.
+    /// Changed images, the largest change first.
     pub images: Vec<ImageDiffDoc>,
-    /// Layers, snapshots and blobs that came, went, grew or shrank.
+    /// Layers, snapshots and blobs that were added or removed, or whose size changed.
     pub layers: Vec<ChangeDoc>,
-    /// Containers that did.
+    /// Containers that were added or removed, or changed.
     pub containers: Vec<ChangeDoc>,
-    /// Leaks that did.
+    /// Leaks that were added or removed, or changed.
     pub leaks: Vec<ChangeDoc>,
 }
 
-/// A scan.
+/// Identity of a scan.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TakenDoc {
-    /// Id of the scan in the records, or the file.
+    /// Id of the scan in the records, or name of the file.
     pub id: String,
-    /// When.
+    /// Time of the scan.
     pub at: Timestamp,
-    /// Everything could be read.
+    /// True if everything was read.
     pub complete: bool,
 }
 
-/// Bytes then and now.
+/// Bytes in both scans.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SumDoc {
-    /// In the first scan.
+    /// Bytes in the first scan.
     pub before_bytes: u64,
-    /// In the second scan.
+    /// Bytes in the second scan.
     pub after_bytes: u64,
-    /// The difference.
+    /// Second minus first.
     pub change_bytes: i64,
 }
 
-/// OCI artifacts then and now.
+/// OCI artifacts in both scans.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ArtifactsDiffDoc {
-    /// How many in the first scan.
+    /// Number in the first scan.
     pub before: usize,
-    /// How many in the second scan.
+    /// Number in the second scan.
     pub after: usize,
-    /// What they hold, each byte once.
+    /// Bytes that the artifacts reach, each byte once.
     #[serde(flatten)]
     pub bytes: SumDoc,
 }
 
-/// A filesystem.
+/// Filesystem with changed numbers.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FilesystemDiffDoc {
-    /// Where it was mounted.
+    /// Mount point.
     pub mount: String,
     /// `came`, `went`, `grew`, `shrank` (its used bytes) or `altered` (its size).
     pub change: &'static str,
-    /// Bytes used.
+    /// Bytes that are not free.
     pub used: SumDoc,
-    /// Its size; 0 where it was not there.
+    /// Size in the first scan; 0 if the filesystem is not in it.
     pub capacity_before_bytes: u64,
-    /// The same in the second scan.
+    /// Size in the second scan; 0 if the filesystem is not in it.
     pub capacity_after_bytes: u64,
 }
 
-/// A store.
+/// Store of one or both scans.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StoreDiffDoc {
     #[serde(flatten)]
     pub place: SummaryStore,
-    /// `both`, `came` (only the second scan has it) or `went` (only the first has it).
+    /// `both`, `came` (only in the second scan) or `went` (only in the first scan).
     pub seen: &'static str,
-    /// All of it.
+    /// All bytes of the store.
     pub total: SumDoc,
-    /// By who holds the bytes: `images`, `containers`, `leaks`, `metadata` and `other`. Their changes
-    /// add up to that of the store.
+    /// Bytes by user: `images`, `containers`, `build_cache`, `leaks`, `metadata` and `other`. Their changes
+    /// add up to the change of the store.
     pub shares: Vec<ShareDoc>,
-    /// The same by layers: layers, snapshots and blobs, and the rest. They add up as well.
+    /// Bytes of layers, snapshots and blobs. With the rest, they add up to the store as well.
     pub layers: SumDoc,
-    /// What is in no layer; below 0 where hard links make several layers count the same bytes.
+    /// Change of the bytes outside of layers; can be negative because layers that share files by hard links
+    /// count the same bytes.
     pub rest_change_bytes: i64,
 }
 
-/// A share of a store.
+/// Part of a store's bytes by user.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ShareDoc {
-    /// `images`, `containers`, `leaks`, `metadata` or `other`.
+    /// `images`, `containers`, `build_cache`, `leaks`, `metadata` or `other`.
     pub kind: String,
-    /// Its bytes.
+    /// Bytes in both scans.
     #[serde(flatten)]
     pub bytes: SumDoc,
 }
 
-/// An image that changed.
+/// Changed image or artifact.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImageDiffDoc {
-    /// Image id.
+    /// Image id; for an artifact, the digest of its manifest.
     pub id: String,
     /// `image` or `artifact`.
     pub kind: &'static str,
     /// Root of its store.
     pub store: String,
-    /// `came`, `went`, `grew`, `shrank` or `altered` (a name, or who else holds its layers).
+    /// `came`, `went`, `grew`, `shrank` or `altered` (its names, or the other users of its layers).
     pub change: &'static str,
-    /// Its names in the first scan.
+    /// Names in the first scan.
     pub names_before: Vec<String>,
-    /// Its names in the second scan.
+    /// Names in the second scan.
     pub names_after: Vec<String>,
-    /// All that it reaches.
+    /// Bytes of everything that the image reaches.
     pub total: SumDoc,
-    /// What only it reaches. It changes with what comes and goes beside it, so these do not add up.
+    /// Bytes that only this image reaches. They change when other images are added or removed, so they do not
+    /// add up.
     pub exclusive: SumDoc,
 }
 
-/// Something that changed.
+/// Changed layer, container or leak.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ChangeDoc {
-    /// Its id; of a leak, its class and id.
+    /// Id of the object; for a leak, its class and id.
     pub id: String,
     /// Root of its store.
     pub store: String,
     /// `came`, `went`, `grew`, `shrank` or `altered`.
     pub change: &'static str,
-    /// A container's name, a leak's class; of layers `layer`, `snapshot` or `blob`.
+    /// Name of a container, or class of a leak; for layers `layer`, `snapshot` or `blob`.
     pub name: String,
-    /// Its bytes.
+    /// Bytes in both scans.
     #[serde(flatten)]
     pub bytes: SumDoc,
 }
@@ -171,20 +173,13 @@ impl SumDoc {
     }
 }
 
-/// The document.
+/// Builds the document of `diff`.
 pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> DiffDoc {
     let mut changes = compare(&before.summary, &after.summary);
     changes.sort_by_key(|change| std::cmp::Reverse(change.bytes().unsigned_abs()));
-    let of = |what: SummaryKind| changes.iter().filter(move |change| change.key.kind == what);
     let (old, new) = (before.summary.sums(), after.summary.sums());
     let places: BTreeSet<_> = old.keys().chain(new.keys()).copied().collect();
-    let taken = |taken: &ComparedScan| TakenDoc {
-        id: taken.id.clone(),
-        at: taken.taken_at,
-        complete: taken.summary.complete,
-    };
-    // Reference counts of layers follow from the images; alone they are no news.
-    let news = |change: &&Change| change.kind != ChangeKind::Changed;
+    let layers = of_kind(&changes, SummaryKind::Layer);
     DiffDoc {
         header: Header::new("diff", now),
         complete: before.summary.complete && after.summary.complete,
@@ -192,28 +187,45 @@ pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> Diff
         after: taken(after),
         totals: SumDoc::new(before.summary.bytes(), after.summary.bytes()),
         artifacts: artifacts(&before.summary, &after.summary),
-        filesystems: of(SummaryKind::Filesystem).map(filesystem).collect(),
+        filesystems: of_kind(&changes, SummaryKind::Filesystem).map(filesystem).collect(),
         stores: places.into_iter().map(|place| store(place, &old, &new)).collect(),
-        images: of(SummaryKind::Image).map(image).collect(),
-        layers: of(SummaryKind::Layer).filter(news).map(change).collect(),
-        containers: of(SummaryKind::Container).map(change).collect(),
-        leaks: of(SummaryKind::Leak).map(change).collect(),
+        images: of_kind(&changes, SummaryKind::Image).map(image).collect(),
+        // A changed reference count of a layer follows from the changes of images.
+        layers: layers.filter(|change| change.kind != ChangeKind::Changed).map(change).collect(),
+        containers: of_kind(&changes, SummaryKind::Container).map(change).collect(),
+        leaks: of_kind(&changes, SummaryKind::Leak).map(change).collect(),
     }
 }
 
-fn artifacts(before: &ScanSummary, after: &ScanSummary) -> ArtifactsDiffDoc {
-    let of = |summary: &ScanSummary| {
-        let all = || summary.entries.iter().filter(|(key, _)| key.place.driver == ARTIFACTS);
-        let count = all().filter(|(key, _)| key.kind == SummaryKind::Image).count();
-        let shares = all().filter(|(key, _)| key.kind == SummaryKind::Share && key.id == "images");
-        (count, shares.fold(0_u64, |sum, (_, entry)| sum.saturating_add(entry.bytes)))
-    };
-    let (before, after) = (of(before), of(after));
-    ArtifactsDiffDoc { before: before.0, after: after.0, bytes: SumDoc::new(before.1, after.1) }
+fn of_kind(changes: &[Change], kind: SummaryKind) -> impl Iterator<Item = &Change> {
+    changes.iter().filter(move |change| change.key.kind == kind)
 }
 
-fn get(change: &Change, of: impl Fn(&SummaryEntry) -> u64) -> SumDoc {
-    SumDoc::new(change.before.as_ref().map_or(0, &of), change.after.as_ref().map_or(0, &of))
+fn taken(scan: &ComparedScan) -> TakenDoc {
+    TakenDoc { id: scan.id.clone(), at: scan.taken_at, complete: scan.summary.complete }
+}
+
+fn artifacts(before: &ScanSummary, after: &ScanSummary) -> ArtifactsDiffDoc {
+    let (before, before_bytes) = count_artifacts(before);
+    let (after, after_bytes) = count_artifacts(after);
+    ArtifactsDiffDoc { before, after, bytes: SumDoc::new(before_bytes, after_bytes) }
+}
+
+/// Returns the number of artifacts and their bytes.
+fn count_artifacts(summary: &ScanSummary) -> (usize, u64) {
+    let (mut count, mut bytes) = (0, 0_u64);
+    for (key, entry) in summary.entries.iter().filter(|(key, _)| key.place.driver == ARTIFACTS) {
+        match key.kind {
+            SummaryKind::Image => count += 1,
+            SummaryKind::Share if key.id == "images" => bytes = bytes.saturating_add(entry.bytes),
+            _ => {}
+        }
+    }
+    (count, bytes)
+}
+
+fn get(change: &Change, bytes: impl Fn(&SummaryEntry) -> u64) -> SumDoc {
+    SumDoc::new(change.before.as_ref().map_or(0, &bytes), change.after.as_ref().map_or(0, &bytes))
 }
 
 fn filesystem(change: &Change) -> FilesystemDiffDoc {
@@ -233,10 +245,13 @@ fn store(
     after: &BTreeMap<&SummaryStore, Sums<'_>>,
 ) -> StoreDiffDoc {
     let (old, new) = (before.get(place), after.get(place));
-    let both = |of: &dyn Fn(&Sums<'_>) -> u64| SumDoc::new(old.map_or(0, of), new.map_or(0, of));
-    let share = |kind: &str| both(&|sums| sums.shares.get(kind).copied().unwrap_or(0));
+    let total = sum(old, new, |sums| sums.total);
+    let layers = sum(old, new, |sums| sums.layers);
     let kinds = ["images", "containers", "build_cache", "leaks", "metadata", "other"];
-    let (total, layers) = (both(&|sums| sums.total), both(&|sums| sums.layers));
+    let shares = kinds.map(|kind| ShareDoc {
+        kind: kind.into(),
+        bytes: sum(old, new, |sums| sums.shares.get(kind).copied().unwrap_or(0)),
+    });
     StoreDiffDoc {
         place: place.clone(),
         seen: match (old, new) {
@@ -245,26 +260,31 @@ fn store(
             (Some(_), None) => "went",
         },
         total,
-        shares: kinds.map(|kind| ShareDoc { kind: kind.into(), bytes: share(kind) }).into(),
+        shares: shares.into(),
         layers,
         rest_change_bytes: total.change_bytes.saturating_sub(layers.change_bytes),
     }
 }
 
+fn sum(old: Option<&Sums<'_>>, new: Option<&Sums<'_>>, bytes: impl Fn(&Sums<'_>) -> u64) -> SumDoc {
+    SumDoc::new(old.map_or(0, &bytes), new.map_or(0, &bytes))
+}
+
 fn image(change: &Change) -> ImageDiffDoc {
-    let names = |entry: &Option<SummaryEntry>| {
-        entry.as_ref().map(|entry| split_names(&entry.name)).unwrap_or_default()
-    };
     ImageDiffDoc {
         id: change.key.id.clone(),
         kind: if change.key.place.driver == ARTIFACTS { "artifact" } else { "image" },
         store: change.key.place.root.clone(),
         change: change.kind.as_str(),
-        names_before: names(&change.before),
-        names_after: names(&change.after),
+        names_before: names(change.before.as_ref()),
+        names_after: names(change.after.as_ref()),
         total: get(change, |entry| entry.bytes),
         exclusive: get(change, |entry| entry.extra),
     }
+}
+
+fn names(entry: Option<&SummaryEntry>) -> Vec<String> {
+    entry.map(|entry| split_names(&entry.name)).unwrap_or_default()
 }
 
 fn change(change: &Change) -> ChangeDoc {

@@ -1,4 +1,4 @@
-//! The document of `layersweep doctor`.
+//! JSON document of `layersweep doctor`.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -6,46 +6,48 @@ use serde::Serialize;
 use super::parts::Header;
 use crate::app::doctor::{Check, Status};
 
-/// `layersweep doctor`.
+/// Document of `layersweep doctor`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DoctorDoc {
-    /// What every document begins with; its kind is `doctor`.
+    /// Common fields of all documents; the kind is `doctor`.
     #[serde(flatten)]
     pub header: Header,
-    /// Everything that was to be looked at could be read.
+    /// True if all checks could read everything.
     pub complete: bool,
-    /// The worst status of all checks: `ok`, `note`, `warning` or `error`.
+    /// Worst status of all checks: `ok`, `note`, `warning` or `error`.
     pub status: Status,
-    /// How many checks have which status.
+    /// Number of checks by status.
     pub counts: CountsDoc,
-    /// What was looked at, in the order of looking.
+    /// Checks in the order in which they ran.
     pub checks: Vec<Check>,
 }
 
-/// How many checks have which status.
+/// Number of checks by status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CountsDoc {
-    /// Nothing wrong.
+    /// Checks without findings.
     pub ok: usize,
-    /// Worth knowing, nothing to do.
+    /// Checks with a finding that requires no action.
     pub note: usize,
-    /// Something does not work as it could.
+    /// Checks of something that does not work as well as it could.
     pub warning: usize,
-    /// Pods get evicted, or we cannot do our work.
+    /// Checks of something that evicts pods or prevents layersweep from working.
     pub error: usize,
 }
 
-/// The document.
+/// Builds the document of `doctor`.
 pub fn doctor(now: Timestamp, complete: bool, checks: Vec<Check>) -> DoctorDoc {
-    let count = |status| checks.iter().filter(|check| check.status == status).count();
-    let counts = CountsDoc {
-        ok: count(Status::Ok),
-        note: count(Status::Note),
-        warning: count(Status::Warning),
-        error: count(Status::Error),
-    };
+    let mut counts = CountsDoc::default();
+    for check in &checks {
+        match check.status {
+            Status::Ok => counts.ok += 1,
+            Status::Note => counts.note += 1,
+            Status::Warning => counts.warning += 1,
+            Status::Error => counts.error += 1,
+        }
+    }
     let worst = checks.iter().map(|check| check.status).max().unwrap_or(Status::Ok);
     DoctorDoc { header: Header::new("doctor", now), complete, status: worst, counts, checks }
 }

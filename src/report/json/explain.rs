@@ -1,4 +1,8 @@
-//! The document about one object.
+//! JSON document of `explain`: all facts about one object.
+//!
+//! An object that holds others directly (image, container or leak) is a root of the reference graph; `bytes`
+//! and `frees_bytes` of a root come from what only it reaches. Other nodes, for example layers, are freed
+//! with the last root that reaches them, so they free nothing by themselves while one does.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +24,7 @@ use crate::model::{ImageIx, LeakIx, NodeIx, NodeKind};
 use crate::stores::Scan;
 use crate::stores::lookup::Subject;
 
-/// Tells everything about `subject`, and who holds what is at the path that was asked for.
+/// Builds the document about `subject`, with the usage below a path in `owned` if the reference is a path.
 pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> ExplainDoc {
     let inventory = &scan.inventory;
     let mut document = ExplainDoc {
@@ -53,29 +57,38 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
         return document;
     };
     match subject {
-        Subject::Image(at) => of_image(scan, at, &mut document),
-        Subject::Container(at) => {
-            let root = Root::Container(at);
-            let holds = &inventory.containers[at.get()].holds;
+        Subject::Image(image_ix) => of_image(scan, image_ix, &mut document),
+        Subject::Container(container_ix) => {
+            let root = Root::Container(container_ix);
+            let holds = &inventory[container_ix].holds;
             of_holder(scan, root, holds, &mut document);
             document.subject = "container";
-            document.container = Some(container(scan, &fair(scan), at));
-            document.id = inventory.containers[at.get()].id.to_string();
+            document.container = Some(container(scan, &fair(scan), container_ix));
+            document.id = inventory[container_ix].id.to_string();
             let layer = holds.iter().find(|node| inventory.nodes[node.get()].layer.is_some());
             document.chain = layer.map_or_else(Vec::new, |layer| chain(scan, *layer));
         }
-        Subject::Leak(at) => of_leak(scan, at, &mut document),
-        Subject::Node(at) => of_node(scan, at, &mut document),
+        Subject::Leak(leak_ix) => of_leak(scan, leak_ix, &mut document),
+        Subject::Node(node_ix) => of_node(scan, node_ix, &mut document),
     }
     document.leaks = leaks_about(scan, &document.id, subject);
     document
 }
 
 fn below(scan: &Scan, owned: &Owned) -> BelowDoc {
-    let row = |row: &Row| match &row.owner {
-        Owner::Image(at) => {
-            let image = &scan.inventory[*at];
-            let kind = if scan.inventory.is_artifact(*at) { "artifact" } else { "image" };
+    BelowDoc {
+        path: owned.path.clone(),
+        bytes: owned.bytes,
+        rows: owned.rows.iter().map(|row| row_below(scan, row)).collect(),
+        other_filesystems: owned.other_filesystems.clone(),
+    }
+}
+
+fn row_below(scan: &Scan, row: &Row) -> ShareRowDoc {
+    match &row.owner {
+        Owner::Image(image_ix) => {
+            let image = &scan.inventory[*image_ix];
+            let kind = if scan.inventory.is_artifact(*image_ix) { "artifact" } else { "image" };
             let label = image.names.first().map_or("<none>", String::as_str);
             ShareRowDoc {
                 id: Some(image.id.to_string()),
@@ -90,37 +103,31 @@ fn below(scan: &Scan, owned: &Owned) -> BelowDoc {
         }
         Owner::Outside(part) => ShareRowDoc::outside(part),
         Owner::Rest => ShareRowDoc::new("rest", "everything else", row.bytes),
-    };
-    BelowDoc {
-        path: owned.path.clone(),
-        bytes: owned.bytes,
-        rows: owned.rows.iter().map(row).collect(),
-        other_filesystems: owned.other_filesystems.clone(),
     }
 }
 
-fn of_image(scan: &Scan, at: ImageIx, document: &mut ExplainDoc) {
+fn of_image(scan: &Scan, image_ix: ImageIx, document: &mut ExplainDoc) {
     let inventory = &scan.inventory;
-    let record = &inventory.images[at.get()];
-    of_holder(scan, Root::Image(at), &record.holds, document);
+    let record = &inventory[image_ix];
+    of_holder(scan, Root::Image(image_ix), &record.holds, document);
     document.subject = "image";
     document.id = record.id.to_string();
     let top = record.holds.iter().find(|node| inventory.nodes[node.get()].layer.is_some());
-    let described = image(scan, &fair(scan), at);
+    let described = image(scan, &fair(scan), image_ix);
     document.chain = top.map_or_else(Vec::new, |top| chain(scan, *top));
-    document.chain.retain(|one| record.layers.iter().any(|layer| *layer == one.id));
-    // What it holds beside its chain: blobs (an artifact's have no parents), a second snapshotter's copies,
-    // mapped layers.
-    let reached = scan.refs.reach(Root::Image(at)).iter().filter_map(|node| layer(scan, *node));
-    let beside: Vec<_> =
-        reached.filter(|one| document.chain.iter().all(|shown| shown.id != one.id)).collect();
-    document.chain.extend(beside);
+    document.chain.retain(|in_chain| record.layers.iter().any(|layer| *layer == in_chain.id));
+    // Add the content outside the chain: blobs (those of an artifact have no parents), copies in a second
+    // snapshotter, mapped layers.
+    let reachable = scan.refs.reach(Root::Image(image_ix)).iter().filter_map(|node| layer(scan, *node));
+    let others: Vec<_> =
+        reachable.filter(|reached| document.chain.iter().all(|in_chain| in_chain.id != reached.id)).collect();
+    document.chain.extend(others);
     document.held_by.clone_from(&described.used_by);
-    document.copies = copies(scan, at);
+    document.copies = copies(scan, image_ix);
     document.image = Some(described);
 }
 
-/// Path and bytes of a root: what it holds directly, and what goes with it.
+/// Fills in the path of the root's first node, and the bytes that only the root reaches.
 fn of_holder(scan: &Scan, root: Root, holds: &[NodeIx], document: &mut ExplainDoc) {
     let inventory = &scan.inventory;
     if let Some(first) = holds.first() {
@@ -132,12 +139,12 @@ fn of_holder(scan: &Scan, root: Root, holds: &[NodeIx], document: &mut ExplainDo
     document.frees_differs = differences(scan, root);
 }
 
-/// Why what leaves the disk with `root` is not what `du` says of it.
+/// Explains the difference between the bytes freed with `root` and the bytes that `du` prints.
 fn differences(scan: &Scan, root: Root) -> Vec<DifferenceDoc> {
     let nodes = &scan.inventory.nodes;
     let (mut extents, mut metadata) = (0, 0);
     let live = scan.refs.live();
-    for node in live.last_held(root).map(|at| &nodes[at.get()]) {
+    for node in live.last_held(root).map(|node_ix| &nodes[node_ix.get()]) {
         let size = node.size;
         let more = i128::from(size.frees_bytes) - i128::from(size.bytes);
         let mut needs = node.needs.iter().map(|needed| nodes[needed.get()].kind);
@@ -150,12 +157,12 @@ fn differences(scan: &Scan, root: Root) -> Vec<DifferenceDoc> {
     parts.filter_map(|(cause, bytes)| Some(DifferenceDoc { cause, bytes: bytes.try_into().ok()? })).collect()
 }
 
-/// What an image has in snapshotters beside the usual one.
+/// Returns the snapshots of an image in snapshotters that are not the usual one.
 fn copies(scan: &Scan, image: ImageIx) -> Vec<CopiesDoc> {
     let inventory = &scan.inventory;
     let mut found: BTreeMap<&str, CopiesDoc> = BTreeMap::new();
-    for at in scan.refs.reach(Root::Image(image)) {
-        let node = &inventory.nodes[at.get()];
+    for node_ix in scan.refs.reach(Root::Image(image)) {
+        let node = &inventory[*node_ix];
         let Some(name) = refs::second_snapshotter(inventory, node) else { continue };
         let sum = found.entry(name).or_insert_with(|| CopiesDoc {
             snapshotter: name.to_owned(),
@@ -167,8 +174,8 @@ fn copies(scan: &Scan, image: ImageIx) -> Vec<CopiesDoc> {
         sum.snapshots += 1;
         sum.bytes += node.size.bytes;
     }
-    for at in scan.refs.live().last_held(Root::Image(image)) {
-        let node = &inventory.nodes[at.get()];
+    for node_ix in scan.refs.live().last_held(Root::Image(image)) {
+        let node = &inventory[node_ix];
         if let Some(sum) = refs::second_snapshotter(inventory, node).and_then(|name| found.get_mut(name)) {
             sum.exclusive_bytes += node.size.bytes;
             sum.frees_bytes += node.size.frees_bytes;
@@ -177,9 +184,9 @@ fn copies(scan: &Scan, image: ImageIx) -> Vec<CopiesDoc> {
     found.into_values().collect()
 }
 
-fn of_leak(scan: &Scan, at: LeakIx, document: &mut ExplainDoc) {
-    let record = &scan.inventory.leaks[at.get()];
-    of_holder(scan, Root::Leak(at), &record.holds, document);
+fn of_leak(scan: &Scan, leak_ix: LeakIx, document: &mut ExplainDoc) {
+    let record = &scan.inventory[leak_ix];
+    of_holder(scan, Root::Leak(leak_ix), &record.holds, document);
     document.subject = "leak";
     document.id.clone_from(&record.id);
     let layer = record.holds.iter().find(|node| scan.inventory.nodes[node.get()].layer.is_some());
@@ -187,8 +194,8 @@ fn of_leak(scan: &Scan, at: LeakIx, document: &mut ExplainDoc) {
     document.path = record.path.to_string_lossy().into_owned();
 }
 
-fn of_node(scan: &Scan, at: NodeIx, document: &mut ExplainDoc) {
-    let node = &scan.inventory.nodes[at.get()];
+fn of_node(scan: &Scan, node_ix: NodeIx, document: &mut ExplainDoc) {
+    let node = &scan.inventory[node_ix];
     document.subject = match node.kind {
         NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob => "layer",
         NodeKind::StoreMetadata | NodeKind::StoreRecords => "metadata",
@@ -196,43 +203,45 @@ fn of_node(scan: &Scan, at: NodeIx, document: &mut ExplainDoc) {
     };
     document.id.clone_from(&node.id);
     document.path = node.path.to_string_lossy().into_owned();
-    document.bytes = Refs::alone(&scan.inventory, at).bytes;
-    document.held_by = scan.refs.reached_by(at).map(|root| user(scan, root)).collect();
-    document.held_by.extend(scan.refs.is_cached(at).then(|| super::UserDoc {
+    document.bytes = Refs::alone(&scan.inventory, node_ix).bytes;
+    document.held_by = scan.refs.reached_by(node_ix).map(|root| user(scan, root)).collect();
+    document.held_by.extend(scan.refs.is_cached(node_ix).then(|| super::UserDoc {
         kind: "build-cache",
         id: String::new(),
         name: "a build cache".into(),
         owner: None,
     }));
-    document.chain = chain(scan, at);
-    // A layer goes with its last holder, not by itself.
-    document.frees_bytes = if scan.refs.is_held(at) { 0 } else { node.size.frees_bytes };
+    document.chain = chain(scan, node_ix);
+    // A layer is freed with its last root, not by itself.
+    document.frees_bytes = if scan.refs.is_held(node_ix) { 0 } else { node.size.frees_bytes };
 }
 
-/// The layer and its parents, down to the base.
+/// Returns the layer and its parents, down to the base.
 fn chain(scan: &Scan, top: NodeIx) -> Vec<LayerDoc> {
     let nodes = &scan.inventory.nodes;
     let mut seen = std::collections::HashSet::new();
     let mut chain = Vec::new();
     let mut next = Some(top);
-    while let Some(at) = next.filter(|at| seen.insert(*at)) {
-        chain.extend(layer(scan, at));
-        next = nodes[at.get()].needs.iter().copied().find(|needed| nodes[needed.get()].layer.is_some());
+    while let Some(node_ix) = next.filter(|node_ix| seen.insert(*node_ix)) {
+        chain.extend(layer(scan, node_ix));
+        next = nodes[node_ix.get()].needs.iter().copied().find(|needed| nodes[needed.get()].layer.is_some());
     }
     chain
 }
 
-/// Leaks that name the object, or are the object.
+/// Returns the leak itself, or the leaks that name the object.
 fn leaks_about(scan: &Scan, id: &str, subject: Subject) -> Vec<super::LeakDoc> {
-    let about = scan.inventory.leaks.iter().enumerate().filter(|(at, leak)| {
-        subject == Subject::Leak(LeakIx::from(*at)) || (leak.id == id && !matches!(subject, Subject::Leak(_)))
+    let all = (0..scan.inventory.leaks.len()).map(LeakIx::from);
+    let about = all.filter(|leak_ix| match subject {
+        Subject::Leak(subject) => subject == *leak_ix,
+        _ => scan.inventory[*leak_ix].id == id,
     });
-    about.map(|(at, _)| leak(scan, LeakIx::from(at))).collect()
+    about.map(|leak_ix| leak(scan, leak_ix)).collect()
 }
 
-/// What a plan does with the object that `is_it` knows.
-fn fate(plan: &Plan, is_it: impl Fn(&Target) -> bool) -> Option<GcDecisionDoc> {
-    if let Some(place) = plan.steps.iter().position(|step| is_it(&step.target)) {
+/// Returns the decision of a plan about the object that `is_subject` accepts.
+fn fate(plan: &Plan, is_subject: impl Fn(&Target) -> bool) -> Option<GcDecisionDoc> {
+    if let Some(place) = plan.steps.iter().position(|step| is_subject(&step.target)) {
         let step = &plan.steps[place];
         return Some(GcDecisionDoc {
             goes: true,
@@ -244,7 +253,7 @@ fn fate(plan: &Plan, is_it: impl Fn(&Target) -> bool) -> Option<GcDecisionDoc> {
             refused: None,
         });
     }
-    let kept = plan.kept.iter().find(|kept| is_it(&kept.target))?;
+    let kept = plan.kept.iter().find(|kept| is_subject(&kept.target))?;
     Some(GcDecisionDoc {
         goes: false,
         rule: kept.rule.as_str(),
@@ -257,7 +266,7 @@ fn fate(plan: &Plan, is_it: impl Fn(&Target) -> bool) -> Option<GcDecisionDoc> {
 }
 
 impl ExplainDoc {
-    /// Fills in what the rules say of the image, and what the plan would do with it.
+    /// Fills in the verdicts of the rules about the image, and the plan's decision.
     pub fn judge(&mut self, target: &Target, rulings: Vec<Ruling>, plan: &Plan, reach: &Reach) {
         let rules = rulings.into_iter().map(|ruling| RuleDoc {
             rule: ruling.rule.as_str(),
@@ -265,7 +274,7 @@ impl ExplainDoc {
             detail: ruling.detail,
         });
         self.rules = rules.collect();
-        self.fate = fate(plan, |one| one == target).map(|fate| GcDecisionDoc {
+        self.fate = fate(plan, |candidate| candidate == target).map(|fate| GcDecisionDoc {
             goes: fate.goes && reach.refusal.is_none(),
             command: Some(reach.command.to_owned()),
             refused: reach.refused(),
@@ -273,16 +282,16 @@ impl ExplainDoc {
         });
     }
 
-    /// Fills in what a collection of containers would do with this one.
+    /// Fills in the decision of a garbage collection of containers about this one.
     pub fn judge_container(&mut self, plan: &Plan) {
-        self.fate = fate(plan, |one| one.id == self.id);
+        self.fate = fate(plan, |target| target.id == self.id);
         let step = plan.steps.iter().find(|step| step.target.id == self.id);
         if let (Some(fate), Some(step)) = (&mut self.fate, step) {
             fate.detail = Some(step.cause.describe().into());
         }
     }
 
-    /// Fills in what is known of the image's age and its lives.
+    /// Fills in the age of the image and its lives, from the records.
     pub fn remember(&mut self, age: &ImageAge, lives: &[Life]) {
         if let Some(image) = &mut self.image {
             image.remember(age);

@@ -1,4 +1,4 @@
-//! The documents of `layersweep history`.
+//! JSON documents of `layersweep history`.
 
 use std::collections::HashSet;
 
@@ -14,186 +14,185 @@ use crate::model::display::two_decimals;
 use crate::model::outcome::differs;
 use crate::model::plan::Trigger;
 
-/// `layersweep history`.
+/// Document of `layersweep history`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HistoryDoc {
-    /// What every document begins with; its kind is `history`.
+    /// Common fields of all documents; the kind is `history`.
     #[serde(flatten)]
     pub header: Header,
-    /// Where it is from.
+    /// Source of the records.
     #[serde(flatten)]
     pub origin: HistoryOrigin,
     /// Runs, the newest first.
     pub runs: Vec<RunDoc>,
-    /// There are older runs, which the limit leaves out.
+    /// True if older runs exist that the limit excludes.
     pub more: bool,
-    /// Runs with nothing to report, summed up, whether `runs` has them or not.
+    /// Sums of the runs without a deletion or failure, including those in `runs`.
     pub quiet: Quiet,
 }
 
-/// A run, or all runs of a day with the same command and outcome that deleted nothing.
+/// Run, or all runs of a day with the same command and outcome that deleted nothing.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RunDoc {
-    /// Its id; of several, the last one's.
+    /// Id of the run; for several, the id of the last one.
     pub run_id: String,
     /// `scan`, `gc`, `sweep` or `rm`.
     pub command: &'static str,
-    /// How many runs this stands for.
+    /// Number of runs in this entry.
     pub runs: u64,
-    /// When it began; of several, the first.
+    /// Start of the run; for several, of the first.
     pub started_at: Timestamp,
-    /// When it ended; of several, the last. Null while it is under way, or if it was killed.
+    /// End of the run; for several, of the last. Null while it is running, or if it was killed.
     pub ended_at: Option<Timestamp>,
-    /// `done`, `incomplete`, `not_needed`, `reached`, `not_reached`, `failed` or `refused`;
-    /// null as above.
+    /// `done`, `incomplete`, `not_needed`, `reached`, `not_reached`, `failed` or `refused`; null without an
+    /// end.
     pub outcome: Option<&'static str>,
-    /// It only showed what it would do.
+    /// True if it only printed a plan.
     pub dry_run: bool,
-    /// Name of the policy.
+    /// Name of the policy, `exact` or `kubelet`; null for runs without one.
     pub policy: Option<String>,
-    /// How it deleted.
+    /// Backend of the deletions, `cri` or `direct`; null for runs without one.
     pub via: Option<String>,
-    /// What set it off.
+    /// Thresholds and limits that caused deletions.
     pub trigger: Trigger,
-    /// Mount point of the filesystem that the percents are of.
+    /// Mount point of the filesystem that the percentages are about.
     pub filesystem: Option<String>,
-    /// Percent used before.
+    /// Percentage used before the run.
     pub usage_before_percent: Option<f64>,
-    /// Percent used after.
+    /// Percentage used after the run.
     pub usage_after_percent: Option<f64>,
-    /// Bytes predicted to be freed.
+    /// Bytes missing to reach the targets.
     pub wanted_bytes: Option<u64>,
-    /// Bytes that the plan promised.
+    /// Bytes that the deletions were predicted to free.
     pub predicted_bytes: Option<u64>,
-    /// Bytes freed; negative where others wrote more meanwhile. Of a run
-    /// that did not end: the bytes its deletions freed so far.
+    /// Bytes freed; negative if other processes wrote more meanwhile. For a run without an end, the bytes
+    /// that its deletions have freed so far.
     pub measured_bytes: Option<i64>,
-    /// Bytes of leaks that went along; not part of the measured ones.
+    /// Bytes of leaks deleted along with the images; not part of `measured_bytes`.
     pub byproduct_bytes: u64,
-    /// What was deleted, in order, with the tries that failed.
+    /// Deletions in order, including failed attempts.
     pub deleted: Vec<DeletionDoc>,
-    /// What failed.
+    /// Failures during the run.
     pub errors: Vec<RunError>,
     /// Events that the kubelet would have recorded.
     pub events: Vec<Event>,
-    /// It did not end, and another run that could delete came after it: it was killed.
+    /// True if it did not end and another run that could delete followed: it was killed.
     pub killed: bool,
-    /// Its record, or some of it, waits in a file to be saved in the database. Never set for
-    /// scans.
+    /// True if a part of its record waits in a file to be saved in the database. Never true for scans.
     pub unsaved: bool,
 }
 
-/// A deletion, or the try.
+/// Deletion, or an attempt.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeletionDoc {
     /// `image`, `container`, `sandbox`, `log` or `leak`.
     pub kind: &'static str,
-    /// The object's id.
+    /// Id of the object.
     pub id: String,
-    /// Its names.
+    /// All names of the object.
     pub names: Vec<String>,
-    /// Root of its store; empty for what lies in none.
+    /// Root of its store; empty for an object outside the stores.
     pub store: String,
     /// `space`, `age`, `limit`, `leak` or `request`.
     pub reason: &'static str,
     /// Bytes predicted to be freed.
     pub predicted_bytes: u64,
-    /// Bytes that did; negative where others wrote more meanwhile; null if not measured.
+    /// Bytes freed; negative if other processes wrote more meanwhile; null if not measured.
     pub measured_bytes: Option<i64>,
-    /// Bytes of leaks that went along; not part of the measured ones.
+    /// Bytes of leaks deleted along with it; not part of `measured_bytes`.
     pub byproduct_bytes: u64,
-    /// The two differ by more than the filesystem's own noise.
+    /// True if predicted and measured bytes differ by more than the filesystem's own fluctuation.
     pub differs: bool,
-    /// Percent used after it.
+    /// Percentage used after it.
     pub usage_after_percent: Option<f64>,
-    /// When.
+    /// Time of the deletion.
     pub at: Timestamp,
-    /// `gone`; `failed`: it is still there; `unknown`: the run ended, or was killed, before that was
-    /// known, and no scan has looked since.
+    /// `gone`; `failed` if the object is still there; `unknown` if the run ended or was killed before the
+    /// result was known, and no scan has looked since.
     pub outcome: &'static str,
-    /// The run could not tell, and a later scan did.
+    /// True if the run did not know the result and a later scan found it.
     pub confirmed: bool,
-    /// Why it failed, or why its outcome is unknown; null where it went well.
+    /// Cause of the failure, or of the unknown outcome; null for a success.
     pub error: Option<String>,
 }
 
-/// `layersweep history usage`.
+/// Document of `layersweep history usage`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HistoryUsageDoc {
-    /// What every document begins with; its kind is `history-usage`.
+    /// Common fields of all documents; the kind is `history-usage`.
     #[serde(flatten)]
     pub header: Header,
-    /// Where it is from.
+    /// Source of the records.
     #[serde(flatten)]
     pub origin: HistoryOrigin,
-    /// A series each.
+    /// Filesystems, each with its usage over time.
     pub filesystems: Vec<SeriesDoc>,
     /// Runs that deleted something, the oldest first.
     pub runs: Vec<RunDoc>,
 }
 
-/// A filesystem with its points.
+/// Filesystem with its usage over time.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SeriesDoc {
-    /// The filesystem.
+    /// Facts about the filesystem.
     #[serde(flatten)]
     pub filesystem: KnownFilesystem,
-    /// The oldest first.
+    /// Points in time, the oldest first.
     pub points: Vec<PointDoc>,
 }
 
-/// `layersweep history --scans`.
+/// Document of `layersweep history --scans`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HistoryScansDoc {
-    /// What every document begins with; its kind is `history-scans`.
+    /// Common fields of all documents; the kind is `history-scans`.
     #[serde(flatten)]
     pub header: Header,
-    /// Where it is from.
+    /// Source of the records.
     #[serde(flatten)]
     pub origin: HistoryOrigin,
     /// Scans that `layersweep diff` can compare, the newest first.
     pub scans: Vec<KeptScanDoc>,
 }
 
-/// A scan that is kept.
+/// Recorded scan.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeptScanDoc {
-    /// What `diff` calls it besides its id: `last`, `last~1`.
+    /// Short name for `diff` besides the id: `last`, `last~1`.
     pub name: String,
-    /// The scan.
+    /// Facts about the scan.
     #[serde(flatten)]
     pub scan: KeptScan,
 }
 
-/// The document of kept scans; they come the oldest first.
+/// Builds the document of `history --scans` from scans sorted by time, the oldest first.
 pub fn history_scans(now: Timestamp, past: KeptScans) -> HistoryScansDoc {
     let KeptScans { origin, scans: kept } = past;
-    let name = |back: usize| if back == 0 { "last".into() } else { format!("last~{back}") };
-    let scans = kept.into_iter().rev().enumerate();
-    let scans = scans.map(|(back, scan)| KeptScanDoc { name: name(back), scan });
-    HistoryScansDoc {
-        header: Header::new("history-scans", now),
-        scans: scans.filter(|one| origin.since.is_none_or(|since| one.scan.at >= since)).collect(),
-        origin,
+    let mut scans = Vec::new();
+    for (position, scan) in kept.into_iter().rev().enumerate() {
+        if origin.since.is_none_or(|since| scan.at >= since) {
+            let name = if position == 0 { "last".into() } else { format!("last~{position}") };
+            scans.push(KeptScanDoc { name, scan });
+        }
     }
+    HistoryScansDoc { header: Header::new("history-scans", now), origin, scans }
 }
 
-/// A point: one reading, or all of an hour or day.
+/// Usage at a point in time: a single reading, or the readings of an hour or day.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PointDoc {
-    /// When it was read, or when its hour or day begins.
+    /// Time of the reading, or start of the hour or day.
     pub at: Timestamp,
-    /// How long it stands for: 0 for a single reading, 3600 or 86400.
+    /// Length of the period in seconds: 0 for a single reading, 3600 or 86400.
     pub span_seconds: i64,
-    /// How many readings it is made of.
+    /// Number of readings.
     pub readings: u64,
     /// Size of the filesystem.
     pub capacity_bytes: u64,
@@ -201,47 +200,49 @@ pub struct PointDoc {
     pub used_bytes: Range,
     /// Bytes that an unprivileged user could still write.
     pub available_bytes: Range,
-    /// Percent of the capacity that was not available (the kubelet's measure).
+    /// Percentage of the capacity that was not available (the kubelet's measure).
     pub used_percent: PercentRangeDoc,
-    /// Inodes in all; 0 where there is no fixed number.
+    /// Total number of inodes; 0 if the filesystem has no fixed number.
     pub inodes: u64,
-    /// Free inodes.
+    /// Free inodes; 0 if the filesystem has no fixed number.
     pub inodes_free: Range,
 }
 
-/// The least, the mean and the greatest of the readings, two decimals.
+/// Lowest, mean and highest reading in percent, two decimals.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PercentRangeDoc {
-    /// The least.
+    /// Lowest reading.
     pub min: f64,
-    /// The mean.
+    /// Mean of the readings.
     pub avg: f64,
-    /// The greatest.
+    /// Highest reading.
     pub max: f64,
 }
 
-/// The document of runs.
+/// Builds the document of `history`.
 pub fn history(now: Timestamp, past: PastRuns) -> HistoryDoc {
     let PastRuns { origin, runs, more, quiet } = past;
     HistoryDoc {
         header: Header::new("history", now),
-        runs: runs.into_iter().map(|act| run(act, &origin.unsaved)).collect(),
+        runs: runs.into_iter().map(|row| run(row, &origin.unsaved)).collect(),
         origin,
         more,
         quiet,
     }
 }
 
-/// The document of the usage series.
+/// Builds the document of `history usage`.
 pub fn history_usage(now: Timestamp, past: PastUsage) -> HistoryUsageDoc {
-    let PastUsage { origin, series, runs: acts } = past;
-    let of =
-        |Series { filesystem, points }| SeriesDoc { filesystem, points: points.iter().map(point).collect() };
+    let PastUsage { origin, series, runs } = past;
+    let filesystems = series.into_iter().map(|Series { filesystem, points }| SeriesDoc {
+        filesystem,
+        points: points.iter().map(point).collect(),
+    });
     HistoryUsageDoc {
         header: Header::new("history-usage", now),
-        filesystems: series.into_iter().map(of).collect(),
-        runs: acts.into_iter().map(|row| run(row, &origin.unsaved)).collect(),
+        filesystems: filesystems.collect(),
+        runs: runs.into_iter().map(|row| run(row, &origin.unsaved)).collect(),
         origin,
     }
 }
@@ -256,7 +257,7 @@ fn run(row: RunRow, unsaved: &HashSet<String>) -> RunDoc {
         started_at: start.started,
         ended_at: row.ended,
         outcome: row.outcome.map(OutcomeKind::as_str),
-        // Those are not recorded.
+        // Dry runs are not recorded.
         dry_run: false,
         policy: start.policy,
         via: start.via,

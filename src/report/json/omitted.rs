@@ -1,4 +1,9 @@
-//! What the page lists of a large store: the largest objects of each kind. The rest is summed.
+//! Lists of the HTML page, shortened for a large store.
+//!
+//! A page with 100,000 layers would be too large for a browser. The page therefore lists the largest objects
+//! of each kind, and [`OmittedDoc`] has the sums of the others. The page also draws the layers as a forest,
+//! so an omitted layer is counted with the nearest listed layer below it: of the chain 0 ← 1 ← 2 ← 3, with 1
+//! and 2 omitted, both belong to the group on 0, and 3 is drawn on 0.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -11,14 +16,14 @@ use crate::model::refs::{Refs, Root};
 use crate::model::{ContainerIx, ImageIx, Inventory, LeakIx, NodeIx, NodeKind, StoreIx};
 use crate::stores::Scan;
 
-/// So many images, containers and leaks are listed, each.
+/// Maximum number of listed images, and of containers and of leaks.
 const OBJECTS: usize = 1_000;
-/// So many layers are listed, besides those that a listed leak holds.
+/// Maximum number of listed layers, besides those of listed leaks.
 const LAYERS: usize = 5_000;
-/// So many images and containers are named with a layer, each.
+/// Maximum number of images named by a layer, and of containers.
 const USERS: usize = 20;
 
-/// Objects that a document lists, in the order of the inventory.
+/// Objects that a document lists, each kind in the order of the inventory.
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) images: Vec<ImageIx>,
@@ -27,25 +32,26 @@ pub(super) struct Listed {
     pub(super) leaks: Vec<LeakIx>,
 }
 
-/// What the page of a large store does not list.
+/// Sums of the objects that the page of a large store does not list.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OmittedDoc {
     /// Images, by their exclusive bytes.
     pub images: RestDoc,
-    /// Layers. A listed one names at most 20 of its images and containers; `refcount` counts all.
+    /// Layers, snapshots and blobs. A listed one names at most 20 of its images and of its containers;
+    /// `refcount` counts all.
     pub layers: RestDoc,
-    /// Containers.
+    /// Containers, by their own bytes.
     pub containers: RestDoc,
-    /// Leaks.
+    /// Leaks, by their own bytes.
     pub leaks: RestDoc,
-    /// The omitted layers, and the omitted leaks outside of layers, by what they are built on.
+    /// Omitted layers, and omitted leaks that are not layers, by the listed layer below them.
     pub groups: Vec<OmittedGroupDoc>,
     /// Listed layers whose parent is omitted.
     pub bases: Vec<OmittedBaseDoc>,
 }
 
-/// What is not listed of one kind.
+/// Omitted objects of one kind.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RestDoc {
@@ -57,7 +63,7 @@ pub struct RestDoc {
     pub largest_bytes: u64,
 }
 
-/// Objects that are not listed, in one place of the forest of layers.
+/// Omitted objects at one place in the forest of layers.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OmittedGroupDoc {
@@ -65,7 +71,7 @@ pub struct OmittedGroupDoc {
     pub store: String,
     /// `layer`, `blob` or `leak`.
     pub kind: &'static str,
-    /// Id of the nearest listed layer below them; null where there is none.
+    /// Id of the nearest listed layer below them; null without one.
     pub base: Option<String>,
     /// Number of objects.
     pub count: usize,
@@ -73,15 +79,15 @@ pub struct OmittedGroupDoc {
     pub bytes: u64,
 }
 
-/// A listed layer whose parent is not listed.
+/// Listed layer whose parent is omitted.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OmittedBaseDoc {
     /// Root of its store.
     pub store: String,
-    /// Its id.
+    /// Id of the listed layer.
     pub layer: String,
-    /// Id of the nearest listed layer below it; null where there is none.
+    /// Id of the nearest listed layer below it; null without one.
     pub base: Option<String>,
 }
 
@@ -97,27 +103,39 @@ impl RestDoc {
 
 fn layers(inventory: &Inventory) -> impl Iterator<Item = NodeIx> + '_ {
     let nodes = inventory.nodes.iter().enumerate();
-    nodes.filter(|(_, node)| node.layer.is_some()).map(|(at, _)| at.into())
+    nodes.filter(|(_, node)| node.layer.is_some()).map(|(position, _)| NodeIx::from(position))
 }
 
-fn image_bytes(scan: &Scan, at: ImageIx) -> u64 {
-    scan.refs.sizes(&scan.inventory, Root::Image(at)).exclusive.bytes
+fn image_bytes(scan: &Scan, image_ix: ImageIx) -> u64 {
+    scan.refs.sizes(&scan.inventory, Root::Image(image_ix)).exclusive.bytes
 }
 
-/// The largest; of equal ones the first.
-fn largest<T: Copy + Ord>(all: impl Iterator<Item = T>, most: usize, bytes: impl Fn(T) -> u64) -> Vec<T> {
-    let mut all: Vec<_> = all.map(|one| (Reverse(bytes(one)), one)).collect();
-    if all.len() > most {
-        all.select_nth_unstable(most);
-        all.truncate(most);
+fn layer_bytes(inventory: &Inventory, node_ix: NodeIx) -> u64 {
+    Refs::alone(inventory, node_ix).bytes
+}
+
+fn container_bytes(inventory: &Inventory, container_ix: ContainerIx) -> u64 {
+    Refs::held_bytes(inventory, &inventory[container_ix].holds)
+}
+
+fn leak_bytes(inventory: &Inventory, leak_ix: LeakIx) -> u64 {
+    Refs::held_bytes(inventory, &inventory[leak_ix].holds)
+}
+
+/// Returns the `count` largest objects in their order, of equal ones the first.
+fn largest<T: Copy + Ord>(all: impl Iterator<Item = T>, count: usize, bytes: impl Fn(T) -> u64) -> Vec<T> {
+    let mut all: Vec<_> = all.map(|object| (Reverse(bytes(object)), object)).collect();
+    if all.len() > count {
+        all.select_nth_unstable(count);
+        all.truncate(count);
     }
-    let mut all: Vec<_> = all.into_iter().map(|(_, one)| one).collect();
+    let mut all: Vec<_> = all.into_iter().map(|(_, object)| object).collect();
     all.sort_unstable();
     all
 }
 
 fn rest<T: Copy + Ord>(all: impl Iterator<Item = T>, listed: &[T], bytes: impl Fn(T) -> u64) -> RestDoc {
-    RestDoc::of(all.filter(|one| listed.binary_search(one).is_err()).map(bytes))
+    RestDoc::of(all.filter(|object| listed.binary_search(object).is_err()).map(bytes))
 }
 
 impl Listed {
@@ -133,25 +151,24 @@ impl Listed {
     pub(super) fn largest(scan: &Scan) -> Self {
         let inventory = &scan.inventory;
         let Self { images, layers, containers, leaks } = Self::all(inventory);
-        let of_leak = |at: LeakIx| Refs::held_bytes(inventory, &inventory.leaks[at.get()].holds);
-        let of_container =
-            |at: ContainerIx| Refs::held_bytes(inventory, &inventory.containers[at.get()].holds);
-        let leaks = largest(leaks.into_iter(), OBJECTS, of_leak);
-        let mut listed = largest(layers.into_iter(), LAYERS, |at: NodeIx| Refs::alone(inventory, at).bytes);
-        // A leak that is a layer is drawn as that layer.
-        let leaked = leaks.iter().flat_map(|leak| &inventory.leaks[leak.get()].holds);
-        listed.extend(leaked.filter(|node| inventory.nodes[node.get()].layer.is_some()));
+        let leaks = largest(leaks.into_iter(), OBJECTS, |leak_ix| leak_bytes(inventory, leak_ix));
+        let mut listed = largest(layers.into_iter(), LAYERS, |node_ix| layer_bytes(inventory, node_ix));
+        // The page draws a leak that is a layer as that layer.
+        let leaked = leaks.iter().flat_map(|leak_ix| &inventory[*leak_ix].holds);
+        listed.extend(leaked.filter(|node_ix| inventory[**node_ix].layer.is_some()));
         listed.sort_unstable();
         listed.dedup();
         Self {
-            images: largest(images.into_iter(), OBJECTS, |at| image_bytes(scan, at)),
+            images: largest(images.into_iter(), OBJECTS, |image_ix| image_bytes(scan, image_ix)),
             layers: listed,
-            containers: largest(containers.into_iter(), OBJECTS, of_container),
+            containers: largest(containers.into_iter(), OBJECTS, |container_ix| {
+                container_bytes(inventory, container_ix)
+            }),
             leaks,
         }
     }
 
-    /// Sums of what is not listed; `None` if everything is.
+    /// Returns the sums of the omitted objects, or `None` if every object is listed.
     pub(super) fn omitted(&self, scan: &Scan) -> Option<OmittedDoc> {
         let inventory = &scan.inventory;
         let all = Self::all(inventory);
@@ -164,94 +181,101 @@ impl Listed {
         }
         let (groups, bases) = self.forest(inventory, &all);
         Some(OmittedDoc {
-            images: rest(all.images.into_iter(), &self.images, |at| image_bytes(scan, at)),
-            layers: rest(all.layers.into_iter(), &self.layers, |at| Refs::alone(inventory, at).bytes),
-            containers: rest(all.containers.into_iter(), &self.containers, |at| {
-                Refs::held_bytes(inventory, &inventory.containers[at.get()].holds)
+            images: rest(all.images.into_iter(), &self.images, |image_ix| image_bytes(scan, image_ix)),
+            layers: rest(all.layers.into_iter(), &self.layers, |node_ix| layer_bytes(inventory, node_ix)),
+            containers: rest(all.containers.into_iter(), &self.containers, |container_ix| {
+                container_bytes(inventory, container_ix)
             }),
-            leaks: rest(all.leaks.into_iter(), &self.leaks, |at| {
-                Refs::held_bytes(inventory, &inventory.leaks[at.get()].holds)
-            }),
+            leaks: rest(all.leaks.into_iter(), &self.leaks, |leak_ix| leak_bytes(inventory, leak_ix)),
             groups,
             bases,
         })
     }
 
-    /// Where the omitted objects belong in the forest of layers, and on what the listed ones stand.
+    /// Returns the omitted objects by their place in the forest of layers, and the listed layers whose parent
+    /// is omitted.
     fn forest(&self, inventory: &Inventory, all: &Self) -> (Vec<OmittedGroupDoc>, Vec<OmittedBaseDoc>) {
-        let is_listed = |node: NodeIx| self.layers.binary_search(&node).is_ok();
-        let bases = Bases::of(inventory, &all.layers, &is_listed);
-        let root = |store: StoreIx| path(&inventory.stores[store.get()].root);
-        let id = |node: NodeIx| inventory.nodes[node.get()].id.clone();
-        let mut groups: BTreeMap<(StoreIx, &'static str, Option<NodeIx>), (usize, u64)> = BTreeMap::new();
-        let mut add = |store, kind, base, bytes: u64| {
-            let (count, sum) = groups.entry((store, kind, base)).or_default();
-            *count += 1;
-            *sum = sum.saturating_add(bytes);
-        };
+        let bases = Bases::of(inventory, &all.layers, self);
+        let mut groups = Groups::default();
         let mut moved = Vec::new();
-        for at in &all.layers {
-            let (node, base) = (&inventory.nodes[at.get()], bases.of_layer.get(at).copied().flatten());
-            if !is_listed(*at) {
+        for node_ix in all.layers.iter().copied() {
+            let node = &inventory[node_ix];
+            let base = bases.of_layer.get(&node_ix).copied().flatten();
+            if !self.has_layer(node_ix) {
                 let kind = if node.kind == NodeKind::Blob { "blob" } else { "layer" };
-                add(node.store, kind, base, Refs::alone(inventory, *at).bytes);
-            } else if bases.parent(inventory, *at).is_some_and(|parent| !is_listed(parent)) {
+                groups.add((node.store, kind, base), layer_bytes(inventory, node_ix));
+            } else if bases.parent(inventory, node_ix).is_some_and(|parent| !self.has_layer(parent)) {
                 moved.push(OmittedBaseDoc {
-                    store: root(node.store),
+                    store: path(&inventory[node.store].root),
                     layer: node.id.clone(),
-                    base: base.map(id),
+                    base: base.map(|base| inventory[base].id.clone()),
                 });
             }
         }
-        for at in all.leaks.iter().filter(|at| self.leaks.binary_search(at).is_err()) {
-            let leak = &inventory.leaks[at.get()];
+        for leak_ix in all.leaks.iter().filter(|leak_ix| self.leaks.binary_search(leak_ix).is_err()) {
+            let leak = &inventory[*leak_ix];
             let outside = leak.holds.iter().copied();
-            let outside: Vec<_> =
-                outside.filter(|node| inventory.nodes[node.get()].layer.is_none()).collect();
+            let outside: Vec<_> = outside.filter(|node_ix| inventory[*node_ix].layer.is_none()).collect();
             let bytes = Refs::held_bytes(inventory, &outside);
             if bytes > 0 {
-                add(leak.store, "leak", None, bytes);
+                groups.add((leak.store, "leak", None), bytes);
             }
         }
-        let groups = groups.into_iter().map(|((store, kind, base), (count, bytes))| OmittedGroupDoc {
-            store: root(store),
+        let groups = groups.0.into_iter().map(|((store, kind, base), (count, bytes))| OmittedGroupDoc {
+            store: path(&inventory[store].root),
             kind,
-            base: base.map(id),
+            base: base.map(|base| inventory[base].id.clone()),
             count,
             bytes,
         });
         (groups.collect(), moved)
     }
+
+    fn has_layer(&self, node_ix: NodeIx) -> bool {
+        self.layers.binary_search(&node_ix).is_ok()
+    }
 }
 
-/// The nearest listed layer below each layer.
+/// Number and bytes of omitted objects by store, kind and nearest listed layer below.
+#[derive(Default)]
+struct Groups(BTreeMap<(StoreIx, &'static str, Option<NodeIx>), (usize, u64)>);
+
+impl Groups {
+    fn add(&mut self, place: (StoreIx, &'static str, Option<NodeIx>), bytes: u64) {
+        let (count, sum) = self.0.entry(place).or_default();
+        *count += 1;
+        *sum = sum.saturating_add(bytes);
+    }
+}
+
+/// Nearest listed layer below each layer.
 struct Bases<'a> {
     by_id: HashMap<(StoreIx, &'a str), NodeIx>,
     of_layer: HashMap<NodeIx, Option<NodeIx>>,
 }
 
 impl<'a> Bases<'a> {
-    fn of(inventory: &'a Inventory, layers: &[NodeIx], is_listed: &impl Fn(NodeIx) -> bool) -> Self {
-        let key = |at: &NodeIx| {
-            let node = &inventory.nodes[at.get()];
-            ((node.store, node.id.as_str()), *at)
-        };
-        let mut found = Self { by_id: layers.iter().map(key).collect(), of_layer: HashMap::new() };
+    fn of(inventory: &'a Inventory, layers: &[NodeIx], listed: &Listed) -> Self {
+        let mut found = Self { by_id: HashMap::new(), of_layer: HashMap::new() };
+        for node_ix in layers {
+            let node = &inventory[*node_ix];
+            found.by_id.insert((node.store, node.id.as_str()), *node_ix);
+        }
         for start in layers {
-            let (mut chain, mut at) = (Vec::new(), *start);
+            let (mut chain, mut layer) = (Vec::new(), *start);
             let mut seen = HashSet::new();
             let base = loop {
-                if let Some(known) = found.of_layer.get(&at) {
+                if let Some(known) = found.of_layer.get(&layer) {
                     break *known;
                 }
-                // Records may name each other as parents.
-                if !seen.insert(at) {
+                // Damaged records can name each other as parents.
+                if !seen.insert(layer) {
                     break None;
                 }
-                chain.push(at);
-                match found.parent(inventory, at) {
-                    Some(parent) if is_listed(parent) => break Some(parent),
-                    Some(parent) => at = parent,
+                chain.push(layer);
+                match found.parent(inventory, layer) {
+                    Some(parent) if listed.has_layer(parent) => break Some(parent),
+                    Some(parent) => layer = parent,
                     None => break None,
                 }
             };
@@ -260,14 +284,14 @@ impl<'a> Bases<'a> {
         found
     }
 
-    fn parent(&self, inventory: &Inventory, at: NodeIx) -> Option<NodeIx> {
-        let node = &inventory.nodes[at.get()];
+    fn parent(&self, inventory: &Inventory, node_ix: NodeIx) -> Option<NodeIx> {
+        let node = &inventory[node_ix];
         let parent = node.layer.as_ref()?.parent.as_deref()?;
         self.by_id.get(&(node.store, parent)).copied()
     }
 }
 
-/// Names only some of the images and containers that need a layer, listed ones first.
+/// Shortens the images and containers named by each layer; listed images are first.
 pub(super) fn shorten_users(scan: &mut ScanDoc) {
     let listed: HashSet<_> = scan.images.iter().map(|image| image.id.clone()).collect();
     for layer in &mut scan.layers {
@@ -282,7 +306,7 @@ mod tests {
     use super::*;
     use crate::model::{Consistency, LayerFacts, Node, Size, Store, StoreKind};
 
-    /// Layers, each with its bytes and the position of its parent.
+    /// Returns an inventory of layers, each with its bytes and the position of its parent.
     fn inventory(layers: &[(u64, Option<usize>)]) -> Inventory {
         let store = Store {
             kind: StoreKind::ContainersStorage,
@@ -293,9 +317,9 @@ mod tests {
             origin: String::new(),
             consistency: Consistency::Consistent,
         };
-        let node = |(at, (bytes, parent)): (usize, &(u64, Option<usize>))| Node {
+        let nodes = layers.iter().enumerate().map(|(position, (bytes, parent))| Node {
             kind: NodeKind::Layer,
-            id: at.to_string(),
+            id: position.to_string(),
             store: 0.into(),
             filesystem: 0.into(),
             path: "/store/x".into(),
@@ -305,23 +329,19 @@ mod tests {
                 parent: parent.map(|parent| parent.to_string()),
                 ..LayerFacts::default()
             })),
-        };
-        Inventory {
-            stores: vec![store],
-            nodes: layers.iter().enumerate().map(node).collect(),
-            ..Inventory::default()
-        }
+        });
+        Inventory { stores: vec![store], nodes: nodes.collect(), ..Inventory::default() }
     }
 
-    fn listed(inventory: &Inventory, most: usize) -> Listed {
+    fn listed(inventory: &Inventory, count: usize) -> Listed {
         let all = Listed::all(inventory);
-        let layers = largest(all.layers.iter().copied(), most, |at| Refs::alone(inventory, at).bytes);
+        let layers = largest(all.layers.iter().copied(), count, |node_ix| layer_bytes(inventory, node_ix));
         Listed { layers, ..all }
     }
 
     #[test]
-    fn smaller_layers_are_summed_where_they_were() {
-        // 0 <- 1 <- 2 <- 3, 2 <- 4, 0 <- 5; 6 on a parent that does not exist; 7 and 8 in a ring.
+    fn omitted_layers_are_summed_on_their_base() {
+        // 0 <- 1 <- 2 <- 3, 2 <- 4, 0 <- 5; the parent of 6 does not exist; 7 and 8 are each other's parents.
         let inventory = inventory(&[
             (100, None),
             (1, Some(0)),
@@ -336,19 +356,20 @@ mod tests {
         let listed = listed(&inventory, 3);
         assert_eq!(listed.layers, [0, 3, 5].map(NodeIx::from));
         let (groups, bases) = listed.forest(&inventory, &Listed::all(&inventory));
-        let groups: Vec<_> = groups.iter().map(|one| (one.base.as_deref(), one.count, one.bytes)).collect();
+        let groups: Vec<_> =
+            groups.iter().map(|group| (group.base.as_deref(), group.count, group.bytes)).collect();
         assert_eq!(groups, [(None, 3, 4 + 5 + 6), (Some("0"), 3, 1 + 2 + 3)]);
-        let bases: Vec<_> = bases.iter().map(|one| (one.layer.as_str(), one.base.as_deref())).collect();
-        assert_eq!(bases, [("3", Some("0"))], "5 stands on its own parent");
+        let bases: Vec<_> = bases.iter().map(|moved| (moved.layer.as_str(), moved.base.as_deref())).collect();
+        assert_eq!(bases, [("3", Some("0"))], "the parent of 5 is listed");
     }
 
     #[test]
-    fn the_largest_are_listed_and_of_equal_ones_the_first() {
+    fn largest_objects_are_listed_first_of_equal() {
         let sizes = [5_u64, 9, 5, 1, 5];
-        let pick = |most| largest(0..sizes.len(), most, |at| sizes[at]);
-        assert_eq!(pick(3), [0, 1, 2]);
-        assert_eq!(pick(9), [0, 1, 2, 3, 4]);
-        let rest = rest(0..sizes.len(), &pick(2), |at| sizes[at]);
+        let bytes = |position: usize| sizes[position];
+        assert_eq!(largest(0..sizes.len(), 3, bytes), [0, 1, 2]);
+        assert_eq!(largest(0..sizes.len(), 9, bytes), [0, 1, 2, 3, 4]);
+        let rest = rest(0..sizes.len(), &[0, 1], bytes);
         assert_eq!((rest.count, rest.bytes, rest.largest_bytes), (3, 11, 5));
     }
 }

@@ -1,4 +1,4 @@
-//! What the records know of an image.
+//! Facts about an image from the records, as JSON.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -6,78 +6,78 @@ use serde::Serialize;
 use super::ImageDoc;
 use crate::history::ages::{AgeRule, Basis, ImageAge};
 use crate::history::known::Life;
-use crate::model::{Evidence, EvidenceKind};
+use crate::model::EvidenceKind;
 
-/// What the records know of an image.
+/// Facts about an image from the records.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RememberedDoc {
-    /// Since when it is here, as far as that is proven.
+    /// Earliest proven time at which the image was here.
     pub first_detected: Timestamp,
-    /// `records`: our records have it; `disk`: they do not, and the disk says so now.
+    /// Source of `first_detected`: `records` (stored by an earlier run) or `disk` (not in the records,
+    /// derived from the disk now).
     pub first_detected_from: Basis,
-    /// Why it is this time: `making`: the latest part of it was made then; `container`: its
-    /// first container was; `first-scan`: the disk says nothing, and a scan saw it then;
-    /// `future-evidence`: the disk gives a time in the future, and a scan saw it then;
-    /// `absent-before`: it was not there at the scan before; `lost`: the record of that cannot be
-    /// read any more.
+    /// Evidence for that time: `making`, the creation of its latest part; `container`, the creation of its
+    /// first container; `first-scan`, a scan, because the disk has no evidence; `future-evidence`, a scan,
+    /// because the disk's evidence is in the future; `absent-before`, a scan, because the scan before did not
+    /// find it; `lost`, unknown, because the record of the evidence is unreadable.
     pub rule: AgeRule,
-    /// What the time was taken from, and what else spoke of it.
+    /// Evidence that was considered, including the evidence that decided.
     pub evidence: Vec<EvidenceDoc>,
-    /// When a container last used it; null if none was ever seen.
+    /// Last known use by a container; null if none was ever seen.
     pub last_used: Option<Timestamp>,
-    /// Containers seen that were made from it.
+    /// Number of containers seen that were made from it.
     pub use_count: u64,
-    /// Which life of it this is, from 1: a new one begins when it is pulled again after its deletion.
+    /// Number of this life, from 1. A new life begins when the image is pulled again after its deletion.
     pub life: u32,
-    /// Its earlier lives, the latest first.
+    /// Earlier lives, the latest first.
     pub earlier_lives: Vec<LifeDoc>,
 }
 
-/// Something on the disk that tells when an image came.
+/// Evidence on the disk for the arrival of an image.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EvidenceDoc {
     /// `image-record`, `top-layer`, `metadata-directory`, `container` or `pull-record`.
     pub kind: EvidenceKind,
-    /// The time it gives.
+    /// Time of the evidence.
     pub at: Timestamp,
-    /// This decided.
+    /// True if this evidence decided.
     pub decides: bool,
 }
 
-/// A life of an image: from its first detection to its deletion.
+/// Life of an image, from its first detection to its deletion.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LifeDoc {
-    /// Since when it was here.
+    /// Earliest proven time at which the image was here in this life.
     pub first_detected: Timestamp,
-    /// When it was last seen.
+    /// Last time at which a scan found it.
     pub last_seen: Timestamp,
-    /// Since when it was gone.
+    /// Time from which it was absent.
     pub gone_since: Option<Timestamp>,
-    /// When a container last used it.
+    /// Last known use by a container.
     pub last_used: Option<Timestamp>,
-    /// Containers seen that were made from it.
+    /// Number of containers seen that were made from it.
     pub use_count: u64,
 }
 
 impl RememberedDoc {
-    /// From an image's age and its lives.
+    /// Builds the object from an image's age and all its lives.
     pub fn new(age: &ImageAge, lives: &[Life]) -> Self {
         let mut earlier: Vec<_> = lives.iter().filter(|life| life.gone_since.is_some()).collect();
         earlier.sort_by_key(|life| std::cmp::Reverse(life.age.life));
         let deciding = age.detection.deciding();
-        let evidence = |one: &Evidence| EvidenceDoc {
-            kind: one.kind,
-            at: one.at,
-            decides: deciding.as_ref() == Some(one),
-        };
+        let evidence = age.detection.found.iter().map(|found| EvidenceDoc {
+            kind: found.kind,
+            at: found.at,
+            decides: deciding.as_ref() == Some(found),
+        });
         Self {
             first_detected: age.first_detected,
             first_detected_from: age.basis,
             rule: age.detection.rule,
-            evidence: age.detection.found.iter().map(evidence).collect(),
+            evidence: evidence.collect(),
             last_used: age.last_used,
             use_count: age.use_count,
             life: age.life,
@@ -97,7 +97,7 @@ fn life(life: &Life) -> LifeDoc {
 }
 
 impl ImageDoc {
-    /// Fills in what is known of its age.
+    /// Fills in the age of the image from the records.
     pub fn remember(&mut self, age: &ImageAge) {
         self.first_detected = Some(age.first_detected);
         self.first_detected_from = Some(age.basis);

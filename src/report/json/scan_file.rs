@@ -1,4 +1,4 @@
-//! A document of `layersweep scan --format json`, read again.
+//! Reader of the JSON documents that `scan` and `report` print, for `diff`.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::model::scan_summary::{
     ComparedScan, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, join_names, leak_id,
 };
 
-/// What of it is compared; what else it has is passed over.
+/// Fields of a scan document that are compared; others are ignored.
 #[derive(Deserialize)]
 struct File {
     generated_at: Timestamp,
@@ -25,19 +25,20 @@ struct File {
     leaks: Vec<Row>,
 }
 
-/// A filesystem, image, layer, container or leak; each has some of these names, and none has two for the same.
+/// Filesystem, image, layer, container or leak. Each kind has some of these fields under its own names, never
+/// two names of one field.
 #[derive(Deserialize)]
 struct Row {
     #[serde(alias = "mount")]
     id: String,
-    /// No filesystem has one.
+    /// Root of the store; filesystems have none.
     #[serde(default)]
     store: String,
     #[serde(alias = "total_bytes", alias = "used_bytes")]
     bytes: u64,
     #[serde(default, alias = "exclusive_bytes", alias = "refcount", alias = "capacity_bytes")]
     extra: u64,
-    /// Of an image.
+    /// Names of an image.
     #[serde(default)]
     names: Vec<String>,
     #[serde(default, alias = "kind", alias = "class", alias = "fstype")]
@@ -63,10 +64,10 @@ struct FileBytes {
     other: u64,
 }
 
-/// Reads a scan; `id` is what it is called. The report has a scan inside, which will do too.
+/// Reads the scan in a document of `scan` or `report`, and gives it the id `id`.
 ///
 /// # Errors
-/// Why it is none, in words.
+/// Describes in words why the document does not contain a scan.
 pub fn scan_of(text: &[u8], id: String) -> Result<ComparedScan, String> {
     #[derive(Deserialize)]
     struct Head {
@@ -94,12 +95,12 @@ pub fn scan_of(text: &[u8], id: String) -> Result<ComparedScan, String> {
     Ok(ComparedScan { id, taken_at: file.generated_at, summary: summary(file)? })
 }
 
-/// A path of the disk that was looked at, as the node itself names it: that is how its records and
-/// other scans do. See [`Sysroot`](crate::sys::sysroot::Sysroot) for where an ostree system has it.
-fn own_path(sysroot: Option<&Path>, path: String) -> String {
+/// Returns a path below a mounted root as the node itself names it, which is how the node's records and other
+/// scans name it. See [`Sysroot`](crate::sys::sysroot::Sysroot) for the paths of an ostree system.
+fn node_path(sysroot: Option<&Path>, path: String) -> String {
     let Some(Ok(inside)) = sysroot.map(|sysroot| Path::new(&path).strip_prefix(sysroot)) else { return path };
     let parts: Vec<_> = inside.components().map(Component::as_os_str).collect();
-    let own: PathBuf = match parts.as_slice() {
+    let path: PathBuf = match parts.as_slice() {
         [first, second, _, third, _, rest @ ..]
             if *first == "ostree" && *second == "deploy" && *third == "deploy" =>
         {
@@ -114,23 +115,29 @@ fn own_path(sysroot: Option<&Path>, path: String) -> String {
         }
         _ => inside.to_path_buf(),
     };
-    Path::new("/").join(own).to_string_lossy().into_owned()
+    Path::new("/").join(path).to_string_lossy().into_owned()
 }
 
 fn summary(file: File) -> Result<ScanSummary, String> {
-    let own = |path: String| own_path(file.sysroot.as_deref(), path);
-    let mut entries: BTreeMap<Key, SummaryEntry> = BTreeMap::new();
-    let mut add = |place: &SummaryStore, kind, id: String, entry: SummaryEntry| {
+    fn add(
+        entries: &mut BTreeMap<Key, SummaryEntry>,
+        place: &SummaryStore,
+        kind: SummaryKind,
+        id: String,
+        entry: SummaryEntry,
+    ) {
         let known = entries.entry(Key { place: place.clone().into(), kind, id }).or_default();
         known.bytes = known.bytes.saturating_add(entry.bytes);
         known.extra = known.extra.max(entry.extra);
         known.name = entry.name;
-    };
-    // Objects name their store by its root alone.
+    }
+    let sysroot = file.sysroot.as_deref();
+    let mut entries = BTreeMap::new();
+    // Objects name their store only by its root.
     let mut places: BTreeMap<String, SummaryStore> = BTreeMap::new();
     for store in file.stores {
         let driver = if store.kind == "containerd" { String::new() } else { store.driver };
-        let place = SummaryStore { kind: store.kind, root: own(store.root.clone()), driver };
+        let place = SummaryStore { kind: store.kind, root: node_path(sysroot, store.root.clone()), driver };
         for (id, bytes) in [
             ("images", store.bytes.images),
             ("containers", store.bytes.containers),
@@ -139,7 +146,8 @@ fn summary(file: File) -> Result<ScanSummary, String> {
             ("metadata", store.bytes.metadata),
             ("other", store.bytes.other),
         ] {
-            add(&place, SummaryKind::Share, id.into(), SummaryEntry { bytes, ..SummaryEntry::default() });
+            let entry = SummaryEntry { bytes, ..SummaryEntry::default() };
+            add(&mut entries, &place, SummaryKind::Share, id.into(), entry);
         }
         if let Some(other) = places.insert(store.root.clone(), place.clone())
             && other != place
@@ -152,13 +160,7 @@ fn summary(file: File) -> Result<ScanSummary, String> {
             ));
         }
     }
-    let place = |root: String| {
-        places
-            .get(&root)
-            .cloned()
-            .unwrap_or_else(|| SummaryStore { root: own(root), ..SummaryStore::default() })
-    };
-    for (what, rows) in [
+    for (kind, rows) in [
         (SummaryKind::Filesystem, file.filesystems),
         (SummaryKind::Image, file.images),
         (SummaryKind::Layer, file.layers),
@@ -166,13 +168,18 @@ fn summary(file: File) -> Result<ScanSummary, String> {
         (SummaryKind::Leak, file.leaks),
     ] {
         for row in rows {
-            let (id, name) = match what {
-                SummaryKind::Filesystem => (own(row.id), row.name),
+            let (id, name) = match kind {
+                SummaryKind::Filesystem => (node_path(sysroot, row.id), row.name),
                 SummaryKind::Image => (row.id, join_names(&row.names)),
                 SummaryKind::Leak => (leak_id(&row.name, &row.id), row.name),
                 _ => (row.id, row.name),
             };
-            add(&place(row.store), what, id, SummaryEntry { bytes: row.bytes, extra: row.extra, name });
+            let place = places.get(&row.store).cloned().unwrap_or_else(|| SummaryStore {
+                root: node_path(sysroot, row.store),
+                ..SummaryStore::default()
+            });
+            let entry = SummaryEntry { bytes: row.bytes, extra: row.extra, name };
+            add(&mut entries, &place, kind, id, entry);
         }
     }
     Ok(ScanSummary { complete: file.complete, entries })
@@ -182,24 +189,25 @@ fn summary(file: File) -> Result<ScanSummary, String> {
 mod tests {
     use super::*;
 
-    /// A scan with a store of two layers, whose images and other bytes are so many.
+    /// Returns a scan of a store with two layers, with these bytes in images and in other files.
     fn scan(images: u64, other: u64) -> String {
-        let layer = |id: &str| {
-            format!(r#"{{"id":"{id}","store":"/s","kind":"layer","refcount":1,"bytes":{images}}}"#)
-        };
+        let layer = format!(r#"{{"id":"ID","store":"/s","kind":"layer","refcount":1,"bytes":{images}}}"#);
         format!(
             r#"{{"schema_version":1,"kind":"scan","generated_at":"2026-11-20T10:00:00Z","complete":true,
                "filesystems":[],"images":[],"layers":[{},{}],"containers":[],"leaks":[],
                "stores":[{{"kind":"containers-storage","root":"/s","driver":"overlay",
                "bytes":{{"images":{images},"containers":{images},"leaks":{images},"metadata":0,"other":{other}}}}}]}}"#,
-            layer("a"),
-            layer("b")
+            layer.replace("ID", "a"),
+            layer.replace("ID", "b")
         )
     }
 
+    fn read(text: &str) -> Result<ComparedScan, String> {
+        scan_of(text.as_bytes(), "x".into())
+    }
+
     #[test]
-    fn bytes_beyond_all_disks_are_no_panic() {
-        let read = |text: &str| scan_of(text.as_bytes(), "x".into());
+    fn differences_beyond_i64_are_saturated() {
         let most = u64::MAX;
         let (least, largest) = (read(&scan(0, 0)).unwrap(), read(&scan(most, most)).unwrap());
         for (before, after) in [(&least, &largest), (&largest, &least)] {
@@ -210,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_a_mounted_disk_are_those_of_its_node() {
+    fn mounted_paths_are_named_as_on_their_node() {
         for (sysroot, path, expected) in [
             (None, "/mnt/n/var", "/mnt/n/var"),
             (Some("/mnt/n"), "/mnt/n", "/"),
@@ -220,30 +228,29 @@ mod tests {
             (Some("/mnt/n"), "/mnt/n/ostree/deploy/rhcos/deploy/0f.0/opt/x", "/opt/x"),
             (Some("/mnt/n"), "/mnt/n/ostree/repo", "/ostree/repo"),
         ] {
-            assert_eq!(own_path(sysroot.map(Path::new), path.into()), expected, "{path}");
+            assert_eq!(node_path(sysroot.map(Path::new), path.into()), expected, "{path}");
         }
     }
 
     #[test]
     fn two_drivers_in_one_root_are_refused() {
-        let store = |driver: &str| {
+        fn store(driver: &str) -> String {
             format!(
                 r#"{{"kind":"containers-storage","root":"/s","driver":"{driver}",
                    "bytes":{{"images":1,"containers":0,"leaks":0,"metadata":0,"other":0}}}}"#
             )
-        };
-        let one = scan(1, 1);
-        let (head, _) = one.split_once(r#""stores":["#).unwrap();
-        let read = |stores: [String; 2]| {
-            scan_of(format!(r#"{head}"stores":[{}]}}"#, stores.join(",")).as_bytes(), "x".into())
-        };
-        assert!(read([store("overlay"), store("overlay")]).is_ok());
-        let error = read([store("overlay"), store("vfs")]).unwrap_err();
+        }
+        let whole = scan(1, 1);
+        let (head, _) = whole.split_once(r#""stores":["#).unwrap();
+        let with_drivers =
+            |first, second| format!(r#"{head}"stores":[{},{}]}}"#, store(first), store(second));
+        assert!(read(&with_drivers("overlay", "overlay")).is_ok());
+        let error = read(&with_drivers("overlay", "vfs")).unwrap_err();
         assert!(error.contains("/s holds stores of two drivers, overlay and vfs"), "{error}");
     }
 
     #[test]
-    fn what_is_no_scan_is_said() {
+    fn document_that_is_not_a_scan_is_refused() {
         for (text, expected) in [
             ("", "not a JSON document"),
             ("[1]", "not a JSON document"),
@@ -252,7 +259,7 @@ mod tests {
             (r#"{"schema_version":9,"kind":"scan"}"#, "schema_version is 9"),
             (r#"{"schema_version":1,"kind":"scan"}"#, "not a valid scan document"),
         ] {
-            let error = scan_of(text.as_bytes(), "x".into()).unwrap_err();
+            let error = read(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
     }

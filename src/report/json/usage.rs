@@ -1,4 +1,4 @@
-//! The document of `usage`.
+//! JSON document of `usage`.
 
 use serde::Serialize;
 
@@ -10,82 +10,83 @@ use crate::model::refs::{GroupBy, GroupKind, Line, LineKind};
 use crate::model::{Filesystem, Finding, StoreIx};
 use crate::policy::forecast::Forecast;
 
-/// `layersweep usage`.
+/// Document of `layersweep usage`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsageDoc {
-    /// What every document begins with; its kind is `usage`.
+    /// Common fields of all documents; the kind is `usage`.
     #[serde(flatten)]
     pub header: Header,
-    /// Everything was read.
+    /// True if everything was read.
     pub complete: bool,
-    /// What the groups are: `repository`, `registry`, `namespace` or `owner`; null without `--by`.
+    /// Kind of groups: `repository`, `registry`, `namespace` or `owner`; null without `--by`.
     pub by: Option<&'static str>,
-    /// Filesystems that hold a store, with all that uses them.
+    /// Filesystems that contain a store, each with all of its users.
     pub filesystems: Vec<UsageFilesystemDoc>,
-    /// Stores with rows of their own, which overlap.
+    /// Stores, each with rows that may overlap.
     pub stores: Vec<UsageStoreDoc>,
-    /// Why `layersweep gc` would be refused now; null where it would not.
+    /// Reason why `layersweep gc` would be refused now; null if it would not.
     pub gc_refused: Option<String>,
     /// Sums over all stores.
     pub totals: TotalsDoc,
-    /// What could not be read or contradicts itself.
+    /// Files that could not be read, and records that contradict each other.
     pub warnings: Vec<Finding>,
 }
 
-/// A filesystem, and what uses it.
+/// Filesystem with all of its users.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsageFilesystemDoc {
-    /// The filesystem.
+    /// Facts about the filesystem.
     #[serde(flatten)]
     pub filesystem: FilesystemDoc,
-    /// When it is full, where that can be said.
+    /// Time until the filesystem is full; null if there is no forecast.
     pub forecast: Option<ForecastDoc>,
-    /// Every used byte in one row: their `bytes` add up to `used_bytes`.
+    /// Users of the filesystem, each used byte in one row: the rows add up to `used_bytes`.
     pub rows: Vec<ShareRowDoc>,
     /// Bytes freed if all unused images and artifacts and all reclaimable leaks were deleted together.
     pub reclaimable_bytes: u64,
-    /// Used bytes that are in no store.
+    /// Used bytes outside the stores.
     pub not_in_store_bytes: u64,
-    /// With `--by`: the fair shares of images and containers by group, and what has none of either. Their
-    /// `fair_bytes` add up to `used_bytes`.
+    /// With `--by`: fair shares of images and containers by group, and the bytes that no image or container
+    /// reaches. Their `fair_bytes` add up to `used_bytes`.
     pub groups: Vec<GroupDoc>,
 }
 
-/// A row of a column that adds up: what holds bytes of a filesystem, or of what is at a path.
+/// Row of a column that adds up: a user of a filesystem, or of the bytes below a path.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ShareRowDoc {
-    /// In a store: `images_in_use`, `images_pinned`, `images_out_of_reach` (unused, and not to be deleted here: a
-    /// row a reason), `images_unused`, `artifacts`, `snapshotter` (what
-    /// images have in a snapshotter of containerd beside the usual one), `containers_running`,
-    /// `containers_exited`, `containers_other` (created, or the disk does not tell), `build_cache`
-    /// (of Docker or BuildKit), `leaks`, `metadata`, `store_other`; in `explain`, `image` or `artifact` for one of these. In no store: the kinds of parts in
-    /// `report`, for example `core-dumps`, `journal`, `logs`, `directory`; the last row is `rest`.
+    /// In a store: `images_in_use`, `images_pinned`, `images_out_of_reach` (unused and cannot be deleted
+    /// here, one row for each reason), `images_unused`, `artifacts`, `snapshotter` (copies of images in
+    /// another snapshotter of containerd than the usual one), `containers_running`, `containers_exited`,
+    /// `containers_other` (created, or the disk does not record the state), `build_cache` (Docker or
+    /// BuildKit), `leaks`, `metadata`, `store_other`; in `explain`, `image` or `artifact` for a single one.
+    /// Outside the stores: the kinds of parts in `report`, for example `core-dumps`, `journal`, `logs`,
+    /// `directory`; the last row is `rest`.
     pub kind: &'static str,
-    /// For people; of an image, snapshotter or directory its name.
+    /// Description for people; the name of an image, snapshotter or directory.
     pub label: String,
-    /// Id of a single image.
+    /// Id of a single image or artifact; null for other rows.
     pub id: Option<String>,
-    /// Root of its store.
+    /// Root of the store of a single object; null for other rows.
     pub store: Option<String>,
-    /// Its path, of what is in no store and in one place.
+    /// Path of a single place outside the stores; null for other rows.
     pub path: Option<String>,
-    /// Whether it is in a store.
+    /// True for bytes in a store.
     pub in_store: bool,
-    /// Number of objects; null where they are not counted.
+    /// Number of objects; null if they are not counted.
     pub count: Option<usize>,
-    /// Its bytes. In `usage`, layers of images count with the first row of images that reaches them, and
-    /// containers with their writable layers and own files; in `explain`, layers are divided equally among the
-    /// images and containers that use them, as `fair_bytes` are.
+    /// Bytes of the row. In `usage`, a layer of several images counts with the first row of images that
+    /// reaches it, and a container with its writable layer and own files. In `explain`, a layer is divided
+    /// equally among the images and containers that reach it, like `fair_bytes`.
     pub bytes: u64,
-    /// Bytes freed if that part of the row that can be deleted were, and nothing else; null in `explain`.
+    /// Bytes freed if only the deletable part of the row were deleted; null in `explain`.
     pub reclaimable_bytes: Option<u64>,
 }
 
 impl ShareRowDoc {
-    /// Of what is in no store and has no path.
+    /// Builds a row for bytes outside the stores, without a path.
     pub(super) fn new(kind: &'static str, label: impl Into<String>, bytes: u64) -> Self {
         Self {
             kind,
@@ -105,26 +106,26 @@ impl ShareRowDoc {
     }
 }
 
-/// Images and containers of one group, or what no image or container reaches.
+/// Images and containers of one group, or bytes that no image or container reaches.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GroupDoc {
-    /// `group`; `none` for images without a name, and for containers in no namespace with their images;
+    /// `group`; `none` for images without a name, and for containers without a namespace and their images;
     /// `unused` for images that no container uses, by namespace and owner; `build_cache`, `leaks`,
-    /// `metadata`, `store_other` and `not_in_store` for what no image or container reaches.
+    /// `metadata`, `store_other` and `not_in_store` for bytes that no image or container reaches.
     pub kind: &'static str,
-    /// Name of the group; null for all other kinds. A container of containerd that is in no pod is in the
+    /// Name of the group; null for all other kinds. A container of containerd outside of a pod is in the
     /// namespace `containerd:NAME`.
     pub name: Option<String>,
-    /// Number of images, also of those that are in other groups besides.
+    /// Number of images, including those that belong to other groups too.
     pub images: usize,
     /// Number of containers.
     pub containers: usize,
-    /// The sum of their fair shares; what is in several groups is divided equally among these.
+    /// Sum of the fair shares; an object in several groups is divided equally among them.
     pub fair_bytes: u64,
 }
 
-/// The document of `usage`.
+/// Builds the document of `usage`.
 pub fn usage(usage: &Usage) -> UsageDoc {
     let scan = &usage.result.scan;
     let inventory = &scan.inventory;
@@ -137,7 +138,7 @@ pub fn usage(usage: &Usage) -> UsageDoc {
         filesystems: filesystems
             .map(|((facts, disk), forecast)| of_filesystem(facts, disk, forecast.as_ref()))
             .collect(),
-        stores: stores.map(|at| usage_store(scan, at)).collect(),
+        stores: stores.map(|store_ix| usage_store(scan, store_ix)).collect(),
         gc_refused: usage.refused.clone(),
         totals: totals(scan),
         warnings: inventory.findings.iter().chain(&usage.findings).cloned().collect(),
@@ -180,7 +181,7 @@ fn in_store(line: &Line) -> ShareRowDoc {
     }
 }
 
-/// For people.
+/// Returns the kind of a row for people.
 pub(super) fn label(kind: LineKind) -> &'static str {
     match kind {
         LineKind::ImagesInUse => "Images in use",
