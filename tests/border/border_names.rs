@@ -149,7 +149,7 @@ fn protected_name_keeps_tagged_image() {
 
 /// A runtime takes the image with all its names: only where that is said.
 #[test]
-fn a_runtime_is_not_asked_for_more_than_was_named() {
+fn runtime_removes_only_named_images() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
     node.store.podman(["tag", &name(3), "reg.local/also-3:1"]);

@@ -89,7 +89,7 @@ fn deletes_other(store: &Store) {
 }
 
 #[test]
-fn a_process_rooted_in_what_never_answers_keeps_nobody_waiting() {
+fn process_rooted_on_silent_filesystem_does_not_block() {
     if !store::require_tools() || !hostile::require() {
         return;
     }
@@ -115,7 +115,7 @@ fn a_process_rooted_in_what_never_answers_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_root_that_nobody_else_may_look_at_refuses_nothing() {
+fn private_root_of_process_refuses_nothing() {
     if !store::require_tools() || !hostile::require() {
         return;
     }
@@ -131,7 +131,7 @@ fn a_root_that_nobody_else_may_look_at_refuses_nothing() {
 }
 
 #[test]
-fn arguments_that_cannot_be_read_stop_no_command() {
+fn unreadable_arguments_stop_no_command() {
     if !store::require_tools() || !hostile::require() {
         return;
     }
@@ -166,7 +166,7 @@ fn arguments_that_cannot_be_read_stop_no_command() {
 /// In our own mount namespace, where commands come by: below a layer, beside the layers, among the logs
 /// and in their place, mounted by a user and by root.
 #[test]
-fn a_filesystem_that_never_answers_is_passed_by() {
+fn silent_filesystem_is_skipped() {
     if !store::require_tools() || !hostile::require() || !support::require_program("unshare") {
         return;
     }
@@ -229,7 +229,7 @@ kill -9 $fuse
 }
 
 #[test]
-fn in_another_pid_namespace_nothing_is_deleted_directly() {
+fn direct_deletion_in_pid_namespace_is_refused() {
     if !store::require_tools() || !support::require_program("unshare") {
         return;
     }
@@ -284,7 +284,7 @@ fn collected_without_keeping_others(store: &Store, layer: &str) {
 /// Files without a record, however many: readers of the store wait for none of it. podman's mount of the
 /// driver's directory on itself is there, as on a node.
 #[test]
-fn many_files_without_a_record_keep_nobody_waiting() {
+fn many_files_without_record_do_not_block() {
     if !store::require_tools() {
         return;
     }
@@ -319,7 +319,7 @@ fn many_files_without_a_record_keep_nobody_waiting() {
 }
 
 #[test]
-fn mounts_of_others_hold_no_lock_and_keep_nothing() {
+fn foreign_mounts_hold_no_lock_and_keep_nothing() {
     if !store::require_tools() || !hostile::require() {
         return;
     }

@@ -29,7 +29,7 @@ fn run(script: &str) -> Option<support::program::Run> {
 }
 
 #[test]
-fn podman_unshare_deletes_what_its_user_does_not_use() {
+fn podman_unshare_deletes_unused_images_of_user() {
     let Some(run) = run(r#"
 as_alice podman unshare "$program" rm $direct localhost/unused:1
 code=0
@@ -62,7 +62,7 @@ ls /var/lib/layersweep 2>/dev/null || true
 }
 
 #[test]
-fn outside_of_the_namespace_and_as_root_it_is_refused_with_the_command_that_works() {
+fn rootless_store_is_refused_with_working_command() {
     let Some(run) = run(r#"
 find .local/share/containers/storage -path '*/overlay/l' -prune -o -printf '%p %i %s %m %U\n' | sort >/home/before
 for who in as_alice root; do
@@ -96,7 +96,7 @@ cmp /home/before /home/after
 /// both, has a container of `lent/i1`, and breaks her own records: that costs the images that she could
 /// be using, and no others. When they can be read again it costs the one that she uses.
 #[test]
-fn what_a_user_breaks_keeps_what_that_user_could_use() {
+fn broken_user_configuration_keeps_images_of_user() {
     let Some(run) = run(r#"
 lent=/var/lib/containers/storage
 kept=/root/.local/share/containers/storage

@@ -151,7 +151,7 @@ fn aside(node: &Node) -> bool {
 }
 
 #[test]
-fn a_wait_for_a_lock_ends() {
+fn wait_for_lock_ends() {
     let Some((_dir, node)) = node() else { return };
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let held = hold_layers(&node);
@@ -176,7 +176,7 @@ fn a_wait_for_a_lock_ends() {
 }
 
 #[test]
-fn the_unlinking_of_a_big_tree_ends_and_the_next_run_finishes_it() {
+fn stopped_unlinking_is_finished_by_next_run() {
     let Some((_dir, node)) = node() else { return };
     stuff(&layer_dir(&node, "other").join("diff"));
     // While it is measured.
@@ -215,7 +215,7 @@ fn is_in_the_tree(pid: u32) -> bool {
 
 /// Somebody has a file of the layer open, so that its bytes do not come while they are waited for.
 #[test]
-fn the_wait_for_what_comes_free_ends() {
+fn wait_for_late_frees_ends() {
     let Some((_dir, node)) = node() else { return };
     let bulk = layer_dir(&node, "other").join("diff/bulk");
     std::fs::write(&bulk, vec![7; 32 << 20]).unwrap();
@@ -232,7 +232,7 @@ fn the_wait_for_what_comes_free_ends() {
 }
 
 #[test]
-fn a_run_that_is_killed_in_the_middle_is_looked_after() {
+fn killed_run_is_finished() {
     let Some((_dir, node)) = node() else { return };
     stuff(&layer_dir(&node, "other").join("diff"));
     let mut child = start(&node, &rm(&["other"]));
@@ -264,7 +264,7 @@ fn a_run_that_is_killed_in_the_middle_is_looked_after() {
 }
 
 #[test]
-fn a_lock_that_is_kept_is_waited_for_once() {
+fn held_lock_is_waited_for_once() {
     let Some((_dir, node)) = node() else { return };
     let held = hold_layers(&node);
     let words = rm(&["other", "b", "a2"]);
@@ -284,7 +284,7 @@ fn a_lock_that_is_kept_is_waited_for_once() {
 
 /// What stands in the way of one store stands in the way of no other.
 #[test]
-fn a_store_that_is_closed_to_us_is_left_aside() {
+fn inaccessible_store_is_skipped() {
     if !Fs::Ext4.require() {
         return;
     }
@@ -333,7 +333,7 @@ fn a_store_that_is_closed_to_us_is_left_aside() {
 
 /// A name in a store that is locked holds up neither images nor names in another one, and is waited for once.
 #[test]
-fn names_in_a_closed_store_hold_up_no_others() {
+fn names_in_inaccessible_store_do_not_block_others() {
     let Some((_dir, node)) = node() else { return };
     let dir = tempfile::tempdir().unwrap();
     let second = small::store(&dir.path().join("root"));
@@ -358,7 +358,7 @@ fn names_in_a_closed_store_hold_up_no_others() {
 }
 
 #[test]
-fn what_is_in_use_now_is_kept_without_a_grudge() {
+fn image_in_use_is_kept_without_back_off() {
     let Some((dir, node)) = node() else { return };
     let at = dir.path().join("mounted");
     std::fs::create_dir(&at).unwrap();
@@ -379,7 +379,7 @@ fn what_is_in_use_now_is_kept_without_a_grudge() {
 
 /// The layer of a running pull, made an hour before the clock leapt by two days.
 #[test]
-fn a_leap_of_the_clock_makes_no_layer_old() {
+fn clock_leap_makes_no_layer_old() {
     let Some((_dir, node)) = node() else { return };
     let layer = layer_dir(&node, "other");
     let ago = |hours| Timestamp::now().checked_sub(SignedDuration::from_hours(hours)).unwrap();

@@ -137,7 +137,7 @@ fn gone(document: &Value) -> Vec<String> {
 /// (a) An image that was committed on one of ours, and containers of ours, in another store. `gc` of
 /// our store alone leaves what they need, and nothing else; the dry run says the same.
 #[test]
-fn what_another_store_is_built_on_stays() {
+fn layers_below_another_store_are_kept() {
     let Some(two) = Two::new("overlay") else { return };
     two.commit_on("b", "localhost/t/on-b:1");
     two.create("keep", "a2");
@@ -189,7 +189,7 @@ fn what_another_store_is_built_on_stays() {
 
 /// A manifest list there needs our images by their digests.
 #[test]
-fn a_member_of_another_stores_manifest_list_stays() {
+fn member_of_foreign_manifest_list_is_kept() {
     let Some(two) = Two::new("overlay") else { return };
     let listed = "localhost/t/list:1";
     two.podman(&["manifest", "create", listed]);
@@ -207,7 +207,7 @@ fn a_member_of_another_stores_manifest_list_stays() {
 /// While a container of another store runs from one of our images, and an image there is built on
 /// another one, room is made: all but these two go, exactly as predicted, and what runs loses no file.
 #[test]
-fn a_container_that_runs_in_another_store_loses_no_file() {
+fn running_container_of_another_store_keeps_files() {
     if !store::require_tools() || !Fs::Ext4.require() || !support::require_program("runc") {
         return;
     }
@@ -287,7 +287,7 @@ impl Drop for Live<'_> {
 /// Of two images of ours that hold what another store needs, one may go, and the last one stays: in
 /// the dry run as well.
 #[test]
-fn the_last_image_that_holds_what_others_need_stays() {
+fn last_image_with_borrowed_layers_is_kept() {
     let Some(two) = Two::new("overlay") else { return };
     two.commit_on("a", "localhost/t/on-a:1");
     std::thread::sleep(Duration::from_millis(1500));
@@ -320,7 +320,7 @@ fn refusal(two: &Two, image: &str) -> Refusal {
 /// (b) podman 4 makes a record without data: the manifest and the configuration are those of our image,
 /// so that another image of ours with the same layers does not replace it.
 #[test]
-fn tag_in_another_store_keeps_the_very_image() {
+fn tag_in_another_store_keeps_exact_image() {
     let Some(two) = Two::new("overlay") else { return };
     two.store.load(&[twin()]);
     two.podman(&["tag", &small::name("b"), "localhost/t/tagged:1"]);
@@ -348,7 +348,7 @@ fn tag_in_another_store_keeps_the_very_image() {
 
 /// The same through a runtime that knows nothing of the other store.
 #[test]
-fn a_runtime_is_not_asked_to_remove_what_others_need() {
+fn runtime_does_not_remove_borrowed_images() {
     let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
     let dir = tempfile::tempdir().unwrap();
     let borrower = borrower(&dir.path().join("theirs"), &node.store);
@@ -392,7 +392,7 @@ fn request(store: &Store, other: &Store) -> ScanRequest {
 /// The editor's own proof under the locks has it, too: a container may come at any moment. What
 /// moves between the look and the locks is looked at again.
 #[test]
-fn the_editor_asks_others_under_the_locks() {
+fn editor_checks_other_stores_under_locks() {
     let Some(two) = Two::new("overlay") else { return };
     two.store.unmount();
     let images = two.store.images();
@@ -461,7 +461,7 @@ fn the_editor_asks_others_under_the_locks() {
 /// M4: a container whose records are in a runroot that nobody names is still in podman's database:
 /// its image is in use, and what may be its layer is for a person to look at.
 #[test]
-fn a_container_that_only_podmans_database_knows() {
+fn container_in_podman_database_keeps_image() {
     if !store::require_tools() {
         return;
     }
@@ -550,7 +550,7 @@ fn a_container_that_only_podmans_database_knows() {
 
 /// M6: an image that is mounted into a container, which need not run.
 #[test]
-fn an_image_that_is_mounted_into_a_container() {
+fn image_mounted_into_container_is_kept() {
     let Some(two) = Two::new("overlay") else { return };
     let mount = format!("type=image,src={},dst=/data", small::name("other"));
     two.store.podman([
@@ -582,7 +582,7 @@ fn an_image_that_is_mounted_into_a_container() {
 
 /// podman finds an image by many references, and keeps the one that it was given.
 #[test]
-fn an_image_that_is_mounted_by_its_digest_or_a_short_id() {
+fn image_mounted_by_digest_or_id_is_kept() {
     if !store::require_tools() {
         return;
     }
@@ -635,7 +635,7 @@ fn an_image_that_is_mounted_by_its_digest_or_a_short_id() {
 
 /// What it says would name the stores that take images from here.
 #[test]
-fn without_the_configuration_the_editor_knows_no_borrower() {
+fn editor_without_configuration_knows_no_borrower() {
     let Some(two) = Two::new("overlay") else { return };
     two.create("keep", "a2");
     two.store.unmount();
@@ -656,7 +656,7 @@ fn without_the_configuration_the_editor_knows_no_borrower() {
 
 /// A store under two paths is one store.
 #[test]
-fn a_bind_mount_makes_no_second_store() {
+fn bind_mount_makes_no_second_store() {
     let Some(two) = Two::new("overlay") else { return };
     let second = two.store.scratch().join("second");
     std::fs::create_dir(&second).unwrap();
@@ -686,7 +686,7 @@ impl Drop for Bound {
 /// The library counts the mount of a layer, which is the top layer of two images. With vfs nothing is mounted when
 /// podman hands out an image's directory.
 #[test]
-fn images_that_podman_may_have_mounted_stay() {
+fn images_possibly_mounted_by_podman_are_kept() {
     for driver in ["overlay", "vfs"] {
         let Some(two) = Two::new(driver) else { return };
         two.store.load(&[twin()]);

@@ -70,7 +70,7 @@ fn exchanger() {
 
 /// Whichever moment of a sweep she takes.
 #[test]
-fn an_exchanged_store_leads_root_to_no_victim() {
+fn exchanged_store_leads_to_no_victim() {
     if !alice::require() {
         return;
     }
@@ -97,7 +97,7 @@ diff /home/before /home/after
 
 /// The exchange at the worst moment: after the store was found.
 #[test]
-fn nothing_is_deleted_or_made_through_a_symlink_put_in_the_stores_place() {
+fn symlink_in_place_of_store_is_not_followed() {
     if !store::require_tools() {
         return;
     }
@@ -164,7 +164,7 @@ fn silent_filesystem() {
 }
 
 #[test]
-fn a_filesystem_in_a_home_that_never_answers_is_not_waited_for() {
+fn silent_filesystem_in_home_does_not_block() {
     if !alice::require() || !(Path::new("/dev/fuse").exists() || support::skip("there is no /dev/fuse")) {
         return;
     }
@@ -217,7 +217,7 @@ fi
 }
 
 #[test]
-fn a_symlink_in_a_home_is_not_followed_by_root() {
+fn symlink_in_home_is_not_followed() {
     if !alice::require() {
         return;
     }

@@ -120,7 +120,7 @@ fn paths(document: &Value, verdict: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_people_call_so_stays() {
+fn user_files_with_similar_names_are_kept() {
     if !store::require_tools() {
         return;
     }
@@ -173,7 +173,7 @@ fn what_people_call_so_stays() {
 
 /// `cp -a` brings old times along; what it brings is a moment old, for the list and for the deletion.
 #[test]
-fn what_was_copied_here_is_new() {
+fn copied_files_count_as_new() {
     if !store::require_tools() {
         return;
     }
@@ -190,7 +190,7 @@ fn what_was_copied_here_is_new() {
 
 /// Of a tool that was killed everything is known for what it is.
 #[test]
-fn what_killed_tools_left_goes() {
+fn leftovers_of_killed_tools_are_deleted() {
     if !store::require_tools() || !support::require_program("xz") {
         return;
     }
@@ -246,7 +246,7 @@ fn what_killed_tools_left_goes() {
 
 /// What is left of an orphan is not called deleted, and what came free is told all the same.
 #[test]
-fn an_orphan_of_which_something_stays_is_an_error() {
+fn partly_deleted_orphan_is_an_error() {
     if !store::require_tools() || !support::require_program("chattr") {
         return;
     }
@@ -302,7 +302,7 @@ fn an_orphan_of_which_something_stays_is_an_error() {
 }
 
 #[test]
-fn an_image_of_which_something_stays_is_an_error() {
+fn partly_deleted_image_is_an_error() {
     if !store::require_tools() || !support::require_program("chattr") || !Fs::Ext4.require() {
         return;
     }

@@ -127,7 +127,7 @@ fn chains_are_ctrs(reading: &Reading, rig: &Rig) {
 }
 
 #[test]
-fn containerd_and_cri_say_the_same() {
+fn scan_agrees_with_containerd_and_cri() {
     if !containerd::require_rig() {
         return;
     }

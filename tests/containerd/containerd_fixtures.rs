@@ -19,7 +19,7 @@ const VERSIONS: [&str; 3] = ["1.6.20", "1.7.34", "2.3.4"];
 /// soci, stargz and nydus keep their snapshots in directories of their own, with what they load
 /// beside these.
 #[test]
-fn a_snapshotter_beside_containerd_has_its_snapshots_and_its_bytes() {
+fn snapshotter_outside_root_is_measured() {
     for below in ["", "snapshotter"] {
         let directory = tempfile::tempdir().unwrap();
         let root = rebuild("2.3.4", directory.path());
@@ -61,7 +61,7 @@ fn a_snapshotter_beside_containerd_has_its_snapshots_and_its_bytes() {
 
 /// A snapshotter that was configured to be inside the root is counted once.
 #[test]
-fn with_a_snapshotter_inside_the_root_the_sum_is_what_du_says() {
+fn snapshotter_inside_root_adds_up_to_du() {
     for place in ["snap", "deep/down/snap"] {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path();
@@ -155,7 +155,7 @@ fn leaks_of_three_versions() {
 }
 
 #[test]
-fn images_of_three_versions_are_the_same() {
+fn images_of_three_versions_are_equal() {
     let of = |version: &str| -> BTreeSet<(String, Vec<String>, usize, Option<u64>)> {
         let (_directory, reading) = reading(version);
         let images = reading.inventory.images.iter();
@@ -173,7 +173,7 @@ fn images_of_three_versions_are_the_same() {
 /// Whatever the files are, the bytes are counted, the reading says that it is incomplete,
 /// and nothing is called a leak.
 #[test]
-fn damaged_roots_are_counted_and_said_to_be_damaged() {
+fn damaged_roots_are_counted_and_reported() {
     let meta = "io.containerd.metadata.v1.bolt/meta.db";
     let backend = "io.containerd.snapshotter.v1.overlayfs/metadata.db";
     let fifo = |path: &Path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();

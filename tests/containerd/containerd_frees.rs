@@ -147,7 +147,7 @@ fn second_snapshotter_is_told(rig: &Rig) {
 }
 
 #[test]
-fn what_others_hold_stays() {
+fn shared_content_is_kept() {
     if !containerd::require_rig() || !Fs::Ext4.require() {
         return;
     }
@@ -187,7 +187,7 @@ fn what_others_hold_stays() {
 }
 
 #[test]
-fn discarded_layers_are_no_damage() {
+fn discarded_layers_are_not_damage() {
     if !containerd::require_rig() || !Fs::Ext4.require() {
         return;
     }

@@ -35,7 +35,7 @@ fn images(scan: &Value) -> BTreeMap<String, Vec<Value>> {
 }
 
 #[test]
-fn live_copied_and_on_a_foreign_disk() {
+fn live_copied_and_foreign_roots_agree() {
     if !containerd::require_rig() || !Fs::Ext4.require() {
         return;
     }
@@ -120,7 +120,7 @@ fn live_copied_and_on_a_foreign_disk() {
 }
 
 #[test]
-fn scans_stay_right_while_containerd_imports_and_removes() {
+fn scans_during_imports_and_removals_are_exact() {
     if !containerd::require_rig() {
         return;
     }

@@ -341,7 +341,7 @@ impl Watched {
 }
 
 #[test]
-fn others_at_work() {
+fn collection_beside_other_clients_loses_nothing() {
     const OLD: usize = 14;
     let Some(node) = ContainerdNode::new(Fs::Ext4, SIZE, &old(OLD)) else { return };
     age_old(&node, OLD);
@@ -484,7 +484,7 @@ fn works_on_a_full_xfs() {
 /// btrfs writes nothing in place, so that containerd cannot even take an image out of its
 /// database. Some 20 KiB are enough for it: what earlier runs laid by in the state directory.
 #[test]
-fn a_full_btrfs_needs_what_earlier_runs_laid_by() {
+fn full_btrfs_needs_the_reserve_file() {
     let Some(node) = full_disk(Fs::Btrfs, 9) else { return };
     let began = Instant::now();
     // That there is no room is no fault of any image: the run ends at the first.

@@ -248,26 +248,26 @@ fn finish(store: &Store, recipe: Recipe, target: &str, begun: &[BegunDeletion]) 
 const EVERYBODY: [First; 3] = [First::Ourselves, First::Podman, First::Buildah];
 
 #[test]
-fn an_image() {
+fn killed_deletion_of_image_is_finished() {
     killed_at_every_step(Recipe::Image, &EVERYBODY);
 }
 
 #[test]
-fn an_image_in_place() {
+fn killed_deletion_in_place_is_finished() {
     killed_at_every_step(Recipe::ImageInPlace, &[First::Ourselves, First::Podman]);
 }
 
 #[test]
-fn an_image_without_marks() {
+fn killed_deletion_without_marks_is_finished() {
     killed_at_every_step(Recipe::ImageWithoutMarks, &[First::Ourselves, First::Buildah]);
 }
 
 #[test]
-fn an_incomplete_layer() {
+fn killed_deletion_of_incomplete_layer_is_finished() {
     killed_at_every_step(Recipe::Incomplete, &[First::Ourselves, First::Podman]);
 }
 
 #[test]
-fn an_orphan_directory() {
+fn killed_deletion_of_orphan_is_finished() {
     killed_at_every_step(Recipe::OrphanDirectory, &EVERYBODY);
 }

@@ -151,7 +151,7 @@ fn btrfs_at_zero() {
 }
 
 #[test]
-fn an_orphan_goes_without_a_reserve_file() {
+fn orphan_is_deleted_without_reserve_file() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }
@@ -169,7 +169,7 @@ fn an_orphan_goes_without_a_reserve_file() {
 /// The disk runs full between the image's record and its layers: what these hold makes the room. Where they are
 /// in the trash already, our next run finishes.
 #[test]
-fn full_in_the_middle() {
+fn disk_that_fills_during_deletion_is_emptied() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }

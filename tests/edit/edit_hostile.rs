@@ -36,7 +36,7 @@ fn with_doomed_image(dir: &Path) -> (Store, PlannedImage, PathBuf) {
 }
 
 #[test]
-fn what_is_mounted_anywhere_stays() {
+fn mounted_layers_are_kept() {
     if !store::require_tools() || !support::require_program("unshare") {
         return;
     }
@@ -115,7 +115,7 @@ fn in_another_namespace(script: &str) -> Child {
 }
 
 #[test]
-fn immutable_files_odd_names_and_open_files() {
+fn immutable_open_and_oddly_named_files_are_handled() {
     if !store::require_tools() || !support::require_program("chattr") {
         return;
     }
@@ -167,7 +167,7 @@ fn immutable_files_odd_names_and_open_files() {
 }
 
 #[test]
-fn a_racing_thread_leads_nowhere() {
+fn racing_symlinks_are_not_followed() {
     if !store::require_tools() {
         return;
     }

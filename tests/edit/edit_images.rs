@@ -100,7 +100,7 @@ fn shuffled(image: &Value) -> u64 {
 }
 
 #[test]
-fn the_forest_goes_leaves_first() {
+fn forest_is_deleted_leaves_first() {
     if let Some((loopfs, store)) = forest(Fs::Ext4) {
         let leaves = |image: &Value| 99 - program::list(image, "/layers").len() as u64;
         delete_all(&loopfs, &store, Options::default(), 1, leaves);
@@ -108,7 +108,7 @@ fn the_forest_goes_leaves_first() {
 }
 
 #[test]
-fn the_forest_goes_bases_first_without_marks() {
+fn forest_is_deleted_bases_first_without_marks() {
     if let Some((loopfs, store)) = forest(Fs::Ext4) {
         let bases = |image: &Value| program::list(image, "/layers").len() as u64;
         let options = Options { layer_flag: LayerFlag::Unset, ..Options::default() };
@@ -117,21 +117,21 @@ fn the_forest_goes_bases_first_without_marks() {
 }
 
 #[test]
-fn the_forest_goes_in_place_and_mixed() {
+fn forest_is_deleted_in_place_and_mixed() {
     if let Some((loopfs, store)) = forest(Fs::Ext4) {
         delete_all(&loopfs, &store, Options { tempdirs: false, ..Options::default() }, 5, shuffled);
     }
 }
 
 #[test]
-fn the_forest_goes_on_xfs() {
+fn forest_is_deleted_on_xfs() {
     if let Some((loopfs, store)) = forest(Fs::Xfs) {
         delete_all(&loopfs, &store, Options::default(), usize::MAX, shuffled);
     }
 }
 
 #[test]
-fn images_in_use_stay() {
+fn images_in_use_are_kept() {
     if !store::require_tools() {
         return;
     }
@@ -169,7 +169,7 @@ fn images_in_use_stay() {
 
 /// podman may make, tag or mount a manifest list between the plan and the deletion.
 #[test]
-fn members_of_a_list_that_was_planned_otherwise_stay() {
+fn members_of_changed_list_are_kept() {
     if !store::require_tools() {
         return;
     }
@@ -232,7 +232,7 @@ impl Drop for Service {
 }
 
 #[test]
-fn a_running_service_sees_it_at_once() {
+fn running_service_sees_deletion_at_once() {
     if !store::require_tools() {
         return;
     }
@@ -277,7 +277,7 @@ fn shown(image: &Value) -> String {
 }
 
 #[test]
-fn vfs_images_go() {
+fn vfs_images_are_deleted() {
     if !store::require_tools() {
         return;
     }
@@ -295,7 +295,7 @@ fn vfs_images_go() {
 }
 
 #[test]
-fn unknown_fields_survive() {
+fn unknown_fields_are_preserved() {
     if !store::require_tools() {
         return;
     }
@@ -322,7 +322,7 @@ fn unknown_fields_survive() {
 }
 
 #[test]
-fn what_is_not_understood_or_not_ours_is_refused() {
+fn unknown_or_foreign_stores_are_refused() {
     if !store::require_tools() {
         return;
     }
@@ -376,7 +376,7 @@ fn what_is_not_understood_or_not_ours_is_refused() {
 }
 
 #[test]
-fn a_held_lock_ends_in_a_typed_error_and_nothing_is_touched() {
+fn held_lock_is_a_typed_error() {
     if !store::require_tools() || !support::require_program("python3") {
         return;
     }

@@ -132,7 +132,7 @@ fn finish(disk: &Disk, begun: &BegunDeletion, at: &str) {
 
 /// A deletion that a killed run began is not finished for an image that was pinned since.
 #[test]
-fn lost_image_that_is_kept_since_is_told() {
+fn unfinished_image_with_new_pin_is_reported() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     let store = &disk.store;
     let target = disk.id(&name(2));
@@ -155,7 +155,7 @@ fn lost_image_that_is_kept_since_is_told() {
 
 /// What a killed deletion emptied is no leak: it is the sign that the rest has to be deleted.
 #[test]
-fn the_sign_of_an_unfinished_deletion_is_not_swept() {
+fn mark_of_unfinished_deletion_is_not_swept() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     let store = &disk.store;
     let target = disk.id(&name(2));
@@ -176,7 +176,7 @@ fn the_sign_of_an_unfinished_deletion_is_not_swept() {
 
 /// On a terminal, what a killed run began is finished after the answer, and the plan says that it will be.
 #[test]
-fn nothing_is_finished_before_the_answer() {
+fn nothing_is_finished_before_confirmation() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     if !support::require_program("script") {
         return;
@@ -287,7 +287,7 @@ fn stopped_while_the_layer_is_emptied() {
 /// The layers held too little: the image does not count as refused, and history records the deletion that the next run
 /// finishes.
 #[test]
-fn what_was_begun_and_found_no_room_is_in_history() {
+fn deletion_without_room_is_in_history() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
     disk.fill();
     // The records of images find no room.

@@ -91,7 +91,7 @@ fn split_store() -> Option<(tempfile::TempDir, Store, Vec<Value>, StorePlaces)> 
 
 /// A layer that was quarantined in the graphroot, and that was pulled again since into the imagestore: whole.
 #[test]
-fn what_came_to_the_imagestore_is_not_lost() {
+fn new_images_in_imagestore_are_not_lost() {
     let Some((_dir, store, images, places)) = split_store() else { return };
     let other = images.iter().find(|image| image["names"][0] == small::name("other").as_str()).unwrap();
     let (image, layer) = (text(other, "/id"), program::texts(other, "/layers").remove(0));
@@ -108,7 +108,7 @@ fn what_came_to_the_imagestore_is_not_lost() {
 }
 
 #[test]
-fn a_split_imagestore() {
+fn images_in_split_imagestore_are_deleted() {
     let Some((_dir, store, images, places)) = split_store() else { return };
     let imagestore = places.imagestores[0].to_path_buf();
     assert_eq!(debris(&places), [""; 0]);
@@ -142,7 +142,7 @@ fn a_split_imagestore() {
 
 /// The graphroot has no room for a token. What the imagestore's layers hold, on another disk, makes none.
 #[test]
-fn a_token_without_room_costs_no_image() {
+fn unwritable_token_costs_no_image() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }
@@ -168,7 +168,7 @@ fn a_token_without_room_costs_no_image() {
 }
 
 #[test]
-fn a_transient_store() {
+fn images_in_transient_store_are_deleted() {
     if !store::require_tools() {
         return;
     }

@@ -30,7 +30,7 @@ fn planted(injected: &Path) -> Vec<(String, String, String, Vec<PathBuf>)> {
 }
 
 #[test]
-fn what_is_planted_goes_and_the_traps_stand() {
+fn planted_leftovers_are_deleted_and_traps_kept() {
     if !store::require_tools() {
         return;
     }
@@ -174,7 +174,7 @@ fn places_like(root: &Path) -> StorePlaces {
 }
 
 #[test]
-fn what_is_in_use_is_no_leftover() {
+fn objects_in_use_are_not_leftovers() {
     if !store::require_tools() {
         return;
     }

@@ -318,7 +318,7 @@ fn room_for_some_of_the_record_files() {
 
 /// A reserve file that is empty, or that a killed run has partly released, is not taken for room.
 #[test]
-fn an_empty_reserve_file_is_none() {
+fn empty_reserve_file_is_ignored() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
     File::create(disk.store.root().join(".layersweep-reserve")).unwrap();
     disk.fill();
@@ -390,7 +390,7 @@ fn images_of_hard_links() {
 
 /// No image has enough: nothing is changed, and what to delete by hand is named.
 #[test]
-fn where_no_image_makes_room_a_person_is_told_what_does() {
+fn hint_names_files_when_images_free_nothing() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
     let log = disk.loopfs.path().join("core.4711");
     std::fs::write(log, vec![1; 6 << 20]).unwrap();
@@ -422,7 +422,7 @@ fn where_no_image_makes_room_a_person_is_told_what_does() {
 
 /// What a dead process left of a record file is room, and no image is lost for it.
 #[test]
-fn what_is_left_of_a_record_file_makes_room() {
+fn leftover_record_file_makes_room() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
     let left = disk.store.root().join("overlay-images/.tmp-images.json123");
     std::fs::write(&left, vec![7; 512 << 10]).unwrap();

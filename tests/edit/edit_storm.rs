@@ -45,7 +45,7 @@ impl Drop for SetAtEnd<'_> {
 }
 
 #[test]
-fn no_tool_fails_and_nothing_is_lost() {
+fn tools_succeed_and_nothing_is_lost() {
     if !store::require_tools() {
         return;
     }

@@ -104,7 +104,7 @@ fn listing_problem<T: std::fmt::Debug>(result: Result<T, CriError>) -> CriProble
 }
 
 #[test]
-fn an_honest_runtime() {
+fn honest_runtime_lists_and_removes() {
     let Some(setup) = Setup::new() else { return };
     let client = &setup.client;
     assert_eq!(client.version().runtime_name, "cri-o");
@@ -223,7 +223,7 @@ fn an_honest_runtime() {
 }
 
 #[test]
-fn listings_that_cannot_be_trusted() {
+fn untrusted_listings_are_refused() {
     let Some(setup) = Setup::new() else { return };
     let podman = setup.server.podman();
     let sandbox = podman.sandbox("web", PAUSE);
@@ -278,7 +278,7 @@ fn listings_that_cannot_be_trusted() {
 }
 
 #[test]
-fn removals_that_go_wrong() {
+fn failed_removals_are_recognised() {
     let Some(mut setup) = Setup::new() else { return };
     let (app, pause) = (setup.image(APP).id, setup.image(PAUSE).id);
     let with = |setup: &Setup, removal| setup.behave(|behaviour| behaviour.remove_all(removal));
@@ -351,7 +351,7 @@ fn removals_that_go_wrong() {
 }
 
 #[test]
-fn long_listings() {
+fn long_listings_are_read() {
     let Some(setup) = Setup::new() else { return };
     // More than the 4 MiB that tonic takes by itself, and a good part of containerd's 16 MiB.
     setup.behave(|behaviour| behaviour.extra_images = 40_000);
@@ -373,7 +373,7 @@ fn long_listings() {
 }
 
 #[test]
-fn an_endpoint_is_found_where_the_node_says() {
+fn configured_endpoint_is_found() {
     let Some(setup) = Setup::new() else { return };
     let node = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(node.path().join("etc")).unwrap();

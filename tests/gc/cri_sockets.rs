@@ -33,7 +33,7 @@ fn refusal(path: &Path) -> CriError {
 }
 
 #[test]
-fn sockets_without_a_runtime() {
+fn sockets_without_runtime_are_reported() {
     let scratch = tempfile::tempdir().unwrap();
     let nothing = scratch.path().join("none.sock");
     assert!(matches!(refusal(&nothing).problem, CriProblem::NotRunning(_)));
@@ -68,7 +68,7 @@ fn sockets_without_a_runtime() {
 }
 
 #[test]
-fn a_socket_that_we_may_not_use() {
+fn forbidden_socket_is_denied() {
     let silent = Broken::silent();
     std::fs::set_permissions(silent.socket(), std::fs::Permissions::from_mode(0o600)).unwrap();
     // In a process of its own: root may use every socket. The directory has to be open to all.
@@ -89,7 +89,7 @@ fn a_socket_that_we_may_not_use() {
 }
 
 #[test]
-fn a_socket_that_comes_late_is_awaited() {
+fn late_socket_is_awaited() {
     let abandoned = Broken::abandoned();
     let path = abandoned.socket();
     let server = {
@@ -111,7 +111,7 @@ fn a_socket_that_comes_late_is_awaited() {
 }
 
 #[test]
-fn a_signal_ends_the_waiting() {
+fn signal_ends_the_wait() {
     let silent = Broken::silent();
     let cancel = Arc::new(AtomicBool::new(false));
     let options =
@@ -128,7 +128,7 @@ fn a_signal_ends_the_waiting() {
 }
 
 #[test]
-fn candidates_that_do_not_answer_are_named() {
+fn silent_candidates_are_named() {
     let (old, silent) = (Broken::v1alpha2(), Broken::abandoned());
     let candidate = |broken: &Broken| Candidate {
         endpoint: Endpoint::at(&broken.socket()).unwrap(),

@@ -14,7 +14,7 @@ fn names(at: impl IntoIterator<Item = usize>) -> Vec<String> {
 }
 
 #[test]
-fn ages_outlive_the_program_and_the_runtime() {
+fn ages_survive_restarts() {
     let Some(mut node) = GcNode::new(Fs::Ext4, 9) else { return };
     node.age(); // image 0 came 30 days ago, 1 came 29 days ago, ...
     // Nothing is short of space; by default nothing is too old.
@@ -42,7 +42,7 @@ fn ages_outlive_the_program_and_the_runtime() {
 }
 
 #[test]
-fn a_use_makes_an_image_young_again() {
+fn use_resets_age_of_image() {
     let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
     node.age();
     // Used for a while, and now no more.
@@ -80,7 +80,7 @@ fn a_use_makes_an_image_young_again() {
 }
 
 #[test]
-fn what_was_never_seen_in_use_is_not_infinitely_old() {
+fn unused_image_is_not_infinitely_old() {
     let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
     node.age();
     // Image 6 came yesterday and nothing has used it; image 0 was in use until two days ago.

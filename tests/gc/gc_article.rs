@@ -27,7 +27,7 @@ fn divisor() -> u64 {
 }
 
 #[test]
-fn the_article_for_real() {
+fn article_node_reaches_low_threshold() {
     let Some(article) = ArticleNode::new(divisor()) else { return };
     let node = &article.node;
 

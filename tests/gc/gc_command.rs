@@ -12,7 +12,7 @@ use support::program::{list, text};
 const GC: [&str; 5] = ["gc", "--high", "75", "--low", "74"];
 
 #[test]
-fn one_run_ends_at_the_low_mark_and_is_the_dry_run() {
+fn run_matches_dry_run_and_stops_at_low() {
     for fs in Fs::ALL {
         let Some(node) = GcNode::new(fs, 8) else { return };
         node.age();

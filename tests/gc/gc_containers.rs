@@ -158,7 +158,7 @@ impl Node {
 }
 
 #[test]
-fn one_run_leaves_exactly_what_should_stand() {
+fn one_run_deletes_exactly_dead_containers() {
     let Some(node) = Node::new() else { return };
     let kubelet = &node.kubelet;
     // A pod that lives: one container has been restarted three times, another has done its work.
@@ -291,7 +291,7 @@ fn one_run_leaves_exactly_what_should_stand() {
 }
 
 #[test]
-fn what_runs_is_never_touched() {
+fn running_containers_are_never_deleted() {
     let Some(node) = Node::new() else { return };
     let kubelet = &node.kubelet;
     let staying = kubelet.pod("staying", STAYING);

@@ -66,7 +66,7 @@ fn kinds(document: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn containers_go_first_and_free_their_images() {
+fn containers_are_deleted_before_their_images() {
     let Some(node) = node() else { return };
     let all = ["gc", "--high", "1", "--low", "0"];
     // Off by default: the dead container holds its image.
@@ -104,7 +104,7 @@ fn containers_go_first_and_free_their_images() {
 }
 
 #[test]
-fn only_what_is_named_goes() {
+fn only_named_kinds_are_deleted() {
     let Some(node) = node() else { return };
     let before = node.node.names();
     let ran = node.json(0, &["gc", "--high", "1", "--low", "0", "--only", "logs"]);

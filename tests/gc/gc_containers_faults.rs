@@ -159,7 +159,7 @@ fn rule(ran: &Outcome, id: &str) -> &'static str {
 }
 
 #[test]
-fn a_stale_listing_does_not_touch_what_runs() {
+fn stale_listing_keeps_running_containers() {
     let Some(node) = Node::new() else { return };
     let (sandbox, dead) = node.gone("gone", 3);
     let podman = node.server.podman();
@@ -207,7 +207,7 @@ fn in_group(id: &str) -> Option<(std::process::Child, PathBuf)> {
 }
 
 #[test]
-fn what_starts_between_listing_and_removal_stays() {
+fn container_started_after_listing_is_kept() {
     let Some(node) = Node::new() else { return };
     let (_, dead) = node.gone("gone", 3);
     let (podman, second) = (node.server.podman().clone(), dead[1].clone());
@@ -229,7 +229,7 @@ fn what_starts_between_listing_and_removal_stays() {
 }
 
 #[test]
-fn of_unknown_state_is_stopped_first() {
+fn container_of_unknown_state_is_stopped_first() {
     let Some(node) = Node::new() else { return };
     let (sandbox, dead) = node.gone("gone", 2);
     dead.iter().for_each(|id| node.server.podman().set_state(id, "who knows"));
@@ -258,7 +258,7 @@ fn of_unknown_state_is_stopped_first() {
 }
 
 #[test]
-fn answers_are_not_believed() {
+fn answers_are_checked_on_disk() {
     let Some(mut node) = Node::new() else { return };
     let (_, dead) = node.gone("gone", 5);
     node.server.behave(|behaviour| {
@@ -298,7 +298,7 @@ fn answers_are_not_believed() {
 }
 
 #[test]
-fn a_listing_that_is_not_whole_takes_nothing_along() {
+fn incomplete_listing_deletes_nothing_else() {
     let Some(node) = Node::new() else { return };
     let (sandbox, dead) = node.gone("gone", 1);
     let before = node.standing();
@@ -328,7 +328,7 @@ fn a_listing_that_is_not_whole_takes_nothing_along() {
 }
 
 #[test]
-fn a_signal_lets_nothing_more_begin() {
+fn signal_stops_further_deletions() {
     let Some(node) = Node::new() else { return };
     let (sandbox, dead) = node.gone("gone", 2);
     // The flag is the process's: each test has one of its own.

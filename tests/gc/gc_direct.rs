@@ -199,7 +199,7 @@ fn ext4_without_an_inode() {
 
 /// Neither a free byte nor a reserve file: what nothing uses makes the room, the images follow.
 #[test]
-fn without_a_reserve_file_leaks_make_room() {
+fn leaks_make_room_without_reserve_file() {
     let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
     let orphan = down.store.root().join("overlay").join("0b".repeat(32));
     std::fs::create_dir_all(orphan.join("diff")).unwrap();
@@ -222,7 +222,7 @@ fn without_a_reserve_file_leaks_make_room() {
 
 /// A failure on the way is the run's, whatever else it was to do; an image alone backs off instead.
 #[test]
-fn a_leak_that_cannot_be_deleted_fails_the_run() {
+fn undeletable_leak_fails_the_run() {
     let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
     if !support::require_program("chattr") {
         return;
@@ -249,7 +249,7 @@ fn a_leak_that_cannot_be_deleted_fails_the_run() {
 
 /// Killed at any moment: the tools work, and the next run finishes.
 #[test]
-fn killed_it_is_finished_by_the_next_run() {
+fn killed_run_is_finished_by_next_run() {
     let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
     let all = ["gc", "-y", "--via", "direct", "--high", "2", "--low", "1", "--min-age", "0s"];
     for round in 0..6_u64 {
@@ -271,7 +271,7 @@ fn killed_it_is_finished_by_the_next_run() {
 }
 
 #[test]
-fn members_of_a_pinned_manifest_list_stay() {
+fn members_of_pinned_manifest_list_are_kept() {
     let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
     let multi = "reg.local/multi:1";
     let members = down.store.manifest_list(multi, &[&name(0), &name(1)]);
@@ -295,7 +295,7 @@ fn members_of_a_pinned_manifest_list_stay() {
 }
 
 #[test]
-fn refused_while_the_owner_is_at_work() {
+fn run_is_refused_while_owner_runs() {
     let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
     let server = CriServer::start(&down.store);
     let endpoint = server.endpoint();
@@ -330,7 +330,7 @@ impl Drop for Service {
 
 /// A service of podman sees what is gone at once, and writes nothing of it back.
 #[test]
-fn a_running_service_sees_it_at_once() {
+fn running_service_sees_deletion_at_once() {
     let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
     let socket = format!("unix://{}/podman.sock", down.store.scratch().display());
     let mut service = down.store.podman_command();
@@ -409,7 +409,7 @@ const NOBODYS_NODE: &str = "mount -t tmpfs none /run; mkdir /run/crio /run/upper
 const AUTO: [&str; 7] = ["gc", "--high", "1", "--low", "0", "--min-age", "0s"];
 
 #[test]
-fn auto_deletes_in_the_store_where_podman_is_alone() {
+fn auto_deletes_directly_without_runtime() {
     let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
     let plan = node::document(auto(&down, "", &[&AUTO[..], &["--dry-run"]].concat()).expect_code(4));
     assert_eq!(plan["via"], "direct", "{plan:#}");
@@ -437,7 +437,7 @@ fn auto_deletes_in_the_store_where_podman_is_alone() {
 
 /// What a broken configuration of CRI-O pins is unknown, and so is the image of its sandboxes.
 #[test]
-fn a_broken_configuration_of_cri_o_keeps_everything() {
+fn broken_crio_configuration_keeps_everything() {
     let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
     let node =
         |text: &str| format!("mkdir -p /etc/crio/crio.conf.d; echo '{text}' > /etc/crio/crio.conf.d/1");
@@ -455,7 +455,7 @@ fn a_broken_configuration_of_cri_o_keeps_everything() {
 }
 
 #[test]
-fn auto_deletes_nothing_behind_the_owner_of_a_store() {
+fn auto_refuses_store_of_a_runtime() {
     let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
     let refused = |run: Run| {
         let run = run.expect_code(5);
@@ -486,7 +486,7 @@ fn auto_deletes_nothing_behind_the_owner_of_a_store() {
 
 /// After an unclean stop CRI-O wipes a store that it cannot repair, so nobody is told to start it first.
 #[test]
-fn cri_o_is_not_to_be_started_before_there_is_room() {
+fn hint_frees_space_before_starting_crio() {
     let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
     let crio = |files: &str| {
         let conf = "clean_shutdown_file = \"/run/crio/clean.shutdown\"";
@@ -535,7 +535,7 @@ fn cri_o_is_not_to_be_started_before_there_is_room() {
 /// A run makes its reserve file after the images, so that it deletes what a dry run announced; a `rm` that deletes
 /// nothing makes none.
 #[test]
-fn reserve_file_is_made_after_the_images() {
+fn reserve_file_is_created_after_images() {
     let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
     let reserve_file = down.store.root().join(".layersweep-reserve");
     let refused = down.json(5, &["rm", "--via", "direct", &name(IN_USE)]);

@@ -42,7 +42,7 @@ fn assert_warned(run: &Run, parts: &[&str]) {
 /// Not on btrfs: once all of a small one is set aside for data, no file could be made there in our
 /// trials, however much was deleted.
 #[test]
-fn a_disk_that_is_full_to_the_last_byte() {
+fn disk_full_to_last_byte_loses_nothing() {
     for (fs, code) in [(Fs::Ext4, 1), (Fs::Xfs, 0)] {
         let Some(node) = GcNode::loaded(fs, 8).map(GcNode::state_beside_store) else { return };
         node.age();
@@ -100,7 +100,7 @@ fn ages(node: &GcNode) -> Vec<(String, String)> {
 }
 
 #[test]
-fn records_on_a_disk_that_is_read_only_or_full() {
+fn records_on_full_or_read_only_disk() {
     let Some(mut node) = GcNode::new(Fs::Ext4, 10) else { return };
     let mut disk = LoopFs::new(Fs::Ext4, 16 * MIB);
     node.state = disk.path().join("state");
@@ -140,7 +140,7 @@ fn records_on_a_disk_that_is_read_only_or_full() {
 }
 
 #[test]
-fn without_records_the_disk_tells_the_ages() {
+fn ages_come_from_disk_without_records() {
     let Some(mut node) = GcNode::new(Fs::Ext4, 6) else { return };
     // A state directory several directories deep, of which none is there.
     node.state = node.store.scratch().join("a/b/state");
@@ -163,7 +163,7 @@ fn without_records_the_disk_tells_the_ages() {
 }
 
 #[test]
-fn a_database_that_somebody_else_is_writing_to() {
+fn locked_database_delays_no_run() {
     let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
     node.age();
     node.fill(80.0);
@@ -184,7 +184,7 @@ fn a_database_that_somebody_else_is_writing_to() {
 
 /// The node that calls for us is full, and we were never there before.
 #[test]
-fn the_first_run_of_all_where_no_records_can_be_made() {
+fn first_run_without_records_deletes() {
     let Some(mut node) = GcNode::new(Fs::Ext4, 10) else { return };
     let mut disk = LoopFs::new(Fs::Ext4, 16 * MIB);
     let there = disk.path().join("there");

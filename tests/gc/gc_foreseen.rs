@@ -131,7 +131,7 @@ impl Drop for Elsewhere {
 }
 
 #[test]
-fn mount_of_a_layer_is_known_beforehand() {
+fn mounted_layer_is_kept_by_dry_run() {
     let Some((disk, store)) = on_a_disk() else { return };
     let diff = |name: &str, at: &str| {
         let image = store.images().into_iter().find(|image| image["names"][0] == small::name(name).as_str());

@@ -67,7 +67,7 @@ fn assert_kept(document: &Value, image: &str, expected_rule: &str, detail: &[&st
 }
 
 #[test]
-fn whoever_uses_or_names_an_image_keeps_it() {
+fn used_or_named_images_are_kept() {
     let Some(node) = GcNode::new(Fs::Ext4, 13) else { return };
     node.age();
     let running = Runner::start(&node);
@@ -127,7 +127,7 @@ fn whoever_uses_or_names_an_image_keeps_it() {
 }
 
 #[test]
-fn what_comes_to_protect_an_image_during_the_run_keeps_it() {
+fn protection_added_during_run_keeps_image() {
     let Some(node) = GcNode::new(Fs::Ext4, 10) else { return };
     node.age();
     node.server.behave(|behaviour| {
@@ -155,7 +155,7 @@ fn what_comes_to_protect_an_image_during_the_run_keeps_it() {
 }
 
 #[test]
-fn an_image_that_came_a_moment_ago_goes_neither_for_space_nor_by_age() {
+fn new_image_is_kept_under_every_policy() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
     // All of its layers are those of an old image.
@@ -184,7 +184,7 @@ fn an_image_that_came_a_moment_ago_goes_neither_for_space_nor_by_age() {
 
 /// A run must not guess what static pods name; whoever only asks is told that nobody knows.
 #[test]
-fn static_pods_that_cannot_be_read_keep_everything() {
+fn unreadable_static_pods_keep_everything() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
     let manifests = node.store.scratch().join("manifests");
@@ -212,7 +212,7 @@ fn assert_members_kept(document: &Value, members: &[String], expected_rule: &str
 
 /// Without its members `podman run` and `podman manifest push` of a list fail.
 #[test]
-fn a_manifest_list_that_stays_keeps_its_members() {
+fn kept_manifest_list_keeps_its_members() {
     let Some(node) = GcNode::new(Fs::Ext4, 9) else { return };
     node.age();
     let multi = "reg.local/multi:1";

@@ -53,7 +53,7 @@ fn assert_refused(node: &GcNode, words: &[&str], parts: &[&str], hint: Option<&s
 
 /// Through the runtime images go. What a killed run has begun waits for one that sees all processes, which is said.
 #[test]
-fn what_hidden_processes_keep_from_being_finished_is_told() {
+fn unfinished_run_behind_hidden_processes_is_reported() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     if !support::require_program("unshare") {
         return;
@@ -76,7 +76,7 @@ fn what_hidden_processes_keep_from_being_finished_is_told() {
 }
 
 #[test]
-fn a_listing_that_may_be_partial_deletes_nothing() {
+fn partial_listing_deletes_nothing() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
     for words in [&GC[..], &["rm", "reg.local/old-0:1"]] {
@@ -126,7 +126,7 @@ fn a_listing_that_may_be_partial_deletes_nothing() {
 }
 
 #[test]
-fn a_listing_that_breaks_in_the_middle_ends_the_run() {
+fn listing_that_breaks_ends_the_run() {
     let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
     node.age();
     node.server.behave(|behaviour| {
@@ -146,7 +146,7 @@ fn a_listing_that_breaks_in_the_middle_ends_the_run() {
 }
 
 #[test]
-fn no_runtime_no_deletion() {
+fn run_without_runtime_deletes_nothing() {
     let Some(mut node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
     // A socket that nobody made.
@@ -229,7 +229,7 @@ fn no_runtime_no_deletion() {
 }
 
 #[test]
-fn a_user_who_may_not_is_told_so() {
+fn unprivileged_user_is_refused() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     if !support::require_program("setpriv") {
         return;
@@ -249,7 +249,7 @@ fn a_user_who_may_not_is_told_so() {
 }
 
 #[test]
-fn records_that_cannot_be_read_pin_everything() {
+fn unreadable_records_pin_everything() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
     node.run(&["pin", "add", &name(0)]).expect_code(0);
@@ -281,7 +281,7 @@ fn records_that_cannot_be_read_pin_everything() {
 }
 
 #[test]
-fn records_of_a_newer_version_are_not_touched() {
+fn records_of_newer_version_are_unchanged() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
     let database = Connection::open(node.state.join("layersweep.db")).unwrap();
@@ -296,7 +296,7 @@ fn records_of_a_newer_version_are_not_touched() {
 }
 
 #[test]
-fn two_runs_at_once() {
+fn second_run_is_refused() {
     let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
     node.age();
     node.server.behave(|behaviour| {
@@ -322,7 +322,7 @@ fn two_runs_at_once() {
 }
 
 #[test]
-fn arguments_and_configurations_that_make_no_sense() {
+fn invalid_arguments_and_configurations_are_refused() {
     let bad = |words: &[&str]| program::layersweep(words).expect_no_crash().expect_code(2);
     for (words, parts) in [
         (&["gc", "--high", "101"][..], &["--high", "101"][..]),
@@ -392,7 +392,7 @@ fn arguments_and_configurations_that_make_no_sense() {
 }
 
 #[test]
-fn no_store_no_collection() {
+fn run_without_store_is_refused() {
     let empty = tempfile::tempdir().unwrap();
     let root = empty.path().to_string_lossy().into_owned();
     let socket = format!("unix://{root}/none.sock");

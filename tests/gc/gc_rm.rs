@@ -56,7 +56,7 @@ fn images_are_removed_by_every_kind_of_name() {
 
 /// A pull by digest, after one by tag, adds a name to the image.
 #[test]
-fn a_tag_takes_the_names_by_digest_of_its_repository_with_it() {
+fn removing_tag_removes_digest_names() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
     let file = node.store.record("images.json");
@@ -83,7 +83,7 @@ fn a_tag_takes_the_names_by_digest_of_its_repository_with_it() {
 }
 
 #[test]
-fn what_is_unknown_or_kept_is_said_and_stays() {
+fn unknown_or_kept_images_are_reported() {
     let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
     node.age();
     node.store.podman(["create", "--name", "waiting", "--network", "none", &name(1), "/x"]);
@@ -156,7 +156,7 @@ fn terminal(node: &GcNode, words: &[&str], behind: &str) -> Command {
 }
 
 #[test]
-fn a_name_given_while_a_person_thinks_keeps_the_image() {
+fn name_added_during_prompt_keeps_image() {
     let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
     if !support::require_program("script") {
         return;
@@ -185,7 +185,7 @@ fn a_name_given_while_a_person_thinks_keeps_the_image() {
 }
 
 #[test]
-fn a_person_is_shown_the_plan_and_asked() {
+fn plan_is_shown_and_confirmed_on_terminal() {
     let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
     if !support::require_program("script") {
         return;
@@ -230,7 +230,7 @@ fn a_person_is_shown_the_plan_and_asked() {
 }
 
 #[test]
-fn foreign_words_do_not_act_on_the_terminal() {
+fn foreign_names_are_escaped_on_terminal() {
     let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
     node.age();
     let hostile = "\u{1b}[31mred\u{7}\u{9b}2J\u{202e}gpj.use";
@@ -263,7 +263,7 @@ fn foreign_words_do_not_act_on_the_terminal() {
 }
 
 #[test]
-fn a_document_asked_for_on_a_terminal_is_one_document() {
+fn json_on_terminal_is_one_document() {
     let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
     node.age();
     let file = node.store.scratch().join("document.json");

@@ -256,7 +256,7 @@ fn assert_exact(ran: &Outcome) {
 
 /// The proof right before a deletion reads the labels of that image alone.
 #[test]
-fn a_label_protects_and_the_others_go() {
+fn labelled_image_is_kept() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     let mut policy = policy(75, 74);
@@ -270,7 +270,7 @@ fn a_label_protects_and_the_others_go() {
 }
 
 #[test]
-fn one_run_ends_at_the_low_mark() {
+fn one_run_ends_at_low_threshold() {
     for fs in Fs::ALL {
         let Some(node) = Node::new(fs) else { return };
         node.fill(80.0);
@@ -302,7 +302,7 @@ fn one_run_ends_at_the_low_mark() {
 /// What others write meanwhile is told apart from what a deletion freed, and the run still ends by what the
 /// filesystem says.
 #[test]
-fn a_writer_beside_the_run_is_noticed() {
+fn concurrent_writer_is_noticed() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     let log = node.loopfs.path().join("log");
@@ -331,7 +331,7 @@ fn a_writer_beside_the_run_is_noticed() {
 }
 
 #[test]
-fn a_dry_run_is_the_run_to_come() {
+fn dry_run_matches_run() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     let policy = policy(75, 74);
@@ -350,7 +350,7 @@ fn a_dry_run_is_the_run_to_come() {
 }
 
 #[test]
-fn nothing_to_do_does_nothing() {
+fn run_without_need_does_nothing() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let ran = node.run(&policy(75, 70), &mut Told::default()).unwrap();
     assert_eq!((ran.plan.outcome, ran.deletions.len()), (OutcomeKind::NotNeeded, 0));
@@ -358,7 +358,7 @@ fn nothing_to_do_does_nothing() {
 }
 
 #[test]
-fn a_runtime_that_lies_refuses_or_fails_half_way_is_not_believed() {
+fn answers_of_runtime_are_checked_on_disk() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     node.server.behave(|behaviour| {
@@ -383,7 +383,7 @@ fn a_runtime_that_lies_refuses_or_fails_half_way_is_not_believed() {
 }
 
 #[test]
-fn a_container_that_comes_in_between_protects_its_image() {
+fn container_created_during_run_keeps_image() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     let podman = Arc::clone(&node.store);
@@ -398,7 +398,7 @@ fn a_container_that_comes_in_between_protects_its_image() {
 }
 
 #[test]
-fn a_runtime_that_dies_ends_the_run_with_what_was_done() {
+fn dead_runtime_ends_run_with_deletions_counted() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     node.server.behave(|behaviour| behaviour.removals = vec![(name(2), Removal::DieAfter)]);
@@ -412,7 +412,7 @@ fn a_runtime_that_dies_ends_the_run_with_what_was_done() {
 }
 
 #[test]
-fn listings_that_are_not_whole_delete_nothing() {
+fn incomplete_listings_delete_nothing() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     for listing in [Listing::Error("no"), Listing::WrongIds, Listing::SameId, Listing::EmptyId] {
@@ -433,7 +433,7 @@ fn listings_that_are_not_whole_delete_nothing() {
 }
 
 #[test]
-fn a_signal_lets_nothing_more_begin() {
+fn signal_stops_further_deletions() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     // The flag is the process's: each test has one of its own.
@@ -450,7 +450,7 @@ fn a_signal_lets_nothing_more_begin() {
 }
 
 #[test]
-fn named_images_go_and_protected_ones_stay() {
+fn named_images_are_deleted_unless_protected() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let scan = node.scan();
     let ix = |wanted: &str| {
@@ -494,7 +494,7 @@ fn why_kept(ran: &Outcome, wanted: &str) -> (&'static str, String) {
 }
 
 #[test]
-fn an_image_mounted_as_a_volume_is_in_use() {
+fn image_mounted_as_volume_is_in_use() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let scan = node.scan();
     let images = &scan.inventory.images;
@@ -523,7 +523,7 @@ fn an_image_mounted_as_a_volume_is_in_use() {
 
 /// The name has moved on: what is mounted is left without one.
 #[test]
-fn a_volume_whose_name_has_moved_keeps_what_has_none() {
+fn volume_of_moved_name_keeps_unnamed_image() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let scan = node.scan();
     node.store.podman(["tag", &name(3), &name(1)]);
@@ -540,7 +540,7 @@ fn a_volume_whose_name_has_moved_keeps_what_has_none() {
 }
 
 #[test]
-fn a_container_whose_status_cannot_be_had_blinds_and_one_that_went_does_not() {
+fn unreadable_container_status_deletes_nothing() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     node.server.behave(|behaviour| behaviour.statuses = Answers::Error("no"));

@@ -32,7 +32,7 @@ fn of_rule(document: &Value, rule: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_runtime_that_dies_ends_the_run_and_the_next_one_goes_on() {
+fn run_after_dead_runtime_continues() {
     for dies in [Removal::DieAfter, Removal::DieBefore] {
         let Some(mut node) = GcNode::new(Fs::Ext4, 8) else { return };
         node.age();
@@ -72,7 +72,7 @@ fn a_runtime_that_dies_ends_the_run_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn events_tell_of_failures_in_a_row_and_of_no_others() {
+fn events_report_consecutive_failures_only() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
     node.fill(80.0);
@@ -117,7 +117,7 @@ fn outcomes(run: &Value) -> Vec<(String, String, bool)> {
 }
 
 #[test]
-fn a_signal_leaves_the_deletion_in_flight_and_the_next_run_looks_after_it() {
+fn signal_leaves_deletion_to_next_run() {
     let Some(node) = GcNode::new(Fs::Ext4, 10) else { return };
     node.age();
     let known = |at: usize, outcome: &str, confirmed| (name(at), outcome.to_owned(), confirmed);
@@ -155,7 +155,7 @@ fn a_signal_leaves_the_deletion_in_flight_and_the_next_run_looks_after_it() {
 }
 
 #[test]
-fn a_signal_does_not_wait_for_a_runtime_that_never_answers() {
+fn signal_does_not_wait_for_hanging_runtime() {
     let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
     node.age();
     node.server.behave(|behaviour| {
@@ -178,7 +178,7 @@ fn a_signal_does_not_wait_for_a_runtime_that_never_answers() {
 
 /// It hangs before anything could be asked of it.
 #[test]
-fn a_signal_does_not_wait_for_a_runtime_that_cannot_be_connected_to() {
+fn signal_does_not_wait_for_connection() {
     let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
     let silent = Broken::silent();
     for (at, words) in [&ALL[..], &["rm", &name(0)]].into_iter().enumerate() {
@@ -201,7 +201,7 @@ fn a_signal_does_not_wait_for_a_runtime_that_cannot_be_connected_to() {
 }
 
 #[test]
-fn a_run_that_is_killed_has_recorded_what_it_did() {
+fn killed_run_has_recorded_its_deletions() {
     let Some(node) = GcNode::new(Fs::Ext4, 9) else { return };
     node.age();
     node.server.behave(|behaviour| {
@@ -234,7 +234,7 @@ fn a_run_that_is_killed_has_recorded_what_it_did() {
 }
 
 #[test]
-fn what_would_not_go_is_set_aside_for_longer_and_longer() {
+fn failed_images_back_off_longer_each_time() {
     let Some(node) = GcNode::new(Fs::Ext4, 12) else { return };
     node.age();
     const SECOND: &str = "reg.local/second-name:1";
@@ -314,7 +314,7 @@ fn what_would_not_go_is_set_aside_for_longer_and_longer() {
 }
 
 #[test]
-fn an_aged_image_that_cannot_be_removed_does_not_block_the_space_pass() {
+fn undeletable_old_image_does_not_block_space_pass() {
     let Some(node) = GcNode::new(Fs::Ext4, 10) else { return };
     node.age();
     node.fill(80.0);
@@ -343,7 +343,7 @@ fn an_aged_image_that_cannot_be_removed_does_not_block_the_space_pass() {
 
 /// A runtime that is away for weeks is a row of failures that somebody should see.
 #[test]
-fn runs_that_are_refused_are_recorded() {
+fn refused_runs_are_recorded() {
     let Some(mut node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
     node.server.stop();
@@ -361,7 +361,7 @@ fn runs_that_are_refused_are_recorded() {
 }
 
 #[test]
-fn whoever_says_nohup_means_it() {
+fn nohup_ignores_hangup() {
     let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
     node.age();
     node.server.behave(|behaviour| {

@@ -20,7 +20,7 @@ fn inodes_used_percent(node: &GcNode) -> f64 {
 }
 
 #[test]
-fn inodes_that_run_out_are_collected_for() {
+fn inode_thresholds_start_collection() {
     let Some(node) = GcNode::with_mkfs(Fs::Ext4, 9, &["-N", "1500"]) else { return };
     node.age();
     // Far from short of bytes, nearly out of inodes.
@@ -61,7 +61,7 @@ fn inodes_that_run_out_are_collected_for() {
 }
 
 #[test]
-fn a_floor_of_free_bytes() {
+fn min_free_starts_collection() {
     let Some(node) = GcNode::new(Fs::Ext4, 9) else { return };
     node.age();
     node.fill(80.0);
@@ -92,7 +92,7 @@ fn a_floor_of_free_bytes() {
 }
 
 #[test]
-fn two_stores_on_one_filesystem() {
+fn two_stores_share_one_filesystem() {
     let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
     // The runtime's store, and one of podman's own beside it.
     let other = Store::at(&node.loopfs.path().join("other"), "overlay");

@@ -11,7 +11,7 @@ use support::node::{self, Node};
 use support::{past, small, store};
 
 #[test]
-fn image_that_the_kubelet_is_pulling_stays() {
+fn image_being_pulled_by_kubelet_is_kept() {
     if !store::require_tools() {
         return;
     }

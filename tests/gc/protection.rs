@@ -72,7 +72,7 @@ pub(super) fn labelled_store(root: &Path) -> Store {
 }
 
 #[test]
-fn labels_that_podman_writes() {
+fn labels_written_by_podman_protect_images() {
     if !store::require_tools() {
         return;
     }
@@ -153,7 +153,7 @@ fn labels_that_podman_writes() {
 }
 
 #[test]
-fn members_of_a_list_that_podman_makes() {
+fn members_of_podman_manifest_list_are_kept() {
     if !store::require_tools() {
         return;
     }
@@ -188,7 +188,7 @@ fn members_of_a_list_that_podman_makes() {
 }
 
 #[test]
-fn what_the_nodes_files_name() {
+fn images_named_by_node_files_are_kept() {
     if !store::require_tools() {
         return;
     }
@@ -251,7 +251,7 @@ fn what_the_nodes_files_name() {
 
 /// Root's quadlets keep images of root's store, a user's those of that user's.
 #[test]
-fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
+fn quadlets_keep_images_in_their_users_stores() {
     if !store::require_tools() {
         return;
     }
@@ -330,7 +330,7 @@ fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
 
 /// A runtime's configuration that cannot be read may pin any image, and name any for its sandboxes.
 #[test]
-fn runtime_settings_that_cannot_be_read_may_name_anything() {
+fn unreadable_runtime_settings_keep_everything() {
     let dir = tempfile::tempdir().unwrap();
     let write = |path: &str, text: &str| {
         let path = dir.path().join(path);

@@ -146,7 +146,7 @@ fn rules(request: &Request) -> BTreeMap<String, Vec<&'static str>> {
 
 #[test]
 #[allow(clippy::print_stdout)] // the table is for the reader of the test
-fn every_rule_keeps_however_the_store_was_found() {
+fn every_rule_holds_however_store_was_found() {
     if !store::require_tools() || !support::require_root() {
         return;
     }

@@ -137,7 +137,7 @@ const OTHERWISE: [&str; 8] = [
 /// Everything that is planted is listed with its verdict, and nothing else; what is deleted is what
 /// the dry run said, to the byte; the traps stand.
 #[test]
-fn what_is_planted_is_found_and_what_is_reclaimable_goes() {
+fn planted_leaks_are_found_and_swept() {
     if !store::require_tools() || !Fs::Ext4.require() || !support::require_program("debugfs") {
         return;
     }
@@ -240,7 +240,7 @@ fn reclaimable(document: &Value) -> Vec<&Value> {
 
 /// Killed again and again, it always goes on where it was, and every tool works afterwards.
 #[test]
-fn killed_it_goes_on_and_the_tools_work() {
+fn killed_sweep_continues_and_tools_work() {
     if !store::require_tools() || !Fs::Ext4.require() || !support::require_program("debugfs") {
         return;
     }
@@ -287,7 +287,7 @@ fn killed_it_goes_on_and_the_tools_work() {
 }
 
 #[test]
-fn refusals() {
+fn sweep_refuses_bad_arguments_and_held_locks() {
     if !store::require_tools() {
         return;
     }
@@ -334,7 +334,7 @@ fn refusals() {
 /// What is promised goes: times of change that were set back, as a copied or restored store has them,
 /// count for the list as little as for the deletion.
 #[test]
-fn what_is_too_young_to_go_is_not_promised() {
+fn young_leaks_are_not_promised() {
     if !store::require_tools() {
         return;
     }
@@ -391,7 +391,7 @@ fn assert_kept_clear_of_the_storm(code: i32, document: &Value) {
 
 /// Deletion in a loop beside podman and buildah: none of them fails, nothing is lost.
 #[test]
-fn beside_a_storm_of_tools() {
+fn sweep_beside_busy_tools_loses_nothing() {
     if !store::require_tools() {
         return;
     }
@@ -451,7 +451,7 @@ fn beside_a_storm_of_tools() {
 
 /// A signal ends it after the deletion in flight, and what was done is told and recorded.
 #[test]
-fn a_signal_is_obeyed_between_two_deletions() {
+fn signal_stops_between_two_deletions() {
     if !store::require_tools() {
         return;
     }

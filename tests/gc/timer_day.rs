@@ -224,7 +224,7 @@ fn assert_went_on(before: &BTreeMap<(String, Labels), f64>, now: &BTreeMap<(Stri
 }
 
 #[test]
-fn a_day_of_timers_leaves_nothing_but_its_records() {
+fn day_of_timers_leaves_only_records() {
     if !store::require_tools() || !["promtool", "python3"].into_iter().all(support::require_program) {
         return;
     }

@@ -47,7 +47,7 @@ fn names<'a>(diff: &'a Value, change: &str, names: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn what_came_went_and_changed() {
+fn added_removed_and_changed_images_are_shown() {
     if !store::require_tools() {
         return;
     }
@@ -165,7 +165,7 @@ fn empty_store(root: &std::path::Path) {
 }
 
 #[test]
-fn a_scan_of_a_mounted_disk_is_one_of_its_node() {
+fn scan_of_mounted_disk_belongs_to_node() {
     let disk = tempfile::tempdir().unwrap();
     let root = disk.path().join("var/lib/containers/storage");
     empty_store(&root);
@@ -187,7 +187,7 @@ fn a_scan_of_a_mounted_disk_is_one_of_its_node() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_said() {
+fn incomparable_scans_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let put = |name: &str, content: &str| {
         let path = dir.path().join(name);

@@ -61,7 +61,7 @@ fn without_records_there_is_nothing_to_show() {
 }
 
 #[test]
-fn the_past_is_shown() {
+fn history_is_shown() {
     let dir = tempfile::tempdir().unwrap();
     past::ten_days(dir.path(), Timestamp::now());
     let document = with(dir.path(), &["history", "--format", "json"]).expect_code(0).json();
@@ -94,7 +94,7 @@ fn the_past_is_shown() {
 
 /// A run whose records could not be saved is shown, and a scan saves it.
 #[test]
-fn what_waits_is_shown_and_saved_by_the_next_scan() {
+fn unsaved_runs_are_shown_and_saved_later() {
     let dir = tempfile::tempdir().unwrap();
     let now = Timestamp::now();
     past::ten_days(dir.path(), now);
@@ -131,7 +131,7 @@ fn what_waits_is_shown_and_saved_by_the_next_scan() {
 }
 
 #[test]
-fn the_usage_series_is_shown() {
+fn usage_series_is_shown() {
     let dir = tempfile::tempdir().unwrap();
     past::ten_days(dir.path(), Timestamp::now());
     let json = |args: &[&str]| {
@@ -164,7 +164,7 @@ fn the_usage_series_is_shown() {
 }
 
 #[test]
-fn charts_and_tables_fit_the_terminal_and_names_stay_quiet() {
+fn charts_and_tables_fit_the_terminal() {
     if !support::require_program("script") {
         return;
     }
@@ -189,7 +189,7 @@ fn charts_and_tables_fit_the_terminal_and_names_stay_quiet() {
 }
 
 #[test]
-fn a_closed_pipe_is_0() {
+fn closed_pipe_exits_0() {
     let dir = tempfile::tempdir().unwrap();
     past::ten_days(dir.path(), Timestamp::now());
     for args in [&["history", "--all", "--limit", "0"][..], &["history", "usage"], &["pin", "list"]] {
@@ -206,7 +206,7 @@ fn a_closed_pipe_is_0() {
 }
 
 #[test]
-fn pins_come_and_go() {
+fn pins_are_added_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("deep/state");
     let added =
@@ -252,7 +252,7 @@ fn bad_patterns_add_nothing() {
 }
 
 #[test]
-fn inside_a_sysroot_nothing_is_written() {
+fn sysroot_is_not_written() {
     let dir = tempfile::tempdir().unwrap();
     let sysroot = dir.path().to_str().unwrap();
     for args in [&["pin", "add", "quay.io/*"][..], &["pin", "remove", "quay.io/*"]] {
@@ -277,7 +277,7 @@ fn make(dir: std::path::PathBuf) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_state_directory_that_cannot_be_is_1() {
+fn impossible_state_directory_exits_1() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();

@@ -137,7 +137,7 @@ fn disks() -> impl Iterator<Item = LoopFs> {
 }
 
 #[test]
-fn on_a_full_disk_scans_are_known_and_not_recorded() {
+fn scan_on_full_disk_is_not_recorded() {
     for disk in disks() {
         let fs = disk.fs();
         let node = Node::on(disk.path());
@@ -182,7 +182,7 @@ fn on_a_full_disk_scans_are_known_and_not_recorded() {
 }
 
 #[test]
-fn a_disk_that_was_always_full_gets_no_half_made_database() {
+fn full_disk_gets_no_partial_database() {
     for disk in disks() {
         let node = Node::on(disk.path());
         std::fs::create_dir(&node.place.dir).unwrap();
@@ -204,7 +204,7 @@ fn a_disk_that_was_always_full_gets_no_half_made_database() {
 }
 
 #[test]
-fn a_read_only_filesystem_is_read_with_its_log_and_not_touched() {
+fn read_only_database_is_read_with_its_log() {
     for mut disk in disks() {
         let fs = disk.fs();
         let node = Node::on(disk.path());
@@ -236,7 +236,7 @@ fn a_read_only_filesystem_is_read_with_its_log_and_not_touched() {
 /// The filesystem shuts down, as it does when its disk fails under its journal: every call
 /// fails with EIO from then on, those of open files too.
 #[test]
-fn a_filesystem_that_has_shut_down_ends_neither_the_run_nor_the_records() {
+fn shut_down_filesystem_does_not_end_run() {
     if !support::require_root() || !Fs::Xfs.require() || !support::require_program("xfs_io") {
         return;
     }
@@ -286,7 +286,7 @@ impl Drop for Immutable {
 /// short below the last part of the database, and is immutable. What lies behind its end then
 /// fails with EIO, and so does every write.
 #[test]
-fn a_failing_disk_neither_ends_the_run_nor_costs_the_database() {
+fn failing_disk_keeps_run_and_database() {
     let programs = ["filefrag", "chattr"];
     if !support::require_root() || !Fs::Ext4.require() || !programs.into_iter().all(support::require_program)
     {
@@ -374,7 +374,7 @@ fn another_process() {
 }
 
 #[test]
-fn another_process_that_writes_blocks_no_reader_and_a_writer_only_for_its_patience() {
+fn writing_process_blocks_no_reader() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
     node.good_run("/before", 0);
@@ -395,7 +395,7 @@ fn another_process_that_writes_blocks_no_reader_and_a_writer_only_for_its_patien
 }
 
 #[test]
-fn a_killed_writer_leaves_neither_a_lock_nor_half_a_transaction() {
+fn killed_writer_leaves_no_partial_transaction() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
     node.good_run("/before", 0);
@@ -407,7 +407,7 @@ fn a_killed_writer_leaves_neither_a_lock_nor_half_a_transaction() {
 }
 
 #[test]
-fn killed_after_the_commit_nothing_is_saved_twice() {
+fn kill_after_commit_saves_nothing_twice() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
     node.good_run("/before", 0);
@@ -425,7 +425,7 @@ fn killed_after_the_commit_nothing_is_saved_twice() {
 }
 
 #[test]
-fn what_the_database_refuses_does_not_stand_in_the_way() {
+fn refused_rows_do_not_block_others() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
     node.good_run("/before", 0);
@@ -446,7 +446,7 @@ fn what_the_database_refuses_does_not_stand_in_the_way() {
 
 /// Damage that shows only while the database is in use.
 #[test]
-fn damage_found_while_writing_costs_nothing_but_the_damaged_file() {
+fn damage_during_write_costs_only_damaged_file() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
     let mut records = node.open(Access::Write).records;
@@ -476,7 +476,7 @@ fn damage_found_while_writing_costs_nothing_but_the_damaged_file() {
 }
 
 #[test]
-fn without_permission_a_scan_works_unrecorded() {
+fn scan_without_permission_is_not_recorded() {
     if !support::require_root() {
         return;
     }
@@ -513,7 +513,7 @@ fn without_permission_a_scan_works_unrecorded() {
 
 /// Somebody else's disk: not one byte and not one time on it changes.
 #[test]
-fn a_foreign_disk_is_not_touched() {
+fn foreign_disk_is_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let mut node = Node::on(dir.path());
     node.good_run("/before", 0);

@@ -148,7 +148,7 @@ fn ext4() -> Option<LoopFs> {
 }
 
 #[test]
-fn a_full_disk_delays_nothing_and_loses_nothing() {
+fn full_disk_delays_and_loses_nothing() {
     let Some(disk) = ext4() else { return };
     for had_database in [true, false] {
         let node = Node::on(&disk.path().join(format!("{had_database}")));
@@ -186,7 +186,7 @@ fn a_full_disk_delays_nothing_and_loses_nothing() {
 
 /// A run frees the very disk that its records are on.
 #[test]
-fn space_that_the_run_itself_makes_is_used() {
+fn space_freed_by_run_is_used() {
     let Some(disk) = ext4() else { return };
     let node = Node::on(disk.path());
     drop(scan_records::open(&node.place.dir));
@@ -206,7 +206,7 @@ fn space_that_the_run_itself_makes_is_used() {
 }
 
 #[test]
-fn a_disk_that_becomes_read_only_in_the_middle() {
+fn disk_becoming_read_only_loses_nothing() {
     let Some(mut disk) = ext4() else { return };
     let node = Node::on(disk.path());
     let mut journal = node.journal("read-only");
@@ -228,7 +228,7 @@ fn a_disk_that_becomes_read_only_in_the_middle() {
 }
 
 #[test]
-fn with_no_place_at_all_it_is_lost_loudly() {
+fn run_without_any_place_is_lost_with_warning() {
     let Some(mut disk) = ext4() else { return };
     let place = StateDirectory::local(&disk.path().join("state"));
     disk.remount_with("ro");
@@ -305,7 +305,7 @@ fn another_process() {
 
 /// The disk is waited for when a run ends, not with each image.
 #[test]
-fn a_run_synchronises_its_records_once() {
+fn run_synchronises_records_once() {
     if !support::require_program("strace") {
         return;
     }
@@ -331,7 +331,7 @@ fn a_run_synchronises_its_records_once() {
 
 /// A run that is killed after it announced a deletion has left the outcome of the one before.
 #[test]
-fn what_was_announced_is_saved_before_it_happens() {
+fn announced_deletion_is_saved_first() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
     let mut journal = node.journal("killed");
@@ -347,7 +347,7 @@ fn what_was_announced_is_saved_before_it_happens() {
 }
 
 #[test]
-fn other_writers_delay_a_deletion_by_a_second_and_lose_nothing() {
+fn other_writers_delay_deletion_by_a_second() {
     for what in ["ours", "sqlite"] {
         let dir = tempfile::tempdir().unwrap();
         let node = Node::on(dir.path());
@@ -374,7 +374,7 @@ fn other_writers_delay_a_deletion_by_a_second_and_lose_nothing() {
 
 /// The database is not held: a scan in another process may write between any two deletions.
 #[test]
-fn nobody_waits_for_a_long_run() {
+fn long_run_blocks_no_writer() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
     let mut journal = node.journal("long");
@@ -393,7 +393,7 @@ fn nobody_waits_for_a_long_run() {
 }
 
 #[test]
-fn a_database_damaged_in_the_middle_is_set_aside_and_the_run_is_whole_in_the_new_one() {
+fn damaged_database_is_replaced_during_run() {
     type Damage = fn(&Path);
     let cases: [(&str, Damage); 3] = [
         ("rubbish", |path| std::fs::write(path, b"rubbish ".repeat(9000)).unwrap()),
@@ -425,7 +425,7 @@ fn a_database_damaged_in_the_middle_is_set_aside_and_the_run_is_whole_in_the_new
 }
 
 #[test]
-fn a_newer_layersweep_keeps_its_database() {
+fn newer_database_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
     let mut journal = node.journal("overtaken");
@@ -478,7 +478,7 @@ fn journal_for_ever(dir: &Path) {
 /// Two processes journal at once and are killed again and again, now and then while the database
 /// is locked for both.
 #[test]
-fn killed_at_any_instant_what_was_saved_is_there() {
+fn saved_records_survive_every_kill() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node { place: StateDirectory::local(dir.path()), _elsewhere: tempfile::tempdir().unwrap() };
     drop(scan_records::open(dir.path()));
@@ -532,7 +532,7 @@ fn tries(records: &Records) -> Vec<(String, u32)> {
 
 /// What would not go is remembered until it goes, is gone, or comes anew.
 #[test]
-fn attempts_end_with_the_image() {
+fn attempts_are_deleted_with_image() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
     let ids: Vec<_> = (0..4).map(|number| image(number, 0).id).collect();

@@ -45,7 +45,7 @@ fn scan(step: i64) -> ScanRecord {
     seen
 }
 
-/// Not a test of its own: the program that [`killed_at_any_instant`] kills. Opens the
+/// Not a test of its own: the program that [`records_survive_every_kill`] kills. Opens the
 /// records, records a scan, closes them, and again.
 #[test]
 fn scan_loop() {
@@ -106,7 +106,7 @@ fn first_scan() -> Duration {
 
 #[test]
 #[allow(clippy::cast_precision_loss)] // a random part of a second
-fn killed_at_any_instant() {
+fn records_survive_every_kill() {
     let state = tempfile::tempdir().unwrap();
     let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
     println!("seed {seed}");

@@ -54,7 +54,7 @@ impl Rig {
 }
 
 #[test]
-fn a_life_from_first_detection_to_its_end_and_the_next() {
+fn second_life_follows_the_first() {
     let mut rig = Rig::new();
     let seen = rig.see(0, |seen| seen.images = vec![image(1, -10 * HOUR)]);
     assert_eq!((seen.images_come, seen.images_gone), (1, 0));
@@ -112,7 +112,7 @@ fn a_life_from_first_detection_to_its_end_and_the_next() {
 }
 
 #[test]
-fn a_second_pull_between_two_scans_is_a_new_life() {
+fn second_pull_between_scans_starts_new_life() {
     let mut rig = Rig::new();
     let used = |seen: &mut ScanRecord| {
         seen.images = vec![image(1, -HOUR)];
@@ -130,7 +130,7 @@ fn a_second_pull_between_two_scans_is_a_new_life() {
 }
 
 #[test]
-fn only_a_complete_listing_proves_an_absence() {
+fn only_complete_listing_proves_absence() {
     for doubt in [Consistency::WriterActive, Consistency::Damaged] {
         let mut rig = Rig::new();
         let all = |seen: &mut ScanRecord| {
@@ -164,7 +164,7 @@ fn only_a_complete_listing_proves_an_absence() {
 }
 
 #[test]
-fn a_store_that_is_not_read_stays_as_it_was() {
+fn unread_store_is_unchanged() {
     let mut rig = Rig::new();
     rig.see(0, |seen| seen.images = vec![image(1, -HOUR)]);
     rig.see(300, |seen| seen.stores.clear());
@@ -174,7 +174,7 @@ fn a_store_that_is_not_read_stays_as_it_was() {
 }
 
 #[test]
-fn names_of_containerd_may_come_and_go() {
+fn changed_containerd_names_keep_the_life() {
     let mut rig = Rig::new();
     let mut see = |seconds: i64, made: i64| {
         rig.see(seconds, |seen| {
@@ -191,7 +191,7 @@ fn names_of_containerd_may_come_and_go() {
 }
 
 #[test]
-fn of_a_store_that_was_scanned_later_nothing_is_taken() {
+fn older_scan_of_store_changes_nothing() {
     let mut rig = Rig::new();
     let mut early = scan_record(300);
     early.images = vec![image(1, -HOUR), image(2, -HOUR)];
@@ -218,7 +218,7 @@ fn of_a_store_that_was_scanned_later_nothing_is_taken() {
 }
 
 #[test]
-fn a_leap_of_record_time_ages_only_what_it_should() {
+fn record_time_leap_ages_only_affected_rows() {
     let mut rig = Rig::new();
     let boot = |seen: &mut ScanRecord, since: i64, wall: Timestamp, synchronised: bool| {
         seen.clock.boot_id = "second".into();
@@ -254,7 +254,7 @@ fn a_leap_of_record_time_ages_only_what_it_should() {
 const NOON_SECONDS: i64 = support::scan_records::NOON;
 
 #[test]
-fn odd_scan_records_do_no_harm() {
+fn odd_scan_records_are_harmless() {
     let mut rig = Rig::new();
     // One store twice, one image twice, one container twice.
     rig.see(0, |seen| {
@@ -285,7 +285,7 @@ fn odd_scan_records_do_no_harm() {
 
 /// As they may come out of a damaged database.
 #[test]
-fn rows_that_make_no_sense_take_no_others_with_them() {
+fn invalid_rows_do_not_affect_others() {
     let mut rig = Rig::new();
     rig.see(0, |seen| seen.images = vec![image(1, -HOUR), image(2, -HOUR)]);
     rig.see(300, |seen| {
@@ -316,7 +316,7 @@ fn rows_that_make_no_sense_take_no_others_with_them() {
 }
 
 #[test]
-fn what_is_as_it_was_is_not_written() {
+fn unchanged_rows_are_not_written() {
     let mut rig = Rig::new();
     let see = |seen: &mut ScanRecord| {
         seen.images = (0..200).map(|number| image(number, -HOUR)).collect();
@@ -332,7 +332,7 @@ fn what_is_as_it_was_is_not_written() {
 }
 
 #[test]
-fn a_large_node_is_written_quickly() {
+fn large_node_is_written_quickly() {
     let mut rig = Rig::new();
     let see = |offset: u64| {
         move |seen: &mut ScanRecord| {

@@ -45,7 +45,7 @@ const FILES: [&str; 25] = [
 ];
 
 #[test]
-fn both_have_the_same_files_at_the_places_of_their_systems() {
+fn deb_and_rpm_contain_the_same_files() {
     if !ready(&["rpm"]) {
         return;
     }
@@ -100,7 +100,7 @@ fn both_have_the_same_files_at_the_places_of_their_systems() {
 }
 
 #[test]
-fn what_checks_packages_has_nothing_to_say() {
+fn package_checkers_report_nothing() {
     if !ready(&["lintian", "rpmlint", "shellcheck"]) {
         return;
     }
@@ -117,7 +117,7 @@ fn what_checks_packages_has_nothing_to_say() {
 }
 
 #[test]
-fn every_licence_is_known_and_every_version_the_same() {
+fn licences_and_versions_agree() {
     if !require_program("jq") {
         return;
     }
@@ -146,7 +146,7 @@ fn every_licence_is_known_and_every_version_the_same() {
 }
 
 #[test]
-fn make_install_goes_where_it_is_told_and_again() {
+fn make_install_respects_its_directories() {
     if !require_program("jq") {
         return;
     }
@@ -171,7 +171,7 @@ fn make_install_goes_where_it_is_told_and_again() {
 }
 
 #[test]
-fn it_runs_with_an_old_glibc_and_tells_nothing_of_its_birthplace() {
+fn program_needs_old_glibc_and_hides_build_path() {
     if !ready(&["readelf"]) {
         return;
     }
@@ -192,7 +192,7 @@ fn it_runs_with_an_old_glibc_and_tells_nothing_of_its_birthplace() {
 }
 
 #[test]
-fn the_same_program_makes_the_same_packages() {
+fn packages_are_reproducible() {
     if !ready(&["rpm"]) {
         return;
     }
@@ -260,7 +260,7 @@ fn older_packages(kind: &str) -> tempfile::TempDir {
 const EDITED: &str = "[images]\nhigh_percent = 60\nlow_percent = 55\n";
 
 #[test]
-fn a_deb_lives_and_goes_without_systemd() {
+fn deb_is_installed_and_purged_without_systemd() {
     if !ready(&["mmdebstrap"]) || !store::require_tools() {
         return;
     }
@@ -310,7 +310,7 @@ fn a_deb_lives_and_goes_without_systemd() {
 }
 
 #[test]
-fn an_rpm_lives_and_goes_without_systemd() {
+fn rpm_is_installed_and_erased_without_systemd() {
     if !ready(&["mmdebstrap", "rpm"]) || !store::require_tools() {
         return;
     }
@@ -370,7 +370,7 @@ fn an_rpm_lives_and_goes_without_systemd() {
 }
 
 #[test]
-fn the_units_are_sound_and_hold_little() {
+fn units_are_valid_and_confined() {
     if !ready(&["systemd-analyze"]) {
         return;
     }
@@ -400,7 +400,7 @@ fn the_units_are_sound_and_hold_little() {
 }
 
 #[test]
-fn cron_does_the_same_without_systemd_and_sends_no_mail() {
+fn cron_jobs_replace_timers_without_mail() {
     if !ready(&["mmdebstrap"]) || !store::require_tools() {
         return;
     }

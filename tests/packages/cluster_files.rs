@@ -30,7 +30,7 @@ fn documents(path: &str) -> Vec<Value> {
 }
 
 #[test]
-fn butane_and_machine_config_say_the_same() {
+fn butane_and_machine_config_agree() {
     let butane = yaml(&read("packaging/openshift/worker.bu"));
     let machine = yaml(&read("packaging/openshift/worker.machineconfig.yaml"));
     assert_eq!(text(&butane, "/variant"), "openshift");
@@ -71,7 +71,7 @@ const DAEMON_SETS: [&str; 2] =
     ["packaging/kubernetes/daemonset-crio.yaml", "packaging/kubernetes/daemonset-containerd.yaml"];
 
 #[test]
-fn daemon_sets_read_alone() {
+fn daemon_sets_only_read() {
     for path in DAEMON_SETS {
         let documents = documents(path);
         let kinds: Vec<&str> = documents.iter().map(|document| text(document, "/kind")).collect();
@@ -108,7 +108,7 @@ fn daemon_sets_read_alone() {
 
 /// The shell of a pod: a scan, then the long wait; SIGTERM ends it at once.
 #[test]
-fn the_loop_of_the_pod_scans_waits_and_ends() {
+fn pod_loop_scans_waits_and_ends() {
     let documents = documents(DAEMON_SETS[0]);
     let script = text(&documents[3], "/spec/template/spec/containers/0/command/2").to_owned();
     let dir = tempfile::tempdir().unwrap();
@@ -186,7 +186,7 @@ fn command_lines(text: &str, commands: &[String]) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_command_line_is_one_of_the_programs() {
+fn every_command_line_is_valid() {
     let help = layersweep(["--help"]).expect_code(0).stdout;
     let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     let commands: Vec<String> =

@@ -27,7 +27,7 @@ fn booted(leaks: &[&str]) -> Booted {
 }
 
 #[test]
-fn a_stranger_installs_it_and_the_node_is_looked_after() {
+fn installed_package_maintains_the_node() {
     if !ready(&["mmdebstrap", "systemd-nspawn", "nsenter"]) || !store::require_tools() {
         return;
     }

@@ -59,7 +59,7 @@ fn configuration(lines: &BTreeMap<String, String>) -> Config {
 }
 
 #[test]
-fn the_file_has_every_key_with_its_default() {
+fn configuration_file_has_every_default() {
     let keys = keys(&shipped("layersweep.toml"));
     // This page names every key and no other; a unit test sees to that.
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
@@ -83,7 +83,7 @@ fn the_file_has_every_key_with_its_default() {
 }
 
 #[test]
-fn as_it_is_shipped_nothing_is_set() {
+fn shipped_configuration_sets_nothing() {
     for name in ["layersweep.toml", "vendor.toml"] {
         let text = shipped(name);
         let root = tempfile::tempdir().unwrap();

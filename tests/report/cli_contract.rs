@@ -30,7 +30,7 @@ fn assert_one_error(run: &Run) {
 }
 
 #[test]
-fn bad_usage_is_2() {
+fn bad_usage_exits_2() {
     for args in [
         &["no-such-command"][..],
         &[],
@@ -80,7 +80,7 @@ fn bad_usage_is_2() {
 }
 
 #[test]
-fn help_and_version_are_0_and_on_stdout() {
+fn help_and_version_exit_0_on_stdout() {
     for flag in ["--help", "--version", "-h", "-V"] {
         let run = layersweep([flag]).expect_code(0);
         assert!(run.stdout.contains("layersweep") || run.stdout.contains("Usage"), "{run:?}");
@@ -220,7 +220,7 @@ fn completions_and_man_pages() {
 
 /// Nobody can answer a question there, and a script must not delete by accident.
 #[test]
-fn off_a_terminal_deleting_needs_yes() {
+fn deletion_without_terminal_needs_yes() {
     let Some(bed) = bed() else { return };
     let state = bed.dir.path().join("state");
     let (root, runroot) = (bed.store.root().to_owned(), bed.store.runroot());
@@ -253,7 +253,7 @@ fn off_a_terminal_deleting_needs_yes() {
 
 /// Root's keep-list and ages are another answer: which one is given is never left open.
 #[test]
-fn a_user_is_told_whose_records_are_used() {
+fn owner_of_used_records_is_reported() {
     if !alice::require() {
         return;
     }
@@ -293,7 +293,7 @@ as_alice "$program" pin list -q 2>&1
 }
 
 #[test]
-fn no_store_is_10() {
+fn missing_store_exits_10() {
     let empty = tempfile::tempdir().unwrap();
     let sysroot = empty.path().to_str().unwrap();
     for command in READING.into_iter().chain(["report"]) {
@@ -328,7 +328,7 @@ fn bed() -> Option<Bed> {
 }
 
 #[test]
-fn flags_stand_before_or_after_the_command() {
+fn flags_work_before_and_after_command() {
     let Some(bed) = bed() else { return };
     let root = bed.store.root().to_str().unwrap();
     let before = layersweep(["--graphroot", root, "--format", "json", "images"]).expect_code(0);
@@ -340,7 +340,7 @@ fn flags_stand_before_or_after_the_command() {
 }
 
 #[test]
-fn every_document_says_what_it_is_and_fits_its_schema() {
+fn every_document_fits_its_schema() {
     let Some(bed) = bed() else { return };
     let image = small::name("a2");
     let layer = bed.store.images()[0]["layers"][0].as_str().unwrap().to_owned();
@@ -364,7 +364,7 @@ fn every_document_says_what_it_is_and_fits_its_schema() {
 }
 
 #[test]
-fn the_figures_of_an_image_add_up() {
+fn figures_of_image_add_up() {
     let Some(bed) = bed() else { return };
     for image in list(&bed.store.json("images"), "/images") {
         let [total, shared, exclusive] =
@@ -393,7 +393,7 @@ fn the_figures_of_an_image_add_up() {
 
 /// Readings of six hours in which a tenth of what is left was written each hour.
 #[test]
-fn a_filling_filesystem_has_a_forecast() {
+fn filling_filesystem_has_forecast() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }
@@ -449,7 +449,7 @@ fn a_filling_filesystem_has_a_forecast() {
 }
 
 #[test]
-fn a_closed_pipe_is_0() {
+fn closed_pipe_exits_0() {
     let Some(bed) = bed() else { return };
     for format in ["json", "table"] {
         let mut child = program::command()
@@ -469,7 +469,7 @@ fn a_closed_pipe_is_0() {
 }
 
 #[test]
-fn colour_is_only_where_it_is_wanted() {
+fn colour_is_used_only_on_request() {
     let Some(bed) = bed() else { return };
     let root = bed.store.root().to_str().unwrap();
     let args = ["usage", "--graphroot", root];
@@ -484,7 +484,7 @@ fn colour_is_only_where_it_is_wanted() {
 }
 
 #[test]
-fn a_store_inside_a_sysroot_is_found_and_left_alone() {
+fn store_in_sysroot_is_found_and_unchanged() {
     let Some(bed) = bed() else { return };
     let before = tree::listing(bed.dir.path());
     let sysroot = bed.dir.path().to_str().unwrap();
@@ -502,7 +502,7 @@ fn a_store_inside_a_sysroot_is_found_and_left_alone() {
 }
 
 #[test]
-fn quiet_images_are_ids_alone() {
+fn quiet_images_prints_only_ids() {
     let Some(bed) = bed() else { return };
     let root = bed.store.root().to_str().unwrap();
     let quiet = layersweep(["images", "-q", "--graphroot", root]).expect_code(0);
@@ -572,7 +572,7 @@ fn explain_knows_names_ids_prefixes_and_paths() {
 }
 
 #[test]
-fn where_nothing_matches_that_is_said() {
+fn empty_result_is_reported() {
     let Some(bed) = bed() else { return };
     let root = bed.store.root().to_str().unwrap();
     let images = |words: &[&str]| layersweep([&["images", "--graphroot", root], words].concat());
@@ -592,7 +592,7 @@ fn where_nothing_matches_that_is_said() {
 }
 
 #[test]
-fn a_pin_tells_what_it_covers() {
+fn pin_lists_covered_images() {
     let Some(bed) = bed() else { return };
     let state = bed.dir.path().join("state");
     let run = |words: &[&str]| {
@@ -616,7 +616,7 @@ fn a_pin_tells_what_it_covers() {
 }
 
 #[test]
-fn a_state_directory_that_is_none_is_told_once() {
+fn invalid_state_directory_is_reported_once() {
     let Some(bed) = bed() else { return };
     let file = bed.dir.path().join("file");
     std::fs::write(&file, "in its place").unwrap();

@@ -166,7 +166,7 @@ fn thresholds_of_all_kinds() {
 }
 
 #[test]
-fn a_dead_nodes_disk_is_only_read() {
+fn disk_of_dead_node_is_only_read() {
     let Some(disk) = Disk::new() else { return };
     std::fs::create_dir_all(disk.path("var/lib/kubelet")).unwrap();
     std::fs::create_dir_all(disk.path("var/lib/layersweep")).unwrap();
@@ -187,7 +187,7 @@ fn a_dead_nodes_disk_is_only_read() {
 }
 
 #[test]
-fn what_cannot_be_read_is_3_unless_something_is_wrong() {
+fn unreadable_file_exits_3_without_other_errors() {
     let Some(disk) = Disk::new() else { return };
     // No file, whoever looks.
     std::fs::create_dir_all(disk.path(CONFIG)).unwrap();
@@ -199,7 +199,7 @@ fn what_cannot_be_read_is_3_unless_something_is_wrong() {
 }
 
 #[test]
-fn no_store_is_a_finding_and_the_rest_is_still_looked_at() {
+fn missing_store_does_not_stop_other_checks() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("var/lib/kubelet")).unwrap();
     std::fs::write(dir.path().join(CONFIG), "imageGCHighThresholdPercent: 95\n").unwrap();
@@ -216,7 +216,7 @@ fn no_store_is_a_finding_and_the_rest_is_still_looked_at() {
 }
 
 #[test]
-fn people_get_the_worst_first_in_80_columns() {
+fn worst_finding_is_first_in_80_columns() {
     let Some(disk) = Disk::new() else { return };
     std::fs::create_dir_all(disk.path("var/lib/kubelet")).unwrap();
     std::fs::write(disk.path(CONFIG), "imageGCHighThresholdPercent: 95\n").unwrap();
@@ -235,7 +235,7 @@ fn people_get_the_worst_first_in_80_columns() {
 }
 
 #[test]
-fn somebody_who_may_not_read_is_told_so() {
+fn missing_permission_is_reported() {
     let Some(disk) = Disk::new() else { return };
     if !support::require_program("setpriv") {
         return;
@@ -327,7 +327,7 @@ fn the_runtime_and_its_store() {
 }
 
 #[test]
-fn our_own_state_through_its_life() {
+fn state_directory_is_checked_through_its_life() {
     let Some(node) = Node::new() else { return };
     let said = node.doctor(0);
     assert_eq!(status(&said, "state-directory"), "note", "{said:#}");
@@ -365,7 +365,7 @@ fn our_own_state_through_its_life() {
 }
 
 #[test]
-fn a_damaged_database_before_and_after_it_is_set_aside() {
+fn damaged_database_is_reported_until_replaced() {
     let Some(node) = Node::new() else { return };
     node.run(&["scan"], &node.server.endpoint()).expect_code(0);
     damage(&node.database());
@@ -404,7 +404,7 @@ fn damage(database: &Path) {
 }
 
 #[test]
-fn a_configuration_that_all_others_refuse() {
+fn invalid_configuration_is_a_finding() {
     let Some(node) = Node::new() else { return };
     let config = node.dir.path().join("layersweep.toml");
     std::fs::write(&config, "[images]\nhigh_percent = 50\nlow_percent = 60\nmax = 1\n").unwrap();

@@ -92,7 +92,7 @@ fn plant(store: &Store) {
 }
 
 #[test]
-fn the_figures_are_those_of_the_last_scan() {
+fn figures_are_those_of_last_scan() {
     let Some(node) = Configured::new("[images]\nhigh_percent = 81\nlow_percent = 61\nmin_free = \"1MiB\"")
     else {
         return;
@@ -130,7 +130,7 @@ fn the_figures_are_those_of_the_last_scan() {
 }
 
 #[test]
-fn the_commands_that_change_them_leave_them() {
+fn changing_commands_write_metrics() {
     let Some(node) = Configured::new("") else { return };
     let quiet = |words: &[&str]| {
         let run = node.run(words);
@@ -186,7 +186,7 @@ fn the_commands_that_change_them_leave_them() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_one_warning() {
+fn unwritable_file_is_one_warning() {
     let Some(node) = Configured::new("") else { return };
     let into = |path: &Path| {
         node.configure(&format!("[metrics]\ntextfile = {path:?}\n"));
@@ -231,7 +231,7 @@ fn a_file_that_cannot_be_written_is_one_warning() {
 
 /// The only store of a node is removed: its figures go with it.
 #[test]
-fn the_last_store_that_goes_leaves_the_metrics() {
+fn removed_store_leaves_the_metrics() {
     const SCRIPT: &str = "mount -t tmpfs none /var/lib && mkdir -p /var/lib/containers/storage || exit 1
         if [ -d /etc/containers ]; then mount -t tmpfs none /etc/containers || exit 1; fi
         if [ \"$1\" ]; then mount --bind \"$1\" /var/lib/containers/storage
@@ -271,7 +271,7 @@ fn the_last_store_that_goes_leaves_the_metrics() {
 /// Root is asked to write where no file of metrics can be: in the place of a device, through a link,
 /// into a store.
 #[test]
-fn only_a_file_outside_of_stores_is_written() {
+fn file_inside_store_is_not_written() {
     let Some(node) = Configured::new("") else { return };
     let at = |name: &str| node.dir.path().join(name);
     let null = at("null");
@@ -335,7 +335,7 @@ fn metrics_of(state: &Path, more: &[&str]) -> Run {
 }
 
 #[test]
-fn without_a_scan_it_says_so() {
+fn missing_scan_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("none");
     let run = metrics_of(&state, &[]).expect_code(0);
@@ -365,7 +365,7 @@ fn without_a_scan_it_says_so() {
 }
 
 #[test]
-fn what_was_recorded_before_is_counted_and_damage_is_told() {
+fn old_records_are_counted_and_damage_reported() {
     let dir = tempfile::tempdir().unwrap();
     past::ten_days(dir.path(), jiff::Timestamp::now());
     let file = dir.path().join("x.prom");
@@ -394,7 +394,7 @@ fn what_was_recorded_before_is_counted_and_damage_is_told() {
 
 /// A dead node's disk: what it remembered, and nothing of this machine.
 #[test]
-fn another_disk_is_only_read() {
+fn other_disk_is_only_read() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("var/lib/layersweep");
     std::fs::create_dir_all(&state).unwrap();
@@ -433,7 +433,7 @@ fn hostile_names_stay_inside_their_labels() {
 }
 
 #[test]
-fn one_row_that_is_damaged_takes_nothing_else_along() {
+fn damaged_row_does_not_affect_others() {
     let dir = tempfile::tempdir().unwrap();
     past::ten_days(dir.path(), jiff::Timestamp::now());
     let before = Scrape::read(&metrics_of(dir.path(), &[]).expect_code(0).stdout);
@@ -457,7 +457,7 @@ fn one_row_that_is_damaged_takes_nothing_else_along() {
 
 /// A run that waits counts, once; a scan that could not be recorded does not.
 #[test]
-fn what_waits_to_be_saved_is_told_already() {
+fn unsaved_runs_are_counted() {
     let Some(node) = Configured::new("") else { return };
     node.scan();
     let before = node.scrape();

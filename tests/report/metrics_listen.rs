@@ -95,7 +95,7 @@ fn state() -> tempfile::TempDir {
 }
 
 #[test]
-fn every_answer_is_of_the_moment() {
+fn every_answer_is_current() {
     let state = state();
     let server = Server::start(state.path(), "0");
     assert!(server.address.starts_with("http://127.0.0.1:"), "a port alone is of the loopback");
@@ -127,7 +127,7 @@ fn every_answer_is_of_the_moment() {
 }
 
 #[test]
-fn nobody_can_keep_it_from_answering() {
+fn slow_clients_do_not_block_answers() {
     let state = state();
     let server = Server::start(state.path(), "[::1]:0");
     let rss = || {
@@ -173,7 +173,7 @@ fn nobody_can_keep_it_from_answering() {
 }
 
 #[test]
-fn its_socket_is_its_own() {
+fn socket_belongs_to_server() {
     let state = state();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("metrics.sock");
@@ -214,7 +214,7 @@ fn its_socket_is_its_own() {
 
 /// Others may write to its directory: a mode that is set by name would be set on what they put there.
 #[test]
-fn its_socket_has_its_mode_from_the_beginning() {
+fn socket_has_its_mode_from_start() {
     if !support::require_program("strace") {
         return;
     }
@@ -241,7 +241,7 @@ fn its_socket_has_its_mode_from_the_beginning() {
 }
 
 #[test]
-fn an_open_address_is_pointed_out() {
+fn public_address_is_warned_about() {
     let state = tempfile::tempdir().unwrap();
     let server = Server::start(state.path(), "0.0.0.0:0");
     let rest = server.stop(Signal::SIGTERM);

@@ -129,7 +129,7 @@ fn every_metric_is_printed_and_well_named() {
 }
 
 #[test]
-fn the_documentation_lists_them_all() {
+fn documentation_lists_every_metric() {
     let doc = read("docs/metrics.md");
     let row = Regex::new(r"(?m)^\| `(layersweep_\w+)` \| (\w+) \| ([^|]*) \| (.*) \|$").unwrap();
     let documented: Vec<_> =
@@ -147,7 +147,7 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn rules_dashboard_and_documentation_name_no_other() {
+fn no_unknown_metric_is_named() {
     let known: BTreeSet<_> = FAMILIES.iter().map(|family| family.name.to_owned()).collect();
     for path in [RULES, DASHBOARD, "packaging/prometheus/layersweep.rules.test.yml", "docs/metrics.md"] {
         let named = metrics_in(&read(path));
@@ -213,7 +213,7 @@ fn every_alert_is_tested_and_explained() {
 }
 
 #[test]
-fn the_dashboard_fits_together() {
+fn dashboard_is_consistent() {
     if !support::require_program("promtool") {
         return;
     }

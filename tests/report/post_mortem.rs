@@ -256,14 +256,14 @@ fn exercise(fs: Fs, read_only: &str) {
 
 /// One after the other: what podman runs in mounts of its own would keep the other disk busy.
 #[test]
-fn one_command_says_what_filled_the_disk() {
+fn one_command_names_full_disk_cause() {
     exercise(Fs::Xfs, "ro,norecovery");
     exercise(Fs::Ext4, "ro,noload");
 }
 
 /// Whatever state the node's records are in, the report comes, and says so.
 #[test]
-fn records_that_cannot_be_used() {
+fn unusable_records_are_reported() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }

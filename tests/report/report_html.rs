@@ -103,7 +103,7 @@ fn column(page: &mut Page, table: &str) -> Vec<u64> {
 }
 
 #[test]
-fn a_real_store_is_shown_to_the_byte() {
+fn real_store_is_shown_to_the_byte() {
     if !store::require_tools() || !browser::require() {
         return;
     }
@@ -385,7 +385,7 @@ fn hostile_names_are_text() {
 
 /// Records may say anything: parents in a ring, a chain without end, parents that are not there.
 #[test]
-fn broken_records_are_drawn_all_the_same() {
+fn broken_records_are_still_drawn() {
     if !browser::require() {
         return;
     }
@@ -450,7 +450,7 @@ fn stores_and_blobs_are_told_apart() {
 
 /// How urgent it is, the first thing to do, and that a wide table scrolls: on the narrowest screen.
 #[test]
-fn the_first_screen_says_what_to_do() {
+fn first_screen_says_what_to_do() {
     if !browser::require() {
         return;
     }
@@ -516,7 +516,7 @@ fn small_stores_and_any_width() {
 }
 
 #[test]
-fn it_can_be_read_without_eyes_and_with_weak_ones() {
+fn page_is_accessible() {
     if !browser::require() {
         return;
     }
@@ -632,7 +632,7 @@ const CONTRAST: &str = r"(() => {
 
 /// A mail program or a ticket may forbid scripts: the report is there as text.
 #[test]
-fn without_scripts_the_verdict_is_there() {
+fn verdict_is_visible_without_scripts() {
     if !browser::require() {
         return;
     }
@@ -649,7 +649,7 @@ fn without_scripts_the_verdict_is_there() {
 
 /// The watch over the page's quiet is itself awake.
 #[test]
-fn planted_faults_are_seen() {
+fn planted_faults_are_found() {
     if !browser::require() {
         return;
     }
@@ -687,7 +687,7 @@ fn planted_faults_are_seen() {
 }
 
 #[test]
-fn the_file_is_written_whole_or_not_at_all() {
+fn file_is_written_atomically() {
     if !store::require_tools() {
         return;
     }

@@ -51,7 +51,7 @@ fn is_about(bytes: u64, mib: u64) -> bool {
 }
 
 #[test]
-fn every_user_is_named_and_every_byte_counts_once() {
+fn every_user_and_byte_counts_once() {
     if !store::require_tools() {
         return;
     }
@@ -65,7 +65,7 @@ fn every_user_is_named_and_every_byte_counts_once() {
 
 /// Its settings name other directories than the usual ones, which still have data.
 #[test]
-fn a_kubelet_that_was_moved_has_both_its_places() {
+fn moved_kubelet_has_both_places() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }
@@ -99,7 +99,7 @@ fn a_kubelet_that_was_moved_has_both_its_places() {
 
 /// One file in a directory of a directory fills the disk: that is named, not what holds it and the store.
 #[test]
-fn what_fills_a_directory_is_named_itself() {
+fn largest_subdirectory_is_named() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }
@@ -353,7 +353,7 @@ impl Drop for Overlay {
 
 /// No file can be made any more, although most bytes are free: that is the story then.
 #[test]
-fn a_disk_without_an_inode_is_full() {
+fn disk_without_inodes_is_full() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }
@@ -402,7 +402,7 @@ fn a_disk_without_an_inode_is_full() {
 
 /// What a snapshotter beside containerd keeps is named, also where its records are of no known kind.
 #[test]
-fn a_snapshotter_without_known_records_is_named() {
+fn unknown_snapshotter_is_named() {
     if !Fs::Ext4.require() {
         return;
     }

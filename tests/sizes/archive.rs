@@ -6,7 +6,7 @@ use crate::support;
 use support::archive;
 
 #[test]
-fn the_forest_is_the_same_each_time_and_shares_layers() {
+fn forest_is_reproducible_and_shares_layers() {
     let dir = tempfile::tempdir().unwrap();
     let images = archive::forest();
     assert!(images.len() >= 60, "{} images", images.len());

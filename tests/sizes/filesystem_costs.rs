@@ -58,7 +58,7 @@ fn shared(counted: &[(usize, u64)], outside: bool, physical_bytes: u64) -> Share
 }
 
 #[test]
-fn the_filesystem_is_told_from_its_mounts() {
+fn filesystem_is_known_from_its_mounts() {
     if !support::require_root() {
         return;
     }
@@ -92,7 +92,7 @@ fn the_filesystem_is_told_from_its_mounts() {
 }
 
 #[test]
-fn xfs_features_come_from_the_filesystem_itself() {
+fn xfs_features_come_from_filesystem() {
     if !support::require_root() || !Fs::Xfs.require() {
         return;
     }
@@ -102,7 +102,7 @@ fn xfs_features_come_from_the_filesystem_itself() {
 }
 
 #[test]
-fn small_files_give_back_what_was_predicted() {
+fn small_files_free_predicted_bytes() {
     if !support::require_root() {
         return;
     }
@@ -156,7 +156,7 @@ fn measure_abc(loopfs: &LoopFs, extents: Extents) -> Measured {
 }
 
 #[test]
-fn reflinked_copies_are_seen_and_give_back_nothing_alone() {
+fn single_reflinked_copy_frees_nothing() {
     if !support::require_root() {
         return;
     }
@@ -205,7 +205,7 @@ fn reflinked_copies_are_seen_and_give_back_nothing_alone() {
 }
 
 #[test]
-fn hard_links_to_reflinked_files_are_asked_once() {
+fn hard_links_to_reflinks_are_queried_once() {
     if !support::require_root() || !Fs::Xfs.require() {
         return;
     }

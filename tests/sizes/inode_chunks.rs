@@ -51,7 +51,7 @@ fn bytes(chunks: &[ChunkGroup<usize>], units: &[usize], outside: bool) -> u64 {
 }
 
 #[test]
-fn what_the_filesystem_counts_is_what_we_see() {
+fn chunk_counts_match_filesystem() {
     for (mkfs, inode) in [
         (&["-i", "size=512"][..], 512),
         (&["-i", "size=2048"], 2048),
@@ -90,7 +90,7 @@ fn chunks_are_aligned_where_inodes_are_sparse() {
 }
 
 #[test]
-fn neighbours_in_a_chunk_hold_it_together() {
+fn neighbours_keep_a_chunk() {
     let Some(loopfs) = xfs(&[]) else { return };
     let path = |name: &str| loopfs.path().join(name);
     // Directories of one level go to different allocation groups, their files to theirs.

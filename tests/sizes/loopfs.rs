@@ -4,7 +4,7 @@ use crate::support;
 use support::loopfs::{Fs, LoopFs, MIB};
 
 #[test]
-fn a_loop_filesystem_counts_what_is_written_and_goes_away() {
+fn loop_filesystem_counts_and_is_removed() {
     if !support::require_root() {
         return;
     }

@@ -192,7 +192,7 @@ fn in_and_outside(report: &Value, of_store: &dyn Fn(&Path) -> bool) -> (u64, u64
 
 /// For each directory of a store that may be a mount, and each kind of mount.
 #[test]
-fn bytes_of_a_store_are_never_outside_it() {
+fn store_bytes_are_never_outside_store() {
     let is_possible = support::require_root() && Fs::ALL.iter().all(|fs| fs.require());
     if !is_possible {
         return;

@@ -134,17 +134,17 @@ fn whatever_podman_does(fs: Fs) {
 }
 
 #[test]
-fn whatever_podman_does_on_ext4() {
+fn rescans_after_podman_are_exact_on_ext4() {
     whatever_podman_does(Fs::Ext4);
 }
 
 #[test]
-fn whatever_podman_does_on_xfs() {
+fn rescans_after_podman_are_exact_on_xfs() {
     whatever_podman_does(Fs::Xfs);
 }
 
 #[test]
-fn a_store_of_every_kind_of_relation() {
+fn rescan_of_rig_is_exact() {
     if !store::require_tools() || !Fs::Xfs.require() {
         return;
     }
@@ -182,12 +182,12 @@ fn links_that_were_always_there(fs: Fs) {
 }
 
 #[test]
-fn links_that_were_always_there_on_ext4() {
+fn old_hard_links_are_exact_on_ext4() {
     links_that_were_always_there(Fs::Ext4);
 }
 
 #[test]
-fn links_that_were_always_there_on_xfs() {
+fn old_hard_links_are_exact_on_xfs() {
     links_that_were_always_there(Fs::Xfs);
 }
 
@@ -218,12 +218,12 @@ fn shared_with_a_new_layer(fs: Fs, share: fn(&Path, &Path)) {
 }
 
 #[test]
-fn hard_links_of_a_new_layer_on_ext4() {
+fn new_hard_links_are_exact_on_ext4() {
     shared_with_a_new_layer(Fs::Ext4, |from, to| fs::hard_link(from, to).unwrap());
 }
 
 #[test]
-fn hard_links_of_a_new_layer_on_xfs() {
+fn new_hard_links_are_exact_on_xfs() {
     shared_with_a_new_layer(Fs::Xfs, |from, to| fs::hard_link(from, to).unwrap());
 }
 
@@ -232,17 +232,17 @@ fn reflink(from: &Path, to: &Path) {
 }
 
 #[test]
-fn reflinks_of_a_new_layer_on_xfs() {
+fn new_reflinks_are_exact_on_xfs() {
     shared_with_a_new_layer(Fs::Xfs, reflink);
 }
 
 #[test]
-fn reflinks_of_a_new_layer_on_btrfs() {
+fn new_reflinks_are_exact_on_btrfs() {
     shared_with_a_new_layer(Fs::Btrfs, reflink);
 }
 
 #[test]
-fn layers_that_are_reflinked_copies_of_each_other() {
+fn reflinked_layer_copies_are_exact() {
     let Some((_loopfs, store)) = store_on(Fs::Xfs, "vfs") else { return };
     let mut scanner = learned(&store);
     same("untouched", &mut scanner);
@@ -305,7 +305,7 @@ fn found_by_a_sample(scanner: &Scanner, before: &Scan) -> Scan {
 }
 
 #[test]
-fn a_byte_below_diff_is_found_by_a_sample_or_by_full() {
+fn changed_byte_is_found_by_sample_or_full() {
     let Some((loopfs, store)) = store_on(Fs::Xfs, "overlay") else { return };
     let mut scanner = learned(&store);
     let before = same("untouched", &mut scanner);
@@ -358,7 +358,7 @@ fn other_inodes_of_the_same_size_are_found() {
 }
 
 #[test]
-fn what_shows_is_measured() {
+fn visible_changes_are_measured() {
     let Some((loopfs, store)) = store_on(Fs::Ext4, "overlay") else { return };
     let mut scanner = learned(&store);
     let before = same("untouched", &mut scanner);
@@ -386,7 +386,7 @@ fn what_shows_is_measured() {
 }
 
 #[test]
-fn a_disk_of_others_is_read_and_nothing_is_left() {
+fn foreign_disk_is_read_without_traces() {
     let Some((loopfs, store)) = store_on(Fs::Ext4, "overlay") else { return };
     rest();
     let scanner = Scanner::foreign(loopfs.path(), Path::new("/root"));
@@ -401,7 +401,7 @@ fn a_disk_of_others_is_read_and_nothing_is_left() {
 }
 
 #[test]
-fn stores_one_by_one_and_together() {
+fn stores_agree_alone_and_together() {
     let Some((loopfs, store)) = store_on(Fs::Ext4, "overlay") else { return };
     let other = Store::at(&loopfs.path().join("other"), "overlay");
     other.load(&images()[..2]);

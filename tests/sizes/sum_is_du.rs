@@ -67,7 +67,7 @@ fn check_owners(graphroot: &Path, runroot: &Path, what: &str) -> Value {
 
 /// An imagestore may lie inside the graphroot: its bytes count once.
 #[test]
-fn an_imagestore_inside_the_graphroot() {
+fn imagestore_inside_graphroot_adds_up() {
     for place in ["imgs", "deep/down/imgs"] {
         let dir = tempfile::tempdir().unwrap();
         let graphroot = dir.path().join("g");
@@ -97,7 +97,7 @@ fn an_imagestore_inside_the_graphroot() {
 /// An imagestore on a disk of its own: the library leaves the tar-splits in the graphroot, and each byte counts
 /// where it is.
 #[test]
-fn an_imagestore_on_a_filesystem_of_its_own() {
+fn imagestore_on_own_filesystem_adds_up() {
     if !Fs::Ext4.require() {
         return;
     }
@@ -151,7 +151,7 @@ fn an_imagestore_on_a_filesystem_of_its_own() {
 /// What a store shares with its surroundings, an imagestore in it, and what the tools left elsewhere: each
 /// byte has one owner, from wherever one looks.
 #[test]
-fn owners_of_shared_and_temporary_files() {
+fn shared_and_temporary_files_have_owners() {
     let dir = tempfile::tempdir().unwrap();
     let file = |path: &str, bytes: usize| {
         let path = dir.path().join(path);

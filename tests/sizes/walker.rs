@@ -100,7 +100,7 @@ fn counts_as_du_does() {
 }
 
 #[test]
-fn a_filesystem_without_file_types_in_its_directories_will_do() {
+fn filesystem_without_file_types_is_walked() {
     if !support::require_root() || !Fs::Ext4.require() {
         return;
     }
@@ -141,7 +141,7 @@ fn every_number_of_threads_counts_the_same() {
 }
 
 #[test]
-fn hard_links_belong_to_who_holds_all_of_them() {
+fn hard_links_count_for_their_common_owner() {
     on_each(|loopfs| {
         let path = |name: &str| loopfs.path().join(name);
         for unit in ["a", "b", "c", "outside"] {
@@ -223,7 +223,7 @@ fn trees_may_be_files_links_or_entries_alone() {
 }
 
 #[test]
-fn what_is_not_there_has_vanished_and_symlinks_lead_nowhere() {
+fn missing_paths_vanish_and_symlinks_are_not_followed() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("sub")).unwrap();
     symlink("sub", dir.path().join("link")).unwrap();
@@ -269,7 +269,7 @@ fn trees_of_thousands_of_levels_are_counted() {
 }
 
 #[test]
-fn what_we_may_not_read_is_named_and_counted_as_du_does() {
+fn unreadable_paths_are_named_and_counted() {
     if !support::require_root() {
         return;
     }
@@ -300,7 +300,7 @@ fn what_we_may_not_read_is_named_and_counted_as_du_does() {
 }
 
 #[test]
-fn mounts_are_not_entered_even_of_the_same_filesystem() {
+fn bind_mounts_are_not_entered() {
     on_each(|loopfs| {
         let path = |name: &str| loopfs.path().join(name);
         for dir in ["source/deep", "layer/merged", "layer/diff", "itself/sub"] {
@@ -339,7 +339,7 @@ fn mounts_are_not_entered_even_of_the_same_filesystem() {
 }
 
 #[test]
-fn deletion_meanwhile_is_no_failure() {
+fn concurrent_deletion_is_not_failure() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root");
     fs::create_dir(&root).unwrap();

@@ -27,7 +27,7 @@ fn deep_and_wide(root: &Path, levels: usize) {
 }
 
 #[test]
-fn a_low_limit_of_open_files_is_enough() {
+fn low_limit_of_open_files_suffices() {
     let dir = tempfile::tempdir().unwrap();
     for tree in 0..40 {
         fs::create_dir(dir.path().join(format!("{tree}"))).unwrap();

@@ -28,7 +28,7 @@ fn node() -> Option<(GcNode, Artifacts, String)> {
 }
 
 #[test]
-fn an_artifact_is_removed_by_name_and_measured() {
+fn artifact_is_removed_by_name_and_measured() {
     let Some((node, artifacts, id)) = node() else { return };
     // One that has no name cannot go through CRI.
     let unnamed = artifacts.add(None, &[&content(2, 4096)]);
@@ -56,7 +56,7 @@ fn an_artifact_is_removed_by_name_and_measured() {
 
 /// A container's own records tell of it, and the runtime tells the same.
 #[test]
-fn a_container_that_has_an_artifact_as_a_volume_is_told_once() {
+fn artifact_volume_of_container_is_reported_once() {
     let Some((node, _, id)) = node() else { return };
     let container = node.json(0, &["scan"])["containers"].clone();
     let container = container.as_array().unwrap().iter().find(|one| one["owner"] == "cri-o").unwrap().clone();
@@ -78,7 +78,7 @@ fn a_container_that_has_an_artifact_as_a_volume_is_told_once() {
 
 /// The runtime says that it is gone, and it is there: nothing is claimed for it.
 #[test]
-fn bytes_that_did_not_come_are_not_claimed() {
+fn unfreed_bytes_are_not_claimed() {
     let Some((node, artifacts, id)) = node() else { return };
     let reference = format!("quay.io/test/model@sha256:{id}");
     node.server.behave(|behaviour| behaviour.removals = vec![(reference, Removal::Lie)]);
@@ -91,7 +91,7 @@ fn bytes_that_did_not_come_are_not_claimed() {
 
 /// An image of the same manifest would go in its place.
 #[test]
-fn an_artifact_that_is_an_image_too_stays() {
+fn artifact_that_is_also_image_is_kept() {
     let Some((node, artifacts, _)) = node() else { return };
     let digest = node.store.podman(["image", "inspect", "--format", "{{.Digest}}", &name(0)]);
     let digest = digest.trim();

@@ -47,7 +47,7 @@ fn store_of<'a>(document: &'a Value, driver: &str) -> &'a Value {
 }
 
 #[test]
-fn artifacts_are_read_to_the_byte_and_nothing_is_touched() {
+fn artifacts_are_read_to_the_byte() {
     let Some(made) = made() else { return };
     let root = made.node.store.root();
     // One for two platforms, of which one was never pulled, and one without a name.
@@ -187,12 +187,12 @@ fn artifacts_give_back_what_was_predicted(fs: Fs) {
 }
 
 #[test]
-fn artifacts_go_on_xfs() {
+fn artifacts_are_deleted_on_xfs() {
     artifacts_give_back_what_was_predicted(Fs::Xfs);
 }
 
 #[test]
-fn artifacts_go_on_btrfs() {
+fn artifacts_are_deleted_on_btrfs() {
     artifacts_give_back_what_was_predicted(Fs::Btrfs);
 }
 
@@ -234,7 +234,7 @@ fn additional_stores_are_read_only_and_pinned() {
 }
 
 #[test]
-fn a_held_lock_keeps_unneeded_blobs() {
+fn held_lock_keeps_unneeded_blobs() {
     let Some(made) = made() else { return };
     let lock = made.artifacts.dir().join("index.lock");
     // A pull holds it from beginning to end; what it has brought so far is no leak.
@@ -267,7 +267,7 @@ fn a_held_lock_keeps_unneeded_blobs() {
 
 /// A volume keeps its artifact, whoever's container it is, and running or not.
 #[test]
-fn an_artifact_in_use_is_kept() {
+fn artifact_in_use_is_kept() {
     let Some(made) = made() else { return };
     let root = made.node.store.root();
     let in_use = |who: &str| {
@@ -322,7 +322,7 @@ fn an_artifact_in_use_is_kept() {
 }
 
 #[test]
-fn damaged_and_hostile_stores() {
+fn damaged_and_hostile_stores_are_reported() {
     let Some(made) = made() else { return };
     let outside = made.node.store.scratch().join("outside");
     std::fs::write(&outside, "precious").unwrap();

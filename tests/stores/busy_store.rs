@@ -17,7 +17,7 @@ use support::{locks, small, store};
 const STORM: Duration = Duration::from_secs(20);
 
 #[test]
-fn scans_stay_right_while_others_build_and_remove() {
+fn scans_during_builds_and_removals_are_exact() {
     if !store::require_tools() {
         return;
     }
@@ -105,7 +105,7 @@ fn check(store: &Store, steady: &[Value]) {
 }
 
 #[test]
-fn a_held_write_lock_does_not_stop_a_scan() {
+fn held_write_lock_does_not_stop_scan() {
     if !store::require_tools() {
         return;
     }
@@ -134,7 +134,7 @@ fn a_held_write_lock_does_not_stop_a_scan() {
 /// A shared lock blocks every tool that opens the store, so it may be held for the reading
 /// of a few small files only. Forces the locks by changing the token all the time.
 #[test]
-fn shared_locks_are_held_for_moments_only() {
+fn shared_locks_are_held_briefly() {
     if !store::require_tools() || !support::require_program("strace") {
         return;
     }

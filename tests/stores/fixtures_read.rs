@@ -225,7 +225,7 @@ fn scan(expected: &Expected, placed: &Path) -> Value {
 }
 
 #[test]
-fn each_fixture_shows_what_it_holds() {
+fn each_fixture_is_read_as_expected() {
     for expected in &TABLE {
         let dir = tempfile::tempdir().unwrap();
         let placed = fixture::place(expected.fixture, dir.path());

@@ -78,7 +78,7 @@ const DAMAGES: [Damage; 8] = [
 ];
 
 #[test]
-fn a_damaged_record_file_is_named_and_the_rest_is_read() {
+fn damaged_record_file_is_named() {
     if !store::require_tools() {
         return;
     }
@@ -135,7 +135,7 @@ fn sum_is_du(bed: &Bed, scan: &Value, what: &str) {
 }
 
 #[test]
-fn an_oversized_record_file_is_not_read_into_memory() {
+fn oversized_record_file_is_not_read() {
     if !store::require_tools() {
         return;
     }
@@ -154,7 +154,7 @@ fn an_oversized_record_file_is_not_read_into_memory() {
 /// Records that are JSON of the right shape and still make no sense. What they must not do
 /// is lead the program out of the store, into a loop, or to a wrong sum.
 #[test]
-fn records_that_contradict_themselves() {
+fn contradictory_records_are_reported() {
     if !store::require_tools() {
         return;
     }
@@ -237,7 +237,7 @@ fn inside(path: &str, root: &Path) -> bool {
 }
 
 #[test]
-fn foreign_names_do_not_reach_the_terminal_as_they_are() {
+fn foreign_names_are_escaped() {
     if !store::require_tools() || !support::require_program("script") {
         return;
     }

@@ -87,7 +87,7 @@ fn bed_of(make: fn(&Path) -> Store) -> Option<(tempfile::TempDir, Store)> {
 }
 
 #[test]
-fn a_container_that_a_process_uses_stays() {
+fn container_used_by_process_is_kept() {
     let Some((_dir, store)) = bed() else { return };
     let id = "c0ffee00".repeat(8);
     let lost = store.root().join("overlay-containers").join(&id);
@@ -118,7 +118,7 @@ fn a_container_that_a_process_uses_stays() {
 }
 
 #[test]
-fn temporary_files_that_a_process_holds_stay() {
+fn temporary_files_of_process_are_kept() {
     if !store::require_tools() || !Fs::Ext4.require() || !support::require_program("debugfs") {
         return;
     }
@@ -164,7 +164,7 @@ fn below_a_sysroot_processes_prove_nothing() {
 }
 
 #[test]
-fn mounts_that_the_library_does_not_know_and_the_reverse() {
+fn unrecorded_and_stale_mounts_are_found() {
     let Some((_dir, store)) = bed() else { return };
     let container = store.json("scan")["containers"][0].clone();
     assert_eq!(text(&container, "/name"), "web");
@@ -221,7 +221,7 @@ fn crio_container(store: &Store, name: &str, is_sandbox: bool) -> (String, PathB
 /// A library before 1.45 (podman 4.3's) does not know `volatile-layers.json`, and writes `mountpoints.json` anew without
 /// CRI-O's containers.
 #[test]
-fn a_mount_of_a_container_that_another_library_forgot_is_no_leak() {
+fn mount_of_forgotten_container_is_not_leak() {
     let Some((_dir, store)) = bed() else { return };
     let (id, userdata) = crio_container(&store, "served", false);
     let merged = PathBuf::from(store.storage(["mount", "served"]).trim());
@@ -265,7 +265,7 @@ fn a_mount_of_a_container_that_another_library_forgot_is_no_leak() {
 
 /// The library mounts layers of an imagestore below the runroot, and a container may have a layer only as its own `/`.
 #[test]
-fn what_is_mounted_outside_of_the_store_is_not_stale() {
+fn mount_outside_store_is_not_stale() {
     let Some((_dir, store)) = bed() else { return };
     let scan = store.json("scan");
     let image =
@@ -329,7 +329,7 @@ fn what_is_mounted_outside_of_the_store_is_not_stale() {
 }
 
 #[test]
-fn an_incomplete_layer_that_cannot_be_deleted_is_told_apart() {
+fn undeletable_incomplete_layer_is_reported() {
     let Some((_dir, store)) = bed() else { return };
     let mut id = String::new();
     edit(&store, "layers.json", |records| {
@@ -373,7 +373,7 @@ fn make_old(store: &Store, name: &str, when: &str) {
 }
 
 #[test]
-fn containers_and_volumes_that_podman_does_not_know() {
+fn unknown_containers_and_volumes_are_found() {
     let Some((_dir, store)) = bed() else { return };
     let state = |name: &str| {
         let scan = store.json("scan");
@@ -428,7 +428,7 @@ fn only_forgotten_working_containers_are_named() {
 
 /// Neither the library nor its check ever looks into a split imagestore.
 #[test]
-fn an_imagestore_has_leaks_of_its_own() {
+fn imagestore_has_its_own_leaks() {
     if !support::require_root() {
         return;
     }
@@ -453,7 +453,7 @@ fn an_imagestore_has_leaks_of_its_own() {
 
 /// A record in both files: the library takes the first.
 #[test]
-fn a_record_in_two_files_is_named() {
+fn record_in_two_files_is_named() {
     let Some((_dir, store)) = bed_of(small::still) else { return };
     let record = fs::read(store.record("containers.json")).unwrap();
     fs::write(store.record("volatile-containers.json"), record).unwrap();

@@ -80,7 +80,7 @@ fn stores(disk: &Path, scan: &Scan) -> Vec<(String, bool)> {
 
 /// Who names a store first makes no difference to whose it is.
 #[test]
-fn a_store_that_somebody_writes_to_is_not_read_only() {
+fn store_with_a_writer_is_not_read_only() {
     let paths = [format!("/{CRIO}"), format!("/{PODMAN}"), format!("/{SHARED}")];
     let [crio, podman, shared] = paths.each_ref().map(String::as_str);
     for borrowers in [
@@ -123,7 +123,7 @@ fn ruin(store: &Path, how: &str) {
 
 /// The containers of a store that was not read in full may use any image that it takes from others.
 #[test]
-fn a_damaged_store_keeps_the_images_that_it_borrows() {
+fn damaged_store_keeps_borrowed_images() {
     let (crio, podman) = (format!("/{CRIO}"), format!("/{PODMAN}"));
     for (borrower, lender, other, how) in [
         (PODMAN, CRIO, OF_A_USER, "containers"),
@@ -150,7 +150,7 @@ fn a_damaged_store_keeps_the_images_that_it_borrows() {
 
 /// An imagestore is lent as well: here it is the graphroot of CRI-O.
 #[test]
-fn a_damaged_store_keeps_the_images_of_its_imagestore() {
+fn damaged_store_keeps_images_of_imagestore() {
     let disk = node([&[], &[]]);
     let config =
         format!("[storage]\ndriver = \"overlay\"\ngraphroot = \"/{PODMAN}\"\nimagestore = \"/{SHARED}\"\n");
@@ -182,7 +182,7 @@ fn is_in_use(scan: &Scan, store: &str) -> bool {
 
 /// A name limits what is shown, never who is asked: the borrower is not named.
 #[test]
-fn a_store_that_is_named_alone_is_asked_about_everywhere() {
+fn named_store_is_checked_for_all_borrowers() {
     let crio = format!("/{CRIO}");
     for measure in [Measure::RecordsAndMounts, Measure::Everything] {
         let disk = node([&[&crio], &[]]);
@@ -205,7 +205,7 @@ fn a_store_that_is_named_alone_is_asked_about_everywhere() {
 
 /// One storage.conf names both stores, and each reads it.
 #[test]
-fn stores_that_take_images_from_each_other() {
+fn stores_borrowing_from_each_other_are_kept() {
     let paths = [format!("/{PODMAN}"), format!("/{CRIO}")];
     let both = paths.each_ref().map(String::as_str);
     let disk = node([&both, &[]]);
@@ -222,7 +222,7 @@ fn stores_that_take_images_from_each_other() {
 
 /// Two graphroots with one imagestore: each image is there once, and the containers of both use it.
 #[test]
-fn one_imagestore_of_two_stores() {
+fn imagestore_of_two_stores_is_kept() {
     let disk = node([&[], &[]]);
     let config =
         format!("[storage]\ndriver = \"overlay\"\ngraphroot = \"/{PODMAN}\"\nimagestore = \"/{SHARED}\"\n");
@@ -247,7 +247,7 @@ fn one_imagestore_of_two_stores() {
 
 /// What a user writes counts for what the user could be using, and for nothing else.
 #[test]
-fn a_user_keeps_nothing_that_he_cannot_reach() {
+fn user_keeps_only_reachable_stores() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
@@ -283,7 +283,7 @@ fn a_user_keeps_nothing_that_he_cannot_reach() {
 
 /// More stores than are looked at: then the user may be using any that he can read.
 #[test]
-fn a_user_who_names_endless_stores_may_use_all_that_he_can_read() {
+fn endless_store_list_keeps_readable_stores() {
     for (count, drop_ins, bytes, keeps_podmans) in [
         (100, 100, 0, false),
         (101, 0, 0, true),
@@ -326,7 +326,7 @@ fn a_user_who_names_endless_stores_may_use_all_that_he_can_read() {
 
 /// A chain that no driver mounts, with an image on each layer: as many steps as layers times images.
 #[test]
-fn a_chain_that_cannot_be_mounted_costs_its_owner_alone() {
+fn unmountable_chain_affects_only_its_owner() {
     let podman = format!("/{PODMAN}");
     for measure in [Measure::RecordsAndMounts, Measure::Everything] {
         let disk = node([&[], &[&podman]]);
@@ -404,7 +404,7 @@ fn bootcs_store_is_shown_and_read_only() {
 /// A configuration that cannot be read may name any store that its owner can read: images that only its owner uses
 /// would go.
 #[test]
-fn a_configuration_that_cannot_be_read_keeps_what_its_owner_can_read() {
+fn unreadable_configuration_keeps_readable_stores() {
     const OF_ADA: &str = "home/ada/.config/containers/storage.conf";
     let lists_nothing = "[storage.options]\nadditionalimagestores = 7\n";
     for (file, text, of_root) in [

@@ -60,7 +60,7 @@ fn id_of(node: &Node, name: &str) -> String {
 }
 
 #[test]
-fn image_volume_of_a_crio_container_stays() {
+fn image_volume_of_crio_container_is_kept() {
     if !store::require_tools() {
         return;
     }
@@ -128,7 +128,7 @@ fn image_volume_of_a_crio_container_stays() {
 }
 
 #[test]
-fn image_that_crio_left_mounted_is_told() {
+fn image_left_mounted_by_crio_is_reported() {
     if !store::require_tools() {
         return;
     }
@@ -172,7 +172,7 @@ fn volume(node: &ContainerdNode, sandbox: &str, image: &Value) -> PathBuf {
 }
 
 #[test]
-fn image_volume_of_a_containerd_pod_stays() {
+fn image_volume_of_containerd_pod_is_kept() {
     let images = [image(&["model"], "model", 4), image(&["free"], "free", 4)];
     let Some(node) = ContainerdNode::new(Fs::Ext4, 200 * MIB, &images) else { return };
     let sandbox = node.rig.noted("pods", "pod1");

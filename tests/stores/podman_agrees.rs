@@ -136,7 +136,7 @@ fn on_the_forest() {
 /// to `svc-d` and the parent of all three, when nothing else needs it). Ours is what the
 /// filesystem gives back.
 #[test]
-fn reclaimable_is_what_the_filesystem_gives_back_not_what_podman_says() {
+fn reclaimable_bytes_match_filesystem() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }

@@ -76,7 +76,7 @@ fn plant_leaks(root: &Path) {
 }
 
 #[test]
-fn a_read_only_mounted_store_gives_the_same_figures() {
+fn read_only_store_has_the_same_figures() {
     if !store::require_tools() {
         return;
     }
@@ -133,7 +133,7 @@ fn nothing_changes_under_strictatime() {
 }
 
 #[test]
-fn a_store_without_lock_files_gets_none() {
+fn missing_lock_files_are_not_created() {
     if !store::require_tools() {
         return;
     }
@@ -184,7 +184,7 @@ fn no_system_call_changes_the_store() {
 }
 
 #[test]
-fn an_offence_is_one() {
+fn offences_are_recognised() {
     let store = Path::new("/s/root");
     for (line, offence) in [
         (r#"7 openat(3</s/root>, "x", O_RDONLY|O_NOATIME) = 4"#, None),

@@ -71,7 +71,7 @@ fn fill(filesystem: &Path) -> PathBuf {
 }
 
 #[test]
-fn on_a_full_and_on_a_read_only_disk_nothing_is_lost() {
+fn full_or_read_only_disk_loses_nothing() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }
@@ -130,7 +130,7 @@ fn on_a_full_and_on_a_read_only_disk_nothing_is_lost() {
 }
 
 #[test]
-fn a_disk_that_was_full_from_the_beginning() {
+fn disk_full_from_start_is_scanned() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }
@@ -185,7 +185,7 @@ fn asides(node: &Node) -> Vec<String> {
 type Damage<'a> = (&'a str, &'a dyn Fn(&Path), bool);
 
 #[test]
-fn a_damaged_database_is_set_aside_and_the_scan_goes_on() {
+fn damaged_database_is_set_aside_by_scan() {
     if !store::require_tools() {
         return;
     }
@@ -234,7 +234,7 @@ fn a_damaged_database_is_set_aside_and_the_scan_goes_on() {
 
 /// Two faults at a time: damage that cannot be set aside.
 #[test]
-fn what_cannot_be_read_keeps_everything() {
+fn unreadable_records_keep_everything() {
     if !store::require_tools() {
         return;
     }
@@ -267,7 +267,7 @@ fn what_cannot_be_read_keeps_everything() {
 }
 
 #[test]
-fn a_scan_for_a_timer_is_quiet() {
+fn quiet_scan_prints_nothing() {
     if !store::require_tools() {
         return;
     }
@@ -285,7 +285,7 @@ fn a_scan_for_a_timer_is_quiet() {
 }
 
 #[test]
-fn a_damaged_database_on_a_read_only_disk() {
+fn damaged_database_on_read_only_disk_is_reported() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }
@@ -310,7 +310,7 @@ fn a_damaged_database_on_a_read_only_disk() {
 }
 
 #[test]
-fn the_database_of_a_newer_one_is_refused_and_not_touched() {
+fn newer_database_is_refused_and_unchanged() {
     if !store::require_tools() {
         return;
     }
@@ -344,7 +344,7 @@ fn the_database_of_a_newer_one_is_refused_and_not_touched() {
 }
 
 #[test]
-fn a_locked_database_blocks_no_reader_and_no_scan() {
+fn locked_database_blocks_no_scan() {
     if !store::require_tools() {
         return;
     }

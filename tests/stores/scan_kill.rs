@@ -162,7 +162,7 @@ impl Ends {
 }
 
 #[test]
-fn killed_at_any_instant_no_first_detection_ever_moves() {
+fn kills_never_move_first_detection() {
     if !store::require_tools() {
         return;
     }

@@ -76,7 +76,7 @@ fn age(disk: &LoopFs, store: &Store, (layers, images): (Timestamp, Timestamp), l
 }
 
 #[test]
-fn ages_come_from_the_disk_once_and_from_the_records_ever_after() {
+fn ages_come_from_records_after_first_scan() {
     if !tools() {
         return;
     }
@@ -149,7 +149,7 @@ fn ages_come_from_the_disk_once_and_from_the_records_ever_after() {
 }
 
 #[test]
-fn what_goes_and_comes_back_lives_again() {
+fn returning_image_starts_new_life() {
     if !tools() {
         return;
     }
@@ -199,7 +199,7 @@ fn what_goes_and_comes_back_lives_again() {
 }
 
 #[test]
-fn nothing_is_written_by_who_only_reads() {
+fn readers_write_nothing() {
     if !store::require_tools() {
         return;
     }
@@ -271,7 +271,7 @@ fn pins_keep_and_are_counted() {
 }
 
 #[test]
-fn history_tells_of_every_scan() {
+fn history_contains_every_scan() {
     if !store::require_tools() {
         return;
     }
@@ -325,7 +325,7 @@ fn history_tells_of_every_scan() {
 }
 
 #[test]
-fn a_second_scan_measures_little_and_says_the_same() {
+fn second_scan_measures_little() {
     if !store::require_tools() {
         return;
     }
@@ -366,7 +366,7 @@ fn a_second_scan_measures_little_and_says_the_same() {
 }
 
 #[test]
-fn scans_at_the_same_time_are_all_recorded() {
+fn concurrent_scans_are_all_recorded() {
     if !store::require_tools() {
         return;
     }
@@ -409,7 +409,7 @@ fn on_node(disk: &Path, words: &[&str]) -> Command {
 }
 
 #[test]
-fn a_dead_nodes_own_records_are_read_and_nothing_of_it_changes() {
+fn records_of_dead_node_are_only_read() {
     if !tools() || !support::require_program("unshare") {
         return;
     }

@@ -55,7 +55,7 @@ fn late_frees_are_awaited() {
 }
 
 #[test]
-fn what_a_process_holds_open_does_not_come() {
+fn open_deleted_files_free_nothing() {
     each(|loopfs| {
         let path = loopfs.path().join("held");
         write(&path, 32 * MIB);
@@ -76,7 +76,7 @@ fn what_a_process_holds_open_does_not_come() {
 }
 
 #[test]
-fn somebody_who_deletes_later_is_waited_for() {
+fn later_deletion_is_awaited() {
     each(|loopfs| {
         for at in 0..8 {
             write(&loopfs.path().join(format!("{at}")), 8 * MIB);
@@ -176,7 +176,7 @@ fn judge(fs: Fs, figures: &[(u64, i64)]) {
 }
 
 #[test]
-fn what_was_just_pulled_frees_what_was_predicted() {
+fn new_image_frees_predicted_bytes() {
     for fs in [Fs::Ext4, Fs::Xfs] {
         if let Some((_loopfs, store)) = fresh_store(fs, false) {
             judge(fs, &delete_all(&store, program::command()));
@@ -187,7 +187,7 @@ fn what_was_just_pulled_frees_what_was_predicted() {
 /// XFS gives its inode numbers to `CAP_SYS_ADMIN` alone. Without them a chunk of inodes is promised
 /// although files outside the store keep it.
 #[test]
-fn in_the_packaged_unit_neighbours_make_xfs_figures_too_high() {
+fn packaged_unit_overestimates_shared_xfs_chunks() {
     if !support::require_program("setpriv") {
         return;
     }

@@ -77,7 +77,7 @@ fn missing_names(sweep: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn lower_layers_and_names_that_are_gone() {
+fn missing_lower_layers_and_names_are_reported() {
     if !store::require_tools() {
         return;
     }

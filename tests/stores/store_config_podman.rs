@@ -128,7 +128,7 @@ fn write(root: &Path, file: &str, graphroot: &str) {
 }
 
 #[test]
-fn root_s_file_is_the_one_podman_takes() {
+fn root_store_matches_podman() {
     let Some(major) = podman().filter(|_| is_root()) else {
         available("podman", podman().is_some());
         return eprintln!("skipped: this takes root");
@@ -155,7 +155,7 @@ fn root_s_file_is_the_one_podman_takes() {
 }
 
 #[test]
-fn a_user_s_store_is_the_one_podman_takes() {
+fn user_store_matches_podman() {
     let Some(major) = podman().filter(|_| is_root()) else {
         available("podman", podman().is_some());
         return eprintln!("skipped: this takes root");
@@ -179,7 +179,7 @@ fn a_user_s_store_is_the_one_podman_takes() {
 }
 
 #[test]
-fn what_variables_name_is_what_podman_takes() {
+fn store_from_variables_matches_podman() {
     if is_root() {
         return eprintln!("skipped: root's run is compared in a root of its own");
     }

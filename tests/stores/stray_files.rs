@@ -25,7 +25,7 @@ fn blobs(directory: &Path) -> String {
 }
 
 #[test]
-fn leftovers_are_found_where_containers_conf_puts_them() {
+fn leftovers_in_configured_places_are_found() {
     if !store::require_tools() {
         return;
     }
@@ -75,7 +75,7 @@ fn leftovers_are_found_where_containers_conf_puts_them() {
 }
 
 #[test]
-fn leftovers_are_found_where_units_and_crio_put_them() {
+fn leftovers_of_units_and_crio_are_found() {
     let disk = tempfile::tempdir().unwrap();
     let write = |path: &str, text: &str| {
         let path = disk.path().join(path);

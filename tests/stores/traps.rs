@@ -141,7 +141,7 @@ fn planted_leaks_are_found_and_traps_are_kept() {
 }
 
 #[test]
-fn each_class_alone_is_found_with_its_bytes_and_nothing_else() {
+fn each_class_is_found_with_its_bytes() {
     if !store::require_tools() {
         return;
     }
@@ -258,7 +258,7 @@ fn overlooked(planted: &Planted, leaks: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn a_store_just_made_has_no_leaks() {
+fn new_store_has_no_leaks() {
     if !store::require_tools() {
         return;
     }

@@ -31,7 +31,7 @@ impl Node {
 
 /// Every listed size has the shared base in it: the kubelet believes 10 MiB of each image and gets 6.
 #[test]
-fn it_believes_listed_sizes_and_stops_short() {
+fn kubelet_policy_trusts_listed_sizes() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     let (plan, report) = node.plan_by_kubelet(&policy(75, 74));
@@ -71,7 +71,7 @@ fn images_kept_by_rules_are_not_tried() {
 
 /// An image that was never seen in use is infinitely old to the kubelet, unlike to layersweep.
 #[test]
-fn by_age() {
+fn kubelet_policy_deletes_by_age() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     // `old-0` is 30 days old, `old-1` 29, the others less than the maximum age.
     let mut policy = policy(99, 98);

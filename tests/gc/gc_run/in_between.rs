@@ -64,7 +64,7 @@ impl Remover for Disturbed<'_> {
 
 /// That the runtime is not there is no reason to leave the image alone later on.
 #[test]
-fn a_runtime_that_has_gone_ends_the_run_and_is_no_failure_of_the_image() {
+fn missing_runtime_is_not_failure_of_image() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let away = node.server.socket().with_extension("away");
     let mut remover = Disturbed::new(&node);
@@ -80,7 +80,7 @@ fn a_runtime_that_has_gone_ends_the_run_and_is_no_failure_of_the_image() {
 
 /// It has most likely happened, so it has to be told.
 #[test]
-fn a_removal_after_which_the_store_cannot_be_read_is_told() {
+fn removal_before_unreadable_store_is_reported() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let root = node.store.root().to_path_buf();
     let away = root.with_extension("away");
@@ -99,7 +99,7 @@ fn a_removal_after_which_the_store_cannot_be_read_is_told() {
 
 /// What somebody else has removed is neither ours nor refused.
 #[test]
-fn an_image_that_the_runtime_no_longer_finds_is_gone() {
+fn image_unknown_to_runtime_is_gone() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let mut first = true;
     let mut remover = Disturbed::new(&node);
@@ -116,7 +116,7 @@ fn an_image_that_the_runtime_no_longer_finds_is_gone() {
 
 /// Preparing takes time; the proof comes after it.
 #[test]
-fn what_comes_while_a_deletion_is_prepared_is_seen() {
+fn container_created_before_proof_is_seen() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let podman = Arc::clone(&node.store);
     let act = move || drop(podman.pin(&name(0)));
@@ -151,7 +151,7 @@ impl PolicyContext for Marking<'_> {
 }
 
 #[test]
-fn between_the_last_listing_and_the_removal_nothing_is_read() {
+fn nothing_is_read_between_listing_and_removal() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let (request, policy, scan) = (node.request(), policy(99, 98), node.scan());
     let oldest = scan.inventory.images.iter().position(|image| image.names == [name(0)]).unwrap();
@@ -170,7 +170,7 @@ fn between_the_last_listing_and_the_removal_nothing_is_read() {
 /// What was scanned is a while old when the runtime is asked: an image and a container have come, an
 /// image has gone.
 #[test]
-fn what_comes_and_goes_while_it_is_scanned_hinders_nothing() {
+fn changes_during_scan_do_not_stop_run() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     let scan = node.scan();

@@ -39,7 +39,7 @@ struct Tally {
 }
 
 #[test]
-fn policy_kubelet_is_the_kubelets() {
+fn policy_kubelet_matches_kubelet() {
     let file =
         std::env::var_os("LAYERSWEEP_VECTORS").map_or_else(|| fixture("kubelet-gc.json"), PathBuf::from);
     let tally = run_file(&file);
@@ -49,7 +49,7 @@ fn policy_kubelet_is_the_kubelets() {
 }
 
 #[test]
-fn policy_exact_differs_where_it_should() {
+fn policy_exact_differs_for_images_on_purpose() {
     let tally = run_file(&fixture("exact-gc.json"));
     assert!(tally.failed.is_empty(), "{}", tally.failed.join("\n"));
     // Every deliberate difference in image collection has a row of ours.
@@ -61,7 +61,7 @@ fn policy_exact_differs_where_it_should() {
 }
 
 #[test]
-fn policy_exact_differs_for_containers_too() {
+fn policy_exact_differs_for_containers_on_purpose() {
     let tally = run_file(&fixture("exact-containers.json"));
     assert!(tally.failed.is_empty(), "{}", tally.failed.join("\n"));
     let text = std::fs::read_to_string(fixture("exact-containers.json")).unwrap();

@@ -56,7 +56,7 @@ fn assert_none(wrong: &[String]) {
 }
 
 #[test]
-fn every_block_has_a_rule_and_every_command_a_form() {
+fn every_block_and_command_has_a_rule() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for (page, text, blocks) in documentation() {
@@ -244,11 +244,11 @@ fn every_page_is_in_the_index() {
 }
 
 #[test]
-fn what_the_reader_is_told_to_type_works() {
+fn documented_commands_work() {
     if !store::require_tools() || !support::require_program("unshare") {
         return;
     }
-    node::inside("report::docs_commands::what_the_reader_is_told_to_type_works", || {
+    node::inside("report::docs_commands::documented_commands_work", || {
         let pages = documentation();
         let node = node::Prepared::new();
         let mut wrong = Vec::new();

@@ -8,7 +8,7 @@ use super::support::report_document::{self as made, ROOT};
 use super::{MOST_ELEMENTS, drawn, expect_sums, sum, written};
 
 #[test]
-fn a_huge_store_stays_small_on_the_page() {
+fn huge_store_stays_small_on_page() {
     if !browser::require() {
         return;
     }
@@ -33,7 +33,7 @@ fn a_huge_store_stays_small_on_the_page() {
 
 /// Of a large store the page lists the largest, and its pictures and tables sum the rest.
 #[test]
-fn what_is_not_listed_is_summed() {
+fn omitted_rows_are_summed() {
     if !browser::require() {
         return;
     }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::{lines, made, root};
 
 #[test]
-fn hostile_trees_are_problems_and_nothing_worse() {
+fn hostile_trees_are_problems() {
     let default = ["/var/lib/containers/storage /run/containers/storage (built-in default)"];
     let (disk, sysroot) = made(&[
         ("etc/containers/storage.conf/is/a/directory", b""),
@@ -66,7 +66,7 @@ fn configuration() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(
+    fn random_bytes_do_not_panic(
         storage in configuration(), drop_in in configuration(), crio in configuration(),
         passwd in configuration(), uid in prop_oneof![Just(0), Just(1000), any::<u32>()],
     ) {

@@ -95,7 +95,7 @@ fn each_file_is_read_once() {
 
 /// Whatever is named: any user's store may take images from it.
 #[test]
-fn homes_are_looked_through_once_whatever_is_named() {
+fn homes_are_searched_once() {
     let (disk, sysroot) = node();
     let watched = Watched::new(disk.path(), &[VENDOR, DROP_IN, CRIO, PASSWD, OF_A_USER]);
     let usual = "/var/lib/containers/storage";
@@ -122,7 +122,7 @@ fn homes_are_looked_through_once_whatever_is_named() {
 
 /// The proof before a deletion, in the two ways in which it is asked for.
 #[test]
-fn a_look_reads_each_file_once() {
+fn lookup_reads_each_file_once() {
     let (disk, sysroot) = node();
     let watched = Watched::new(disk.path(), &[VENDOR, DROP_IN, CRIO, PASSWD, OF_A_USER]);
     for (graphroots, of_users) in

@@ -10,7 +10,7 @@ use layersweep::sys::sysroot::Sysroot;
 use super::{fixture, line, lines, made, path, root};
 
 #[test]
-fn root_has_the_stores_that_its_files_name() {
+fn root_has_configured_stores() {
     const ETC: &str = "/etc/containers/storage.conf";
     let default_run = "/run/containers/storage";
     let default = format!("/var/lib/containers/storage {default_run}");
@@ -127,7 +127,7 @@ fn root_has_the_stores_that_its_files_name() {
 }
 
 #[test]
-fn pins_come_from_the_last_file_that_has_them() {
+fn pins_come_from_last_file() {
     let pins = |case: &str| -> Vec<(String, String)> {
         let discovery = discover(&fixture(case), &root(), &RunningPrograms::default());
         discovery.pins.into_iter().map(|pin| (pin.pattern, pin.origin)).collect()
@@ -152,7 +152,7 @@ fn pins_come_from_the_last_file_that_has_them() {
 }
 
 #[test]
-fn what_is_wrong_is_named_by_file_and_line() {
+fn errors_name_file_and_line() {
     let discovery = discover(&fixture("wrong"), &root(), &RunningPrograms::default());
     assert_eq!(
         lines(&discovery),
@@ -192,7 +192,7 @@ fn what_is_wrong_is_named_by_file_and_line() {
 }
 
 #[test]
-fn a_named_file_that_is_missing_is_a_problem() {
+fn missing_named_file_is_a_problem() {
     let environment = Environment { containers_storage_conf: path("/missing"), ..root() };
     let discovery = discover(&fixture("environment"), &environment, &RunningPrograms::default());
     assert_eq!(lines(&discovery), ["/var/lib/containers/storage /run/containers/storage (built-in default)"]);
@@ -200,7 +200,7 @@ fn a_named_file_that_is_missing_is_a_problem() {
 }
 
 #[test]
-fn a_named_store_is_the_configured_one_where_there_is_one() {
+fn named_store_matches_configured_store() {
     for (graphroot, expected) in [
         // CRI-O's.
         (
@@ -242,7 +242,7 @@ fn one_directory_is_one_store() {
 }
 
 #[test]
-fn a_dead_coreos_disk_is_understood() {
+fn dead_coreos_disk_is_understood() {
     let deployment = "ostree/deploy/rhcos/deploy/0123.0";
     let (disk, _) = made(&[
         (&format!("{deployment}/etc/crio/crio.conf.d/00-default"), b"[crio]\nroot = \"/var/lib/crio\""),
