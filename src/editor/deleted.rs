@@ -60,6 +60,26 @@ impl Deleted {
         })
     }
 
+    /// Logs what the edit of `id` did. What is left of something whose record was deleted is an orphan, which `sweep`
+    /// finds.
+    pub fn log(&self, id: &str) {
+        for failure in &self.failures {
+            tracing::warn!(id, "left behind: {failure}");
+        }
+        if self.more_failures > 0 {
+            tracing::warn!(id, "{} more are left behind", self.more_failures);
+        }
+        tracing::debug!(
+            id,
+            layers = self.layers.len(),
+            removed = self.removed,
+            in_place = self.in_place,
+            reserve_file = self.reserve_file_released,
+            locked_for = ?self.locked_for,
+            "deleted"
+        );
+    }
+
     pub(super) fn note(&mut self, removal: Removal) {
         self.has_changed |= removal.removed > 0;
         self.removed += removal.removed;

@@ -8,10 +8,11 @@ use jiff::SignedDuration;
 use rustix::io::Errno;
 
 use super::deleted::Deleted;
-use crate::model::Owner;
 use crate::model::display::span;
-use crate::model::plan::Failure;
+use crate::model::plan::{Failure, Step, TargetKind};
+use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
+use crate::model::{Aftermath, Answer, Owner};
 use crate::sys::users;
 
 /// Why an edit did not happen, or not completely.
@@ -341,61 +342,81 @@ fn user_name(uid: u32) -> String {
     names.into_iter().next().unwrap_or_else(|| format!("uid {uid}"))
 }
 
-/// What a refusal says of what was to be deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
-    /// Nothing in its store can be deleted.
-    Store,
-    /// Something uses it.
-    InUse,
-    /// A process works in it, or something is mounted there; that passes.
-    Running,
-    /// It is not proven that it may go.
-    NotProven,
-    /// It is not there.
-    Gone,
-    /// The filesystem does not let it go.
-    Immutable,
-}
-
 impl Refusal {
-    /// Whether it may pass by itself, so that a later run tries again.
-    pub(super) fn passes(&self) -> bool {
-        matches!(self.means(), Meaning::Running | Meaning::Store)
+    /// Returns true if nothing in the store can be deleted for now.
+    pub(super) fn is_of_store(&self) -> bool {
+        matches!(
+            self,
+            Self::Foreign
+                | Self::ReadOnly(_)
+                | Self::MountedReadOnly(_)
+                | Self::OtherOwner { .. }
+                | Self::OutsideNamespace
+                | Self::Exchangeable(_)
+                | Self::Driver(_)
+                | Self::NoLockFile(_)
+                | Self::Damaged { .. }
+                | Self::BorrowersBusy
+                | Self::MountsUnknown(_)
+                | Self::ProcessesHidden
+                | Self::Unsettled
+                | Self::MakesNoRoom { .. }
+                | Self::CannotBegin(_)
+        )
     }
 
-    #[must_use]
-    pub fn means(&self) -> Meaning {
-        match self {
-            Self::Foreign
-            | Self::ReadOnly(_)
-            | Self::MountedReadOnly(_)
-            | Self::OtherOwner { .. }
-            | Self::OutsideNamespace
-            | Self::Exchangeable(_)
-            | Self::Driver(_)
-            | Self::NoLockFile(_)
-            | Self::Damaged { .. }
-            | Self::BorrowersBusy
-            | Self::MountsUnknown(_)
-            | Self::ProcessesHidden
-            | Self::Unsettled
-            | Self::MakesNoRoom { .. }
-            | Self::CannotBegin(_) => Meaning::Store,
+    /// Returns true if a container, an image or a process uses the target.
+    fn is_in_use(&self) -> bool {
+        matches!(
+            self,
             Self::UsedByContainer { .. }
-            | Self::UsedByImage { .. }
-            | Self::UsedElsewhere { .. }
-            | Self::HasChild { .. } => Meaning::InUse,
-            Self::Mounted { .. } | Self::Process { .. } | Self::Busy { .. } | Self::Held(_) => {
-                Meaning::Running
+                | Self::UsedByImage { .. }
+                | Self::UsedElsewhere { .. }
+                | Self::HasChild { .. }
+        ) || self.is_running()
+    }
+
+    /// Returns true while a process works in the target, or a filesystem is mounted there.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        matches!(self, Self::Mounted { .. } | Self::Process { .. } | Self::Busy { .. } | Self::Held(_))
+    }
+
+    /// Returns true if the reason may pass by itself, so that a later run tries again.
+    pub(super) fn passes(&self) -> bool {
+        self.is_running() || self.is_of_store()
+    }
+}
+
+impl Error {
+    /// Returns what the error means for the target of `step` and for the run.
+    ///
+    /// A leak has no record that could tell afterwards whether it is gone: only the editor can, under the locks. Most
+    /// leaks can still be deleted without room for a new record file.
+    #[must_use]
+    pub fn answer(&self, step: &Step) -> Answer {
+        let is_leak = step.target.kind == TargetKind::Leak;
+        let failure = Failure::from(self);
+        match self {
+            Self::Interrupted => Answer::StopRun(failure),
+            Self::Stopped { done, cause } => {
+                done.log(&step.target.id);
+                match cause.is_interrupted() {
+                    true => Answer::failed(step, failure, Aftermath::Unseen),
+                    false => Answer::failed(step, &**cause, Aftermath::LeftOver),
+                }
             }
-            Self::BorrowerUnknown(_)
-            | Self::Changed { .. }
-            | Self::Lost { .. }
-            | Self::Recorded { .. }
-            | Self::Young { .. } => Meaning::NotProven,
-            Self::Unknown { .. } => Meaning::Gone,
-            Self::Immutable(_) => Meaning::Immutable,
+            Self::Locked { .. } => Answer::StoreSkipped(failure),
+            Self::NoSpace(_) if !is_leak => Answer::StoreSkipped(failure),
+            Self::Refused(refusal) if refusal.is_of_store() => Answer::StoreSkipped(failure),
+            Self::Refused(Refusal::Immutable(_)) | Self::Failed(_) | Self::NoSpace(_) => {
+                Answer::failed(step, failure, Aftermath::Untouched)
+            }
+            Self::Refused(Refusal::Unknown { .. }) => Answer::AlreadyGone,
+            Self::Refused(refusal) if refusal.is_in_use() && !is_leak => {
+                Answer::kept(Rule::InUse, failure.message)
+            }
+            Self::Refused(_) => Answer::kept(Rule::NotProven, failure.message),
         }
     }
 }

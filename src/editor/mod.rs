@@ -36,7 +36,7 @@ mod unused;
 mod write;
 
 pub use deleted::Deleted;
-pub use error::{Error, Fault, Meaning, Refusal, StoreLockHolder};
+pub use error::{Error, Fault, Refusal, StoreLockHolder};
 pub use graphroot_editor::{Editor, LayerFlag, OnStep, Options};
 pub use image::PlannedImage;
 pub use orphans::{OrphanAt, SetAside};

@@ -63,7 +63,7 @@ impl Editor {
             // Others wait for the locks.
             let is_last = done.in_place || began.elapsed() > LONGEST_HOLD || stop::is_asked();
             let moved = std::mem::take(&mut session.moved);
-            answers.insert(orphan.path.clone(), Answer { done, result, moved });
+            answers.insert(orphan.path.clone(), OrphanResult { done, result, moved });
             if is_last {
                 break;
             }
@@ -80,12 +80,12 @@ const LONGEST_HOLD: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct SetAside<'e> {
     unlocked: Unlocked<'e>,
-    answers: HashMap<PathBuf, Answer>,
+    answers: HashMap<PathBuf, OrphanResult>,
 }
 
 /// Result of the proof of one orphan under the locks.
 #[derive(Debug)]
-struct Answer {
+struct OrphanResult {
     done: Deleted,
     result: Result<(), Error>,
     moved: Vec<Moved>,
@@ -97,7 +97,7 @@ impl SetAside<'_> {
     /// # Errors
     /// [`Error::Refused`] where it is not an orphan (any more), is in use, or is too young. Other errors as documented.
     pub fn remove(&mut self, path: &Path) -> Option<Result<Deleted, Error>> {
-        let Answer { mut done, mut result, moved } = self.answers.remove(path)?;
+        let OrphanResult { mut done, mut result, moved } = self.answers.remove(path)?;
         done.locked_for = self.unlocked.locked_for;
         for moved in &moved {
             match self.unlocked.remove(moved) {

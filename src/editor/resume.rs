@@ -7,7 +7,7 @@ use rustix::fs::StatxFlags;
 
 use super::deleted::Deleted;
 use super::directory::{self, Directory};
-use super::error::{Error, Meaning, Refusal};
+use super::error::{Error, Refusal};
 use super::graphroot_editor::Editor;
 use super::image::PlannedImage;
 use super::mounted::Read;
@@ -236,9 +236,7 @@ impl Session<'_> {
                 false => {
                     let planned = PlannedImage { id: image.id.clone(), ..PlannedImage::default() };
                     match self.delete_image(&planned) {
-                        Err(Error::Refused(refusal)) if refusal.means() != Meaning::Store => {
-                            Some(refusal.to_string())
-                        }
+                        Err(Error::Refused(refusal)) if !refusal.is_of_store() => Some(refusal.to_string()),
                         other => other.map(|()| None)?,
                     }
                 }

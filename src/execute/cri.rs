@@ -6,19 +6,21 @@
 
 use std::collections::{HashMap, HashSet};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::cri::in_use::Names;
 use crate::cri::{
     Client, CriError, CriProblem, RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStore,
 };
 use crate::editor::ReserveFile;
-use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
+use crate::execute::executor::GONE_WITHIN;
+use crate::execute::remover::{PreconditionError, Remover};
 use crate::execute::runtime_match::{ImageMatch, RuntimeStores, unseen_container};
-use crate::model::plan::{self, Failure, Gain};
+use crate::model::plan::{self, Failure, Gain, Step};
 use crate::model::reference::repository;
 use crate::model::refs::{Refs, Root};
-use crate::model::rules::{Rule, Ruling};
-use crate::model::{Image, ImageIx, Inventory, in_namespace};
+use crate::model::rules::Rule;
+use crate::model::{Aftermath, Answer, Image, ImageIx, Inventory, RemovalResult, in_namespace};
 use crate::policy::ExternalFacts;
 use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
 
@@ -299,23 +301,31 @@ fn beyond(inventory: &Inventory, stores: &RuntimeStores, artifact: ImageIx) -> O
     Some(format!("the image {name} has the same digest, and the runtime would remove that one"))
 }
 
-/// What a removal that failed has come to. `touched`: part of it had succeeded before.
-fn what_came(error: &CriError, touched: bool) -> RemovalAnswer {
+/// Returns true if the removal may still be under way.
+fn is_in_doubt(error: &CriError) -> bool {
+    let problem = &error.problem;
+    problem.is_given_up() || !matches!(problem, CriProblem::Other { .. }) && problem.leaves_doubt()
+}
+
+/// The result of a removal that failed. `touched`: part of it had succeeded before.
+fn failed_removal(step: &Step, error: &CriError, touched: bool) -> RemovalResult {
     let failure = Failure::from(error);
-    match &error.problem {
-        problem if problem.is_given_up() => RemovalAnswer::InDoubt(failure),
-        CriProblem::Other { .. } => RemovalAnswer::Failed(failure),
-        problem if problem.leaves_doubt() => RemovalAnswer::InDoubt(failure),
-        _ if touched => RemovalAnswer::Failed(failure),
-        // A container has come since we looked: no fault of the image's.
-        CriProblem::InUse(_) => RemovalAnswer::Kept(Ruling::keeps(Rule::InUse, failure.message)),
-        // That is the image's.
-        CriProblem::BadRequest(_) | CriProblem::Contradiction(_) | CriProblem::TooLarge(_) => {
-            RemovalAnswer::Declined(failure)
-        }
-        // That is the runtime's, or ours: no reason to leave this image alone later on.
-        _ => RemovalAnswer::NotAsked(failure),
+    // After a failure nothing more is to come: on a full disk every removal fails, and there may be thousands.
+    let within = if is_in_doubt(error) { GONE_WITHIN } else { Duration::ZERO };
+    if touched || is_in_doubt(error) || matches!(error.problem, CriProblem::Other { .. }) {
+        let otherwise = Answer::failed(step, failure, Aftermath::StillThere);
+        return RemovalResult::Unconfirmed { within, gone: Answer::Removed, otherwise };
     }
+    match &error.problem {
+        // A container was created since the last listing: that is not a failure of the image.
+        CriProblem::InUse(_) => Answer::kept(Rule::InUse, failure.message),
+        CriProblem::BadRequest(_) | CriProblem::Contradiction(_) | CriProblem::TooLarge(_) => {
+            Answer::failed(step, failure, Aftermath::Untouched)
+        }
+        // The runtime failed, or layersweep: the image gets no back-off for it.
+        _ => Answer::StopRun(failure),
+    }
+    .into()
 }
 
 /// The stores of `inventory` that the runtime serves.
@@ -331,10 +341,6 @@ pub(super) fn runtime_stores(
 }
 
 impl Remover for CriRemover {
-    fn name(&self) -> &'static str {
-        "the runtime"
-    }
-
     fn ask(&mut self) {
         let client = self.client.clone();
         self.asked = thread::Builder::new().spawn(move || Lists::of(&client)).ok();
@@ -381,12 +387,12 @@ impl Remover for CriRemover {
         self.listing.as_ref()
     }
 
-    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> RemovalAnswer {
+    fn remove(&mut self, step: &Step, inventory: &Inventory, image: ImageIx) -> RemovalResult {
         let image = &inventory[image];
         let Some(handles) =
             self.handles.get(image.id.as_str()).filter(|handles| !handles.is_empty()).cloned()
         else {
-            return RemovalAnswer::Declined("the runtime does not list it".into());
+            return Answer::failed(step, "the runtime does not list it", Aftermath::Untouched).into();
         };
         let (mut touched, mut missing) = (false, None);
         for handle in &handles {
@@ -397,17 +403,25 @@ impl Remover for CriRemover {
                     missing.get_or_insert_with(|| error.to_string());
                 }
                 Err(error) => {
-                    let came = what_came(&error, touched);
-                    self.collected |= touched || matches!(came, RemovalAnswer::InDoubt(_));
-                    return came;
+                    self.collected |= touched || is_in_doubt(&error);
+                    return failed_removal(step, &error, touched);
                 }
             }
         }
         if let Some(message) = missing.filter(|_| !touched) {
-            return RemovalAnswer::NotFound(message.into());
+            return RemovalResult::Unconfirmed {
+                within: GONE_WITHIN,
+                gone: Answer::AlreadyGone,
+                otherwise: Answer::failed(step, message, Aftermath::Untouched),
+            };
         }
         self.collected = true;
-        RemovalAnswer::Answered
+        let message = "the runtime reported it as removed, but it still exists";
+        RemovalResult::Unconfirmed {
+            within: GONE_WITHIN,
+            gone: Answer::Removed,
+            otherwise: Answer::failed(step, message, Aftermath::StillThere),
+        }
     }
 
     /// containerd collects all of its garbage with the first removal.
@@ -439,9 +453,13 @@ mod tests {
     use tonic::Code;
 
     use super::*;
+    use crate::model::plan::{Cause, Target, TargetKind};
 
     #[test]
-    fn whose_failure_it_was() {
+    fn failures_of_runtime_and_of_image_are_told_apart() {
+        let target =
+            Target { kind: TargetKind::Image, store: None, id: "id".into(), names: Vec::new(), leak: None };
+        let step = Step::new(target, Cause::Space);
         let other = |code, message: &str| CriProblem::Other { code, message: message.into() };
         let words = || String::from("words");
         let (asked, doubt, failed, refused, kept) = ("not asked", "in doubt", "failed", "refused", "kept");
@@ -467,12 +485,12 @@ mod tests {
             let endpoint = "unix:///run/crio/crio.sock".parse().unwrap();
             let error = CriError { endpoint, call: "RemoveImage", problem };
             for (was_touched, expected) in [(false, untouched), (true, touched)] {
-                let word = match what_came(&error, was_touched) {
-                    RemovalAnswer::NotAsked(_) => asked,
-                    RemovalAnswer::InDoubt(_) => doubt,
-                    RemovalAnswer::Failed(_) => failed,
-                    RemovalAnswer::Declined(_) => refused,
-                    RemovalAnswer::Kept(_) => kept,
+                let word = match failed_removal(&step, &error, was_touched) {
+                    RemovalResult::Answered(Answer::StopRun(_)) => asked,
+                    RemovalResult::Unconfirmed { within: GONE_WITHIN, .. } => doubt,
+                    RemovalResult::Unconfirmed { within: Duration::ZERO, .. } => failed,
+                    RemovalResult::Answered(Answer::Failed(_, Aftermath::Untouched)) => refused,
+                    RemovalResult::Answered(Answer::Kept(_)) => kept,
                     _ => "other",
                 };
                 assert_eq!(word, expected, "{error}, touched: {was_touched}");

@@ -5,14 +5,17 @@
 //! are the records themselves, so none can be partial or stale.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use crate::editor::{Editor, PlannedImage, Refusal};
+use crate::editor::{Editor, Error, PlannedImage, Refusal};
 use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
-use crate::execute::remover::{self, PreconditionError, RemovalAnswer, Remover};
-use crate::model::plan::TargetKind;
+use crate::execute::remover::{PreconditionError, Remover};
+use crate::model::plan::{Failure, Step};
 use crate::model::refs::Root;
-use crate::model::{Image, ImageIx, Inventory, LeakClass, NodeIx, Store, StoreIx, StoreKind};
+use crate::model::{
+    Aftermath, Answer, Image, ImageIx, Inventory, LeakClass, NodeIx, RemovalResult, Store, StoreIx, StoreKind,
+};
 use crate::policy::{ExternalFacts, FullFilesystem};
 use crate::stores::Scan;
 
@@ -61,10 +64,6 @@ impl<'a> DirectRemover<'a> {
 }
 
 impl Remover for DirectRemover<'_> {
-    fn name(&self) -> &'static str {
-        "the editor of the store"
-    }
-
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError> {
         self.owners.absent(inventory)?;
         let of_store = |store: &Store| ExternalFacts {
@@ -100,23 +99,46 @@ impl Remover for DirectRemover<'_> {
         self.editors.full_filesystems(inventory, Editor::empties_layers_first)
     }
 
-    fn remove(&mut self, inventory: &Inventory, at: ImageIx) -> RemovalAnswer {
-        let image = &inventory[at];
-        let editor = match self.editors.store(&inventory[image.store]) {
+    fn remove(&mut self, step: &Step, inventory: &Inventory, image_ix: ImageIx) -> RemovalResult {
+        let editor = match self.editors.store(&inventory[inventory[image_ix].store]) {
             Ok(editor) => editor,
-            Err(why) => return RemovalAnswer::Declined(why.into()),
+            Err(why) => return Answer::failed(step, why, Aftermath::Untouched).into(),
         };
-        match editor.delete_image(&planned_as(inventory, at)) {
+        match editor.delete_image(&planned_as(inventory, image_ix)) {
             Ok(deleted) => {
-                remover::log(&image.id, &deleted);
-                deleted.left_over().map_or(RemovalAnswer::Proven, |what| RemovalAnswer::InPart(what.into()))
+                deleted.log(&step.target.id);
+                deleted.left_over().map_or(Answer::Removed.into(), |what| halfway(step, what.into()))
             }
-            Err(error) => remover::failed_edit(TargetKind::Image, &image.id, error),
+            Err(Error::Refused(refusal @ Refusal::Unknown { .. })) => RemovalResult::Unconfirmed {
+                within: Duration::ZERO,
+                gone: Answer::AlreadyGone,
+                otherwise: Answer::failed(step, refusal.to_string(), Aftermath::Untouched),
+            },
+            Err(ref error @ Error::Stopped { ref done, .. }) => {
+                done.log(&step.target.id);
+                halfway(step, Failure::from(error))
+            }
+            // The image may be deleted all the same.
+            Err(error @ Error::Failed(_)) => RemovalResult::Unconfirmed {
+                within: Duration::ZERO,
+                gone: Answer::Removed,
+                otherwise: Answer::failed(step, &error, Aftermath::StillThere),
+            },
+            Err(error) => error.answer(step).into(),
         }
     }
 
     fn own_bytes(&self, device: u64) -> u64 {
         self.editors.reserve_file_bytes(device)
+    }
+}
+
+/// Some of the image was deleted, and something was not: its store tells whether the image is gone.
+fn halfway(step: &Step, failure: Failure) -> RemovalResult {
+    RemovalResult::Unconfirmed {
+        within: Duration::ZERO,
+        gone: Answer::RemovedInPart(failure.clone()),
+        otherwise: Answer::failed(step, failure, Aftermath::Begun),
     }
 }
 

@@ -12,20 +12,19 @@ use jiff::Timestamp;
 
 use crate::execute::gauges::Gauges;
 use crate::execute::measure::{Room, SettleEnd, SettlePatience};
-use crate::execute::remover::{PreconditionError, RemovalAnswer};
+use crate::execute::remover::PreconditionError;
 use crate::history::pins::Pins;
 use crate::model::outcome::{Deletion, FreedOn, Outcome, Stopped, tolerance};
 use crate::model::plan::{
     Action, Failure, Gain, Kept, Phase, Plan, Problem, Step, Target, TargetKind, bytes_on,
 };
-use crate::model::rules::{Rule, Ruling};
+use crate::model::rules::Rule;
 use crate::model::space::Measured;
-use crate::model::{FilesystemIx, OutcomeKind, StoreId};
-use crate::policy::StepOutcome;
+use crate::model::{Aftermath, Answer, FilesystemIx, OutcomeKind, RemovalResult, StoreId};
 use crate::sys::stop;
 
-/// A record may outlive the answer to a removal for a moment.
-const GONE_WITHIN: Duration = Duration::from_secs(10);
+/// Time for which a record may outlive the answer to a removal.
+pub(super) const GONE_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// There may be ten thousand small leaks, on a filesystem where others write and delete: for those
@@ -53,44 +52,25 @@ pub trait RunObserver {
     fn unproven(&mut self, _step: &Step, _message: &str) {}
 }
 
-/// Result of a fresh check of a target.
-pub(super) enum Proof {
-    /// Another process has deleted it.
-    AlreadyGone,
-    /// A rule keeps it now.
-    Kept(Ruling),
-    MayDelete,
-}
-
 /// Proves and removes one kind of thing.
 pub(super) trait Handler {
-    /// Who answers for a removal, as the subject of a message.
-    fn name(&self) -> &'static str {
-        "the runtime"
-    }
-
     /// Looks again at everything that may keep the target, and brings its names up to date. `pins`: our
     /// keep-list where it has just been read.
     ///
     /// # Errors
-    /// When that is not fully available: then nothing more is deleted.
-    fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<Proof, PreconditionError>;
+    /// The answer for a target that may not be deleted.
+    fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<(), Answer>;
 
     /// Removes it, right after it was proven.
-    fn remove(&mut self, step: &Step) -> RemovalAnswer;
+    fn remove(&mut self, step: &Step) -> RemovalResult;
 
-    /// Whether it still exists; `None`: the records are damaged. Asked only where a removal has not
-    /// proven it.
+    /// Returns true if the target still exists; `None` if the records are damaged. Asked only where a removal is
+    /// unconfirmed.
     ///
     /// # Errors
     /// When the store cannot be asked any more.
     fn is_there(&mut self, _: &Step) -> Result<Option<bool>, PreconditionError> {
         Ok(None)
-    }
-
-    /// How long something may still be there that was removed without an answer.
-    fn gone_in_doubt_within(&self) -> Duration {
-        GONE_WITHIN
     }
 
     /// Bytes of our own on the filesystem `device` (`st_dev`) that a removal may use up, or make
@@ -205,179 +185,122 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Deletes one target that is no image, and adds what came of it to `plan`.
-    pub(super) fn carry_out(
-        &mut self,
-        step: Step,
-        handler: &mut dyn Handler,
-        plan: &mut Plan,
-    ) -> StepOutcome {
+    /// Deletes one target that is not an image, and adds the outcome to `plan`.
+    pub(super) fn carry_out(&mut self, step: Step, handler: &mut dyn Handler, plan: &mut Plan) -> Answer {
         let answer = self.step(&step, handler);
         match answer.clone() {
-            StepOutcome::Removed => plan.steps.push(step),
-            StepOutcome::Kept(ruling) => plan.kept.push(Kept::new(step.target, ruling)),
-            StepOutcome::StoreSkipped(why) => {
+            Answer::Removed | Answer::RemovedInPart(_) => plan.steps.push(step),
+            Answer::Kept(ruling) => plan.kept.push(Kept::new(step.target, ruling)),
+            Answer::StoreSkipped(why) => {
                 plan.problems.push(Problem::new(Some(step.target.id), why.phase_of_store(), why));
             }
-            StepOutcome::AlreadyGone
-            | StepOutcome::NotTried
-            | StepOutcome::Failed(_)
-            | StepOutcome::StillThere(_) => {}
+            Answer::AlreadyGone | Answer::StopRun(_) | Answer::Failed(..) => {}
         }
         answer
     }
 
-    /// Deletes one target.
-    pub(super) fn step(&mut self, step: &Step, handler: &mut dyn Handler) -> StepOutcome {
+    /// Deletes one target: proves it, removes it, waits for its store to confirm that, measures and records it.
+    pub(super) fn step(&mut self, step: &Step, handler: &mut dyn Handler) -> Answer {
         if self.is_stopped() {
-            return StepOutcome::NotTried;
+            return Answer::StopRun("the run has ended".into());
         }
         let store = step.target.store.as_ref();
         if let Some((_, why)) = self.skipped.iter().find(|(skipped, _)| Some(skipped) == store) {
-            return StepOutcome::StoreSkipped(why.clone());
+            return Answer::StoreSkipped(why.clone());
         }
         let mut step = step.clone();
         let pins = self.observer.begins(&step);
         let byproduct = handler.byproduct();
         let before = self.rooms(&step, &byproduct, handler);
         let mut gauged = Gauged { before, moved_bytes: 0, byproduct };
-        match handler.prove(&mut step, pins) {
-            Ok(Proof::MayDelete) => {}
-            Ok(Proof::Kept(ruling)) => {
-                self.observer.spared(&step);
-                return StepOutcome::Kept(ruling);
+        let answer = match handler.prove(&mut step, pins) {
+            Ok(()) => {
+                gauged.moved_bytes = self.moved_bytes(&gauged.before, handler);
+                remove(&step, handler)
             }
-            Ok(Proof::AlreadyGone) => {
-                self.observer.spared(&step);
-                return StepOutcome::AlreadyGone;
-            }
-            Err(error) => {
-                self.observer.spared(&step);
-                self.stop_unproven(error.what);
-                return StepOutcome::NotTried;
-            }
-        }
-        gauged.moved_bytes = self.moved_bytes(&gauged.before, handler);
-        let removed = handler.remove(&step);
-        if let Some(answer) = self.untouched(&step, &removed) {
-            return answer;
-        }
-        let gone = match &removed {
-            RemovalAnswer::Declined(_) | RemovalAnswer::NotStopped(_) | RemovalAnswer::LeftOver(_) => {
-                Ok(false)
-            }
-            RemovalAnswer::Proven => Ok(true),
-            RemovalAnswer::Unknown(message) => Err(PreconditionError::new(message)),
-            // Whatever the answer was, only the store tells. After a failure nothing more is to
-            // come: on a full disk every removal fails, and there may be thousands.
-            RemovalAnswer::Failed(_) | RemovalAnswer::InPart(_) => is_gone(handler, &step, Duration::ZERO),
-            RemovalAnswer::InDoubt(_) => {
-                let within = handler.gone_in_doubt_within();
-                is_gone(handler, &step, within)
-            }
-            _ => is_gone(handler, &step, GONE_WITHIN),
+            Err(answer) => answer,
         };
-        let gone = match gone {
-            Ok(gone) => gone,
-            Err(error) => {
-                self.observer.unproven(&step, &error.what);
-                self.stop_unproven(error.what.clone());
-                return StepOutcome::Failed(step.problem(error.what));
+        match answer {
+            Answer::Removed | Answer::RemovedInPart(_) if step.action == Action::Repair => {
+                self.observer.spared(&step);
+                self.repaired.push(step.target);
+                Answer::Removed
             }
-        };
-        if !gone {
-            return self.failed(&step, removed, handler, &gauged);
+            Answer::Removed => self.removed(step, &gauged, handler),
+            Answer::RemovedInPart(failure) => {
+                if !stop::is_asked() {
+                    let problem = Problem::new(Some(step.target.id.clone()), Phase::Remove, in_part(failure));
+                    self.problems.push(Problem { in_part: true, ..problem });
+                }
+                self.removed(step, &gauged, handler)
+            }
+            Answer::Failed(problem, aftermath) => self.failed(&step, problem, aftermath, handler, &gauged),
+            Answer::AlreadyGone | Answer::Kept(_) => {
+                self.observer.spared(&step);
+                answer
+            }
+            Answer::StoreSkipped(ref why) => {
+                self.skip_store(&step, why.clone());
+                self.observer.spared(&step);
+                answer
+            }
+            Answer::StopRun(ref why) => {
+                self.stop_unproven(why.clone());
+                self.observer.spared(&step);
+                answer
+            }
         }
-        if matches!(removed, RemovalAnswer::NotFound(_)) {
-            // Another process has deleted it.
-            self.observer.spared(&step);
-            return StepOutcome::AlreadyGone;
-        }
-        if step.action == Action::Repair {
-            self.observer.spared(&step);
-            self.repaired.push(step.target);
-            return StepOutcome::Removed;
-        }
-        if let RemovalAnswer::InPart(failure) = removed
-            && !stop::is_asked()
-        {
-            let problem = Problem::new(Some(step.target.id.clone()), Phase::Remove, in_part(failure));
-            self.problems.push(Problem { in_part: true, ..problem });
-        }
-        let deletion = self.freed(step, &gauged, handler, true);
+    }
+
+    fn skip_store(&mut self, step: &Step, why: Failure) {
+        self.skipped.extend(step.target.store.clone().map(|store| (store, why)));
+    }
+
+    fn removed(&mut self, step: Step, gauged: &Gauged, handler: &dyn Handler) -> Answer {
+        let deletion = self.freed(step, gauged, handler, true);
         self.observer.deleted(&deletion);
         self.deletions.push(deletion);
-        StepOutcome::Removed
+        Answer::Removed
     }
 
-    /// What follows from a removal that touched nothing; `None`: something may have been removed.
-    fn untouched(&mut self, step: &Step, removed: &RemovalAnswer) -> Option<StepOutcome> {
-        let answer = match removed {
-            RemovalAnswer::NotAsked(what) => {
-                self.stop_unproven(what.clone());
-                StepOutcome::NotTried
-            }
-            RemovalAnswer::StoreUnavailable(what) => {
-                self.skipped.extend(step.target.store.clone().map(|store| (store, what.clone())));
-                StepOutcome::StoreSkipped(what.clone())
-            }
-            RemovalAnswer::Kept(ruling) => StepOutcome::Kept(ruling.clone()),
-            _ => return None,
-        };
-        self.observer.spared(step);
-        Some(answer)
-    }
-
-    /// It is still there, or some of it.
     fn failed(
         &mut self,
         step: &Step,
-        removed: RemovalAnswer,
+        mut problem: Problem,
+        aftermath: Aftermath,
         handler: &dyn Handler,
         gauged: &Gauged,
-    ) -> StepOutcome {
-        use RemovalAnswer::{Declined, InPart, NotFound, NotStopped};
-        let (is_begun, is_untouched) =
-            (matches!(removed, InPart(_)), matches!(removed, Declined(_) | NotStopped(_) | NotFound(_)));
-        let answer = match removed {
-            RemovalAnswer::Answered => StepOutcome::StillThere,
-            _ => StepOutcome::Failed,
-        };
-        let problem = match removed {
-            RemovalAnswer::LeftOver(failure) => {
+    ) -> Answer {
+        match aftermath {
+            Aftermath::Unseen => {
+                self.observer.unproven(step, &problem.message);
+                self.stop_unproven(problem.message.clone());
+                return Answer::Failed(problem, aftermath);
+            }
+            // The requested removal may still happen.
+            Aftermath::StillThere | Aftermath::Begun if stop::is_asked() => {
+                self.observer.unproven(step, &problem.message);
+                self.stopped = Some(Stopped::Signal);
+                return Answer::kept(Rule::RunEnded, problem.message);
+            }
+            // The next scan tells what became of it.
+            Aftermath::Begun => self.observer.unproven(step, &problem.message),
+            Aftermath::LeftOver => {
                 let part = self.freed(step.clone(), gauged, handler, false);
-                let problem = step.problem(in_part(failure));
-                Problem { in_part: true, measured_bytes: part.measured_bytes, ..problem }
+                problem.message = format!("partially removed: {}", problem.message);
+                problem.in_part = true;
+                problem.measured_bytes = part.measured_bytes;
+                self.observer.failed(step, &problem);
             }
-            RemovalAnswer::NotStopped(failure) => {
-                Problem { phase: Phase::StopContainer, ..step.problem(failure) }
-            }
-            RemovalAnswer::Declined(failure)
-            | RemovalAnswer::Failed(failure)
-            | RemovalAnswer::InPart(failure)
-            | RemovalAnswer::InDoubt(failure)
-            | RemovalAnswer::NotFound(failure) => step.problem(failure),
-            _ => step.problem(format!("{} reported it as removed, but it still exists", handler.name())),
-        };
-        if stop::is_asked() && !problem.in_part && !is_untouched {
-            // What was asked for may still happen.
-            self.observer.unproven(step, &problem.message);
-            self.stopped = Some(Stopped::Signal);
-            return StepOutcome::Kept(Ruling::keeps(Rule::RunEnded, problem.message));
-        }
-        match is_begun {
-            // The next run finishes it: then a scan tells what came of it.
-            true => self.observer.unproven(step, &problem.message),
-            false => self.observer.failed(step, &problem),
+            Aftermath::StillThere | Aftermath::Untouched => self.observer.failed(step, &problem),
         }
         // Images are reported by the plan.
         if !step.target.is_image() {
             self.problems.push(problem.clone());
         } else if problem.no_space {
-            let why = Failure { message: problem.message.clone(), no_space: true };
-            self.skipped.extend(step.target.store.clone().map(|store| (store, why)));
+            self.skip_store(step, Failure { message: problem.message.clone(), no_space: true });
         }
-        answer(problem)
+        Answer::Failed(problem, aftermath)
     }
 
     /// The filesystems on which something is expected to be freed, and their room now.
@@ -498,7 +421,19 @@ fn in_part(failure: Failure) -> Failure {
     Failure { message: format!("partially removed: {failure}"), ..failure }
 }
 
-/// Whether the store no longer has it; waits for so long for that.
+/// Removes the target, and waits until its store confirms that.
+fn remove(step: &Step, handler: &mut dyn Handler) -> Answer {
+    match handler.remove(step) {
+        RemovalResult::Answered(answer) => answer,
+        RemovalResult::Unconfirmed { within, gone, otherwise } => match is_gone(handler, step, within) {
+            Ok(true) => gone,
+            Ok(false) => otherwise,
+            Err(error) => Answer::failed(step, error.what, Aftermath::Unseen),
+        },
+    }
+}
+
+/// Returns true if the store no longer has the target; waits for that for at most `within`.
 ///
 /// # Errors
 /// When the store cannot tell.

@@ -1,17 +1,17 @@
 //! Runs the planner's plan for images, step by step.
 
-use crate::execute::executor::{Handler, Proof, Run};
+use crate::execute::executor::{Handler, Run};
 use crate::execute::gauges::Gauges;
 use crate::execute::proof::{self, FreshImage, ImageFacts, ProofContext, RemoverFacts, Waived};
-use crate::execute::remover::{PreconditionError, RemovalAnswer, Remover};
+use crate::execute::remover::{PreconditionError, Remover};
 use crate::history::pins::Pins;
 use crate::model::outcome::Stopped;
 use crate::model::plan::{self, Cause, Failure, Gain, Phase, Problem, Step};
-use crate::model::rules::{Rule, Ruling};
+use crate::model::rules::Rule;
 use crate::model::space::Measured;
-use crate::model::{Image, ImageIx, Plan};
+use crate::model::{Answer, Image, ImageIx, Plan, RemovalResult};
 use crate::policy::compare::{Comparison, compare};
-use crate::policy::plan::{Planner, StepOutcome, Task};
+use crate::policy::plan::{Planner, Task};
 use crate::policy::rules::Judge;
 use crate::stores::Scan;
 
@@ -65,7 +65,7 @@ pub fn run(
     while !run.is_stopped() {
         let Some(step) = planner.next(&run.measure()) else { break };
         let answer = run.step(&step, &mut images);
-        if let StepOutcome::StoreSkipped(why) = &answer {
+        if let Answer::StoreSkipped(why) = &answer {
             skipped.push(why.clone());
         }
         planner.answer(answer);
@@ -112,19 +112,15 @@ impl<'a> Images<'a> {
 }
 
 impl Handler for Images<'_> {
-    fn name(&self) -> &'static str {
-        self.remover.name()
-    }
-
-    fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<Proof, PreconditionError> {
+    fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<(), Answer> {
         let labels = self.proof_context.request.labels.only(std::iter::once(step.target.id.as_str()));
         let looked = proof::look_at(&step.target, &labels, &self.proof_context, pins, self.remover)?;
         let Some(FreshImage { scan: fresh, at, facts }) = looked else {
-            return Ok(Proof::AlreadyGone);
+            return Err(Answer::AlreadyGone);
         };
         let judge = Judge::new(facts.input(&fresh, self.proof_context.policy)).waiving(self.waived);
         if let Some(ruling) = judge.kept(at) {
-            return Ok(Proof::Kept(ruling));
+            return Err(Answer::Kept(ruling));
         }
         let image: &Image = &fresh.inventory[at];
         if step.cause == Cause::Request
@@ -132,18 +128,18 @@ impl Handler for Images<'_> {
         {
             // Its owner may want to keep that one.
             let detail = format!("it is also tagged {name}; name the id or add --all-tags");
-            return Ok(Proof::Kept(Ruling::keeps(Rule::NotProven, detail)));
+            return Err(Answer::kept(Rule::NotProven, detail));
         }
         step.target.names.clone_from(&image.names);
         self.fresh = Some(Fresh { scan: fresh, at });
-        Ok(Proof::MayDelete)
+        Ok(())
     }
 
-    fn remove(&mut self, _: &Step) -> RemovalAnswer {
+    fn remove(&mut self, step: &Step) -> RemovalResult {
         let Some(fresh) = &self.fresh else {
-            return RemovalAnswer::NotAsked("it was not proven safe to delete".into());
+            return Answer::StopRun("it was not proven safe to delete".into()).into();
         };
-        self.remover.remove(&fresh.scan.inventory, fresh.at)
+        self.remover.remove(step, &fresh.scan.inventory, fresh.at)
     }
 
     fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError> {

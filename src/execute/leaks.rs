@@ -6,12 +6,11 @@ use jiff::SignedDuration;
 
 use crate::editor::{Deleted, Editor, Error, OrphanAt, SetAside, Unused};
 use crate::execute::editors::Editors;
-use crate::execute::executor::{Handler, Proof, Run};
-use crate::execute::remover::{self, PreconditionError, RemovalAnswer};
+use crate::execute::executor::{Handler, Run};
 use crate::history::pins::Pins;
-use crate::model::plan::{Action, Step, TargetKind};
-use crate::model::rules::{Rule, Ruling};
-use crate::model::{OutcomeKind, Plan, Recipe};
+use crate::model::plan::{Action, Step};
+use crate::model::rules::Rule;
+use crate::model::{Aftermath, Answer, OutcomeKind, Plan, Recipe, RemovalResult};
 
 /// Deletes and repairs `steps`, and returns the plan as it was carried out.
 pub fn run(run: &mut Run<'_>, steps: &[Step], editors: &Editors, min_age: SignedDuration) -> Plan {
@@ -51,6 +50,36 @@ impl<'a> Leaks<'a> {
         set_aside.remove(path).unwrap_or(Err(Error::Interrupted))
     }
 
+    fn delete(&mut self, step: &Step) -> Answer {
+        let (Some(key), Some(leak)) = (&step.target.store, &step.target.leak) else {
+            return Answer::failed(step, "it is not a leak", Aftermath::Untouched);
+        };
+        let editor = match self.editors.find(key) {
+            Ok(editor) => editor,
+            Err(why) => return Answer::kept(Rule::NotProven, why),
+        };
+        let (id, path) = (&step.target.id, &leak.path);
+        let done = match (leak.class.recipe(), step.action) {
+            (Some(Recipe::RepairLink), Action::Repair) => {
+                return editor.repair_link(id).map_or_else(|error| error.answer(step), |_| Answer::Removed);
+            }
+            (Some(Recipe::RepairLink) | None, _) => {
+                return Answer::failed(step, "it cannot be deleted automatically", Aftermath::Untouched);
+            }
+            (Some(Recipe::Orphan(_)), _) => self.reclaim(step, editor, path),
+            (Some(Recipe::IncompleteLayer), _) => editor.delete_unused_layer(id, Unused::Incomplete),
+            (Some(Recipe::UnreferencedLayer), _) => {
+                editor.delete_unused_layer(id, Unused::unreferenced(self.min_age))
+            }
+            (Some(Recipe::TemporaryFiles), _) => editor.remove_temporary(path, self.min_age),
+        };
+        match done.map(|deleted| deleted.left_over()) {
+            Ok(None) => Answer::Removed,
+            Ok(Some(what)) => Answer::failed(step, what, Aftermath::LeftOver),
+            Err(error) => error.answer(step),
+        }
+    }
+
     fn end_session(&mut self) {
         if let Some(set_aside) = self.set_aside.take() {
             set_aside.end();
@@ -69,48 +98,13 @@ fn orphan_of(step: &Step, first: &Step) -> Option<OrphanAt> {
 
 impl Handler for Leaks<'_> {
     /// The proof is the editor's, under the locks.
-    fn prove(&mut self, _: &mut Step, _: Option<Pins>) -> Result<Proof, PreconditionError> {
-        Ok(Proof::MayDelete)
+    fn prove(&mut self, _: &mut Step, _: Option<Pins>) -> Result<(), Answer> {
+        Ok(())
     }
 
-    fn remove(&mut self, step: &Step) -> RemovalAnswer {
-        let (Some(key), Some(leak)) = (&step.target.store, &step.target.leak) else {
-            return RemovalAnswer::Declined("it is not a leak".into());
-        };
-        let kept = |why: String| RemovalAnswer::Kept(Ruling::keeps(Rule::NotProven, why));
-        let editor = match self.editors.find(key) {
-            Ok(editor) => editor,
-            Err(why) => return kept(why.to_owned()),
-        };
-        let (id, path) = (&step.target.id, &leak.path);
-        let done = match (leak.class.recipe(), step.action) {
-            (Some(Recipe::RepairLink), Action::Repair) => {
-                let failed = |error| remover::failed_edit(TargetKind::Leak, id, error);
-                return editor.repair_link(id).map_or_else(failed, |_| RemovalAnswer::Proven);
-            }
-            (Some(Recipe::RepairLink) | None, _) => {
-                return RemovalAnswer::Declined("it cannot be deleted automatically".into());
-            }
-            (Some(Recipe::Orphan(_)), _) => self.reclaim(step, editor, path),
-            (Some(Recipe::IncompleteLayer), _) => editor.delete_unused_layer(id, Unused::Incomplete),
-            (Some(Recipe::UnreferencedLayer), _) => {
-                editor.delete_unused_layer(id, Unused::unreferenced(self.min_age))
-            }
-            (Some(Recipe::TemporaryFiles), _) => editor.remove_temporary(path, self.min_age),
-        };
-        match done {
-            Ok(deleted) => {
-                deleted.left_over().map_or(RemovalAnswer::Proven, |what| RemovalAnswer::LeftOver(what.into()))
-            }
-            Err(error) => remover::failed_edit(TargetKind::Leak, id, error),
-        }
+    fn remove(&mut self, step: &Step) -> RemovalResult {
+        self.delete(step).into()
     }
-
-    /// Whatever is not proven under the locks is not there any more.
-    fn is_there(&mut self, _: &Step) -> Result<Option<bool>, PreconditionError> {
-        Ok(Some(false))
-    }
-
     fn own_bytes(&self, device: u64) -> u64 {
         let set_aside = self.set_aside.as_ref().map_or(0, |set_aside| set_aside.own_bytes(device));
         self.editors.reserve_file_bytes(device) + set_aside

@@ -21,4 +21,4 @@ pub mod runtime_match;
 pub use executor::{Run, RunObserver};
 pub use gauges::Gauges;
 pub use proof::{FactsOf, PolicyContext, ProofContext, RemoverFacts};
-pub use remover::{PreconditionError, RemovalAnswer, Remover};
+pub use remover::{PreconditionError, Remover};

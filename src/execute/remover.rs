@@ -1,20 +1,15 @@
 //! Removers of images: the runtime through CRI, or an editor in the graphroot.
 
 use crate::cri::CriError;
-use crate::editor::{Deleted, Error, Meaning};
-use crate::model::plan::{Failure, Gain, Target, TargetKind};
+use crate::model::plan::{Gain, Step, Target};
 use crate::model::refs::Refs;
-use crate::model::rules::{Rule, Ruling};
-use crate::model::{ImageIx, Inventory};
+use crate::model::{Answer, ImageIx, Inventory, RemovalResult};
 use crate::policy::kubelet::Listing;
 use crate::policy::{ExternalFacts, FullFilesystem};
 use crate::stores::Scan;
 
 /// Removes images, and reports what else keeps them.
 pub trait Remover {
-    /// Who answers for a removal, as the subject of a message.
-    fn name(&self) -> &'static str;
-
     /// Begins to ask what the next [`Self::look`] goes by, while the disk is read.
     fn ask(&mut self) {}
 
@@ -36,8 +31,8 @@ pub trait Remover {
         Vec::new()
     }
 
-    /// Removes an image with all its names.
-    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> RemovalAnswer;
+    /// Removes the image of `step`, which `inventory` has as `image`, with all its names.
+    fn remove(&mut self, step: &Step, inventory: &Inventory, image: ImageIx) -> RemovalResult;
 
     /// Bytes of our own that this may use up for a removal or make again after it, on the
     /// filesystem `device` (`st_dev`), as of now: they are no part of what the removal frees.
@@ -54,115 +49,6 @@ pub trait Remover {
     fn byproduct(&self, _inventory: &Inventory, _refs: &Refs) -> Vec<Gain> {
         Vec::new()
     }
-}
-
-/// The result of a removal request: what the editor (`failed_edit`) and the runtime (`cri`) say, in the words of the
-/// executor.
-///
-/// | answer | is it asked whether it is there? | outcome of the step |
-/// |---|---|---|
-/// | Answered | within 10 s | removed, or still there |
-/// | Proven | no | removed |
-/// | Declined, NotStopped, LeftOver | no | failed |
-/// | Kept, StoreUnavailable, NotAsked | no | that; nothing was touched |
-/// | InPart | at once | removed with a problem, or failed: the next run finishes it |
-/// | Failed | at once | removed, or failed |
-/// | NotFound | within 10 s | another process has deleted it, or failed |
-/// | InDoubt | within what the remover says | removed, or failed |
-/// | Unknown | no | failed, and the run ends |
-///
-/// After NotAsked, and where the store cannot be asked, the run ends as well. After a signal it is asked once, and what
-/// is still there and may be half removed is kept by the rule that the run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RemovalAnswer {
-    /// The request succeeded; the store has to confirm it.
-    Answered,
-    /// It is deleted or repaired, as proven under the store's locks.
-    Proven,
-    /// It was refused; nothing has changed.
-    Declined(Failure),
-    /// It had to be stopped first, and could not be.
-    NotStopped(Failure),
-    /// It is in use by now, or its removal is not proven to be safe, and it was not touched.
-    Kept(Ruling),
-    /// Some of it was removed, and something could not be: whether it is gone the store tells, and
-    /// at once.
-    InPart(Failure),
-    /// Some of it was removed, and the rest is still there.
-    LeftOver(Failure),
-    /// Of its store nothing can be proven or changed for now (its lock is held, mounts cannot be
-    /// read, its disk is full): it is skipped.
-    StoreUnavailable(Failure),
-    /// Reported as not found: another process may be removing it. The store has to confirm it.
-    NotFound(Failure),
-    /// The request failed, maybe halfway: the store is checked at once.
-    Failed(Failure),
-    /// There was no answer, and the removal may continue: the store has to confirm it.
-    InDoubt(Failure),
-    /// It was requested, and its outcome cannot be determined: the run ends.
-    Unknown(String),
-    /// Nothing was requested: a signal came first, the runtime is unavailable, or there is no room to
-    /// write. The target is not at fault, and the run ends.
-    NotAsked(Failure),
-}
-
-/// Consequence of a failed edit for its target and for the run.
-///
-/// The store is asked afterwards if an image still exists. A leak in doubt counts as existing: only the editor can tell,
-/// under the locks.
-pub(super) fn failed_edit(kind: TargetKind, id: &str, error: Error) -> RemovalAnswer {
-    let is_leak = kind == TargetKind::Leak;
-    let failure = Failure::from(&error);
-    match error {
-        Error::Interrupted => RemovalAnswer::NotAsked(failure),
-        Error::Stopped { done, cause } => {
-            log(id, &done);
-            if !is_leak {
-                return RemovalAnswer::InPart(failure);
-            }
-            match cause.is_interrupted() {
-                true => RemovalAnswer::Unknown(failure.message),
-                false => RemovalAnswer::LeftOver(Failure::from(&*cause)),
-            }
-        }
-        Error::Failed(_) if !is_leak => RemovalAnswer::Failed(failure),
-        // Most leaks have no record: without room for a new record file they can still be deleted.
-        Error::NoSpace(_) if !is_leak => RemovalAnswer::StoreUnavailable(failure),
-        Error::Locked { .. } => RemovalAnswer::StoreUnavailable(failure),
-        Error::Refused(refusal) => {
-            let keeps = |rule, why| RemovalAnswer::Kept(Ruling::keeps(rule, why));
-            match refusal.means() {
-                Meaning::Store => RemovalAnswer::StoreUnavailable(failure),
-                Meaning::Immutable => RemovalAnswer::Declined(failure),
-                Meaning::Gone => RemovalAnswer::NotFound(failure),
-                Meaning::InUse | Meaning::Running if !is_leak => keeps(Rule::InUse, failure.message),
-                Meaning::InUse | Meaning::Running | Meaning::NotProven => {
-                    keeps(Rule::NotProven, failure.message)
-                }
-            }
-        }
-        Error::Failed(_) | Error::NoSpace(_) => RemovalAnswer::Declined(failure),
-    }
-}
-
-/// Logs what an edit did. What is left of something whose record was deleted is now an orphan, which
-/// `sweep` finds.
-pub(super) fn log(id: &str, deleted: &Deleted) {
-    for failure in &deleted.failures {
-        tracing::warn!(id, "left behind: {failure}");
-    }
-    if deleted.more_failures > 0 {
-        tracing::warn!(id, "{} more are left behind", deleted.more_failures);
-    }
-    tracing::debug!(
-        id,
-        layers = deleted.layers.len(),
-        removed = deleted.removed,
-        in_place = deleted.in_place,
-        reserve_file = deleted.reserve_file_released,
-        locked_for = ?deleted.locked_for,
-        "deleted"
-    );
 }
 
 /// Something that is needed to prove a deletion is not available.
@@ -200,5 +86,12 @@ impl PreconditionError {
 impl From<CriError> for PreconditionError {
     fn from(error: CriError) -> Self {
         Self::new(error.to_string())
+    }
+}
+
+/// Without its proof nothing is deleted.
+impl From<PreconditionError> for Answer {
+    fn from(error: PreconditionError) -> Self {
+        Self::StopRun(error.what.into())
     }
 }

@@ -5,6 +5,7 @@
 //! disk: an image, a container, a leak (an unused object that was not deleted), the store itself, or a user outside
 //! the store. [`refs`] derives every figure from this graph.
 
+pub mod answer;
 mod back_off;
 mod build_cache;
 mod container;
@@ -32,6 +33,7 @@ pub mod scan_summary;
 pub mod space;
 mod store;
 
+pub use answer::{Aftermath, Answer, RemovalResult};
 pub use back_off::BackOff;
 pub use build_cache::{BuildCache, is_for_ctr, is_of_docker};
 pub use container::{Container, ContainerState, Owner, removal_command, with_root};

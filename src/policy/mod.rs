@@ -20,7 +20,7 @@ pub mod space;
 pub mod thresholds;
 
 pub use input::{Ages, BackOff, ExternalFacts, FullFilesystem, Input, Policy, Protect};
-pub use plan::{Planner, StepOutcome, Task};
+pub use plan::{Planner, Task};
 pub use space::{FreeFloor, Targets, Thresholds};
 
 use crate::model::names::names;

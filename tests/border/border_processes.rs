@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use layersweep::editor::{Meaning, Refusal};
+use layersweep::editor::Refusal;
 
 use crate::support;
 use support::hostile::{self, Hostile, NOBODY, Unmounted};
@@ -348,7 +348,7 @@ fn foreign_mounts_hold_no_lock_and_keep_nothing() {
     }
     let error = editor.delete_image(&edit::planned(image)).unwrap_err();
     let Some(refusal @ Refusal::Mounted { .. }) = error.refusal() else { panic!("{error}") };
-    assert_eq!(refusal.means(), Meaning::Running);
+    assert!(refusal.is_running(), "{refusal}");
     drop(_overlay);
     let deleted = edit::delete(&editor, image);
     assert!(deleted.locked_for < MOST_LOCKED, "{:?}", deleted.locked_for);

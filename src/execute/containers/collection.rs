@@ -10,8 +10,7 @@ use crate::execute::remover::PreconditionError;
 use crate::model::outcome::Stopped;
 use crate::model::plan::{self, Action, Kept, Phase, Problem, Step, Target, TargetKind};
 use crate::model::refs::{Live, Root};
-use crate::model::{ContainerIx, Inventory, OutcomeKind, Plan, StoreId, StoreIx};
-use crate::policy::StepOutcome;
+use crate::model::{Answer, ContainerIx, Inventory, OutcomeKind, Plan, StoreId, StoreIx};
 use crate::policy::containers::exact::{self, Input};
 use crate::policy::containers::{ContainerPolicy, Verdicts};
 use crate::stores::Scan;
@@ -111,7 +110,7 @@ pub(super) fn run(
         for step in steps {
             // What stands in its way may have gone since.
             let step = predictions.predicted_now(step);
-            if run.carry_out(step, source, &mut plan) == StepOutcome::Removed
+            if run.carry_out(step, source, &mut plan) == Answer::Removed
                 && let Some(step) = plan.steps.last()
             {
                 predictions.remove(step);

@@ -7,14 +7,16 @@ use std::time::Duration;
 use crate::cri::{CriError, CriProblem};
 use crate::execute::containers::look::{CriListing, CriSource};
 use crate::execute::cri::runtime_stores;
-use crate::execute::executor::{Handler, Proof};
+use crate::execute::executor::{GONE_WITHIN, Handler};
 use crate::execute::proof;
-use crate::execute::remover::{PreconditionError, RemovalAnswer};
+use crate::execute::remover::PreconditionError;
 use crate::execute::runtime_match::RuntimeStores;
 use crate::history::pins::Pins;
-use crate::model::plan::{Action, Step, TargetKind};
-use crate::model::rules::{Rule, Ruling};
-use crate::model::{Consistency, Container, ContainerState, Inventory, Plan, StoreKind};
+use crate::model::plan::{Action, Phase, Problem, Step, TargetKind};
+use crate::model::rules::Rule;
+use crate::model::{
+    Aftermath, Answer, Consistency, Container, ContainerState, Inventory, Plan, RemovalResult, StoreKind,
+};
 use crate::policy::containers::Verdicts;
 use crate::stores::{Measure, ScanRequest};
 use crate::sys::{processes, stop};
@@ -22,6 +24,9 @@ use crate::sys::{processes, stop};
 /// How long a container of unknown state may take to end by itself. The kubelet gives it its pod's
 /// grace period, 30 seconds by default.
 const GRACE: Duration = Duration::from_secs(30);
+
+/// Time that a container may take to disappear after a removal whose outcome the runtime did not report.
+const GONE_IN_DOUBT_WITHIN: Duration = Duration::from_secs(2);
 
 /// A container or sandbox of the runtime's own store.
 fn on_disk<'i>(inventory: &'i Inventory, stores: &RuntimeStores, id: &str) -> Option<&'i Container> {
@@ -37,59 +42,52 @@ impl CriSource<'_> {
         Ok((inventory, stores))
     }
 
-    fn prove_container(&mut self, step: &Step) -> Result<Proof, PreconditionError> {
+    fn prove_container(&mut self, step: &Step) -> Result<(), Answer> {
         let policy = self.asked.policy;
         let id = &step.target.id;
         let seen = self.list()?;
         let Some(listed) = seen.listing.containers.iter().find(|one| one.id == *id) else {
-            return Ok(Proof::AlreadyGone);
+            return Err(Answer::AlreadyGone);
         };
         let verdicts = seen.listing.verdicts(TargetKind::Container, policy, &BTreeSet::new());
-        if let Some(proof) = spared(&verdicts, id) {
-            return Ok(proof);
-        }
+        spared(&verdicts, id)?;
         // The last question before the removal, and the one that counts: a runtime removes by force.
-        let Some(details) = self.fresh(id)? else { return Ok(Proof::AlreadyGone) };
+        let Some(details) = self.fresh(id)? else { return Err(Answer::AlreadyGone) };
         match details.state {
             ContainerState::Exited => {}
-            ContainerState::Running => return Ok(kept(Rule::Running, "it is running now")),
+            ContainerState::Running => return Err(Answer::kept(Rule::Running, "it is running now")),
             ContainerState::Created => {
                 if listed.state != ContainerState::Created {
-                    return Ok(kept(Rule::Running, "the runtime reports contradictory states"));
+                    return Err(Answer::kept(Rule::Running, "the runtime reports contradictory states"));
                 }
             }
             ContainerState::Unknown if step.action == Action::StopAndDelete => {}
             ContainerState::Unknown => {
-                return Ok(kept(Rule::StateUnknown, "the runtime no longer knows its state"));
+                return Err(Answer::kept(Rule::StateUnknown, "the runtime no longer knows its state"));
             }
         }
-        if let Some(proof) = process_in(id) {
-            return Ok(proof);
-        }
+        prove_no_process_in(id)?;
         let (inventory, stores) = self.disk()?;
         let is_containerd = inventory[stores.own].kind == StoreKind::Containerd;
         match on_disk(&inventory, &stores, id) {
-            Some(one) if is_containerd && one.state == ContainerState::Running => {
-                Ok(kept(Rule::Running, "the runtime reports it as exited, but its root filesystem is in use"))
-            }
-            _ => Ok(Proof::MayDelete),
+            Some(one) if is_containerd && one.state == ContainerState::Running => Err(Answer::kept(
+                Rule::Running,
+                "the runtime reports it as exited, but its root filesystem is in use",
+            )),
+            _ => Ok(()),
         }
     }
 
-    fn prove_sandbox(&mut self, step: &Step) -> Result<Proof, PreconditionError> {
+    fn prove_sandbox(&mut self, step: &Step) -> Result<(), Answer> {
         let policy = self.asked.policy;
         let id = &step.target.id;
         let seen = self.list()?;
         if !seen.listing.sandboxes.iter().any(|one| one.id == *id) {
-            return Ok(Proof::AlreadyGone);
+            return Err(Answer::AlreadyGone);
         }
         let verdicts = seen.listing.verdicts(TargetKind::Sandbox, policy, &BTreeSet::new());
-        if let Some(proof) = spared(&verdicts, id) {
-            return Ok(proof);
-        }
-        if let Some(proof) = process_in(id) {
-            return Ok(proof);
-        }
+        spared(&verdicts, id)?;
+        prove_no_process_in(id)?;
         // Its removal takes along, by force, every container in it. A listing that left one out shows
         // nothing of it; the records on the disk do.
         let (inventory, RuntimeStores { own, .. }) = self.disk()?;
@@ -97,27 +95,28 @@ impl CriSource<'_> {
             .containers
             .iter()
             .find(|one| one.store == own && one.id != *id && one.sandbox_id.as_deref() == Some(id.as_str()));
-        Ok(match inside {
-            Some(one) => kept(
+        match inside {
+            Some(one) => Err(Answer::kept(
                 Rule::HasContainers,
                 format!("its container {} is on the disk, but the runtime does not list it", one.name),
-            ),
-            None => Proof::MayDelete,
-        })
+            )),
+            None => Ok(()),
+        }
     }
 
-    /// Stops a container of unknown state; `None`: it has ended for sure.
-    fn stopped(&self, id: &str) -> Option<RemovalAnswer> {
-        let client = self.asked.client;
+    /// Stops a container of unknown state. Returns `None` if it has ended for sure and still exists.
+    fn stop(&self, step: &Step) -> Option<RemovalResult> {
+        let (client, id) = (self.asked.client, &step.target.id);
         if let Err(error) = client.stop_container(id, GRACE) {
-            return Some(not_stopped(&error));
+            return Some(not_stopped(step, &error).into());
         }
         match client.container(id) {
-            Err(error) => Some(RemovalAnswer::Unknown(error.to_string())),
-            Ok(None) => Some(RemovalAnswer::Answered),
-            Ok(Some(one)) if one.state == ContainerState::Running => {
+            Err(error) => Some(Answer::failed(step, error.to_string(), Aftermath::Unseen).into()),
+            Ok(None) => Some(requested(step)),
+            Ok(Some(container)) if container.state == ContainerState::Running => {
                 let message = "it was stopped but is still running";
-                Some(RemovalAnswer::NotStopped(message.into()))
+                let problem = Problem { phase: Phase::StopContainer, ..step.problem(message) };
+                Some(Answer::Failed(problem, Aftermath::Untouched).into())
             }
             Ok(Some(_)) => None,
         }
@@ -142,7 +141,7 @@ impl CriSource<'_> {
 }
 
 impl Handler for CriSource<'_> {
-    fn prove(&mut self, step: &mut Step, _: Option<Pins>) -> Result<Proof, PreconditionError> {
+    fn prove(&mut self, step: &mut Step, _: Option<Pins>) -> Result<(), Answer> {
         match step.target.kind {
             TargetKind::Container => self.prove_container(step),
             TargetKind::Sandbox => self.prove_sandbox(step),
@@ -150,25 +149,27 @@ impl Handler for CriSource<'_> {
         }
     }
 
-    fn remove(&mut self, step: &Step) -> RemovalAnswer {
+    fn remove(&mut self, step: &Step) -> RemovalResult {
         let (client, id) = (self.asked.client, &step.target.id);
         match step.target.kind {
             TargetKind::Container => {
                 if step.action == Action::StopAndDelete
-                    && let Some(done) = self.stopped(id)
+                    && let Some(done) = self.stop(step)
                 {
                     return done;
                 }
-                answered(client.remove_container(id))
+                removal(step, client.remove_container(id))
             }
             TargetKind::Sandbox => match client.stop_sandbox(id) {
-                Err(error) => not_stopped(&error),
-                Ok(()) => answered(client.remove_sandbox(id)),
+                Err(error) => not_stopped(step, &error).into(),
+                Ok(()) => removal(step, client.remove_sandbox(id)),
             },
             _ => match self.remove_log(step) {
-                Ok(()) => RemovalAnswer::Proven,
-                Err(message) if stop::is_asked() => RemovalAnswer::Unknown(message),
-                Err(message) => RemovalAnswer::Declined(message.into()),
+                Ok(()) => Answer::Removed.into(),
+                Err(message) => {
+                    let aftermath = if stop::is_asked() { Aftermath::Unseen } else { Aftermath::Untouched };
+                    Answer::failed(step, message, aftermath).into()
+                }
             },
         }
     }
@@ -190,51 +191,60 @@ impl Handler for CriSource<'_> {
         let damaged = inventory[stores.own].consistency == Consistency::Damaged;
         Ok((!damaged).then_some(false))
     }
-
-    fn gone_in_doubt_within(&self) -> Duration {
-        Duration::from_secs(2)
-    }
 }
 
-fn kept(rule: Rule, detail: impl Into<String>) -> Proof {
-    Proof::Kept(Ruling::keeps(rule, detail))
-}
-
-fn spared(verdicts: &Verdicts, id: &str) -> Option<Proof> {
+fn spared(verdicts: &Verdicts, id: &str) -> Result<(), Answer> {
     if verdicts.deletes(id).is_some() {
-        return None;
+        return Ok(());
     }
-    let stays = verdicts.kept.iter().find(|(kept, _)| kept == id);
-    Some(stays.map_or(Proof::AlreadyGone, |(_, ruling)| Proof::Kept(ruling.clone())))
+    let kept = verdicts.kept.iter().find(|(kept, _)| kept == id);
+    Err(kept.map_or(Answer::AlreadyGone, |(_, ruling)| Answer::Kept(ruling.clone())))
 }
 
-fn process_in(id: &str) -> Option<Proof> {
+fn prove_no_process_in(id: &str) -> Result<(), Answer> {
     match processes::process_in(id) {
-        Ok(None) => None,
-        Ok(Some(pid)) => Some(kept(
+        Ok(None) => Ok(()),
+        Ok(Some(pid)) => Err(Answer::kept(
             Rule::Running,
             format!("the runtime reports it as exited, but process {pid} runs in it"),
         )),
         Err(error) => {
-            Some(kept(Rule::Running, format!("cannot determine whether anything runs in it: {error}")))
+            Err(Answer::kept(Rule::Running, format!("cannot determine whether anything runs in it: {error}")))
         }
     }
 }
 
-fn not_stopped(error: &CriError) -> RemovalAnswer {
+fn not_stopped(step: &Step, error: &CriError) -> Answer {
     match error.problem {
-        CriProblem::Left => RemovalAnswer::Unknown(error.to_string()),
-        _ => RemovalAnswer::NotStopped(error.into()),
+        CriProblem::Left => Answer::failed(step, error.to_string(), Aftermath::Unseen),
+        _ => {
+            let problem = Problem { phase: Phase::StopContainer, ..step.problem(error) };
+            Answer::Failed(problem, Aftermath::Untouched)
+        }
     }
 }
 
-fn answered(answer: Result<(), CriError>) -> RemovalAnswer {
+/// The runtime has answered that the target is removed.
+fn requested(step: &Step) -> RemovalResult {
+    let message = "the runtime reported it as removed, but it still exists";
+    RemovalResult::Unconfirmed {
+        within: GONE_WITHIN,
+        gone: Answer::Removed,
+        otherwise: Answer::failed(step, message, Aftermath::StillThere),
+    }
+}
+
+fn removal(step: &Step, answer: Result<(), CriError>) -> RemovalResult {
     match answer {
-        Ok(()) => RemovalAnswer::Answered,
+        Ok(()) => requested(step),
         // It counts as removed, whichever process did it.
         Err(error) if error.problem.leaves_doubt() || matches!(error.problem, CriProblem::NotFound(_)) => {
-            RemovalAnswer::InDoubt((&error).into())
+            RemovalResult::Unconfirmed {
+                within: GONE_IN_DOUBT_WITHIN,
+                gone: Answer::Removed,
+                otherwise: Answer::failed(step, &error, Aftermath::StillThere),
+            }
         }
-        Err(error) => RemovalAnswer::Declined((&error).into()),
+        Err(error) => Answer::failed(step, &error, Aftermath::Untouched).into(),
     }
 }

@@ -11,11 +11,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use crate::execute::containers::look::{CriListing, CriSource};
-use crate::execute::executor::Proof;
-use crate::execute::remover::PreconditionError;
-use crate::model::Plan;
 use crate::model::plan::{Cause, Kept, Phase, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
+use crate::model::{Answer, Plan};
 use crate::node::logs as node_logs;
 use crate::node::logs::Link;
 use crate::policy::containers::logs::{self, LinkTarget, LogDirectoryState};
@@ -131,10 +129,10 @@ impl CriSource<'_> {
     }
 
     /// Proves it again.
-    pub(super) fn prove_log(&mut self, step: &Step) -> Result<Proof, PreconditionError> {
+    pub(super) fn prove_log(&mut self, step: &Step) -> Result<(), Answer> {
         let path = PathBuf::from(&step.target.id);
         if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-            return Ok(Proof::AlreadyGone);
+            return Err(Answer::AlreadyGone);
         }
         let seen = self.list()?;
         let nobody = BTreeSet::new();
@@ -149,7 +147,7 @@ impl CriSource<'_> {
                 let links = node_logs::links(&self.asked.request.sysroot, self.asked.places);
                 match links.map(|links| links.into_iter().find(|link| link.path == path)) {
                     Ok(Some(link)) => self.link_stays(&seen, &nobody, &link),
-                    Ok(None) => return Ok(Proof::AlreadyGone),
+                    Ok(None) => return Err(Answer::AlreadyGone),
                     Err(error) => Some(Ruling::keeps(Rule::Unreadable, error.to_string())),
                 }
             }
@@ -162,7 +160,7 @@ impl CriSource<'_> {
             }
         };
         let ruling = ruling.or_else(|| mounted(&path).map(|why| Ruling::keeps(Rule::Mounted, why)));
-        Ok(ruling.map_or(Proof::MayDelete, Proof::Kept))
+        ruling.map_or(Ok(()), |ruling| Err(Answer::Kept(ruling)))
     }
 
     /// Removes a directory, a file or a link.

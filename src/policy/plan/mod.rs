@@ -20,13 +20,13 @@ use crate::model::plan::{self, Cause, Failure, FilesystemPlan, Kept, PassEnd, Ph
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{InvalidStats, Measured, Space, Stat};
-use crate::model::{FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan, Problem, Step};
+use crate::model::{Aftermath, Answer, FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan, Problem, Step};
 use crate::policy::input::{Ages, FullFilesystem, Input};
 use crate::policy::rules::{self, Judge};
 
 use full_disk::FirstDeletion;
 use space_pass::{SpacePass, gain_on};
-pub use types::{StepOutcome, Task};
+pub use types::Task;
 
 /// Plans one deletion at a time.
 #[derive(Debug)]
@@ -129,24 +129,24 @@ impl<'a> Planner<'a> {
     }
 
     /// How the last step went. Without an open step this does nothing.
-    pub fn answer(&mut self, answer: StepOutcome) {
+    pub fn answer(&mut self, answer: Answer) {
         let Some((at, step)) = self.pending.take() else { return };
-        let is_gone = matches!(answer, StepOutcome::Removed | StepOutcome::AlreadyGone);
+        let is_gone = answer.is_gone();
         match answer {
-            StepOutcome::Removed => {
+            Answer::Removed | Answer::RemovedInPart(_) => {
                 self.age |= step.cause == Cause::Age;
                 self.steps.push(step);
             }
             // Another process deleted it: neither our deletion nor an error.
-            StepOutcome::AlreadyGone | StepOutcome::NotTried => {}
-            StepOutcome::Kept(ruling) => {
+            Answer::AlreadyGone | Answer::StopRun(_) => {}
+            Answer::Kept(ruling) => {
                 self.states[at.get()] = ImageState::Kept(ruling.since_run_began());
             }
-            StepOutcome::StoreSkipped(why) => {
+            Answer::StoreSkipped(why) => {
                 let ruling = Ruling::keeps(Rule::OutOfReach, why.message);
                 self.keep_store(at, &ruling.since_run_began());
             }
-            StepOutcome::Failed(problem) | StepOutcome::StillThere(problem) => {
+            Answer::Failed(problem, _) => {
                 self.states[at.get()] =
                     ImageState::Kept(Ruling::keeps(Rule::RemovalFailed, problem.message.clone()));
                 self.problems.push(problem);
@@ -179,7 +179,7 @@ impl<'a> Planner<'a> {
     fn fail_unanswered(&mut self) {
         if let Some((_, step)) = &self.pending {
             let problem = step.problem("the run ended before its outcome was known");
-            self.answer(StepOutcome::Failed(problem));
+            self.answer(Answer::Failed(problem, Aftermath::Unseen));
         }
     }
 
@@ -532,7 +532,7 @@ pub fn plan(input: Input<'_>, task: Task<'_>, measured: &[Measured]) -> Plan {
     let mut planner = Planner::new(input, task);
     while let Some(step) = planner.next(&spaces) {
         plan::apply(&step.gains, &mut spaces);
-        planner.answer(StepOutcome::Removed);
+        planner.answer(Answer::Removed);
     }
     planner.finish(&spaces)
 }

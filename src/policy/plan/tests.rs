@@ -178,14 +178,14 @@ impl World {
 
     /// A run in which the outcome of each step is looked up by id; what is removed gives back
     /// what was predicted.
-    fn run(&self, mut available: u64, outcome: impl Fn(&str) -> StepOutcome) -> (Vec<String>, Plan) {
+    fn run(&self, mut available: u64, outcome: impl Fn(&str) -> Answer) -> (Vec<String>, Plan) {
         self.with(|input| {
             let mut planner = Planner::new(input, Task::Policy);
             let mut asked = Vec::new();
             while let Some(step) = planner.next(&[space(available), space(1000)]) {
                 let id = step.target.id.clone();
                 let outcome = outcome(&id);
-                if matches!(outcome, StepOutcome::Removed | StepOutcome::AlreadyGone) {
+                if outcome.is_gone() {
                     available += step.predicted_bytes();
                 }
                 asked.push(id);
@@ -232,7 +232,7 @@ fn measured_beats_predicted() {
                     break;
                 }
                 steps += 1;
-                planner.answer(StepOutcome::Removed);
+                planner.answer(Answer::Removed);
             }
             (steps, planner.finish(&[space(*available.last().unwrap())]).outcome)
         });
@@ -444,8 +444,8 @@ fn shared_bytes_leave_with_the_last() {
 fn a_group_that_loses_a_member_is_given_up() {
     for lost in ["a", "b"] {
         let refused = |id: &str| match id == lost {
-            true => StepOutcome::Failed(failed("busy")),
-            false => StepOutcome::Removed,
+            true => Answer::Failed(failed("busy"), Aftermath::Untouched),
+            false => Answer::Removed,
         };
         let (asked, plan) = a_pair().run(200, refused);
         assert_eq!(asked, if lost == "a" { vec!["a", "c"] } else { vec!["a", "b", "c"] });
@@ -453,11 +453,11 @@ fn a_group_that_loses_a_member_is_given_up() {
         assert_eq!(plan.problems.len(), 1);
         assert_eq!(plan.problems[0].message, "busy");
     }
-    let (asked, plan) = a_pair().run(200, |_| StepOutcome::Kept(came_into_use("cri-o pod/app")));
+    let (asked, plan) = a_pair().run(200, |_| Answer::Kept(came_into_use("cri-o pod/app")));
     assert_eq!(asked, ["a", "c"], "without a, b would free nothing");
     assert!(plan.problems.is_empty());
     assert_eq!(plan.kept[0].rule, Rule::InUse);
-    let (asked, plan) = a_pair().run(200, |_| StepOutcome::AlreadyGone);
+    let (asked, plan) = a_pair().run(200, |_| Answer::AlreadyGone);
     assert_eq!(asked, ["a", "b"]);
     assert_eq!((plan.steps.len(), plan.kept.len()), (0, 2), "what others removed is neither ours nor kept");
 }
@@ -495,7 +495,7 @@ fn small_gains_count_where_they_suffice() {
         while let Some(step) = planner.next(&[space(available)]) {
             steps += 1;
             available = if steps == 1 { 5_990_000 } else { available + step.predicted_bytes() };
-            planner.answer(StepOutcome::Removed);
+            planner.answer(Answer::Removed);
         }
         (steps, planner.finish(&[space(available)]).outcome)
     });
@@ -575,8 +575,8 @@ fn age_goes_first_and_never_stops_space() {
     world.policy.max_age = Some(SignedDuration::from_hours(997));
     world.ages[0] = hours_ago(1000, Some(3));
     let refuse = |id: &str| match id {
-        "i1" => StepOutcome::Failed(failed("held")),
-        _ => StepOutcome::Removed,
+        "i1" => Answer::Failed(failed("held"), Aftermath::Untouched),
+        _ => Answer::Removed,
     };
     let (asked, plan) = world.run(200, refuse);
     assert_eq!(asked, ["i1", "i2", "i3", "i4", "i5"], "i0 was used lately, i3 has just the limit");
@@ -654,7 +654,7 @@ fn named(world: &World, named: &[usize], end_after: usize) -> (Vec<String>, Plan
         {
             assert_eq!((step.cause, step.filesystem), (Cause::Request, Some(0.into())));
             asked.push(step.target.id.clone());
-            planner.answer(StepOutcome::Removed);
+            planner.answer(Answer::Removed);
         }
         (asked, planner.finish(&spaces))
     })
@@ -712,7 +712,7 @@ fn a_run_that_is_ended_says_so() {
         world.with(|input| {
             let mut planner = Planner::new(input, Task::Policy);
             assert!(planner.next(&[space(200), space(1000)]).is_some());
-            planner.answer(StepOutcome::Removed);
+            planner.answer(Answer::Removed);
             planner.finish(&[space(available), space(1000)])
         })
     };
@@ -735,7 +735,7 @@ fn a_step_that_was_not_tried_is_no_failure() {
     let plan = world.with(|input| {
         let mut planner = Planner::new(input, Task::Policy);
         assert!(planner.next(&[space(200), space(1000)]).is_some());
-        planner.answer(StepOutcome::NotTried);
+        planner.answer(Answer::StopRun("ended".into()));
         planner.finish(&[space(200), space(1000)])
     });
     assert!(plan.problems.is_empty() && plan.steps.is_empty());

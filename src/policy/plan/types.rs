@@ -1,8 +1,7 @@
-//! Tasks and answers of a planner.
+//! Tasks of a planner.
 
 use crate::model::ImageIx;
-use crate::model::plan::{Failure, Problem};
-use crate::model::rules::{Rule, Ruling};
+use crate::model::rules::Rule;
 
 /// What a run is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,23 +31,4 @@ impl Task<'_> {
         let first = |at: &&ImageIx| seen.get_mut(at.get()).is_some_and(|seen| !std::mem::replace(seen, true));
         Some(named.iter().filter(first).copied().collect())
     }
-}
-
-/// The outcome of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StepOutcome {
-    /// The target is deleted, as a check of the store proved.
-    Removed,
-    /// It was already deleted.
-    AlreadyGone,
-    /// A rule keeps it now. It was not touched, unless that is [`Rule::RunEnded`]: then the next run may have to finish it.
-    Kept(Ruling),
-    /// Nothing in its store can be proven or changed for now; it was not touched.
-    StoreSkipped(Failure),
-    /// It was not touched, and the run ends here.
-    NotTried,
-    /// The attempt failed, and the target is still there.
-    Failed(Problem),
-    /// It was reported as removed, and is still there.
-    StillThere(Problem),
 }

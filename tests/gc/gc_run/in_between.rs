@@ -6,13 +6,12 @@ use layersweep::execute::cri::CriRemover;
 use layersweep::execute::kubelet;
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{
-    FactsOf, Gauges, PolicyContext, PreconditionError, ProofContext, RemovalAnswer, Remover, RemoverFacts,
-    Run, images,
+    FactsOf, Gauges, PolicyContext, PreconditionError, ProofContext, Remover, RemoverFacts, Run, images,
 };
 use layersweep::history::pins::Pins;
 use layersweep::model::plan::Gain;
 use layersweep::model::refs::Refs;
-use layersweep::model::{ImageIx, Inventory, Outcome, Stopped};
+use layersweep::model::{Answer, ImageIx, Inventory, Outcome, RemovalResult, Step, Stopped};
 use layersweep::policy::kubelet::Listing;
 use layersweep::policy::{Ages, ExternalFacts, Task, compare};
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use super::{ByName, IMAGES, IN_USE, Node, Told, name, policy};
 struct Disturbed<'a> {
     remover: CriRemover,
     before: Box<dyn FnMut() + 'a>,
-    after: Box<dyn FnMut(RemovalAnswer) -> RemovalAnswer + 'a>,
+    after: Box<dyn FnMut(RemovalResult) -> RemovalResult + 'a>,
 }
 
 impl<'a> Disturbed<'a> {
@@ -39,17 +38,13 @@ impl<'a> Disturbed<'a> {
 }
 
 impl Remover for Disturbed<'_> {
-    fn name(&self) -> &'static str {
-        self.remover.name()
-    }
-
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError> {
         self.remover.look(inventory)
     }
 
-    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> RemovalAnswer {
+    fn remove(&mut self, step: &Step, inventory: &Inventory, image: ImageIx) -> RemovalResult {
         (self.before)();
-        let removed = self.remover.remove(inventory, image);
+        let removed = self.remover.remove(step, inventory, image);
         (self.after)(removed)
     }
 
@@ -104,7 +99,7 @@ fn image_unknown_to_runtime_is_gone() {
     let mut first = true;
     let mut remover = Disturbed::new(&node);
     remover.after = Box::new(|removed| match std::mem::take(&mut first) {
-        true => RemovalAnswer::NotFound("no such image".into()),
+        true => Answer::AlreadyGone.into(),
         false => removed,
     });
     let mut told = Told::default();

@@ -11,12 +11,12 @@ use layersweep::model::{
     self, Consistency, Container, ContainerState, Filesystem, Inventory, Labels, Node, NodeIx, NodeKind,
     Owner, Plan, Size, Store, StoreKind,
 };
+use layersweep::model::{Aftermath, Answer};
 use layersweep::policy::Ages;
 use layersweep::policy::ExternalFacts;
 use layersweep::policy::Input;
 use layersweep::policy::Planner;
 use layersweep::policy::Policy;
-use layersweep::policy::StepOutcome;
 use layersweep::policy::Task;
 use layersweep::policy::space::{Targets, Thresholds};
 
@@ -195,10 +195,10 @@ fn drive(input: Input<'_>, images: &[Image], mut measured: Measured) -> (Plan, V
         let image = images.iter().find(|image| image.id == step.target.id).unwrap();
         attempted.push(image.id.clone());
         if image.remove_error {
-            planner.answer(StepOutcome::Failed(step.problem("the row says so")));
+            planner.answer(Answer::failed(&step, "the row says so", Aftermath::Untouched));
         } else {
             measured = measured.map(|space| space.gained(step.predicted_bytes(), 0));
-            planner.answer(StepOutcome::Removed);
+            planner.answer(Answer::Removed);
         }
     }
     (planner.finish(&[measured]), attempted)

@@ -85,7 +85,7 @@ fn old_images_wait_for_a_younger_one_that_makes_room() {
 fn store_is_skipped_where_the_first_holds_too_little() {
     let mut world = world(percent(75, 70));
     needs(&mut world, 60, 0);
-    let (tried, plan) = world.run(0, |_| StepOutcome::StoreSkipped("too little".into()));
+    let (tried, plan) = world.run(0, |_| Answer::StoreSkipped("too little".into()));
     assert_eq!(tried, ["i1"]);
     assert!(plan.steps.is_empty());
 }

@@ -138,7 +138,7 @@ proptest! {
             let mut gone = Vec::new();
             while let Some(step) = planner.next(&gained(&world, &start, &gone)) {
                 gone.push(world.at(&step.target));
-                planner.answer(StepOutcome::Removed);
+                planner.answer(Answer::Removed);
             }
             planner.finish(&gained(&world, &start, &gone))
         });
@@ -202,10 +202,10 @@ proptest! {
                 prop_assert!(asked.insert(world.at(&step.target)), "twice");
                 prop_assert!(!must_stay(&world, world.at(&step.target)));
                 planner.answer(match kind {
-                    0 => StepOutcome::Failed(failed("no")),
-                    1 => StepOutcome::Kept(came_into_use("a pod")),
-                    2 => StepOutcome::AlreadyGone,
-                    _ => StepOutcome::Removed,
+                    0 => Answer::Failed(failed("no"), Aftermath::Untouched),
+                    1 => Answer::Kept(came_into_use("a pod")),
+                    2 => Answer::AlreadyGone,
+                    _ => Answer::Removed,
                 });
             }
             let plan = planner.finish(&[space(0), space(0)]);
@@ -241,12 +241,12 @@ proptest! {
             {
                 asked.push(world.at(&step.target));
                 planner.answer(match noise.next().unwrap() {
-                    0 => StepOutcome::Failed(failed("no")),
-                    1 => StepOutcome::Kept(came_into_use("a pod")),
-                    2 => StepOutcome::StoreSkipped("too little".into()),
+                    0 => Answer::Failed(failed("no"), Aftermath::Untouched),
+                    1 => Answer::Kept(came_into_use("a pod")),
+                    2 => Answer::StoreSkipped("too little".into()),
                     answer => {
                         gone.push(world.at(&step.target));
-                        if *answer == 5 { StepOutcome::AlreadyGone } else { StepOutcome::Removed }
+                        if *answer == 5 { Answer::AlreadyGone } else { Answer::Removed }
                     }
                 });
             }
