@@ -59,7 +59,7 @@ fn places(config: &Config) -> KubeletPlaces {
     let settings = Kubelet::read_now(&live);
     let manifests = config.static_pods.clone().unwrap_or_else(|| STATIC_PODS.into());
     let manifests = match static_pods::read(&live, &settings, &manifests) {
-        Ok(found) => found.looked,
+        Ok(found) => found.places,
         // Read again by whoever asks whether a pod is gone: then none is.
         Err(error) => vec![manifests, error.path],
     };

@@ -1,7 +1,7 @@
-//! The kubelet's settings: the files that have its flags, and its configuration.
+//! Settings of the kubelet: the files with its flags, and its configuration files.
 //!
-//! Where several files could be the kubelet's, all are read: they say what must not be deleted
-//! and which sockets may exist, so one answer too many does no harm.
+//! If several files may be the kubelet's, all are read. Their settings name images that must not be deleted and sockets
+//! that may exist, so a setting too many does no harm.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use crate::sys::processes::Processes;
 use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
 
-/// Size limit of a settings file; a larger one is ignored.
+/// Maximum size of a settings file; a larger file counts as unreadable.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Files with the kubelet's flags: shell variables of kubeadm, then those for messages (Debian's and
-/// Fedora's place), `MicroK8s`' list of flags, and units of systemd.
+/// Files with the kubelet's flags: shell variables of kubeadm, shell variables of the administrator (on Debian, on
+/// Fedora), the list of flags of `MicroK8s`, and units of systemd.
 const FLAGS: [&str; 6] = [
     "/var/lib/kubelet/kubeadm-flags.env",
     "/etc/default/kubelet",
@@ -27,51 +27,51 @@ const FLAGS: [&str; 6] = [
     "/usr/lib/systemd/system/kubelet.service",
 ];
 
-/// Directories with drop-ins of the unit, `*.conf`.
+/// Directories of the unit's drop-ins, `*.conf`.
 const UNIT_DROP_INS: [&str; 2] =
     ["/etc/systemd/system/kubelet.service.d", "/usr/lib/systemd/system/kubelet.service.d"];
 
-/// Configurations of distributions with a kubelet inside, which have its flags in a list; each has
-/// drop-ins in a directory of that name with `.d` behind it.
+/// Configuration files of distributions that embed the kubelet and take its flags as a list. Each has drop-ins in a
+/// directory of the same name with `.d` appended.
 const DISTRIBUTIONS: [&str; 2] = ["/etc/rancher/k3s/config.yaml", "/etc/rancher/rke2/config.yaml"];
 
-/// Units to which k3s' installer adds the flags that it was given.
+/// Units that contain the arguments given to the installer of k3s.
 const UNITS_OF_K3S: [&str; 2] = ["/etc/systemd/system/k3s.service", "/etc/systemd/system/k3s-agent.service"];
 
-/// Data directories of k3s and RKE2 that no file names.
+/// Default data directories of k3s and RKE2.
 const DATA_DIRS: [(&str, &str); 2] =
     [("/var/lib/rancher/k3s", "k3s' default"), ("/var/lib/rancher/rke2", "RKE2's default")];
 
-/// The key (and flag) of k3s and RKE2 for their data directory.
+/// Key (and flag) for the data directory of k3s and RKE2.
 const DATA_DIR: &str = "data-dir";
 
-/// The kubelet's configuration: kubeadm's place, then OpenShift's.
+/// Configuration files of the kubelet: kubeadm's, then OpenShift's.
 const CONFIGS: [&str; 2] = ["/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf"];
 
-/// OpenShift's directory with drop-ins of the configuration, `*.conf`. k3s and RKE2 have theirs below
-/// `agent` in their data directory.
+/// Directory of OpenShift's drop-ins of the configuration, `*.conf`. k3s and RKE2 have them in `agent` in their data
+/// directory.
 const OPENSHIFT_DROP_INS: &str = "/etc/openshift/kubelet.conf.d";
 
 /// A file and an error in it.
 pub type Problem = (PathBuf, String);
 
-/// A file that was read.
+/// Contents of a settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsFile {
-    /// Its path inside the root.
+    /// Path inside the root.
     pub path: PathBuf,
     pub text: String,
 }
 
-/// What one file sets.
+/// Value of a setting, and the file that sets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     pub value: String,
     pub file: PathBuf,
 }
 
-/// A data directory of k3s or RKE2: containerd, its configuration and the manifests of static pods are
-/// below `agent`.
+/// Data directory of k3s or RKE2. Its subdirectory `agent` contains containerd, the kubelet's configuration and the
+/// manifests of static pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataDir {
     pub path: PathBuf,
@@ -80,12 +80,12 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// The data directory that has containerd's root at `root`, by that path alone.
+    /// Returns the data directory that contains containerd's `root`, judging by the path alone.
     #[must_use]
     pub fn of_root(root: &Path, origin: &str) -> Option<Self> {
         let path = root.parent()?.parent()?;
-        let is_one = path.join("agent/containerd") == root;
-        is_one.then(|| Self { path: path.to_path_buf(), origin: origin.to_owned() })
+        let is_data_dir = path.join("agent/containerd") == root;
+        is_data_dir.then(|| Self { path: path.to_path_buf(), origin: origin.to_owned() })
     }
 
     #[must_use]
@@ -94,21 +94,21 @@ impl DataDir {
     }
 }
 
-/// The kubelet's files on this node.
+/// Settings of the kubelet on this node.
 #[derive(Debug, Default)]
 pub struct Kubelet {
     /// Data directories of k3s and RKE2 that a file or [`Self::add_data_dirs`] names.
     pub configured_data_dirs: Vec<DataDir>,
-    /// Files with flags; if several set the same flag, each may be in effect.
+    /// Files with flags. If several set the same flag, each may be in effect.
     pub flags: Vec<SettingsFile>,
-    /// The arguments of the kubelet that runs here, where somebody has looked for it.
+    /// Arguments of the running kubelet, if the processes were searched and one was found.
     pub running: Option<SettingsFile>,
-    /// The kubelet's flags among the arguments of other programs that run here with a kubelet inside.
+    /// Arguments of running programs that embed the kubelet; they include flags of the kubelet.
     pub embedded: Vec<SettingsFile>,
     pub configs: Vec<SettingsFile>,
-    /// Files whose flags cannot be parsed; they count as having none.
+    /// Files whose flags cannot be parsed. They count as files without flags.
     pub misread: Vec<Problem>,
-    /// Files and directories that exist and could not be read.
+    /// Files and directories that exist but could not be read.
     pub unreadable: Vec<(PathBuf, io::Error)>,
 }
 
@@ -119,7 +119,7 @@ impl Kubelet {
         Self::default().with_files(root)
     }
 
-    /// As [`Self::read`], with the arguments of the kubelet that runs now, if `root` is this machine's.
+    /// Like [`Self::read`], with the arguments of the running kubelet if `root` is this machine's root.
     #[must_use]
     pub fn read_now(root: &Sysroot) -> Self {
         if root.is_foreign() {
@@ -134,8 +134,8 @@ impl Kubelet {
         }
     }
 
-    /// As [`Self::read`], with the arguments of the kubelet among `processes`. A kubelet inside
-    /// another program gets most of its arguments from that program's files.
+    /// Like [`Self::read`], with the arguments of the kubelet among `processes`. An embedded kubelet gets most of its
+    /// arguments from the files of the program that embeds it.
     #[must_use]
     pub fn read_running(root: &Sysroot, processes: &Processes) -> Self {
         let mut kubelet = Self::default();
@@ -147,7 +147,7 @@ impl Kubelet {
             if process.name == "kubelet" && kubelet.running.is_none() {
                 kubelet.running = Some(arguments);
             } else {
-                // k3s and RKE2 wrap them: `--kubelet-arg=root-dir=/x`.
+                // k3s and RKE2 wrap the kubelet's flags: `--kubelet-arg=root-dir=/x`.
                 let text = arguments.text.replace("--kubelet-arg=", "--").replace("--kubelet-arg ", "--");
                 kubelet.embedded.push(SettingsFile { text, ..arguments });
             }
@@ -166,7 +166,7 @@ impl Kubelet {
                 kubelet.flags.push(file);
             }
         }
-        kubelet.of_distributions(root);
+        kubelet.read_distributions(root);
         let mut files: Vec<_> = CONFIGS.iter().map(PathBuf::from).collect();
         files.extend(kubelet.flag("--config").into_iter().map(|setting| setting.value.into()));
         let mut directories: Vec<_> =
@@ -178,11 +178,11 @@ impl Kubelet {
         }
         let mut seen: Vec<PathBuf> = Vec::new();
         for file in files.into_iter().filter(|file| file.is_absolute()) {
-            let place = root.resolve(&file).unwrap_or_else(|_| file.clone());
-            if seen.contains(&place) {
+            let real = root.resolve(&file).unwrap_or_else(|_| file.clone());
+            if seen.contains(&real) {
                 continue;
             }
-            seen.push(place);
+            seen.push(real);
             if let Some(file) = kubelet.file(root, file) {
                 kubelet.configs.push(file);
             }
@@ -190,7 +190,7 @@ impl Kubelet {
         kubelet
     }
 
-    /// Data directories of k3s and RKE2, each once.
+    /// Data directories of k3s and RKE2, without repetitions.
     #[must_use]
     pub fn data_dirs(&self) -> Vec<DataDir> {
         let usual = DATA_DIRS.map(|(path, origin)| DataDir { path: path.into(), origin: origin.into() });
@@ -203,12 +203,12 @@ impl Kubelet {
         dirs
     }
 
-    /// Adds data directories that no file of the kubelet's names.
+    /// Adds data directories that are not named in the kubelet's files.
     pub fn add_data_dirs(&mut self, dirs: impl IntoIterator<Item = DataDir>) {
         self.configured_data_dirs.extend(dirs);
     }
 
-    /// The values of a long flag, `--name`, one for each file that has it.
+    /// Returns the values of a long flag, `--name`, one for each file that sets it.
     #[must_use]
     pub fn flag(&self, name: &str) -> Vec<Setting> {
         let values = self
@@ -219,19 +219,19 @@ impl Kubelet {
         values.map(|(value, file)| Setting { value, file: file.path.clone() }).collect()
     }
 
-    /// The values of a long flag among the arguments of programs with a kubelet inside.
+    /// Returns the values of a long flag in the arguments of programs that embed the kubelet.
     pub(super) fn embedded_flags(&self, name: &str) -> impl Iterator<Item = String> {
         self.embedded.iter().filter_map(move |file| scalars::flag(&file.text, name))
     }
 
-    /// Whether there is anything of a kubelet on this node.
+    /// Checks whether this node shows any trace of a kubelet.
     #[must_use]
     pub fn is_here(&self) -> bool {
         self.running.is_some() || !self.configs.is_empty() || !self.flags.is_empty()
     }
 
-    /// The value of a long flag that is in effect: that of the running kubelet, else that of the
-    /// last file that has it.
+    /// Returns the value of a long flag that is in effect: that of the running kubelet if one runs, otherwise that of
+    /// the last file that sets it.
     #[must_use]
     pub fn flag_in_effect(&self, name: &str) -> Option<Setting> {
         match &self.running {
@@ -242,19 +242,18 @@ impl Kubelet {
         }
     }
 
-    /// The configuration files in the order in which later ones win: the main one, then drop-ins.
-    /// With `--config`, the main files of other installations do not count.
+    /// Returns the configuration files in effect, in the order in which later ones override earlier ones: the main file,
+    /// then drop-ins. `--config` excludes the main files of other installations.
     pub fn configs_in_effect(&self) -> impl Iterator<Item = &SettingsFile> {
         let named = self.flag_in_effect("--config").map(|setting| PathBuf::from(setting.value));
-        let is_here = named.as_ref().is_some_and(|named| self.configs.iter().any(|one| one.path == *named));
-        let is_main = |path: &Path| CONFIGS.iter().any(|main| path == Path::new(main));
+        let is_read = named.as_ref().is_some_and(|named| self.configs.iter().any(|file| file.path == *named));
         self.configs.iter().filter(move |file| {
-            !is_here || named.as_deref() == Some(file.path.as_path()) || !is_main(&file.path)
+            let is_main = CONFIGS.iter().any(|main| file.path == Path::new(main));
+            !is_read || named.as_ref() == Some(&file.path) || !is_main
         })
     }
 
-    /// The values of a key at the top level of the configurations in effect, and parse errors:
-    /// file and reason.
+    /// Returns the values of a key at the top level of the configurations in effect, and the parse errors.
     #[must_use]
     pub fn values(&self, key: &str) -> (Vec<(Value, PathBuf)>, Vec<Problem>) {
         let (mut found, mut problems) = (Vec::new(), Vec::new());
@@ -267,10 +266,9 @@ impl Kubelet {
         (found, problems)
     }
 
-    /// The texts of a key at the top level of the configurations, and parse errors: file and
-    /// reason.
+    /// Returns the strings of a key at the top level of all configurations, and the parse errors.
     #[must_use]
-    pub fn setting(&self, key: &str) -> (Vec<Setting>, Vec<(PathBuf, String)>) {
+    pub fn setting(&self, key: &str) -> (Vec<Setting>, Vec<Problem>) {
         let (mut found, mut problems) = (Vec::new(), Vec::new());
         for file in &self.configs {
             match scalars::top_level(&file.text, key) {
@@ -284,7 +282,7 @@ impl Kubelet {
 
     fn file(&mut self, root: &Sysroot, path: PathBuf) -> Option<SettingsFile> {
         match root.read_bytes(&path, MAX_FILE_BYTES) {
-            // Remarks may be in any encoding.
+            // Comments may be in any encoding.
             Ok(bytes) => Some(SettingsFile { path, text: String::from_utf8_lossy(&bytes).into_owned() }),
             Err(error) if is_absent(&error) => None,
             Err(error) => {
@@ -294,8 +292,8 @@ impl Kubelet {
         }
     }
 
-    /// Flags that k3s and RKE2 pass on, `kubelet-arg` in their own configurations, and `data-dir`.
-    fn of_distributions(&mut self, root: &Sysroot) {
+    /// Reads the files of k3s and RKE2: the kubelet's flags (`kubelet-arg`), and `data-dir`.
+    fn read_distributions(&mut self, root: &Sysroot) {
         for main in DISTRIBUTIONS {
             let mut files = vec![PathBuf::from(main)];
             files.extend(self.drop_ins(root, Path::new(&format!("{main}.d")), "yaml"));
@@ -334,8 +332,8 @@ impl Kubelet {
             }
         };
         let paths = entries.into_iter().map(|entry| directory.join(entry.name));
-        let is_one = |path: &PathBuf| path.extension().is_some_and(|extension| extension == ending);
-        let mut paths: Vec<_> = paths.filter(is_one).collect();
+        let mut paths: Vec<_> =
+            paths.filter(|path| path.extension().is_some_and(|name| name == ending)).collect();
         paths.sort();
         paths
     }

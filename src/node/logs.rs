@@ -1,4 +1,4 @@
-//! The logs of pods and the links to them: their sizes and readers.
+//! Logs of pods and the symlinks to them: their sizes, and the processes that read them.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -15,53 +15,55 @@ use crate::sys::quiet::FileKind;
 use crate::sys::readlink::Untraced;
 use crate::sys::sysroot::Sysroot;
 
-/// The directory of a pod's logs.
+/// Directory of a pod's logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogDirectory {
-    /// Its name: `<namespace>_<pod>_<uid>`.
+    /// `<namespace>_<pod>_<uid>`.
     pub name: OsString,
-    /// Its path on this system.
+    /// Path on this system, not inside the root.
     pub path: PathBuf,
     pub size: LogSize,
 }
 
-/// What logs cost.
+/// Space that logs occupy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSize {
-    /// Allocated bytes that are freed with it: inodes with links elsewhere are not.
+    /// Allocated bytes that their deletion frees. Files with hard links outside of the tree are not included.
     pub bytes: u64,
-    /// Inodes that are freed with it.
+    /// Inodes that their deletion frees.
     pub inodes: u64,
-    /// The latest change of anything in it; `None` where something could not be examined.
+    /// Latest modification time in the tree; `None` if an entry could not be examined.
     pub newest: Option<Timestamp>,
 }
 
-/// An entry of the directory of links.
+/// Symlink to a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub name: OsString,
-    /// Its path on this system.
+    /// Path on this system, not inside the root.
     pub path: PathBuf,
-    /// Its target, unresolved.
+    /// Target as written, unresolved.
     pub target: PathBuf,
     /// The target does not exist.
     pub dangling: bool,
 }
 
-/// Lists the logs of pods, in order of their names, with their sizes. None if the directory does
-/// not exist.
+/// Lists the directories of logs with their sizes, sorted by name. The list is empty if the directory that contains them
+/// does not exist.
 pub fn directories(root: &Sysroot, places: &KubeletPlaces) -> io::Result<Vec<LogDirectory>> {
     let Some(place) = resolved(root, &places.pod_logs)? else { return Ok(Vec::new()) };
-    let entries = root.list(&places.pod_logs)?.into_iter();
-    let directory = |name: OsString| {
-        let path = place.join(&name);
-        let size = measure(&path);
-        LogDirectory { name, path, size }
-    };
-    Ok(entries.filter(|entry| entry.kind == FileKind::Directory).map(|entry| directory(entry.name)).collect())
+    let mut directories = Vec::new();
+    for entry in root.list(&places.pod_logs)? {
+        if entry.kind == FileKind::Directory {
+            let path = place.join(&entry.name);
+            let size = measure(&path);
+            directories.push(LogDirectory { name: entry.name, path, size });
+        }
+    }
+    Ok(directories)
 }
 
-/// Lists the links to logs, in order of their names. None if the directory does not exist.
+/// Lists the symlinks to logs, sorted by name. The list is empty if their directory does not exist.
 pub fn links(root: &Sysroot, places: &KubeletPlaces) -> io::Result<Vec<Link>> {
     let Some(place) = resolved(root, &places.container_logs)? else { return Ok(Vec::new()) };
     let untraced = std::fs::File::open(&place).and_then(|open| {
@@ -85,14 +87,14 @@ pub fn links(root: &Sysroot, places: &KubeletPlaces) -> io::Result<Vec<Link>> {
     Ok(links)
 }
 
-/// Whether a symlink is there and what it leads to is not.
+/// Checks for a symlink whose target does not exist.
 #[must_use]
 pub fn is_dangling(path: &Path) -> bool {
     let is_link = std::fs::symlink_metadata(path).is_ok_and(|facts| facts.is_symlink());
     is_link && std::fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Where `path` lies, without symlinks.
+/// Returns the real path of `path`, without symlinks, or `None` if it does not exist.
 fn resolved(root: &Sysroot, path: &Path) -> io::Result<Option<PathBuf>> {
     match root.resolve(path) {
         Ok(path) => Ok(Some(path)),
@@ -101,17 +103,18 @@ fn resolved(root: &Sysroot, path: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
-/// Measures a tree, or a single file, on one filesystem.
+/// Measures a tree or a single file, on one filesystem.
 #[must_use]
 pub fn measure(path: &Path) -> LogSize {
     let mut size = LogSize::default();
     let mut newest = None;
-    let mut whole = true;
-    // Links that were met, and what the inode costs.
+    let mut is_complete = true;
+    // Files with several hard links, by device and inode: total links, bytes, links found in the tree. A file is freed
+    // only if all its links are in the tree.
     let mut linked: HashMap<(u64, u64), (u64, u64, u64)> = HashMap::new();
     for entry in WalkDir::new(path).same_file_system(true) {
         let Ok(facts) = entry.and_then(|entry| entry.metadata()) else {
-            whole = false;
+            is_complete = false;
             continue;
         };
         let bytes = facts.blocks() * 512;
@@ -124,21 +127,22 @@ pub fn measure(path: &Path) -> LogSize {
             linked.entry((facts.dev(), facts.ino())).or_insert((facts.nlink(), bytes, 0)).2 += 1;
         }
     }
-    for (links, bytes, met) in linked.into_values() {
-        if met >= links {
+    for (links, bytes, found) in linked.into_values() {
+        if found >= links {
             size.bytes += bytes;
             size.inodes += 1;
         }
     }
-    size.newest = newest.filter(|_| whole);
+    size.newest = newest.filter(|_| is_complete);
     size
 }
 
-/// Who has a file of the log directory `name` open, or the log file that `path` ends in. A
-/// process in a container knows it by another path, so the last three parts of a file's decide.
+/// Returns the process that has a file of a log directory open, or the log file `path`.
+///
+/// A process in a container knows a log file by another path, so the last three components of its path are compared.
 ///
 /// # Errors
-/// When not all processes can be inspected: then a process that has it open may be missed.
+/// If not all processes can be inspected, because a process that has the file open may be missed.
 pub fn reader<'a>(processes: &'a Processes, path: &Path) -> Result<Option<String>, &'a str> {
     let parts: Vec<_> = path.components().collect();
     let tail: PathBuf = parts.iter().rev().take(3).rev().collect();
@@ -174,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_with_what_they_cost() {
+    fn directory_size_excludes_files_linked_elsewhere() {
         let (top, places) = node();
         let live = Sysroot::live();
         assert_eq!(directories(&live, &places).unwrap(), []);
@@ -190,16 +194,22 @@ mod tests {
         symlink("/etc", places.pod_logs.join("a_b_link")).unwrap();
         let found = directories(&live, &places).unwrap();
         assert_eq!(found.len(), 1, "{found:?}");
-        let of = |path: &Path| fs::symlink_metadata(path).unwrap().blocks() * 512;
-        let parts = [web.parent().unwrap().into(), web.clone(), web.join("0.log"), web.join("1.log")];
-        let expected: u64 = parts.iter().map(|path: &PathBuf| of(path)).sum::<u64>() + of(&web.join("link"));
+        let parts = [
+            web.parent().unwrap().into(),
+            web.clone(),
+            web.join("0.log"),
+            web.join("1.log"),
+            web.join("link"),
+        ];
+        let expected: u64 =
+            parts.iter().map(|path: &PathBuf| fs::symlink_metadata(path).unwrap().blocks() * 512).sum();
         assert_eq!((found[0].size.bytes, found[0].size.inodes), (expected, 5), "2.log stays elsewhere");
         assert!(found[0].size.newest.is_some());
         assert_eq!(found[0].path, fs::canonicalize(&places.pod_logs).unwrap().join("ns_web_1"));
     }
 
     #[test]
-    fn links_that_dangle() {
+    fn dangling_links_are_recognised() {
         let (_top, places) = node();
         let live = Sysroot::live();
         assert_eq!(links(&live, &places).unwrap(), []);
@@ -217,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn who_reads() {
-        let held = |path: &str| Process {
+    fn reader_is_found_by_end_of_path() {
+        let process = Process {
             id: 7,
             name: "fluent-bit".into(),
-            holds: vec![path.into()],
+            holds: vec!["/host/var/log/pods/ns_web_1/app/0.log".into()],
             ..Process::default()
         };
-        let processes = Processes::of(vec![held("/host/var/log/pods/ns_web_1/app/0.log")], true);
+        let processes = Processes::of(vec![process], true);
         let read = |path: &str| reader(&processes, Path::new(path));
         assert_eq!(read("/var/log/pods/ns_web_1"), Ok(Some("fluent-bit (pid 7)".into())));
         assert_eq!(read("/var/log/pods/ns_web_1/app/0.log"), Ok(Some("fluent-bit (pid 7)".into())));

@@ -1,28 +1,27 @@
-//! The images that a manifest of pods names. Pure: bytes in, references out.
+//! Images that a manifest of pods names. Pure: bytes in, references out.
 //!
-//! The kubelet takes one Pod or a list of pods from each file. Here everything that looks like
-//! a pod counts, in every document, at any depth (an item of a list, a template): keeping one image too
-//! many only costs bytes.
+//! The kubelet reads one Pod or one list of pods from each file. This parser accepts everything that looks like a
+//! pod, in every document and at any depth (an item of a list, a template): a false match only keeps an image.
 
 use serde_json::Value;
 
 use super::yaml;
 
-/// The lists of containers that a pod can have.
+/// Keys of the lists of containers in a pod.
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
-/// What a file says.
+/// Contents of a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Manifest {
-    /// The references, each once, in order of their names.
+    /// References of images, sorted and without repetitions.
     pub(super) images: Vec<String>,
-    /// Every `name`: of pods, and of containers and volumes too.
+    /// Every value of a key `name`: of pods, but also of containers and volumes.
     pub(super) names: Vec<String>,
-    /// The parse error. The documents before it count.
+    /// The parse error. The documents before it are included.
     pub(super) problem: Option<String>,
 }
 
-/// Reads a manifest, YAML or JSON.
+/// Parses a manifest, YAML or JSON.
 pub(super) fn read(bytes: &[u8]) -> Manifest {
     let text = match std::str::from_utf8(bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes)) {
         Ok(text) => text,
@@ -39,13 +38,13 @@ pub(super) fn read(bytes: &[u8]) -> Manifest {
     manifest
 }
 
-/// The finding about a file with a parse error.
+/// Returns the message of the finding about a file with a parse error.
 pub(super) fn unparsed(problem: &str) -> String {
     format!("neither YAML nor JSON: {problem}; images that it names from there on are not protected")
 }
 
-/// Images of containers and of image volumes (`volumes[].image.reference`). The parser has bounded the
-/// depth.
+/// Collects the images of containers and of image volumes (`volumes[].image.reference`). The parser has limited the
+/// depth of the recursion.
 fn collect(value: &Value, manifest: &mut Manifest) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| collect(item, manifest)),

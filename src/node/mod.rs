@@ -1,5 +1,5 @@
-//! The kubelet's files on this node: its settings, static pods, the pods that it knows, and their
-//! logs. Read-only.
+//! Files of the kubelet and of podman's quadlets on this node: the kubelet's settings, static pods, known pods and
+//! their logs. Nothing is written.
 
 pub mod kubelet;
 pub mod logs;
@@ -25,7 +25,7 @@ use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
 
 names! {
-    /// Who names images in the node's files.
+    /// Kind of the node's files that names images.
     ImageNamers {
         StaticPods = "static pods",
         Quadlets = "quadlets",
@@ -38,15 +38,15 @@ names! {
 #[derive(Debug, thiserror::Error)]
 #[error("reading {}: which images {names} name is unknown", path.display())]
 pub struct Unreadable {
-    /// Its path inside the root.
+    /// Path inside the root.
     pub path: PathBuf,
-    /// Who names images there.
+    /// Kind of the file.
     pub names: ImageNamers,
     pub source: io::Error,
 }
 
-/// The content of a file that may name images. The inner error: there is no regular file of at most `limit`
-/// bytes, so it names none.
+/// Reads a file that may name images. The inner error means that the path is not a regular file of at most `limit`
+/// bytes, so it names no image; the outer error means that it cannot be read.
 fn content(root: &Sysroot, path: &Path, limit: u64) -> io::Result<Result<Vec<u8>, io::Error>> {
     match root.read_bytes(path, limit) {
         Err(error)

@@ -1,4 +1,4 @@
-//! Where the kubelet keeps what.
+//! Directories of the kubelet: its own, and those of logs.
 
 use std::path::{Path, PathBuf};
 
@@ -6,38 +6,39 @@ use super::kubelet::Kubelet;
 use super::scalars;
 use crate::sys::sysroot::Sysroot;
 
-/// The kubelet's own directory where nothing else is said.
+/// Default of the kubelet's own directory.
 pub const ROOT: &str = "/var/lib/kubelet";
-/// Logs of pods: `<namespace>_<name>_<uid>/<container>/<attempt>.log`.
+/// Directory of the pods' logs, `<namespace>_<name>_<uid>/<container>/<attempt>.log`.
 pub const POD_LOGS: &str = "/var/log/pods";
-/// Links to them: `<name>_<namespace>_<container>-<id>.log`.
+/// Directory of the symlinks to these logs, `<name>_<namespace>_<container>-<id>.log`.
 pub const CONTAINER_LOGS: &str = "/var/log/containers";
 
-/// The flag for the kubelet's own directory; its configuration file has no key for it.
+/// The flag for the kubelet's own directory. The kubelet's configuration file has no key for it.
 const ROOT_DIR: &str = "--root-dir";
 
-/// Directories of the kubelet that our configuration names; `None`: where it says that they are, or
-/// usually has them.
+/// Directories of the kubelet that layersweep's configuration names. `None` means the directory that the kubelet's
+/// settings name, or its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfiguredPlaces {
-    /// Its own, which has `pods` in it.
+    /// The kubelet's own directory, which contains `pods`.
     pub root_dir: Option<PathBuf>,
     pub pod_logs_dir: Option<PathBuf>,
-    /// Links to logs of containers.
+    /// Directory of symlinks to logs of containers.
     pub container_logs_dir: Option<PathBuf>,
 }
 
+/// Directories of the kubelet on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeletPlaces {
-    /// Directories that may be the kubelet's own, the one in effect first. A pod is known if any of them
-    /// has it: one directory too many only keeps something.
+    /// Possible locations of the kubelet's own directory, the one in effect first. A pod is known if any of them
+    /// contains it: a wrong location only keeps objects.
     pub roots: Vec<PathBuf>,
-    /// A running kubelet, or our configuration, names one of them.
-    pub said_by_kubelet: bool,
+    /// One of the locations is named by a running kubelet or by layersweep's configuration.
+    pub is_named: bool,
     /// Directories and files with manifests of static pods.
     pub manifests: Vec<PathBuf>,
     pub pod_logs: PathBuf,
-    /// Links to them.
+    /// Directory of the symlinks to the logs.
     pub container_logs: PathBuf,
 }
 
@@ -48,8 +49,8 @@ impl Default for KubeletPlaces {
 }
 
 impl KubeletPlaces {
-    /// By our configuration, else by the kubelet's arguments and settings, else the usual ones. Manifests
-    /// are not looked for.
+    /// Takes each directory from layersweep's configuration, else from the kubelet's arguments and settings, else the
+    /// default. `manifests` stays empty.
     #[must_use]
     pub fn find(configured: &ConfiguredPlaces, settings: &Kubelet) -> Self {
         let ConfiguredPlaces { root_dir, pod_logs_dir, container_logs_dir } = configured;
@@ -57,43 +58,46 @@ impl KubeletPlaces {
         let pod_logs = pod_logs_dir.clone().or_else(|| pod_logs(settings));
         Self {
             roots: roots(root_dir.as_deref(), settings),
-            said_by_kubelet: root_dir.is_some() || is_running,
+            is_named: root_dir.is_some() || is_running,
             manifests: Vec::new(),
             pod_logs: pod_logs.unwrap_or_else(|| POD_LOGS.into()),
             container_logs: container_logs_dir.clone().unwrap_or_else(|| CONTAINER_LOGS.into()),
         }
     }
 
-    /// Where the kubelet's own directory is, or would be: what exists of it.
+    /// Returns the kubelet's own directory, or its nearest ancestor that exists.
     #[must_use]
     pub fn nodefs(&self, sysroot: &Sysroot) -> Option<PathBuf> {
         self.roots.first()?.ancestors().find_map(|path| sysroot.resolve(path).ok())
     }
 
-    /// Directories that take up space as the kubelet's own: after a move the usual one is left behind.
+    /// Directories whose space counts as the kubelet's: its own, and the default one, which is left behind after a move.
     pub fn data_directories(&self) -> impl Iterator<Item = &Path> {
         with_usual(&self.roots, ROOT)
     }
 
-    /// Directories that take up space as logs of pods, likewise.
+    /// Directories whose space counts as logs of pods, including the default one.
     pub fn log_directories(&self) -> impl Iterator<Item = &Path> {
         with_usual(std::slice::from_ref(&self.pod_logs), POD_LOGS)
     }
 
-    /// Whether `path` is below where logs of pods lie, as far as names tell.
+    /// Checks whether `path` is below the directory of logs, judging by names only.
     #[must_use]
     pub fn is_pod_log(&self, path: &Path) -> bool {
         path.strip_prefix(&self.pod_logs).is_ok_and(|rest| rest.components().next().is_some())
     }
 }
 
+/// Appends the default directory to `paths` unless it is among them.
 fn with_usual<'a>(paths: &'a [PathBuf], usual: &'static str) -> impl Iterator<Item = &'a Path> {
     let usual = Path::new(usual);
     paths.iter().map(PathBuf::as_path).chain(paths.iter().all(|path| path != usual).then_some(usual))
 }
 
-/// Directories that may be the kubelet's own, the one in effect first: `configured` alone, else that of a
-/// kubelet that runs, then what files with flags name, since each may be in effect, and the usual one.
+/// Returns the possible locations of the kubelet's own directory, the one in effect first.
+///
+/// That is `configured` alone if it is set. Otherwise the directory of the running kubelet comes first, then those that
+/// files with flags name, because each file may be in effect, then the default.
 pub(super) fn roots(configured: Option<&Path>, settings: &Kubelet) -> Vec<PathBuf> {
     if let Some(configured) = configured {
         return vec![configured.to_path_buf()];
@@ -113,7 +117,7 @@ pub(super) fn roots(configured: Option<&Path>, settings: &Kubelet) -> Vec<PathBu
     roots
 }
 
-/// What the configuration in effect says.
+/// Returns the directory of logs from the kubelet's configuration in effect.
 fn pod_logs(settings: &Kubelet) -> Option<PathBuf> {
     let (values, _) = settings.values("podLogsDir");
     let mut paths = values.iter().filter_map(|(value, _)| value.as_str().map(PathBuf::from));
@@ -130,7 +134,7 @@ mod tests {
         SettingsFile { path: path.into(), text: text.into() }
     }
 
-    /// A node with this program running, flags of the kubelet in these files, and these configurations.
+    /// Settings of a node on which the program `running` runs, with files of kubelet flags and kubelet configurations.
     fn settings(running: &str, flags: &[&str], configs: &[&str]) -> Kubelet {
         let name = running.split(' ').next().unwrap();
         let arguments = running.replace(' ', "\0").into();
@@ -144,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn the_kubelets_own_directory() {
+    fn kubelet_directory_comes_from_its_settings() {
         const USUAL: &str = ROOT;
-        for (configured, running, flags, roots, said) in [
+        for (configured, running, flags, roots, is_named) in [
             (None, "", &[][..], &[USUAL][..], false),
             (None, "kubelet --config=/x", &[], &[USUAL], true),
             (None, "kubelet --root-dir=/data/k", &[], &["/data/k", USUAL], true),
@@ -157,7 +161,7 @@ mod tests {
             (None, "k3s --kubelet-arg=root-dir=/k", &[], &["/k", USUAL], true),
             (None, "k3s --kubelet-arg root-dir=/k", &[], &["/k", USUAL], true),
             (None, "bash --root-dir=/data/k", &[], &[USUAL], false),
-            // Which of the files counts is unknown; that of the kubelet that runs is not.
+            // It is unknown which of the files is in effect, unless a kubelet runs.
             (None, "", &["--root-dir=/a", "--root-dir=/b"], &["/b", "/a", USUAL], false),
             (None, "kubelet", &["--root-dir=/a"], &[USUAL, "/a"], true),
             (None, "k3s --kubelet-arg=root-dir=/k", &["--root-dir=/a"], &["/k", "/a", USUAL], true),
@@ -168,15 +172,15 @@ mod tests {
             let configured = ConfiguredPlaces { root_dir, ..ConfiguredPlaces::default() };
             let places = KubeletPlaces::find(&configured, &settings(running, flags, &[]));
             let expected: Vec<PathBuf> = roots.iter().map(PathBuf::from).collect();
-            assert_eq!((&places.roots, places.said_by_kubelet), (&expected, said), "{running} {flags:?}");
-            // What is left in the usual one takes up space wherever the kubelet is now.
+            assert_eq!((&places.roots, places.is_named), (&expected, is_named), "{running} {flags:?}");
+            // Files that are left in the default directory take up space wherever the kubelet is now.
             let data: Vec<_> = places.data_directories().collect();
             assert!(data.starts_with(&[expected[0].as_path()]) && data.contains(&Path::new(ROOT)));
         }
     }
 
     #[test]
-    fn where_logs_of_pods_are() {
+    fn log_directory_comes_from_its_settings() {
         for (configured, configs, expected) in [
             (None, &[][..], POD_LOGS),
             (None, &["podLogsDir: /data/pods"], "/data/pods"),
@@ -195,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_of_the_kubelets_own_directory() {
+    fn nodefs_is_the_nearest_existing_directory() {
         let node = tempfile::tempdir().unwrap();
         let sysroot = Sysroot::at(node.path());
         std::fs::create_dir_all(node.path().join("data")).unwrap();
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_pods_log() {
+    fn pod_logs_are_recognised_by_path() {
         let places = KubeletPlaces::default();
         assert!(places.is_pod_log(Path::new("/var/log/pods/a_b_c/d/0.log")));
         assert!(!places.is_pod_log(Path::new("/var/log/pods")));

@@ -1,9 +1,9 @@
-//! Image pulls that the kubelet has in progress, and images that it has pulled (KEP-2535, on by default
-//! from Kubernetes 1.35).
+//! Image pulls that the kubelet has in progress, and images that it has pulled (KEP-2535, on by default from
+//! Kubernetes 1.35).
 //!
-//! Before a pull the kubelet writes `<root>/image_manager/pulling/sha256-<hex>`, and removes it when the
-//! pull has ended (kubernetes `pkg/kubelet/images/pullmanager/fs_pullrecords.go`). After a crash
-//! it removes it at the next start.
+//! Before a pull the kubelet writes `<root>/image_manager/pulling/sha256-<hex>`, and removes the file when the pull
+//! has ended (kubernetes `pkg/kubelet/images/pullmanager/fs_pullrecords.go`). After a crash it removes the file at its
+//! next start.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -18,19 +18,19 @@ use crate::model::Finding;
 use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
 
-/// An intent is a few hundred bytes.
+/// Maximum size of a record; real ones have a few hundred bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// The kubelet pulls a few images at a time; a restarted one that met many pods some hundreds.
+/// Maximum number of files. The kubelet pulls a few images at a time, or some hundreds after a restart with many pods.
 const MAX_FILES: usize = 10_000;
 
-/// `ImagePullIntent`, of every version.
+/// `ImagePullIntent`: the fields that all versions have.
 #[derive(Deserialize)]
 struct Intent {
     kind: String,
     image: String,
 }
 
-/// `ImagePulledRecord`, of every version.
+/// `ImagePulledRecord`: the fields that all versions have.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PullRecord {
@@ -39,17 +39,17 @@ struct PullRecord {
     image_ref: String,
 }
 
-/// An image that the kubelet has pulled.
+/// Image that the kubelet has pulled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pulled {
-    /// The runtime's reference to it after the pull: an id, or a name with a digest.
+    /// The runtime's reference to the image after the pull: an id, or a name with a digest.
     pub image: String,
-    /// When the kubelet last wrote the record: the image existed by then.
-    pub at: Timestamp,
+    /// Time at which the kubelet last wrote the record. The image existed by then.
+    pub updated: Timestamp,
 }
 
-/// Reads what the kubelet has pulled, from the same places as [`read`]. What cannot be read says
-/// nothing of any image.
+/// Reads the images that the kubelet has pulled, from the same directories as [`read`]. A record that cannot be read
+/// is skipped.
 #[must_use]
 pub fn pulled(root: &Sysroot, configured: Option<&Path>) -> Vec<Pulled> {
     let mut found = Vec::new();
@@ -64,7 +64,7 @@ pub fn pulled(root: &Sysroot, configured: Option<&Path>) -> Vec<Pulled> {
             });
             match record {
                 Ok(record) if record.kind == "ImagePulledRecord" => {
-                    found.push(Pulled { image: record.image_ref, at: record.last_updated_time });
+                    found.push(Pulled { image: record.image_ref, updated: record.last_updated_time });
                 }
                 Ok(record) => {
                     tracing::debug!(path = %path.display(), kind = record.kind, "not a pull record")
@@ -78,17 +78,17 @@ pub fn pulled(root: &Sysroot, configured: Option<&Path>) -> Vec<Pulled> {
     found
 }
 
-/// What is being pulled.
+/// Pulls in progress.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pulls {
-    /// The images, by the reference that the pods have.
+    /// The images, by the references in the pods.
     pub images: Vec<NamedImage>,
-    /// Intents that could not be read or understood.
+    /// Intents that could not be read or parsed.
     pub findings: Vec<Finding>,
 }
 
-/// Reads the intents below the kubelet's own directory: `configured`, else each that its flags name,
-/// and the usual one.
+/// Reads the intents in the kubelet's own directory: in `configured` if it is set, otherwise in each directory that the
+/// kubelet's flags name and in the default one.
 #[must_use]
 pub fn read(root: &Sysroot, kubelet: &Kubelet, configured: Option<&Path>) -> Pulls {
     let mut pulls = Pulls::default();
@@ -105,14 +105,13 @@ impl Pulls {
             Err(error) if is_absent(&error) => return,
             Err(error) => return self.finding(directory, &error.to_string()),
         };
-        // One that is being written has another name.
         let names = entries.into_iter().map(|entry| entry.name);
         let intents = names.filter(|name| name.to_str().is_some_and(is_record)).take(MAX_FILES);
         for name in intents {
             let path = directory.join(name);
             let text = match root.read(&path, MAX_FILE_BYTES) {
                 Ok(text) => text,
-                // The pull has ended.
+                // The pull has ended since the directory was listed.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Err(error) => {
                     self.finding(&path, &error.to_string());
@@ -135,7 +134,7 @@ impl Pulls {
     }
 }
 
-/// One that is being written ends in `.tmp`.
+/// Checks for the name of a complete record; one that is being written ends in `.tmp`.
 fn is_record(name: &str) -> bool {
     let hex = name.strip_prefix("sha256-");
     hex.is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -147,64 +146,76 @@ mod tests {
 
     use super::*;
 
+    fn record_name(digit: &str) -> String {
+        format!("sha256-{}", digit.repeat(64))
+    }
+
+    fn record(version: &str, image: &str, time: &str) -> String {
+        let api = format!("imagemanager.kubelet.config.k8s.io/{version}");
+        format!(
+            r#"{{"kind":"ImagePulledRecord","apiVersion":"{api}","lastUpdatedTime":{time},"imageRef":"{image}","credentialMapping":{{"quay.io/app":{{"nodePodsAccessible":true}}}}}}"#
+        )
+    }
+
+    fn intent(version: &str, image: &str) -> String {
+        let api = format!("imagemanager.kubelet.config.k8s.io/{version}");
+        format!(r#"{{"kind":"ImagePullIntent","apiVersion":"{api}","image":"{image}"}}"#)
+    }
+
+    fn references(pulls: &Pulls) -> Vec<&str> {
+        let mut references: Vec<_> = pulls.images.iter().map(|image| image.reference.as_str()).collect();
+        references.sort_unstable();
+        references
+    }
+
     #[test]
-    fn records_of_every_version() {
+    fn pulled_records_of_all_versions_are_read() {
         let node = tempfile::tempdir().unwrap();
         let sysroot = Sysroot::at(node.path());
         assert_eq!(pulled(&sysroot, None), [], "no kubelet");
         let directory = node.path().join("var/lib/kubelet/image_manager/pulled");
         fs::create_dir_all(&directory).unwrap();
-        let write = |digit: &str, text: &str| {
-            fs::write(directory.join(format!("sha256-{}", digit.repeat(64))), text).unwrap();
-        };
-        let record = |version: &str, image: &str, time: &str| {
-            let api = format!("imagemanager.kubelet.config.k8s.io/{version}");
-            format!(
-                r#"{{"kind":"ImagePulledRecord","apiVersion":"{api}","lastUpdatedTime":{time},"imageRef":"{image}","credentialMapping":{{"quay.io/app":{{"nodePodsAccessible":true}}}}}}"#
-            )
-        };
-        write("a", &record("v1alpha1", "sha256:aa", r#""2026-03-01T10:00:00Z""#));
-        write("b", &record("v1beta1", "quay.io/app@sha256:bb", r#""2026-03-02T10:00:00Z""#));
-        write("c", &record("v1beta1", "quay.io/app", "null"));
-        write("d", r#"{"kind":"ImagePullIntent","lastUpdatedTime":"2026-03-02T10:00:00Z","imageRef":"x"}"#);
-        write("e", "{");
+        for (digit, text) in [
+            ("a", record("v1alpha1", "sha256:aa", r#""2026-03-01T10:00:00Z""#)),
+            ("b", record("v1beta1", "quay.io/app@sha256:bb", r#""2026-03-02T10:00:00Z""#)),
+            ("c", record("v1beta1", "quay.io/app", "null")),
+            (
+                "d",
+                r#"{"kind":"ImagePullIntent","lastUpdatedTime":"2026-03-02T10:00:00Z","imageRef":"x"}"#
+                    .into(),
+            ),
+            ("e", "{".into()),
+        ] {
+            fs::write(directory.join(record_name(digit)), text).unwrap();
+        }
         fs::write(directory.join("README"), "no record").unwrap();
         let mut found = pulled(&sysroot, None);
-        found.sort_by_key(|one| one.at);
-        let images: Vec<_> = found.iter().map(|one| one.image.as_str()).collect();
+        found.sort_by_key(|pulled| pulled.updated);
+        let images: Vec<_> = found.iter().map(|pulled| pulled.image.as_str()).collect();
         assert_eq!(images, ["sha256:aa", "quay.io/app@sha256:bb"]);
-        assert_eq!(found[0].at, "2026-03-01T10:00:00Z".parse().unwrap());
+        assert_eq!(found[0].updated, "2026-03-01T10:00:00Z".parse().unwrap());
     }
 
     #[test]
-    fn intents_of_every_version() {
+    fn intents_of_all_versions_are_read() {
         let node = tempfile::tempdir().unwrap();
         let sysroot = Sysroot::at(node.path());
         let read = |configured| super::read(&sysroot, &Kubelet::read(&sysroot), configured);
         assert_eq!(read(None), Pulls::default(), "no kubelet");
-        let write = |root: &str, name: &str, text: &str| {
+        let usual = "var/lib/kubelet";
+        for (root, name, text) in [
+            (usual, record_name("a"), intent("v1alpha1", "quay.io/app:1")),
+            (usual, record_name("b"), intent("v1beta1", "busybox")),
+            (usual, record_name("c"), r#"{"kind":"ImagePulledRecord","image":"x"}"#.into()),
+            (usual, record_name("d"), "{".into()),
+            (usual, format!("{}.tmp", record_name("e")), intent("v1beta1", "half")),
+            (usual, "README".into(), "no intent".into()),
+            ("data/k", record_name("f"), intent("v1beta1", "elsewhere")),
+        ] {
             let directory = node.path().join(root).join("image_manager/pulling");
             fs::create_dir_all(&directory).unwrap();
             fs::write(directory.join(name), text).unwrap();
-        };
-        let name = |digit: &str| format!("sha256-{}", digit.repeat(64));
-        let intent = |version: &str, image: &str| {
-            let api = format!("imagemanager.kubelet.config.k8s.io/{version}");
-            format!(r#"{{"kind":"ImagePullIntent","apiVersion":"{api}","image":"{image}"}}"#)
-        };
-        let usual = "var/lib/kubelet";
-        write(usual, &name("a"), &intent("v1alpha1", "quay.io/app:1"));
-        write(usual, &name("b"), &intent("v1beta1", "busybox"));
-        write(usual, &name("c"), r#"{"kind":"ImagePulledRecord","image":"x"}"#);
-        write(usual, &name("d"), "{");
-        write(usual, &format!("{}.tmp", name("e")), &intent("v1beta1", "half"));
-        write(usual, "README", "no intent");
-        write("data/k", &name("f"), &intent("v1beta1", "elsewhere"));
-        let references = |pulls: &Pulls| {
-            let mut all: Vec<_> = pulls.images.iter().map(|image| image.reference.clone()).collect();
-            all.sort();
-            all
-        };
+        }
         let pulls = read(None);
         assert_eq!(references(&pulls), ["busybox", "quay.io/app:1"]);
         assert_eq!(pulls.findings.len(), 2, "{:?}", pulls.findings);

@@ -1,5 +1,10 @@
-//! Quadlets: units from which podman's generator creates services (podman-systemd.unit(5)), and
-//! the images that these services need to start again.
+//! Quadlets: units from which podman's generator creates services (podman-systemd.unit(5)), and the images that these
+//! services need for their next start.
+//!
+//! Root's units and those of other users are read differently. A unit of root that cannot be read is an error, because
+//! an image that it names could be deleted. The units of another user are untrusted: symlinks and paths out of the
+//! user's directory are not followed, and the number of files and bytes is limited. A user who exceeds a limit may
+//! name any image, which [`Quadlets::names_more`] reports.
 
 use std::collections::HashSet;
 use std::io;
@@ -12,57 +17,56 @@ use crate::sys::quiet::{FileKind, is_absent};
 use crate::sys::root::Root;
 use crate::sys::sysroot::Sysroot;
 
-/// Where root's units are.
+/// Directories of root's units.
 pub const SYSTEM: [&str; 3] =
     ["/run/containers/systemd", "/etc/containers/systemd", "/usr/share/containers/systemd"];
 
-/// Where units lie that an administrator gives to users: to all, or in a directory of that number to
-/// one. The generator of root leaves these out.
+/// Directories in which an administrator places units for users: for all users, or for one in a subdirectory named
+/// after the uid. The generator of root ignores them.
 pub const OF_USERS: [&str; 2] = ["/etc/containers/systemd/users", "/usr/share/containers/systemd/users"];
 
-/// A unit is a page of text, a manifest a few.
+/// Maximum size of a unit or manifest; real ones have a few pages.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Files of one place that are read.
-const MOST_FILES: usize = 10_000;
-/// Files, directories and manifests of one place of another user's that are looked at.
-const MOST_OF_A_USER: usize = 1000;
-/// Bytes of these that are read.
-const MOST_BYTES_OF_A_USER: u64 = 2 << 20;
-/// Images that one place of another user's names.
-const MOST_IMAGES_OF_A_USER: usize = 1000;
-/// Directories below one another.
-const DEEPEST: usize = 16;
+/// Maximum number of units that are read in one directory tree.
+const MAX_FILES: usize = 10_000;
+/// Maximum number of files, directories, manifests and problems in one directory tree of another user.
+const MAX_USER_FILES: usize = 1000;
+/// Maximum number of bytes that are read in one directory tree of another user.
+const MAX_USER_BYTES: u64 = 2 << 20;
+/// Maximum number of images that one directory tree of another user may name.
+const MAX_USER_IMAGES: usize = 1000;
+/// Maximum depth of nested directories.
+const MAX_DEPTH: usize = 16;
 
-/// A directory of units.
+/// Directory that is searched for quadlets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitDirectory {
-    /// Its path inside the root.
+    /// Path inside the root.
     pub path: PathBuf,
-    /// It is another user's: what cannot be read there is that user's problem, and nothing is
-    /// followed that leads out of it.
+    /// The directory belongs to another user: a file that cannot be read there is no error, and nothing outside of
+    /// it is read.
     pub foreign: bool,
 }
 
-/// What units name.
+/// Images that units name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quadlets {
     /// The images, in order of the files that name them.
     pub images: Vec<NamedImage>,
     /// Parse errors and their consequences.
     pub findings: Vec<Finding>,
-    /// A user has more than is read: any image may be named.
+    /// A user has more files than are read, so any image may be named.
     pub names_more: bool,
 }
 
-/// Reads the units in `place` and below it, drop-ins included.
+/// Reads the units in `place` and below it, including drop-ins.
 ///
-/// `Image=` of containers, images and volumes, `ImageTag=` of images and builds, image mounts, and the
-/// images of the manifests that `Yaml=` names count, wherever they stand: one that a drop-in overrides
-/// is kept as well.
+/// The images are those of `Image=` in containers, images and volumes, `ImageTag=` in images and builds, image mounts,
+/// and the manifests that `Yaml=` names. An image that a drop-in overrides is included as well.
 ///
 /// # Errors
-/// When something exists and cannot be read, in a place that is not foreign: then it is unknown which
-/// images have to stay.
+/// If a path exists but cannot be read, in a directory that is not foreign: then the images that must be kept are
+/// unknown.
 pub fn read(root: &Sysroot, place: &UnitDirectory) -> Result<Quadlets, Unreadable> {
     let mut reader = Reader {
         root,
@@ -70,7 +74,7 @@ pub fn read(root: &Sysroot, place: &UnitDirectory) -> Result<Quadlets, Unreadabl
         seen: HashSet::new(),
         manifests: HashSet::new(),
         files: 0,
-        bytes_left: MOST_BYTES_OF_A_USER,
+        bytes_left: MAX_USER_BYTES,
         found: Quadlets::default(),
     };
     reader.directory(&place.path, 0)?;
@@ -85,35 +89,35 @@ pub fn read(root: &Sysroot, place: &UnitDirectory) -> Result<Quadlets, Unreadabl
 struct Reader<'a> {
     root: &'a Sysroot,
     foreign: bool,
-    /// Directories that were read, as they lie for us: symlinks can lead in circles.
+    /// Real paths of the directories that were read: symlinks can form cycles.
     seen: HashSet<PathBuf>,
-    /// Manifests that were read: many units may name the same one, and one unit many times.
+    /// Manifests that were read, because several units, or one unit several times, may name the same manifest.
     manifests: HashSet<PathBuf>,
     files: usize,
-    /// Of a user's files.
+    /// Bytes that may still be read in a foreign directory.
     bytes_left: u64,
     found: Quadlets,
 }
 
 impl Reader<'_> {
     fn directory(&mut self, path: &Path, depth: usize) -> Result<(), Unreadable> {
-        let placed = match self.root.resolve(path) {
-            Ok(placed) => placed,
+        let real = match self.root.resolve(path) {
+            Ok(real) => real,
             Err(error) if is_absent(&error) => return Ok(()),
             Err(error) => return self.unreadable(path, error),
         };
-        if self.is_too_much() {
+        if self.exceeds_limit() {
             return Ok(());
         }
-        // `users` below root's own places is for others.
-        let is_others = |users: &&str| Path::new(users) == path && depth > 0;
-        if !self.seen.insert(placed.clone()) || OF_USERS.iter().any(is_others) {
+        // `users` below root's own directories is for other users.
+        let is_for_users = depth > 0 && OF_USERS.iter().any(|users| Path::new(users) == path);
+        if !self.seen.insert(real.clone()) || is_for_users {
             return Ok(());
         }
-        // A user can mount what never answers, and put symlinks anywhere.
+        // A user can mount a filesystem that never answers, and place symlinks anywhere.
         if self.foreign
             && !self.root.is_foreign()
-            && let Err(error) = Root::open(&placed)
+            && let Err(error) = Root::open(&real)
         {
             return self.unreadable(path, error);
         }
@@ -128,26 +132,26 @@ impl Reader<'_> {
             }
             let below = path.join(&entry.name);
             let name = entry.name.as_bytes();
-            // One user's.
+            // Units of a single user.
             if OF_USERS.iter().any(|users| Path::new(users) == path) && name.iter().all(u8::is_ascii_digit) {
                 continue;
             }
             if entry.kind == FileKind::Symlink && self.foreign {
-                if is_unit(&below) && !self.is_too_much() {
+                if is_unit(&below) && !self.exceeds_limit() {
                     self.finding(&below, "is a user's symlink; not followed".into());
                 }
                 continue;
             }
             if is_unit(&below) || (name.ends_with(b".conf") && is_drop_in(path)) {
-                if self.is_too_much() {
+                if self.exceeds_limit() {
                     return Ok(());
                 }
-                if self.files > MOST_FILES {
-                    self.finding(path, format!("more than {MOST_FILES} units; the rest are ignored"));
+                if self.files > MAX_FILES {
+                    self.finding(path, format!("more than {MAX_FILES} units; the rest are ignored"));
                     return Ok(());
                 }
                 self.file(&below)?;
-            } else if entry.kind != FileKind::File && depth < DEEPEST {
+            } else if entry.kind != FileKind::File && depth < MAX_DEPTH {
                 self.directory(&below, depth + 1)?;
             }
         }
@@ -162,10 +166,10 @@ impl Reader<'_> {
                 return Ok(());
             }
             match value {
-                // Another unit, which is read by itself.
+                // The name of another unit, which is read by itself.
                 Value::Image(image) if is_unit(Path::new(&image)) => {}
                 Value::Image(image) if image.contains('%') => {
-                    if !self.is_too_much() {
+                    if !self.exceeds_limit() {
                         let message = format!(
                             "the specifiers in {image:?} are not expanded; the image that it means is \
                              not protected"
@@ -176,10 +180,10 @@ impl Reader<'_> {
                 Value::Image(reference) => self.image(NamedImage { reference, source: source.clone() }),
                 Value::Yaml(file) => {
                     let file = path.parent().unwrap_or(Path::new("/")).join(file);
-                    if !self.manifests.insert(file.clone()) || self.is_too_much() {
+                    if !self.manifests.insert(file.clone()) || self.exceeds_limit() {
                         continue;
                     }
-                    // What a user names need not be that user's.
+                    // A path in a user's unit may lead to a file of someone else.
                     let within = path.parent().is_some_and(|parent| file.starts_with(parent));
                     let plain = file.components().all(|part| part != std::path::Component::ParentDir);
                     if self.foreign && !(within && plain && self.is_plain(&file)) {
@@ -201,30 +205,30 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Counts one more file, directory or problem, and says whether that is more than is looked at of a
-    /// user.
-    fn is_too_much(&mut self) -> bool {
+    /// Counts one more file, directory or problem, and returns whether a user's limit is exceeded.
+    fn exceeds_limit(&mut self) -> bool {
         self.files += 1;
-        self.found.names_more |= self.foreign && self.files > MOST_OF_A_USER;
+        self.found.names_more |= self.foreign && self.files > MAX_USER_FILES;
         self.found.names_more
     }
 
     fn image(&mut self, image: NamedImage) {
-        self.found.names_more |= self.foreign && self.found.images.len() >= MOST_IMAGES_OF_A_USER;
+        self.found.names_more |= self.foreign && self.found.images.len() >= MAX_USER_IMAGES;
         if !self.found.names_more {
             self.found.images.push(image);
         }
     }
 
-    /// Whether it is a file itself, and its directory one that was vetted.
+    /// Checks whether `file` is not a symlink, and its directory is among those that were opened and checked.
     fn is_plain(&self, file: &Path) -> bool {
-        let placed = self.root.resolve(file);
-        let above = file.parent().and_then(|parent| self.root.resolve(parent).ok());
-        let seen = above.as_ref().is_some_and(|above| self.seen.contains(above));
-        seen && matches!((placed, above, file.file_name()), (Ok(placed), Some(above), Some(name)) if placed == above.join(name))
+        let real = self.root.resolve(file);
+        let parent = file.parent().and_then(|path| self.root.resolve(path).ok());
+        let is_checked = parent.as_ref().is_some_and(|parent| self.seen.contains(parent));
+        is_checked
+            && matches!((real, parent, file.file_name()), (Ok(real), Some(parent), Some(name)) if real == parent.join(name))
     }
 
-    /// The content of a file that there is.
+    /// Returns the content of a file, or `None` if it does not exist or is not read; findings say why.
     fn bytes(&mut self, path: &Path) -> Result<Option<Vec<u8>>, Unreadable> {
         let limit = if self.foreign { self.bytes_left.min(MAX_FILE_BYTES) } else { MAX_FILE_BYTES };
         match content(self.root, path, limit) {
@@ -255,43 +259,43 @@ impl Reader<'_> {
     }
 }
 
-/// Units that can name images; others (networks, pods) name none.
+/// Checks for a unit that can name images; networks and pods cannot.
 fn is_unit(path: &Path) -> bool {
     const UNITS: [&str; 5] = ["container", "image", "volume", "build", "kube"];
     path.extension().is_some_and(|extension| UNITS.iter().any(|unit| extension == *unit))
 }
 
-/// `web.container.d`, and `container.d` or `web-.container.d` for several.
+/// Checks for a directory of drop-ins: `web.container.d` of one unit, `container.d` or `web-.container.d` of several.
 fn is_drop_in(directory: &Path) -> bool {
     let name = directory.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let unit = name.strip_suffix(".d").unwrap_or_default();
     is_unit(Path::new(unit)) || is_unit(&Path::new("x").with_extension(unit))
 }
 
-/// What a unit says of images.
+/// Value in a unit that names images.
 #[derive(Debug, PartialEq, Eq)]
 enum Value {
     /// A reference, or the name of another unit.
     Image(String),
-    /// A manifest of pods.
+    /// Path of a manifest of pods.
     Yaml(String),
 }
 
-/// Reads a unit as podman's own parser does: a line that ends in a backslash goes on in the next one,
-/// comments between them left out. Pure.
+/// Parses a unit as podman's own parser does: a line that ends in a backslash continues on the next line, and comment
+/// lines between them are dropped. Pure.
 fn unit(text: &str) -> Vec<Value> {
     let mut values = Vec::new();
     let mut group = String::new();
-    let mut begun = String::new();
+    let mut unfinished = String::new();
     for line in text.lines().map(str::trim) {
         if line.is_empty() || line.starts_with(['#', ';']) {
             continue;
         }
         if let Some(start) = line.strip_suffix('\\') {
-            begun.push_str(start);
+            unfinished.push_str(start);
             continue;
         }
-        let line = std::mem::take(&mut begun) + line;
+        let line = std::mem::take(&mut unfinished) + line;
         if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             name.clone_into(&mut group);
             continue;
@@ -307,7 +311,7 @@ fn unit(text: &str) -> Vec<Value> {
             }
             ("Container", "Mount") => values.extend(image_mount(value).map(Value::Image)),
             ("Container", "PodmanArgs") => {
-                // `--mount type=image,...`, `--mount=type=image,...`; quotes may stand around either.
+                // `--mount type=image,...` or `--mount=type=image,...`; either may be quoted.
                 let words = value.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
                 let mounts = words.map(|word| word.strip_prefix("--mount=").unwrap_or(word));
                 values.extend(mounts.filter_map(image_mount).map(Value::Image));
@@ -322,7 +326,7 @@ fn unit(text: &str) -> Vec<Value> {
     values
 }
 
-/// The image that a mount (podman-run(1), `--mount`) is of. podman reads it as CSV, keys in any case.
+/// Returns the image of an image mount (podman-run(1), `--mount`). podman parses the value as CSV, with keys in any case.
 fn image_mount(value: &str) -> Option<String> {
     let parts = value.split(',').map(|part| part.trim_matches([' ', '"', '\'']).split_once('='));
     let mut parts =
@@ -339,9 +343,12 @@ mod tests {
 
     use super::*;
 
+    fn image(reference: &str) -> Value {
+        Value::Image(reference.into())
+    }
+
     #[test]
-    fn what_a_unit_names() {
-        let image = |text: &str| Value::Image(text.into());
+    fn images_of_units_are_parsed() {
         for (text, expected) in [
             ("", vec![]),
             ("[Container]\nImage=quay.io/a:1\n", vec![image("quay.io/a:1")]),
@@ -391,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn units_drop_ins_and_manifests() {
+    fn drop_ins_and_manifests_are_read() {
         let node = node(&[
             ("etc/containers/systemd/a.container", "[Container]\nImage=quay.io/a:1\n"),
             ("etc/containers/systemd/a.container.d/10.conf", "[Container]\nImage=quay.io/a:2\n"),
@@ -422,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_files_are_read_once_and_up_to_a_limit() {
+    fn user_files_are_read_up_to_a_limit() {
         let unit = format!("[Kube]\nYaml={}\n", "p.yaml ".repeat(140_000));
         let node = node(&[
             ("etc/containers/systemd/a.kube", &unit),
@@ -434,36 +441,40 @@ mod tests {
             assert_eq!(references(&found), ["quay.io/pod"]);
             assert!(!found.names_more, "{found:?}");
         }
-        // More than is read of a user, each time, and of root all the same.
+        // Each of these exceeds a limit for users, but not for root.
         let units = node.path().join("etc/containers/systemd");
-        let fill = |text: String| fs::write(units.join("more.container"), text).unwrap();
-        let exceeds = |what: &str| {
-            assert!(!read_all(node.path(), false).names_more, "{what}");
-            let found = read_all(node.path(), true);
-            assert!(found.names_more && found.images.len() <= MOST_IMAGES_OF_A_USER, "{what}");
-            assert!(found.findings.len() <= MOST_OF_A_USER + 1, "{what}");
-            let said = &found.findings.last().unwrap().message;
-            assert!(said.starts_with("too many or too large files of one user"), "{what}: {said}");
-        };
-        fill(format!("[Container]\n{}", "Image=a\n".repeat(MOST_IMAGES_OF_A_USER)));
-        exceeds("images");
-        fill(format!("[Container]\n{}", "Image=%a\n".repeat(MOST_OF_A_USER)));
-        exceeds("problems");
-        fill((0..MOST_OF_A_USER).fold("[Kube]\n".into(), |text, at| format!("{text}Yaml={at}.yaml\n")));
-        exceeds("manifests");
+        let more = units.join("more.container");
+        fs::write(&more, format!("[Container]\n{}", "Image=a\n".repeat(MAX_USER_IMAGES))).unwrap();
+        assert_exceeds_limit(node.path(), "images");
+        fs::write(&more, format!("[Container]\n{}", "Image=%a\n".repeat(MAX_USER_FILES))).unwrap();
+        assert_exceeds_limit(node.path(), "problems");
+        let manifests: String = (0..MAX_USER_FILES).map(|number| format!("Yaml={number}.yaml\n")).collect();
+        fs::write(&more, format!("[Kube]\n{manifests}")).unwrap();
+        assert_exceeds_limit(node.path(), "manifests");
         fs::write(units.join("n.container"), "#".repeat(200_000)).unwrap();
-        fill("#".repeat(1_000_000));
-        exceeds("bytes");
+        fs::write(&more, "#".repeat(1_000_000)).unwrap();
+        assert_exceeds_limit(node.path(), "bytes");
         fs::remove_file(units.join("n.container")).unwrap();
         fs::remove_file(units.join("a.kube")).unwrap();
-        fill(String::new());
+        fs::write(&more, "").unwrap();
         assert!(!read_all(node.path(), true).names_more);
-        (0..MOST_OF_A_USER).for_each(|at| fs::write(units.join(format!("{at}.image")), "").unwrap());
-        exceeds("files");
+        for number in 0..MAX_USER_FILES {
+            fs::write(units.join(format!("{number}.image")), "").unwrap();
+        }
+        assert_exceeds_limit(node.path(), "files");
+    }
+
+    fn assert_exceeds_limit(node: &Path, limit: &str) {
+        assert!(!read_all(node, false).names_more, "{limit}");
+        let found = read_all(node, true);
+        assert!(found.names_more && found.images.len() <= MAX_USER_IMAGES, "{limit}");
+        assert!(found.findings.len() <= MAX_USER_FILES + 1, "{limit}");
+        let message = &found.findings.last().unwrap().message;
+        assert!(message.starts_with("too many or too large files of one user"), "{limit}: {message}");
     }
 
     #[test]
-    fn hostile_files() {
+    fn hostile_user_files_are_not_read() {
         let node = node(&[
             ("etc/containers/systemd/good.container", "[Container]\nImage=quay.io/good\n"),
             ("etc/containers/systemd/out.kube", "[Kube]\nYaml=/etc/shadow.yaml ../../x.yaml\n"),
@@ -478,13 +489,13 @@ mod tests {
         symlink("/etc/x.container", units.join("link.container")).unwrap();
         symlink(".", units.join("loop")).unwrap();
         symlink("nothing", units.join("gone.container")).unwrap();
-        // Root's own links are followed, once each; another user's are not.
-        let own = read_all(node.path(), false);
-        assert_eq!(references(&own), ["quay.io/good", "quay.io/linked", "quay.io/out"], "{own:#?}");
+        // Symlinks are followed once for root, and not at all for another user.
+        let found = read_all(node.path(), false);
+        assert_eq!(references(&found), ["quay.io/good", "quay.io/linked", "quay.io/out"], "{found:#?}");
         let foreign = read_all(node.path(), true);
         assert_eq!(references(&foreign), ["quay.io/good"], "{foreign:#?}");
         assert!(foreign.findings.len() >= 5, "{:?}", foreign.findings);
-        // What cannot be read stops a run where it is root's, and nothing where it is a user's.
+        // A unit that cannot be read is an error for root, and not for another user.
         symlink("self.container", units.join("self.container")).unwrap();
         let place = UnitDirectory { path: "/etc/containers/systemd".into(), foreign: false };
         assert!(read(&Sysroot::at(node.path()), &place).is_err());

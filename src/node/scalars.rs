@@ -1,38 +1,37 @@
-//! Reads single settings from the kubelet's and crictl's files.
+//! Single settings from the files of the kubelet and crictl.
 
 use serde_json::Value;
 
 use super::yaml;
 
-/// The text of a key at the top level of a YAML (or JSON) file; `None` where it is absent or empty.
+/// Returns the string at a key at the top level of a YAML or JSON file; `None` if it is missing or empty.
 ///
 /// # Errors
-/// A message, if the file is no YAML or the key's value is not a text.
+/// A message, if the file is not YAML or the value is not a string.
 pub fn top_level(text: &str, key: &str) -> Result<Option<String>, String> {
     let documents = yaml::documents(text)?;
     match documents.iter().find_map(|document| document.get(key)) {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(some(text)),
+        Some(Value::String(text)) => Ok(non_empty(text)),
         Some(_) => Err(format!("{key} must be a string")),
     }
 }
 
-/// A key's value at the top level of a YAML (or JSON) file, whatever its type; `None` where it is
-/// absent.
+/// Returns the value at a key at the top level of a YAML or JSON file, of any type; `None` if it is missing.
 ///
 /// # Errors
-/// A message, if the file is no YAML.
+/// A message, if the file is not YAML.
 pub(super) fn value(text: &str, key: &str) -> Result<Option<Value>, String> {
     let documents = yaml::documents(text)?;
     let found = documents.iter().find_map(|document| document.get(key));
     Ok(found.filter(|value| !value.is_null()).cloned())
 }
 
-/// A list of flags without their dashes, `["eviction-hard=x<5%"]`, as flags. k3s takes one text for a
-/// list of one, and a `+` behind the key where a drop-in adds to the main file.
+/// Converts a list of flags without dashes, `["eviction-hard=x<5%"]`, into flags. k3s accepts a string in place of a list
+/// of one element, and a `+` after the key in a drop-in that extends the list of the main file.
 ///
 /// # Errors
-/// A message, if the file is no YAML or the list has something else in it.
+/// A message, if the file is not YAML or the list contains a value that is not a string.
 pub(super) fn arguments(text: &str, key: &str) -> Result<Vec<String>, String> {
     let mut flags = Vec::new();
     for key in [key.to_owned(), format!("{key}+")] {
@@ -49,26 +48,24 @@ pub(super) fn arguments(text: &str, key: &str) -> Result<Vec<String>, String> {
     Ok(flags)
 }
 
-fn some(text: &str) -> Option<String> {
+fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The value of a long flag on a command line in a file of shell variables, as in
-/// `KUBELET_KUBEADM_ARGS="--a=b --c d"`. Of several the last counts, as for the kubelet.
+/// Returns the value of a long flag on a command line in a file of shell variables, as in
+/// `KUBELET_KUBEADM_ARGS="--a=b --c d"`. The last occurrence counts, as for the kubelet.
 pub(super) fn flag(text: &str, name: &str) -> Option<String> {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
     let mut found = None;
     for line in lines {
-        let separator = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\');
-        // The name of the variable stands before the first word.
-        let mut words = line.split(separator).filter(|word| !word.is_empty());
+        let words = line.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\'));
+        let mut words = words.filter(|word| !word.is_empty());
         while let Some(word) = words.next() {
-            let Some(rest) = word.find(name).map(|at| &word[at..]).and_then(|word| word.strip_prefix(name))
-            else {
-                continue;
-            };
+            // The first word may begin with the name of the variable, so the flag need not be at its start.
+            let Some(start) = word.find(name) else { continue };
+            let rest = &word[start + name.len()..];
             found = match rest.strip_prefix('=') {
-                Some(value) => some(value),
+                Some(value) => non_empty(value),
                 None if rest.is_empty() => words.next().map(str::to_owned),
                 None => found,
             };
@@ -82,8 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_at_the_top_level() {
-        let of = |text: &str| top_level(text, "runtime-endpoint");
+    fn strings_at_the_top_level_are_read() {
         let socket = || Ok(Some("unix:///run/a.sock".to_owned()));
         for text in [
             "runtime-endpoint: unix:///run/a.sock\n",
@@ -94,7 +90,7 @@ mod tests {
             "{\"timeout\": 2, \"runtime-endpoint\": \"unix:///run/a.sock\"}",
             "other:\n  runtime-endpoint: unix:///run/b.sock\nruntime-endpoint: unix:///run/a.sock",
         ] {
-            assert_eq!(of(text), socket(), "{text}");
+            assert_eq!(top_level(text, "runtime-endpoint"), socket(), "{text}");
         }
         for text in [
             "",
@@ -108,14 +104,14 @@ mod tests {
             "runtime-endpoint:unix:///run/b.sock",
             "{\"x\": {\"runtime-endpoint\": \"unix:///run/b.sock\"}}",
         ] {
-            assert_eq!(of(text), Ok(None), "{text}");
+            assert_eq!(top_level(text, "runtime-endpoint"), Ok(None), "{text}");
         }
         for text in [
             "a: b\nruntime-endpoint: >-\n  unix:///run/a.sock",
             "a: &s unix:///run/a.sock\nruntime-endpoint: *s\n",
             "runtime-endpoint: \"unix:///run/\\u0061.sock\"",
         ] {
-            assert_eq!(of(text), socket(), "{text}");
+            assert_eq!(top_level(text, "runtime-endpoint"), socket(), "{text}");
         }
         for text in [
             "runtime-endpoint: [unix:///run/a.sock]",
@@ -124,12 +120,12 @@ mod tests {
             "{\"runtime-endpoint\": 1}",
             "{\"runtime-endpoint\": ",
         ] {
-            assert!(of(text).is_err(), "{text}");
+            assert!(top_level(text, "runtime-endpoint").is_err(), "{text}");
         }
     }
 
     #[test]
-    fn lists_of_flags() {
+    fn list_of_flags_gets_dashes() {
         for (text, expected) in [
             ("", vec![]),
             ("node-name: a", vec![]),
@@ -145,9 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn flags_in_files_of_variables() {
-        let of = |text: &str| flag(text, "--container-runtime-endpoint");
-        let socket = || Some("unix:///run/a.sock".to_owned());
+    fn flag_in_shell_variable_is_found() {
+        const NAME: &str = "--container-runtime-endpoint";
         for text in [
             "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/a.sock --node-ip=1\"",
             "KUBELET_KUBEADM_ARGS=--container-runtime-endpoint=unix:///run/a.sock",
@@ -155,10 +150,10 @@ mod tests {
             "A=\"--container-runtime-endpoint=unix:///run/b.sock --container-runtime-endpoint=unix:///run/a.sock\"",
             "# A=\"--container-runtime-endpoint=unix:///run/b.sock\"\nA=\"--container-runtime-endpoint=unix:///run/a.sock\"",
         ] {
-            assert_eq!(of(text), socket(), "{text}");
+            assert_eq!(flag(text, NAME).as_deref(), Some("unix:///run/a.sock"), "{text}");
         }
         for text in ["", "A=\"--container-runtime-endpoint=\"", "A=--container-runtime-endpoint-x=1", "A=b"] {
-            assert_eq!(of(text), None, "{text}");
+            assert_eq!(flag(text, NAME), None, "{text}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Static pods: the manifests of pods that the kubelet runs without an API server, and the
-//! images that these pods need to start again.
+//! Static pods: manifests of pods that the kubelet runs without an API server, and the images that these pods need for
+//! their next start.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -11,32 +11,32 @@ use crate::model::Finding;
 use crate::sys::quiet::{FileKind, is_absent};
 use crate::sys::sysroot::Sysroot;
 
-/// The kubelet reads no longer manifest (`maxConfigLength` in `pkg/kubelet/config/common.go`).
+/// Maximum size of a manifest that the kubelet reads (`maxConfigLength` in `pkg/kubelet/config/common.go`).
 pub(super) const MAX_FILE_BYTES: u64 = 10 << 20;
 
 const NAMES: ImageNamers = ImageNamers::StaticPods;
 
-/// What static pods name.
+/// Images that static pods name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StaticPods {
     /// The images, in order of the files that name them.
     pub images: Vec<NamedImage>,
-    /// The places that were looked in, whether or not anything is there.
-    pub looked: Vec<PathBuf>,
+    /// The places that were searched, including those that do not exist.
+    pub places: Vec<PathBuf>,
     /// Parse errors and their consequences.
     pub findings: Vec<Finding>,
 }
 
-/// Reads the manifests in `configured`, in the `staticPodPath` (or `--pod-manifest-path`) of `kubelet` and in the
-/// data directories of k3s and RKE2.
+/// Reads the manifests in `configured`, in the `staticPodPath` (or `--pod-manifest-path`) of `kubelet` and in the data
+/// directories of k3s and RKE2.
 ///
-/// A place may be a directory or a single file, as for the kubelet. Of a directory all files
-/// count whose names do not begin with a dot; it is not entered further down. A place that does
-/// not exist names nothing. A file that the kubelet cannot parse is a finding.
+/// A place may be a directory or a single file, as for the kubelet. In a directory all files are read whose names do
+/// not begin with a dot, but no subdirectories. A place that does not exist names no image. A file that cannot be
+/// parsed is a finding.
 ///
 /// # Errors
-/// When something exists and cannot be read, the kubelet's own settings included: then it is
-/// unknown which images have to stay.
+/// If a path exists but cannot be read, including the kubelet's own settings: then the images that must be kept are
+/// unknown.
 pub fn read(root: &Sysroot, kubelet: &Kubelet, configured: &Path) -> Result<StaticPods, Unreadable> {
     let mut reader = Reader { root, seen: Vec::new(), found: StaticPods::default() };
     for place in reader.places(kubelet, configured)? {
@@ -45,8 +45,8 @@ pub fn read(root: &Sysroot, kubelet: &Kubelet, configured: &Path) -> Result<Stat
     Ok(reader.found)
 }
 
-/// The manifests in a place, which may be a directory or a single file, as for the kubelet. A place that
-/// does not exist has none.
+/// Lists the manifests in a place, which may be a directory or a single file, as for the kubelet. A place that does not
+/// exist has no manifests.
 pub(super) fn files(root: &Sysroot, place: &Path) -> io::Result<Vec<(PathBuf, FileKind)>> {
     match root.list(place) {
         Ok(entries) => {
@@ -64,7 +64,7 @@ pub(super) fn files(root: &Sysroot, place: &Path) -> io::Result<Vec<(PathBuf, Fi
 
 struct Reader<'a> {
     root: &'a Sysroot,
-    /// Where the places that were read lie for us.
+    /// Real paths of the places that were read.
     seen: Vec<PathBuf>,
     found: StaticPods,
 }
@@ -73,24 +73,19 @@ impl Reader<'_> {
     fn places(&mut self, kubelet: &Kubelet, configured: &Path) -> Result<Vec<PathBuf>, Unreadable> {
         let mut places = vec![configured.to_path_buf()];
         let (paths, problems) = kubelet.setting("staticPodPath");
-        // The kubelet takes a relative one from where its configuration is.
-        let of_configs = paths.into_iter().map(|setting| {
-            setting
-                .file
-                .parent()
-                .map_or_else(|| (&setting.value).into(), |parent| parent.join(&setting.value))
-        });
-        places.extend(of_configs);
+        // The kubelet resolves a relative path from the directory of its configuration file.
+        for setting in paths {
+            let parent = setting.file.parent().unwrap_or(Path::new(""));
+            places.push(parent.join(&setting.value));
+        }
         for setting in kubelet.flag("--pod-manifest-path") {
-            match Path::new(&setting.value).is_absolute() {
-                true => places.push(setting.value.into()),
-                false => self.finding(
-                    &setting.file,
-                    format!(
-                        "--pod-manifest-path {:?} is relative: static pods there are not protected",
-                        setting.value
-                    ),
-                ),
+            if Path::new(&setting.value).is_absolute() {
+                places.push(setting.value.into());
+            } else {
+                let path = &setting.value;
+                let message =
+                    format!("--pod-manifest-path {path:?} is relative: static pods there are not protected");
+                self.finding(&setting.file, message);
             }
         }
         for (file, why) in problems {
@@ -101,30 +96,26 @@ impl Reader<'_> {
             self.finding(&setting.file, message);
         }
         places.extend(kubelet.data_dirs().iter().map(|dir| dir.agent().join("pod-manifests")));
-        match kubelet.unreadable.first() {
-            Some((path, source)) => {
-                let source = io::Error::new(source.kind(), source.to_string());
-                Err(Unreadable { path: path.clone(), names: NAMES, source })
-            }
-            None => Ok(places),
+        if let Some((path, source)) = kubelet.unreadable.first() {
+            return Err(unreadable(path, io::Error::new(source.kind(), source.to_string())));
         }
+        Ok(places)
     }
 
     fn place(&mut self, place: &Path) -> Result<(), Unreadable> {
-        if !self.found.looked.iter().any(|known| known == place) {
-            self.found.looked.push(place.to_path_buf());
+        if !self.found.places.iter().any(|known| known == place) {
+            self.found.places.push(place.to_path_buf());
         }
-        let unreadable = |source| Unreadable { path: place.to_path_buf(), names: NAMES, source };
-        let placed = match self.root.resolve(place) {
-            Ok(placed) => placed,
+        let real = match self.root.resolve(place) {
+            Ok(real) => real,
             Err(error) if is_absent(&error) => return Ok(()),
-            Err(error) => return Err(unreadable(error)),
+            Err(error) => return Err(unreadable(place, error)),
         };
-        if self.seen.contains(&placed) {
+        if self.seen.contains(&real) {
             return Ok(());
         }
-        self.seen.push(placed);
-        for (path, kind) in files(self.root, place).map_err(unreadable)? {
+        self.seen.push(real);
+        for (path, kind) in files(self.root, place).map_err(|source| unreadable(place, source))? {
             let is_hidden = path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
             if !is_hidden || path == place {
                 self.file(&path, kind == FileKind::Symlink)?;
@@ -133,20 +124,20 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn file(&mut self, path: &Path, symlink: bool) -> Result<(), Unreadable> {
-        let unreadable = |source| Unreadable { path: path.to_path_buf(), names: NAMES, source };
-        let bytes = match content(self.root, path, MAX_FILE_BYTES).map_err(unreadable)? {
+    fn file(&mut self, path: &Path, is_symlink: bool) -> Result<(), Unreadable> {
+        let content = content(self.root, path, MAX_FILE_BYTES).map_err(|source| unreadable(path, source))?;
+        let bytes = match content {
             Ok(bytes) => bytes,
-            // The kubelet passes over these as well, and runs nothing from them.
+            // The kubelet skips these paths too, and runs no pod from them.
             Err(error) => {
-                let what = match error.kind() {
+                let reason = match error.kind() {
                     io::ErrorKind::IsADirectory => return Ok(()),
                     io::ErrorKind::FileTooLarge => format!("{error}, which the kubelet does not read"),
                     io::ErrorKind::InvalidInput => error.to_string(),
-                    _ if symlink => "is a dangling symlink".to_owned(),
+                    _ if is_symlink => "is a dangling symlink".to_owned(),
                     _ => return Ok(()),
                 };
-                self.finding(path, format!("{what}; it is taken to name no image"));
+                self.finding(path, format!("{reason}; it is taken to name no image"));
                 return Ok(());
             }
         };
@@ -165,6 +156,10 @@ impl Reader<'_> {
     fn finding(&mut self, path: &Path, message: String) {
         self.found.findings.push(Finding::new(path, message));
     }
+}
+
+fn unreadable(path: &Path, source: io::Error) -> Unreadable {
+    Unreadable { path: path.to_path_buf(), names: NAMES, source }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Reads when the kubelet collects images and dead containers and when it evicts pods, from its
-//! own settings and defaults.
+//! The kubelet's thresholds for collecting images and dead containers and for evicting pods, from its settings and
+//! defaults.
 //!
-//! Sources: `pkg/kubelet/apis/config/v1beta1/defaults.go`, `pkg/kubelet/eviction/{defaults_linux,
-//! helpers}.go`; `SetDefaults` of 1.31 to 1.35.
+//! Sources: `pkg/kubelet/apis/config/v1beta1/defaults.go`, `pkg/kubelet/eviction/{defaults_linux,helpers}.go`;
+//! `SetDefaults` of 1.31 to 1.35.
 
 use std::path::PathBuf;
 
@@ -14,27 +14,22 @@ use crate::model::kubelet_thresholds::{
     Amount, IMAGEFS, IMAGEFS_INODES, KubeletThresholds, NODEFS, NODEFS_INODES, Signals, Sourced,
 };
 
-/// Hard eviction where nobody sets any (`DefaultEvictionHard`); memory is not our concern.
+/// Default thresholds of hard eviction (`DefaultEvictionHard`), without those for memory.
 const DEFAULT_HARD: [(&str, f64); 4] =
     [(IMAGEFS, 15.0), (NODEFS, 10.0), (IMAGEFS_INODES, 5.0), (NODEFS_INODES, 5.0)];
 
-/// The settings in effect, and those that cannot be parsed and are ignored.
+/// Returns the settings in effect, and the settings that cannot be parsed and are ignored.
 #[must_use]
 pub fn read(kubelet: &Kubelet) -> (KubeletThresholds, Vec<Problem>) {
     let mut reader = Reader { kubelet, problems: Vec::new() };
-    let number = |reader: &mut Reader<'_>, key, flag, default| {
-        reader.scalar(key, flag, default, |value| {
-            value.as_i64().ok_or("must be a number").map_err(str::to_owned)
-        })
-    };
-    let image_high = number(&mut reader, "imageGCHighThresholdPercent", "--image-gc-high-threshold", 85);
-    let image_low = number(&mut reader, "imageGCLowThresholdPercent", "--image-gc-low-threshold", 80);
+    let image_high = reader.number("imageGCHighThresholdPercent", "--image-gc-high-threshold", 85);
+    let image_low = reader.number("imageGCLowThresholdPercent", "--image-gc-low-threshold", 80);
     let minutes = SignedDuration::from_mins;
     let min_age = reader.scalar("imageMinimumGCAge", "--minimum-image-ttl-duration", minutes(2), age);
     let max_age = reader.scalar("imageMaximumGCAge", "", minutes(0), age);
     let container_ttl = reader.scalar("", "--minimum-container-ttl-duration", minutes(0), age);
-    let dead_per_container = number(&mut reader, "", "--maximum-dead-containers-per-container", 1);
-    let dead_in_all = number(&mut reader, "", "--maximum-dead-containers", -1);
+    let dead_per_container = reader.number("", "--maximum-dead-containers-per-container", 1);
+    let dead_in_all = reader.number("", "--maximum-dead-containers", -1);
     let merges = reader
         .scalar("mergeDefaultEvictionSettings", "", false, |value| {
             value.as_bool().ok_or_else(|| "must be true or false".to_owned())
@@ -47,9 +42,10 @@ pub fn read(kubelet: &Kubelet) -> (KubeletThresholds, Vec<Problem>) {
         if hard.value.contains_key(signal) {
             continue;
         }
-        match hard.by.is_none() || merges {
-            true => drop(hard.value.insert(signal.to_owned(), Amount::Percent(percent))),
-            false => dropped.push(signal.to_owned()),
+        if hard.by.is_none() || merges {
+            hard.value.insert(signal.to_owned(), Amount::Percent(percent));
+        } else {
+            dropped.push(signal.to_owned());
         }
     }
     // 0% and 100% switch a signal off (`parseThresholdStatement`).
@@ -82,7 +78,11 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The flag, else the last file that has the key.
+    fn number(&mut self, key: &str, flag: &str, default: i64) -> Sourced<i64> {
+        self.scalar(key, flag, default, |value| value.as_i64().ok_or_else(|| "must be a number".to_owned()))
+    }
+
+    /// Returns the value of the flag, or else of the last file with the key, or else the default.
     fn scalar<T>(
         &mut self,
         key: &str,
@@ -108,8 +108,8 @@ impl Reader<'_> {
         said
     }
 
-    /// Drop-ins add to the signals of earlier files (they are merged key by key), the flag
-    /// replaces them all.
+    /// Reads eviction signals. The kubelet merges the maps of its configuration files key by key, and a flag
+    /// replaces all of them.
     fn signals(&mut self, key: &str, flag: &str) -> Sourced<Signals> {
         let mut said = Sourced::default(Signals::new());
         for (value, file) in self.values(key) {
@@ -127,9 +127,9 @@ impl Reader<'_> {
         }
         if let Some(setting) = self.flag(flag) {
             said = Sourced { value: Signals::new(), by: Some(by(flag, &setting.file)) };
-            // Units of systemd write a percent sign twice.
+            // Units of systemd escape a percent sign as `%%`.
             let text = setting.value.replace("%%", "%");
-            for statement in text.split(',').filter(|one| !one.is_empty()) {
+            for statement in text.split(',').filter(|statement| !statement.is_empty()) {
                 match statement.split_once('<') {
                     Some((signal, amount)) => {
                         self.signal(&mut said.value, signal.to_owned(), amount, flag, &setting.file);
@@ -143,16 +143,20 @@ impl Reader<'_> {
         said
     }
 
-    fn signal(&mut self, to: &mut Signals, signal: String, text: &str, name: &str, file: &std::path::Path) {
+    fn signal(
+        &mut self,
+        signals: &mut Signals,
+        signal: String,
+        text: &str,
+        name: &str,
+        file: &std::path::Path,
+    ) {
         match amount(text) {
-            Some(amount) => drop(to.insert(signal, amount)),
-            None => self.problems.push((
-                file.to_path_buf(),
-                format!(
-                    "{name}: {signal}: {text:?} is not a \
-                    quantity"
-                ),
-            )),
+            Some(amount) => drop(signals.insert(signal, amount)),
+            None => {
+                let message = format!("{name}: {signal}: {text:?} is not a quantity");
+                self.problems.push((file.to_path_buf(), message));
+            }
         }
     }
 
@@ -174,18 +178,19 @@ fn by(name: &str, file: &std::path::Path) -> String {
     format!("{name} in {}", file.display())
 }
 
-/// A duration as Go writes it, `2m0s`; a bare 0 is one too.
+/// Parses a duration as Go writes it, `2m0s`, or a bare 0.
 fn age(value: &Value) -> Result<SignedDuration, String> {
-    let wrong = || "must be a duration like 2m0s".to_owned();
-    match value {
-        Value::Number(number) if number.as_i64() == Some(0) => Ok(SignedDuration::ZERO),
-        Value::String(text) if text == "0" => Ok(SignedDuration::ZERO),
-        Value::String(text) => text.parse().map_err(|_| wrong()),
-        _ => Err(wrong()),
-    }
+    let zero = Ok(SignedDuration::ZERO);
+    let parsed = match value {
+        Value::Number(number) if number.as_i64() == Some(0) => return zero,
+        Value::String(text) if text == "0" => return zero,
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    parsed.ok_or_else(|| "must be a duration like 2m0s".to_owned())
 }
 
-/// `15%`, or a quantity of Kubernetes: `1Gi`, `500M`, `1.5G`, `1e9`.
+/// Parses `15%`, or a quantity of Kubernetes: `1Gi`, `500M`, `1.5G`, `1e9`.
 fn amount(text: &str) -> Option<Amount> {
     let text = text.trim();
     if let Some(percent) = text.strip_suffix('%') {
@@ -212,8 +217,8 @@ fn amount(text: &str) -> Option<Amount> {
     let plain = number.starts_with(|c: char| c.is_ascii_digit() || c == '.');
     let number: f64 = number.parse().ok().filter(|_| plain)?;
     let number = (number * unit).ceil();
-    // Beyond this, whole numbers are no longer exact, and no disk is that large.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // just looked at
+    // Larger numbers are not exact in an `f64`, and no disk is that large.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the range is checked
     (0.0..=1e19).contains(&number).then_some(Amount::Number(number as u64))
 }
 
@@ -232,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts() {
+    fn amounts_are_parsed() {
         use Amount::{Number, Percent};
         for (text, expected) in [
             ("15%", Some(Percent(15.0))),
@@ -261,13 +266,13 @@ mod tests {
         assert_eq!(Number(1 << 30).used_percent(10 << 30), Some(90.0));
         assert_eq!(Number(1).used_percent(0), None);
         assert_eq!(
-            [Percent(15.0), Number(1 << 30), Number(1001)].map(|one| one.to_string()),
+            [Percent(15.0), Number(1 << 30), Number(1001)].map(|amount| amount.to_string()),
             ["15%", "1Gi", "1001"]
         );
     }
 
     #[test]
-    fn defaults_where_nothing_is_set() {
+    fn defaults_apply_without_settings() {
         let (found, problems) = read(&Kubelet::default());
         assert!(problems.is_empty());
         assert_eq!((found.image_high.value, found.image_low.value), (85, 80));
@@ -279,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_configuration_sets() {
+    fn configuration_replaces_defaults() {
         let (found, problems) = config(
             "imageGCHighThresholdPercent: 95\nimageGCLowThresholdPercent: 90\nimageMinimumGCAge: 5m0s\n\
              imageMaximumGCAge: 168h0m0s\nevictionHard:\n  imagefs.available: 10%\n  memory.available: 100Mi\n\
@@ -291,7 +296,7 @@ mod tests {
         assert_eq!(found.max_age.value, SignedDuration::from_hours(168));
         assert_eq!(found.hard.value[IMAGEFS], Amount::Percent(10.0));
         assert_eq!(found.soft.value[NODEFS], Amount::Number(20 << 30));
-        // One that is set takes the defaults of all others away.
+        // One configured signal removes the defaults of all others.
         assert_eq!(found.dropped, [NODEFS, IMAGEFS_INODES, NODEFS_INODES]);
         let (found, _) =
             config("evictionHard: {imagefs.available: 10%}\nmergeDefaultEvictionSettings: true\n");
@@ -301,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_told_and_left_aside() {
+    fn invalid_settings_are_reported_and_ignored() {
         for text in [
             "imageGCHighThresholdPercent: \"90\"",
             "imageMinimumGCAge: soon",
@@ -317,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_ins_stand_over_the_main_file_and_flags_over_both() {
+    fn flags_override_drop_ins_override_the_main_file() {
         let configs = vec![
             file(
                 "/var/lib/kubelet/config.yaml",
@@ -343,7 +348,7 @@ mod tests {
         assert_eq!(found.dropped.len(), 3);
         assert_eq!(found.container_ttl.value, SignedDuration::from_hours(1));
         assert_eq!((found.dead_in_all.value, found.dead_per_container.value), (20, 1));
-        // What runs is what counts.
+        // The arguments of a running kubelet replace the flags in files.
         kubelet.running =
             Some(file("/proc/7/cmdline", "/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml"));
         let (found, _) = read(&kubelet);
@@ -351,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_main_file_of_another_installation_does_not_count() {
+    fn main_file_of_another_installation_is_ignored() {
         let configs = vec![
             file("/var/lib/kubelet/config.yaml", "imageGCHighThresholdPercent: 70"),
             file("/etc/kubernetes/kubelet.conf", "imageGCHighThresholdPercent: 60"),

@@ -1,5 +1,5 @@
-//! Our own timers, read from systemd's files on the disk. D-Bus is not used, so it also works on the
-//! disk of another node.
+//! layersweep's own timers, read from systemd's files on the disk. They are read without D-Bus, so the disk of
+//! another node can be examined too.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -11,10 +11,10 @@ use crate::sys::quiet::{FileKind, is_absent};
 use crate::sys::sysroot::Sysroot;
 
 pub const SCAN: &str = "layersweep-scan.timer";
-/// The timer that deletes.
+/// Timer of the unit that deletes.
 pub const GC: &str = "layersweep-gc.timer";
 
-/// Where systemd looks for units, the first that has one wins (`systemd.unit(5)`).
+/// Directories of units; a unit in an earlier one overrides those in later ones (`systemd.unit(5)`).
 const UNITS: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -22,43 +22,42 @@ const UNITS: [&str; 5] = [
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 ];
-/// What is started with this starts with the machine.
+/// Directory of links to the timers that start with the machine.
 const WANTS: &str = "timers.target.wants";
-/// When a persistent timer ran last: the modification time of an empty file.
+/// Directory of stamps: the modification time of an empty file is the last start of a persistent timer.
 const STAMPS: &str = "/var/lib/systemd/timers";
-/// Where cron jobs of packages lie.
+/// Directory of the cron jobs of packages.
 const CRON: &str = "/etc/cron.d";
-/// While one of these is there, the units delete nothing; the first goes with a reboot.
+/// Files that stop the units from deleting while one exists. The first disappears with a reboot.
 pub const HOLDS: [&str; 2] = ["/run/layersweep/hold", "/etc/layersweep/hold"];
 
-/// No unit or cron file is longer than this.
+/// Maximum size of a unit or cron file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// What systemd does about a unit.
+/// State of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TimerState {
-    /// There is none.
+    /// The unit does not exist.
     Missing,
-    /// Masked: this file is empty or a dangling symlink.
+    /// The unit is masked: this file is empty or a dangling symlink.
     Masked(PathBuf),
-    /// It exists, but nothing starts it.
+    /// The unit exists, but nothing starts it.
     Disabled,
-    /// It starts at boot.
+    /// The unit starts at boot.
     Enabled,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timer {
-    /// What systemd does about it.
     pub state: TimerState,
-    /// When it last elapsed, or was first started; `None`: never.
+    /// Time at which the timer last elapsed or was first started; `None`: never.
     pub last: Option<SystemTime>,
 }
 
-/// Reads one of our timers.
+/// Reads the state of a timer.
 ///
 /// # Errors
-/// When a directory of units cannot be read, with its path.
+/// If a directory of units or the unit cannot be read; the error has its path.
 pub fn read(root: &Sysroot, unit: &str) -> Result<Timer, (PathBuf, io::Error)> {
     let mut state = TimerState::Missing;
     for dir in UNITS {
@@ -84,45 +83,49 @@ pub fn read(root: &Sysroot, unit: &str) -> Result<Timer, (PathBuf, io::Error)> {
     Ok(Timer { state, last: last.ok() })
 }
 
-/// A cron job that scans.
+/// Returns the first cron job that runs `layersweep scan`.
 ///
-/// Names with other characters than these are skipped by Debian's cron (`cron(8)`), and by others
-/// as what an editor or a package manager has left.
+/// Files whose names contain other characters than letters, digits, `_` and `-` are skipped, as by Debian's cron
+/// (`cron(8)`); editors and package managers leave copies under such names.
 pub fn cron(root: &Sysroot) -> io::Result<Option<PathBuf>> {
     let jobs = match root.list(Path::new(CRON)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
-    let scans = |line: &str| {
-        !line.trim_start().starts_with('#')
-            && line.contains("layersweep")
-            && line.split_whitespace().any(|word| word == "scan")
-    };
-    let runs = |name: &OsStr| {
-        name.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte))
-    };
-    for job in jobs.iter().filter(|job| job.kind != FileKind::Directory && runs(job.name.as_ref())) {
+    for job in jobs.iter().filter(|job| job.kind != FileKind::Directory && is_job_name(job.name.as_ref())) {
         let path = Path::new(CRON).join(&job.name);
-        // Somebody else's job that cannot be read is not ours.
-        if root.read(&path, MAX_BYTES).is_ok_and(|text| text.lines().any(scans)) {
+        // layersweep's own job is readable, so an unreadable file is another job.
+        if root.read(&path, MAX_BYTES).is_ok_and(|text| text.lines().any(runs_scan)) {
             return Ok(Some(path));
         }
     }
     Ok(None)
 }
 
-/// Files that keep the deleting units from running, and since when.
-#[must_use]
-pub fn holds(root: &Sysroot) -> Vec<(PathBuf, Option<SystemTime>)> {
-    let there = |path: &str| Some((PathBuf::from(path), root.resolve(Path::new(path)).ok()?));
-    let since = |(path, placed): (PathBuf, PathBuf)| {
-        let facts = std::fs::metadata(placed).and_then(|facts| facts.modified());
-        (path, facts.ok())
-    };
-    HOLDS.iter().filter_map(|path| there(path)).map(since).collect()
+fn is_job_name(name: &OsStr) -> bool {
+    name.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte))
 }
 
-/// The path of `name` in `dir`, if it is there, wherever a symlink of that name leads.
+fn runs_scan(line: &str) -> bool {
+    !line.trim_start().starts_with('#')
+        && line.contains("layersweep")
+        && line.split_whitespace().any(|word| word == "scan")
+}
+
+/// Returns the files of [`HOLDS`] that exist, with their modification times.
+#[must_use]
+pub fn holds(root: &Sysroot) -> Vec<(PathBuf, Option<SystemTime>)> {
+    let mut holds = Vec::new();
+    for path in HOLDS {
+        if let Ok(real) = root.resolve(Path::new(path)) {
+            let modified = std::fs::metadata(real).and_then(|facts| facts.modified());
+            holds.push((path.into(), modified.ok()));
+        }
+    }
+    holds
+}
+
+/// Returns the path of `name` in `dir` if it exists, even if it is a dangling symlink.
 fn entry(root: &Sysroot, dir: &Path, name: &str) -> Result<Option<PathBuf>, (PathBuf, io::Error)> {
     match root.list(dir) {
         Ok(entries) => Ok(entries.iter().any(|entry| entry.name == name).then(|| dir.join(name))),
@@ -143,10 +146,11 @@ mod tests {
     }
 
     #[test]
-    fn states_of_a_unit() {
+    fn timer_state_follows_systemds_files() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        let state = || read(&Sysroot::at(root), SCAN).unwrap().state;
+        let sysroot = Sysroot::at(root);
+        let state = || read(&sysroot, SCAN).unwrap().state;
         assert_eq!(state(), TimerState::Missing);
         write(root, "usr/lib/systemd/system/layersweep-scan.timer", "[Timer]\n");
         assert_eq!(state(), TimerState::Disabled);
@@ -154,18 +158,18 @@ mod tests {
         std::fs::create_dir_all(&wants).unwrap();
         symlink("/usr/lib/systemd/system/layersweep-scan.timer", wants.join(SCAN)).unwrap();
         assert_eq!(state(), TimerState::Enabled);
-        // Links to /dev/null win, whatever wants the unit; this root has no /dev/null.
+        // A link to /dev/null masks the unit even if another unit wants it. This root has no /dev/null.
         symlink("/dev/null", root.join("etc/systemd/system").join(SCAN)).unwrap();
         let masked = TimerState::Masked(Path::new("/etc/systemd/system").join(SCAN));
         assert_eq!(state(), masked);
         std::fs::remove_file(root.join("etc/systemd/system").join(SCAN)).unwrap();
         write(root, "etc/systemd/system/layersweep-scan.timer", "");
         assert_eq!(state(), masked);
-        assert_eq!(read(&Sysroot::at(root), GC).unwrap(), Timer { state: TimerState::Missing, last: None });
+        assert_eq!(read(&sysroot, GC).unwrap(), Timer { state: TimerState::Missing, last: None });
     }
 
     #[test]
-    fn stamps_holds_and_cron_jobs() {
+    fn stamps_holds_and_cron_jobs_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let root = Sysroot::at(dir.path());
         assert_eq!((holds(&root), cron(&root).unwrap()), (Vec::new(), None));
@@ -176,7 +180,7 @@ mod tests {
         write(dir.path(), "etc/cron.d/a", "#*/5 * * * * root layersweep scan\n");
         write(dir.path(), "etc/cron.d/gc", "*/5 * * * * root layersweep gc --quiet\n");
         write(dir.path(), "etc/cron.d/b.dpkg-old", "*/5 * * * * root layersweep scan --quiet\n");
-        assert_eq!(cron(&root).unwrap(), None, "a comment, a collection and what is left over scan nothing");
+        assert_eq!(cron(&root).unwrap(), None, "a comment, a job of gc and a leftover copy are not scans");
         write(dir.path(), "etc/cron.d/b", "*/5 * * * * root layersweep scan --quiet\n");
         assert_eq!(cron(&root).unwrap(), Some("/etc/cron.d/b".into()));
     }

@@ -1,13 +1,13 @@
-//! Parses any YAML and JSON, with limits for nesting, aliases and documents.
+//! Parser of YAML and JSON with limits for nesting, aliases and documents.
 
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 
-/// All documents of a file that are not empty.
+/// Returns all documents of a file that are not empty.
 ///
 /// # Errors
-/// What is wrong, in one line. A document that expands to more than a million events by its
-/// aliases, or is nested more than 64 deep, is wrong too: those are `serde-saphyr`'s own limits.
+/// The parse error in one line. A document that expands to more than a million events by its aliases, or is nested
+/// more than 64 levels deep, is an error too; these limits are the defaults of `serde-saphyr`.
 pub(super) fn documents(text: &str) -> Result<Vec<Value>, String> {
     match until_error(text) {
         (documents, None) => Ok(documents),
@@ -15,10 +15,10 @@ pub(super) fn documents(text: &str) -> Result<Vec<Value>, String> {
     }
 }
 
-/// The documents before the first error, and that error. The kubelet reads the first document only.
+/// Returns the documents before the first error, and that error. The kubelet itself reads only the first document.
 pub(super) fn until_error(text: &str) -> (Vec<Value>, Option<String>) {
-    // The kubelet, too, takes what begins like this for JSON (apimachinery, `yaml.ToJSON`). Tabs
-    // and escapes of JSON are not all YAML.
+    // The kubelet, too, parses a text with this beginning as JSON (apimachinery, `yaml.ToJSON`). Some tabs and
+    // escapes of JSON are not valid YAML.
     if text.trim_start().starts_with('{') {
         let json: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text).into_iter().collect();
         if let Ok(documents) = json {

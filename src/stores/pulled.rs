@@ -20,7 +20,7 @@ pub fn note_pulls(scan: &mut Scan, kubelet: Option<&Path>) {
         stores.map(|store| Root::open(&store.root).is_ok_and(|root| root.owner() == 0)).collect();
     for image in scan.inventory.images.iter_mut().filter(|image| of_root[image.store.get()]) {
         let of_this = pulled.iter().filter(|one| means(one, image));
-        let found = of_this.map(|one| Evidence { kind: EvidenceKind::PullRecord, at: one.at }).min();
+        let found = of_this.map(|one| Evidence { kind: EvidenceKind::PullRecord, at: one.updated }).min();
         image.evidence.extend(found);
         image.evidence.sort_unstable();
     }

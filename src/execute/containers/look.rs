@@ -183,7 +183,7 @@ impl<'a> CriSource<'a> {
         let Collection { request, places, .. } = *self.asked;
         let known = KnownPods::read(&request.sysroot, places).map_err(|error| with_causes(&error))?;
         let running = sandboxes.iter().filter(|one| one.ready).map(|one| one.pod_uid.as_str());
-        known.vouch(running.filter(|uid| !uid.is_empty())).map_err(|error| with_causes(&error))?;
+        known.check_running(running.filter(|uid| !uid.is_empty())).map_err(|error| with_causes(&error))?;
         let names: HashMap<&str, &str> = sandboxes.iter().map(|one| (&*one.pod_uid, &*one.name)).collect();
         let of_sandboxes = sandboxes.iter().map(|one| (&*one.pod_uid, &*one.name));
         let of_containers = containers.iter().map(|one| {

@@ -1,4 +1,4 @@
-//! Manifests of all shapes; none of it from a real cluster.
+//! Manifests of all shapes, written for these tests.
 
 use std::fmt::Write as _;
 
@@ -41,7 +41,7 @@ const POD_IMAGES: [&str; 5] =
     ["busybox", "quay.io/data:2", "reg.local/app@sha256:0", "reg.local/init:1", "reg.local:5000/debug"];
 
 #[test]
-fn every_image_of_a_pod() {
+fn all_images_of_a_pod_are_found() {
     assert_eq!(images(POD), POD_IMAGES);
     assert_eq!(images(&POD.replace('\n', "\r\n")), POD_IMAGES, "Windows line ends");
     assert_eq!(images(&format!("\u{FEFF}{POD}")), POD_IMAGES, "byte order mark");
@@ -49,7 +49,7 @@ fn every_image_of_a_pod() {
 }
 
 #[test]
-fn shapes() {
+fn images_are_found_in_every_syntax() {
     for (text, expected) in [
         // Several documents, empty ones among them.
         (
@@ -62,7 +62,7 @@ fn shapes() {
             &["a:1", "b:1"],
         ),
         ("kind: List\nitems: [{kind: List, items: [{spec: {containers: [{image: a:1}]}}]}]", &["a:1"]),
-        // What the kubelet would not run, but somebody keeps there.
+        // A kind that the kubelet does not run.
         ("kind: Deployment\nspec: {template: {spec: {containers: [{image: a:1}]}}}", &["a:1"]),
         // Anchors, aliases, merged mappings.
         (
@@ -80,20 +80,20 @@ fn shapes() {
         ("spec: {containers: [{\"image\":\"a:1\"},{image: 'b:1'}]}", &["a:1", "b:1"]),
         ("spec:\n  containers:\n  - \"image\" : \"a\\u003a1\"\n", &["a:1"]),
         ("? spec\n: containers:\n  - image: a:1\n", &["a:1"]),
-        // Keys that stand there twice, tabs between tokens, as the kubelet's parser takes them.
+        // Repeated keys and tabs between tokens, which the kubelet's parser accepts.
         ("spec:\n  containers:\n  - image: a:1\n    image: b:1\n", &["b:1"]),
         (
             "spec:\n  containers:\n  - image:\ta:1\t# x\n\t\n  - {image: b:1,\n   \tname: x}\n",
             &["a:1", "b:1"],
         ),
-        // No reference at all.
+        // Values that are not references.
         (
             "spec:\n  containers:\n  - image:\n  - image: ''\n  - image: 1\n  - image: {a: b}\n  - name: x\n",
             &[],
         ),
         ("spec: {containers: {image: a:1}, volumes: {image: {reference: a:1}}}", &[]),
         ("spec: {volumes: [{image: a:1}, {reference: a:1}]}", &[]),
-        // Not those of Pods, but nobody's harm.
+        // Documents that are not pods.
         ("", &[]),
         ("# only a remark", &[]),
         ("plain text", &[]),
@@ -112,7 +112,7 @@ fn shapes() {
 
 /// A parse error is reported in one line, and only documents before it count.
 #[test]
-fn what_cannot_be_parsed_names_nothing() {
+fn document_with_parse_error_names_nothing() {
     for text in [
         "spec:\n  containers:\n  - image: a:1\n  - name: \"b",
         "\tspec:\n\t- image: a:1\n",
@@ -133,9 +133,9 @@ fn what_cannot_be_parsed_names_nothing() {
     assert!(read(&bytes).problem.is_some_and(|why| why.contains("not valid UTF-8")));
 }
 
-/// Each level names the one before ten times: 10^9 texts if they were all written out.
+/// Each level contains the previous one ten times: written out, these would be 10^9 strings.
 #[test]
-fn a_bomb_of_aliases_is_small() {
+fn expansion_of_aliases_is_limited() {
     let mut text =
         "spec: {containers: [{image: reg.local/a:1}]}\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..10 {
@@ -149,7 +149,7 @@ fn a_bomb_of_aliases_is_small() {
 }
 
 #[test]
-fn deep_nesting_ends_no_program() {
+fn deep_nesting_is_an_error() {
     for (open, close) in [("[", "]"), ("{a: ", "}"), ("- ", ""), ("{\"a\":", "}")] {
         let text = format!("{}1{}\nimage: reg.local/a:1", open.repeat(100_000), close.repeat(100_000));
         assert!(read(text.as_bytes()).problem.is_some(), "{open}");
@@ -158,12 +158,12 @@ fn deep_nesting_ends_no_program() {
 
 proptest! {
     #[test]
-    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_accepted(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = read(&bytes);
     }
 
     #[test]
-    fn any_text(text in "[-a:&*!|>\"'{}\\[\\],#? \n\t]{0,200}") {
+    fn any_text_is_accepted(text in "[-a:&*!|>\"'{}\\[\\],#? \n\t]{0,200}") {
         let _ = read(text.as_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! Trees of files as kubelets have them, below a root of their own.
+//! Trees of files as kubelets have them, each below its own root.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,12 +18,12 @@ impl Node {
         node
     }
 
-    fn at(&self, path: &str) -> PathBuf {
+    fn path(&self, path: &str) -> PathBuf {
         self.0.path().join(path.trim_start_matches('/'))
     }
 
     fn write(&self, path: &str, bytes: &[u8]) {
-        let path = self.at(path);
+        let path = self.path(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     }
@@ -33,12 +33,14 @@ impl Node {
         read(&sysroot, &Kubelet::read(&sysroot), Path::new(MANIFESTS))
     }
 
-    /// Reference and source of each image, and the findings.
+    /// Returns reference and source of each image, and the findings.
     fn found(&self) -> (Vec<String>, Vec<String>) {
         let found = self.read().unwrap();
-        let images = found.images.into_iter().map(|one| format!("{} {}", one.reference, one.source));
-        let findings = found.findings.into_iter();
-        let findings = findings.map(|one| format!("{}: {}", one.path.display(), one.message));
+        let images = found.images.into_iter().map(|image| format!("{} {}", image.reference, image.source));
+        let findings = found
+            .findings
+            .into_iter()
+            .map(|finding| format!("{}: {}", finding.path.display(), finding.message));
         (images.collect(), findings.collect())
     }
 }
@@ -48,17 +50,17 @@ fn pod(image: &str) -> String {
 }
 
 #[test]
-fn a_node_without_static_pods() {
+fn missing_or_empty_directory_names_no_image() {
     let node = Node::new(&[]);
     assert_eq!(node.found(), (vec![], vec![]));
-    fs::create_dir_all(node.at(MANIFESTS)).unwrap();
+    fs::create_dir_all(node.path(MANIFESTS)).unwrap();
     assert_eq!(node.found(), (vec![], vec![]));
     let node = Node::new(&[("/etc/kubernetes", "a file")]);
     assert_eq!(node.found(), (vec![], vec![]));
 }
 
 #[test]
-fn files_that_the_kubelet_reads() {
+fn files_that_the_kubelet_reads_are_read() {
     let node = Node::new(&[
         ("/etc/kubernetes/manifests/etcd.yaml", &pod("etcd")),
         ("/etc/kubernetes/manifests/api", &pod("api")),
@@ -69,7 +71,7 @@ fn files_that_the_kubelet_reads() {
         ("/etc/kubernetes/manifests/readme", "no pod"),
         ("/srv/elsewhere.yaml", &pod("elsewhere")),
     ]);
-    let manifests = node.at(MANIFESTS);
+    let manifests = node.path(MANIFESTS);
     symlink("/srv/elsewhere.yaml", manifests.join("link.yaml")).unwrap();
     symlink("deeper", manifests.join("to-directory.yaml")).unwrap();
     symlink("/srv/none", manifests.join("dangling.yaml")).unwrap();
@@ -104,7 +106,7 @@ fn files_that_the_kubelet_reads() {
 }
 
 #[test]
-fn a_file_that_cannot_be_parsed_is_named() {
+fn file_with_parse_error_is_a_finding() {
     let node =
         Node::new(&[("/etc/kubernetes/manifests/a.yaml", &format!("{}  - \"name", pod("reg.local/a:1")))]);
     let (images, findings) = node.found();
@@ -115,19 +117,18 @@ fn a_file_that_cannot_be_parsed_is_named() {
 }
 
 #[test]
-fn too_long_for_the_kubelet() {
+fn file_too_large_for_the_kubelet_is_skipped() {
     let node = Node::new(&[("/etc/kubernetes/manifests/a.yaml", "")]);
-    let file = fs::File::options().write(true).open(node.at("/etc/kubernetes/manifests/a.yaml")).unwrap();
+    let file = fs::File::options().write(true).open(node.path("/etc/kubernetes/manifests/a.yaml")).unwrap();
     file.set_len(1 << 40).unwrap();
     let (images, findings) = node.found();
     assert_eq!((images.len(), findings.len()), (0, 1));
     assert!(findings[0].contains("which the kubelet does not read"), "{findings:?}");
 }
 
-/// Below a running kubelet the place is whatever its settings say.
+/// The kubelet's settings name the directory of its manifests.
 #[test]
-fn where_the_kubelet_looks() {
-    let place = |directory: &str, image: &str| (format!("{directory}/pod.yaml"), pod(image));
+fn directory_of_the_kubelets_settings_is_read() {
     for (file, text, directory) in [
         ("/var/lib/kubelet/config.yaml", "kind: X\nstaticPodPath: /data/pods\n", "/data/pods"),
         ("/var/lib/kubelet/config.yaml", "{\"staticPodPath\": \"/data/pods\"}", "/data/pods"),
@@ -148,16 +149,17 @@ fn where_the_kubelet_looks() {
         ("/none", "", "/var/lib/rancher/rke2/agent/pod-manifests"),
         ("/none", "", "/var/lib/rancher/k3s/agent/pod-manifests"),
     ] {
-        let (own, theirs) = (place(MANIFESTS, "own"), place(directory, "theirs"));
-        let node = Node::new(&[(file, text), (&own.0, &own.1), (&theirs.0, &theirs.1)]);
+        let configured = format!("{MANIFESTS}/pod.yaml");
+        let set = format!("{directory}/pod.yaml");
+        let node = Node::new(&[(file, text), (&configured, &pod("a")), (&set, &pod("b"))]);
         let (images, findings) = node.found();
-        let expected = [format!("own {}", own.0), format!("theirs {}", theirs.0)];
+        let expected = [format!("a {configured}"), format!("b {set}")];
         assert_eq!((images, findings), (expected.into(), vec![]), "{file}: {text}");
     }
 }
 
 #[test]
-fn settings_that_flags_lead_to() {
+fn settings_in_files_named_by_flags_are_read() {
     let node = Node::new(&[
         ("/etc/sysconfig/kubelet", "A=\"--config=/opt/kubelet.json --config-dir=/opt/kubelet.d\""),
         ("/opt/kubelet.json", "{\"staticPodPath\": \"/data/a\"}"),
@@ -171,19 +173,19 @@ fn settings_that_flags_lead_to() {
 }
 
 #[test]
-fn one_place_by_several_names_is_read_once() {
+fn place_with_several_names_is_read_once() {
     let node = Node::new(&[
         ("/data/pods/pod.yaml", &pod("a")),
         ("/var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests/"),
         ("/etc/kubernetes/kubelet.conf", "staticPodPath: /data/pods"),
     ]);
-    fs::create_dir_all(node.at("/etc/kubernetes")).unwrap();
-    symlink("/data/pods", node.at(MANIFESTS)).unwrap();
+    fs::create_dir_all(node.path("/etc/kubernetes")).unwrap();
+    symlink("/data/pods", node.path(MANIFESTS)).unwrap();
     assert_eq!(node.found().0, ["a /etc/kubernetes/manifests/pod.yaml"]);
 }
 
 #[test]
-fn a_single_file_is_a_place_too() {
+fn place_may_be_a_single_file() {
     let node = Node::new(&[
         ("/var/lib/kubelet/config.yaml", "staticPodPath: /data/pod.yaml"),
         ("/data/pod.yaml", &pod("a")),
@@ -192,7 +194,7 @@ fn a_single_file_is_a_place_too() {
 }
 
 #[test]
-fn what_is_not_protected_is_said() {
+fn unprotected_static_pods_are_reported() {
     let node = Node::new(&[
         ("/var/lib/kubelet/config.yaml", "staticPodPath: [a]\nstaticPodURL: https://a/b\n"),
         ("/etc/kubernetes/kubelet.conf", "a: ["),
@@ -210,11 +212,11 @@ fn what_is_not_protected_is_said() {
     }
 }
 
-/// A loop of symlinks and a directory in a file's place cannot be read whoever we are.
+/// Even root cannot read a loop of symlinks, or a directory where a file is expected.
 #[test]
-fn what_cannot_be_read_is_an_error() {
+fn unreadable_path_is_an_error() {
     let node = Node::new(&[("/etc/kubernetes/manifests/a.yaml", &pod("a"))]);
-    symlink("b.yaml", node.at("/etc/kubernetes/manifests/b.yaml")).unwrap();
+    symlink("b.yaml", node.path("/etc/kubernetes/manifests/b.yaml")).unwrap();
     let error = node.read().unwrap_err();
     assert_eq!(error.path, Path::new("/etc/kubernetes/manifests/b.yaml"));
     assert!(
@@ -223,8 +225,8 @@ fn what_cannot_be_read_is_an_error() {
     );
 
     let node = Node::new(&[]);
-    fs::create_dir_all(node.at("/etc/kubernetes")).unwrap();
-    symlink("manifests", node.at(MANIFESTS)).unwrap();
+    fs::create_dir_all(node.path("/etc/kubernetes")).unwrap();
+    symlink("manifests", node.path(MANIFESTS)).unwrap();
     assert_eq!(node.read().unwrap_err().path, Path::new(MANIFESTS));
 
     let node = Node::new(&[("/var/lib/kubelet/config.yaml/x", "")]);

@@ -60,7 +60,7 @@ impl Kubelet {
         let top = self.scratch.path();
         KubeletPlaces {
             roots: vec![top.join("kubelet")],
-            said_by_kubelet: false,
+            is_named: false,
             manifests: vec![top.join("manifests")],
             pod_logs: top.join("pods"),
             container_logs: top.join("containers"),
