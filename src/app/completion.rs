@@ -1,10 +1,10 @@
-//! Names that a shell completes: from the records of the last scan alone.
+//! Names that a shell completes, read from the records of the last scan.
 
 use super::database::Database;
 use super::request::Request;
 use crate::history::{Access, known, pins};
 
-/// What is completed.
+/// Kind of names to complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Candidates {
     /// Names of the images of the last scan.
@@ -13,15 +13,19 @@ pub enum Candidates {
     Pins,
 }
 
-/// Sorted, each once. None where there are no records, or they cannot be read. Names are foreign: those with
-/// characters that a shell could act on are left out.
+/// Returns the names, sorted and without duplicates; none if there are no records or they cannot be read. Names
+/// come from registries and users: those with characters that a shell could interpret are left out.
 #[must_use]
-pub fn candidates(request: &Request, what: Candidates) -> Vec<String> {
+pub fn candidates(request: &Request, kind: Candidates) -> Vec<String> {
     let Ok(database) = Database::open(request, Access::Read) else { return Vec::new() };
-    let found = database.read(|from| {
-        Ok(match what {
-            Candidates::Images => known::images(from)?.all().flat_map(|life| life.names.clone()).collect(),
-            Candidates::Pins => pins::list(from)?.into_iter().map(|pin| pin.pattern).collect::<Vec<_>>(),
+    let found = database.read(|connection| {
+        Ok(match kind {
+            Candidates::Images => {
+                known::images(connection)?.all().flat_map(|life| life.names.clone()).collect()
+            }
+            Candidates::Pins => {
+                pins::list(connection)?.into_iter().map(|pin| pin.pattern).collect::<Vec<_>>()
+            }
         })
     });
     let mut found = found.unwrap_or_default();
@@ -31,10 +35,11 @@ pub fn candidates(request: &Request, what: Candidates) -> Vec<String> {
     found
 }
 
-/// References and globs consist of these.
+/// Returns true if the name consists of the characters of references and globs, and is not an option.
 fn is_harmless(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"./:@_-+*?[]{},".contains(&byte);
-    !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain)
+    !name.is_empty()
+        && !name.starts_with('-')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"./:@_-+*?[]{},".contains(&byte))
 }
 
 #[cfg(test)]
@@ -42,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_shell_acts_on_a_candidate() {
+    fn name_that_a_shell_interprets_is_left_out() {
         for name in ["docker.io/library/nginx:1.27", "reg:5000/a@sha256:00", "quay.io/{a,b}/*:v[0-9]?"] {
             assert!(is_harmless(name), "{name}");
         }

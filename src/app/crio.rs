@@ -1,11 +1,11 @@
-//! What CRI-O does to its store when it starts, and what has to come before that.
+//! Advice before a start of CRI-O, because a start can wipe its store.
 //!
-//! By CRI-O 1.36: a start removes `clean_shutdown_file` and makes `<file>.supported` beside it
-//! (`cmd/crio/main.go`); the end of a stop creates the file, which fails on a full disk (`Server.Shutdown` in
-//! `server/server.go`). A start that finds `<file>.supported` alone (`ShutdownWasUnclean` in
-//! `internal/lib/container_server.go`) checks the store, where `internal_repair` is on, repairs what it finds,
-//! and wipes the whole store if that fails (`New`, there). After a reboot `crio wipe` does so without a check
-//! (`internal/criocli/wipe.go`).
+//! In CRI-O 1.36 a start removes `clean_shutdown_file` and creates `<file>.supported` beside it
+//! (`cmd/crio/main.go`). The end of a stop creates the file again, which fails on a full disk (`Server.Shutdown` in
+//! `server/server.go`). A start that finds only `<file>.supported` (`ShutdownWasUnclean` in
+//! `internal/lib/container_server.go`) checks the store if `internal_repair` is on, repairs the damage that it
+//! finds, and wipes the whole store if the repair fails (`New` in the same file). After a reboot `crio wipe` wipes
+//! it without a check (`internal/criocli/wipe.go`).
 
 use std::path::{Path, PathBuf};
 
@@ -16,33 +16,34 @@ use crate::stores::RunningPrograms;
 use crate::stores::containers_storage::config::{self, CrioStart, Environment};
 use crate::sys::sysroot::Sysroot;
 
-/// What CRI-O makes when it runs; its configuration may come with a package of podman.
+/// Directories that CRI-O creates when it runs. Its configuration proves less: a package of podman may install it.
 const STATE: [&str; 2] = ["/var/lib/crio", "/run/crio"];
 
 /// `CrioCleanShutdownFile` in `pkg/config/config_unix.go`.
 const CLEAN_SHUTDOWN: &str = "/var/lib/crio/clean.shutdown";
 
-/// Record files are written anew as a whole, and a repair writes several: where less is available, it may fail.
+/// Minimum number of available bytes for a repair. It rewrites several record files as a whole, and may fail with
+/// less.
 const LEAST_ROOM: u64 = 32 << 20;
 
-/// For whoever is about to start CRI-O.
+/// Advice where a start of CRI-O would find a full store.
 const BEFORE_START: &str = "free space with `layersweep gc --via direct -y` before CRI-O is started: after an \
     unclean stop, as every stop on a full disk is, it wipes its store if it cannot repair it";
 
-/// The same, once there is room.
+/// Advice where the store has room again.
 const START: &str = "start CRI-O while there is room, as now: after its unclean stop it checks its store, and wipes it \
     if it cannot repair it";
 
-/// What frees space where CRI-O runs and cannot.
+/// Way to free space where CRI-O runs but cannot delete.
 pub(super) const WHILE_IT_RUNS: &str = "run `layersweep gc --via direct --while-runtime-runs -y`, which edits the \
     store itself, under its locks; create no pods meanwhile";
 
-/// Whether CRI-O has run here.
+/// Returns true if CRI-O has ever run on this system.
 pub(super) fn has_run(sysroot: &Sysroot) -> bool {
     STATE.iter().any(|path| sysroot.resolve(Path::new(path)).is_ok())
 }
 
-/// What a start of CRI-O on this node takes; `None` where it takes nothing, or CRI-O is not here.
+/// Returns advice for a start of CRI-O on this node; `None` if a start is harmless or CRI-O is not installed.
 pub(super) fn before_start() -> Option<&'static str> {
     let sysroot = Sysroot::live();
     let has_run = has_run(&sysroot);
@@ -55,29 +56,28 @@ pub(super) fn before_start() -> Option<&'static str> {
     }
 }
 
-/// The same, where starting the runtime is what helps.
+/// Returns the advice of [`before_start`] if starting the runtime would solve `problem`.
 pub(super) fn before_start_for(problem: &CriProblem) -> Option<&'static str> {
     let is_down = matches!(problem, CriProblem::NotRunning(_) | CriProblem::NotListening);
     is_down.then(before_start).flatten()
 }
 
-/// The file whose absence makes a start check the store; `None` where no start does that.
+/// Returns the file whose absence makes a start check the store; `None` if CRI-O is configured not to check.
 pub(super) fn clean_shutdown_file(start: &CrioStart) -> Option<PathBuf> {
     let file = start.clean_shutdown_file.as_ref().map_or(Path::new(CLEAN_SHUTDOWN), |(file, _)| file);
     let checks = !file.as_os_str().is_empty() && !matches!(start.repair, Some((false, _)));
     checks.then(|| file.to_path_buf())
 }
 
-/// Whether CRI-O's last stop was unclean, where it does not run.
+/// Returns true if the last stop of CRI-O was unclean. Only meaningful while CRI-O does not run.
 pub(super) fn was_unclean(sysroot: &Sysroot, file: &Path) -> bool {
     let mut supported = file.as_os_str().to_owned();
     supported.push(".supported");
-    let is_missing =
-        |path: &Path| sysroot.resolve(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-    sysroot.resolve(Path::new(&supported)).is_ok() && is_missing(file)
+    sysroot.resolve(Path::new(&supported)).is_ok()
+        && sysroot.resolve(file).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// A store of this node whose filesystem has no room for a repair.
+/// Returns a store of this node whose filesystem has no room for a repair.
 pub(super) fn full_store(sysroot: &Sysroot) -> Option<PathBuf> {
     let stores =
         config::discover(sysroot, &Environment::of_process(sysroot), &RunningPrograms::default()).stores;
@@ -95,28 +95,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stop_is_unclean_where_its_file_is_missing() {
+    fn stop_without_its_file_is_unclean() {
         let dir = tempfile::tempdir().unwrap();
         let sysroot = Sysroot::at(dir.path());
         let file = clean_shutdown_file(&CrioStart::default()).unwrap();
-        let make = |name: &str| std::fs::write(dir.path().join("var/lib/crio").join(name), "").unwrap();
+        let state = dir.path().join("var/lib/crio");
         assert!(!has_run(&sysroot));
-        std::fs::create_dir_all(dir.path().join("var/lib/crio")).unwrap();
+        std::fs::create_dir_all(&state).unwrap();
         assert!(has_run(&sysroot) && !was_unclean(&sysroot, &file), "a release without such a file");
-        make("clean.shutdown.supported");
+        std::fs::write(state.join("clean.shutdown.supported"), "").unwrap();
         assert!(was_unclean(&sysroot, &file));
-        make("clean.shutdown");
+        std::fs::write(state.join("clean.shutdown"), "").unwrap();
         assert!(!was_unclean(&sysroot, &file));
     }
 
     #[test]
-    fn a_start_without_a_check_is_no_danger() {
+    fn clean_shutdown_file_is_that_of_the_configuration() {
         let origin = PathBuf::from("/etc/crio/crio.conf");
-        let at = |file: &str| Some((file.into(), origin.clone()));
+        let start_with = |file: &str| CrioStart {
+            clean_shutdown_file: Some((file.into(), origin.clone())),
+            ..CrioStart::default()
+        };
         for (start, expected) in [
             (CrioStart::default(), Some(CLEAN_SHUTDOWN)),
-            (CrioStart { clean_shutdown_file: at("/x"), ..CrioStart::default() }, Some("/x")),
-            (CrioStart { clean_shutdown_file: at(""), ..CrioStart::default() }, None),
+            (start_with("/x"), Some("/x")),
+            (start_with(""), None),
             (
                 CrioStart { repair: Some((true, origin.clone())), ..CrioStart::default() },
                 Some(CLEAN_SHUTDOWN),

@@ -16,30 +16,30 @@ use crate::model::Finding;
 /// An open database.
 #[derive(Debug)]
 pub struct Database {
-    /// Always usable, maybe as a copy or empty.
+    /// The records. They can always be used, but may be a copy or empty.
     pub records: Records,
-    /// Where it is, or would be.
+    /// Directory of the database, also if it does not exist yet.
     pub directory: StateDirectory,
-    /// Whether there was one that could be read.
+    /// A database exists and could be read.
     pub found: bool,
-    /// Whether there is one that could not: what it says is unknown, not nothing.
+    /// A database may exist and could not be read: its content is unknown, not empty.
     pub unreadable: bool,
-    /// What is wrong with it.
+    /// Problems of the database.
     pub degraded: Vec<Degraded>,
-    /// A newer layersweep made it, which is why a report goes on without it.
+    /// Message of the error if a newer layersweep made the database; a report continues without it.
     pub newer: Option<String>,
 }
 
 impl Database {
-    /// Opens the one that the request means.
+    /// Opens the database in the state directory of the request.
     ///
     /// # Errors
-    /// When a newer layersweep made it, or SQLite refuses.
+    /// When a newer layersweep made it, or SQLite fails.
     pub fn open(request: &Request, access: Access) -> Result<Self, Error> {
         Self::open_at(state_directory(request), access)
     }
 
-    /// Opens the one at `directory`.
+    /// Opens the database in `directory`.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -54,11 +54,11 @@ impl Database {
         Ok(Self { records, directory, found, unreadable, degraded, newer: None })
     }
 
-    /// Opens it for a report that decides nothing: one that a newer layersweep made is treated as one that
-    /// cannot be read.
+    /// Opens the database for a report, which decides nothing: a database of a newer layersweep counts as
+    /// unreadable.
     ///
     /// # Errors
-    /// When SQLite refuses.
+    /// When SQLite fails.
     pub fn open_for_report(request: &Request) -> Result<Self, Error> {
         let directory = state_directory(request);
         match Records::open(&directory, Access::Read, PATIENCE) {
@@ -72,10 +72,10 @@ impl Database {
         }
     }
 
-    /// Opens it to change something that has to be kept.
+    /// Opens the database for a change that must be durable.
     ///
     /// # Errors
-    /// As [`Self::open`], and when the change could not be kept.
+    /// As [`Self::open`], and when a change could not be saved.
     pub fn open_to_keep(request: &Request, observer: &dyn Observer) -> Result<Self, Error> {
         let mut database = Self::open(request, Access::Write)?;
         if database.records.is_kept() {
@@ -91,31 +91,32 @@ impl Database {
         }
     }
 
-    /// Hands what is wrong with it to the observer.
+    /// Reports the problems of the database to the observer.
     #[must_use]
     pub fn warn(self, observer: &dyn Observer) -> Self {
         warn(observer, &self.degraded);
         self
     }
 
-    /// Applies what waits to be saved to a copy of it; ids of the runs among that, and what is wrong with it.
+    /// Applies the runs that wait to be saved to a copy of the records. Returns their ids, and warnings about
+    /// files that cannot be applied.
     ///
     /// # Errors
-    /// When SQLite refuses.
+    /// When SQLite fails.
     pub fn apply_waiting(&mut self) -> Result<(HashSet<String>, Vec<SaveWarning>), Error> {
         let Self { records, directory, .. } = self;
         history::apply_waiting(records, &Queue::of(directory)).map_err(|source| failed(directory, source))
     }
 
-    /// Its path; `None` where there is none.
+    /// Returns the path of the database, or `None` if it was not found.
     pub fn path(&self) -> Option<String> {
         self.found.then(|| self.directory.dir.join(DATABASE).to_string_lossy().into_owned())
     }
 
-    /// Reads from it.
+    /// Reads from the records.
     ///
     /// # Errors
-    /// When SQLite refuses.
+    /// When SQLite fails.
     pub fn read<T>(
         &self,
         work: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T>,
@@ -123,10 +124,10 @@ impl Database {
         self.records.read(work).map_err(|source| failed(&self.directory, source))
     }
 
-    /// Writes all or nothing to one that was opened to keep the change.
+    /// Writes in one transaction to a database that was opened with [`Self::open_to_keep`].
     ///
     /// # Errors
-    /// When SQLite refuses, or the disk does.
+    /// When SQLite or the disk fails.
     pub fn write<T>(
         &mut self,
         work: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
@@ -138,15 +139,15 @@ impl Database {
     }
 }
 
-/// A finding about the database at `directory`.
+/// Returns a finding about the database in `directory`.
 pub(super) fn finding(directory: &StateDirectory, message: String) -> Finding {
     Finding::new(directory.dir.join(DATABASE), message)
 }
 
-/// Where the request says that the database is; inside the sysroot, if there is one.
+/// Returns the state directory of the request. With a sysroot it is inside that.
 pub fn state_directory(request: &Request) -> StateDirectory {
     let named = request.state_dir.as_deref().map(|dir| match &request.sysroot {
-        // Given with the sysroot in front, it means the same.
+        // A path that begins with the sysroot means the same directory.
         Some(top) => below(top, dir).unwrap_or_else(|| dir.to_path_buf()),
         None => dir.to_path_buf(),
     });
@@ -158,47 +159,48 @@ fn below(top: &Path, dir: &Path) -> Option<PathBuf> {
     Some(Path::new("/").join(dir.strip_prefix(top).ok()?))
 }
 
-/// Nothing can be created there.
+/// Returns true if the error means that no file can be created in the directory.
 fn is_no_room(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
 }
 
-/// The lock of the state directory, or where there can be none, of its stand-in: one run at a time.
+/// Acquires the lock that allows one run at a time. It is in the state directory, or in the directory of waiting
+/// runs if the state directory cannot be created on a full or read-only disk.
 pub(super) fn acquire_lock(directory: &StateDirectory) -> Result<RunLock, Error> {
-    let refused = |error: LockError| {
-        Error::refused(error.to_string()).hint(match &error {
-            LockError::Held { .. } => "wait until it ends",
-            LockError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                "run as root; another state directory (--state-dir DIR) has no pins and no history"
-            }
-            LockError::Io { .. } => "name another state directory with --state-dir DIR",
-        })
+    let (path, source) = match RunLock::acquire(&directory.dir) {
+        Err(LockError::Io { path, source }) => (path, source),
+        other => return other.map_err(lock_refused),
     };
-    match RunLock::acquire(&directory.dir) {
-        Err(LockError::Io { path, source }) => {
-            // On a full or read-only disk that has no state directory yet.
-            let stand_in = directory.pending.as_ref().filter(|dir| !dir.starts_with(&directory.dir));
-            let Some(stand_in) = stand_in else { return Err(refused(LockError::Io { path, source })) };
-            tracing::info!("locking {}: {source}; taking the lock of {}", path.display(), stand_in.display());
-            match RunLock::acquire(stand_in) {
-                // The locks of the stores are held for each deletion all the same.
-                Err(LockError::Io { path, source }) if is_no_room(&source) => {
-                    tracing::warn!("locking {}: {source}; going on without a lock", path.display());
-                    Ok(RunLock::none())
-                }
-                other => other.map_err(refused),
-            }
+    let stand_in = directory.pending.as_ref().filter(|dir| !dir.starts_with(&directory.dir));
+    let Some(stand_in) = stand_in else { return Err(lock_refused(LockError::Io { path, source })) };
+    tracing::info!("locking {}: {source}; taking the lock of {}", path.display(), stand_in.display());
+    match RunLock::acquire(stand_in) {
+        // Each deletion takes the locks of the stores nevertheless.
+        Err(LockError::Io { path, source }) if is_no_room(&source) => {
+            tracing::warn!("locking {}: {source}; going on without a lock", path.display());
+            Ok(RunLock::none())
         }
-        other => other.map_err(refused),
+        other => other.map_err(lock_refused),
     }
+}
+
+fn lock_refused(error: LockError) -> Error {
+    Error::refused(error.to_string()).hint(match &error {
+        LockError::Held { .. } => "wait until it ends",
+        LockError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            "run as root; another state directory (--state-dir DIR) has no pins and no history"
+        }
+        LockError::Io { .. } => "name another state directory with --state-dir DIR",
+    })
 }
 
 pub(super) fn failed(directory: &StateDirectory, source: history::Error) -> Error {
     Error::database(directory.dir.join(DATABASE), source)
 }
 
-/// What somebody asked to change is not kept for later.
+/// Error of a change that the user requested and that cannot be saved. Unlike a run, it does not wait to be saved
+/// later.
 fn unchanged(why: &Degraded) -> Error {
     let hint = match why {
         Degraded::DiskFull { path } => format!(
@@ -212,31 +214,29 @@ fn unchanged(why: &Degraded) -> Error {
     Error::failed(format!("nothing was changed: {why}")).hint(hint)
 }
 
-/// Hands what is wrong with a database to the observer, each with its remedy.
+/// Reports the problems of a database to the observer, each with its remedy.
 pub(super) fn warn(observer: &dyn Observer, degraded: &[Degraded]) {
     degraded.iter().for_each(|why| observer.warn(Audience::Usual, &why.to_string(), &why.remedy()));
 }
 
-/// Hands what keeps a run from being saved to the observer: whoever is told of that has to hear of it,
-/// quiet or not.
+/// Reports to the observer why a run cannot be saved, even if it is quiet.
 pub fn warn_of_saving(observer: &dyn Observer, degraded: &[Degraded], warnings: &[SaveWarning]) {
     let audience = if degraded.is_empty() { Audience::Usual } else { Audience::Always };
     degraded.iter().for_each(|why| observer.warn(audience, &why.to_string(), &why.remedy()));
     warnings.iter().for_each(|warning| observer.warn(audience, &warning.to_string(), ""));
 }
 
-/// Whether there may be a database that could not be read. Where a new one only could not be made, on
-/// a full disk for example, there is none.
+/// Returns true if a database may exist that could not be read. A database that could only not be created, for
+/// example on a full disk, hides nothing.
 fn hides_something(directory: &StateDirectory, degraded: &[Degraded]) -> bool {
-    let only_unwritten = |why: &Degraded| {
-        matches!(
+    let is_read_problem = degraded.iter().any(|why| {
+        !matches!(
             why,
             Degraded::NotWritable { .. }
                 | Degraded::Locked { .. }
                 | Degraded::DiskFull { .. }
                 | Degraded::ReadOnly { .. }
         )
-    };
-    let exists = || directory.dir.join(DATABASE).try_exists().unwrap_or(true);
-    !degraded.is_empty() && (!degraded.iter().all(only_unwritten) || exists())
+    });
+    is_read_problem || !degraded.is_empty() && directory.dir.join(DATABASE).try_exists().unwrap_or(true)
 }

@@ -1,4 +1,4 @@
-//! `diff`: two scans, kept, read from files or made now.
+//! `diff`: compares two scans that were kept, are read from files or are made now.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,27 +14,37 @@ use crate::history::Access;
 use crate::history::kept_scans::{self as history, Missing, ScanName};
 use crate::model::scan_summary::{ComparedScan, SummaryStore};
 
-/// Which scan is meant.
+/// Source of a scan.
 #[derive(Debug)]
 pub enum DiffSource {
-    /// A new one, which is not kept.
+    /// A new scan, which is not kept.
     Now,
-    /// One that is kept; in front, how the user named it.
+    /// A kept scan: its name as the user typed it, and as parsed.
     Kept(String, ScanName),
-    /// One that was read from a file.
+    /// A scan that was read from a file.
     Read(ComparedScan),
+}
+
+impl DiffSource {
+    fn is_now(&self) -> bool {
+        matches!(self, Self::Now)
+    }
+
+    fn is_read(&self) -> bool {
+        matches!(self, Self::Read(_))
+    }
 }
 
 /// Two scans of one node, ready to be compared.
 #[derive(Debug)]
 pub struct Pair {
-    /// The earlier one, as named.
+    /// The scan that the user named first.
     pub before: ComparedScan,
-    /// The later one, as named.
+    /// The scan that the user named second.
     pub after: ComparedScan,
 }
 
-/// Finds or makes both scans.
+/// Loads or makes both scans.
 ///
 /// # Errors
 /// When there is no such scan, when a new one fails, or when the two are of different nodes.
@@ -44,28 +54,26 @@ pub fn pair(
     before: DiffSource,
     after: DiffSource,
 ) -> Result<Pair, Error> {
-    let is_now = |source: &DiffSource| matches!(source, DiffSource::Now);
-    let is_read = |source: &DiffSource| matches!(source, DiffSource::Read(_));
-    let read = is_read(&before) || is_read(&after);
-    let first_is_now = is_now(&before);
-    let part = (first_is_now || is_now(&after)) && request.names_stores;
+    let is_any_read = before.is_read() || after.is_read();
+    let first_is_now = before.is_now();
+    let is_partial = (first_is_now || after.is_now()) && request.names_stores;
     let mut database = None;
-    let mut before = take(request, observer, before, &mut database)?;
-    let mut after = take(request, observer, after, &mut database)?;
-    // The scans of one node are of that node, even if no store of the first is left.
-    if read || part {
-        same_node(&before, &after)?;
+    let mut before = obtain(request, observer, before, &mut database)?;
+    let mut after = obtain(request, observer, after, &mut database)?;
+    // Complete scans from this database are of one node, even if they have no store in common.
+    if is_any_read || is_partial {
+        check_same_node(&before, &after)?;
     }
-    // What was not looked at is not gone.
-    if part && first_is_now {
+    // A store that the new scan did not read is not reported as removed.
+    if is_partial && first_is_now {
         after.summary.retain_common(&before.summary);
-    } else if part {
+    } else if is_partial {
         before.summary.retain_common(&after.summary);
     }
     Ok(Pair { before, after })
 }
 
-fn take(
+fn obtain(
     request: &Request,
     observer: &dyn Observer,
     source: DiffSource,
@@ -103,8 +111,8 @@ fn no_such_scan(word: &str, missing: &Missing, unreadable: bool) -> Error {
             missing.to_string(),
             "`layersweep scan` keeps one; `layersweep scan --format json` writes one to a file",
         ),
-        Missing::Later(at) => {
-            let local = at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M");
+        Missing::Later(oldest) => {
+            let local = oldest.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M");
             (format!("the oldest kept scan is of {local}"), LIST)
         }
         missing => (missing.to_string(), LIST),
@@ -116,22 +124,23 @@ fn no_such_scan(word: &str, missing: &Missing, unreadable: bool) -> Error {
     Error::failed(format!("{word}: {why}")).hint(format!("{hint}{file}"))
 }
 
-/// Refuses to compare scans of different nodes.
-fn same_node(before: &ComparedScan, after: &ComparedScan) -> Result<(), Error> {
+/// Returns an error if the scans have no store in common: they are of different nodes.
+fn check_same_node(before: &ComparedScan, after: &ComparedScan) -> Result<(), Error> {
     let (here, there) = (before.summary.places(), after.summary.places());
     if !here.is_disjoint(&there) {
         return Ok(());
     }
-    let roots = |places: BTreeSet<&SummaryStore>| {
-        let roots: Vec<_> = places.iter().map(|place| place.root.clone()).collect();
-        if roots.is_empty() { "no store".to_owned() } else { roots.join(", ") }
-    };
     Err(Error::usage(format!(
         "{} and {} have no store in common: the first has {}, the second {}",
         before.id,
         after.id,
-        roots(here),
-        roots(there)
+        roots(&here),
+        roots(&there)
     ))
     .hint("name two scans of the same node"))
+}
+
+fn roots(stores: &BTreeSet<&SummaryStore>) -> String {
+    let roots: Vec<_> = stores.iter().map(|store| store.root.clone()).collect();
+    if roots.is_empty() { "no store".to_owned() } else { roots.join(", ") }
 }

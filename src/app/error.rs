@@ -1,4 +1,4 @@
-//! Why a use case ended without a result.
+//! Errors of the use cases: message, hint and exit code.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,20 +13,20 @@ use crate::model::display::with_causes;
 use crate::stores;
 use crate::stores::lookup;
 
-/// How a command ends: every exit code there is (also in the man page and `--help`).
+/// Exit code of a command. The man page and `--help` list the same codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Done, or nothing to do.
     Done = 0,
-    /// A failure on the way; what was done is still reported.
+    /// Something failed; the deletions that were done are still reported.
     Failed = 1,
     /// Bad usage or configuration.
     Usage = 2,
-    /// Done but incomplete: something could not be read, figures are lower bounds.
+    /// Done, but something could not be read: figures are lower bounds.
     Incomplete = 3,
-    /// The target was not reached though the run had no error.
+    /// The target was not reached, although no step failed.
     NotReached = 4,
-    /// Another run holds the lock, a listing was partial, a precondition is not proven.
+    /// Nothing was done: another run holds the lock, a listing was partial, or a precondition is not proven.
     Refused = 5,
     /// No store found.
     NoStore = 10,
@@ -38,16 +38,15 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// One line that names the object and its cause, what to do about it, and how the process exits.
+/// Error that ends a command.
 #[derive(Debug)]
 pub struct Error {
-    /// What the process exits with.
     pub exit: Exit,
-    /// What happened, to which object.
+    /// One line that names the object and what happened to it.
     pub message: String,
-    /// The remedy, where there is one.
+    /// Remedy, if one is known.
     pub hint: Option<String>,
-    /// Other errors of the same kind, each with its own hint: a configuration may have several.
+    /// Further errors of the same kind, each with its own hint: a configuration may have several.
     pub others: Vec<Error>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -57,22 +56,22 @@ impl Error {
         Self { exit, message: message.into(), hint: None, others: Vec::new(), source: None }
     }
 
-    /// Bad arguments, or a configuration that cannot be used.
+    /// Error for bad arguments, or for a configuration that cannot be used.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
     }
 
-    /// Something failed, or what was named does not exist.
+    /// Error for a failure, or for a named object that does not exist.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(Exit::Failed, message)
     }
 
-    /// Nothing was done, since it is not proven that it would be safe.
+    /// Error of a run that did nothing because it is not proven to be safe.
     pub fn refused(message: impl Into<String>) -> Self {
         Self::new(Exit::Refused, message)
     }
 
-    /// The database cannot be used.
+    /// Error for a database that cannot be used.
     pub fn database(path: PathBuf, source: history::Error) -> Self {
         let (exit, hint) = match &source {
             history::Error::Newer { .. } => (
@@ -85,7 +84,7 @@ impl Error {
         Self::new(exit, format!("the records in {}", path.display())).hint(hint).caused_by(source)
     }
 
-    /// The result could not be written. Where the reader has closed the pipe, that is no failure.
+    /// Error for a result that could not be written. A pipe that its reader has closed is not a failure.
     pub fn output(source: io::Error) -> Self {
         let exit = match source.kind() {
             io::ErrorKind::BrokenPipe => Exit::Done,
@@ -101,7 +100,7 @@ impl Error {
         self
     }
 
-    /// Adds the cause.
+    /// Sets the source of the error.
     #[must_use]
     pub fn caused_by(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.source = Some(Box::new(source));
@@ -119,7 +118,7 @@ impl Error {
         self.source.as_ref()?.downcast_ref()
     }
 
-    /// All stores of the node were looked for, everything could be read, and there is none.
+    /// Returns true if the search covered the whole node, everything could be read, and no store was found.
     pub fn proves_no_store(&self) -> bool {
         match self.cause() {
             Some(stores::Error::NoneFound { findings, .. }) => {
@@ -129,17 +128,17 @@ impl Error {
         }
     }
 
-    /// Everything was done, and only the result could not be written.
+    /// Returns true if everything was done and only the result could not be written.
     pub fn is_output(&self) -> bool {
         self.cause::<OutputError>().is_some()
     }
 
-    /// Another try may succeed: disk and runtime described different moments.
+    /// Returns true if another attempt may succeed, because disk and runtime described different moments.
     pub fn is_stale(&self) -> bool {
         self.cause::<PreconditionError>().is_some_and(|error| error.is_stale)
     }
 
-    /// The message with its causes. Some errors name theirs themselves; each stands there once.
+    /// Returns the message followed by its causes. A cause that is already part of the message is not repeated.
     pub fn line(&self) -> String {
         with_causes(self)
     }
@@ -189,7 +188,7 @@ impl From<stores::Error> for Error {
     }
 }
 
-/// What is needed to prove a deletion is not available, so nothing was deleted.
+/// The facts that would prove the deletion safe are not available: nothing was deleted.
 impl From<PreconditionError> for Error {
     fn from(error: PreconditionError) -> Self {
         let hint = match error.is_stale {
@@ -227,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cause_is_named_once() {
+    fn each_cause_appears_once() {
         let cause = "parameter 'microsecond' is not in the required range";
         let sqlite =
             rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Integer, cause.into());

@@ -1,4 +1,4 @@
-//! What the kubelet would tell its node of a run, in its terms.
+//! Events that the kubelet would emit for its node after such a run, with the kubelet's names.
 
 use crate::history::runs::Event;
 use crate::model::FilesystemIx;
@@ -8,7 +8,7 @@ use crate::model::plan::{Cause, FilesystemPlan, PassEnd};
 use crate::model::space::{BytesAndInodes, InvalidStats, Measured};
 use crate::policy::kubelet::KubeletEvent;
 
-/// The events of a run. `failed_before`: the last run failed, too.
+/// Returns the events of a run. `failed_before`: the run before it failed too.
 pub fn events(outcome: &Outcome, failed_before: bool) -> Vec<Event> {
     let mut events = events_of(outcome);
     if failed_before && matches!(outcome.kind(), OutcomeKind::Failed | OutcomeKind::NotReached) {
@@ -19,7 +19,7 @@ pub fn events(outcome: &Outcome, failed_before: bool) -> Vec<Event> {
     events
 }
 
-/// Told of a run that failed after another one that did.
+/// Returns the event of a run that failed after a failed run.
 pub(super) fn failed_again(message: &str) -> Event {
     let message = format!("failed again (2 or more consecutive runs): {message}");
     event(KubeletEvent::ImageGCFailed, message)
@@ -46,8 +46,8 @@ fn events_of(outcome: &Outcome) -> Vec<Event> {
                 BytesAndInodes { bytes: size, inodes } => format!("{} and {inodes} inodes", bytes(size)),
             };
             let why = match outcome.plan.problems.is_empty() {
-                true => "nothing else could go (`layersweep usage` shows what uses the rest)",
-                false => "not all that could go was deleted (see the errors)",
+                true => "nothing else may be deleted (`layersweep usage` shows what uses the rest)",
+                false => "not everything planned was deleted (see the errors)",
             };
             let message = format!(
                 "{mount}: {}wanted to free {wanted}, but freed {}{}{}{}: {why}",
@@ -66,37 +66,43 @@ fn events_of(outcome: &Outcome) -> Vec<Event> {
     events
 }
 
-/// Bytes that deletions for a cause freed on a filesystem. Those for space count towards [`FilesystemPlan::wanted`];
-/// containers, leaks and images beyond their age went before that was known.
+/// Returns the bytes that deletions for a cause freed on a filesystem. Only deletions for space count towards
+/// [`FilesystemPlan::wanted`]: containers, leaks and images beyond their maximum age are deleted before that is
+/// determined.
 fn freed_on(filesystem: FilesystemIx, deletions: &[Deletion], is_cause: fn(Cause) -> bool) -> i64 {
-    let counts = deletions.iter().filter(|one| is_cause(one.step.cause));
-    counts.filter_map(|one| one.measured_on(filesystem)).fold(0, i64::saturating_add)
+    let counts = deletions.iter().filter(|deletion| is_cause(deletion.step.cause));
+    counts.filter_map(|deletion| deletion.measured_on(filesystem)).fold(0, i64::saturating_add)
 }
 
-/// Why as many bytes as were wanted were not enough, where others wrote while they were freed.
+/// Returns how many bytes other processes wrote during the run, if the run freed all the wanted bytes and the target
+/// was still not reached.
 fn written_meanwhile(plan: &FilesystemPlan, freed: i64) -> String {
-    let available = |space: &Option<Measured>| {
-        let space = space.as_ref()?.as_ref().ok()?;
-        i64::try_from(space.available_bytes).ok()?.checked_sub_unsigned(space.owed_bytes)
-    };
-    let gained = available(&plan.after).zip(available(&plan.before)).map(|(after, before)| after - before);
     let is_enough =
         plan.wanted.bytes > 0 && u64::try_from(freed).is_ok_and(|freed| freed >= plan.wanted.bytes);
-    let written = gained.map_or(0, |gained| freed - gained);
+    let written = match (available(plan.before.as_ref()), available(plan.after.as_ref())) {
+        (Some(before), Some(after)) => freed - (after - before),
+        _ => 0,
+    };
     match is_enough && written > 0 {
         true => format!(" while {} were written", bytes(written.unsigned_abs())),
         false => String::new(),
     }
 }
 
-/// Inodes that are free now and were not, where some were wanted.
-fn freed_inodes(plan: &FilesystemPlan) -> Option<u64> {
-    let free = |space: &Option<Measured>| space.as_ref()?.as_ref().ok().map(|space| space.inodes_free);
-    let freed = free(&plan.after)?.saturating_sub(free(&plan.before)?);
-    (plan.wanted.inodes > 0).then_some(freed)
+/// Returns the available bytes of a filesystem, without those that deletions still owe.
+fn available(measured: Option<&Measured>) -> Option<i64> {
+    let space = measured?.as_ref().ok()?;
+    i64::try_from(space.available_bytes).ok()?.checked_sub_unsigned(space.owed_bytes)
 }
 
-/// What was freed, where others may have written more meanwhile.
+/// Returns the number of inodes that became free, if the plan wanted some.
+fn freed_inodes(plan: &FilesystemPlan) -> Option<u64> {
+    let before = plan.before.as_ref()?.as_ref().ok()?;
+    let after = plan.after.as_ref()?.as_ref().ok()?;
+    (plan.wanted.inodes > 0).then(|| after.inodes_free.saturating_sub(before.inodes_free))
+}
+
+/// Returns the freed bytes in words. The measurement is negative if other processes wrote more meanwhile.
 fn was_freed(measured_bytes: i64) -> String {
     match measured_bytes {
         0.. => bytes(measured_bytes.unsigned_abs()),
@@ -112,36 +118,28 @@ mod tests {
     use crate::model::plan::{Step, Target, TargetKind};
     use crate::model::space::Space;
 
-    /// A container goes first, then an image: what is wanted is what the container left.
+    fn space(mebibytes: u64) -> Option<Measured> {
+        let available_bytes = mebibytes << 20;
+        Some(Ok(Space { capacity_bytes: 1 << 30, available_bytes, owed_bytes: 0, inodes: 0, inodes_free: 0 }))
+    }
+
+    fn deletion(cause: Cause, mebibytes: i64) -> Deletion {
+        let (kind, id, names) = (TargetKind::Image, "a".to_owned(), Vec::new());
+        let target = Target { kind, store: None, id, names, leak: None };
+        Deletion {
+            step: Step { filesystem: Some(0.into()), ..Step::new(target, cause) },
+            at: jiff::Timestamp::UNIX_EPOCH,
+            measured_bytes: Some(mebibytes << 20),
+            beside_bytes: 0,
+            freed: vec![FreedOn { filesystem: 0.into(), bytes: mebibytes << 20, usage_after_percent: None }],
+            byproduct_bytes: 0,
+            usage_after_percent: None,
+        }
+    }
+
+    /// A container is deleted before an image: the wanted bytes are those still needed after the container.
     #[test]
-    fn what_was_freed_counts_from_where_what_is_wanted_does() {
-        let space = |mebibytes: u64| {
-            let available_bytes = mebibytes << 20;
-            Some(Ok(Space {
-                capacity_bytes: 1 << 30,
-                available_bytes,
-                owed_bytes: 0,
-                inodes: 0,
-                inodes_free: 0,
-            }))
-        };
-        let deletion = |cause, mebibytes: i64| {
-            let (kind, id, names) = (TargetKind::Image, "a".to_owned(), Vec::new());
-            let target = Target { kind, store: None, id, names, leak: None };
-            Deletion {
-                step: Step { filesystem: Some(0.into()), ..Step::new(target, cause) },
-                at: jiff::Timestamp::UNIX_EPOCH,
-                measured_bytes: Some(mebibytes << 20),
-                beside_bytes: 0,
-                freed: vec![FreedOn {
-                    filesystem: 0.into(),
-                    bytes: mebibytes << 20,
-                    usage_after_percent: None,
-                }],
-                byproduct_bytes: 0,
-                usage_after_percent: None,
-            }
-        };
+    fn container_bytes_do_not_count_as_wanted() {
         for (freed, after, expected) in [
             (
                 50,
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_less_than_nothing_is_freed() {
+    fn negative_measurement_is_reported_as_nothing() {
         assert_eq!(was_freed(4096), "4.0 KiB");
         assert_eq!(was_freed(-277_942_272), "nothing (265.1 MiB were written meanwhile)");
     }

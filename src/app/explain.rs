@@ -1,4 +1,4 @@
-//! `explain`: everything about one image, layer, container, leak or path.
+//! `explain`: shows all facts about an image, layer, container, leak or path.
 
 use std::path::Path;
 
@@ -22,38 +22,38 @@ use crate::model::rules::Ruling;
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
 
-/// What is known of one thing.
+/// All that is known of an object or path.
 #[derive(Debug)]
 pub struct Explanation {
-    /// The scan that it was found in.
+    /// The scan that contains it.
     pub result: ScanResult,
-    /// What it is; none where a path is no object, but a store or something that is in no store.
+    /// The object; `None` for the path of a store or of a file outside the stores.
     pub subject: Option<Subject>,
-    /// Of a path: who holds what is at and below it.
+    /// Owners of the files at and below a path.
     pub owned: Option<Owned>,
-    /// More about an image.
+    /// More facts, if the object is an image.
     pub image: Option<ImageExplanation>,
-    /// Of a container: what a collection would do, where a runtime could be asked.
+    /// Plan of a collection, if the object is a container and a runtime answered.
     pub containers: Option<Plan>,
 }
 
-/// More about an image.
+/// Facts about an image.
 #[derive(Debug)]
 pub struct ImageExplanation {
-    /// Its lives, the present one among them if it is recorded.
+    /// Its lives, with the present one if that is recorded.
     pub lives: Vec<Life>,
-    /// What every rule says of it.
+    /// Result of every rule.
     pub rulings: Vec<Ruling>,
-    /// What a collection would do.
+    /// Plan of a collection.
     pub plan: Plan,
-    /// Command that deletes images here.
+    /// Command that deletes images on this node.
     pub reach: Reach,
 }
 
-/// Explains what `reference` means.
+/// Explains the object or path that `reference` names.
 ///
 /// # Errors
-/// When it means nothing or several things, a path does not exist, or the stores or the database cannot be read.
+/// When it names no object or several, a path does not exist, or the stores or the database cannot be read.
 pub fn explain(
     request: &Request,
     observer: &dyn Observer,
@@ -78,11 +78,11 @@ pub fn explain(
         }
     };
     let image = match subject {
-        Some(Subject::Image(at)) => {
-            let lives = result.state.lives(&result.scan, at)?;
+        Some(Subject::Image(image_ix)) => {
+            let lives = result.state.lives(&result.scan, image_ix)?;
             let reach = Reach::find(request, config, &mut result);
             let (rulings, plan) =
-                policy_context::judge(request, observer, config, (&result, &reach.facts), at)?;
+                policy_context::judge(request, observer, config, (&result, &reach.facts), image_ix)?;
             Some(ImageExplanation { lives, rulings, plan, reach })
         }
         _ => None,
@@ -94,8 +94,8 @@ pub fn explain(
     Ok(Explanation { result, subject, owned, image, containers })
 }
 
-/// What a collection of containers would do now, if there is a runtime to ask: what a container
-/// is doing, and since when it is dead, only that knows.
+/// Plans a collection of containers. Returns `None` if no runtime answers: only the runtime knows the state of a
+/// container and when it exited.
 fn containers(request: &Request, config: &Config, scan: &Scan) -> Option<Plan> {
     if request.sysroot.is_some() {
         return None;

@@ -1,4 +1,4 @@
-//! When filesystems are full, from their recorded usage.
+//! Forecasts when filesystems will be full, from their recorded usage.
 
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::Connection;
@@ -11,33 +11,39 @@ use crate::history::{clock, known, runs};
 use crate::model::Filesystem;
 use crate::policy::forecast::{Forecast, FreedAt, UsageReading, forecast};
 
-/// The longest window of a forecast.
+/// Maximum age of the readings that a forecast uses.
 const SINCE: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// When these filesystems are full, as far as their past says; never of another machine's disk.
-/// What is wrong with the database is reported elsewhere.
+/// Returns a forecast for each of the filesystems, or `None` where the records do not allow one. Records of another
+/// machine's disk are not used. Problems of the database are reported elsewhere.
 pub fn read(request: &Request, filesystems: &[Filesystem]) -> Vec<Option<Forecast>> {
-    let opened = Database::open(request, Access::Read).ok();
-    let own = opened.filter(|database| !database.directory.foreign);
-    own.and_then(|database| database.read(|from| of(from, filesystems)).ok())
+    let database = Database::open(request, Access::Read).ok();
+    let database = database.filter(|database| !database.directory.foreign);
+    database
+        .and_then(|database| database.read(|connection| of(connection, filesystems)).ok())
         .unwrap_or_else(|| vec![None; filesystems.len()])
 }
 
-/// A forecast for each of these filesystems, where there is one. They are as they are now.
+/// Returns a forecast for each of the filesystems, given with their present usage, or `None` where the records do
+/// not allow one.
 ///
 /// # Errors
 /// When the database cannot be read.
 pub fn of<'a>(
-    from: &Connection,
+    connection: &Connection,
     filesystems: impl IntoIterator<Item = &'a Filesystem>,
 ) -> rusqlite::Result<Vec<Option<Forecast>>> {
-    let now = record_time(from)?;
+    let now = record_time(connection)?;
     let since = now.saturating_sub(SINCE).unwrap_or(Timestamp::MIN);
-    let known = usage::filesystems(from)?;
-    let freed = runs::freed(from, since)?;
-    let one = |filesystem: &Filesystem| {
-        let Some(same) = usage::identify(&known, filesystem) else { return Ok(None) };
-        let all = usage::series(from, Some(since), Some(&same.mount))?;
+    let known = usage::filesystems(connection)?;
+    let freed = runs::freed(connection, since)?;
+    let mut forecasts = Vec::new();
+    for filesystem in filesystems {
+        let Some(same) = usage::identify(&known, filesystem) else {
+            forecasts.push(None);
+            continue;
+        };
+        let all = usage::series(connection, Some(since), Some(&same.mount))?;
         let readings: Vec<_> = all
             .into_iter()
             .filter(|series| series.filesystem.id == same.id)
@@ -49,19 +55,19 @@ pub fn of<'a>(
                 available_bytes: point.available.mean,
             })
             .collect();
-        let here: Vec<_> = freed
+        let freed_here: Vec<_> = freed
             .iter()
             .filter(|(_, store, _)| usage::mount_of(&known, store) == Some(same.mount.as_str()))
-            .map(|(at, _, bytes)| FreedAt { at: *at, bytes: *bytes })
+            .map(|(time, _, bytes)| FreedAt { at: *time, bytes: *bytes })
             .collect();
-        Ok(forecast(&readings, &here, filesystem.available_bytes, now))
-    };
-    filesystems.into_iter().map(one).collect()
+        forecasts.push(forecast(&readings, &freed_here, filesystem.available_bytes, now));
+    }
+    Ok(forecasts)
 }
 
-/// The present in the time of the records.
-fn record_time(from: &Connection) -> rusqlite::Result<Timestamp> {
-    let last = known::clock(from)?;
+/// Returns the present time in record time.
+fn record_time(connection: &Connection) -> rusqlite::Result<Timestamp> {
+    let last = known::clock(connection)?;
     let now = crate::sys::clock::read().map(|now| clock::advance(last.as_ref(), &now).state.record_time);
     Ok(now.unwrap_or_else(|_| Timestamp::now()))
 }

@@ -1,4 +1,4 @@
-//! `history`: past runs, kept scans, and how full the filesystems were.
+//! `history`: lists past runs, kept scans, and the past usage of the filesystems.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -15,15 +15,15 @@ use crate::history::kept_scans::{self, KeptScan};
 use crate::history::runs::{self, Query, Quiet, RunRow};
 use crate::history::usage::{self, Series};
 
-/// Where something about the past is from.
+/// Source of facts about the past.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HistoryOrigin {
-    /// The database; null where nothing was ever recorded.
+    /// Path of the database; null if nothing was ever recorded.
     pub database: Option<String>,
-    /// The database could be read, or there is none; if false, what it says is unknown.
+    /// The database could be read or does not exist. If false, its content is unknown.
     pub complete: bool,
-    /// Only what happened since then; null for all.
+    /// Start of the time that is covered; null for all.
     pub since: Option<Timestamp>,
     /// Ids of runs that wait to be saved.
     #[serde(skip)]
@@ -31,51 +31,47 @@ pub struct HistoryOrigin {
 }
 
 impl HistoryOrigin {
-    /// Of an open database.
+    /// Returns the source for facts from an open database.
     pub fn of(database: &Database, since: Option<Timestamp>, unsaved: HashSet<String>) -> Self {
         Self { database: database.path(), complete: !database.unreadable, since, unsaved }
     }
 
-    /// How a command that shows this ends.
+    /// Returns the exit code of a command that shows these facts.
     pub fn exit(&self) -> Exit {
         if self.complete { Exit::Done } else { Exit::Incomplete }
     }
 }
 
-/// Past runs.
 #[derive(Clone, Debug)]
 pub struct PastRuns {
-    /// Where they are from.
     pub origin: HistoryOrigin,
-    /// The newest first.
+    /// Runs, the newest first.
     pub runs: Vec<RunRow>,
-    /// There are more than were asked for.
+    /// More runs exist than the query allows.
     pub more: bool,
-    /// Runs that are not listed because nothing happened in them.
+    /// Runs that are not listed because they did nothing.
     pub quiet: Quiet,
 }
 
-/// How full the filesystems were.
+/// Past usage of the filesystems.
 #[derive(Clone, Debug)]
 pub struct PastUsage {
-    /// Where it is from.
     pub origin: HistoryOrigin,
-    /// By filesystem.
+    /// Readings of each filesystem.
     pub series: Vec<Series>,
-    /// Runs in the same time.
+    /// Runs that deleted something in the same time.
     pub runs: Vec<RunRow>,
 }
 
-/// Scans that are kept.
+/// Scans that `diff` can compare.
 #[derive(Debug)]
 pub struct KeptScans {
-    /// Where they are from.
     pub origin: HistoryOrigin,
-    /// The oldest first.
+    /// Scans, the oldest first.
     pub scans: Vec<KeptScan>,
 }
 
-/// Past runs and what they deleted.
+/// Returns past runs with their deletions.
 ///
 /// # Errors
 /// When the database cannot be used.
@@ -84,7 +80,7 @@ pub fn past_runs(request: &Request, observer: &dyn Observer, query: &Query) -> R
     read_runs(&database, unsaved, query)
 }
 
-/// With what waits to be saved; also the ids of the runs among that.
+/// Opens the database and applies the runs that wait to be saved; also returns their ids.
 fn open_with_waiting(
     request: &Request,
     observer: &dyn Observer,
@@ -95,17 +91,17 @@ fn open_with_waiting(
     Ok((database, unsaved))
 }
 
-/// Past runs from an open database.
+/// Returns past runs from an open database.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When the database cannot be read.
 pub fn read_runs(database: &Database, unsaved: HashSet<String>, query: &Query) -> Result<PastRuns, Error> {
     let ((runs, more), quiet) = database
         .read(|connection| Ok((runs::list(connection, query)?, runs::quiet(connection, query.since)?)))?;
     Ok(PastRuns { origin: HistoryOrigin::of(database, query.since, unsaved), runs, more, quiet })
 }
 
-/// Scans that `diff` can compare.
+/// Returns the scans that `diff` can compare.
 ///
 /// # Errors
 /// When the database cannot be used.
@@ -119,7 +115,7 @@ pub fn kept_scans(
     Ok(KeptScans { origin: HistoryOrigin::of(&database, since, HashSet::new()), scans })
 }
 
-/// How full the filesystems were; `path`: only the filesystem that is mounted there or held it.
+/// Returns the past usage of the filesystems. `path`: only of the filesystem that is mounted there or contained it.
 ///
 /// # Errors
 /// When the database cannot be used, or has no readings of that filesystem.

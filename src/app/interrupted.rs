@@ -1,4 +1,8 @@
-//! Settling the deletions that interrupted runs had begun.
+//! Outcomes of the deletions that interrupted runs had begun.
+//!
+//! A run records a deletion before it begins. If the run is killed, the next scan decides: an object that still
+//! exists was not deleted, and an object that is missing from a store that was read was deleted. A scan that did
+//! not read the store decides nothing.
 
 use jiff::Timestamp;
 
@@ -7,31 +11,32 @@ use crate::history::RunLock;
 use crate::history::runs::{self, Confirmation, DeletionRow, TargetKind};
 use crate::model::{Consistency, Image, Inventory, LeakClass, StoreIx};
 
-/// A scan, for what it shows of deletions that were begun.
+/// A scan that shows the outcomes.
 pub(super) struct Interrupted<'a> {
     pub inventory: &'a Inventory,
     pub complete: bool,
 }
 
 impl Interrupted<'_> {
-    /// Records the outcomes. That it cannot is only logged.
+    /// Records the outcomes. A failure is only logged.
     pub fn settle(&self, database: &mut Database, scanned: Timestamp) {
         let dir = &database.directory.dir;
-        let (idle, fate) = (|| RunLock::is_free(dir), |begun: &_| self.fate(begun));
-        match database.records.write(|tx| runs::confirm(tx, scanned, idle, fate)) {
+        let confirmed = database
+            .records
+            .write(|tx| runs::confirm(tx, scanned, || RunLock::is_free(dir), |begun| self.outcome(begun)));
+        match confirmed {
             Ok(0) => {}
-            Ok(some) => tracing::info!("determined the outcome of {some} deletions of interrupted runs"),
+            Ok(count) => tracing::info!("determined the outcome of {count} deletions of interrupted runs"),
             Err(error) => tracing::warn!("the outcome of earlier deletions was not recorded: {error}"),
         }
     }
 
-    /// Outcome of a deletion that was begun; `None`: the scan does not show it.
-    fn fate(&self, begun: &DeletionRow) -> Option<Confirmation> {
+    /// Returns the outcome of a deletion that was begun, or `None` if the scan does not show it.
+    fn outcome(&self, begun: &DeletionRow) -> Option<Confirmation> {
         let Self { inventory, complete } = *self;
-        // One root can hold the stores of several drivers, with images of the same id.
-        let own = begun.store.as_ref().and_then(|key| inventory.find_store(key));
-        let in_store = |store: StoreIx| own == Some(store);
-        let there = match begun.kind {
+        // One root can contain the stores of several drivers, with images of the same id.
+        let store_ix = begun.store.as_ref().and_then(|key| inventory.find_store(key));
+        let exists = match begun.kind {
             TargetKind::Log => match std::fs::symlink_metadata(&begun.id) {
                 Ok(_) => true,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -40,28 +45,33 @@ impl Interrupted<'_> {
                 Err(_) => return None,
             },
             TargetKind::Image | TargetKind::Artifact => {
-                let found = inventory.images.iter().find(|one| one.id == begun.id && in_store(one.store));
-                // Emptied for the first room on a full disk, it waits for the next run, which finishes it.
+                let found = inventory
+                    .images
+                    .iter()
+                    .find(|image| image.id == begun.id && store_ix == Some(image.store));
+                // The image was emptied to get the first room on a full disk: the next run finishes its deletion.
                 if found.is_some_and(|image| lacks_a_layer(inventory, image)) {
                     return None;
                 }
                 found.is_some()
             }
-            TargetKind::Container | TargetKind::Sandbox => {
-                inventory.containers.iter().any(|one| one.id == begun.id && in_store(one.store))
+            TargetKind::Container | TargetKind::Sandbox => inventory
+                .containers
+                .iter()
+                .any(|container| container.id == begun.id && store_ix == Some(container.store)),
+            TargetKind::Leak => {
+                inventory.leaks.iter().any(|leak| leak.id == begun.id && store_ix == Some(leak.store))
             }
-            TargetKind::Leak => inventory.leaks.iter().any(|one| one.id == begun.id && in_store(one.store)),
         };
-        // An object that is missing from a store that was not read may still exist.
-        let read = own.is_some_and(|own| inventory[own].consistency == Consistency::Consistent);
-        match there {
-            true => Some(Confirmation::There),
-            false if read && own.is_some_and(|own| has_layers_left(inventory, own, begun)) => {
-                Some(Confirmation::GoneInPart)
-            }
-            false if read && (complete || begun.kind != TargetKind::Leak) => Some(Confirmation::Gone),
-            false => None,
+        if exists {
+            return Some(Confirmation::There);
         }
+        // An object that is missing from a store that was not read may still exist.
+        let store_ix = store_ix.filter(|ix| inventory[*ix].consistency == Consistency::Consistent)?;
+        if has_layers_left(inventory, store_ix, begun) {
+            return Some(Confirmation::GoneInPart);
+        }
+        (complete || begun.kind != TargetKind::Leak).then_some(Confirmation::Gone)
     }
 }
 
@@ -85,10 +95,14 @@ mod tests {
     use crate::model::{Leak, StoreId, Verdict};
     use crate::policy::scenario::Scenario;
 
-    /// One root can hold the stores of two drivers, with images of the same id: the one that is left says
-    /// nothing of the deletion of the other.
+    fn outcome(inventory: &Inventory, begun: &DeletionRow) -> Option<Confirmation> {
+        Interrupted { inventory, complete: true }.outcome(begun)
+    }
+
+    /// One root can contain the stores of two drivers, with images of the same id. An image in one store does not
+    /// show the outcome of a deletion in the other.
     #[test]
-    fn fate_of_an_image_is_that_of_its_own_store() {
+    fn outcome_is_taken_from_the_store_of_the_image() {
         let mut inventory = Scenario::article().inventory();
         inventory.images.truncate(1);
         inventory.images[0].layers = vec!["top".into()];
@@ -112,28 +126,27 @@ mod tests {
             error: None,
             certainty: Certainty::Unknown,
         };
-        let fate = |store| Interrupted { inventory: &inventory, complete: true }.fate(&begun(store));
-        assert_eq!(fate(Some(overlay.clone())), Some(Confirmation::There));
-        assert_eq!(fate(Some(vfs)), Some(Confirmation::Gone));
+        assert_eq!(outcome(&inventory, &begun(Some(overlay.clone()))), Some(Confirmation::There));
+        assert_eq!(outcome(&inventory, &begun(Some(vfs))), Some(Confirmation::Gone));
         let other = StoreId::new(overlay.kind(), "/other".into(), "overlay".into());
-        assert_eq!((fate(Some(other)), fate(None)), (None, None), "a store that was not read");
-        let lost = |class| Leak {
-            class,
-            store: StoreIx::from(0),
-            path: "/store/overlay/layer".into(),
-            id: "top".into(),
-            since: None,
-            verdict: Verdict::Report,
-            evidence: String::new(),
-            holds: vec![],
-        };
+        for store in [Some(other), None] {
+            assert_eq!(outcome(&inventory, &begun(store)), None, "a store that was not read");
+        }
         for (class, expected) in
             [(LeakClass::LayerNoDir, None), (LeakClass::MissingLink, Some(Confirmation::There))]
         {
-            let inventory = Inventory { leaks: vec![lost(class)], ..inventory.clone() };
-            let fate =
-                Interrupted { inventory: &inventory, complete: true }.fate(&begun(Some(overlay.clone())));
-            assert_eq!(fate, expected, "{class}");
+            let leak = Leak {
+                class,
+                store: StoreIx::from(0),
+                path: "/store/overlay/layer".into(),
+                id: "top".into(),
+                since: None,
+                verdict: Verdict::Report,
+                evidence: String::new(),
+                holds: vec![],
+            };
+            let inventory = Inventory { leaks: vec![leak], ..inventory.clone() };
+            assert_eq!(outcome(&inventory, &begun(Some(overlay.clone()))), expected, "{class}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a scan saw, as it is kept and compared.
+//! Summaries of scans for `diff`.
 
 use super::database::Database;
 use super::paths::{own_path, own_paths};
@@ -7,7 +7,7 @@ use crate::history::kept_scans::{self, Packed, Scanned};
 use crate::model::scan_summary::ScanSummary;
 use crate::stores::Scan;
 
-/// What a scan saw, under the names that the node itself has for it.
+/// Returns the summary of a scan. Paths are those that the node itself uses, without the sysroot.
 pub fn of(scan: &Scan) -> ScanSummary {
     let mut inventory = own_paths(scan);
     for filesystem in &mut inventory.filesystems {
@@ -16,7 +16,7 @@ pub fn of(scan: &Scan) -> ScanSummary {
     ScanSummary::of(&inventory, &scan.refs, scan.is_complete())
 }
 
-/// Keeps what a scan saw, once it is recorded; what hinders that.
+/// Saves the summary of a recorded scan. Returns a message if that fails.
 pub(super) fn keep(
     open: &mut Database,
     scan: &Scanned<'_>,

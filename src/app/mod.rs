@@ -1,5 +1,5 @@
-//! The use cases: each takes a request and returns a result. They know no flag and write to no stream;
-//! what they say while they work goes to an [`observer::Observer`].
+//! The use cases, one module for each command. Each takes a request and returns a result. They do not know
+//! the command line and write to no stream: messages during the work are passed to an [`observer::Observer`].
 
 mod by_hand;
 pub mod completion;

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use crate::model::Inventory;
 use crate::stores::Scan;
 
-/// A path of the disk that is looked at, as the node itself names it.
+/// Returns a path of the scanned disk as the node itself names it, without the sysroot.
 pub fn own_path(scan: &Scan, path: &Path) -> PathBuf {
     scan.sysroot.display(path)
 }
 
-/// The inventory with the stores where the node itself has them: that is how its records
-/// name them.
+/// Returns the inventory with the roots of the stores as the node itself names them: its records use those names.
 pub fn own_paths(scan: &Scan) -> Inventory {
     let mut inventory = scan.inventory.clone();
     for store in &mut inventory.stores {
