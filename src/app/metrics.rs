@@ -1,4 +1,4 @@
-//! `metrics`: what the last scans found, what was deleted since, and how full the filesystems are now.
+//! `metrics`: figures of the last scans and deletions from the database, and the present usage of the filesystems.
 
 use std::path::{Path, PathBuf};
 
@@ -15,93 +15,96 @@ use crate::model::Filesystem;
 use crate::policy::Targets;
 use crate::policy::forecast::Forecast;
 
-/// All that the metrics say.
+/// Content of all metrics.
 #[derive(Clone, Debug)]
 pub struct MetricsData {
     /// Version of the program.
     pub version: &'static str,
-    /// What the database says.
+    /// Figures from the database.
     pub remembered: Remembered,
-    /// The filesystem of each store of [`Remembered::stores`], as it is now; `None` where it cannot
-    /// be asked.
+    /// Present usage of the filesystem of each store of [`Remembered::stores`]; `None` if it cannot be read.
     pub filesystems: Vec<Option<Filesystem>>,
-    /// When each of them is full, if it goes on filling.
+    /// Forecast for each of these filesystems.
     pub forecasts: Vec<Option<Forecast>>,
-    /// When `gc` deletes, as configured.
+    /// Configured targets of `gc`.
     pub targets: Targets,
-    /// Our own state.
     pub database: DatabaseState,
 }
 
-/// What the database says.
+/// Figures from the database.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Remembered {
-    /// Stores and what their last scans found.
+    /// Stores, with the figures of their last scans.
     pub stores: Vec<StoreFigures>,
-    /// Images with a metric of their own.
+    /// Largest images; each has its own metric.
     pub biggest: Vec<BigImage>,
-    /// Sums; `None`: they cannot be read, and there is no metric. 0 would look like a counter reset.
+    /// Sums over all runs. `None` if they cannot be read: there is no metric then, because 0 would look like a
+    /// counter reset.
     pub counters: Option<Vec<Counter>>,
     /// The last run of each command.
     pub last_runs: Vec<LastRun>,
 }
 
-/// The state of our own database.
+/// Health and size of the database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseState {
-    /// It can be read and is sound.
+    /// The database can be read and is not damaged.
     pub ok: bool,
-    /// Length of the database and its log; `None` where there is none.
+    /// Apparent size of the database and its log; `None` if there is no database.
     pub bytes: Option<u64>,
-    /// Damaged ones that were set aside.
+    /// Number of damaged databases that were set aside.
     pub set_aside: Option<u64>,
-    /// Files that wait to be saved.
+    /// Number of files that wait to be saved.
     pub waiting: Option<u64>,
 }
 
-/// The facts, and what is wrong with their source.
+/// The metrics, and the problems of their sources.
 #[derive(Debug)]
 pub struct Gathered {
-    /// What the metrics say.
     pub facts: MetricsData,
     degraded: Vec<Degraded>,
     warnings: Vec<SaveWarning>,
-    /// So many stores whose figures cannot be read.
+    /// Number of stores whose figures cannot be read.
     unreadable_stores: usize,
-    /// There is a database that cannot be read.
+    /// The database exists and cannot be read.
     unreadable: bool,
     dir: PathBuf,
 }
 
-/// Reads the facts anew. `top`: so many of the largest images get a metric of their own.
+/// Reads the content of the metrics. `top`: maximum number of images with their own metric.
 ///
 /// # Errors
 /// When the database cannot be used.
 pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered, Error> {
     let mut open = OurDatabase::open(request, Access::Read)?;
     let (_, warnings) = open.apply_waiting()?;
-    let (remembered, unreadable_stores) = open.read(|from| {
-        let all = figures::all(from)?;
+    let (remembered, unreadable_stores) = open.read(|connection| {
+        let all = figures::all(connection)?;
         let remembered = Remembered {
             stores: all.stores,
-            biggest: if top > 0 { figures::biggest(from, top)? } else { Vec::new() },
-            counters: if open.unreadable { None } else { Some(counters::all(from)?) },
-            last_runs: counters::last_runs(from)?,
+            biggest: if top > 0 { figures::biggest(connection, top)? } else { Vec::new() },
+            counters: if open.unreadable { None } else { Some(counters::all(connection)?) },
+            last_runs: counters::last_runs(connection)?,
         };
         Ok((remembered, all.unreadable))
     })?;
-    // On another machine's disk nothing is mounted where it was.
-    let here = request.sysroot.is_none();
-    let filesystem = |root: &Path| filesystem::facts(root).ok().filter(|_| here);
-    let filesystems: Vec<_> = remembered.stores.iter().map(|store| filesystem(store.key.root())).collect();
-    let mut forecasts = open.read(|from| forecast::of(from, filesystems.iter().flatten()))?.into_iter();
-    let forecasts = filesystems.iter().map(|one| one.as_ref().and_then(|_| forecasts.next()?)).collect();
+    // The paths of another machine's records are not mounted on this one.
+    let is_this_machine = request.sysroot.is_none();
+    let filesystems: Vec<_> = remembered
+        .stores
+        .iter()
+        .map(|store| filesystem::facts(store.key.root()).ok().filter(|_| is_this_machine))
+        .collect();
+    let known = filesystems.iter().flatten();
+    let mut forecasts = open.read(|connection| forecast::of(connection, known))?.into_iter();
+    let forecasts =
+        filesystems.iter().map(|filesystem| filesystem.as_ref().and_then(|_| forecasts.next()?)).collect();
     let directory = &open.directory;
     let database = DatabaseState {
         ok: open.degraded.is_empty() && unreadable_stores == 0,
         bytes: checkup::bytes(directory),
         set_aside: checkup::quarantined(&directory.dir).ok().map(|found| found.len() as u64),
-        waiting: checkup::waiting(directory).ok().map(|count| count as u64).filter(|_| here),
+        waiting: checkup::waiting(directory).ok().map(|count| count as u64).filter(|_| is_this_machine),
     };
     let facts = MetricsData {
         version: env!("CARGO_PKG_VERSION"),
@@ -116,12 +119,12 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
 }
 
 impl Gathered {
-    /// Roots of the stores that somebody has scanned.
+    /// Roots of the stores that were scanned.
     pub fn stores(&self) -> impl Iterator<Item = &Path> {
         self.facts.remembered.stores.iter().map(|store| store.key.root())
     }
 
-    /// Says what is wrong or missing; how the command ends.
+    /// Reports what is wrong or missing, and returns the exit code of the command.
     pub fn report(&self, observer: &dyn Observer) -> Exit {
         database::warn_of_saving(observer, &self.degraded, &self.warnings);
         let dir = self.dir.display();

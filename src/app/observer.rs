@@ -1,4 +1,4 @@
-//! What a use case says while it works.
+//! Messages of a use case while it works.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,48 +8,48 @@ use crate::history::runs::Event;
 use crate::model::Finding;
 use crate::model::plan::Target;
 
-/// Who has to see a message.
+/// Importance of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Whoever did not ask for quiet.
+    /// The message is not shown with `--quiet`.
     Usual,
-    /// Everybody: a timer runs quietly, yet somebody must learn of it.
+    /// The message is always shown. A timer runs with `--quiet`, and the operator must learn of it nevertheless.
     Always,
 }
 
 /// A deletion that is about to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct Deleting<'a> {
-    /// Its place among those that are planned.
+    /// Position among the planned deletions, from 1.
     pub number: usize,
+    /// Number of planned deletions.
     pub planned: usize,
     pub target: &'a Target,
     /// Bytes freed so far.
     pub freed_bytes: u64,
 }
 
-/// Receives what a use case says while it works, and shows it, logs it or drops it.
+/// Receives the messages of a use case, and shows, logs or drops them.
 pub trait Observer: fmt::Debug {
-    /// Something worth knowing that is neither a result nor a problem.
+    /// Receives information that is neither a result nor a problem.
     fn note(&self, message: &str);
 
-    /// Something is wrong, and the use case goes on. An empty `hint` is none.
+    /// Receives a problem that does not end the use case. An empty `hint` is not shown.
     fn warn(&self, audience: Audience, message: &str, hint: &str);
 
-    /// Something in a store or a file of the node is wrong or could not be read.
+    /// Receives a problem in a store or in a file of the node.
     fn finding(&self, audience: Audience, finding: &Finding);
 
-    /// Several findings.
     fn findings(&self, audience: Audience, findings: &[Finding]) {
         findings.iter().for_each(|finding| self.finding(audience, finding));
     }
 
-    /// Something is about to be deleted.
+    /// A deletion is about to begin.
     fn deleting(&self, deleting: &Deleting<'_>) {
         let _ = deleting;
     }
 
-    /// What the kubelet would tell its node.
+    /// Receives an event that the kubelet would emit for its node.
     fn event(&self, event: &Event) {
         let _ = event;
     }
@@ -61,12 +61,12 @@ pub trait Observer: fmt::Debug {
     }
 }
 
-/// Something that is shown until this is dropped.
+/// Guard of a display, for example a progress bar: dropping it ends the display.
 #[derive(Default)]
 pub struct Shown(Option<Box<dyn FnOnce()>>);
 
 impl Shown {
-    /// `end` takes it away again.
+    /// Creates a guard that calls `end` when it is dropped.
     pub fn until(end: impl FnOnce() + 'static) -> Self {
         Self(Some(Box::new(end)))
     }

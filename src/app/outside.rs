@@ -1,5 +1,5 @@
-//! What the filesystems of the stores hold in no store: in full for `report` and `usage`, in a sentence for
-//! `gc` and `doctor`.
+//! Data on the filesystems of the stores that is not in any store: in full for `report` and `usage`, in one
+//! sentence for `gc` and `doctor`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ use crate::node::places::KubeletPlaces;
 use crate::stores::Scan;
 use crate::stores::other_usage::{self, OtherUsers};
 
-/// Measures it, and shows that it does. `most_inodes`: see [`other_usage::OtherUsageRequest`].
+/// Measures the data outside the stores and shows the progress. `most_inodes`: see
+/// [`other_usage::OtherUsageRequest`].
 pub(super) fn measure(
     request: &Request,
     observer: &dyn Observer,
@@ -33,6 +34,7 @@ pub(super) fn measure(
     other_users
 }
 
+/// Measures the data outside the stores.
 pub(super) fn measure_quietly(
     request: &Request,
     config: &Config,
@@ -43,7 +45,7 @@ pub(super) fn measure_quietly(
     other_usage::measure(scan, &known(request, config, scan, most_inodes), progress)
 }
 
-/// Where to look.
+/// Returns the request for a measurement.
 pub(super) fn known(
     request: &Request,
     config: &Config,
@@ -58,52 +60,53 @@ pub(super) fn known(
     }
 }
 
-/// What one filesystem holds in no store.
+/// Data of one filesystem that is not in any store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outside {
     pub mount: PathBuf,
     pub used_bytes: u64,
-    /// Of these, what is in no store.
+    /// Part of `used_bytes` that is not in any store.
     pub bytes: u64,
-    /// Of that, what has a name, the largest first.
+    /// Known parts of `bytes`, the largest first.
     pub parts: Vec<Part>,
-    /// Large directories in the stores that belong to no image or container.
+    /// Large directories in the stores that do not belong to an image or container.
     pub large: Vec<Part>,
-    /// What `sweep --delete` would free there.
+    /// Bytes that `sweep --delete` would free on the filesystem.
     pub leaks_bytes: u64,
 }
 
 impl Outside {
-    /// Of a scan that has measured its stores, and of which `freed` bytes have gone since.
-    pub(super) fn of(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx, freed: u64) -> Self {
+    /// Returns the data outside the stores for a scan that has measured them. `freed`: bytes that were deleted
+    /// since.
+    pub(super) fn of(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx, freed: u64) -> Self {
         let inventory = &scan.inventory;
-        let filesystem = &inventory[at];
-        let in_stores = refs::size_on_disk(inventory, at).into_iter().fold(0, u64::saturating_add);
+        let filesystem = &inventory[ix];
+        let in_stores = refs::size_on_disk(inventory, ix).into_iter().fold(0, u64::saturating_add);
         Self {
             mount: filesystem.mount.clone(),
             used_bytes: filesystem.used_bytes.saturating_sub(freed),
             bytes: filesystem.used_bytes.saturating_sub(in_stores),
-            parts: parts(scan, other_users, at),
-            large: diagnosis::large(scan, other_users, at),
+            parts: parts(scan, other_users, ix),
+            large: diagnosis::large(scan, other_users, ix),
             leaks_bytes: 0,
         }
     }
 }
 
-/// What has a name on a filesystem and is in no store, the largest first.
-pub(super) fn parts(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Vec<Part> {
-    let mut parts = diagnosis::outside(scan, other_users, at);
+/// Returns the known parts of a filesystem that are not in any store, the largest first.
+pub(super) fn parts(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Part> {
+    let mut parts = diagnosis::outside(scan, other_users, ix);
     parts.retain(|part| part.bytes > 0);
     parts.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
     parts
 }
 
-/// Nobody makes room with less.
+/// Minimum size of a part that is named: deleting a smaller one does not help.
 const LEAST_NAMED: u64 = 1 << 20;
 
-/// The largest of them, in words; empty where there is none.
+/// Returns the largest parts in words; an empty string if no part is large enough.
 pub(super) fn largest(parts: &[Part]) -> String {
-    /// More of them are for a table.
+    /// Maximum number of parts in one sentence.
     const NAMED: usize = 3;
     let named =
         parts.iter().filter(|part| part.bytes >= LEAST_NAMED).take(NAMED).map(|part| match &part.path {
@@ -115,32 +118,36 @@ pub(super) fn largest(parts: &[Part]) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// A sysroot that is only a directory shares its filesystem with whatever else is on it.
+/// Returns a finding if the sysroot is a plain directory: it shares its filesystem with other data then.
 pub(super) fn part_of_a_filesystem(request: &Request, scan: &Scan) -> Option<Finding> {
     let sysroot = request.sysroot.as_deref().filter(|_| scan.sysroot.is_foreign())?;
     let top = scan.sysroot.resolve(Path::new("/")).ok()?;
     let filesystem = other_usage::filesystem_of(scan, &top)?;
     let mount = &scan.inventory[filesystem].mount;
-    let message = || {
-        let mount = mount.display();
-        format!("nothing is mounted there: filesystem figures are those of {mount}, which has other users")
-    };
-    (*mount != top).then(|| Finding::new(sysroot, message()))
+    if *mount == top {
+        return None;
+    }
+    let message = format!(
+        "nothing is mounted there: filesystem figures are those of {}, which has other users",
+        mount.display()
+    );
+    Some(Finding::new(sysroot, message))
 }
 
-/// What is wrong with the column of a filesystem whose parts are larger than it.
+/// Returns a finding if the measured parts exceed the usage that the filesystem reports.
 pub(super) fn excess(filesystem: &Filesystem, excess_bytes: u64) -> Option<Finding> {
-    let message = || {
-        format!(
-            "the measured data is {} larger than the usage the filesystem reports (compression, sharing, or \
-             concurrent writes); each part is scaled down in proportion",
-            bytes(excess_bytes)
-        )
-    };
-    (excess_bytes > 0).then(|| Finding::new(&filesystem.mount, message()))
+    if excess_bytes == 0 {
+        return None;
+    }
+    let message = format!(
+        "the measured data is {} larger than the usage the filesystem reports (compression, sharing, or \
+         concurrent writes); each part is scaled down in proportion",
+        bytes(excess_bytes)
+    );
+    Some(Finding::new(&filesystem.mount, message))
 }
 
-/// For people, as a sentence.
+/// Formats it as a sentence for people.
 impl fmt::Display for Outside {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mount, used_bytes, bytes: outside, parts, large, leaks_bytes } = self;
@@ -165,16 +172,13 @@ mod tests {
     use super::*;
     use crate::app::diagnosis::PartKind;
 
+    fn part(kind: PartKind, label: &str, path: &str, bytes: u64) -> Part {
+        let path = Some(path.into());
+        Part { kind, label: label.into(), path, bytes, measured_bytes: bytes, store: None }
+    }
+
     #[test]
-    fn the_largest_is_named_with_its_place() {
-        let part = |kind, label: &str, path: &str, bytes| Part {
-            kind,
-            label: label.into(),
-            path: Some(path.into()),
-            bytes,
-            measured_bytes: bytes,
-            store: None,
-        };
+    fn largest_parts_are_named_with_their_path() {
         let mut outside = Outside {
             mount: "/var".into(),
             used_bytes: 3 << 30,

@@ -1,4 +1,4 @@
-//! `pin`: our own keep-list.
+//! `pin`: the keep-list in the database.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use super::error::{Error, Exit};
 use super::observer::{Audience, Observer};
 use super::request::Request;
 use crate::history::Access;
-use crate::history::known::{self, KnownImages, Life};
+use crate::history::known::{self, KnownImages};
 use crate::history::pins::{self, Added, Pin};
 use crate::model::Pattern;
 
@@ -15,17 +15,17 @@ use crate::model::Pattern;
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PinList {
-    /// The database; null where nothing was ever recorded.
+    /// Path of the database; null if nothing was ever recorded.
     pub database: Option<String>,
-    /// The database could be read, or there is none; if false, the list is unknown.
+    /// The database could be read or does not exist. If false, the list is unknown.
     pub complete: bool,
-    /// The keep-list as it is now.
+    /// The keep-list after this run.
     pub pins: Vec<Pin>,
     /// Patterns that this run added.
     pub added: Vec<String>,
     /// Patterns that this run removed.
     pub removed: Vec<String>,
-    /// Patterns that were to be removed, and are not on the list.
+    /// Error about patterns that should be removed and are not on the list.
     #[serde(skip)]
     pub missing: Option<Error>,
 }
@@ -42,13 +42,13 @@ impl PinList {
         })
     }
 
-    /// How a command that shows it ends.
+    /// Returns the exit code of a command that shows the list.
     pub fn exit(&self) -> Exit {
         if self.complete { Exit::Done } else { Exit::Incomplete }
     }
 }
 
-/// The list as it is.
+/// Returns the keep-list.
 ///
 /// # Errors
 /// When the database cannot be used.
@@ -57,10 +57,10 @@ pub fn list(request: &Request, observer: &dyn Observer) -> Result<PinList, Error
     PinList::of(&database, Vec::new(), Vec::new())
 }
 
-/// Adds patterns.
+/// Adds patterns to the keep-list.
 ///
 /// # Errors
-/// When one is no pattern, or the change cannot be kept: then nothing was added.
+/// When a pattern is invalid or the change cannot be saved: no pattern is added then.
 pub fn add(
     request: &Request,
     observer: &dyn Observer,
@@ -98,12 +98,12 @@ pub fn add(
     PinList::of(&database, added, Vec::new())
 }
 
-/// Says how many of the known images a pattern covers.
+/// Reports how many of the known images a pattern covers.
 fn note_reach(observer: &dyn Observer, pattern: &Pattern, known: &KnownImages) {
     let (all, text) = (known.all().count(), pattern.text());
-    // The database has no digests of manifests.
-    let covers = |life: &&Life| pattern.covers(&life.names, &[] as &[&str], &life.image_id);
-    match known.all().filter(covers).count() {
+    // The database does not contain digests of manifests.
+    let covered = known.all().filter(|life| pattern.covers(&life.names, &[] as &[&str], &life.image_id));
+    match covered.count() {
         _ if all == 0 => {}
         0 if text.contains("sha256:") => {}
         0 => observer.warn(
@@ -111,19 +111,20 @@ fn note_reach(observer: &dyn Observer, pattern: &Pattern, known: &KnownImages) {
             &format!("{text:?} matches none of the {all} images of the last scan"),
             "it applies to future images that match; `layersweep images` shows full names",
         ),
-        some => {
-            observer.note(&format!("{text:?} matches {some} of the {all} images of the last scan"));
+        count => {
+            observer.note(&format!("{text:?} matches {count} of the {all} images of the last scan"));
         }
     }
 }
 
-/// Removes patterns. What is not on the list is left in [`PinList::missing`] if anything was removed.
+/// Removes patterns from the keep-list. If some were removed, [`PinList::missing`] is the error about those that are
+/// not on the list.
 ///
 /// # Errors
-/// When none is on the list, or the change cannot be kept.
+/// When none of the patterns is on the list, or the change cannot be saved.
 pub fn remove(request: &Request, observer: &dyn Observer, patterns: &[String]) -> Result<PinList, Error> {
     refuse_sysroot(request)?;
-    // Where there is no database there is nothing to remove, and none is created.
+    // A missing database contains nothing to remove, and is not created.
     let known = Database::open(request, Access::Read)?.warn(observer).read(pins::list)?;
     let (removed, missing): (Vec<_>, Vec<_>) =
         patterns.iter().cloned().partition(|pattern| known.iter().any(|pin| pin.pattern == *pattern));
@@ -138,7 +139,7 @@ pub fn remove(request: &Request, observer: &dyn Observer, patterns: &[String]) -
     Ok(PinList { missing, ..PinList::of(&database, Vec::new(), removed)? })
 }
 
-/// With the pins that are close to what was named.
+/// Error about patterns that are not on the list, with similar pins as its hint.
 fn not_pinned(missing: &[String], known: &[Pin]) -> Error {
     let mut near: Vec<_> = missing.iter().flat_map(|pattern| pins::near(known, pattern)).collect();
     near.sort_unstable();
@@ -150,7 +151,7 @@ fn not_pinned(missing: &[String], known: &[Pin]) -> Error {
     })
 }
 
-/// Whether a pattern looks like an image id or a digest.
+/// Returns true if a pattern looks like an image id or a digest.
 fn is_id(text: &str) -> bool {
     text.starts_with("sha256:") || text.len() >= 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,5 +1,9 @@
-//! What the node's own files protect: images of static pods and of quadlets, those that pod sandboxes
-//! are made from, and those that the kubelet is pulling.
+//! Protections that the node's own files define: images of static pods and quadlets, images that pod sandboxes are
+//! made from, and images that the kubelet is pulling.
+//!
+//! A quadlet protects only images of the stores that its owner uses. Root's quadlets apply to all stores except
+//! those of users; a user's quadlets apply to the stores of that user and to the additional stores that the user
+//! can read.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -14,8 +18,9 @@ use crate::policy::input::{Protect, Quadlet, StoreSelection};
 use crate::stores::containers_storage::config::{self as graphroot, UserStores};
 use crate::stores::{self, ScanRequest};
 use crate::sys::root::{Root, Who};
+use crate::sys::sysroot::Sysroot;
 
-/// What was read from the files of a node.
+/// Protections that were read from the files of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FromNode {
     /// Images that static pods name.
@@ -26,21 +31,19 @@ pub struct FromNode {
     pub sandboxes: Vec<NamedImage>,
     /// Images that the kubelet is pulling.
     pub pulling: Vec<NamedImage>,
-    /// What was not understood.
+    /// Problems of these files.
     pub findings: Vec<Finding>,
 }
 
 impl FromNode {
-    /// Reads what protects images of the stores of `request`. `manifests` is where static pods are
-    /// defined, besides what the kubelet's own settings say; `None`: static pods protect nothing.
-    /// `kubelet` is the kubelet's own directory, where it is configured for us.
+    /// Reads the protections for the stores of `request`. `manifests` is the directory of static pods, in
+    /// addition to the directories in the kubelet's settings; `None`: static pods do not protect images.
+    /// `kubelet` is the kubelet's data directory if it is configured for layersweep.
     ///
-    /// Reads some dozen small files, and no store: it can be asked again whenever a deletion is to be
-    /// proven.
+    /// Reads some dozen small files and no store, so that each deletion can be proven with fresh facts.
     ///
     /// # Errors
-    /// When it cannot be known what static pods, root's quadlets or the runtimes' own settings name: then nothing may be
-    /// deleted.
+    /// When static pods, root's quadlets or the runtimes' settings cannot be read: nothing may be deleted then.
     pub fn read(
         request: &ScanRequest,
         manifests: Option<&Path>,
@@ -60,17 +63,22 @@ impl FromNode {
         })
     }
 
-    /// Leaves out what `known` has already.
+    /// Returns the protections that are not in `known`.
     #[must_use]
     pub(super) fn without(self, known: &Protect) -> Self {
-        let new = |mut named: Vec<NamedImage>, known: &[NamedImage]| {
-            named.retain(|one| known.iter().all(|known| known.reference != one.reference));
+        fn new(mut named: Vec<NamedImage>, known: &[NamedImage]) -> Vec<NamedImage> {
+            named.retain(|named| known.iter().all(|known| known.reference != named.reference));
             named
-        };
+        }
         let mut quadlets = self.quadlets;
-        let known_quadlets: HashSet<_> =
-            known.quadlets.iter().map(|one| (&one.named.reference, &one.stores, one.any)).collect();
-        quadlets.retain(|one| !known_quadlets.contains(&(&one.named.reference, &one.stores, one.any)));
+        let known_quadlets: HashSet<_> = known
+            .quadlets
+            .iter()
+            .map(|quadlet| (&quadlet.named.reference, &quadlet.stores, quadlet.any))
+            .collect();
+        quadlets.retain(|quadlet| {
+            !known_quadlets.contains(&(&quadlet.named.reference, &quadlet.stores, quadlet.any))
+        });
         Self {
             static_pods: new(self.static_pods, &known.static_pods),
             quadlets,
@@ -80,27 +88,29 @@ impl FromNode {
         }
     }
 
-    /// Why it protects an image, as far as that was not known when the run began.
+    /// Returns the reasons why an image is protected now. `self` contains only protections that were not known when
+    /// the run began ([`Self::without`]).
     pub(super) fn names(&self, inventory: &Inventory, image: &Image) -> Vec<String> {
-        let by = |list: &[NamedImage], say: fn(&str) -> String| {
+        fn source<'a>(list: &'a [NamedImage], image: &Image) -> Option<&'a str> {
             let mut list = list.iter();
-            let found = list.find(|one| reference::means(&one.reference, &image.names, &image.digests));
-            found.map(|one| say(&one.source))
-        };
+            let found = list.find(|named| reference::means(&named.reference, &image.names, &image.digests));
+            found.map(|named| named.source.as_str())
+        }
         let store = &inventory[image.store];
-        let quadlet = self.quadlets.iter().find(|one| one.means(store, image));
+        let quadlet = self.quadlets.iter().find(|quadlet| quadlet.means(store, image));
         [
-            by(&self.static_pods, |source| format!("the static pod {source}, which is new")),
-            quadlet.map(|one| format!("the quadlet {}, which is new", one.named.source)),
-            by(&self.sandboxes, |source| format!("{source}, which now names it for pod sandboxes")),
-            by(&self.pulling, |source| format!("the kubelet is pulling it: {source}")),
+            source(&self.static_pods, image).map(|source| format!("the static pod {source}, which is new")),
+            quadlet.map(|quadlet| format!("the quadlet {}, which is new", quadlet.named.source)),
+            source(&self.sandboxes, image)
+                .map(|source| format!("{source}, which now names it for pod sandboxes")),
+            source(&self.pulling, image).map(|source| format!("the kubelet is pulling it: {source}")),
         ]
         .into_iter()
         .flatten()
         .collect()
     }
 
-    /// Adds it to what configuration protects, in the place of what an earlier reading added.
+    /// Sets the protections of the node's files in `protect`, replacing those of an earlier reading.
     pub fn apply(&self, protect: &mut Protect) {
         protect.static_pods.clone_from(&self.static_pods);
         protect.quadlets.clone_from(&self.quadlets);
@@ -109,57 +119,35 @@ impl FromNode {
     }
 }
 
-/// The kubelet's settings on disk, with the data directories that hold a store of `request`.
+/// Returns the kubelet's settings on disk, with the data directories that contain a store of `request`.
 pub(super) fn kubelet_settings(request: &ScanRequest) -> Kubelet {
     let mut settings = Kubelet::read(&request.sysroot);
     settings.add_data_dirs(stores::data_dirs(request));
     settings
 }
 
-/// What quadlets name by now: root's for the stores that are no user's, a user's for that user's
-/// stores and those that they borrow from.
+/// Reads the quadlets of root and of all users.
 ///
 /// # Errors
-/// When it cannot be known what root's name.
+/// When root's quadlets cannot be read.
 fn quadlets(request: &ScanRequest) -> Result<(Vec<Quadlet>, Vec<Finding>), Unreadable> {
     let sysroot = &request.sysroot;
     let environment = &request.environment;
     let users = graphroot::users_stores(sysroot, environment);
-    let roots = |paths: &mut dyn Iterator<Item = &PathBuf>| -> Vec<PathBuf> {
-        paths.filter_map(|path| sysroot.resolve(path).ok()).collect()
-    };
-    // The system's storage.conf may name root's graphroot for users as well. It is not a user's.
-    let is_owned =
-        |root: &PathBuf, uid| environment.uid != 0 || Root::open(root).is_ok_and(|root| root.owner() == uid);
-    let own = |user: &UserStores| {
-        let mut own = roots(&mut user.stores.iter().map(|store| &store.graphroot));
-        own.retain(|root| is_owned(root, user.uid));
-        own
-    };
-    let all: Vec<PathBuf> = users.iter().flat_map(own).collect();
-    let mut places = Vec::new();
+    let graphroots: Vec<_> = users.iter().map(|user| owned_graphroots(request, user)).collect();
+    let mut directories = Vec::new();
     let mut add = |path: PathBuf, foreign: bool, stores: &Arc<StoreSelection>| {
-        places.push((UnitDirectory { path, foreign }, Arc::clone(stores)));
+        directories.push((UnitDirectory { path, foreign }, Arc::clone(stores)));
     };
-    let of_root = Arc::new(StoreSelection::Except(all.clone()));
-    // What a user may not read of root's stops nobody: root's stores are not that user's to delete.
+    let of_root = Arc::new(StoreSelection::Except(graphroots.concat()));
+    // Another user may not be able to read root's quadlets. That is not an error: the user cannot delete from root's
+    // stores.
     let is_root = environment.uid == 0;
     SYSTEM.iter().for_each(|path| add(path.into(), !is_root, &of_root));
-    let of_users = Arc::new(StoreSelection::Only(all));
-    for user in &users {
-        // What it borrows from counts as far as the user can read it: nobody keeps others' images.
-        let can_read = |root: &PathBuf| {
-            let admits = |root: Root| root.way().admits(&Who::user(user.uid));
-            sysroot.is_foreign() || Root::open(root).is_ok_and(admits)
-        };
-        let stores = &user.stores;
-        let mut additional = roots(
-            &mut stores
-                .iter()
-                .flat_map(|store| store.additional_image_stores.iter().chain(&store.imagestore)),
-        );
-        additional.retain(can_read);
-        let scope = Arc::new(StoreSelection::Only([own(user), additional].concat()));
+    let of_users = Arc::new(StoreSelection::Only(graphroots.concat()));
+    for (user, mut stores) in users.iter().zip(graphroots) {
+        stores.extend(readable_additional_stores(sysroot, user));
+        let scope = Arc::new(StoreSelection::Only(stores));
         let foreign = user.uid != environment.uid;
         add(user.config.join("containers/systemd"), foreign, &scope);
         add(format!("/run/user/{}/containers/systemd", user.uid).into(), foreign, &scope);
@@ -168,18 +156,18 @@ fn quadlets(request: &ScanRequest) -> Result<(Vec<Quadlet>, Vec<Finding>), Unrea
     if !users.is_empty() {
         OF_USERS.iter().for_each(|path| add(path.into(), false, &of_users));
     }
-    // Where stores are named, nothing else is deleted: whoever has no business there is not asked.
-    let asked = asked(request);
-    places.retain(|(_, stores)| match (&asked, stores.as_ref()) {
-        (Some(asked), StoreSelection::Only(_)) => asked.iter().any(|root| stores.has(root)),
+    // A run with named stores deletes from them alone: quadlets of users who cannot use these stores are skipped.
+    let named_roots = named_graphroots(request);
+    directories.retain(|(_, stores)| match (&named_roots, stores.as_ref()) {
+        (Some(roots), StoreSelection::Only(_)) => roots.iter().any(|root| stores.has(root)),
         _ => true,
     });
     let (mut found, mut findings) = (Vec::new(), Vec::new());
-    for (place, stores) in places {
-        let read = quadlets::read(sysroot, &place)?;
+    for (directory, stores) in directories {
+        let read = quadlets::read(sysroot, &directory)?;
         findings.extend(read.findings);
         if read.names_more {
-            let named = NamedImage { reference: String::new(), source: place.path.display().to_string() };
+            let named = NamedImage { reference: String::new(), source: directory.path.display().to_string() };
             found.push(Quadlet { named, stores: Arc::clone(&stores), any: true });
         }
         let named = read.images.into_iter();
@@ -188,20 +176,44 @@ fn quadlets(request: &ScanRequest) -> Result<(Vec<Quadlet>, Vec<Finding>), Unrea
     Ok((found, findings))
 }
 
-/// The graphroots that are named; `None` where none is, or one is not to be found.
-fn asked(request: &ScanRequest) -> Option<Vec<PathBuf>> {
-    let sysroot = &request.sysroot;
-    let place = |path: &PathBuf| match sysroot.is_foreign() {
-        true => sysroot.resolve(path).ok(),
-        false => sysroot.resolve(&std::path::absolute(path).ok()?).ok(),
-    };
-    match (&request.graphroots[..], request.containerd_roots.is_empty()) {
-        ([], true) => None,
-        (named, _) => named.iter().map(place).collect(),
-    }
+/// Returns the graphroots of a user that exist and that the user owns. The system's storage.conf may name root's
+/// graphroot for users too: that is not a store of the user.
+fn owned_graphroots(request: &ScanRequest, user: &UserStores) -> Vec<PathBuf> {
+    let graphroots = user.stores.iter().filter_map(|store| request.sysroot.resolve(&store.graphroot).ok());
+    graphroots
+        .filter(|root| {
+            request.environment.uid != 0 || Root::open(root).is_ok_and(|root| root.owner() == user.uid)
+        })
+        .collect()
 }
 
-/// Whose labels a scan has to read for these protections.
+/// Returns the additional stores and imagestores of a user that the user can read: a user does not keep images that
+/// are readable only to others.
+fn readable_additional_stores(sysroot: &Sysroot, user: &UserStores) -> Vec<PathBuf> {
+    let additional =
+        user.stores.iter().flat_map(|store| store.additional_image_stores.iter().chain(&store.imagestore));
+    additional
+        .filter_map(|path| sysroot.resolve(path).ok())
+        .filter(|root| {
+            sysroot.is_foreign() || Root::open(root).is_ok_and(|root| root.way().admits(&Who::user(user.uid)))
+        })
+        .collect()
+}
+
+/// Returns the graphroots that the request names; `None` if it names no store or one of them does not exist.
+fn named_graphroots(request: &ScanRequest) -> Option<Vec<PathBuf>> {
+    let sysroot = &request.sysroot;
+    if request.graphroots.is_empty() && request.containerd_roots.is_empty() {
+        return None;
+    }
+    let graphroots = request.graphroots.iter().map(|path| match sysroot.is_foreign() {
+        true => sysroot.resolve(path).ok(),
+        false => sysroot.resolve(&std::path::absolute(path).ok()?).ok(),
+    });
+    graphroots.collect()
+}
+
+/// Returns the images whose labels a scan has to read for these protections.
 pub fn labels_for(protect: &Protect) -> LabelsOf {
     if protect.labels.is_empty() { LabelsOf::None } else { LabelsOf::All }
 }
@@ -212,14 +224,13 @@ mod tests {
     use crate::policy::scenario::Scenario;
 
     #[test]
-    fn what_is_named_since_the_run_began_protects() {
+    fn image_that_is_named_during_the_run_is_protected() {
         let inventory = Scenario::article().inventory();
         let image = &inventory.images[0];
-        let by = |source: &str| NamedImage { reference: image.names[0].clone(), source: source.into() };
-        let now =
-            |sandboxes: Vec<NamedImage>, pulling| FromNode { sandboxes, pulling, ..FromNode::default() };
+        let [sandboxes, pulling] = ["crio.conf", "the pull record"]
+            .map(|source| vec![NamedImage { reference: image.names[0].clone(), source: source.into() }]);
         let mut known = Protect::default();
-        let all = now(vec![by("crio.conf")], vec![by("the pull record")]);
+        let all = FromNode { sandboxes, pulling, ..FromNode::default() };
         assert_eq!(
             all.clone().without(&known).names(&inventory, image),
             ["crio.conf, which now names it for pod sandboxes", "the kubelet is pulling it: the pull record"]

@@ -1,4 +1,4 @@
-//! What every use case is asked to look at.
+//! The part of a request that all use cases share.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -13,50 +13,50 @@ use crate::sys::sysroot::Sysroot;
 /// The stores, the state directory, and how to measure.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// Graphroots of containers/storage. No store named: those that are found.
+    /// Graphroots of containers/storage. If no store is named, stores are discovered.
     pub graphroots: Vec<PathBuf>,
-    /// The runroot that belongs to the graphroot.
+    /// Runroot of the named graphroot.
     pub runroot: Option<PathBuf>,
-    /// Roots of containerd.
+    /// Root directories of containerd, for example `/var/lib/containerd`.
     pub containerd_roots: Vec<PathBuf>,
-    /// Somebody named these stores for this run: they may not be all that the node has.
+    /// The user named these stores for this run: the node may have others.
     pub names_stores: bool,
-    /// The runtime's socket, for example `unix:///run/crio/crio.sock`.
+    /// Socket of the runtime, for example `unix:///run/crio/crio.sock`.
     pub cri_endpoint: Option<String>,
-    /// Every path is taken inside this mounted root, and nothing is written.
+    /// Mounted root of another machine. All paths are resolved inside it, and nothing is written.
     pub sysroot: Option<PathBuf>,
-    /// Where the database is; `None`: the default of the user and the sysroot.
+    /// Directory of the database; `None`: the default for the user and the sysroot.
     pub state_dir: Option<PathBuf>,
-    /// The kubelet's own directory, where it is configured for us.
+    /// Data directory of the kubelet, if it is configured for layersweep.
     pub kubelet_root: Option<PathBuf>,
-    /// All processes that can use the stores are in our PID namespace, though it is not the machine's
-    /// first.
+    /// All processes that can use the stores are visible in the present PID namespace, although it is not the
+    /// initial one of the machine.
     pub trust_pid_namespace: bool,
-    /// Distrust sizes of earlier scans.
+    /// Measure everything again instead of using cached sizes.
     pub full: bool,
-    /// Threads that read directories; `None`: as many as suit a disk that is not in the cache.
+    /// Number of threads that read directories; `None`: a number that suits a disk whose data is not cached.
     pub threads: Option<u16>,
-    /// Priority of our disk reads.
+    /// Priority of disk reads.
     pub io_priority: IoPriority,
-    /// Stores that programs on this node report: asked once.
+    /// Stores that programs on this node report, read at the first use.
     pub running: Arc<OnceLock<Arc<RunningPrograms>>>,
 }
 
 impl Request {
-    /// Whether stores are named, by the request or by the configuration.
+    /// Returns true if stores are named on the command line or in the configuration.
     pub fn has_stores(&self) -> bool {
         !self.graphroots.is_empty() || !self.containerd_roots.is_empty()
     }
 
-    /// Where paths are taken.
+    /// Returns the root in which paths are resolved.
     pub fn root(&self) -> Sysroot {
         self.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at)
     }
 
-    /// What the stores are asked for: everything measured, no labels, nothing cached.
+    /// Returns the request for reading the stores, with all sizes measured and without labels.
     ///
     /// # Errors
-    /// When the sysroot is no directory, or a path cannot be made absolute.
+    /// When the sysroot is not a directory, or a path cannot be made absolute.
     pub fn stores(&self) -> Result<stores::ScanRequest, Error> {
         if let Some(path) = self.sysroot.as_ref().filter(|path| !path.is_dir()) {
             return Err(Error::usage(format!("--sysroot {}: not a directory", path.display()))
@@ -76,29 +76,29 @@ impl Request {
     }
 
     fn running(&self, sysroot: &Sysroot) -> Arc<RunningPrograms> {
-        let read = || match sysroot.is_foreign() {
+        let running = self.running.get_or_init(|| match sysroot.is_foreign() {
             true => Arc::default(),
             false => Arc::new(running::read(self.cri_endpoint.as_deref())),
-        };
-        Arc::clone(self.running.get_or_init(read))
+        });
+        Arc::clone(running)
     }
 
-    /// Paths are taken inside the sysroot; one that was given with it in front means the same.
+    /// Returns the paths inside the sysroot. A path that begins with the sysroot means the same file.
     fn inside(&self, paths: Vec<PathBuf>) -> Vec<PathBuf> {
         let sysroot = self.sysroot.as_deref().and_then(|path| std::path::absolute(path).ok());
         let Some(sysroot) = sysroot.filter(|path| path != Path::new("/")) else { return paths };
-        let inside = |path: PathBuf| match path.strip_prefix(&sysroot) {
+        let paths = paths.into_iter().map(|path| match path.strip_prefix(&sysroot) {
             Ok(below) => Path::new("/").join(below),
             Err(_) => path,
-        };
-        paths.into_iter().map(inside).collect()
+        });
+        paths.collect()
     }
 }
 
-/// Relative paths count from the working directory, not from where a store's configuration is.
+/// Makes paths absolute. Relative paths begin at the working directory, not at the configuration of a store.
 fn absolute(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
-    let absolute = |path: &PathBuf| {
+    let paths = paths.iter().map(|path| {
         std::path::absolute(path).map_err(|error| Error::usage(format!("{}: {error}", path.display())))
-    };
-    paths.iter().map(absolute).collect()
+    });
+    paths.collect()
 }

@@ -1,4 +1,4 @@
-//! The reserve files: room for the first deletion on a full disk.
+//! Reserve files: space for the first deletion on a full disk.
 
 use super::observer::Observer;
 use crate::cri::RuntimeStore;
@@ -8,9 +8,9 @@ use crate::model::StoreKind;
 use crate::model::display::bytes;
 use crate::stores::Scan;
 
-/// In our state directory, where that lies beside containerd's root.
+/// Returns the reserve file in the state directory, if that is on the same filesystem as containerd's root.
 pub(super) fn of_runtime(directory: &StateDirectory, store: &RuntimeStore) -> Option<ReserveFile> {
-    // The stores of podman and CRI-O have reserve files of their own.
+    // Each store of podman and CRI-O has its own reserve file.
     if store.store_type != StoreKind::Containerd {
         return None;
     }
@@ -20,7 +20,7 @@ pub(super) fn of_runtime(directory: &StateDirectory, store: &RuntimeStore) -> Op
     })
 }
 
-/// Those of all stores of a scan that can have one, each once.
+/// Returns the reserve files of all stores of a scan that can have one, without duplicates.
 pub(super) fn of_all(scan: &Scan, directory: &StateDirectory) -> Vec<ReserveFile> {
     let mut all: Vec<ReserveFile> = Vec::new();
     for (store, places) in scan.inventory.stores.iter().zip(&scan.places) {
@@ -29,12 +29,12 @@ pub(super) fn of_all(scan: &Scan, directory: &StateDirectory) -> Vec<ReserveFile
         }
         let found = match (store.kind, places) {
             (StoreKind::Containerd, _) => {
-                ReserveFile::in_state_dir(&directory.dir, &store.root).map(|one| one.into_iter().collect())
+                ReserveFile::in_state_dir(&directory.dir, &store.root).map(|file| file.into_iter().collect())
             }
             (StoreKind::ContainersStorage, Some(places)) => ReserveFile::of_store(places, &directory.dir),
             (StoreKind::ContainersStorage, None) => continue,
         };
-        // Without a state directory there is none yet.
+        // A missing state directory is not an error: it does not contain a reserve file yet.
         all.extend(found.unwrap_or_default());
     }
     all.sort_by(|a, b| a.path().cmp(b.path()));
@@ -42,7 +42,7 @@ pub(super) fn of_all(scan: &Scan, directory: &StateDirectory) -> Vec<ReserveFile
     all
 }
 
-/// Creates those of a scan where there is room, and where we may write.
+/// Creates the reserve files of a scan where there is room. On another machine's disk nothing is written.
 pub fn create_all(scan: &Scan, directory: &StateDirectory, observer: &dyn Observer) {
     if directory.foreign {
         return;
@@ -57,14 +57,14 @@ pub fn create_all(scan: &Scan, directory: &StateDirectory, observer: &dyn Observ
     }
 }
 
-/// Those of a scan that are not there.
+/// Returns the reserve files of a scan that do not exist.
 pub(super) fn missing(scan: &Scan, directory: &StateDirectory) -> Vec<ReserveFile> {
     let mut all = of_all(scan, directory);
     all.retain(|reserve| !reserve.exists());
     all
 }
 
-/// Says which of them were made: they are a part of what is used.
+/// Reports which of the missing reserve files were created, because they count as used space.
 pub(super) fn report_made(missing: &[ReserveFile], observer: &dyn Observer) {
     for reserve in missing.iter().filter(|reserve| reserve.exists()) {
         let (size, path) = (bytes(reserve.taken_bytes()), reserve.path().display());
@@ -73,7 +73,7 @@ pub(super) fn report_made(missing: &[ReserveFile], observer: &dyn Observer) {
     }
 }
 
-/// A run goes on without it.
+/// Creates or fills a reserve file. A failure is only logged: the run continues without it.
 pub(super) fn prepare(reserve: Option<&ReserveFile>) {
     if let Some(Err(error)) = reserve.map(ReserveFile::prepare) {
         tracing::debug!("the reserve file is not prepared: {error}");

@@ -1,4 +1,4 @@
-//! What every command that deletes begins with: the id of its run, the lock, filesystems written out.
+//! The first steps of every command that deletes: id of the run, lock, and writing out the filesystems.
 
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ impl<'a> CommandRun<'a> {
         Self { command, id: runs::new_id(Timestamp::now()), began: Instant::now(), observer, lock: None }
     }
 
-    /// Takes the lock, if it is not held yet.
+    /// Acquires the lock of the state directory, if this run does not hold it yet.
     ///
     /// # Errors
     /// When another run holds it.
@@ -45,15 +45,16 @@ impl<'a> CommandRun<'a> {
         self.lock.is_some()
     }
 
-    /// Makes the filesystems that `steps` delete from write out what was just written, and returns where
-    /// that failed.
+    /// Writes out cached data of the filesystems that `steps` delete from. Returns a finding for each that failed.
     pub(super) fn write_out(&self, inventory: &Inventory, steps: &[Step]) -> Vec<Finding> {
-        let is_touched = |store: &StoreId| steps.iter().any(|step| step.target.store.as_ref() == Some(store));
-        let stores = inventory.stores.iter().filter(|store| is_touched(&StoreId::of(store)));
+        let stores = inventory.stores.iter().filter(|store| {
+            let id = StoreId::of(store);
+            steps.iter().any(|step| step.target.store.as_ref() == Some(&id))
+        });
         let stores = stores.map(|store| (store.filesystem, store.root.as_path()));
-        // A snapshotter or imagestore may be on a disk of its own.
+        // A snapshotter or imagestore may be on another disk than its store.
         let gains = steps.iter().flat_map(|step| &step.gains).map(|gain| gain.filesystem);
-        let others = gains.map(|at| (at, inventory[at].mount.as_path()));
+        let others = gains.map(|ix| (ix, inventory[ix].mount.as_path()));
         let findings = measure::write_out(others.chain(stores));
         self.observer.findings(Audience::Always, &findings);
         findings

@@ -10,10 +10,10 @@ use crate::sys::processes;
 use crate::sys::stop::flag;
 use crate::sys::sysroot::Sysroot;
 
-/// Timeout of each question to a runtime. One that does not answer is left out: its files are read anyway.
+/// Timeout of each request to a runtime. A runtime that does not answer is skipped: its files are read anyway.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Reads command lines, and asks the runtimes at `named` and at all sockets of this node.
+/// Reads the command lines of containerd processes, and asks the runtimes at `named` and at all sockets of this node.
 pub(super) fn read(named: Option<&str>) -> RunningPrograms {
     let (containerds, stores) = rayon::join(command_lines, || stores(named));
     RunningPrograms { containerds, stores }
@@ -34,9 +34,9 @@ fn stores(named: Option<&str>) -> Vec<RuntimeStore> {
         }
     }
     let options = Options { asking: TIMEOUT, cancel: Some(Arc::clone(flag())), ..Options::default() };
-    let ask = |endpoint| Client::connect(endpoint, options.probing())?.runtime_store();
-    let answers = endpoints
-        .into_iter()
-        .filter_map(|endpoint| ask(endpoint).inspect_err(|error| tracing::debug!("{error}")).ok().flatten());
+    let answers = endpoints.into_iter().filter_map(|endpoint| {
+        let store = Client::connect(endpoint, options.probing()).and_then(|client| client.runtime_store());
+        store.inspect_err(|error| tracing::debug!("{error}")).ok().flatten()
+    });
     answers.collect()
 }

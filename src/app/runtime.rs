@@ -1,33 +1,32 @@
-//! The runtime that deletions go through.
+//! Choice of the runtime that deletes images and containers.
 
 use super::crio;
 use super::error::Error;
 use super::request::Request;
-use crate::cri::discover::{self, Answers, Candidate};
+use crate::cri::discover::{self, Answers};
 use crate::cri::{Client, CriError, CriProblem, Endpoint, Options};
 use crate::model::StoreKind;
 use crate::stores::Scan;
 use crate::sys::sysroot::Sysroot;
 
-/// The socket that a flag or the configuration names. Both were looked at when they were read.
+/// Returns the socket that a flag or the configuration names.
 pub fn named(request: &Request) -> Result<Option<Endpoint>, Error> {
-    let parsed = |text: &String| {
-        text.parse().map_err(|error| {
-            Error::usage(format!("--cri-endpoint {text:?}: {error}"))
-                .hint("use a socket like unix:///run/crio/crio.sock")
-        })
-    };
-    request.cri_endpoint.as_ref().map(parsed).transpose()
+    let Some(text) = &request.cri_endpoint else { return Ok(None) };
+    let endpoint = text.parse().map_err(|error| {
+        Error::usage(format!("--cri-endpoint {text:?}: {error}"))
+            .hint("use a socket like unix:///run/crio/crio.sock")
+    })?;
+    Ok(Some(endpoint))
 }
 
-/// What works without a runtime.
+/// Hint for a deletion without a runtime.
 const DIRECT: &str = "use --via direct if the runtime cannot run";
 
-/// What helps where there is none to be seen.
+/// Hint for a node where no runtime is found.
 const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock";
 
-/// Connects to the runtime that the flags or the configuration name, else to the only one that
-/// answers on this node.
+/// Connects to the runtime that the flags or the configuration name, or to the only runtime that answers on this
+/// node.
 pub fn connect(request: &Request, options: &Options) -> Result<Client, Error> {
     if let Some(endpoint) = named(request)? {
         return Client::connect(endpoint, options.clone()).map_err(|error| silent(&error));
@@ -38,7 +37,7 @@ pub fn connect(request: &Request, options: &Options) -> Result<Client, Error> {
     choose(ask(options))
 }
 
-/// The stores are not the node's own, so neither is their runtime.
+/// Error for named stores without a named socket: the node's own runtime may not use these stores.
 pub fn unnamed() -> Error {
     Error::usage("a store is named, but not the socket of its runtime").hint(or_direct(NAME_IT))
 }
@@ -60,7 +59,7 @@ fn refused(message: impl Into<String>, remedy: &str) -> Error {
     Error::refused(message).hint(or_direct(remedy))
 }
 
-/// What helps, and what works without a runtime.
+/// Returns the remedy, followed by the hint for a deletion without a runtime.
 fn or_direct(remedy: &str) -> String {
     match remedy {
         "" => DIRECT.to_owned(),
@@ -69,7 +68,7 @@ fn or_direct(remedy: &str) -> String {
     }
 }
 
-/// The error of a node where nothing can be deleted without a runtime.
+/// Removes the hint for a deletion without a runtime, on a node where that is not possible.
 pub(super) fn without_direct(error: Error) -> Error {
     let remedy = error.hint.as_deref().and_then(|hint| hint.strip_suffix(DIRECT));
     match remedy.map(|remedy| remedy.trim_end_matches("; ").to_owned()) {
@@ -79,7 +78,7 @@ pub(super) fn without_direct(error: Error) -> Error {
     }
 }
 
-/// What to do about a runtime that cannot be used.
+/// Returns a hint for a runtime that cannot be used.
 pub fn hint(problem: &CriProblem) -> String {
     if let Some(first) = crio::before_start_for(problem) {
         return first.to_owned();
@@ -97,87 +96,97 @@ pub fn hint(problem: &CriProblem) -> String {
     .into()
 }
 
-/// The one to delete through, or why there is none.
+/// Returns true if the problem proves that no usable runtime listens on the socket.
+fn is_absent(problem: &CriProblem) -> bool {
+    matches!(
+        problem,
+        CriProblem::NotRunning(_) | CriProblem::NoCri(_) | CriProblem::NotGrpc(_) | CriProblem::OldApi(_)
+    )
+}
+
+/// Returns the client of the node's runtime.
 pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<Client, Error> {
-    let away = |problem: &CriProblem| {
-        matches!(
-            problem,
-            CriProblem::NotRunning(_) | CriProblem::NoCri(_) | CriProblem::NotGrpc(_) | CriProblem::OldApi(_)
-        )
-    };
-    let answering: Vec<_> = runtimes.iter().map(|(one, _)| one.configured).collect();
-    let silent: Vec<_> =
-        unanswered.iter().map(|(one, error)| (one.configured, away(&error.problem))).collect();
+    let answering: Vec<_> = runtimes.iter().map(|(candidate, _)| candidate.configured).collect();
+    let silent: Vec<_> = unanswered
+        .iter()
+        .map(|(candidate, error)| (candidate.configured, is_absent(&error.problem)))
+        .collect();
     let name_it = "name the one to delete through with --cri-endpoint";
-    match which(&answering, &silent) {
-        Which::This(at) => Ok(runtimes.swap_remove(at).1),
-        Which::Unclear(at) => {
-            let (candidate, error) = &unanswered[at];
+    match decide(&answering, &silent) {
+        NodeRuntime::Answering(ix) => Ok(runtimes.swap_remove(ix).1),
+        NodeRuntime::Unclear(ix) => {
+            let (candidate, error) = &unanswered[ix];
             let message = format!("the node's runtime cannot be determined: {error} ({})", candidate.origin);
             Err(refused(message, &format!("wait until it answers, or {name_it}")))
         }
-        Which::Several => {
+        NodeRuntime::Several => {
             let names: Vec<_> = runtimes
                 .iter()
                 .map(|(_, client)| format!("{} at {}", client.version().runtime_name, client.endpoint()))
                 .collect();
             Err(refused(format!("several container runtimes answer: {}", names.join(", ")), name_it))
         }
-        Which::None if unanswered.is_empty() => {
+        NodeRuntime::None if unanswered.is_empty() => {
             let remedy = crio::before_start().unwrap_or(NAME_IT);
             Err(refused("no container runtime found: none of the usual CRI sockets exists", remedy))
         }
-        Which::None => {
-            let what = |(candidate, error): &(Candidate, CriError)| format!("{error} ({})", candidate.origin);
-            let what: Vec<_> = unanswered.iter().map(what).collect();
+        NodeRuntime::None => {
+            let errors: Vec<_> = unanswered
+                .iter()
+                .map(|(candidate, error)| format!("{error} ({})", candidate.origin))
+                .collect();
             let mut hints = unanswered.iter().map(|(_, error)| hint(&error.problem));
             let remedy = hints.find(|hint| !hint.is_empty()).unwrap_or_default();
-            Err(refused(format!("no container runtime answers: {}", what.join("; ")), &remedy))
+            Err(refused(format!("no container runtime answers: {}", errors.join("; ")), &remedy))
         }
     }
 }
 
-/// Which runtime is the node's.
+/// Runtime of the node, by its position among the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Which {
-    /// That answering one.
-    This(usize),
-    /// That silent one may be it.
+enum NodeRuntime {
+    /// This answering candidate.
+    Answering(usize),
+    /// This silent candidate may be the runtime.
     Unclear(usize),
-    /// Nothing tells which of those that answer.
+    /// Several candidates answer, and the node's files do not name exactly one of them.
     Several,
     None,
 }
 
-/// The one that the node's files name, if that answers; else the only one that answers. Where one
-/// may only just be starting, another one is not taken for it. `answering`: whether a file
-/// names it; `silent`: the same, and whether it is certain that no runtime is there.
-fn which(answering: &[bool], silent: &[(bool, bool)]) -> Which {
+/// Decides which candidate is the runtime of the node: the candidate that the node's files name, if it answers, or
+/// else the only candidate that answers. A silent candidate that may be starting prevents the choice of another
+/// one. `answering`: true if a file names the candidate. `silent`: the same, and true if it is certain that no
+/// runtime listens there.
+fn decide(answering: &[bool], silent: &[(bool, bool)]) -> NodeRuntime {
     if answering.is_empty() {
-        return Which::None;
+        return NodeRuntime::None;
     }
     let mut named = answering.iter().enumerate().filter(|(_, configured)| **configured);
     let first = named.next();
-    let may_be_it = |(configured, away): &(bool, bool)| match first {
-        Some(_) => *configured && !away,
-        // The one that a file names is not here at all: another one is not the node's.
-        None => *configured || !away,
-    };
-    match (silent.iter().position(may_be_it), first, named.next()) {
-        (Some(at), ..) => Which::Unclear(at),
-        (None, Some((at, _)), None) => Which::This(at),
-        (None, None, _) if answering.len() == 1 => Which::This(0),
-        _ => Which::Several,
+    let unclear = silent.iter().position(|(configured, is_absent)| match first {
+        Some(_) => *configured && !is_absent,
+        // If the named runtime is absent, an answering one is still not the runtime of the node.
+        None => *configured || !is_absent,
+    });
+    match (unclear, first, named.next()) {
+        (Some(ix), ..) => NodeRuntime::Unclear(ix),
+        (None, Some((ix, _)), None) => NodeRuntime::Answering(ix),
+        (None, None, _) if answering.len() == 1 => NodeRuntime::Answering(0),
+        _ => NodeRuntime::Several,
     }
 }
 
-/// Whether a runtime is there that deletes images of these stores: containerd's, or one with a socket.
+/// Returns true if the node has a runtime that deletes images of these stores: containerd, or a runtime with a
+/// socket.
 pub(super) fn is_seen(request: &Request, scan: &Scan) -> bool {
-    let has_socket = || match request.names_stores {
+    if scan.inventory.stores.iter().any(|store| store.kind == StoreKind::Containerd) {
+        return true;
+    }
+    match request.names_stores {
         true => request.cri_endpoint.is_some(),
         false => !discover::discover(&scan.sysroot).candidates.is_empty(),
-    };
-    scan.inventory.stores.iter().any(|store| store.kind == StoreKind::Containerd) || has_socket()
+    }
 }
 
 #[cfg(test)]
@@ -192,26 +201,27 @@ mod tests {
     }
 
     #[test]
-    fn another_runtime_is_not_taken_for_the_nodes() {
+    fn runtime_that_is_not_the_nodes_is_refused() {
+        use NodeRuntime::{Answering, Several, Unclear};
         let (named, found) = (true, false);
-        let (away, perhaps) = (true, false);
+        let (absent, starting) = (true, false);
         for (answering, silent, expected) in [
-            (&[][..], &[][..], Which::None),
-            (&[], &[(named, perhaps)], Which::None),
-            (&[found], &[], Which::This(0)),
-            (&[found], &[(found, away)], Which::This(0)),
-            // Its socket is there, so that it may be starting.
-            (&[found], &[(found, perhaps)], Which::Unclear(0)),
-            // Docker's containerd, while CRI-O is stopped.
-            (&[found], &[(found, away), (named, away)], Which::Unclear(1)),
-            (&[found, named], &[], Which::This(1)),
-            (&[found, named], &[(found, perhaps)], Which::This(1)),
-            (&[named], &[(named, away)], Which::This(0)),
-            (&[named], &[(named, perhaps)], Which::Unclear(0)),
-            (&[found, found], &[], Which::Several),
-            (&[named, named], &[(found, perhaps)], Which::Several),
+            (&[][..], &[][..], NodeRuntime::None),
+            (&[], &[(named, starting)], NodeRuntime::None),
+            (&[found], &[], Answering(0)),
+            (&[found], &[(found, absent)], Answering(0)),
+            // Its socket exists, so that it may be starting.
+            (&[found], &[(found, starting)], Unclear(0)),
+            // The containerd of Docker answers while CRI-O is stopped.
+            (&[found], &[(found, absent), (named, absent)], Unclear(1)),
+            (&[found, named], &[], Answering(1)),
+            (&[found, named], &[(found, starting)], Answering(1)),
+            (&[named], &[(named, absent)], Answering(0)),
+            (&[named], &[(named, starting)], Unclear(0)),
+            (&[found, found], &[], Several),
+            (&[named, named], &[(found, starting)], Several),
         ] {
-            assert_eq!(which(answering, silent), expected, "{answering:?} {silent:?}");
+            assert_eq!(decide(answering, silent), expected, "{answering:?} {silent:?}");
         }
     }
 }

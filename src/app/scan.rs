@@ -1,4 +1,4 @@
-//! Scanning: what the stores hold, with what the database knows of it.
+//! Scans: the content of the stores, with the ages that the database knows.
 
 use std::sync::Arc;
 
@@ -14,25 +14,24 @@ use crate::history::ages::InventoryAges;
 use crate::model::LabelsOf;
 use crate::stores::{self, Scan};
 
-/// A scan, and what is known of what it found.
+/// A scan, with the knowledge of the database about its images.
 #[derive(Debug)]
 pub struct ScanResult {
-    /// What the stores hold.
     pub scan: Scan,
-    /// The ages of its images.
+    /// Ages of the images.
     pub ages: InventoryAges,
-    /// The database that they come from.
+    /// Knowledge of the database.
     pub state: State,
 }
 
 impl ScanResult {
-    /// Done, or done with lower bounds.
+    /// Returns the exit code of a command that only shows the scan.
     pub fn exit(&self) -> Exit {
         if self.scan.is_complete() { Exit::Done } else { Exit::Incomplete }
     }
 }
 
-/// Scans, and records nothing.
+/// Scans without recording.
 ///
 /// # Errors
 /// When there is no store, or one cannot be read at all.
@@ -40,7 +39,7 @@ pub fn scan(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Er
     scan_with(request, observer, Purpose::Look, false, Also::default())
 }
 
-/// Scans, and records what was seen (never with a sysroot).
+/// Scans and records the result, except with a sysroot.
 ///
 /// # Errors
 /// As [`scan`].
@@ -48,24 +47,24 @@ pub fn scan_and_record(request: &Request, observer: &dyn Observer) -> Result<Sca
     scan_with(request, observer, Purpose::Look, request.sysroot.is_none(), Also::default())
 }
 
-/// What to read besides.
+/// Optional data of a scan.
 #[derive(Default)]
 pub(super) struct Also {
     /// Labels of images.
     pub(super) labels: LabelsOf,
-    /// What a directory can be divided by.
+    /// Trees of the measured directories, to divide the bytes of a directory by owner.
     pub(super) trees: bool,
 }
 
 impl Also {
-    /// The labels that the policy needs.
+    /// Requests the labels that the policy needs.
     pub(super) fn labels(config: &Config) -> Self {
         Self { labels: labels_for(&config.images.protect), trees: false }
     }
 }
 
-/// Scans for a purpose. `record`: also records it, unless a deletion follows and there is a database that
-/// cannot be read: the deletion is refused then.
+/// Scans for a purpose. `record`: also records the scan, unless a deletion follows and the database cannot be read:
+/// that deletion is refused.
 ///
 /// # Errors
 /// As [`scan`].
@@ -81,16 +80,17 @@ pub(super) fn scan_with(
         tracing::warn!("setting the I/O priority: {error}; continuing at normal priority");
     }
     let Also { labels, trees: keep_trees } = also;
-    let asked = stores::ScanRequest { labels, keep_trees, ..request.stores()? };
+    let scan_request = stores::ScanRequest { labels, keep_trees, ..request.stores()? };
     let progress = Arc::<Progress>::default();
     let shown = observer.measuring(&progress);
-    // Neither needs the other, and of a large store both take long.
-    let (opened, records) = rayon::join(|| State::open(request, purpose, began), || stores::read(&asked));
+    // Both take long for a large store, and they are independent.
+    let (opened, records) =
+        rayon::join(|| State::open(request, purpose, began), || stores::read(&scan_request));
     let (mut state, findings) = opened?;
     let record = record && state.may_record();
-    let asked = stores::ScanRequest { leaps: state.leaps.clone(), ..asked };
+    let scan_request = stores::ScanRequest { leaps: state.leaps.clone(), ..scan_request };
     let sizes = Some(std::mem::take(&mut state.sizes));
-    let measured = records.and_then(|records| stores::measure(&asked, records, sizes, &progress));
+    let measured = records.and_then(|records| stores::measure(&scan_request, records, sizes, &progress));
     drop(shown);
     if let Err(stores::Error::NoneFound { findings, .. }) = &measured {
         observer.findings(Audience::Always, findings);
@@ -112,7 +112,7 @@ pub(super) fn scan_with(
         ScanRecording { request, state: &mut state }.save(&mut scan)?;
     }
     state.add_findings(&mut scan);
-    // A scan from a timer is quiet, but not about what is wrong.
+    // A scan from a timer runs with --quiet, but problems are reported.
     let audience = if record { Audience::Always } else { Audience::Usual };
     observer.findings(audience, &scan.inventory.findings);
     let ages = state.ages(&scan);

@@ -22,8 +22,8 @@ pub(super) struct ScanRecording<'a> {
 }
 
 impl ScanRecording<'_> {
-    /// Records that a scan of all stores has found none where there were some: what is remembered of
-    /// them is no figure of this node any more. That it cannot is reported, and changes nothing else.
+    /// Records that a scan of the whole node found no store although earlier scans did, so that figures of removed
+    /// stores are not reported any more. A failure is reported and has no other effect.
     pub fn save_none(self, observer: &dyn Observer) {
         let remembered = self.state.read(figures::all);
         let remembered = remembered.is_ok_and(|all| !all.stores.is_empty() || all.unreadable > 0);
@@ -44,7 +44,7 @@ impl ScanRecording<'_> {
         }
     }
 
-    /// Records what a scan saw. What hinders that is added to the scan's findings.
+    /// Records a scan. Problems of recording are added to the findings of the scan.
     pub fn save(self, scan: &mut Scan) -> Result<(), Error> {
         if self.state.directory.foreign {
             return Ok(());
@@ -52,27 +52,28 @@ impl ScanRecording<'_> {
         let complete = scan.is_complete();
         let damaged = self.state.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
         let access = if damaged { Access::Mend } else { Access::Write };
-        let save = || {
-            let run = ScanRun {
-                seconds: scan.effort.seconds,
-                complete,
-                figures: figures::of(&scan.inventory, &scan.refs),
-                all_stores: !self.request.names_stores,
-                ..self.run(&scan.inventory, &scan.refs)
-            };
-            let (database, saved) = self.write(&run, access)?;
-            // The writes below do not affect image ages.
-            let known = database.read(known::images)?;
-            Ok::<_, Error>((database, saved, known, run))
-        };
-        // The summary for `diff` needs no database, and takes as long as the rest for a large store.
-        let summary = || Packed::new(ScanSummary::of(&scan.inventory, &scan.refs, complete));
-        let (saved, packed) = rayon::join(save, summary);
+        // The summary for `diff` does not need the database, and for a large store takes as long as the rest.
+        let (saved, packed) = rayon::join(
+            || {
+                let run = ScanRun {
+                    seconds: scan.effort.seconds,
+                    complete,
+                    figures: figures::of(&scan.inventory, &scan.refs),
+                    all_stores: !self.request.names_stores,
+                    ..self.run(&scan.inventory, &scan.refs)
+                };
+                let (database, saved) = self.write(&run, access)?;
+                // The writes below do not affect image ages.
+                let known = database.read(known::images)?;
+                Ok::<_, Error>((database, saved, known, run))
+            },
+            || Packed::new(ScanSummary::of(&scan.inventory, &scan.refs, complete)),
+        );
         let (mut database, saved, known, run) = saved?;
         let state = self.state;
         let mut degraded = std::mem::take(&mut database.degraded);
         degraded.extend(saved.degraded);
-        // Problems of the reading most likely persist; those of the writing say more.
+        // A problem of reading most likely persists, and the same problem of writing is more precise.
         degraded.append(&mut state.degraded);
         for why in degraded {
             if state.degraded.iter().all(|known| known.code() != why.code()) {
@@ -81,21 +82,26 @@ impl ScanRecording<'_> {
         }
         state.is_unrecorded = saved.recorded.is_none();
         state.add_findings(scan);
-        let about = |message: String| finding(&state.directory, message);
-        scan.inventory.findings.extend(saved.warnings.iter().map(|warning| about(warning.to_string())));
-        if let Some(at) = saved.recorded {
+        let warnings = saved.warnings.iter();
+        let warnings = warnings.map(|warning| finding(&state.directory, warning.to_string()));
+        scan.inventory.findings.extend(warnings);
+        if let Some(recorded) = saved.recorded {
             Interrupted { inventory: &scan.inventory, complete }.settle(&mut database, state.scanned);
-            let seen = Scanned { run_id: &run.run_id, at, all_stores: run.all_stores };
+            let scanned = Scanned { run_id: &run.run_id, at: recorded, all_stores: run.all_stores };
+            let not_kept = kept_scans::keep(&mut database, &scanned, packed);
             let findings: &mut Vec<Finding> = &mut scan.inventory.findings;
-            findings.extend(kept_scans::keep(&mut database, &seen, packed).map(about));
+            findings.extend(not_kept.map(|message| finding(&state.directory, message)));
             if saved.caught_up > 0 {
                 tracing::info!("saved {} earlier runs that were waiting", saved.caught_up);
             }
             if let Some(changes) = scan.sizes.take() {
-                // Only a cache: what is not kept is measured again.
-                let kept = database.records.write(|tx| sizes::store(tx, &changes, run.record.taken_at));
-                findings
-                    .extend(kept.err().map(|error| about(format!("layer sizes were not cached: {error}"))));
+                // The sizes are only a cache: a size that is not stored is measured again.
+                let stored = database.records.write(|tx| sizes::store(tx, &changes, run.record.taken_at));
+                findings.extend(
+                    stored.err().map(|error| {
+                        finding(&state.directory, format!("layer sizes were not cached: {error}"))
+                    }),
+                );
             }
         }
         state.known = known;

@@ -21,21 +21,22 @@ use crate::model::{Finding, ImageIx, Inventory, PinReason, StoreId};
 use crate::stores::Scan;
 use crate::sys::clock::{ClockReading, Leap};
 
-/// Our own keep-list as it stands now; `None` where it cannot be read.
+/// Returns the present keep-list, or `None` if it cannot be read.
 pub fn pins_now(request: &Request) -> Option<Pins> {
     let database = Database::open(request, Access::Read).ok()?;
     let pins = database.read(pins::list).ok().filter(|_| !database.unreadable)?;
     Some(Pins::new(&pins))
 }
 
-/// What the records are read for.
+/// Purpose of reading the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
+    /// A command that only shows data.
     Look,
-    /// Nothing is decided by them: what they may pin is no reason to call an image pinned, and a disk whose
-    /// database cannot be read still has much to show.
+    /// A report, which decides nothing. An unreadable database does not make all images pinned, because the rest of
+    /// the report is still useful.
     Report,
-    /// The run deletes next, and saves again when it has made room: that the disk is full is only reported then.
+    /// A run that deletes next. It saves again when it has made room, so a full disk is not reported before that.
     Delete,
 }
 
@@ -45,51 +46,50 @@ impl Purpose {
     }
 }
 
-/// What is known before a scan, and about what it finds.
+/// Knowledge of the database before a scan.
 #[derive(Debug)]
 pub struct State {
-    /// Where the records lie.
+    /// Directory of the records.
     pub directory: StateDirectory,
-    /// There are records that cannot be read: then what they pin is unknown.
+    /// Records exist and cannot be read: the keep-list is unknown.
     pub(super) is_unreadable: bool,
     pub(super) known: KnownImages,
     /// Direct deletions of images that killed runs had begun.
     pub(super) begun: Vec<DeletionRow>,
-    /// Images that earlier runs could not remove.
+    /// Images that earlier runs could not delete.
     pub(super) back_offs: HashMap<(StoreId, String), BackOff>,
-    /// The last `gc` before this run failed. Unknown is no.
+    /// The last `gc` before this run failed; false if unknown.
     pub(super) last_gc_failed: bool,
-    /// Our own keep-list as it stood when the records were opened.
+    /// The keep-list when the records were opened.
     pub(super) pins: Pins,
-    /// Sizes of layers that earlier scans have measured; taken once.
+    /// Cached sizes of layers from earlier scans. The scan takes them out.
     pub(super) sizes: SizeCache,
-    /// Of the wall clock, by which dates on the disk are corrected.
+    /// Leaps of the wall clock, which correct the dates on the disk.
     pub(super) leaps: Vec<Leap>,
-    /// When the scan began, by the wall clock.
+    /// Start of the scan by the wall clock.
     pub(super) began: Timestamp,
-    /// The same in record time. What the scan saw in use is recorded as used later than that.
+    /// Start of the scan in record time. The last use of an object that the scan saw in use is recorded as later.
     pub(super) scanned: Timestamp,
-    /// The clocks when it had ended; before, those when it began.
+    /// The clocks at the end of the scan; at its start until it has ended.
     pub(super) clock: ClockReading,
-    /// What is wrong with the records, as far as it is not reported yet.
+    /// Problems of the records that were not reported yet.
     pub(super) degraded: Vec<Degraded>,
     /// The scan could not be recorded.
     pub(super) is_unrecorded: bool,
-    /// There were some that could not be read when this was opened, maybe set aside since: then what lies
-    /// beside them is not believed either.
+    /// Records could not be read when they were opened, and may have been set aside since. Files beside them are
+    /// not trusted then.
     pub(super) was_unreadable: bool,
-    /// There were none at all.
+    /// No records existed.
     pub(super) is_new: bool,
     pub(super) purpose: Purpose,
 }
 
 impl State {
-    /// Opens the records for reading. `began`: the clocks when the scan began, before anything was seen.
-    /// What is wrong with what waits goes to the findings; what is wrong with the records themselves, see
-    /// [`Self::add_findings`].
+    /// Opens the records for reading. `began`: the clocks before the scan read anything. Returns findings about the
+    /// runs that wait to be saved; problems of the records themselves are reported by [`Self::add_findings`].
     ///
     /// # Errors
-    /// When SQLite refuses, or the clocks cannot be read.
+    /// When SQLite fails, or the clocks cannot be read.
     pub fn open(
         request: &Request,
         purpose: Purpose,
@@ -115,7 +115,7 @@ impl State {
         let (_, warnings) = database.apply_waiting()?;
         let findings =
             warnings.iter().map(|warning| finding(&database.directory, warning.to_string())).collect();
-        // Which size is measured again: another one in each process.
+        // Selects the cached sizes that are measured again: others in each process.
         let seed = RandomState::new().build_hasher().finish();
         let (known, pins, sizes) = database.read(|connection| {
             Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
@@ -127,7 +127,7 @@ impl State {
         let scanned = advanced.record_time;
         let mut leaps = advanced.leaps;
         if database.unreadable && !clock.synchronised {
-            // It may have leapt, and nobody knows: all that has a date may be of this moment.
+            // The clock may have leapt without a record of it: any date may be as recent as now.
             tracing::info!(
                 "records cannot be read and the clock is not synchronised: no image counts as old"
             );
@@ -156,15 +156,17 @@ impl State {
         Ok((state, findings))
     }
 
-    /// Adds what is wrong with the records to the scan's findings, each once.
+    /// Adds the problems of the records to the findings of the scan, each once.
     pub fn add_findings(&mut self, scan: &mut Scan) {
         let lead = if self.is_unrecorded { "this scan was not recorded: " } else { "" };
-        let finding = |why: Degraded| finding(&self.directory, format!("{lead}{why}; {}", why.remedy()));
         let reported = self.degraded.drain(..).filter(|why| !self.purpose.reports_later(why));
-        scan.inventory.findings.extend(reported.map(finding));
+        scan.inventory
+            .findings
+            .extend(reported.map(|why| finding(&self.directory, format!("{lead}{why}; {}", why.remedy()))));
     }
 
-    /// Adds our own keep-list to what keeps the images.
+    /// Adds the pins of the keep-list to the images. If the keep-list cannot be read, all images count as pinned,
+    /// except in a report.
     pub fn pin(&self, scan: &mut Scan) {
         for image in &mut scan.inventory.images {
             if self.is_unreadable && self.purpose != Purpose::Report {
@@ -173,49 +175,53 @@ impl State {
             let pins = self.pins.of(&image.names, &image.digests, &image.id);
             image.pinned_by.extend(pins);
         }
-        // A manifest list is of no use without its members.
+        // A manifest list is useless without its members: they inherit its pins.
         let inventory = &mut scan.inventory;
         for list in inventory.lists.clone() {
             let title = inventory[list.image].title().to_owned();
             let pins = inventory[list.image].pinned_by.clone().into_iter();
-            let text = |pin: &PinReason| format!("{}, as a member of the manifest list {title}", pin.text);
-            let pins: Vec<_> =
-                pins.map(|pin| PinReason { text: text(&pin), is_of_list: true, ..pin }).collect();
+            let pins: Vec<_> = pins
+                .map(|pin| {
+                    let text = format!("{}, as a member of the manifest list {title}", pin.text);
+                    PinReason { text, is_of_list: true, ..pin }
+                })
+                .collect();
             list.members.iter().for_each(|member| inventory[*member].pinned_by.extend(pins.clone()));
         }
     }
 
-    /// Whether the scan may be recorded. Before a deletion a database that cannot be read stays as it is:
-    /// setting it aside loses what it pins, and the next run would not know of it.
+    /// Returns true if the scan may be recorded. Recording sets an unreadable database aside, and with it the
+    /// keep-list: before a deletion it is left unchanged, so that the next run still knows that pins may exist.
     pub fn may_record(&self) -> bool {
         !(self.purpose == Purpose::Delete && self.is_unreadable)
     }
 
-    /// Reads from the records as they are now. A copy of them is large, and few need it after the scan.
+    /// Reads from the present records. They are opened again, because a copy of them is large and rarely needed
+    /// after the scan.
     pub(super) fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
-        // Problems of the database were reported at the first opening.
+        // Problems of the database were reported when it was opened first.
         let mut database = Database::open_at(self.directory.clone(), Access::Read)?;
         database.apply_waiting()?;
         database.read(work)
     }
 
-    /// The present in record time.
+    /// Returns the present time in record time.
     pub fn now(&self) -> Timestamp {
         self.present().record_time
     }
 
-    /// The ages of all images of an inventory of this machine, at present.
+    /// Returns the present ages of all images in an inventory of this machine.
     pub fn ages_now(&self, inventory: &Inventory) -> InventoryAges {
         self.known.ages(inventory, &self.present())
     }
 
     fn present(&self) -> Moment {
-        // Clocks that could be read a moment ago can be read; if not, time has stood still.
+        // Falls back to the previous reading if the clocks cannot be read.
         let clock = read_clocks().unwrap_or_else(|_| self.clock.clone());
         moment(&self.known, &clock)
     }
 
-    /// The scan has ended.
+    /// Reads the clocks at the end of the scan.
     pub fn scan_ended(&mut self) -> Result<(), Error> {
         self.clock = read_clocks()?;
         Ok(())
@@ -225,16 +231,15 @@ impl State {
         moment(&self.known, &self.clock)
     }
 
-    /// The ages of all images of a scan: from the records where they know the image, else
-    /// from the disk.
+    /// Returns the ages of all images of a scan, from the records if they know the image and else from the disk.
     pub fn ages(&self, scan: &Scan) -> InventoryAges {
         let foreign = scan.sysroot.is_foreign().then(|| own_paths(scan));
         self.known.ages(foreign.as_ref().unwrap_or(&scan.inventory), &self.moment())
     }
 
-    /// The lives of one image, the present one among them if it is recorded.
-    pub fn lives(&self, scan: &Scan, at: ImageIx) -> Result<Vec<Life>, Error> {
-        let image = &scan.inventory[at];
+    /// Returns the lives of an image, with the present one if it is recorded.
+    pub fn lives(&self, scan: &Scan, image_ix: ImageIx) -> Result<Vec<Life>, Error> {
+        let image = &scan.inventory[image_ix];
         let mut store = scan.inventory[image.store].clone();
         store.root = own_path(scan, &store.root);
         let store = StoreId::of(&store);
@@ -246,7 +251,7 @@ pub(super) fn last_gc_failed(database: &Database) -> bool {
     database.read(|connection| runs::last_failed(connection, Command::Gc)).unwrap_or(false)
 }
 
-/// The clocks at this moment.
+/// Reads the clocks.
 pub(super) fn read_clocks() -> Result<ClockReading, Error> {
     crate::sys::clock::read().map_err(|error| Error::usage(format!("reading the clocks: {error}")))
 }

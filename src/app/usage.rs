@@ -1,4 +1,4 @@
-//! `usage`: what uses each filesystem, in one column that adds up to what the filesystem says is used.
+//! `usage`: shows the users of each filesystem, in one column whose sum is the used bytes of the filesystem.
 
 use super::diagnosis::{self, Part};
 use super::error::{Error, Exit};
@@ -13,68 +13,68 @@ use crate::model::refs::{self, Fair, Group, GroupBy, Line, LineKind};
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::forecast::Forecast;
 
-/// Where the stores' filesystems have at most so many inodes besides the stores', every directory is
-/// measured, in a few seconds; else the usual places of logs, dumps and volumes are.
+/// Maximum number of inodes outside the stores for which every directory is measured, which takes a few seconds. On
+/// filesystems with more, only the usual places of logs, dumps and volumes are measured.
 const MOST_INODES: u64 = 300_000;
 
-/// What uses the filesystems.
+/// Usage of all filesystems of the stores.
 #[derive(Debug)]
 pub struct Usage {
     pub result: ScanResult,
-    /// In the order of the scan.
+    /// Usage of each filesystem, in the order of the scan.
     pub disks: Vec<DiskUsage>,
-    /// When each is full, as far as the records say.
+    /// Forecast for each filesystem.
     pub forecasts: Vec<Option<Forecast>>,
-    /// What images and containers are grouped by, besides.
+    /// Additional grouping of images and containers.
     pub by: Option<GroupBy>,
-    /// What could not be read outside of the stores.
+    /// Problems with the data outside the stores.
     pub findings: Vec<Finding>,
-    /// Why `gc` could delete nothing now.
+    /// Reason why `gc` could delete nothing now.
     pub refused: Option<String>,
 }
 
-/// What uses one filesystem. Its lines, or in their place its groups and what no image or container reaches,
-/// add up to the used bytes with what is in no store.
+/// Usage of one filesystem. `lines`, `large`, `outside` and `rest_bytes` add up to the used bytes; the groups with
+/// the other fields of [`Grouped`] do so too.
 #[derive(Clone, Debug)]
 pub struct DiskUsage {
     pub lines: Vec<Line>,
-    /// What deleting all unused images and artifacts and all reclaimable leaks would free.
+    /// Bytes that deleting all unused images and artifacts and all reclaimable leaks would free.
     pub reclaimable_bytes: u64,
-    /// Large directories in the stores that belong to no image or container; they are not in `lines`.
+    /// Large directories in the stores that do not belong to an image or container; they are not in `lines`.
     pub large: Vec<Part>,
-    /// What is in no store and has a name, the largest first.
+    /// Known parts outside the stores, the largest first.
     pub outside: Vec<Part>,
-    /// The rest.
+    /// Used bytes that are in no other field.
     pub rest_bytes: u64,
-    /// By how much the parts as measured exceed what is used: they were made smaller in proportion.
+    /// Bytes by which the measured parts exceed the used bytes. The parts were reduced in proportion.
     excess_bytes: u64,
     pub grouped: Option<Grouped>,
 }
 
-/// The fair column of a filesystem.
+/// Bytes of a filesystem by group of images and containers, with shared layers divided equally.
 #[derive(Clone, Debug, Default)]
 pub struct Grouped {
     pub groups: Vec<Group>,
-    /// What build caches hold, and no image or container reaches.
+    /// Bytes that only build caches reach.
     pub build_cache: u64,
-    /// Of the rest, what leaks reach.
+    /// Bytes that only leaks reach.
     pub leaks: u64,
-    /// The stores' own bookkeeping.
+    /// Bytes of the stores' metadata.
     pub metadata: u64,
-    /// Everything else below the stores' roots.
+    /// Bytes of all other files below the roots of the stores.
     pub other: u64,
-    /// What is in no store.
+    /// Bytes outside the stores.
     pub outside_bytes: u64,
 }
 
 impl Usage {
-    /// How the command ends.
+    /// Returns the exit code of the command.
     pub fn exit(&self) -> Exit {
         self.result.exit()
     }
 }
 
-/// Measures the stores, and what else uses their filesystems.
+/// Measures the stores and the other users of their filesystems.
 ///
 /// # Errors
 /// As [`crate::app::scan::scan`].
@@ -87,17 +87,17 @@ pub fn usage(
     let (result, reach) = reach::scan(request, observer, config)?;
     let scan = &result.scan;
     let other_users = outside::measure(request, observer, config, scan, Some(MOST_INODES));
-    let disks = (0..scan.inventory.filesystems.len()).map(FilesystemIx::from).map(|at| {
-        let used = scan.inventory[at].used_bytes;
-        let column = refs::column(&scan.inventory, &scan.refs, at);
-        let outside = outside::parts(scan, &other_users, at);
-        let sizes = refs::size_on_disk(&scan.inventory, at);
+    let disks = (0..scan.inventory.filesystems.len()).map(FilesystemIx::from).map(|ix| {
+        let used = scan.inventory[ix].used_bytes;
+        let column = refs::column(&scan.inventory, &scan.refs, ix);
+        let outside = outside::parts(scan, &other_users, ix);
+        let sizes = refs::size_on_disk(&scan.inventory, ix);
         let fair = by.map(|by| (by, refs::fair(&scan.inventory, &scan.refs, |node| sizes[node.get()])));
         let grouped = fair.map(|(by, fair)| grouped(refs::groups(&scan.inventory, &fair, by), &fair, used));
         let mut disk = DiskUsage {
             lines: column.lines,
             reclaimable_bytes: column.reclaimable_bytes,
-            large: diagnosis::large(scan, &other_users, at),
+            large: diagnosis::large(scan, &other_users, ix),
             outside,
             rest_bytes: 0,
             excess_bytes: 0,
@@ -113,11 +113,11 @@ pub fn usage(
         disk
     });
     let disks: Vec<DiskUsage> = disks.collect();
-    // Nothing is missing in the column: what could not be read is in the rest.
-    let all = (0..disks.len()).map(FilesystemIx::from);
-    let hidden = all.filter_map(|at| {
-        let (text, remedy) = diagnosis::hidden(scan, &other_users, at)?;
-        Some(Finding::new(&scan.inventory[at].mount, format!("{text}; {remedy}")))
+    // Data that could not be read counts as the rest, so the column is complete.
+    let filesystems = (0..disks.len()).map(FilesystemIx::from);
+    let hidden = filesystems.filter_map(|ix| {
+        let (text, remedy) = diagnosis::hidden(scan, &other_users, ix)?;
+        Some(Finding::new(&scan.inventory[ix].mount, format!("{text}; {remedy}")))
     });
     let hidden: Vec<_> = hidden.collect();
     let unread = other_users.findings.into_iter().map(|finding| Finding { incomplete: false, ..finding });
@@ -129,7 +129,7 @@ pub fn usage(
     Ok(Usage { disks, forecasts, by, findings, refused: reach.refused(), result })
 }
 
-/// The fair column, made to fit as the lines are.
+/// Returns the grouped column, reduced in proportion if it exceeds the used bytes.
 fn grouped(groups: Vec<Group>, fair: &Fair, used: u64) -> Grouped {
     let Fair { build_cache, leaks, metadata, other, .. } = *fair;
     let mut grouped = Grouped { groups, build_cache, leaks, metadata, other, outside_bytes: 0 };

@@ -1,4 +1,4 @@
-//! `report`: who holds a node's disks, what filled them, what can be done, and how it came to that.
+//! `report`: shows what fills a node's disks, what can be deleted, and the past usage.
 
 mod planned;
 pub(super) mod thresholds;
@@ -26,46 +26,43 @@ use crate::policy::forecast::Forecast;
 use crate::stores::Scan;
 use crate::stores::other_usage::OtherUsers;
 
-/// So many runs at most.
+/// Maximum number of runs in a report.
 const RUNS: usize = 100;
-/// `/etc/hostname` is not longer.
+/// Maximum size of `/etc/hostname`.
 const NAME_BYTES: u64 = 4096;
 
-/// All that a report shows.
+/// Content of a report.
 #[derive(Debug)]
 pub struct Report {
-    /// What the stores hold.
     pub result: ScanResult,
-    /// The mounted root, as it was named.
+    /// The mounted root, as the user named it.
     pub sysroot: Option<PathBuf>,
-    /// The node's name, as its disk says.
+    /// Name of the node, from its disk.
     pub host: Option<String>,
     /// Everything was read: figures are exact.
     pub complete: bool,
-    /// How full the disk is, what fills it, what can be done.
+    /// Three sentences: how full the disk is, what fills it, and what can be done.
     pub sentences: [String; 3],
-    /// The same in a line, and what to do.
+    /// The same in one line, and the next steps.
     pub advice: Advice,
-    /// What fills the filesystems, the largest first.
+    /// Causes of the usage, the largest first.
     pub causes: Vec<Cause>,
-    /// The filesystems, as in the scan.
+    /// Filesystems, in the order of the scan.
     pub disks: Vec<Disk>,
-    /// When each of them is full, where that can be said.
+    /// Forecast for each of them.
     pub forecasts: Vec<Option<Forecast>>,
-    /// The other users of these filesystems.
+    /// Users of these filesystems outside the stores.
     pub other_users: OtherUsers,
-    /// Past runs.
     pub runs: PastRuns,
-    /// How full the filesystems were.
     pub usage: PastUsage,
-    /// Where there is a database that cannot be read: which, and why.
+    /// Directory of a database that cannot be read, and the reason.
     pub unread: Option<String>,
-    /// What is wrong besides what the scan says.
+    /// Problems in addition to those of the scan.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// How the command ends.
+    /// Returns the exit code of the command.
     pub fn exit(&self) -> Exit {
         match self.result.exit() {
             Exit::Done if !self.complete || self.unread.is_some() => Exit::Incomplete,
@@ -73,21 +70,20 @@ impl Report {
         }
     }
 
-    /// Where the stores keep files: roots, runroots and imagestores.
+    /// Directories of the stores: roots, runroots and imagestores.
     pub fn places(&self) -> impl Iterator<Item = &Path> {
         let scan = &self.result.scan;
-        let besides = scan.places.iter().flatten();
-        let besides = besides.flat_map(|places| places.runroots.iter().chain(&places.imagestores));
-        let besides = besides.map(|root| -> &Path { root });
-        scan.inventory.stores.iter().map(|store| store.root.as_path()).chain(besides)
+        let further = scan.places.iter().flatten();
+        let further = further.flat_map(|places| places.runroots.iter().chain(&places.imagestores));
+        let further = further.map(|root| -> &Path { root });
+        scan.inventory.stores.iter().map(|store| store.root.as_path()).chain(further)
     }
 }
 
-/// Measures the stores and all other users of their filesystems, and reads what is known of the past
-/// since `since`.
+/// Measures the stores and all other users of their filesystems, and reads the history since `since`.
 ///
 /// # Errors
-/// When there is no store, or SQLite refuses.
+/// When there is no store, or SQLite fails.
 pub fn report(
     request: &Request,
     observer: &dyn Observer,
@@ -99,9 +95,9 @@ pub fn report(
     let scan = &result.scan;
     let other_users = outside::measure(request, observer, config, scan, None);
     let inventory = &scan.inventory;
-    let all = || (0..inventory.filesystems.len()).map(FilesystemIx::from);
-    let divided: Vec<_> = all().map(|at| diagnosis::divide(scan, &other_users, at)).collect();
-    let planned: Vec<_> = all().map(|at| plans.on(&result, at)).collect();
+    let filesystems = (0..inventory.filesystems.len()).map(FilesystemIx::from);
+    let divided: Vec<_> = filesystems.clone().map(|ix| diagnosis::divide(scan, &other_users, ix)).collect();
+    let planned: Vec<_> = filesystems.map(|ix| plans.on(&result, ix)).collect();
     let context = diagnosis::Context {
         scan,
         other_users: &other_users,
@@ -159,10 +155,10 @@ pub fn report(
     })
 }
 
-/// Which records cannot be read, and why.
+/// Returns the directory of a database that cannot be read, and the reason.
 fn unread(database: &Database) -> Option<String> {
-    let degraded = || database.degraded.first().map(ToString::to_string);
-    let why = database.newer.clone().or_else(degraded).unwrap_or_default();
+    let why = database.newer.clone().or_else(|| database.degraded.first().map(ToString::to_string));
+    let why = why.unwrap_or_default();
     database.unreadable.then(|| format!("{} ({why})", database.directory.dir.display()))
 }
 
@@ -171,11 +167,11 @@ fn past_usage(database: &Database, since: Timestamp) -> Result<PastUsage, Error>
     let (series, runs) = database.read(|connection| {
         Ok((usage::series(connection, since, None)?, runs::that_deleted(connection, since)?))
     })?;
-    let series = series.into_iter().filter(|one| !one.points.is_empty()).collect();
+    let series = series.into_iter().filter(|series| !series.points.is_empty()).collect();
     Ok(PastUsage { origin: HistoryOrigin::of(database, since, HashSet::new()), series, runs })
 }
 
-/// The node's name, as its disk says.
+/// Returns the name of the node from `/etc/hostname` on its disk.
 fn host(scan: &Scan) -> Option<String> {
     let text = scan.sysroot.read(Path::new("/etc/hostname"), NAME_BYTES).ok()?;
     let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))?;

@@ -1,5 +1,4 @@
-//! Bytes that `gc` and `sweep --delete` would free now under the configured policy. Changes
-//! nothing.
+//! Bytes that `gc` and `sweep --delete` would free now under the configured policy. Nothing is deleted here.
 
 use crate::app::diagnosis::Planned;
 use crate::app::error::Error;
@@ -18,18 +17,18 @@ use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, StoreIx};
 use crate::policy::leaks::{self, LeakRequest};
 
-/// Both plans.
+/// Plans of `gc` and `sweep --delete`.
 #[derive(Debug)]
 pub(super) struct Plans {
     images: Plan,
     pub(super) leaks: leaks::LeakPlan,
-    /// Why a run could not begin now.
+    /// Reason why a run could not begin now.
     refused: Option<String>,
-    /// Command that deletes images here.
+    /// Command that deletes images on this node.
     command: &'static str,
 }
 
-/// Plans for what was scanned.
+/// Plans `gc` and `sweep --delete` for a scan.
 pub(super) fn plans(
     request: &Request,
     observer: &dyn Observer,
@@ -40,16 +39,15 @@ pub(super) fn plans(
     let scan = &scanned.scan;
     let images = policy_context::plan(request, observer, config, (scanned, &reach.facts))?;
     let editors = store_editing::editors(request, scan);
-    let closed = |store: StoreIx| {
+    let leaks = LeakRequest { min_age: config.leaks.min_age, ..LeakRequest::default() };
+    let leaks = leaks::plan(&scan.inventory, &scan.refs, &leaks, scan.taken_at, &|store: StoreIx| {
         let store = &scan.inventory[store];
         match scan.sysroot.is_foreign() {
-            // It is about the node, once it runs again.
+            // The plan is for the node when it runs again: its stores can be edited then.
             true => store.read_only.then(|| "it is read only".to_owned()),
             false => editors.store(store).err().map(str::to_owned),
         }
-    };
-    let leaks = LeakRequest { min_age: config.leaks.min_age, ..LeakRequest::default() };
-    let leaks = leaks::plan(&scan.inventory, &scan.refs, &leaks, scan.taken_at, &closed);
+    });
     let refused = match scanned.state.is_unreadable {
         true => Some("its records cannot be read".to_owned()),
         false => reach.refused(),
@@ -58,18 +56,14 @@ pub(super) fn plans(
 }
 
 impl Plans {
-    /// What is freed on one filesystem.
-    pub(super) fn on(&self, scanned: &ScanResult, at: FilesystemIx) -> Planned {
+    /// Returns the bytes that both plans free on a filesystem.
+    pub(super) fn on(&self, scanned: &ScanResult, filesystem_ix: FilesystemIx) -> Planned {
         let gc = match self.refused {
             Some(_) => BytesAndInodes::default(),
-            None => freed_on(at, self.images.steps.iter().flat_map(|step| &step.gains)),
+            None => freed_on(filesystem_ix, self.images.steps.iter().flat_map(|step| &step.gains)),
         };
-        let sweep = freed_on(at, &self.leaks.gains(&scanned.scan.inventory));
-        let judged = self.images.filesystems.iter().find(|plan| plan.filesystem == at);
-        let kept = |rule: Option<Rule>| {
-            let mut kept = self.images.kept.iter().filter(|kept| rule.is_none_or(|rule| kept.rule == rule));
-            kept.next().map(|kept| format!("`layersweep explain {}`", short_reference(&kept.target.id)))
-        };
+        let sweep = freed_on(filesystem_ix, &self.leaks.gains(&scanned.scan.inventory));
+        let judged = self.images.filesystems.iter().find(|plan| plan.filesystem == filesystem_ix);
         let no_space = self.images.problems.iter().find(|problem| problem.no_space);
         let none = match judged.map(|plan| plan.end) {
             _ if self.refused.is_some() => self.refused.clone().unwrap_or_default(),
@@ -82,7 +76,7 @@ impl Plans {
                 )
             }
             Some(PassEnd::Open | PassEnd::Reached | PassEnd::NotReached) => {
-                match (kept(Some(Rule::MinAge)), kept(None)) {
+                match (self.explain_kept(Some(Rule::MinAge)), self.explain_kept(None)) {
                     (Some(command), _) => {
                         format!("images are too young (min-age); {command} says for how long")
                     }
@@ -92,5 +86,11 @@ impl Plans {
             }
         };
         Planned { command: self.command, gc, none, sweep }
+    }
+
+    /// Returns the command that explains the first image that is kept, or is kept by `rule`.
+    fn explain_kept(&self, rule: Option<Rule>) -> Option<String> {
+        let mut kept = self.images.kept.iter().filter(|kept| rule.is_none_or(|rule| kept.rule == rule));
+        kept.next().map(|kept| format!("`layersweep explain {}`", short_reference(&kept.target.id)))
     }
 }
