@@ -1,9 +1,9 @@
-//! The record files: `layers.json`, `images.json`, `containers.json` and their volatile
-//! mapped layers. Pure: bytes in, records and problems out.
+//! Parser for the record files `layers.json`, `images.json`, `containers.json` and the volatile variants of the first
+//! and the last. Pure: bytes in, records and problems out.
 //!
-//! Each file is one JSON array of objects; a missing or empty file and `null` mean "no
-//! records" (container-libs, `storage/{layers,images,containers}.go`). An invalid record
-//! is skipped and reported; a truncated file gives the records before the end.
+//! Each file is a JSON array of objects. A missing or empty file and `null` mean "no records" (container-libs,
+//! `storage/{layers,images,containers}.go`). An invalid record is skipped and reported. A truncated file yields the
+//! records before its end.
 
 pub(super) mod lenient;
 
@@ -21,18 +21,18 @@ use lenient::{Object, Truth};
 pub struct LayerRecord {
     pub id: String,
     pub parent: Option<String>,
-    /// When the record was created; `None` for Go's zero time.
+    /// Creation time of the record; `None` for Go's zero time.
     pub created: Option<Timestamp>,
     /// Digest of the uncompressed tar.
     pub diff_id: Option<String>,
-    /// Length of the uncompressed tar in bytes as the runtimes count it: 0 where a partial
-    /// pull does not know it, absent for containers' layers.
+    /// Length of the uncompressed tar in bytes, as the runtimes count it: 0 if a partial pull does not know it, `None`
+    /// for layers of containers.
     pub diff_size: Option<u64>,
-    /// It was pulled in parts by its table of contents (zstd:chunked, 1.52 and later).
+    /// The layer was pulled in parts, by its table of contents (zstd:chunked, 1.52 and later).
     pub by_toc: bool,
-    /// The layer is being created or deleted; every library deletes it when it next opens the store.
+    /// The layer is being created or deleted. Every library deletes such a layer when it next opens the store.
     pub incomplete: bool,
-    /// From a `volatile-*.json` file: a container's layer, gone after a reboot.
+    /// The record is from a `volatile-*.json` file: a container's layer, which does not survive a reboot.
     pub volatile: bool,
 }
 
@@ -42,20 +42,20 @@ pub struct ImageRecord {
     pub id: String,
     /// Names, in the order of the record.
     pub names: Vec<String>,
-    /// The manifest's digest, and those of further manifests.
+    /// Digest of the manifest, and those of further manifests.
     pub digests: Vec<String>,
-    /// The top layer; absent for manifest lists.
+    /// Id of the top layer; `None` for manifest lists.
     pub layer: Option<String>,
-    /// Twins of the top layer for other user namespaces.
+    /// Ids of copies of the top layer for other user namespaces.
     pub mapped_layers: Vec<String>,
-    /// When the record was created.
+    /// Creation time of the record.
     pub created: Option<Timestamp>,
-    /// Big data by name, with the recorded length in bytes.
+    /// Keys of big data, with the recorded length in bytes.
     pub big_data: Vec<(String, Option<u64>)>,
 }
 
 impl ImageRecord {
-    /// Its top layer and the twins of that.
+    /// Ids of the top layer and its copies.
     pub(crate) fn tops(&self) -> impl Iterator<Item = &String> {
         self.layer.iter().chain(&self.mapped_layers)
     }
@@ -66,29 +66,29 @@ impl ImageRecord {
 pub struct ContainerRecord {
     pub id: String,
     pub names: Vec<String>,
-    /// Image id; absent for a container made from scratch.
+    /// Id of the image; `None` for a container that was created without one.
     pub image: Option<String>,
     pub layer: Option<String>,
-    /// The engine's own text, usually JSON.
+    /// Data of the engine that created the container, usually JSON.
     pub metadata: Option<String>,
-    /// When the record was created.
+    /// Creation time of the record.
     pub created: Option<Timestamp>,
-    /// From a `volatile-*.json` file. CRI-O's containers are only there.
+    /// The record is from a `volatile-*.json` file, as all records of CRI-O are.
     pub volatile: bool,
 }
 
-/// What one record file held.
+/// Content of a record file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed<T> {
-    /// The records that make sense, in file order.
+    /// The valid records, in the order of the file.
     pub records: Vec<T>,
-    /// What does not, one line each; at most [`MOST_PROBLEMS`].
+    /// The problems, one line each; see [`MOST_PROBLEMS`].
     pub problems: Vec<String>,
-    /// Records may be missing from `records`: the file was interrupted or held nonsense.
+    /// Records may be missing from `records`: the file was truncated or contained invalid records.
     pub damaged: bool,
 }
 
-/// Problems listed for one file; the rest is counted in a last line.
+/// Maximum number of invalid records of a file that are listed. The others are counted in one more line.
 pub const MOST_PROBLEMS: usize = 8;
 
 #[must_use]
@@ -104,8 +104,8 @@ pub fn layers(content: &[u8], volatile: bool, allowance: &Allowance) -> Parsed<L
                 id: id(layer)?,
                 parent: layer.text("parent")?,
                 created: layer.time("created")?,
-                // The library sets the size only together with a digest, and leaves a zero out. A
-                // partial pull may know neither (-1): the runtimes then count 0.
+                // The library sets the size only together with a digest, and omits a size of 0. A partial pull may know
+                // neither and writes -1; the runtimes count this as 0.
                 diff_size: layer.get("diff-size")?.or((digest.is_some() || by_toc).then_some(0)),
                 diff_id: digest,
                 by_toc,
@@ -118,16 +118,11 @@ pub fn layers(content: &[u8], volatile: bool, allowance: &Allowance) -> Parsed<L
 
 #[must_use]
 pub fn images(content: &[u8], allowance: &Allowance) -> Parsed<ImageRecord> {
-    let weight = |image: &ImageRecord| {
-        let texts =
-            image.names.len() + image.digests.len() + image.mapped_layers.len() + image.big_data.len();
-        allowance::IMAGE + allowance::TEXT * texts as u64
-    };
-    parse(content, allowance, weight, |image| {
+    parse(content, allowance, image_weight, |image| {
         let mut digests: Vec<String> = image.text("digest")?.into_iter().collect();
         let mut more: Vec<(String, String)> = image.members("big-data-digests")?;
-        more.retain(|(name, _)| name == "manifest" || name.starts_with("manifest-"));
-        // The same order, whatever the library wrote them in.
+        more.retain(|(key, _)| key == "manifest" || key.starts_with("manifest-"));
+        // The library writes them in no particular order.
         more.sort();
         for (_, digest) in more {
             if !digests.contains(&digest) {
@@ -135,7 +130,7 @@ pub fn images(content: &[u8], allowance: &Allowance) -> Parsed<ImageRecord> {
             }
         }
         let sizes: HashMap<String, u64> = image.members("big-data-sizes")?.into_iter().collect();
-        let names = image.texts("big-data-names")?.into_iter();
+        let keys = image.texts("big-data-names")?.into_iter();
         Ok(ImageRecord {
             id: id(image)?,
             names: image.texts("names")?,
@@ -143,16 +138,19 @@ pub fn images(content: &[u8], allowance: &Allowance) -> Parsed<ImageRecord> {
             layer: image.text("layer")?,
             mapped_layers: image.texts("mapped-layers")?,
             created: image.time("created")?,
-            big_data: names.map(|name| (name.clone(), sizes.get(&name).copied())).collect(),
+            big_data: keys.map(|key| (key.clone(), sizes.get(&key).copied())).collect(),
         })
     })
 }
 
+fn image_weight(image: &ImageRecord) -> u64 {
+    let texts = image.names.len() + image.digests.len() + image.mapped_layers.len() + image.big_data.len();
+    allowance::IMAGE + allowance::TEXT * texts as u64
+}
+
 #[must_use]
 pub fn containers(content: &[u8], volatile: bool, allowance: &Allowance) -> Parsed<ContainerRecord> {
-    let weight =
-        |container: &ContainerRecord| allowance::CONTAINER + allowance::TEXT * container.names.len() as u64;
-    parse(content, allowance, weight, |container| {
+    parse(content, allowance, container_weight, |container| {
         Ok(ContainerRecord {
             id: id(container)?,
             names: container.texts("names")?,
@@ -165,16 +163,23 @@ pub fn containers(content: &[u8], volatile: bool, allowance: &Allowance) -> Pars
     })
 }
 
-/// The record's id: any text that can be a file name, so that no id leads elsewhere.
+fn container_weight(container: &ContainerRecord) -> u64 {
+    allowance::CONTAINER + allowance::TEXT * container.names.len() as u64
+}
+
+/// Returns the record's id. It must be a valid file name, so that a path built from it stays in its directory.
 fn id(record: &Object<'_>) -> Result<String, String> {
     let id = record.text("id")?.ok_or("it has no id")?;
     let is_name = id.len() <= 255 && id != "." && id != ".." && !id.contains(['/', '\0']);
-    let beginning = || id.chars().take(255).collect::<String>();
-    if is_name { Ok(id) } else { Err(format!("its id {:?} cannot be a directory name", beginning())) }
+    if !is_name {
+        let beginning: String = id.chars().take(255).collect();
+        return Err(format!("its id {beginning:?} cannot be a directory name"));
+    }
+    Ok(id)
 }
 
-/// Runs over the array some elements at a time, so that a file which breaks off still gives
-/// what came before. Of each element only the fields that are needed are ever held.
+/// Parses the array in batches, so that a truncated file still yields the records before its end. Only the fields that
+/// `record` reads are kept in memory.
 fn parse<T: Send>(
     content: &[u8],
     allowance: &Allowance,
@@ -183,60 +188,60 @@ fn parse<T: Send>(
 ) -> Parsed<T> {
     let mut records = Vec::new();
     let mut problems = Vec::new();
-    let mut left_out = 0_usize;
-    let mut beyond = 0_usize;
+    let mut invalid = 0_usize;
+    let mut over_allowance = 0_usize;
     let mut ordinal = 0_usize;
-    let ended = lenient::each_batch(content, |elements| {
-        let made = elements.par_iter().map(|element| {
+    let result = lenient::each_batch(content, |elements| {
+        let parsed = elements.par_iter().map(|element| {
             let record = record(&lenient::object(element)?)?;
             Ok::<_, String>(allowance.charge(weight(&record)).is_ok().then_some(record))
         });
-        for made in made.collect::<Vec<_>>() {
+        for parsed in parsed.collect::<Vec<_>>() {
             ordinal += 1;
-            match made {
-                Ok(Some(made)) => records.push(made),
-                Ok(None) => beyond += 1,
+            match parsed {
+                Ok(Some(record)) => records.push(record),
+                Ok(None) => over_allowance += 1,
                 Err(problem) => {
-                    left_out += 1;
-                    if left_out <= MOST_PROBLEMS {
+                    invalid += 1;
+                    if invalid <= MOST_PROBLEMS {
                         problems.push(format!("record {ordinal} is ignored: {problem}"));
                     }
                 }
             }
         }
     });
-    if left_out > MOST_PROBLEMS {
-        problems.push(format!("{} more records are ignored", left_out - MOST_PROBLEMS));
+    if invalid > MOST_PROBLEMS {
+        problems.push(format!("{} more records are ignored", invalid - MOST_PROBLEMS));
     }
-    if beyond > 0 {
-        problems.push(format!("{beyond} records are {}", allowance::SPENT));
+    if over_allowance > 0 {
+        problems.push(format!("{over_allowance} records are {}", allowance::SPENT));
     }
-    let mut damaged = left_out + beyond > 0;
-    if let Err(problem) = ended {
+    let mut damaged = invalid + over_allowance > 0;
+    if let Err(problem) = result {
         damaged = true;
         problems.push(format!("{problem}; {} records before that are used", records.len()));
     }
     Parsed { records, problems, damaged }
 }
 
-/// Drops records whose id came before. The library, too, keeps the first.
+/// Removes records whose id is that of an earlier record, and returns these ids. The library uses the first record, too.
 pub fn drop_repeated<T>(records: &mut Vec<T>, id: impl Fn(&T) -> &str) -> Vec<String> {
     let mut seen = HashSet::with_capacity(records.len());
-    let fresh: Vec<bool> = records.iter().map(|record| seen.insert(id(record))).collect();
+    let are_first: Vec<bool> = records.iter().map(|record| seen.insert(id(record))).collect();
     drop(seen);
-    let mut fresh = fresh.into_iter();
+    let mut are_first = are_first.into_iter();
     let mut repeated = Vec::new();
     records.retain(|record| {
-        let stays = fresh.next().unwrap_or(true);
-        if !stays {
+        let is_first = are_first.next().unwrap_or(true);
+        if !is_first {
             repeated.push(id(record).to_owned());
         }
-        stays
+        is_first
     });
     repeated
 }
 
-/// Ids of layers, images and containers are 64 lower-case hex digits.
+/// Returns true for the ids of layers, images and containers: 64 lower-case hex digits.
 pub(crate) fn is_id(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -1,17 +1,24 @@
-//! A consistent reading of one store's records, without disturbing the runtime.
+//! Reads the records and directories of a store consistently, without disturbing the runtimes.
 //!
-//! No lock is taken at first: the lock files show whether another process writes, their
-//! tokens and the record files' identities are read before and after, and the reading counts only if
-//! nothing changed. Under constant writes short shared locks are taken instead. If a writer keeps its
-//! lock for long (a pull by library versions up to 1.61 keeps `layers.lock` during the whole extraction)
-//! the reading counts as [`Consistency::WriterActive`]: every file is complete, but what is missing from
-//! one of them proves nothing.
+//! # Locks
 //!
-//! Directories are listed *before* the records are read, since a layer's record is saved
-//! before its directory is created (containers/storage 1.40 and later): a listed name without a record is
-//! not a layer that is just being created. While locks are held the record files' bytes are read and
-//! nothing else; the directories are then listed once more, since directories deleted in between are not
-//! leaks either.
+//! The records are read without a lock at first. The lock files show whether a process is writing. Their tokens and the
+//! identities of the record files are compared before and after. If anything changed, the records are read again.
+//!
+//! If writers leave no quiet moment, the records are read under short shared locks. If a writer holds its lock for too
+//! long, they are read anyway and the snapshot is [`Consistency::WriterActive`]. For example, a pull by library versions
+//! up to 1.61 holds `layers.lock` during the whole extraction. Each file of such a snapshot is complete, but the files
+//! need not fit together: a missing record does not prove a leak.
+//!
+//! # Order
+//!
+//! The directories are listed *before* the records are read. The library saves the record of a layer before it creates
+//! the layer's directory (containers/storage 1.40 and later). So a listed directory without a record is not a layer that
+//! is just being created.
+//!
+//! Under locks only the bytes of the record files are read, so that the runtimes wait as little as possible. Afterwards
+//! the directories are listed again and both listings are merged: a directory that was deleted in between is not a leak
+//! either.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
@@ -33,39 +40,40 @@ use super::temporary_files;
 use crate::model::{Consistency, Finding};
 use crate::sys::quiet::{self, DirectoryEntry, FileKind, Within};
 
-/// Records beyond these are ignored: some work is images times containers, and a hostile store must not make
-/// a scan endless. Real stores have far fewer.
+/// Maximum number of image records; the rest are ignored. Some work is proportional to images times containers, and a
+/// hostile store must not make a scan endless. Real stores have far fewer.
 const MOST_IMAGES: usize = 100_000;
+
+/// Maximum number of container records, for the same reason.
 const MOST_CONTAINERS: usize = 20_000;
 
-/// A directory and its entries.
+/// Directories with their entries.
 pub type Listing = BTreeMap<PathBuf, Vec<DirectoryEntry>>;
 
-/// What a store's records and directories said at one moment.
+/// Records and directories of a store at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Where it was read.
     pub places: StorePlaces,
-    /// All layers of all files, each id once.
+    /// Layers of all record files, each id once.
     pub layers: Vec<LayerRecord>,
     pub images: Vec<ImageRecord>,
     pub containers: Vec<ContainerRecord>,
-    /// The store's own directories and their entries.
+    /// The store's directories and their entries.
     pub listing: Listing,
-    /// Whether the parts belong together.
+    /// Degree to which the records can be trusted.
     pub consistency: Consistency,
-    /// What could not be read.
+    /// Files that could not be read, and other problems.
     pub findings: Vec<Finding>,
-    /// Ids that stand in the records twice, with the kind of object; the first record counts.
+    /// Ids with more than one record, and the kind of the object. The first record counts.
     pub repeated: Vec<(RecordKind, String)>,
-    /// What a closer look found, if one was taken.
+    /// Result of the inspection, or an empty one if the store was not inspected.
     pub inspection: Inspection,
-    /// Of `layers`.
+    /// Positions in `layers`.
     positions: Positions,
     signature: Signature,
 }
 
-/// What moves when another process writes: tokens of the lock files, identities of the record files.
+/// Values that change when a process writes: tokens of the lock files, identities of the record files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Signature {
     tokens: Vec<Vec<u8>>,
@@ -81,12 +89,12 @@ impl Signature {
     }
 }
 
-/// How patient [`read`] is.
+/// Timeouts of [`read`].
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// How long to try without any lock.
+    /// Maximum time for attempts without a lock.
     pub unlocked: Duration,
-    /// How long to wait for shared locks after that.
+    /// Maximum time to wait for shared locks after that.
     pub locked: Duration,
 }
 
@@ -97,19 +105,21 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// For a store whose writer was waited for in vain.
-    const LITTLE: Self = Self { unlocked: Duration::from_millis(20), locked: Duration::ZERO };
+    /// Timeouts for a store in [`BusyStores`].
+    const SHORT: Self = Self { unlocked: Duration::from_millis(20), locked: Duration::ZERO };
 }
 
-/// The stores whose writers were waited for in vain. Clones share it: a run reads each store again for every deletion,
-/// of which there may be thousands, and somebody may hold a lock for hours.
+/// Stores whose last reading timed out because of a writer. They are read with short timeouts until a reading succeeds.
+///
+/// A run reads each store again for every deletion. There can be thousands of them, and a process can hold a lock for
+/// hours. Clones share the set.
 #[derive(Clone, Debug, Default)]
 pub struct BusyStores(Arc<Mutex<HashSet<PathBuf>>>);
 
 impl BusyStores {
     pub(super) fn patience(&self, graphroot: &Path, usual: Patience) -> Patience {
         let busy = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if busy.contains(graphroot) { Patience::LITTLE } else { usual }
+        if busy.contains(graphroot) { Patience::SHORT } else { usual }
     }
 
     pub(super) fn note(&self, snapshot: &Snapshot) {
@@ -122,32 +132,32 @@ impl BusyStores {
     }
 }
 
+/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Reads the store's records and lists its directories.
 ///
 /// # Errors
-/// When the graphroot cannot be listed, or its records are not for us to read. Everything
-/// else that cannot be read is a finding.
+/// When the graphroot cannot be listed, or when the process lacks the permission to read the records. Any other read
+/// error becomes a finding.
 pub fn read(places: &StorePlaces, patience: Patience) -> io::Result<Snapshot> {
     places.within().list(&places.graphroot)?;
     let records = places.records_dir(&places.graphroot, RecordKind::Layers);
     match places.within().directory(&records) {
-        // Without privileges nothing at all can be said; one line is better than twenty.
+        // Without privileges nothing can be read: a single error is better than twenty findings.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(about(&records, "listing", &error));
         }
         _ => {}
     }
-    let (locks, mut blind) = open_locks(places);
+    let (locks, mut failed_locks) = open_locks(places);
     let started = Instant::now();
     let mut snapshot = loop {
-        let busy = any_writer(&locks)?;
-        if !busy {
+        if !any_writer(&locks)? {
             let before = Signature::take(places, &locks)?;
             let snapshot = read_once(places, before, Consistency::Consistent);
-            let unmoved = Signature::take(places, &locks)? == snapshot.signature;
-            if unmoved && !any_writer(&locks)? {
+            let is_unchanged = Signature::take(places, &locks)? == snapshot.signature;
+            if is_unchanged && !any_writer(&locks)? {
                 break snapshot;
             }
         }
@@ -167,27 +177,27 @@ pub fn read(places: &StorePlaces, patience: Patience) -> io::Result<Snapshot> {
                        reported as a leak";
         snapshot.findings.push(Finding::new(&*places.graphroot, message));
     }
-    if !blind.is_empty() {
+    if !failed_locks.is_empty() {
         snapshot.consistency = snapshot.consistency.max(Consistency::WriterActive);
-        snapshot.findings.append(&mut blind);
+        snapshot.findings.append(&mut failed_locks);
     }
     Ok(snapshot)
 }
 
-/// The lock files that are there and can be asked, and a finding for each that cannot.
+/// Returns the existing lock files that can be queried, and a finding for each that cannot.
 fn open_locks(places: &StorePlaces) -> (Vec<LockFile>, Vec<Finding>) {
     let within = places.within();
     let (mut locks, mut findings) = (Vec::new(), Vec::new());
     for path in places.lock_files() {
-        let opened = LockFile::open(&within, &path).and_then(|found| {
-            if let Some(lock) = &found {
+        let opened = LockFile::open(&within, &path).and_then(|lock| {
+            if let Some(lock) = &lock {
                 lock.has_writer()?;
                 lock.token()?;
             }
-            Ok(found)
+            Ok(lock)
         });
         match opened {
-            Ok(found) => locks.extend(found),
+            Ok(lock) => locks.extend(lock),
             Err(error) => {
                 let message = format!(
                     "cannot query the lock file: {error}; another program may be writing, so nothing in this \
@@ -213,7 +223,8 @@ fn about(path: &Path, doing: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{doing} {}: {error}", path.display()))
 }
 
-/// Takes all shared locks in order, or none; only reads the record files' bytes under them.
+/// Takes the shared locks of all lock files, in order, and reads the bytes of the record files. If a lock is not free,
+/// releases the others and tries again until the timeout.
 fn read_under_locks(places: &StorePlaces, locks: &[LockFile], patience: Duration) -> io::Result<Snapshot> {
     let started = Instant::now();
     let mut early = Snapshot::empty(places);
@@ -228,7 +239,7 @@ fn read_under_locks(places: &StorePlaces, locks: &[LockFile], patience: Duration
         }
         if taken == locks.len() {
             early.signature = Signature::take(places, locks)?;
-            // All are in memory at once here, so the limit is one for all of them.
+            // All files are in memory at the same time, so the limit applies to their sum.
             let mut left = MOST_RECORD_BYTES;
             let within = places.within();
             let contents = places.record_files().into_iter().map(|file| {
@@ -252,12 +263,13 @@ fn read_under_locks(places: &StorePlaces, locks: &[LockFile], patience: Duration
     }
 }
 
-/// Whether anything was written since `snapshot`, or is being written. Of a snapshot that
-/// was not consistent the second is not asked: whoever writes there is known of, and asking
-/// again would not make it better.
+/// Returns true if a process has written to the store since `snapshot`, or is writing now.
+///
+/// For a snapshot that is not consistent, an active writer does not count. The writer was active before, and reading
+/// again would not give a better result.
 ///
 /// # Errors
-/// When a lock file can no longer be asked.
+/// When a lock file can no longer be queried.
 pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
     let (locks, _) = open_locks(&snapshot.places);
     if snapshot.consistency == Consistency::Consistent && any_writer(&locks)? {
@@ -308,7 +320,8 @@ fn parse_all(snapshot: &mut Snapshot, contents: impl IntoIterator<Item = (Record
     }
 }
 
-/// What follows from the records.
+/// Completes a snapshot after its records were parsed: lists the layers of containers, removes repeated records, and
+/// applies the limits.
 fn complete(snapshot: &mut Snapshot) {
     list_container_layers(snapshot);
     find_symlinks_to_containers(snapshot);
@@ -332,20 +345,20 @@ fn complete(snapshot: &mut Snapshot) {
         (RecordKind::Containers, snapshot.containers.len(), MOST_CONTAINERS),
     ] {
         if count > most {
-            let wrong = format!("more than {most} records; the rest are ignored");
-            snapshot.damage(&snapshot.places.record_file(kind), &wrong);
+            let problem = format!("more than {most} records; the rest are ignored");
+            snapshot.damage(&snapshot.places.record_file(kind), &problem);
         }
     }
     snapshot.images.truncate(MOST_IMAGES);
     snapshot.containers.truncate(MOST_CONTAINERS);
     snapshot.positions = Positions::of(&snapshot.layers);
     let Snapshot { layers, images, containers, positions, places, .. } = &mut *snapshot;
-    if let Some(wrong) = chains::cut(layers, positions, images, containers, &places.allowance) {
-        snapshot.damage(&snapshot.places.record_file(RecordKind::Layers), &wrong);
+    if let Some(problem) = chains::cut(layers, positions, images, containers, &places.allowance) {
+        snapshot.damage(&snapshot.places.record_file(RecordKind::Layers), &problem);
     }
 }
 
-/// Makes the directories, listed before the records were read, fit what was recorded.
+/// Lists the directories again and merges the result with the listing from before the records were read.
 fn list_again(snapshot: &mut Snapshot) {
     let mut late = Snapshot::empty(&snapshot.places);
     list_all(&mut late);
@@ -361,34 +374,38 @@ fn list_again(snapshot: &mut Snapshot) {
     snapshot.listing = merge(&snapshot.listing, late.listing, &recorded);
 }
 
-/// What has a record was there when the records were read, though it may have come after
-/// the early listing or gone before the late one. What has none counts only if it is in both.
+/// Merges the listings from before and after the records were read.
+///
+/// An entry with a record existed when the records were read, so it counts even if it is in only one listing: it was
+/// created after the early one or deleted before the late one. An entry without a record counts only if it is in both.
 fn merge(early: &Listing, late: Listing, recorded: &HashSet<&str>) -> Listing {
-    let has_record = |entry: &DirectoryEntry| {
-        // A layer's `<id>.tar-split.gz` is its own as well.
-        let name = entry.name.to_str().unwrap_or_default();
-        let stem = name.split('.').next().unwrap_or_default();
-        recorded.contains(name) || recorded.contains(stem)
-    };
     let mut merged = late;
     for directory in early.keys() {
         merged.entry(directory.clone()).or_default();
     }
     for (directory, entries) in &mut merged {
         let before = early.get(directory).map_or(&[][..], Vec::as_slice);
-        let found = |all: &[DirectoryEntry], name: &OsStr| {
-            all.binary_search_by(|entry| entry.name.as_os_str().cmp(name)).is_ok()
-        };
-        let gone: Vec<_> = before
+        let deleted: Vec<_> = before
             .iter()
-            .filter(|entry| has_record(entry) && !found(entries, &entry.name))
+            .filter(|entry| has_record(entry, recorded) && !has_name(entries, &entry.name))
             .cloned()
             .collect();
-        entries.retain(|entry| has_record(entry) || found(before, &entry.name));
-        entries.extend(gone);
+        entries.retain(|entry| has_record(entry, recorded) || has_name(before, &entry.name));
+        entries.extend(deleted);
         entries.sort_by(|a, b| a.name.cmp(&b.name));
     }
     merged
+}
+
+/// Returns true for the directory of a recorded object, and for its other files, such as `<id>.tar-split.gz`.
+fn has_record(entry: &DirectoryEntry, recorded: &HashSet<&str>) -> bool {
+    let name = entry.name.to_str().unwrap_or_default();
+    let stem = name.split('.').next().unwrap_or_default();
+    recorded.contains(name) || recorded.contains(stem)
+}
+
+fn has_name(entries: &[DirectoryEntry], name: &OsStr) -> bool {
+    entries.binary_search_by(|entry| entry.name.as_os_str().cmp(name)).is_ok()
 }
 
 impl Snapshot {
@@ -420,20 +437,20 @@ impl Snapshot {
         parsed.records
     }
 
-    /// Position of the layer with this id.
+    /// Returns the position of the layer with this id in `layers`.
     #[must_use]
     pub fn layer_at(&self, id: &OsStr) -> Option<usize> {
         self.positions.get(&self.layers, id.as_bytes())
     }
 
-    /// Entries of a directory that was listed; none where it does not exist.
+    /// Returns the entries of a listed directory, or none if it does not exist.
     #[must_use]
     pub fn entries(&self, directory: &Path) -> &[DirectoryEntry] {
         self.listing.get(directory).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Lists the directories whose entries are sorted into units one by one.
+/// Lists the directories whose entries are assigned to units individually.
 fn list_all(snapshot: &mut Snapshot) {
     let places = snapshot.places.clone();
     let mut directories = Vec::new();
@@ -454,30 +471,32 @@ fn list_all(snapshot: &mut Snapshot) {
         }
     }
     for directory in &places.temporary {
-        // Gone, or another user's: then there is nothing of ours in it.
+        // The directory may have been deleted, or belong to another user. Then it contains no files of this store.
         let mut entries = places.within().list(directory).unwrap_or_default();
         entries.retain(temporary_files::is_temporary);
         snapshot.listing.insert(directory.to_path_buf(), entries);
     }
 }
 
-/// Directories that belong to the engines, not to the store: whatever is odd about one of
-/// them (a symlink, a mount) makes it a thing of its own, which is not looked into.
+/// Lists a directory in the graphroot that belongs to the engines, not to the store. It is not entered if it is a
+/// symlink or a mount.
 fn list_beside(snapshot: &mut Snapshot, graphroot: &Path, name: &str) {
     let within = snapshot.places.within();
     let directory = graphroot.join(name);
-    let device = |path: &Path| within.facts(path).map(|facts| facts.device).ok();
-    if device(&directory).is_some_and(|here| Some(here) == device(graphroot))
+    let (Ok(facts), Ok(facts_of_graphroot)) = (within.facts(&directory), within.facts(graphroot)) else {
+        return;
+    };
+    if facts.device == facts_of_graphroot.device
         && let Ok(entries) = within.list(&directory)
     {
         snapshot.listing.insert(directory, entries);
     }
 }
 
-/// A container's writable layer is measured in two parts, its content and the rest.
+/// Lists the writable layers of containers. Such a layer is measured in two parts: its content and the rest.
 fn list_container_layers(snapshot: &mut Snapshot) {
     if snapshot.places.driver == "vfs" {
-        // There a layer is a whole root filesystem, not a difference.
+        // A vfs layer is a whole root filesystem. It has no separate content.
         return;
     }
     let driver = snapshot.places.layer_directories(&snapshot.places.graphroot);
@@ -486,31 +505,32 @@ fn list_container_layers(snapshot: &mut Snapshot) {
     list_each(snapshot, layers.collect());
 }
 
-/// What says who made a container is read later, and left out without a word then.
+/// Marks the snapshot as damaged if a container's `userdata` or `state.json` is a symlink. The code that later detects
+/// the owner and state of a container does not follow symlinks, and does not report them.
 fn find_symlinks_to_containers(snapshot: &mut Snapshot) {
     let within = snapshot.places.within();
     let directory = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);
-    let mut met = Vec::new();
+    let mut symlinks = Vec::new();
     for container in &snapshot.containers {
         let path = directory.join(&container.id).join("userdata");
         match within.facts(&path.join("state.json")) {
-            Err(error) if quiet::is_symlink(&error) => met.push((path, error.to_string())),
+            Err(error) if quiet::is_symlink(&error) => symlinks.push((path, error.to_string())),
             Ok(facts) if facts.kind == FileKind::Symlink => {
-                met.push((path.join("state.json"), "is a symlink; not followed".into()));
+                symlinks.push((path.join("state.json"), "is a symlink; not followed".into()));
             }
             _ => {}
         }
     }
-    for (path, message) in met {
+    for (path, message) in symlinks {
         snapshot.damage(&path, &message);
     }
 }
 
 fn list_each(snapshot: &mut Snapshot, directories: Vec<PathBuf>) {
     let within = snapshot.places.within();
-    let list = |directory: PathBuf| (within.list(&directory), directory);
-    for (listed, directory) in directories.into_par_iter().map(list).collect::<Vec<_>>() {
-        match listed {
+    let listings = directories.into_par_iter().map(|directory| (within.list(&directory), directory));
+    for (entries, directory) in listings.collect::<Vec<_>>() {
+        match entries {
             Ok(entries) => {
                 snapshot.listing.insert(directory, entries);
             }
@@ -523,11 +543,11 @@ fn list_each(snapshot: &mut Snapshot, directories: Vec<PathBuf>) {
     }
 }
 
-/// Marks the reading as damaged if records are missing that must have existed.
+/// Marks the snapshot as damaged if records are missing that must have existed.
 ///
-/// To the library a missing or empty file means "no records", and it writes `[]` when the
-/// last record goes. A file of no length beside directories of objects is rather what a
-/// crash or a full disk leaves; taken at its word, everything would look like a leak.
+/// For the library, a missing or empty record file means "no records". But it writes `[]` when it deletes the last
+/// record. A file of length 0 beside directories of objects is the result of a crash or a full disk. If it counted as
+/// "no records", every object would look like a leak.
 pub fn validate(snapshot: &mut Snapshot) {
     let places = snapshot.places.clone();
     let within = places.within();
@@ -538,15 +558,13 @@ pub fn validate(snapshot: &mut Snapshot) {
             RecordKind::Images => (snapshot.images.is_empty(), directory.clone()),
             RecordKind::Containers => (snapshot.containers.is_empty(), directory.clone()),
         };
-        // Containers of CRI-O are only in the volatile file.
+        // CRI-O's containers are only in the volatile file.
         if !no_records || kind.files().iter().any(|(name, _)| !is_blank(&within, &directory.join(name))) {
             continue;
         }
         let entries = snapshot.entries(&objects).iter();
-        let known = |entry: &&DirectoryEntry| {
-            entry.kind == FileKind::Directory && entry.name.to_str().is_some_and(is_id)
-        };
-        let count = entries.filter(known).count();
+        let directories = entries.filter(|entry| entry.kind == FileKind::Directory);
+        let count = directories.filter(|entry| entry.name.to_str().is_some_and(is_id)).count();
         if count > 0 {
             snapshot.consistency = Consistency::Damaged;
             let message = format!(
@@ -558,14 +576,14 @@ pub fn validate(snapshot: &mut Snapshot) {
     }
 }
 
-/// Missing, or of no length.
+/// Returns true if a file is missing or has length 0.
 fn is_blank(within: &Within, path: &Path) -> bool {
     within.facts(path).map_or(true, |facts| facts.length == 0)
 }
 
 #[cfg(test)]
 impl Snapshot {
-    /// A reading that never was, for tests of what is made of it.
+    /// Returns a snapshot with these records.
     pub(super) fn for_tests(
         places: StorePlaces,
         layers: Vec<LayerRecord>,

@@ -1,8 +1,9 @@
 //! Assigns every entry of a store's directories to a unit. Pure.
 //!
-//! Each entry goes to exactly one unit, so that the bytes of all units add up to the result
-//! of `du` for the graphroot. Names are only matched against the records, never built from them: no id of
-//! a record can lead the reader elsewhere.
+//! Each entry belongs to exactly one unit, so the bytes of all units add up to the result of `du` for the graphroot.
+//!
+//! The names of entries are compared with the records; paths are never built from records. So no id in a record can make
+//! the reader leave the store.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -17,36 +18,35 @@ use crate::disk::TreeScope;
 use crate::model::Orphan;
 use crate::stores::unit::{self, UnitKind};
 use crate::sys::quiet::{DirectoryEntry, FileKind};
-use crate::sys::root::Root;
 
-/// Our own file or directory at the top of a graphroot or imagestore (`edit::ReserveFile`).
+/// Name of layersweep's reserve file at the top of a graphroot or imagestore ([`crate::editor::ReserveFile`]).
 pub(crate) const RESERVE_FILE: &str = ".layersweep-reserve";
 
-/// What follows a layer's id in the name of the file that its tar can be made from again.
+/// Suffix of the file from which the library recreates the tar of a layer. The layer's id precedes it.
 const TAR_SPLIT: &str = ".tar-split.gz";
 
-/// What a unit is. Numbers are positions in the snapshot's tables.
+/// Kind of a unit. Numbers are positions in the snapshot's tables.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StorageUnit {
     /// A layer: directory, tar-split, big data.
     Layer(usize),
     /// The content (`diff`) of a container's writable layer.
     LayerContent(usize),
-    /// An image's own files.
+    /// The directory of an image.
     Image(usize),
-    /// A container's own files.
+    /// The directory of a container.
     Container(usize),
-    /// Something without a record.
+    /// An object without a record.
     Orphan(Orphan),
-    /// The store's bookkeeping.
+    /// Bookkeeping of the store, such as its top directories and lock files.
     Metadata,
-    /// The overlay driver's directory of short names, a symlink for each layer.
+    /// The overlay driver's directory `l` of short names, with a symlink for each layer.
     ShortNames,
-    /// Record files, which every deletion rewrites.
+    /// Record files, which every deletion rewrites, and files that every program recreates.
     Records,
-    /// Our own reserve file: see [`crate::editor::ReserveFile`].
+    /// layersweep's reserve file ([`crate::editor::ReserveFile`]).
     ReserveFile,
-    /// Something else, by name.
+    /// Any other file or directory, by name.
     Other(String),
 }
 
@@ -70,13 +70,13 @@ impl UnitKind for StorageUnit {
     }
 }
 
-/// What of a layer stands in the listing.
+/// Files of a layer that are in the listing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FilesOfLayer {
     pub(super) directory: bool,
 }
 
-/// Sorts the listing of `snapshot`; the files are those of each layer of the records.
+/// Sorts the listing of `snapshot` into units. Also returns the files of each recorded layer.
 #[must_use]
 pub fn sort(snapshot: &Snapshot) -> (Vec<Unit>, Vec<FilesOfLayer>) {
     let mut sorter = Sorter::new(snapshot);
@@ -88,32 +88,34 @@ pub fn sort(snapshot: &Snapshot) -> (Vec<Unit>, Vec<FilesOfLayer>) {
     (sorter.units, sorter.files)
 }
 
-/// Room for what a store holds beside layers and images. Growing costs as much again as is there.
+/// Capacity for units that are neither layers nor images. If the vector had to grow, it would double its memory.
 const OTHER_UNITS: usize = 1024;
 
 struct Sorter<'a> {
     snapshot: &'a Snapshot,
-    /// The area that is being sorted: its position, and its path.
+    /// Position of the area that is being sorted.
     area: usize,
+    /// Path of that area.
     root: &'a Path,
     images: HashMap<&'a OsStr, usize>,
     containers: HashMap<&'a OsStr, usize>,
-    /// Containers' layers.
+    /// Ids of containers' layers.
     writable: HashSet<&'a str>,
     units: Vec<Unit>,
-    /// Units that several directories of an area add to, since a unit is on one filesystem; those of layers by
-    /// position of the layer.
+    /// Positions of units that several directories add to, by area: a unit must be on a single filesystem. Units of
+    /// layers are in `units_of_layers`.
     known: HashMap<(usize, StorageUnit), usize>,
+    /// Positions of units, by position of the layer.
     units_of_layers: Vec<Option<usize>>,
-    /// By position of the layer.
+    /// Files of each layer, by position of the layer.
     files: Vec<FilesOfLayer>,
 }
 
 fn by_id<'a, T>(records: &'a [T], id: impl Fn(&'a T) -> &'a str) -> HashMap<&'a OsStr, usize> {
-    records.iter().enumerate().map(|(at, record)| (OsStr::new(id(record)), at)).collect()
+    records.iter().enumerate().map(|(position, record)| (OsStr::new(id(record)), position)).collect()
 }
 
-/// A name for people; mostly it is text, which is faster to check than to mend.
+/// Returns a name for messages. Almost all names are UTF-8, and a check is faster than a lossy conversion.
 fn text(name: &OsStr) -> String {
     name.to_str().map_or_else(|| name.to_string_lossy().into_owned(), str::to_owned)
 }
@@ -134,35 +136,36 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// What is at `below` in the area; the driver's directory is a root of its own.
-    fn add(&mut self, what: StorageUnit, id: impl Into<String>, below: PathBuf, scope: TreeScope) {
+    /// Adds the file or directory at `below` in the area to its unit, or to a new one.
+    fn add(&mut self, kind: StorageUnit, id: impl Into<String>, below: PathBuf, scope: TreeScope) {
         let next = self.units.len();
-        let at = match what {
+        let position = match kind {
             StorageUnit::Orphan(_) => next,
             StorageUnit::Layer(layer) => *self.units_of_layers[layer].get_or_insert(next),
-            _ => *self.known.entry((self.area, what.clone())).or_insert(next),
+            _ => *self.known.entry((self.area, kind.clone())).or_insert(next),
         };
-        let path = (at == next).then(|| self.root.join(&below));
+        let path = (position == next).then(|| self.root.join(&below));
+        // The driver's directory is a root of its own: see `StorePlaces::roots`.
         let part = match below.strip_prefix(&self.snapshot.places.driver) {
             Ok(below) => (2 * self.area + 1, below.to_path_buf(), scope),
             Err(_) => (2 * self.area, below, scope),
         };
-        let Some(path) = path else { return self.units[at].parts.push(part) };
-        // Of a layer there are two, its directory and its tar-split.
+        let Some(path) = path else { return self.units[position].parts.push(part) };
+        // A layer has two parts: its directory and its tar-split.
         let mut parts = Vec::with_capacity(2);
         parts.push(part);
-        self.units.push(Unit { what, id: id.into(), path, parts });
+        self.units.push(Unit { what: kind, id: id.into(), path, parts });
     }
 
     fn metadata(&mut self, path: PathBuf, scope: TreeScope) {
         self.add(StorageUnit::Metadata, "store metadata", path, scope);
     }
 
-    fn whole(&mut self, what: StorageUnit, id: impl Into<String>, path: PathBuf) {
-        self.add(what, id, path, TreeScope::Whole);
+    fn whole(&mut self, kind: StorageUnit, id: impl Into<String>, path: PathBuf) {
+        self.add(kind, id, path, TreeScope::Whole);
     }
 
-    /// The entries of a directory of the area, with their names for people and their paths in it.
+    /// Returns the entries of a directory of the area, each with its name for messages and its path in the area.
     fn entries(&self, below: &Path) -> impl Iterator<Item = (String, &'a DirectoryEntry, PathBuf)> + use<'a> {
         let entries = self.snapshot.entries(&self.root.join(below)).iter();
         let below = below.to_path_buf();
@@ -176,7 +179,7 @@ impl<'a> Sorter<'a> {
             self.metadata(PathBuf::new(), TreeScope::EntryOnly);
         }
         for entry in snapshot.entries(self.root) {
-            // A name that is no text is nobody's.
+            // A name that is not UTF-8 belongs to no driver.
             let name = entry.name.to_str().filter(|_| entry.kind == FileKind::Directory).unwrap_or_default();
             match name.strip_prefix(driver) {
                 Some("") => self.driver(driver),
@@ -188,7 +191,7 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// Something at the top of the graphroot that is not this driver's.
+    /// Sorts an entry at the top of an area that does not belong to this driver.
     fn top_level(&mut self, entry: &DirectoryEntry) {
         let name = text(&entry.name);
         let snapshot = self.snapshot;
@@ -197,15 +200,18 @@ impl<'a> Sorter<'a> {
             name.strip_prefix(other.as_str())
                 .is_some_and(|rest| ["", "-layers", "-images", "-containers"].contains(&rest))
         });
-        let counted_apart = || places.roots().contains(&self.root.join(&entry.name));
-        if !places.primary || of_other_driver || (entry.kind == FileKind::Directory && counted_apart()) {
+        if !places.primary || of_other_driver {
+            return;
+        }
+        // An imagestore or temporary directory in the graphroot is sorted as an area of its own.
+        if entry.kind == FileKind::Directory && places.roots().contains(&self.root.join(&entry.name)) {
             return;
         }
         let path = PathBuf::from(&entry.name);
         let children = snapshot.entries(&self.root.join(&entry.name));
         match name.as_str() {
             "tmp" if self.area == 0 && !children.is_empty() => self.temporary(path),
-            "volumes" if self.area == 0 && children.iter().any(|one| self.is_unknown_volume(one)) => {
+            "volumes" if self.area == 0 && children.iter().any(|child| self.is_unknown_volume(child)) => {
                 self.volumes(path);
             }
             RESERVE_FILE => self.whole(StorageUnit::ReserveFile, "layersweep's reserve file", path),
@@ -217,7 +223,7 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// The graphroot's own `tmp`, one unit an entry.
+    /// Sorts the graphroot's `tmp`: each entry is a unit.
     fn temporary(&mut self, top: PathBuf) {
         self.add(StorageUnit::Other("tmp".into()), "tmp", top.clone(), TreeScope::EntryOnly);
         for (id, _, path) in self.entries(&top) {
@@ -244,17 +250,17 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// What the tools left outside of the store.
+    /// Sorts the temporary files outside the store: each is a unit.
     fn temporary_files(&mut self) {
         let snapshot = self.snapshot;
-        let first = snapshot.places.first_temporary();
-        for (at, directory) in snapshot.places.temporary.iter().enumerate() {
+        let first_root = snapshot.places.first_temporary();
+        for (root, directory) in (first_root..).zip(&snapshot.places.temporary) {
             for entry in snapshot.entries(directory) {
                 self.units.push(Unit {
                     what: StorageUnit::Orphan(Orphan::VarTmp),
                     id: text(&entry.name),
                     path: directory.join(&entry.name),
-                    parts: vec![(first + at, PathBuf::from(&entry.name), TreeScope::Whole)],
+                    parts: vec![(root, PathBuf::from(&entry.name), TreeScope::Whole)],
                 });
             }
         }
@@ -266,7 +272,7 @@ impl<'a> Sorter<'a> {
         if driver != "vfs" {
             return self.layers(&top);
         }
-        // vfs keeps its layers one level further down.
+        // vfs has its layers one level deeper, in `dir`.
         for (name, entry, path) in self.entries(&top) {
             match entry.name.to_str() {
                 Some("dir") => self.metadata(path, TreeScope::EntryOnly),
@@ -277,8 +283,10 @@ impl<'a> Sorter<'a> {
         self.layers(&top.join("dir"));
     }
 
-    /// For each entry of a directory of the area the layer whose name `name_of` finds in its own. A large
-    /// store has very many, which lie far apart in memory.
+    /// Returns the position of the layer for each entry of a directory of the area. `name_of` extracts the layer's id
+    /// from the entry's name.
+    ///
+    /// It runs in parallel, since a large store has very many entries, and each lookup is a cache miss.
     fn layers_among(
         &self,
         below: &Path,
@@ -288,7 +296,7 @@ impl<'a> Sorter<'a> {
         entries.map(|entry| self.snapshot.layer_at(name_of(&entry.name))).collect()
     }
 
-    /// The directory that has a directory for each layer.
+    /// Sorts the directory that contains a directory for each layer.
     fn layers(&mut self, top: &Path) {
         let layers = self.layers_among(top, |name| name);
         for ((id, entry, path), layer) in self.entries(top).zip(layers) {
@@ -297,7 +305,7 @@ impl<'a> Sorter<'a> {
                 self.layer(path, layer, id);
                 continue;
             }
-            // Marker files and whatever else the driver keeps are never a layer.
+            // Only a directory named like an id can be an orphaned layer, never a file of the driver.
             match (entry.name.to_str(), entry.kind) {
                 (Some("l"), FileKind::Directory) => self.whole(StorageUnit::ShortNames, "short names", path),
                 (Some("staging"), FileKind::Directory) => {
@@ -325,23 +333,23 @@ impl<'a> Sorter<'a> {
         if !self.writable.contains(id.as_str()) || self.snapshot.entries(&self.root.join(&path)).is_empty() {
             return self.whole(StorageUnit::Layer(layer), id, path);
         }
-        // A container's layer: its content apart, since that is what podman calls its size.
+        // The content of a container's layer is a unit of its own: podman prints its size as that of the container.
         self.add(StorageUnit::Layer(layer), &id, path.clone(), TreeScope::EntryOnly);
         for (_, part, path) in self.entries(&path) {
             let is_content = part.name.to_str().is_some_and(|name| name.starts_with("diff"));
-            let what = if is_content { StorageUnit::LayerContent(layer) } else { StorageUnit::Layer(layer) };
-            self.whole(what, &id, path);
+            let kind = if is_content { StorageUnit::LayerContent(layer) } else { StorageUnit::Layer(layer) };
+            self.whole(kind, &id, path);
         }
     }
 
-    /// `lock-N` and `temp-dir-N` belong together.
+    /// Sorts a directory of temporary directories. `lock-N` and `temp-dir-N` form a unit.
     fn temp_directories(&mut self, top: PathBuf) {
         self.metadata(top.clone(), TreeScope::EntryOnly);
         let mut by_number: HashMap<String, usize> = HashMap::new();
         for (name, _, path) in self.entries(&top) {
             let number = name.strip_prefix("temp-dir-").or_else(|| name.strip_prefix("lock-"));
             let number = number.unwrap_or(&name);
-            let at = self.units.len();
+            let position = self.units.len();
             self.whole(StorageUnit::Orphan(Orphan::TempDirectory), number, path);
             match by_number.get(number) {
                 Some(pair) => {
@@ -349,7 +357,7 @@ impl<'a> Sorter<'a> {
                     self.units[*pair].parts.extend(parts);
                 }
                 None => {
-                    by_number.insert(number.to_owned(), at);
+                    by_number.insert(number.to_owned(), position);
                 }
             }
         }
@@ -363,9 +371,9 @@ impl<'a> Sorter<'a> {
             split.map_or(name, OsStr::from_bytes)
         });
         let elsewhere = self.layers_on_other_filesystems();
-        for ((shown, entry, path), layer) in self.entries(&top).zip(layers) {
+        for ((lossy_name, entry, path), layer) in self.entries(&top).zip(layers) {
             let Some(name) = entry.name.to_str() else {
-                self.whole(StorageUnit::Other(shown.clone()), &shown, path);
+                self.whole(StorageUnit::Other(lossy_name.clone()), &lossy_name, path);
                 continue;
             };
             let split = name.strip_suffix(TAR_SPLIT);
@@ -389,30 +397,31 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// Layers whose directory is on another filesystem than this area: the tar-splits of an imagestore are in the
-    /// graphroot. A layer's bytes are all of one filesystem.
+    /// Returns the names of layer directories on other filesystems than this area.
+    ///
+    /// The graphroot contains the tar-splits of layers in an imagestore. They cannot be parts of the layer's unit, since
+    /// all bytes of a unit are on a single filesystem.
     fn layers_on_other_filesystems(&self) -> HashSet<&'a OsStr> {
         let places = &self.snapshot.places;
-        let device = |area: &Root| area.identity().0;
-        let here = places.areas().nth(self.area).map(device);
-        let others = places.areas().filter(|area| Some(device(area)) != here);
+        let device = places.areas().nth(self.area).map(|area| area.identity().0);
+        let others = places.areas().filter(|area| Some(area.identity().0) != device);
         others
             .flat_map(|area| self.snapshot.entries(&area.join(&places.driver)))
             .map(|entry| entry.name.as_os_str())
             .collect()
     }
 
-    /// `D-images` and `D-containers`: a directory an object, and the record files.
-    fn records(&mut self, name: &str, what: fn(usize) -> StorageUnit) {
+    /// Sorts `<driver>-images` or `<driver>-containers`: a directory for each object, and the record files.
+    fn records(&mut self, name: &str, kind: fn(usize) -> StorageUnit) {
         let top = PathBuf::from(name);
         self.metadata(top.clone(), TreeScope::EntryOnly);
-        let (known, orphan) = match what(0) {
+        let (known, orphan) = match kind(0) {
             StorageUnit::Image(_) => (self.images.clone(), Orphan::ImageDirectory),
             _ => (self.containers.clone(), Orphan::ContainerDirectory),
         };
         for (id, entry, path) in self.entries(&top) {
             match known.get(entry.name.as_os_str()) {
-                Some(at) => self.whole(what(*at), id, path),
+                Some(position) => self.whole(kind(*position), id, path),
                 None if entry.kind == FileKind::Directory && is_id(&id) => {
                     self.whole(StorageUnit::Orphan(orphan), &id, path);
                 }
@@ -421,7 +430,8 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// A file beside the records: bookkeeping, or a temporary file of an atomic write.
+    /// Sorts a file beside the directories of objects: a record file, a temporary file of an atomic write, or
+    /// bookkeeping.
     fn bookkeeping(&mut self, path: PathBuf, name: &str) {
         if name.starts_with(".tmp-") {
             self.whole(StorageUnit::Orphan(Orphan::TempRecord), name, path);

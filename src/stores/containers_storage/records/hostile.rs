@@ -1,8 +1,8 @@
-//! Tests with records that are made to be expensive.
+//! Tests with hostile records.
 
 use super::*;
 
-/// Peak of this process's memory in kB, since it was last reset.
+/// Returns the peak memory of this process in kB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -10,10 +10,10 @@ fn peak() -> u64 {
 }
 
 #[test]
-fn what_is_not_needed_takes_no_memory() {
+fn unused_field_takes_no_memory() {
     let unused = r#"{"HostID":1},"#.repeat((24 << 20) / 13);
     let content = format!(r#"[{{"id":"a"}},{{"uidset":[{unused}7],"id":"b"}}]"#);
-    // Other tests run beside this one, but none takes so much.
+    // Other tests may run in this process at the same time, but none of them needs as much memory.
     let before = peak();
     let parsed = layers(content.as_bytes(), false, &Allowance::default());
     assert_eq!(parsed.records.len(), 2);
@@ -22,8 +22,8 @@ fn what_is_not_needed_takes_no_memory() {
 }
 
 #[test]
-fn fields_of_any_type_lose_no_record() {
-    let odd =
+fn record_with_field_of_unexpected_type_is_kept() {
+    let unexpected =
         ["null", "true", "7", "-7", "1.5", "\"x\"", "[]", "[{\"a\":[1]}]", "{}", "{\"a\":{\"b\":[null]}}"];
     let fields = [
         "parent",
@@ -43,7 +43,7 @@ fn fields_of_any_type_lose_no_record() {
         "metadata",
     ];
     for field in fields {
-        for value in odd {
+        for value in unexpected {
             let content = format!(r#"[{{"id":"a","{field}":{value},"{field}":{value}}},{{"id":"b"}}]"#);
             let content = content.as_bytes();
             let layers = layers(content, false, &Allowance::default());
@@ -57,7 +57,7 @@ fn fields_of_any_type_lose_no_record() {
 }
 
 #[test]
-fn a_record_with_too_many_texts_is_left_out() {
+fn record_with_too_many_members_is_skipped() {
     for (count, kept) in [(lenient::MOST_MEMBERS, 2), (lenient::MOST_MEMBERS + 1, 1)] {
         let texts = vec!["\"\""; count].join(",");
         let parsed = images(

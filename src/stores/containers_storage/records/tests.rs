@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn layers_of_every_version() {
+fn layer_records_of_all_versions_are_parsed() {
     let content = br#"[
       {"id":"a1","created":"0001-01-01T00:00:00Z","diff-digest":"sha256:aa","diff-size":5632},
       {"id":"b2","parent":"a1","created":"2026-11-21T02:06:59.571650037Z","toc-digest":"sha256:bb","diff-size":-1,"new":{"x":1}},
@@ -14,17 +14,17 @@ fn layers_of_every_version() {
     let parsed = layers(content, false, &Allowance::default());
     assert_eq!(parsed.problems, Vec::<String>::new());
     assert!(!parsed.damaged);
-    let of = |id: &str| parsed.records.iter().find(|layer| layer.id == id).unwrap();
-    assert_eq!((of("a1").diff_size, of("a1").created), (Some(5632), None));
-    assert_eq!((of("b2").diff_size, of("b2").diff_id.clone()), (Some(0), None));
-    assert_eq!(of("b2").created.unwrap().to_string(), "2026-11-21T02:06:59.571650037Z");
-    assert_eq!((of("c3").incomplete, of("d4").incomplete), (true, false));
-    assert_eq!(of("d4").diff_size, Some(0), "an omitted size beside a digest is zero");
-    assert_eq!((of("e5").parent.clone(), of("e5").created), (None, None));
+    let [a1, b2, c3, d4, e5] = parsed.records.as_slice() else { panic!("{parsed:?}") };
+    assert_eq!((a1.diff_size, a1.created), (Some(5632), None));
+    assert_eq!((b2.diff_size, b2.diff_id.clone()), (Some(0), None));
+    assert_eq!(b2.created.unwrap().to_string(), "2026-11-21T02:06:59.571650037Z");
+    assert_eq!((c3.incomplete, d4.incomplete), (true, false));
+    assert_eq!(d4.diff_size, Some(0), "an omitted size beside a digest is zero");
+    assert_eq!((e5.parent.clone(), e5.created), (None, None));
 }
 
 #[test]
-fn images_with_lists_names_and_digests() {
+fn image_records_are_parsed() {
     let content = br#"[
       {"id":"i1","digest":"sha256:m1","names":["a:1","b:1"],"layer":"l1","mapped-layers":["l2"],
        "big-data-names":["manifest","sha256:i1"],"big-data-sizes":{"manifest":498,"sha256:i1":364},
@@ -39,8 +39,8 @@ fn images_with_lists_names_and_digests() {
 }
 
 #[test]
-fn damage_is_named_and_the_rest_is_kept() {
-    // content, records that survive, a word of the problem
+fn damaged_record_is_reported_and_others_are_kept() {
+    // Content, number of valid records, text of the problem.
     let deep = format!("[{{\"id\":\"a\"}},{}", "[".repeat(5000));
     let field = format!(r#"[{{"id":"a"}},{{"id":"b","flags":{}{}}}]"#, "[".repeat(5000), "]".repeat(5000));
     let cases: &[(&[u8], usize, &str)] = &[
@@ -56,22 +56,22 @@ fn damage_is_named_and_the_rest_is_kept() {
         (br#"[{"names":["x"]},{"id":"b"}]"#, 1, "record 1 is ignored: it has no id"),
         (br#"[{"id":"../../etc"},{"id":"b"}]"#, 1, "cannot be a directory name"),
         (b"[{\"id\":\"a\"},{\"id\":\"\xff\"}]", 1, "is not valid"),
-        // Damaged is not absent: its layer would look unused.
+        // A damaged parent must not count as absent: the parent layer would look unused.
         (br#"[{"id":"a"},{"id":"b","parent":"\ud800"}]"#, 1, "record 2 is ignored"),
         (deep.as_bytes(), 1, "EOF"),
         (field.as_bytes(), 2, ""),
     ];
-    for (content, survive, word) in cases {
+    for (content, valid, problem) in cases {
         let parsed = layers(content, false, &Allowance::default());
         let shown = String::from_utf8_lossy(&content[..content.len().min(40)]);
-        assert_eq!(parsed.records.len(), *survive, "{shown}");
-        assert_eq!(parsed.damaged, !word.is_empty(), "{shown}");
-        assert!(parsed.problems.join("\n").contains(word), "{shown}: {:?}", parsed.problems);
+        assert_eq!(parsed.records.len(), *valid, "{shown}");
+        assert_eq!(parsed.damaged, !problem.is_empty(), "{shown}");
+        assert!(parsed.problems.join("\n").contains(problem), "{shown}: {:?}", parsed.problems);
     }
 }
 
 #[test]
-fn many_bad_records_make_few_problems() {
+fn problems_of_many_bad_records_are_counted() {
     let content = format!("[{}{{\"id\":\"a\"}}]", "1,".repeat(100));
     let parsed = containers(content.as_bytes(), true, &Allowance::default());
     assert_eq!(parsed.records.len(), 1);
@@ -80,24 +80,24 @@ fn many_bad_records_make_few_problems() {
 }
 
 #[test]
-fn the_first_of_two_records_with_one_id_counts() {
-    let mut all =
+fn first_of_repeated_records_is_kept() {
+    let mut records =
         layers(br#"[{"id":"a","parent":"x"},{"id":"b"},{"id":"a"}]"#, false, &Allowance::default()).records;
-    assert_eq!(drop_repeated(&mut all, |layer| &layer.id), ["a"]);
-    assert_eq!(all[0].parent.as_deref(), Some("x"));
-    assert_eq!(all.len(), 2);
+    assert_eq!(drop_repeated(&mut records, |layer| &layer.id), ["a"]);
+    assert_eq!(records[0].parent.as_deref(), Some("x"));
+    assert_eq!(records.len(), 2);
 }
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(content in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn random_bytes_do_not_panic(content in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = (layers(&content, true, &Allowance::default()), images(&content, &Allowance::default()), containers(&content, false, &Allowance::default()));
     }
 
     #[test]
-    fn no_broken_record_makes_it_panic(at in 0..600_usize, byte in any::<u8>(), cut in 0..600_usize) {
+    fn corrupted_record_does_not_panic(position in 0..600_usize, value in any::<u8>(), cut in 0..600_usize) {
         let mut content = br#"[{"id":"i1","digest":"sha256:m1","names":["a:1","b:1"],"layer":"l1","mapped-layers":["l2"],"big-data-names":["manifest","sha256:i1"],"big-data-sizes":{"manifest":498},"big-data-digests":{"manifest":"sha256:m1"},"created":"2026-11-21T02:06:59Z","flags":{"incomplete":true},"metadata":"{\"pod-name\":1}"}]"#.to_vec();
-        if let Some(place) = content.get_mut(at) { *place = byte; }
+        if let Some(byte) = content.get_mut(position) { *byte = value; }
         content.truncate(cut.max(1));
         let _ = (layers(&content, true, &Allowance::default()), images(&content, &Allowance::default()), containers(&content, false, &Allowance::default()));
     }

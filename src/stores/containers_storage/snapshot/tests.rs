@@ -6,13 +6,13 @@ use crate::sys::root::Root;
 
 const LAYERS: &str = r#"[{"id":"l1"},{"id":"l2"}]"#;
 
-/// A store made by hand; nobody else knows of it.
-struct Bed {
+/// A store in a temporary directory.
+struct TestStore {
     dir: tempfile::TempDir,
     places: StorePlaces,
 }
 
-impl Bed {
+impl TestStore {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let graphroot = dir.path().join("root");
@@ -20,11 +20,11 @@ impl Bed {
             std::fs::create_dir_all(graphroot.join(path)).unwrap();
         }
         let records = [("layers", LAYERS), ("images", "[]"), ("containers", r#"[{"id":"c1","layer":"l2"}]"#)];
-        for (what, json) in records {
-            let directory = graphroot.join(format!("overlay-{what}"));
+        for (kind, json) in records {
+            let directory = graphroot.join(format!("overlay-{kind}"));
             std::fs::create_dir_all(&directory).unwrap();
-            std::fs::write(directory.join(format!("{what}.json")), json).unwrap();
-            std::fs::write(directory.join(format!("{what}.lock")), [7; 64]).unwrap();
+            std::fs::write(directory.join(format!("{kind}.json")), json).unwrap();
+            std::fs::write(directory.join(format!("{kind}.lock")), [7; 64]).unwrap();
         }
         let places = StorePlaces {
             graphroot: Root::open(&graphroot).unwrap(),
@@ -42,12 +42,12 @@ impl Bed {
         Self { dir, places }
     }
 
-    fn at(&self, path: &str) -> PathBuf {
-        self.places.graphroot.join(path)
+    fn path(&self, below: &str) -> PathBuf {
+        self.places.graphroot.join(below)
     }
 }
 
-/// Held by this process; gone with the returned file.
+/// Takes a write lock. Dropping the returned file releases it.
 fn write_lock(path: &Path) -> std::fs::File {
     use nix::fcntl::{FcntlArg, fcntl};
     use nix::libc;
@@ -59,7 +59,7 @@ fn write_lock(path: &Path) -> std::fs::File {
         l_len: 0,
         l_pid: 0,
     };
-    // Unlike the library's own kind, this one is noticed by the process that holds it.
+    // Unlike the library's POSIX locks, an open-file-description lock conflicts with locks of the same process.
     fcntl(&file, FcntlArg::F_OFD_SETLK(&lock)).unwrap();
     file
 }
@@ -67,83 +67,92 @@ fn write_lock(path: &Path) -> std::fs::File {
 const SHORT: Patience = Patience { unlocked: Duration::from_millis(50), locked: Duration::from_millis(50) };
 
 #[test]
-fn symlinks_below_the_graphroot_are_named_and_not_followed() {
-    let bed = Bed::new();
-    assert_eq!(read(&bed.places, SHORT).unwrap().consistency, Consistency::Consistent);
+fn symlinks_below_graphroot_are_reported_and_not_followed() {
+    let store = TestStore::new();
+    assert_eq!(read(&store.places, SHORT).unwrap().consistency, Consistency::Consistent);
     for linked in ["overlay-images", "overlay", "overlay-containers/c1/userdata", "overlay-containers/c1"] {
-        let bed = Bed::new();
-        let elsewhere = bed.dir.path().join("elsewhere");
-        std::fs::rename(bed.at(linked), &elsewhere).unwrap();
+        let store = TestStore::new();
+        let elsewhere = store.dir.path().join("elsewhere");
+        std::fs::rename(store.path(linked), &elsewhere).unwrap();
         std::fs::create_dir(elsewhere.join("stray")).unwrap();
-        symlink(&elsewhere, bed.at(linked)).unwrap();
-        let snapshot = read(&bed.places, SHORT).unwrap();
+        symlink(&elsewhere, store.path(linked)).unwrap();
+        let snapshot = read(&store.places, SHORT).unwrap();
         assert_eq!(snapshot.consistency, Consistency::Damaged, "{linked}");
-        let named = format!("{} is a symlink; not followed", bed.at(linked).display());
-        let said = |finding: &Finding| finding.incomplete && finding.message.contains(&named);
-        assert!(snapshot.findings.iter().any(said), "{linked}: {:?}", snapshot.findings);
+        let message = format!("{} is a symlink; not followed", store.path(linked).display());
+        let mut findings = snapshot.findings.iter();
+        assert!(
+            findings.any(|finding| finding.incomplete && finding.message.contains(&message)),
+            "{linked}: {:?}",
+            snapshot.findings
+        );
         assert!(snapshot.listing.values().flatten().all(|entry| entry.name != "stray"), "{linked}");
     }
 }
 
 #[test]
-fn writers_below_a_mounted_root_are_noticed() {
-    let mut bed = Bed::new();
-    bed.places.foreign = true;
-    assert_eq!(read(&bed.places, SHORT).unwrap().consistency, Consistency::Consistent);
+fn writer_below_mounted_root_is_detected() {
+    let mut store = TestStore::new();
+    store.places.foreign = true;
+    assert_eq!(read(&store.places, SHORT).unwrap().consistency, Consistency::Consistent);
     for lock in ["overlay-layers/layers.lock", "overlay-images/images.lock"] {
-        let held = write_lock(&bed.at(lock));
-        assert_eq!(read(&bed.places, SHORT).unwrap().consistency, Consistency::WriterActive, "{lock}");
+        let held = write_lock(&store.path(lock));
+        assert_eq!(read(&store.places, SHORT).unwrap().consistency, Consistency::WriterActive, "{lock}");
         drop(held);
     }
-    let snapshot = read(&bed.places, SHORT).unwrap();
+    let snapshot = read(&store.places, SHORT).unwrap();
     assert!(!moved(&snapshot).unwrap());
-    std::fs::write(bed.at("overlay-layers/layers.lock"), [8; 64]).unwrap();
-    assert!(moved(&snapshot).unwrap(), "its token moved");
+    std::fs::write(store.path("overlay-layers/layers.lock"), [8; 64]).unwrap();
+    assert!(moved(&snapshot).unwrap(), "the token has changed");
 }
 
 #[test]
-fn a_writer_is_waited_for_once() {
-    let bed = Bed::new();
-    let (busy, held) = (BusyStores::default(), write_lock(&bed.at("overlay-images/images.lock")));
-    let next = || busy.clone().patience(&bed.places.graphroot, SHORT).unlocked;
-    let look = || {
-        let snapshot = read(&bed.places, busy.patience(&bed.places.graphroot, SHORT)).unwrap();
+fn writer_is_waited_for_once() {
+    fn read_and_note(store: &TestStore, busy: &BusyStores) -> Consistency {
+        let patience = busy.patience(&store.places.graphroot, SHORT);
+        let snapshot = read(&store.places, patience).unwrap();
         busy.note(&snapshot);
-        (snapshot.consistency, next())
-    };
-    assert_eq!(next(), SHORT.unlocked);
-    assert_eq!(look(), (Consistency::WriterActive, Patience::LITTLE.unlocked));
+        snapshot.consistency
+    }
+    let store = TestStore::new();
+    let (busy, held) = (BusyStores::default(), write_lock(&store.path("overlay-images/images.lock")));
+    // Clones share the set.
+    let clone = busy.clone();
+    let graphroot = &store.places.graphroot;
+    assert_eq!(clone.patience(graphroot, SHORT).unlocked, SHORT.unlocked);
+    assert_eq!(read_and_note(&store, &busy), Consistency::WriterActive);
+    assert_eq!(clone.patience(graphroot, SHORT).unlocked, Patience::SHORT.unlocked);
     drop(held);
-    assert_eq!(look(), (Consistency::Consistent, SHORT.unlocked));
+    assert_eq!(read_and_note(&store, &busy), Consistency::Consistent);
+    assert_eq!(clone.patience(graphroot, SHORT).unlocked, SHORT.unlocked);
 }
 
 #[test]
-fn no_lock_is_taken_below_a_mounted_root() {
-    // A writer that rests after the unlocked patience: whoever takes locks gets them then.
+fn no_lock_is_taken_below_mounted_root() {
+    // The writer releases its lock after the timeout without locks. Only a reader that takes locks is consistent then.
     for (foreign, expected) in [(true, Consistency::WriterActive), (false, Consistency::Consistent)] {
-        let mut bed = Bed::new();
-        bed.places.foreign = foreign;
-        let held = write_lock(&bed.at("overlay-images/images.lock"));
+        let mut store = TestStore::new();
+        store.places.foreign = foreign;
+        let held = write_lock(&store.path("overlay-images/images.lock"));
         let writer = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(300));
             drop(held);
         });
         let patience = Patience { locked: Duration::from_secs(20), ..SHORT };
-        assert_eq!(read(&bed.places, patience).unwrap().consistency, expected);
+        assert_eq!(read(&store.places, patience).unwrap().consistency, expected);
         writer.join().unwrap();
     }
 }
 
 #[test]
-fn a_lock_file_that_cannot_be_asked_proves_nothing() {
+fn lock_file_that_cannot_be_queried_counts_as_writer() {
     for foreign in [false, true] {
-        let mut bed = Bed::new();
-        bed.places.foreign = foreign;
-        let lock = bed.at("overlay-images/images.lock");
+        let mut store = TestStore::new();
+        store.places.foreign = foreign;
+        let lock = store.path("overlay-images/images.lock");
         std::fs::remove_file(&lock).unwrap();
-        assert_eq!(read(&bed.places, SHORT).unwrap().consistency, Consistency::Consistent, "none is there");
+        assert_eq!(read(&store.places, SHORT).unwrap().consistency, Consistency::Consistent, "no lock file");
         std::fs::create_dir(&lock).unwrap();
-        let snapshot = read(&bed.places, SHORT).unwrap();
+        let snapshot = read(&store.places, SHORT).unwrap();
         assert_eq!(snapshot.consistency, Consistency::WriterActive);
         let [finding] = snapshot.findings.as_slice() else { panic!("{:?}", snapshot.findings) };
         assert_eq!(finding.path, lock);
@@ -152,32 +161,33 @@ fn a_lock_file_that_cannot_be_asked_proves_nothing() {
 }
 
 #[test]
-fn a_writer_moves_a_consistent_snapshot_only() {
-    let bed = Bed::new();
-    let snapshot = read(&bed.places, SHORT).unwrap();
+fn active_writer_changes_only_a_consistent_snapshot() {
+    let store = TestStore::new();
+    let snapshot = read(&store.places, SHORT).unwrap();
     assert!(!moved(&snapshot).unwrap());
-    let held = write_lock(&bed.at("overlay-layers/layers.lock"));
-    assert!(moved(&snapshot).unwrap(), "somebody is writing");
-    // Read again under the writer's lock: asking for ever would bring nothing new.
-    let again = read(&bed.places, SHORT).unwrap();
+    let held = write_lock(&store.path("overlay-layers/layers.lock"));
+    assert!(moved(&snapshot).unwrap(), "a process is writing");
+    // The snapshot was read while the writer held its lock. Reading again would not give a better result.
+    let again = read(&store.places, SHORT).unwrap();
     assert_eq!(again.consistency, Consistency::WriterActive);
     assert!(!moved(&again).unwrap());
     drop(held);
 }
 
 #[test]
-fn listings_around_the_records_are_merged() {
-    let list = |names: &[&str]| -> Listing {
-        let entry = |name: &&str| DirectoryEntry { name: (*name).into(), kind: FileKind::Directory };
-        [(PathBuf::from("d"), names.iter().map(entry).collect())].into()
-    };
-    // early, late, what counts; only `r` has a record
+fn listings_before_and_after_are_merged() {
+    fn list(names: &[&str]) -> Listing {
+        let entries =
+            names.iter().map(|name| DirectoryEntry { name: name.into(), kind: FileKind::Directory });
+        [(PathBuf::from("d"), entries.collect())].into()
+    }
+    // Listing before, listing after, result. Only `r` has a record.
     let cases: [(&[&str], &[&str], &[&str]); 7] = [
         (&["r", "x"], &["r", "x"], &["r", "x"]),
-        // Deleted, or made, around the reading: no leak.
+        // Deleted or created in between: not a leak.
         (&["r", "x"], &["r"], &["r"]),
         (&["r"], &["r", "x"], &["r"]),
-        // Made before it or deleted after it: there when it counted.
+        // An entry with a record counts if it is in one of the listings.
         (&[], &["r"], &["r"]),
         (&["r", "r.tar-split.gz", "x"], &["x"], &["r", "r.tar-split.gz", "x"]),
         (&["a", "r", "x"], &["a", "b", "x"], &["a", "r", "x"]),
@@ -186,7 +196,7 @@ fn listings_around_the_records_are_merged() {
     for (early, late, expected) in cases {
         let merged = merge(&list(early), list(late), &["r"].into());
         assert_eq!(merged, list(expected), "{early:?} {late:?}");
-        // A directory that is there once only.
+        // A directory that is missing from the later listing.
         let merged = merge(&list(early), Listing::new(), &["r"].into());
         let kept: Vec<_> = early.iter().copied().filter(|name| name.starts_with('r')).collect();
         assert_eq!(merged, list(&kept), "{early:?}");
@@ -194,32 +204,32 @@ fn listings_around_the_records_are_merged() {
 }
 
 #[test]
-fn a_reading_under_locks_is_whole_and_lets_go_of_them() {
-    let bed = Bed::new();
-    let (locks, _) = open_locks(&bed.places);
-    let snapshot = read_under_locks(&bed.places, &locks, Duration::ZERO).unwrap();
-    let without = read(&bed.places, SHORT).unwrap();
+fn reading_under_locks_is_complete_and_releases_them() {
+    let store = TestStore::new();
+    let (locks, _) = open_locks(&store.places);
+    let snapshot = read_under_locks(&store.places, &locks, Duration::ZERO).unwrap();
+    let without = read(&store.places, SHORT).unwrap();
     assert_eq!(snapshot.consistency, Consistency::Consistent);
     assert_eq!((&snapshot.layers, &snapshot.containers), (&without.layers, &without.containers));
     assert_eq!(snapshot.listing, without.listing);
     assert!(!moved(&snapshot).unwrap());
     for lock in ["overlay-layers/layers.lock", "overlay-images/images.lock"] {
-        drop(write_lock(&bed.at(lock)));
+        drop(write_lock(&store.path(lock)));
     }
 }
 
 #[test]
-fn more_containers_than_anybody_has_are_damage() {
-    let bed = Bed::new();
-    let record = |at: usize| format!(r#"{{"id":"{at:064x}"}}"#);
-    let write = |count: usize| {
-        let text = (0..count).map(record).collect::<Vec<_>>().join(",");
-        std::fs::write(bed.at("overlay-containers/containers.json"), format!("[{text}]")).unwrap();
-        read(&bed.places, SHORT).unwrap()
-    };
-    let most = write(MOST_CONTAINERS);
+fn too_many_containers_are_damage() {
+    fn read_with_containers(store: &TestStore, count: usize) -> Snapshot {
+        let records = (0..count).map(|number| format!(r#"{{"id":"{number:064x}"}}"#));
+        let records = records.collect::<Vec<_>>().join(",");
+        std::fs::write(store.path("overlay-containers/containers.json"), format!("[{records}]")).unwrap();
+        read(&store.places, SHORT).unwrap()
+    }
+    let store = TestStore::new();
+    let most = read_with_containers(&store, MOST_CONTAINERS);
     assert_eq!((most.containers.len(), most.consistency), (MOST_CONTAINERS, Consistency::Consistent));
-    let more = write(MOST_CONTAINERS + 1);
+    let more = read_with_containers(&store, MOST_CONTAINERS + 1);
     assert_eq!((more.containers.len(), more.consistency), (MOST_CONTAINERS, Consistency::Damaged));
     assert!(more.findings.iter().any(|finding| finding.message.contains("more than 20000 records")));
 }

@@ -16,7 +16,7 @@ fn snapshot(driver: &str, primary: bool, listing: &[(&str, &[&str])]) -> Snapsho
     let listing: Listing = listing
         .iter()
         .map(|(directory, names)| {
-            // A name that ends in `/` is a directory.
+            // A name that ends in `/` means a directory.
             let entries = names.iter().map(|name| match name.strip_suffix('/') {
                 Some(name) => DirectoryEntry { name: name.into(), kind: FileKind::Directory },
                 None => DirectoryEntry { name: name.into(), kind: FileKind::File },
@@ -52,12 +52,12 @@ fn snapshot(driver: &str, primary: bool, listing: &[(&str, &[&str])]) -> Snapsho
     )
 }
 
-/// Every part of every unit, with what it was taken for.
+/// Returns the path of every part of every unit, with the kind of the unit.
 fn parts(driver: &str, units: &[Unit]) -> Vec<(String, String)> {
     let mut parts: Vec<_> = units
         .iter()
         .flat_map(|unit| {
-            let what = match &unit.what {
+            let kind = match &unit.what {
                 StorageUnit::Orphan(orphan) => orphan.class().to_string(),
                 StorageUnit::Other(name) => format!("other {name}"),
                 other => format!("{other:?}"),
@@ -69,7 +69,7 @@ fn parts(driver: &str, units: &[Unit]) -> Vec<(String, String)> {
                     (_, false) => Path::new(driver).join(path),
                 };
                 let only = if *scope == TreeScope::EntryOnly { " alone" } else { "" };
-                (format!("{}{only}", path.display()), what.clone())
+                (format!("{}{only}", path.display()), kind.clone())
             })
         })
         .collect();
@@ -77,13 +77,12 @@ fn parts(driver: &str, units: &[Unit]) -> Vec<(String, String)> {
     parts
 }
 
-fn of<'a>(parts: &'a [(String, String)], path: &str) -> &'a str {
-    let found = parts.iter().find(|(at, _)| at == path);
-    found.map_or("nothing", |(_, what)| what)
+fn kind_of<'a>(parts: &'a [(String, String)], path: &str) -> &'a str {
+    parts.iter().find(|(part, _)| part == path).map_or("nothing", |(_, kind)| kind)
 }
 
 #[test]
-fn an_overlay_store() {
+fn entries_of_overlay_store_are_sorted() {
     let tar_split = format!("{LAYER}.tar-split.gz");
     let lost_split = format!("{ORPHAN}.tar-split.gz");
     let layer = format!("{LAYER}/");
@@ -149,7 +148,7 @@ fn an_overlay_store() {
         ],
     ));
     let parts = parts("overlay", &sorted);
-    for (path, what) in [
+    for (path, kind) in [
         (" alone", "Metadata"),
         ("storage.lock", "Metadata"),
         ("libpod", "other libpod"),
@@ -185,7 +184,7 @@ fn an_overlay_store() {
         (&format!("overlay-containers/{ORPHAN}"), "orphan-ctr-dir"),
         ("overlay-containers/volatile-containers.json", "Records"),
     ] {
-        assert_eq!(of(&parts, path), what, "{path}");
+        assert_eq!(kind_of(&parts, path), kind, "{path}");
     }
     let mut paths: Vec<_> = parts.iter().map(|(path, _)| path).collect();
     paths.dedup();
@@ -195,7 +194,7 @@ fn an_overlay_store() {
 }
 
 #[test]
-fn a_second_driver_leaves_the_top_to_the_first() {
+fn top_level_is_counted_for_primary_driver_only() {
     let layer = format!("{LAYER}/");
     let (sorted, _) = sort(&snapshot(
         "vfs",
@@ -207,7 +206,7 @@ fn a_second_driver_leaves_the_top_to_the_first() {
         ],
     ));
     let parts = parts("vfs", &sorted);
-    for (path, what) in [
+    for (path, kind) in [
         (" alone", "nothing"),
         ("storage.lock", "nothing"),
         ("libpod", "nothing"),
@@ -218,43 +217,43 @@ fn a_second_driver_leaves_the_top_to_the_first() {
         (&format!("vfs/dir/{LAYER}"), "Layer(0)"),
         ("vfs-layers alone", "Metadata"),
     ] {
-        assert_eq!(of(&parts, path), what, "{path}");
+        assert_eq!(kind_of(&parts, path), kind, "{path}");
     }
 }
 
 #[test]
-fn what_lies_beside_the_store_of_the_engines() {
+fn unknown_volumes_are_orphans() {
     let listing: &[(&str, &[&str])] = &[
         ("", &["overlay/", "tmp/", "volumes/"]),
         ("tmp", &["pull/", "blob"]),
         ("volumes", &["known/", "lost/", "note"]),
     ];
     let mut read = snapshot("overlay", true, listing);
-    // Without a closer look nobody knows which volumes are known.
+    // Without an inspection it is unknown which volumes podman has.
     let found = parts("overlay", &sort(&read).0);
-    assert_eq!(of(&found, "tmp alone"), "other tmp");
-    assert_eq!(of(&found, "tmp/pull"), "graphroot-tmp");
-    assert_eq!(of(&found, "tmp/blob"), "graphroot-tmp");
-    assert_eq!(of(&found, "volumes"), "other volumes");
+    assert_eq!(kind_of(&found, "tmp alone"), "other tmp");
+    assert_eq!(kind_of(&found, "tmp/pull"), "graphroot-tmp");
+    assert_eq!(kind_of(&found, "tmp/blob"), "graphroot-tmp");
+    assert_eq!(kind_of(&found, "volumes"), "other volumes");
 
     let volumes = ["known".to_owned()].into();
     let engine = Engine::Known(PodmanRecords { volumes, ..PodmanRecords::default() });
     read.inspection = Inspection { valid: true, engine, ..Inspection::default() };
     let found = parts("overlay", &sort(&read).0);
-    assert_eq!(of(&found, "volumes alone"), "other volumes");
-    assert_eq!(of(&found, "volumes/known"), "other volumes");
-    assert_eq!(of(&found, "volumes/lost"), "volume-orphan");
-    assert_eq!(of(&found, "volumes/note"), "other volumes");
+    assert_eq!(kind_of(&found, "volumes alone"), "other volumes");
+    assert_eq!(kind_of(&found, "volumes/known"), "other volumes");
+    assert_eq!(kind_of(&found, "volumes/lost"), "volume-orphan");
+    assert_eq!(kind_of(&found, "volumes/note"), "other volumes");
 
     read.inspection.engine = Engine::Unreadable("why".into());
-    assert_eq!(of(&parts("overlay", &sort(&read).0), "volumes"), "other volumes");
-    // Of a second driver in the same graphroot they are not.
+    assert_eq!(kind_of(&parts("overlay", &sort(&read).0), "volumes"), "other volumes");
+    // They are not counted for a second driver in the same graphroot.
     let found = parts("overlay", &sort(&snapshot("overlay", false, listing)).0);
-    assert_eq!(of(&found, "tmp/pull"), "nothing");
+    assert_eq!(kind_of(&found, "tmp/pull"), "nothing");
 }
 
 #[test]
-fn leftovers_lie_below_roots_of_their_own() {
+fn temporary_files_have_their_own_roots() {
     let mut read = snapshot("overlay", true, &[("", &["overlay/"])]);
     read.places.temporary = vec![Root::for_tests(Path::new("/var/tmp"))];
     let entry = DirectoryEntry { name: "buildah4089947572".into(), kind: FileKind::Directory };
