@@ -117,8 +117,8 @@ impl Own {
 /// A store that could not be read at all.
 #[derive(Clone, Debug)]
 pub(super) struct Unread {
-    /// Its position among the stores that were to be read.
-    pub(super) at: usize,
+    /// Position among the stores to read.
+    pub(super) position: usize,
     pub(super) graphroot: PathBuf,
     /// Where its images may come from.
     pub(super) borrows_from: Vec<PathBuf>,
@@ -128,7 +128,7 @@ impl Unread {
     /// As a borrower whose needs are unknown.
     pub(super) fn borrower(&self) -> Borrower<'_> {
         Borrower {
-            at: None,
+            position: None,
             root: self.graphroot.clone(),
             driver: None,
             is_damaged: true,
@@ -203,7 +203,7 @@ pub(super) fn note(
             additional_stores_of(&borrower.borrows_from, &additional_stores, sysroot, &borrower.root);
         from.retain(|additional_store| {
             let same_driver = borrower.driver.is_none_or(|driver| driver == additional_store.driver);
-            Some(additional_store.at) != borrower.at && same_driver
+            Some(additional_store.at) != borrower.position && same_driver
         });
         for additional_store in from {
             if borrower.is_damaged {
@@ -249,12 +249,12 @@ fn use_of(
 ) -> Option<Use> {
     let mut images: Vec<_> =
         need.images.iter().flat_map(|one| additional_store.ids.images(inventory, one)).collect();
-    let store = borrower.at.map(StoreIx::from);
+    let store = borrower.position.map(StoreIx::from);
     images.retain(|image| store.is_none_or(|store| !shown.contains(&(store, *image))));
     let holds: Vec<_> =
         need.layers.iter().filter_map(|id| additional_store.ids.layer(inventory, id)).collect();
     let by = format!("{} in the store {}", need.by, borrower.root.display());
-    let is_listed = borrower.at.is_some();
+    let is_listed = borrower.position.is_some();
     (!(images.is_empty() && holds.is_empty())).then_some(Use {
         by,
         container: None,

@@ -37,9 +37,10 @@ pub(super) trait Store: Debug {
     /// mount is crossed. The first is the store's root.
     fn roots(&self) -> Vec<PathBuf>;
 
-    /// What it takes from other stores, if it is of a kind that can. `at` is its place.
-    fn borrower(&self, at: usize) -> Option<Borrower<'_>> {
-        let _ = at;
+    /// Returns the images and layers that it takes from other stores, if its kind of store can. `position` is its
+    /// position among the stores shown.
+    fn borrower(&self, position: usize) -> Option<Borrower<'_>> {
+        let _ = position;
         None
     }
 
@@ -100,8 +101,8 @@ pub(super) trait Store: Debug {
 
 /// One store that was read, and may take images from others.
 pub(crate) struct Borrower<'a> {
-    /// Its position among the stores shown; `None`: not requested.
-    pub(super) at: Option<usize>,
+    /// Position among the stores shown; `None` if the store was not requested.
+    pub(super) position: Option<usize>,
     pub(super) root: PathBuf,
     /// `None`: it could not be read at all, and may have any.
     pub(super) driver: Option<&'a str>,

@@ -18,7 +18,7 @@ pub trait UnitKind: Clone + Debug {
 /// Something whose bytes are counted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit<K> {
-    pub what: K,
+    pub kind: K,
     /// Its id or name.
     pub id: String,
     /// Its main directory or file, absolute.
@@ -37,7 +37,7 @@ pub(super) struct UnitView<'a> {
 
 pub(super) fn views<K: UnitKind>(units: &[Unit<K>]) -> Vec<UnitView<'_>> {
     let units = units.iter();
-    units.map(|unit| UnitView { tag: unit.what.tag(), id: &unit.id, parts: &unit.parts }).collect()
+    units.map(|unit| UnitView { tag: unit.kind.tag(), id: &unit.id, parts: &unit.parts }).collect()
 }
 
 /// The trees of all units of all stores.

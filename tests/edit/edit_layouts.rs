@@ -38,7 +38,7 @@ fn debris(places: &StorePlaces) -> Vec<String> {
     assert!(snapshot.findings.is_empty(), "{:?}", snapshot.findings);
     let units = units::sort(&snapshot).0.into_iter();
     units
-        .filter(|unit| matches!(unit.what, StorageUnit::Orphan(_)))
+        .filter(|unit| matches!(unit.kind, StorageUnit::Orphan(_)))
         .map(|unit| unit.path.display().to_string())
         .collect()
 }

@@ -104,7 +104,7 @@ pub(super) struct Filler<'a> {
 impl<'a> Filler<'a> {
     fn unit(&mut self, unit: &Unit, tally: &Tally) -> NodeIx {
         let area = unit.parts.first().map_or(0, |part| part.0);
-        let kind = match unit.what {
+        let kind = match unit.kind {
             ContainerdUnit::Blob => NodeKind::Blob,
             ContainerdUnit::Snapshot(..) => NodeKind::Snapshot,
             ContainerdUnit::Container => NodeKind::ContainerMetadata,
@@ -115,7 +115,7 @@ impl<'a> Filler<'a> {
         };
         let size = self.writer.size(area, tally);
         let node = self.writer.add(kind, &unit.id, area, &unit.path, size);
-        match unit.what {
+        match unit.kind {
             ContainerdUnit::Blob => {
                 if let Some((digest, _)) = self.snapshot.blobs.get_key_value(&unit.id) {
                     self.blobs.insert(digest, node);

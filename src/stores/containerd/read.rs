@@ -106,7 +106,7 @@ pub fn has_image(
 
 /// What has no record.
 fn unknown(snapshot: &Snapshot) -> impl Iterator<Item = PathBuf> {
-    units::sort(snapshot).into_iter().filter(|unit| unit.what.is_orphan()).map(|unit| unit.path)
+    units::sort(snapshot).into_iter().filter(|unit| unit.kind.is_orphan()).map(|unit| unit.path)
 }
 
 /// Reads until nothing was written during it, or the patience ends.

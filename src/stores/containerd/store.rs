@@ -122,7 +122,7 @@ fn platform() -> String {
 
 /// For each unit a fingerprint of its record, if it is a committed snapshot.
 fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>> {
-    let of = |unit: &Unit| match unit.what {
+    let of = |unit: &Unit| match unit.kind {
         ContainerdUnit::Snapshot(backend, entry) => {
             fingerprint(snapshot.backends.get(backend)?.snapshots.get(entry)?)
         }

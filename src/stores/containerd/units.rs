@@ -124,7 +124,7 @@ impl<'a> Sorter<'a> {
     fn add(&mut self, what: ContainerdUnit, id: &str, area: usize, path: PathBuf) {
         let absolute = self.areas[area].join(&path);
         let parts = vec![(area, path, TreeScope::Whole)];
-        self.units.push(Unit { what, id: id.to_owned(), path: absolute, parts });
+        self.units.push(Unit { kind: what, id: id.to_owned(), path: absolute, parts });
     }
 
     fn bookkeeping(&mut self, area: usize, path: PathBuf, scope: TreeScope) {
@@ -134,7 +134,12 @@ impl<'a> Sorter<'a> {
             None => {
                 self.metadata = Some(self.units.len());
                 let (what, id) = (ContainerdUnit::Metadata, "store metadata".to_owned());
-                self.units.push(Unit { what, id, path: self.areas[area].join(&part.1), parts: vec![part] });
+                self.units.push(Unit {
+                    kind: what,
+                    id,
+                    path: self.areas[area].join(&part.1),
+                    parts: vec![part],
+                });
             }
         }
     }

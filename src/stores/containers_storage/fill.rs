@@ -114,7 +114,7 @@ pub(super) fn fill(
     // Each unit goes when its node comes: a large store is not in memory twice.
     for (unit, tally) in units.into_iter().zip(tallies) {
         let orphan =
-            if let StorageUnit::Orphan(what) = unit.what { Some((what, unit.clone())) } else { None };
+            if let StorageUnit::Orphan(what) = unit.kind { Some((what, unit.clone())) } else { None };
         let node = filler.unit(unit, tally);
         filler.nodes.push(node);
         filler.orphans.extend(orphan.map(|(what, unit)| (what, unit, node)));
@@ -207,7 +207,7 @@ impl Filler<'_> {
     fn unit(&mut self, unit: Unit, tally: &Tally) -> NodeIx {
         let area = unit.parts.first().map_or(0, |part| part.0);
         let size = self.writer.size(area, tally);
-        let kind = match unit.what {
+        let kind = match unit.kind {
             StorageUnit::Layer(at) => return self.layer_node(at, unit.id, area, unit.path, size),
             StorageUnit::LayerContent(at) => {
                 self.contents.insert(at, tally.apparent_bytes);
@@ -223,9 +223,9 @@ impl Filler<'_> {
             StorageUnit::Records => NodeKind::StoreRecords,
             StorageUnit::Other(_) => NodeKind::Other,
         };
-        let id = if let StorageUnit::Other(name) = &unit.what { name.clone() } else { unit.id };
+        let id = if let StorageUnit::Other(name) = &unit.kind { name.clone() } else { unit.id };
         let node = self.writer.add(kind, id, area, unit.path, size);
-        match unit.what {
+        match unit.kind {
             StorageUnit::Image(at) => self.images[at] = Some(node),
             StorageUnit::Container(at) => self.containers[at] = Some(node),
             StorageUnit::Orphan(_) => {}

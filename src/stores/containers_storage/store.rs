@@ -58,7 +58,7 @@ impl Graphroot {
     /// Describes the store as a user of other stores' images. `position` is its position among the stores shown.
     pub(crate) fn borrower(&self, position: Option<usize>) -> Borrower<'_> {
         Borrower {
-            at: position,
+            position,
             root: self.snapshot.places.graphroot.to_path_buf(),
             driver: Some(&self.snapshot.places.driver),
             is_damaged: !needs::knows_all(&self.snapshot),
@@ -102,7 +102,7 @@ impl Store for Graphroot {
 
     fn stamps(&self) -> Vec<Option<Fingerprint>> {
         let stamps = self.units.iter().map(|unit| {
-            let StorageUnit::Layer(layer) = unit.what else { return None };
+            let StorageUnit::Layer(layer) = unit.kind else { return None };
             // The inspection read the stamp of the layer's directory in the driver's directory. A layer with a second
             // directory has no stamp that covers both.
             let directories = unit.parts.iter().filter(|part| part.2 == TreeScope::Whole).count();
@@ -124,7 +124,7 @@ impl Store for Graphroot {
     /// Assigns the symlinks in the overlay driver's directory `l` to their layers. They are counted as bookkeeping, but
     /// each is created and deleted with its layer.
     fn reassigned(&self) -> Vec<Reassigned> {
-        let layers = self.units.iter().enumerate().filter_map(|(position, unit)| match unit.what {
+        let layers = self.units.iter().enumerate().filter_map(|(position, unit)| match unit.kind {
             StorageUnit::Layer(layer) => Some((layer, position)),
             _ => None,
         });
@@ -240,7 +240,7 @@ fn not_read(places: &StorePlaces) -> Finding {
 fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>> {
     let writable: HashSet<&str> =
         snapshot.containers.iter().filter_map(|container| container.layer.as_deref()).collect();
-    let fingerprints = units.par_iter().map(|unit| match unit.what {
+    let fingerprints = units.par_iter().map(|unit| match unit.kind {
         StorageUnit::Layer(layer) => {
             let layer = snapshot.layers.get(layer)?;
             (is_finished(layer) && !writable.contains(layer.id.as_str())).then(|| fingerprint(layer))

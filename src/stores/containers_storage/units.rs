@@ -154,7 +154,7 @@ impl<'a> Sorter<'a> {
         // A layer has two parts: its directory and its tar-split.
         let mut parts = Vec::with_capacity(2);
         parts.push(part);
-        self.units.push(Unit { what: kind, id: id.into(), path, parts });
+        self.units.push(Unit { kind, id: id.into(), path, parts });
     }
 
     fn metadata(&mut self, path: PathBuf, scope: TreeScope) {
@@ -257,7 +257,7 @@ impl<'a> Sorter<'a> {
         for (root, directory) in (first_root..).zip(&snapshot.places.temporary) {
             for entry in snapshot.entries(directory) {
                 self.units.push(Unit {
-                    what: StorageUnit::Orphan(Orphan::VarTmp),
+                    kind: StorageUnit::Orphan(Orphan::VarTmp),
                     id: text(&entry.name),
                     path: directory.join(&entry.name),
                     parts: vec![(root, PathBuf::from(&entry.name), TreeScope::Whole)],

@@ -290,9 +290,9 @@ fn placed(request: &ScanRequest, store: &StoreConfig) -> PathBuf {
     })
 }
 
-fn unread(request: &ScanRequest, store: &StoreConfig, at: usize) -> Unread {
+fn unread(request: &ScanRequest, store: &StoreConfig, position: usize) -> Unread {
     Unread {
-        at,
+        position,
         graphroot: placed(request, store),
         borrows_from: paths(opened(request, additional::borrowed(store))),
     }
@@ -312,7 +312,7 @@ impl Graphroots {
     /// # Errors
     /// When the store at position `additional_store`, whose images `store` may use, could not be read.
     fn readable(&self, store: &StoreConfig, additional_store: usize) -> Result<(), Error> {
-        let Some(unread) = self.unread.iter().find(|unread| unread.at == additional_store) else {
+        let Some(unread) = self.unread.iter().find(|unread| unread.position == additional_store) else {
             return Ok(());
         };
         let unread = unread.graphroot.display();

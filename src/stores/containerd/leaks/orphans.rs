@@ -53,7 +53,7 @@ fn told(orphan: ContainerdOrphan) -> (LeakClass, &'static str) {
 impl<'a> Filler<'a> {
     pub(crate) fn orphans(&mut self, units: &[Unit], nodes: &[NodeIx]) {
         for (unit, node) in units.iter().zip(nodes) {
-            let ContainerdUnit::Orphan(orphan) = unit.what else { continue };
+            let ContainerdUnit::Orphan(orphan) = unit.kind else { continue };
             if orphan == ContainerdOrphan::TmpMount && self.writer.inventory[*node].size.inodes <= 1 {
                 // Empty mount points are normal.
                 self.writer.inventory.anchored.push(*node);

@@ -57,7 +57,7 @@ struct Filler<'a> {
 
 impl<'a> Filler<'a> {
     fn unit(&mut self, unit: &'a Unit, tally: &Tally) -> NodeIx {
-        let kind = match &unit.what {
+        let kind = match &unit.kind {
             ArtifactUnit::Blob(_) => NodeKind::Blob,
             ArtifactUnit::Temporary => NodeKind::Orphan,
             ArtifactUnit::Metadata => NodeKind::StoreMetadata,
@@ -70,7 +70,7 @@ impl<'a> Filler<'a> {
             let facts = Box::new(self.facts(&unit.path, tally));
             self.writer.inventory[node].layer = Some(facts);
         }
-        if let ArtifactUnit::Blob(digest) = &unit.what {
+        if let ArtifactUnit::Blob(digest) = &unit.kind {
             self.blobs.insert(digest, node);
         }
         let is_held = matches!(kind, NodeKind::Blob | NodeKind::Orphan);
@@ -191,7 +191,7 @@ impl<'a> Filler<'a> {
         let needed: HashSet<&str> =
             layout.artifacts.iter().flat_map(|one| &one.reach.blobs).map(String::as_str).collect();
         for (unit, node) in layout.units.iter().zip(nodes) {
-            let digest = match &unit.what {
+            let digest = match &unit.kind {
                 ArtifactUnit::Blob(digest) if !needed.contains(digest.as_str()) => Some(digest),
                 ArtifactUnit::Temporary => None,
                 _ => continue,

@@ -203,11 +203,11 @@ impl Layout {
         let path = self.directory().join(&below);
         let part = (0, below, scope);
         let bookkeeping = matches!(what, ArtifactUnit::Metadata);
-        let is_metadata = |unit: &Unit| unit.what == ArtifactUnit::Metadata;
+        let is_metadata = |unit: &Unit| unit.kind == ArtifactUnit::Metadata;
         let known = if bookkeeping { self.units.iter().position(is_metadata) } else { None };
         match known {
             Some(at) => self.units[at].parts.push(part),
-            None => self.units.push(Unit { what, id: id.to_owned(), path, parts: vec![part] }),
+            None => self.units.push(Unit { kind: what, id: id.to_owned(), path, parts: vec![part] }),
         }
     }
 

@@ -57,7 +57,7 @@ fn parts(driver: &str, units: &[Unit]) -> Vec<(String, String)> {
     let mut parts: Vec<_> = units
         .iter()
         .flat_map(|unit| {
-            let kind = match &unit.what {
+            let kind = match &unit.kind {
                 StorageUnit::Orphan(orphan) => orphan.class().to_string(),
                 StorageUnit::Other(name) => format!("other {name}"),
                 other => format!("{other:?}"),
@@ -259,7 +259,7 @@ fn temporary_files_have_their_own_roots() {
     let entry = DirectoryEntry { name: "buildah4089947572".into(), kind: FileKind::Directory };
     read.listing.insert("/var/tmp".into(), vec![entry]);
     let (units, _) = sort(&read);
-    let found = units.iter().find(|unit| unit.what == StorageUnit::Orphan(Orphan::VarTmp)).unwrap();
+    let found = units.iter().find(|unit| unit.kind == StorageUnit::Orphan(Orphan::VarTmp)).unwrap();
     assert_eq!(found.path, Path::new("/var/tmp/buildah4089947572"));
     let (root, below, _) = &found.parts[0];
     assert_eq!(read.places.roots()[*root].join(below), found.path);
