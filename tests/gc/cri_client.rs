@@ -1,4 +1,4 @@
-//! The client in front of the test CRI server, with a real podman store behind it.
+//! The CRI client against the test CRI server, with a real podman store behind it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -41,15 +41,10 @@ impl Setup {
             return None;
         }
         let directory = tempfile::Builder::new().prefix("layersweep-cri-").tempdir().unwrap();
-        let image = |names: &[&str], layers: &[&str]| ImageSpec {
-            names: names.iter().map(|name| (*name).to_owned()).collect(),
-            layers: layers.iter().map(|name| LayerSpec { small_files: 3, ..LayerSpec::new(name) }).collect(),
-            label: names[0].to_owned(),
-        };
         let images = [
-            image(&[APP, ALIAS], &["base", "app"]),
-            image(&[USED], &["base", "used"]),
-            image(&[PAUSE], &["pause"]),
+            image_spec(&[APP, ALIAS], &["base", "app"]),
+            image_spec(&[USED], &["base", "used"]),
+            image_spec(&[PAUSE], &["pause"]),
         ];
         let store = Arc::new(Store::of(&directory.path().join("graphroot"), "overlay", &images));
         let server = CriServer::start(&store);
@@ -81,7 +76,7 @@ impl Setup {
         self.client.remove_image(&id, "").map_err(|error| error.problem)
     }
 
-    /// Whether podman itself still has the image.
+    /// Returns whether podman still has the image.
     fn on_disk(&self, id: &str) -> bool {
         support::program::run(self.store.podman_command().args(["image", "exists", id])).code == 0
     }
@@ -94,6 +89,14 @@ impl Setup {
             ..ScanRequest::of(Sysroot::live())
         };
         layersweep::stores::run(&request, &Progress::default()).unwrap().inventory
+    }
+}
+
+fn image_spec(names: &[&str], layers: &[&str]) -> ImageSpec {
+    ImageSpec {
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+        layers: layers.iter().map(|name| LayerSpec { small_files: 3, ..LayerSpec::new(name) }).collect(),
+        label: names[0].to_owned(),
     }
 }
 
@@ -112,7 +115,7 @@ fn honest_runtime_lists_and_removes() {
     let status = client.status().unwrap().status.unwrap();
     assert!(status.conditions.iter().all(|condition| condition.status), "{status:?}");
 
-    // Where its images lie: it says so over HTTP on the same socket.
+    // The runtime reports the place of its images over HTTP on the same socket.
     let store = client.runtime_store().unwrap().unwrap();
     assert_eq!(store.store_type, StoreKind::ContainersStorage);
     assert_eq!(store.root, setup.store.root().canonicalize().unwrap());
@@ -145,19 +148,21 @@ fn honest_runtime_lists_and_removes() {
     podman.set_state(&ended, "exited");
     setup.store.podman(["create", "--network=host", "--name=people", USED, "true"]);
     let containers = client.containers().unwrap();
-    assert_eq!(containers.len(), 2, "podman's own is none of CRI's: {containers:?}");
+    assert_eq!(containers.len(), 2, "CRI does not list podman's container: {containers:?}");
     let of = |id: &str| containers.iter().find(|container| container.id == id).unwrap();
     assert_eq!(of(&running).state, ContainerState::Running);
     assert_eq!(of(&ended).state, ContainerState::Exited);
     assert_eq!((of(&ended).name.as_str(), of(&ended).pod_uid.as_str()), ("init", "uid-web"));
-    assert!(containers.iter().all(|one| one.sandbox_id == sandbox && one.created.is_some()));
+    assert!(
+        containers.iter().all(|container| container.sandbox_id == sandbox && container.created.is_some())
+    );
     let details = client.container(&ended).unwrap().unwrap();
     assert!(details.finished > details.created, "{details:?}");
     assert_eq!(client.container(&"0".repeat(64)), Ok(None));
     let sandboxes = client.sandboxes().unwrap();
-    assert!(matches!(&sandboxes[..], [one] if one.id == sandbox && one.ready && one.uid == "uid-web"));
+    assert!(matches!(&sandboxes[..], [only] if only.id == sandbox && only.ready && only.uid == "uid-web"));
 
-    // Which images they use, by the ids of today and by the digests of older releases.
+    // Images that they use, by the ids of today and by the digests of older releases.
     let images = client.images().unwrap();
     for old in [false, true] {
         setup.behave(|behaviour| behaviour.old_image_ref = old);
@@ -165,11 +170,11 @@ fn honest_runtime_lists_and_removes() {
         assert_eq!(containers[0].image_id.is_empty(), old);
         let used = Names::new(&images).used_by(&containers[0]);
         assert!(used.certain);
-        let ids: Vec<_> = used.images.iter().map(|at| images[*at].tags[0].as_str()).collect();
+        let ids: Vec<_> = used.images.iter().map(|image_ix| images[*image_ix].tags[0].as_str()).collect();
         assert_eq!(ids, [USED], "old: {old}");
     }
 
-    // The scan and the runtime mean the same things.
+    // The scan and the runtime agree.
     let inventory = setup.inventory();
     let stores = RuntimeStores::find(&store, &inventory).unwrap();
     let found = ImageMatch::new(&inventory, &stores, &images);
@@ -179,7 +184,7 @@ fn honest_runtime_lists_and_removes() {
     let owners: Vec<_> = inventory.containers.iter().map(|container| container.owner).collect();
     assert_eq!(owners.iter().filter(|owner| **owner == Owner::CriO).count(), 3, "{owners:?}");
 
-    // Removing, from the inside out.
+    // Removals: first containers, then their sandbox, then the image.
     assert!(matches!(setup.remove(USED), Err(CriProblem::InUse(why)) if why.contains("in use")));
     client.stop_container(&running, Duration::ZERO).unwrap();
     for id in [&running, &ended] {
@@ -193,7 +198,7 @@ fn honest_runtime_lists_and_removes() {
     setup.store.podman(["rm", "people"]);
     setup.remove(USED).unwrap();
 
-    // Both names of an image go with its id, and what is gone may be removed again.
+    // Removing an image by id removes both of its names; removing it again is not an error.
     assert!(still_listed(client, &app.id));
     setup.server.take_calls();
     client.remove_image(&app.id, "").unwrap();
@@ -202,7 +207,7 @@ fn honest_runtime_lists_and_removes() {
     assert!(!setup.on_disk(&app.id));
     client.remove_image(&app.id, "").unwrap();
 
-    // The old scan knows more than is there now; that is no objection, but a new image is one.
+    // An old scan that knows images that are gone is not an objection, but a new image is.
     let images = client.images().unwrap();
     let found = ImageMatch::new(&inventory, &stores, &images);
     assert_eq!((found.known.len(), found.unknown.len()), (1, 2));
@@ -232,11 +237,6 @@ fn untrusted_listings_are_refused() {
     podman.sandbox("db", PAUSE);
     let client = setup.quick(Duration::from_millis(700));
 
-    let is_expected = |listing: &Listing, problem: &CriProblem| match listing {
-        Listing::SameId | Listing::EmptyId => matches!(problem, CriProblem::Contradiction(_)),
-        Listing::Hang => matches!(problem, CriProblem::Deadline(_)),
-        _ => matches!(problem, CriProblem::Other { message, .. } if message == "layers not known"),
-    };
     for listing in [Listing::SameId, Listing::EmptyId, Listing::Hang, Listing::Error("layers not known")] {
         setup.behave(|behaviour| {
             behaviour.images = listing.clone();
@@ -248,11 +248,16 @@ fn untrusted_listings_are_refused() {
             listing_problem(client.containers()),
             listing_problem(client.sandboxes()),
         ] {
-            assert!(is_expected(&listing, &problem), "{listing:?}: {problem:?}");
+            let is_expected = match listing {
+                Listing::SameId | Listing::EmptyId => matches!(problem, CriProblem::Contradiction(_)),
+                Listing::Hang => matches!(problem, CriProblem::Deadline(_)),
+                _ => matches!(&problem, CriProblem::Other { message, .. } if message == "layers not known"),
+            };
+            assert!(is_expected, "{listing:?}: {problem:?}");
         }
     }
 
-    // What no answer shows, the disk does.
+    // The disk shows errors that no answer shows.
     let inventory = setup.inventory();
     let store = client.runtime_store().unwrap().unwrap();
     let stores = RuntimeStores::find(&store, &inventory).unwrap();
@@ -281,36 +286,34 @@ fn untrusted_listings_are_refused() {
 fn failed_removals_are_recognised() {
     let Some(mut setup) = Setup::new() else { return };
     let (app, pause) = (setup.image(APP).id, setup.image(PAUSE).id);
-    let with = |setup: &Setup, removal| setup.behave(|behaviour| behaviour.remove_all(removal));
-
-    with(&setup, Removal::Refuse);
+    setup.behave(|behaviour| behaviour.remove_all(Removal::Refuse));
     assert!(matches!(setup.remove(APP), Err(CriProblem::InUse(_))));
 
-    with(&setup, Removal::Lie);
+    setup.behave(|behaviour| behaviour.remove_all(Removal::Lie));
     setup.remove(APP).unwrap();
     assert!(still_listed(&setup.client, &app) && setup.on_disk(&app));
 
-    with(&setup, Removal::HalfFail);
+    setup.behave(|behaviour| behaviour.remove_all(Removal::HalfFail));
     let problem = setup.remove(APP).unwrap_err();
     assert!(matches!(&problem, CriProblem::Other { message, .. } if message.contains("busy")), "{problem:?}");
     assert!(problem.leaves_doubt());
     assert_eq!(setup.client.images().unwrap().iter().find(|image| image.id == app).unwrap().tags.len(), 1);
 
-    // Given up: the runtime does nothing here, but the client cannot know.
-    with(&setup, Removal::Hang);
+    // A timeout: the runtime does nothing here, but the client cannot know.
+    setup.behave(|behaviour| behaviour.remove_all(Removal::Hang));
     let error = setup.quick(Duration::from_millis(300)).remove_image(&app, "").unwrap_err();
     assert!(matches!(&error.problem, problem @ CriProblem::Deadline(_) if problem.leaves_doubt()), "{error}");
     assert!(error.to_string().ends_with("RemoveImage: no answer after 0.3 s"), "{error}");
     assert!(still_listed(&setup.client, &app));
 
-    with(&setup, Removal::Late(Duration::from_millis(400)));
+    setup.behave(|behaviour| behaviour.remove_all(Removal::Late(Duration::from_millis(400))));
     setup.remove(APP).unwrap();
     assert!(still_listed(&setup.client, &app), "not yet");
     setup.server.finish_late();
     assert!(!still_listed(&setup.client, &app));
 
-    // A signal in the middle of a removal: it is left, in doubt; then nothing more is begun.
-    with(&setup, Removal::Slow(Duration::from_millis(400)));
+    // A signal during a removal: the client leaves it, in doubt, and begins nothing more.
+    setup.behave(|behaviour| behaviour.remove_all(Removal::Slow(Duration::from_millis(400))));
     let used = setup.image(USED).id;
     let cancel = Arc::new(AtomicBool::new(false));
     let options = Options { cancel: Some(Arc::clone(&cancel)), ..Options::default() };
@@ -330,8 +333,8 @@ fn failed_removals_are_recognised() {
     assert_eq!(client.images().unwrap_err().problem, CriProblem::Cancelled);
     assert!(setup.server.take_calls().is_empty());
 
-    // The runtime is killed, before and after the deed; then it comes back.
-    with(&setup, Removal::DieBefore);
+    // The runtime is killed before and after the removal, and restarted.
+    setup.behave(|behaviour| behaviour.remove_all(Removal::DieBefore));
     let client = setup.quick(Duration::from_secs(20));
     let started = Instant::now();
     let error = client.remove_image(&pause, "").unwrap_err();
@@ -340,8 +343,8 @@ fn failed_removals_are_recognised() {
     setup.server.wait_for_death();
     assert_eq!(client.images().unwrap_err().problem, CriProblem::NotListening);
     setup.server.restart();
-    assert!(still_listed(&client, &pause), "the same client goes on");
-    with(&setup, Removal::DieAfter);
+    assert!(still_listed(&client, &pause), "the same client still works");
+    setup.behave(|behaviour| behaviour.remove_all(Removal::DieAfter));
     assert!(matches!(client.remove_image(&pause, "").unwrap_err().problem, CriProblem::HungUp(_)));
     setup.server.restart();
     assert!(!still_listed(&client, &pause) && !setup.on_disk(&pause));
@@ -353,7 +356,7 @@ fn failed_removals_are_recognised() {
 #[test]
 fn long_listings_are_read() {
     let Some(setup) = Setup::new() else { return };
-    // More than the 4 MiB that tonic takes by itself, and a good part of containerd's 16 MiB.
+    // More than the 4 MiB that tonic accepts by default, and a good part of containerd's 16 MiB.
     setup.behave(|behaviour| behaviour.extra_images = 40_000);
     let images = setup.client.images().unwrap();
     assert_eq!(images.len(), 40_003);
@@ -364,7 +367,7 @@ fn long_listings_are_read() {
     let problem = listing_problem(setup.client.clone().with_options(narrow).images());
     assert!(matches!(problem, CriProblem::TooLarge(_)), "{problem:?}");
 
-    // A delay that the deadline allows changes nothing.
+    // A delay within the deadline has no effect.
     setup.behave(|behaviour| {
         behaviour.extra_images = 0;
         behaviour.delay = Some(Duration::from_millis(200));

@@ -1,4 +1,4 @@
-//! The client in front of sockets that have no runtime, or a broken one, behind them.
+//! The CRI client on sockets without a runtime, or with a broken one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ fn quick() -> Options {
     }
 }
 
-/// What connecting says, which has to be one line that names the socket, in good time.
+/// Returns the error of connecting, which must be one line that names the socket, within three seconds.
 fn refusal(path: &Path) -> CriError {
     let started = Instant::now();
     let error = Client::connect(Endpoint::at(path).unwrap(), quick()).unwrap_err();
@@ -71,7 +71,7 @@ fn sockets_without_runtime_are_reported() {
 fn forbidden_socket_is_denied() {
     let silent = Broken::silent();
     std::fs::set_permissions(silent.socket(), std::fs::Permissions::from_mode(0o600)).unwrap();
-    // In a process of its own: root may use every socket. The directory has to be open to all.
+    // In another thread: root may use every socket. The directory must be open to all.
     let directory = silent.socket().parent().unwrap().to_path_buf();
     std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
     if !nix::unistd::geteuid().is_root() {
@@ -81,7 +81,7 @@ fn forbidden_socket_is_denied() {
     }
     let socket = silent.socket();
     let thread = std::thread::spawn(move || {
-        // The file-system ids are a thread's own.
+        // The file-system ids belong to the thread.
         rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(65534)).unwrap();
         refusal(&socket).problem
     });
@@ -96,7 +96,7 @@ fn late_socket_is_awaited() {
         let path = path.clone();
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(150));
-            // In one step, as far as anybody who connects can see.
+            // In one step, so that no client sees a half-made socket.
             let fresh = path.with_extension("fresh");
             let listener = std::os::unix::net::UnixListener::bind(&fresh).unwrap();
             std::fs::rename(&fresh, &path).unwrap();
@@ -105,7 +105,7 @@ fn late_socket_is_awaited() {
     };
     let patient = Options { connecting: Duration::from_secs(5), ..quick() };
     let error = Client::connect(Endpoint::at(&path).unwrap(), patient).unwrap_err();
-    // It answered by hanging up, which is more than refusing to be connected to.
+    // The socket accepted the connection and hung up, which is more than refusing it.
     assert!(matches!(error.problem, CriProblem::HungUp(_)), "{error:?}");
     server.join().unwrap().unwrap();
 }
@@ -130,12 +130,14 @@ fn signal_ends_the_wait() {
 #[test]
 fn silent_candidates_are_named() {
     let (old, silent) = (Broken::v1alpha2(), Broken::abandoned());
-    let candidate = |broken: &Broken| Candidate {
-        endpoint: Endpoint::at(&broken.socket()).unwrap(),
-        origin: "test".into(),
-        configured: true,
-    };
-    let candidates = vec![candidate(&old), candidate(&silent)];
+    let candidates: Vec<_> = [&old, &silent]
+        .into_iter()
+        .map(|broken| Candidate {
+            endpoint: Endpoint::at(&broken.socket()).unwrap(),
+            origin: "test".into(),
+            configured: true,
+        })
+        .collect();
     let answers = probe(candidates.clone(), &quick());
     assert!(answers.runtimes.is_empty());
     let silent: Vec<_> = answers.silent.iter().map(|(candidate, _)| candidate.clone()).collect();

@@ -1,5 +1,4 @@
-//! Ages: they count across restarts of the program and of the runtime, from the last use, and
-//! are honoured by the age pass.
+//! Ages survive restarts of the program and of the runtime, count from the last use, and decide the age pass.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,15 +8,15 @@ use cri_server::gc_node::{GcNode, IN_USE, deleted, name, rule};
 use support::loopfs::Fs;
 use support::program::{list, text};
 
-fn names(at: impl IntoIterator<Item = usize>) -> Vec<String> {
-    at.into_iter().map(name).collect()
+fn names(numbers: impl IntoIterator<Item = usize>) -> Vec<String> {
+    numbers.into_iter().map(name).collect()
 }
 
 #[test]
 fn ages_survive_restarts() {
     let Some(mut node) = GcNode::new(Fs::Ext4, 9) else { return };
-    node.age(); // image 0 came 30 days ago, 1 came 29 days ago, ...
-    // Nothing is short of space; by default nothing is too old.
+    node.age(); // image 0 was detected 30 days ago, 1 was detected 29 days ago, ...
+    // Space is sufficient, and by default no image is too old.
     let nothing = node.json(0, &["gc"]);
     assert_eq!(nothing["outcome"], "not_needed");
     let old = ["gc", "--max-age", "684h"]; // 28 days and a half
@@ -30,9 +29,9 @@ fn ages_survive_restarts() {
     assert_eq!(deleted(&real), names([0, 1]));
     assert_eq!(real["trigger"], serde_json::json!({"space": false, "age": true}));
     assert_eq!(real["outcome"], "reached");
-    assert!(list(&real, "/deleted").iter().all(|one| one["reason"] == "age"));
+    assert!(list(&real, "/deleted").iter().all(|row| row["reason"] == "age"));
 
-    // The same by configuration; and the flag wins over it.
+    // The same by configuration; the flag overrides it.
     let config = node.config("[images]\nmax_age = \"27d12h\"\n");
     let real = node.json(0, &["gc", "--config", &config, "--max-age", "off"]);
     assert_eq!((deleted(&real).len(), text(&real, "/outcome")), (0, "not_needed"));
@@ -45,14 +44,14 @@ fn ages_survive_restarts() {
 fn use_resets_age_of_image() {
     let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
     node.age();
-    // Used for a while, and now no more.
+    // Used for a while, and no longer.
     let made = node.server.podman().container(
         &node.server.podman().sandbox("pod-2", &name(0)),
         "pod-2",
         "app",
         &name(0),
     );
-    let nobodys = node.store.pin(&name(1));
+    let unowned = node.store.pin(&name(1));
     node.run(&["scan", "-q"]).expect_code(0);
     let containers = node.store.storage(["containers", "--json"]);
     let containers: serde_json::Value = serde_json::from_str(&containers).unwrap();
@@ -62,11 +61,14 @@ fn use_resets_age_of_image() {
         }
     }
     assert!(!node.store.storage(["containers", "--json"]).contains(&made));
-    node.store.unpin(&nobodys);
+    node.store.unpin(&unowned);
     let old = ["gc", "--max-age", "672h30m"]; // a little more than 28 days
     let real = node.json(0, &old);
-    assert!(deleted(&real).is_empty(), "both came 29 days ago and more, and were used just now: {real:#}");
-    // Order by idleness: what was never used goes first, though it came later.
+    assert!(
+        deleted(&real).is_empty(),
+        "both were detected 29 days ago or earlier, and used just now: {real:#}"
+    );
+    // Ordered by idle time: images that were never used come first, although they were detected later.
     let all = ["gc", "--high", "1", "--low", "0"];
     let real = node.json(4, &all);
     let mut expected = names([2, 3, 4, 6, 7]);
@@ -83,7 +85,7 @@ fn use_resets_age_of_image() {
 fn unused_image_is_not_infinitely_old() {
     let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
     node.age();
-    // Image 6 came yesterday and nothing has used it; image 0 was in use until two days ago.
+    // Image 6 was detected yesterday and never used; image 0 was in use until two days ago.
     node.set_first_detected(&name(6), 1);
     let two_days_ago = jiff::Timestamp::now().as_microsecond() - 2 * 24 * 3600 * 1_000_000;
     let changed = node

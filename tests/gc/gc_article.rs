@@ -1,8 +1,8 @@
-//! The node that started it all, for real: 168 images in a sharing tree, 45 containers on 30 of
-//! them, a disk that is 77 % full where collection is to start at 74 and end at 69. The kubelet
-//! took three runs there and the disk was still far from the mark.
+//! The node that was the reason for this program, as a real store: 168 images in a sharing tree, 45 containers on 30
+//! of them, a disk that is 77 % full where collection starts at 74 and ends at 69. There the kubelet needed three runs
+//! and the disk was still far above the threshold.
 //!
-//! The store is podman's, on XFS; the test CRI server stands for CRI-O (a fake: see there).
+//! The store is podman's, on XFS; the test CRI server imitates CRI-O (a fake, see there).
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,8 +20,8 @@ const GC: [&str; 5] = ["gc", "--high", "74", "--low", "69"];
 const DRY: [&str; 1] = ["--dry-run"];
 const KUBELET: [&str; 2] = ["--policy", "kubelet"];
 
-/// The node is made at 1:100, as the scenario has it: some 2 GiB of images. Where that is too much,
-/// `LAYERSWEEP_ARTICLE_DIVISOR=5` makes it on the smallest XFS there is.
+/// Divisor of the scenario's sizes, which are one hundredth of the node's: about 2 GiB of images.
+/// `LAYERSWEEP_ARTICLE_DIVISOR=5` makes the node on the smallest XFS there is.
 fn divisor() -> u64 {
     std::env::var("LAYERSWEEP_ARTICLE_DIVISOR").map_or(1, |text| text.parse().unwrap())
 }
@@ -31,7 +31,7 @@ fn article_node_reaches_low_threshold() {
     let Some(article) = ArticleNode::new(divisor()) else { return };
     let node = &article.node;
 
-    // Side by side, as an operator sees it.
+    // Both policies in one table, as an operator sees it.
     let screen = node.run(&[&GC[..], &DRY, &KUBELET].concat()).expect_code(4);
     println!("{}", screen.stdout);
     let dry = node.json(4, &[&GC[..], &DRY, &KUBELET].concat());
@@ -47,16 +47,16 @@ fn article_node_reaches_low_threshold() {
     assert_eq!(list(exact, "/runs").len(), 1, "{both:#}");
     assert_eq!(exact["reached"], true);
 
-    // It is the story that the planner tells of the numbers alone.
+    // Both match the plans that the planner makes from the numbers alone.
     let model = article.model(74, 69);
     let names: HashMap<String, String> = list(&node.json(0, &["images"]), "/images")
         .iter()
         .map(|image| (text(image, "/id").to_owned(), texts(image, "/names").remove(0)))
         .collect();
-    assert_told(&article, &model.kubelet, kubelet, &names);
-    assert_told(&article, &model.exact, exact, &names);
+    assert_same_deletions(&article, &model.kubelet, kubelet, &names);
+    assert_same_deletions(&article, &model.exact, exact, &names);
 
-    // Ours: one run, to the mark, and no further than the last image.
+    // Policy exact: one run reaches the threshold, and deletes no image more than needed.
     let planned = node.json(0, &[&GC[..], &DRY].concat());
     let real = node.json(0, &GC);
     assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
@@ -74,14 +74,22 @@ fn article_node_reaches_low_threshold() {
     assert_eq!(text(&node.json(0, &GC), "/outcome"), "not_needed");
 }
 
-/// The same images in the same order. Records and directories, which the model takes no account of,
-/// are the more bytes the smaller the layers are made: fewer images do then.
-#[track_caller]
-fn assert_told(article: &ArticleNode, model: &Prediction, told: &Value, names: &HashMap<String, String>) {
+/// Checks that the same images are deleted in the same order. Records and directories, which the model ignores, take
+/// a larger share the smaller the layers are: then fewer images suffice.
+fn assert_same_deletions(
+    article: &ArticleNode,
+    model: &Prediction,
+    told: &Value,
+    names: &HashMap<String, String>,
+) {
     let expected = model.runs.iter().flat_map(|run| &run.deleted);
-    // The model's ids are numbers.
-    let at = |id: &String| usize::from_str_radix(id, 16).unwrap();
-    let expected: Vec<_> = expected.map(|id| article.made.images[at(id)].name.as_str()).collect();
+    let expected: Vec<_> = expected
+        .map(|id| {
+            // The model's ids are numbers.
+            let image_ix = usize::from_str_radix(id, 16).unwrap();
+            article.made.images[image_ix].name.as_str()
+        })
+        .collect();
     let ids = list(told, "/runs").iter().flat_map(|run| list(run, "/deleted"));
     let told_names: Vec<_> = ids.map(|id| names[id.as_str().unwrap()].as_str()).collect();
     let common = expected.len().min(told_names.len());

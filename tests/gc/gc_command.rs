@@ -1,5 +1,5 @@
-//! `gc` and `rm` as an operator runs them: a podman store on a real filesystem that runs full,
-//! the test CRI server in front of it (a fake: see there), our records beside it.
+//! `gc` and `rm` as an operator runs them: a podman store on a real filesystem that fills up, the test CRI server in
+//! front of it (a fake, see there), and the state directory beside it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ fn run_matches_dry_run_and_stops_at_low() {
             assert_eq!(deleted(&dry), deleted(&real));
             assert_exact(&real);
         }
-        // No more than needed: without the last one it would not have been enough.
+        // No more than needed: without the last deletion the threshold would not have been reached.
         let before_last = list(&real, "/deleted").iter().rev().nth(1).unwrap();
         assert!(before_last["usage_after_percent"].as_f64().unwrap() > 74.0, "{real:#}");
         let history = node.json(0, &["history"]);

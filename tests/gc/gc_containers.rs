@@ -1,5 +1,5 @@
-//! Container collection on a real containerd with pods as the kubelet makes them: exactly what
-//! should go goes, and gives back what was predicted.
+//! Collection of containers on a real containerd with pods as the kubelet makes them: exactly the dead containers are
+//! deleted, and they free the predicted bytes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,8 +29,8 @@ use support::loopfs::{Fs, LoopFs, MIB};
 const WEB: &str = "0f8a31b2-7a5c-4f7e-9d1e-000000000001";
 const OLD: &str = "0f8a31b2-7a5c-4f7e-9d1e-000000000002";
 const STAYING: &str = "0f8a31b2-7a5c-4f7e-9d1e-000000000003";
-/// No pod is in two tests: they run side by side, and a log that any process of the machine has open by the
-/// same pod and name counts as read.
+/// Uid of a pod. No uid is used in two tests: the tests run at the same time, and a log that any process of the
+/// machine has open under the same pod and name counts as read.
 const GONE: &str = "0f8a31b2-7a5c-4f7e-9d1e-000000000004";
 const BOTH: Scope = Scope { containers: true, logs: true };
 
@@ -46,7 +46,7 @@ struct Node {
 struct Told {
     deleted: Vec<String>,
     refused: Vec<String>,
-    /// Done when the deletion of this id begins.
+    /// Runs when the deletion of this id begins.
     before: Option<(String, Box<dyn FnOnce()>)>,
 }
 
@@ -132,10 +132,10 @@ impl Node {
     }
 
     /// Ids of containers and sandboxes, and names of logs and links.
-    fn standing(&self) -> BTreeSet<String> {
+    fn existing(&self) -> BTreeSet<String> {
         let mut all: BTreeSet<String> =
-            self.client.containers().unwrap().into_iter().map(|one| one.id).collect();
-        all.extend(self.client.sandboxes().unwrap().into_iter().map(|one| one.id));
+            self.client.containers().unwrap().into_iter().map(|object| object.id).collect();
+        all.extend(self.client.sandboxes().unwrap().into_iter().map(|object| object.id));
         all.extend(self.files());
         all
     }
@@ -161,25 +161,25 @@ impl Node {
 fn one_run_deletes_exactly_dead_containers() {
     let Some(node) = Node::new() else { return };
     let kubelet = &node.kubelet;
-    // A pod that lives: one container has been restarted three times, another has done its work.
+    // A pod that exists: one container has been restarted three times, another has exited.
     let web = kubelet.pod("web", WEB);
     let restarts: Vec<_> =
-        (0..3).map(|at| kubelet.ended(&web, "app", at, (3 + u64::from(at)) * MIB)).collect();
+        (0..3).map(|attempt| kubelet.ended(&web, "app", attempt, (3 + u64::from(attempt)) * MIB)).collect();
     let app = kubelet.running(&web, "app", 3);
     let side = kubelet.ended(&web, "side", 0, MIB);
     let made = kubelet.create(&web, "next", 0, "true");
-    // One that is gone: its sandbox has ended twice.
+    // A pod that is gone: its sandbox has ended twice.
     let old = kubelet.pod("old", OLD);
     let first = kubelet.ended(&old, "job", 0, 2 * MIB);
     kubelet.stop_sandbox(&old);
     let again = kubelet.run_again(&old);
     let second = kubelet.ended(&again, "job", 1, 2 * MIB);
     kubelet.stop_sandbox(&again);
-    // One by hand, which the kubelet does not know and never did.
+    // A pod made by hand, which the kubelet never knew.
     let hand = kubelet.pod_by_hand("by-hand");
     let by_hand = kubelet.ended(&hand, "x", 0, MIB);
     kubelet.stop_sandbox(&hand);
-    // A log that somebody reads, and one of a container that nobody remembers.
+    // A log that a process reads, and a log of a container that no longer exists.
     let places = kubelet.places();
     let reader = fs::File::open(kubelet.logs(&web).join("app/1.log")).unwrap();
     let mut tail = std::process::Command::new("sleep")
@@ -189,27 +189,27 @@ fn one_run_deletes_exactly_dead_containers() {
         .unwrap();
     let lost = places.container_logs.join(format!("x_default_y-{}.log", "0".repeat(64)));
     std::os::unix::fs::symlink(places.pod_logs.join("default_x_1/y/0.log"), &lost).unwrap();
-    std::os::unix::fs::symlink("/nowhere/at-all", places.container_logs.join("somebody-elses")).unwrap();
+    std::os::unix::fs::symlink("/nowhere/at-all", places.container_logs.join("of-another-program")).unwrap();
 
     // All of them are too young.
     let day = policy(SignedDuration::from_hours(24));
-    assert_eq!(node.dry(&day).steps.iter().filter(|one| one.target.kind != TargetKind::Log).count(), 0);
-    // The directory of pods is there, but no pod is gone yet.
+    assert_eq!(node.dry(&day).steps.iter().filter(|step| step.target.kind != TargetKind::Log).count(), 0);
+    // The directory of pods exists, but no pod is gone yet.
     let now = policy(SignedDuration::ZERO);
     let planned = node.dry(&now);
     assert_eq!(planned.notes, Vec::<String>::new());
     let containers: Vec<_> = planned
         .steps
         .iter()
-        .filter(|one| one.target.kind == TargetKind::Container)
-        .map(|one| &one.target.id)
+        .filter(|step| step.target.kind == TargetKind::Container)
+        .map(|step| &step.target.id)
         .collect();
-    assert_eq!(containers, [&restarts[0], &restarts[1], &first], "no more than the newest of each stays");
+    assert_eq!(containers, [&restarts[0], &restarts[1], &first], "only the newest of each is kept");
 
     kubelet.forget(&old);
-    let before = node.standing();
+    let before = node.existing();
     let planned = node.dry(&now);
-    assert_eq!(before, node.standing(), "a dry run deletes nothing");
+    assert_eq!(before, node.existing(), "a dry run deletes nothing");
     let mut told = Told::default();
     let ran = node.run(&now, &mut told);
     tail.kill().unwrap();
@@ -218,12 +218,13 @@ fn one_run_deletes_exactly_dead_containers() {
     let logs_kept: Vec<_> = ran.plan.kept.iter().filter(|kept| kept.target.kind == TargetKind::Log).collect();
     assert_eq!(
         told.deleted,
-        planned.steps.iter().map(|one| one.target.id.clone()).collect::<Vec<_>>(),
+        planned.steps.iter().map(|step| step.target.id.clone()).collect::<Vec<_>>(),
         "{logs_kept:#?}"
     );
 
-    let link =
-        |pod: &str, container: &str, id: &str| format!("containers/{pod}_default_{container}-{id}.log");
+    fn link(pod: &str, container: &str, id: &str) -> String {
+        format!("containers/{pod}_default_{container}-{id}.log")
+    }
     let logs = format!("pods/default_old_{OLD}");
     let web_logs = format!("pods/default_web_{WEB}");
     let gone: BTreeSet<String> = [
@@ -245,13 +246,10 @@ fn one_run_deletes_exactly_dead_containers() {
     ]
     .into();
     let expected: BTreeSet<String> = before.difference(&gone).cloned().collect();
-    assert_eq!(node.standing(), expected);
+    assert_eq!(node.existing(), expected);
     for id in [&restarts[2], &app, &side, &made, &by_hand] {
         assert!(expected.contains(id));
     }
-    let rule = |id: &str| {
-        ran.plan.kept.iter().find(|kept| kept.target.id.contains(id)).map(|kept| kept.rule.as_str())
-    };
     for (id, expected) in [
         (restarts[2].as_str(), "within-limits"),
         (&app, "running"),
@@ -261,18 +259,20 @@ fn one_run_deletes_exactly_dead_containers() {
         (&web.sandbox, "ready"),
         (&hand.sandbox, "has-containers"),
         ("app/1.log", "open"),
-        ("somebody-elses", "not-a-pod"),
+        ("of-another-program", "not-a-pod"),
         (&web_logs, "pod-known"),
     ] {
+        let found =
+            ran.plan.kept.iter().find(|kept| kept.target.id.contains(id)).map(|kept| kept.rule.as_str());
         assert!(
             ran.plan.kept.iter().any(|kept| kept.target.id.contains(id) && kept.rule.as_str() == expected),
-            "{id}: {:?}",
-            rule(id)
+            "{id}: {found:?}"
         );
     }
 
-    // What each writable layer was to give back, it gave back.
-    for deletion in ran.deletions.iter().filter(|one| one.step.target.kind == TargetKind::Container) {
+    // Each writable layer freed its predicted bytes.
+    for deletion in ran.deletions.iter().filter(|deletion| deletion.step.target.kind == TargetKind::Container)
+    {
         let predicted = deletion.step.predicted_bytes();
         assert!(predicted > 2 * MIB, "{deletion:?}");
         assert!(!deletion.is_off(), "{deletion:?}");
@@ -298,55 +298,58 @@ fn running_containers_are_never_deleted() {
     let running = kubelet.running(&staying, "app", 0);
     let now = policy(SignedDuration::ZERO);
 
-    // A pod that runs has no directory: it is not the running kubelet's, and nothing is gone.
+    // A running pod without a directory does not belong to the running kubelet: no pod counts as gone.
     let old = kubelet.pod("gone", GONE);
     let alive = kubelet.running(&old, "app", 0);
     let dead = kubelet.ended(&old, "job", 0, MIB);
     kubelet.forget(&old);
-    let before = node.standing();
+    let before = node.existing();
     let ran = node.run(&now, &mut Told::default());
     assert!(ran.plan.notes.iter().any(|note| note.contains(GONE)), "{:?}", ran.plan);
-    assert_eq!(node.standing(), before);
-    // Nor is anything if the directory cannot be read.
+    assert_eq!(node.existing(), before);
+    // No pod counts as gone either if the directory cannot be read.
     let nowhere = KubeletPlaces { roots: vec!["/none".into()], ..kubelet.places() };
     let plan = node.collect(&now, BOTH, &nowhere, |collector, scan| collector.plan(scan).unwrap());
     assert!(plan.steps.is_empty() && !plan.notes.is_empty(), "{plan:?}");
 
-    // Its sandbox ends, one of its containers goes on: only the dead one goes.
+    // Its sandbox ends and one of its containers keeps running: only the dead container is deleted.
     node.rig.shell(&format!("C task kill -s KILL {}", old.sandbox));
-    let ended = || node.client.sandboxes().unwrap().iter().all(|one| one.id != old.sandbox || !one.ready);
+    let has_ended = || {
+        let sandboxes = node.client.sandboxes().unwrap();
+        sandboxes.iter().all(|sandbox| sandbox.id != old.sandbox || !sandbox.ready)
+    };
     for _ in 0..200 {
-        if ended() {
+        if has_ended() {
             break;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert!(ended());
+    assert!(has_ended());
     let ran = node.run(&now, &mut Told::default());
-    let standing = node.standing();
-    assert!(standing.contains(&alive) && standing.contains(&running), "{ran:#?}");
-    assert!(standing.contains(&old.sandbox), "its removal would take the container along");
-    assert!(!standing.contains(&dead));
-    assert!(kubelet.logs(&old).is_dir(), "logs of what lives");
+    let existing = node.existing();
+    assert!(existing.contains(&alive) && existing.contains(&running), "{ran:#?}");
+    assert!(existing.contains(&old.sandbox), "its removal would remove the container too");
+    assert!(!existing.contains(&dead));
+    assert!(kubelet.logs(&old).is_dir(), "logs of a running pod");
 
-    // Only logs, only containers.
+    // Only logs, then only containers.
     kubelet.stop_container(&alive);
     let logs = Scope { containers: false, logs: true };
     let places = kubelet.places();
     node.collect(&now, logs, &places, |collector, scan| {
         run(collector, scan, &places, &mut Told::default());
     });
-    assert!(node.standing().contains(&alive) && kubelet.logs(&old).is_dir());
+    assert!(node.existing().contains(&alive) && kubelet.logs(&old).is_dir());
     let containers = Scope { containers: true, logs: false };
     node.collect(&now, containers, &places, |collector, scan| {
         run(collector, scan, &places, &mut Told::default());
     });
-    let standing = node.standing();
-    assert!(!standing.contains(&alive) && !standing.contains(&old.sandbox));
+    let existing = node.existing();
+    assert!(!existing.contains(&alive) && !existing.contains(&old.sandbox));
     assert!(kubelet.logs(&old).is_dir());
     node.collect(&now, logs, &places, |collector, scan| {
         run(collector, scan, &places, &mut Told::default());
     });
     assert!(!kubelet.logs(&old).exists());
-    assert!(node.standing().contains(&running));
+    assert!(node.existing().contains(&running));
 }

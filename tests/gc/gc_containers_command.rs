@@ -1,6 +1,5 @@
-//! `gc` with dead containers and logs, as an operator runs it: a podman store on a filesystem of
-//! its own, the test CRI server in front of it (a fake: see there), a kubelet's directories beside
-//! it.
+//! `gc` with dead containers and logs, as an operator runs it: a podman store on its own filesystem, the test CRI
+//! server in front of it (a fake, see there), and the kubelet's directories beside it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +23,7 @@ struct Node {
     sandbox: String,
 }
 
-/// The pod of the node lives; beside it one that is gone, whose container holds image 0.
+/// Makes a node with a live pod, and a pod that is gone whose container uses image 0.
 fn node() -> Option<Node> {
     let node = GcNode::new(Fs::Ext4, 6)?;
     node.age();
@@ -62,14 +61,14 @@ impl Node {
 }
 
 fn kinds(document: &Value) -> Vec<&str> {
-    list(document, "/deleted").iter().map(|one| text(one, "/kind")).collect()
+    list(document, "/deleted").iter().map(|row| text(row, "/kind")).collect()
 }
 
 #[test]
 fn containers_are_deleted_before_their_images() {
     let Some(node) = node() else { return };
     let all = ["gc", "--high", "1", "--low", "0"];
-    // Off by default: the dead container holds its image.
+    // Off by default: the dead container keeps its image.
     let off = node.json(4, &[&all[..], &["--dry-run"]].concat());
     assert!(kinds(&off).iter().all(|kind| *kind == "image"));
     assert!(!deleted(&off).contains(&name(0)), "{off:#}");
@@ -86,18 +85,20 @@ fn containers_are_deleted_before_their_images() {
     assert!(node.node.names().contains(&name(0)) && node.logs().exists(), "a dry run deletes nothing");
     let real = node.json(4, &everything);
     assert_eq!(kinds(&real), kinds(&dry), "{real:#}");
-    let ids = |document: &Value| texts(document, "/deleted/0/names");
-    assert_eq!((ids(&real), text(&real, "/deleted/0/reason")), (ids(&dry), "age"));
+    assert_eq!(
+        (texts(&real, "/deleted/0/names"), text(&real, "/deleted/0/reason")),
+        (texts(&dry, "/deleted/0/names"), "age")
+    );
     assert!(kinds(&real)[3..].iter().all(|kind| *kind == "image"));
-    // In the same run the image goes that only the dead container used.
-    assert!(list(&real, "/deleted").iter().any(|one| texts(one, "/names") == [name(0)]), "{real:#}");
+    // The same run deletes the image that only the dead container used.
+    assert!(list(&real, "/deleted").iter().any(|row| texts(row, "/names") == [name(0)]), "{real:#}");
     assert_eq!(node.node.names(), [name(IN_USE)]);
     assert!(!node.logs().exists());
 
     let history = node.json(0, &["history"]);
     let run = &list(&history, "/runs")[0];
     assert_eq!(run["run_id"], real["run_id"]);
-    let recorded: Vec<_> = list(run, "/deleted").iter().map(|one| text(one, "/kind").to_owned()).collect();
+    let recorded: Vec<_> = list(run, "/deleted").iter().map(|row| text(row, "/kind").to_owned()).collect();
     assert_eq!(recorded, kinds(&real));
     let sandboxes = node.json(0, &["history", "--kind", "sandbox"]);
     assert_eq!(list(&sandboxes, "/runs").len(), 1, "{sandboxes:#}");

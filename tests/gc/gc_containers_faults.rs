@@ -1,5 +1,5 @@
-//! Container collection against a runtime that errs, lies and dies: the test CRI server in front
-//! of a real podman store. What runs stays, and nothing is taken for done that is not.
+//! Collection of containers with a runtime that fails, answers falsely and dies: the test CRI server in front of a real podman
+//! store. Running containers are kept, and only confirmed deletions are reported.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,7 @@ use support::store::{self, Store};
 const IMAGE: &str = "reg.local/app:1";
 const CONTAINERS: Scope = Scope { containers: true, logs: false };
 
-/// A pod `live` with a running container; the pods of a test besides.
+/// A pod `live` with a running container; the tests add other pods.
 struct Node {
     server: CriServer,
     store: Arc<Store>,
@@ -60,16 +60,17 @@ impl Node {
         Some(Self { server, store, kubelet, running, _directory: directory })
     }
 
-    /// A pod that is gone, with so many dead containers of different names: sandbox, containers.
+    /// Makes a pod that is gone, with `containers` dead containers of different names; returns the ids of its sandbox
+    /// and containers.
     fn gone(&self, pod: &str, containers: usize) -> (String, Vec<String>) {
         let podman = self.server.podman();
         let sandbox = podman.sandbox(pod, IMAGE);
-        let dead = |at: usize| {
-            let id = podman.container(&sandbox, pod, &format!("c{at}"), IMAGE);
+        let mut dead = Vec::new();
+        for number in 0..containers {
+            let id = podman.container(&sandbox, pod, &format!("c{number}"), IMAGE);
             podman.set_state(&id, "exited");
-            id
-        };
-        let dead = (0..containers).map(dead).collect();
+            dead.push(id);
+        }
         podman.set_state(&sandbox, "exited");
         (sandbox, dead)
     }
@@ -99,7 +100,7 @@ impl Node {
             policy,
             scope: CONTAINERS,
         };
-        // This store lies on the machine's own disk, where others write: nothing is measured.
+        // This store is on the machine's own disk, where other processes write: nothing is measured.
         let patience = SettlePatience { deadline: Duration::ZERO, ..SettlePatience::default() };
         let mut run = Run::new(Gauges::open(&scan.inventory, None), patience, told);
         let before = run.measure();
@@ -111,7 +112,7 @@ impl Node {
         self.run_with(&now(), told).unwrap()
     }
 
-    /// What the store still has, whatever the server says.
+    /// Containers in the store, whatever the server reports.
     fn standing(&self) -> BTreeSet<String> {
         let output = self.store.storage(["containers", "--json"]);
         let rows: Option<Vec<serde_json::Value>> = serde_json::from_str(output.trim()).unwrap_or_default();
@@ -123,7 +124,7 @@ impl Node {
 struct Told {
     deleted: Vec<String>,
     refused: Vec<String>,
-    /// Done when the first deletion begins.
+    /// Runs when the first deletion begins.
     first: Option<Box<dyn FnOnce()>>,
 }
 
@@ -163,7 +164,7 @@ fn stale_listing_keeps_running_containers() {
     let Some(node) = Node::new() else { return };
     let (sandbox, dead) = node.gone("gone", 3);
     let podman = node.server.podman();
-    // The first runs in truth; of the second nobody but the kernel knows.
+    // The first really runs; only the kernel knows that the second runs.
     podman.set_state(&dead[0], "running");
     let Some((mut process, group)) = in_group(&dead[1]) else { return };
     node.server.behave(|behaviour| {
@@ -186,7 +187,7 @@ fn stale_listing_keeps_running_containers() {
     assert_eq!(calls.iter().filter(|call| call.starts_with("Remove")).count(), 1, "{calls:?}");
 }
 
-/// A process in a control group that is named after a container.
+/// Starts a process in a control group that is named after a container.
 fn in_group(id: &str) -> Option<(std::process::Child, PathBuf)> {
     let mut process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     let tops = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
@@ -211,14 +212,13 @@ fn container_started_after_listing_is_kept() {
     let Some(node) = Node::new() else { return };
     let (_, dead) = node.gone("gone", 3);
     let (podman, second) = (node.server.podman().clone(), dead[1].clone());
-    // While the first goes, the second starts, and the third's pod comes back.
+    // While the first is deleted, the second starts, and the pod of the third returns.
     let (other_sandbox, other) = node.gone("back", 1);
     let directory = node.kubelet.join("pods/uid-back");
-    let act = move || {
+    let mut told = Told::first(move || {
         podman.set_state(&second, "running");
         fs::create_dir(directory).unwrap();
-    };
-    let mut told = Told::first(act);
+    });
     let ran = node.run(&mut told);
     let standing = node.standing();
     for id in [&dead[1], &other[0], &other_sandbox, &node.running] {
@@ -243,15 +243,17 @@ fn container_of_unknown_state_is_stopped_first() {
     assert_eq!(ran.kind(), OutcomeKind::Failed);
     assert!(node.standing().contains(&dead[1]) && node.standing().contains(&sandbox));
     let calls = node.server.take_calls();
-    let place = |call: String| calls.iter().position(|one| *one == call);
-    assert!(place(format!("StopContainer {}", dead[0])) < place(format!("RemoveContainer {}", dead[0])));
-    assert_eq!(place(format!("RemoveContainer {}", dead[1])), None);
+    let position = |call: String| calls.iter().position(|other| *other == call);
+    assert!(
+        position(format!("StopContainer {}", dead[0])) < position(format!("RemoveContainer {}", dead[0]))
+    );
+    assert_eq!(position(format!("RemoveContainer {}", dead[1])), None);
     // A sandbox that does not stop is not removed.
     node.server.behave(|behaviour| behaviour.unstoppable = vec![sandbox.clone()]);
     let ran = node.run(&mut Told::default());
     assert!(node.standing().contains(&sandbox));
     assert_eq!(ran.plan.problems[0].phase, Phase::StopContainer);
-    // When it does, all of it goes.
+    // Once it stops, all of it is deleted.
     node.server.behave(|behaviour| behaviour.unstoppable.clear());
     node.run(&mut Told::default());
     assert!(!node.standing().contains(&sandbox));
@@ -274,8 +276,8 @@ fn answers_are_checked_on_disk() {
     node.server.wait_for_death();
     node.server.restart();
     let standing = node.standing();
-    // It has died after it had removed one: that one is gone, as the disk says. With nobody to ask,
-    // nothing more is done.
+    // The server died after it had removed one container: that one is gone, as the disk shows. Without a runtime,
+    // nothing more is deleted.
     assert_eq!(told.deleted, [dead[1].clone(), dead[3].clone()], "{ran:#?}");
     assert!(ran.plan.problems.iter().any(|problem| problem.phase == Phase::Prove), "{:?}", ran.plan.problems);
     assert_eq!(ran.kind(), OutcomeKind::Failed);
@@ -294,7 +296,7 @@ fn answers_are_checked_on_disk() {
     node.run(&mut told);
     assert!(told.refused[0].contains("still exists"), "{:?}", told.refused);
     assert!(node.standing().contains(&dead[0]));
-    assert_eq!(told.deleted, [dead[2].clone(), dead[4].clone()], "one that lies holds up nobody");
+    assert_eq!(told.deleted, [dead[2].clone(), dead[4].clone()], "a false answer does not stop the others");
 }
 
 #[test]
@@ -314,11 +316,11 @@ fn incomplete_listing_deletes_nothing_else() {
         node.server.behave(|behaviour| behaviour.sandboxes = Listing::Honest);
         assert_eq!(node.standing(), before);
     }
-    // Without a word, the listing lacks the containers: a sandbox would take them along.
+    // The listing silently lacks the containers: removing the sandbox would remove them too.
     node.server.behave(|behaviour| behaviour.containers = Listing::LeaveOut(9));
     let ran = run().unwrap();
     assert_eq!((node.standing(), rule(&ran, &sandbox)), (before.clone(), "has-containers"));
-    // A listing with other ids names nothing that there is.
+    // A listing with other ids names nothing that exists.
     node.server.behave(|behaviour| behaviour.containers = Listing::WrongIds);
     run().unwrap();
     assert_eq!(node.standing(), before);
@@ -331,7 +333,7 @@ fn incomplete_listing_deletes_nothing_else() {
 fn signal_stops_further_deletions() {
     let Some(node) = Node::new() else { return };
     let (sandbox, dead) = node.gone("gone", 2);
-    // The flag is the process's: each test has one of its own.
+    // The flag belongs to the process: each test has its own.
     let mut told = Told::first(|| flag().store(true, Ordering::Relaxed));
     let ran = node.run_with(&now(), &mut told).unwrap();
     assert_eq!(ran.stopped, Some(Stopped::Signal));
@@ -345,15 +347,13 @@ fn total_limit_deletes_oldest_of_largest_unit() {
     let podman = node.server.podman();
     let sandbox = podman.sandbox("batch", IMAGE);
     fs::create_dir(node.kubelet.join("pods/uid-batch")).unwrap();
-    let made = |name: &str, attempt: u32| {
-        let id = podman.attempt(&sandbox, "batch", name, IMAGE, attempt);
-        podman.set_state(&id, "exited");
-        id
+    let attempts = |name: &str, count: u32| -> Vec<_> {
+        let ids = (0..count).map(|attempt| podman.attempt(&sandbox, "batch", name, IMAGE, attempt));
+        ids.inspect(|id| podman.set_state(id, "exited")).collect()
     };
-    let a: Vec<_> = (0..3).map(|at| made("a", at)).collect();
-    let b: Vec<_> = (0..2).map(|at| made("b", at)).collect();
+    let (a, b) = (attempts("a", 3), attempts("b", 2));
     podman.set_state(&sandbox, "exited");
-    // 4 of 5 may stay: one goes, where most stand.
+    // 4 of 5 may be kept: the oldest of the largest unit is deleted.
     let four = ContainerPolicy { max_per_unit: None, max_total: Some(4), ..now() };
     let mut told = Told::default();
     let ran = node.run_with(&four, &mut told).unwrap();

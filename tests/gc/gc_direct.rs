@@ -1,5 +1,5 @@
-//! `gc --via direct` and `rm --via direct` as an operator runs them: no runtime, a disk without a
-//! free byte, a run that is killed.
+//! `gc --via direct` and `rm --via direct` as an operator runs them: without a runtime, on a disk without a free byte,
+//! and in a run that is killed.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test talks to its reader
 
@@ -19,15 +19,15 @@ use support::program::{self, Run, list, text};
 use support::store::{self, Store};
 use support::{edit, node};
 
-/// Images of 6 MiB each on a common base, and one that a container uses.
+/// Number of images of 6 MiB each on a common base; a container uses one of them.
 const IMAGES: usize = 8;
 const IN_USE: usize = 5;
 
-fn name(at: usize) -> String {
-    format!("reg.local/old-{at}:1")
+fn name(number: usize) -> String {
+    format!("reg.local/old-{number}:1")
 }
 
-/// A node whose runtime is down.
+/// A node whose runtime does not run.
 struct Down {
     store: std::sync::Arc<Store>,
     state: PathBuf,
@@ -45,13 +45,17 @@ impl Down {
     }
 
     fn on(loopfs: LoopFs) -> Self {
-        let layer =
-            |name: &str, bytes| LayerSpec { files: vec![bytes], small_files: 20, ..LayerSpec::new(name) };
         let images: Vec<_> = (0..IMAGES)
-            .map(|at| ImageSpec {
-                names: vec![name(at)],
-                layers: vec![layer("base", 4 * MIB), layer(&format!("old-{at}"), 6 * MIB)],
-                label: name(at),
+            .map(|number| ImageSpec {
+                names: vec![name(number)],
+                layers: [("base".to_owned(), 4 * MIB), (format!("old-{number}"), 6 * MIB)]
+                    .map(|(name, bytes)| LayerSpec {
+                        files: vec![bytes],
+                        small_files: 20,
+                        ..LayerSpec::new(&name)
+                    })
+                    .into(),
+                label: name(number),
             })
             .collect();
         let store = Store::of(&loopfs.path().join("graphroot"), "overlay", &images);
@@ -83,27 +87,27 @@ impl Down {
         100.0 - share * 100.0
     }
 
-    /// Writes until nothing more fits, in ever smaller pieces.
+    /// Writes ever smaller pieces until nothing more fits.
     fn fill(&self) {
         let mut noise = support::archive::Noise::new("filler");
-        for (at, size) in [1 << 20, 64 << 10, 4096, 512].into_iter().enumerate() {
+        for (number, size) in [1 << 20, 64 << 10, 4096, 512].into_iter().enumerate() {
             for round in 0.. {
-                let path = self.loopfs.path().join(format!("filler-{at}-{round}"));
+                let path = self.loopfs.path().join(format!("filler-{number}-{round}"));
                 let Ok(mut file) = std::fs::File::create(path) else { break };
                 let block: Vec<u8> = (0..size / 8).flat_map(|_| noise.next().to_le_bytes()).collect();
                 let mut written = 0;
                 while written < 64 << 20 && file.write_all(&block).is_ok() {
                     written += size;
                 }
-                // Delayed allocation finds out at the end.
+                // Delayed allocation reports errors only now.
                 if file.sync_all().is_err() || written == 0 {
                     break;
                 }
             }
             self.loopfs.sync();
         }
-        for at in 0..64 {
-            if std::fs::write(self.loopfs.path().join(format!("last-{at}")), [7; 3000]).is_err() {
+        for number in 0..64 {
+            if std::fs::write(self.loopfs.path().join(format!("last-{number}")), [7; 3000]).is_err() {
                 break;
             }
         }
@@ -119,7 +123,7 @@ impl Down {
         full
     }
 
-    /// podman works as on any other day.
+    /// Checks that podman works as usual.
     fn podman_works(&self) {
         let name = name(IN_USE);
         self.store.podman(["create", "--name", "after", "--network", "none", &name, "/x"]);
@@ -131,10 +135,10 @@ impl Down {
     }
 }
 
-/// From 0 bytes free to the low threshold, with nothing but the reserve file of an earlier run.
+/// Frees a full disk down to the low threshold, with only the reserve file of an earlier run.
 fn from_zero(fs: Fs, bytes: u64) {
     let Some(down) = Down::new(fs, bytes) else { return };
-    // A run with nothing to do leaves the reserve file, and no scan takes it for anybody else's.
+    // A run with nothing to do creates the reserve file, and a scan recognises it.
     let quiet = down.json(0, &["gc", "--via", "direct", "--high", "99", "--low", "98"]);
     assert_eq!(text(&quiet, "/outcome"), "not_needed", "{quiet:#}");
     let reserve_file = down.store.root().join(".layersweep-reserve");
@@ -142,7 +146,7 @@ fn from_zero(fs: Fs, bytes: u64) {
     let scan = down.store.json("scan");
     assert!(list(&scan, "/leaks").is_empty(), "{:#}", scan["leaks"]);
     let other =
-        list(&list(&scan, "/stores")[0], "/other").iter().any(|one| one["name"] == ".layersweep-reserve");
+        list(&list(&scan, "/stores")[0], "/other").iter().any(|row| row["name"] == ".layersweep-reserve");
     assert!(!other, "{scan:#}");
 
     down.fill();
@@ -154,7 +158,7 @@ fn from_zero(fs: Fs, bytes: u64) {
     assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
     assert!(down.used_percent() <= f64::from(LOW), "{fs:?}: {}", down.used_percent());
     assert!(!deleted(&real).contains(&name(IN_USE)));
-    assert!(reserve_file.exists() || fs == Fs::Btrfs, "it is made again for the next time");
+    assert!(reserve_file.exists() || fs == Fs::Btrfs, "it is created again for the next run");
     down.podman_works();
     let history = down.json(0, &["history"]);
     let run = list(&history, "/runs").iter().find(|run| run["run_id"] == real["run_id"]).unwrap();
@@ -179,7 +183,7 @@ fn btrfs_from_zero() {
     from_zero(Fs::Btrfs, 256 * MIB);
 }
 
-/// Without a free inode no record file can be written anew: the reserve file's inode is the first.
+/// Without a free inode, no record file can be written anew: deleting the reserve file frees the first inode.
 #[test]
 fn ext4_without_an_inode() {
     if !store::require_tools() || !Fs::Ext4.require() {
@@ -187,8 +191,8 @@ fn ext4_without_an_inode() {
     }
     let down = Down::on(LoopFs::with(Fs::Ext4, 240 * MIB, &["-N", "1500"], &[]));
     down.json(0, &["gc", "--via", "direct", "--high", "99", "--low", "98"]);
-    for at in 0.. {
-        if std::fs::File::create(down.loopfs.path().join(format!("inode-{at}"))).is_err() {
+    for number in 0.. {
+        if std::fs::File::create(down.loopfs.path().join(format!("inode-{number}"))).is_err() {
             break;
         }
     }
@@ -197,7 +201,7 @@ fn ext4_without_an_inode() {
     down.podman_works();
 }
 
-/// Neither a free byte nor a reserve file: what nothing uses makes the room, the images follow.
+/// Without a free byte and without a reserve file, deleting unused files makes room; then images are deleted.
 #[test]
 fn leaks_make_room_without_reserve_file() {
     let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
@@ -220,7 +224,7 @@ fn leaks_make_room_without_reserve_file() {
     down.podman_works();
 }
 
-/// A failure on the way is the run's, whatever else it was to do; an image alone backs off instead.
+/// A leak that cannot be deleted fails the run, whatever else the run does; a failed image only backs off.
 #[test]
 fn undeletable_leak_fails_the_run() {
     let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
@@ -234,7 +238,7 @@ fn undeletable_leak_fails_the_run() {
     store::succeed(Command::new("find").arg(&orphan).args(["-exec", "touch", "-d", "3 days ago", "{}", "+"]));
     store::succeed(Command::new("chattr").arg("+i").arg(&file));
     let failed = down.json(1, &["gc", "--via", "direct", "--only", "leaks"]);
-    // It lies under another name by now.
+    // The leak has another name by now.
     let overlay = down.store.root().join("overlay");
     store::succeed(
         Command::new("find").arg(overlay).args(["-name", "file", "-exec", "chattr", "-i", "{}", "+"]),
@@ -247,7 +251,7 @@ fn undeletable_leak_fails_the_run() {
     assert_eq!(text(&done, "/outcome"), "reached", "{done:#}");
 }
 
-/// Killed at any moment: the tools work, and the next run finishes.
+/// Killed at any moment: the tools still work, and the next run finishes.
 #[test]
 fn killed_run_is_finished_by_next_run() {
     let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
@@ -262,7 +266,7 @@ fn killed_run_is_finished_by_next_run() {
         assert!(listed >= 1);
         down.store.unmount();
     }
-    // The one in use keeps it from 1 %.
+    // The image in use prevents 1 %.
     let last = down.json(4, &all);
     assert!(list(&last, "/errors").is_empty(), "{last:#}");
     let left = down.store.images();
@@ -282,14 +286,14 @@ fn members_of_pinned_manifest_list_are_kept() {
     let all = ["gc", "--via", "direct", "--high", "2", "--low", "1", "--min-age", "0s"];
     let real = down.json(4, &all);
     for id in &members {
-        let kept = list(&real, "/kept").iter().find(|one| text(one, "/id") == id).unwrap();
+        let kept = list(&real, "/kept").iter().find(|row| text(row, "/id") == id).unwrap();
         assert_eq!(kept["rule"], "pinned", "{real:#}");
     }
     let pushed = format!("dir:{}", down.store.scratch().join("pushed").display());
     down.store.podman(["manifest", "push", "--all", multi, &pushed]);
     down.run(&["pin", "remove", multi]).expect_code(0);
     let real = down.json(4, &all);
-    let gone: Vec<_> = list(&real, "/deleted").iter().map(|one| text(one, "/id").to_owned()).collect();
+    let gone: Vec<_> = list(&real, "/deleted").iter().map(|row| text(row, "/id").to_owned()).collect();
     assert!(members.iter().all(|id| gone.contains(id)), "{real:#}");
     down.podman_works();
 }
@@ -311,14 +315,14 @@ fn run_is_refused_while_owner_runs() {
     let removed = down.json(0, &[&direct[..], &[&first, "--while-runtime-runs"]].concat());
     assert_eq!(deleted(&removed), [first], "{removed:#}");
     drop(server);
-    // Nobody listens there any more.
+    // No process listens there any more.
     let removed = down.json(5, &[&direct[..], &[&second, &in_use]].concat());
     assert_eq!(deleted(&removed), [second], "{removed:#}");
     assert_eq!(list(&removed, "/kept")[0]["rule"], "in-use", "{removed:#}");
     down.podman_works();
 }
 
-/// Ends with the test, whatever its end.
+/// A process that ends with the test.
 struct Service(std::process::Child);
 
 impl Drop for Service {
@@ -328,7 +332,7 @@ impl Drop for Service {
     }
 }
 
-/// A service of podman sees what is gone at once, and writes nothing of it back.
+/// A running service of podman sees at once what was deleted, and writes nothing of it back.
 #[test]
 fn running_service_sees_deletion_at_once() {
     let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
@@ -345,16 +349,16 @@ fn running_service_sees_deletion_at_once() {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    let listed = || remote(&["images", "--quiet"]).expect_code(0).stdout.lines().count();
-    let before = listed();
+    let count_images = || remote(&["images", "--quiet"]).expect_code(0).stdout.lines().count();
+    let before = count_images();
     let orphan = down.store.root().join("overlay").join("0c".repeat(32));
     std::fs::create_dir_all(orphan.join("diff")).unwrap();
     let swept = down.json(0, &["sweep", "--delete", "--min-age", "0s"]);
     assert_eq!(list(&swept, "/deleted").len(), 1, "{swept:#}");
     let removed = down.json(0, &["rm", "--via", "direct", "--min-age", "0s", &name(0), &name(2)]);
     assert_eq!(deleted(&removed).len(), 2, "{removed:#}");
-    assert_eq!(listed(), before - 2);
-    // A collection takes leaks along where the configuration says so, if they are old enough.
+    assert_eq!(count_images(), before - 2);
+    // A collection also deletes leaks that are old enough, if the configuration says so.
     for (id, age) in [("0d", "3 days ago"), ("0e", "1 hour ago")] {
         let orphan = down.store.root().join("overlay").join(id.repeat(32));
         std::fs::create_dir_all(orphan.join("diff")).unwrap();
@@ -365,23 +369,23 @@ fn running_service_sees_deletion_at_once() {
     let words =
         ["gc", "--via", "direct", "--high", "99", "--low", "98", "--config", config.to_str().unwrap()];
     let collected = down.json(0, &words);
-    let ids: Vec<_> = list(&collected, "/deleted").iter().map(|one| text(one, "/id").to_owned()).collect();
+    let ids: Vec<_> = list(&collected, "/deleted").iter().map(|row| text(row, "/id").to_owned()).collect();
     assert_eq!(ids, ["0d".repeat(32)], "{collected:#}");
     down.json(0, &["sweep", "--delete", "--min-age", "0s"]);
     remote(&["rmi", &name(1)]).expect_code(0);
-    assert_eq!(listed(), before - 3);
+    assert_eq!(count_images(), before - 3);
     drop(service);
     down.store.unmount();
     assert_eq!(edit::whole(&down.store).len(), IMAGES - 3);
 }
 
-/// `--via auto`, which is the default, on a node whose own store is found: `node_files` makes the rest of it
-/// in a mount namespace with an empty `/run`.
+/// Runs `--via auto`, the default, on a node whose own store is found: `node_files` makes the other files of the node in
+/// a mount namespace with an empty `/run`.
 fn auto(down: &Down, node_files: &str, words: &[&str]) -> Run {
     auto_in(&[], down, node_files, words)
 }
 
-/// The same in more namespaces.
+/// Like [`auto`], in further namespaces.
 fn auto_in(namespaces: &[&str], down: &Down, node_files: &str, words: &[&str]) -> Run {
     let conf = down.store.scratch().join("node-storage.conf");
     let text = format!(
@@ -390,7 +394,7 @@ fn auto_in(namespaces: &[&str], down: &Down, node_files: &str, words: &[&str]) -
         down.store.runroot()
     );
     std::fs::write(&conf, text).unwrap();
-    let script = format!("{NOBODYS_NODE}; {node_files}\nexec \"$@\"");
+    let script = format!("{NODE_WITHOUT_RUNTIME}; {node_files}\nexec \"$@\"");
     let mut command = Command::new("unshare");
     program::hermetic(&mut command);
     command.args(namespaces);
@@ -400,9 +404,9 @@ fn auto_in(namespaces: &[&str], down: &Down, node_files: &str, words: &[&str]) -
     program::run(&mut command).expect_no_crash()
 }
 
-/// No runtime of the machine's is there, and none is configured: hidden files would still be files. Both
-/// directories can be written to.
-const NOBODYS_NODE: &str = "mount -t tmpfs none /run; mkdir /run/crio /run/upper /run/work; \
+/// Removes every runtime of the machine and its configuration: hidden files would still be files. Both directories are
+/// writable.
+const NODE_WITHOUT_RUNTIME: &str = "mount -t tmpfs none /run; mkdir /run/crio /run/upper /run/work; \
     mount -t overlay none -o lowerdir=/etc,upperdir=/run/upper,workdir=/run/work /etc; \
     cd /etc; rm -rf containerd containers crictl.yaml crio default/kubelet k0s kubernetes layersweep rancher; cd /";
 
@@ -413,19 +417,19 @@ fn auto_deletes_directly_without_runtime() {
     let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
     let plan = node::document(auto(&down, "", &[&AUTO[..], &["--dry-run"]].concat()).expect_code(4));
     assert_eq!(plan["via"], "direct", "{plan:#}");
-    // Through a runtime there is no way.
+    // `--via cri` needs a runtime.
     let none = auto(&down, "", &[&AUTO[..], &["--via", "cri"]].concat()).expect_code(5);
     assert!(none.stderr.contains("no container runtime found"), "{none:?}");
     let config = down.store.scratch().join("cri.toml");
     std::fs::write(&config, "images.via = \"cri\"\n").unwrap();
     auto(&down, "", &[&AUTO[..], &["--config", config.to_str().unwrap()]].concat()).expect_code(5);
-    // What Docker leaves at the usual socket is no runtime that should answer for podman's store.
+    // A socket that Docker leaves at the usual place is not a runtime that could answer for podman's store.
     let broken = Broken::without_cri();
     let docker =
         format!("mkdir /run/containerd; ln -s {} /run/containerd/containerd.sock", broken.socket().display());
     let plan = node::document(auto(&down, &docker, &[&AUTO[..], &["--dry-run"]].concat()).expect_code(4));
     assert_eq!(plan["via"], "direct", "{plan:#}");
-    // One image by name, then all that may go; the runtime that is none has kept nothing.
+    // One image by name, then all unprotected images; the missing runtime has kept nothing.
     let removed = node::document(auto(&down, "", &["rm", "--min-age", "0s", &name(0)]).expect_code(0));
     assert_eq!((deleted(&removed), text(&removed, "/via")), (vec![name(0)], "direct"), "{removed:#}");
     let real = node::document(auto(&down, "", &AUTO).expect_code(4));
@@ -435,7 +439,7 @@ fn auto_deletes_directly_without_runtime() {
     down.podman_works();
 }
 
-/// What a broken configuration of CRI-O pins is unknown, and so is the image of its sandboxes.
+/// If the configuration of CRI-O cannot be read, its pins and the image of its sandboxes are unknown.
 #[test]
 fn broken_crio_configuration_keeps_everything() {
     let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
@@ -457,34 +461,38 @@ fn broken_crio_configuration_keeps_everything() {
 #[test]
 fn auto_refuses_store_of_a_runtime() {
     let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
-    let refused = |run: Run| {
+    fn assert_refused(run: Run) {
         let run = run.expect_code(5);
         assert!(
             run.stderr.lines().any(|line| line.starts_with("hint: ") && line.contains("--via direct")),
             "{run:?}"
         );
         assert_eq!(node::document(run)["via"], "auto");
-    };
-    // Its socket is there, or the kubelet says where it will be, or CRI-O is installed: it has not started.
+    }
+    // CRI-O has not started: its socket exists, or the kubelet names its socket, or CRI-O is installed.
     let abandoned = Broken::abandoned();
-    refused(auto(&down, &format!("ln -s {} /run/crio/crio.sock", abandoned.socket().display()), &AUTO));
+    assert_refused(auto(
+        &down,
+        &format!("ln -s {} /run/crio/crio.sock", abandoned.socket().display()),
+        &AUTO,
+    ));
     let crictl = "echo runtime-endpoint: unix:///run/crio/crio.sock > /etc/crictl.yaml";
-    refused(auto(&down, crictl, &AUTO));
-    refused(auto(&down, "mkdir /etc/crio", &AUTO));
-    // The runtime answers and owns the store: through it, and no other way unless that is asked for.
+    assert_refused(auto(&down, crictl, &AUTO));
+    assert_refused(auto(&down, "mkdir /etc/crio", &AUTO));
+    // The runtime answers and owns the store: its images are deleted only through it, unless `--via direct` is given.
     let server = CriServer::start(&down.store);
     let link = format!("ln -s {} /run/crio/crio.sock", server.socket().display());
     let plan = node::document(auto(&down, &link, &[&AUTO[..], &["--dry-run"]].concat()).expect_code(4));
     assert_eq!(plan["via"], "cri", "{plan:#}");
-    // Its containers tell whose store it is where nothing else does.
+    // Containers of CRI show the owner of the store where nothing else does.
     let sandbox = server.podman().sandbox("pod-1", &name(1));
     server.podman().container(&sandbox, "pod-1", "app", &name(1));
-    refused(auto(&down, "", &AUTO));
+    assert_refused(auto(&down, "", &AUTO));
     let direct = auto(&down, "", &[&AUTO[..], &["--via", "direct", "--dry-run"]].concat()).expect_code(4);
     assert_eq!(node::document(direct)["via"], "direct");
 }
 
-/// After an unclean stop CRI-O wipes a store that it cannot repair, so nobody is told to start it first.
+/// After an unclean stop CRI-O wipes a store that it cannot repair, so the hint does not say to start it first.
 #[test]
 fn hint_frees_space_before_starting_crio() {
     let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
@@ -496,44 +504,44 @@ fn hint_frees_space_before_starting_crio() {
     let start = "start the runtime";
     let with_room = "start CRI-O while there is room, as now: ";
     let first = "free space with `layersweep ";
-    // That is said to whoever deletes and to whoever asks what is wrong.
-    let assert_said = |files: &str, expected: &str, is_error: bool| {
+    // `gc` and `doctor` give the same hint.
+    let assert_hint = |files: &str, expected: &str, is_error: bool| {
         let node = format!("{crictl}; {}", crio(files));
         let refused = auto(&down, &node, &AUTO).expect_code(5);
         let hint = refused.stderr.lines().find_map(|line| line.strip_prefix("hint: ")).unwrap();
         assert!(hint.starts_with(expected), "{files}: {refused:?}");
-        // A CRI-O of the machine's is not this node's.
+        // In its own PID namespace: a CRI-O of the machine does not belong to this node.
         let alone = ["--pid", "--fork", "--mount-proc"];
         let doctor = auto_in(&alone, &down, &node, &["doctor"]).json();
         let checks =
-            |name: &'static str| list(&doctor, "/checks").iter().filter(move |one| one["name"] == name);
+            |name: &'static str| list(&doctor, "/checks").iter().filter(move |check| check["name"] == name);
         assert!(
-            checks("socket").all(|one| text(one, "/remedy").starts_with(expected)),
+            checks("socket").all(|check| text(check, "/remedy").starts_with(expected)),
             "{files}: {doctor:#}"
         );
-        let wipes = checks("crio-start").any(|one| one["status"] == "error");
+        let wipes = checks("crio-start").any(|check| check["status"] == "error");
         assert_eq!(wipes, is_error, "{files}: {doctor:#}");
     };
     let clean = "touch clean.shutdown.supported clean.shutdown";
-    assert_said("true", start, false);
-    assert_said(clean, start, false);
+    assert_hint("true", start, false);
+    assert_hint(clean, start, false);
     let unclean = "touch clean.shutdown.supported";
-    assert_said(unclean, with_room, true);
-    // Nothing names a socket.
+    assert_hint(unclean, with_room, true);
+    // No configuration names a socket.
     let refused = auto(&down, &crio(unclean), &AUTO).expect_code(5);
     assert!(refused.stderr.contains(&format!("hint: {with_room}")), "{refused:?}");
     down.fill();
-    assert_said(clean, first, false);
-    assert_said(unclean, first, true);
-    // That works, and then CRI-O can be started.
+    assert_hint(clean, first, false);
+    assert_hint(unclean, first, true);
+    // The hint works, and then CRI-O can be started.
     let room = ["gc", "--via", "direct", "--min-age", "0s", "--high", "90", "--low", "83"];
     node::document(auto(&down, &crio(clean), &room).expect_code(0));
-    assert_said(clean, start, false);
-    assert_said(unclean, with_room, true);
+    assert_hint(clean, start, false);
+    assert_hint(unclean, with_room, true);
 }
 
-/// A run makes its reserve file after the images, so that it deletes what a dry run announced; a `rm` that deletes
-/// nothing makes none.
+/// A run creates its reserve file after the images are deleted, so that it deletes what a dry run announced; an `rm`
+/// that deletes nothing creates none.
 #[test]
 fn reserve_file_is_created_after_images() {
     let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };

@@ -1,4 +1,4 @@
-//! A dry run knows the reasons for which a deletion would be refused: it keeps the images that the run keeps.
+//! A dry run knows the reasons for which a deletion would be refused: it keeps the same images as the run.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ const GC: [&str; 12] = [
     "--format=json",
 ];
 
-/// A store on a filesystem that is used by more than 1 %.
+/// Makes a store on a filesystem that is more than 1 % used.
 fn on_a_disk() -> Option<(LoopFs, Store)> {
     if !store::require_tools() || !Fs::Ext4.require() {
         return None;
@@ -40,7 +40,7 @@ fn on_a_disk() -> Option<(LoopFs, Store)> {
     Some((disk, store))
 }
 
-/// `gc` on a store with that imagestore.
+/// Runs `gc` on a store with that imagestore.
 fn gc(store: &Store, imagestore: Option<&Path>, words: &[&str]) -> Value {
     let config = store.scratch().join("gc.conf");
     let places = [("graphroot", store.root().to_path_buf()), ("runroot", store.runroot())];
@@ -50,18 +50,16 @@ fn gc(store: &Store, imagestore: Option<&Path>, words: &[&str]) -> Value {
     let mut command = program::command();
     command.args(GC).args(words).arg("--state-dir").arg(store.scratch().join("state"));
     command.env("CONTAINERS_STORAGE_CONF", config);
-    // Not down to no byte at all: exit code 4.
+    // 0 % is not reachable: exit code 4.
     node::document(program::run(&mut command).expect_no_crash())
 }
 
-/// A dry run and a run say the same of all images; returns the run's document.
+/// Checks that a dry run and a run report the same for every image; returns the run's document.
 fn compared(store: &Store, imagestore: Option<&Path>) -> Value {
     let (planned, done) = (gc(store, imagestore, &["--dry-run"]), gc(store, imagestore, &["-y"]));
-    let freed = |document: &Value, field: &str| -> u64 {
-        list(document, "/deleted").iter().map(|image| number(image, field)).sum()
-    };
+    let promised: u64 = list(&planned, "/deleted").iter().map(|row| number(row, "/predicted_bytes")).sum();
+    let measured: u64 = list(&done, "/deleted").iter().map(|row| number(row, "/measured_bytes")).sum();
     assert_eq!(deleted(&planned), deleted(&done), "{planned:#} {done:#}");
-    let (promised, measured) = (freed(&planned, "/predicted_bytes"), freed(&done, "/measured_bytes"));
     assert!(promised.abs_diff(measured) <= 64 << 10, "{promised} {measured}");
     assert_eq!(list(&done, "/errors"), list(&planned, "/errors"), "{done:#}");
     for image in list(&planned, "/kept") {
@@ -71,9 +69,11 @@ fn compared(store: &Store, imagestore: Option<&Path>) -> Value {
     done
 }
 
-/// Copies the record and the layer of an image into an imagestore.
+/// Copies the record and the layer of an image to an imagestore.
 fn copy(store: &Store, name: &str, imagestore: &Path) {
-    let save = |kind: &str, id: &str| {
+    let image = store.images().into_iter().find(|image| image["names"][0] == name).unwrap();
+    let (id, layer) = (text(&image, "/id"), text(&image, "/layers/0"));
+    for (kind, id) in [("images", id), ("layers", layer)] {
         let directory = imagestore.join(format!("overlay-{kind}"));
         std::fs::create_dir_all(&directory).unwrap();
         let file = store.record(&format!("{kind}.json"));
@@ -82,11 +82,7 @@ fn copy(store: &Store, name: &str, imagestore: &Path) {
         std::fs::write(directory.join(format!("{kind}.json")), serde_json::to_vec(&[&record]).unwrap())
             .unwrap();
         std::fs::write(directory.join(format!("{kind}.lock")), "").unwrap();
-    };
-    let image = store.images().into_iter().find(|image| image["names"][0] == name).unwrap();
-    let (id, layer) = (text(&image, "/id"), text(&image, "/layers/0"));
-    save("images", id);
-    save("layers", layer);
+    }
     let link = std::fs::read_to_string(store.root().join("overlay").join(layer).join("link")).unwrap();
     std::fs::create_dir_all(imagestore.join("overlay/l")).unwrap();
     for path in [format!("overlay/{layer}"), format!("overlay/l/{link}"), format!("overlay-images/{id}")] {
@@ -106,7 +102,7 @@ fn image_in_graphroot_and_imagestore_is_kept() {
     assert!(deleted(&done).contains(&small::name("b")), "{done:#}");
 }
 
-/// A process that has a directory mounted where no other sees it.
+/// A process that has a directory mounted where other processes do not see it.
 struct Elsewhere(Child);
 
 impl Elsewhere {
@@ -133,11 +129,10 @@ impl Drop for Elsewhere {
 #[test]
 fn mounted_layer_is_kept_by_dry_run() {
     let Some((disk, store)) = on_a_disk() else { return };
-    let diff = |name: &str, at: &str| {
+    let [of_other, of_b] = ["other", "b"].map(|name| {
         let image = store.images().into_iter().find(|image| image["names"][0] == small::name(name).as_str());
-        store.root().join("overlay").join(text(&image.unwrap(), at)).join("diff")
-    };
-    let [of_other, of_b] = [diff("other", "/layers/0"), diff("b", "/layers/0")];
+        store.root().join("overlay").join(text(&image.unwrap(), "/layers/0")).join("diff")
+    });
     let (target, inside) = (disk.path().join("target"), of_b.join("inside"));
     [&target, &inside].into_iter().for_each(|path| std::fs::create_dir(path).unwrap());
     let elsewhere = Elsewhere::mount(&of_other, &target);

@@ -1,5 +1,5 @@
-//! What `gc` never deletes, whoever protects it: containers of every owner, keep-lists, the
-//! configuration and age, at the beginning of a run and in the middle of it.
+//! Images that `gc` never deletes: those protected by containers of every owner, keep-lists, the configuration and
+//! age, at the beginning of a run and in the middle of it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,23 +16,22 @@ use support::node;
 use support::program::{list, text};
 use support::store::Store;
 
-/// Everything that nothing protects is to go, and still it is not enough.
+/// Deletes every unprotected image; the low threshold is still not reached.
 const ALL: [&str; 5] = ["gc", "--high", "1", "--low", "0"];
 
-/// A container that runs, made from an image with a program in it. It ends when dropped: while it
-/// runs, its store cannot be unmounted.
+/// A running container, made from an image with a program. It ends when dropped: while it runs, its store cannot be
+/// unmounted.
 struct Runner(Arc<Store>);
 
 impl Runner {
-    /// `None` where none can run here.
+    /// Returns `None` if no container can run here.
     fn start(node: &GcNode) -> Option<Self> {
-        let buildah = |words: &[&str]| node.store.buildah(words.iter().copied());
-        let made = buildah(&["from", "scratch"]);
+        let made = node.store.buildah(["from", "scratch"]);
         let busybox = which("busybox");
-        buildah(&["copy", made.trim(), &busybox, "/busybox"]);
-        buildah(&["commit", "--quiet", made.trim(), "reg.local/busy:1"]);
-        buildah(&["rm", made.trim()]);
-        // Limits that any user may set, and the one runtime that takes every arrangement of cgroups.
+        node.store.buildah(["copy", made.trim(), &busybox, "/busybox"]);
+        node.store.buildah(["commit", "--quiet", made.trim(), "reg.local/busy:1"]);
+        node.store.buildah(["rm", made.trim()]);
+        // Limits that any user may set, and the one runtime that accepts every arrangement of cgroups.
         let mut podman = node.store.podman_command();
         podman.args(["run", "-d", "--name", "runner", "--network", "none", "--log-driver", "none"]);
         podman.args(["--runtime", "runc", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]);
@@ -73,18 +72,18 @@ fn used_or_named_images_are_kept() {
     let running = Runner::start(&node);
     node.store.podman(["create", "--name", "waiting", "--network", "none", &name(0), "/x"]);
     node.store.buildah(["from", "--name", "building", "--pull-never", &name(1)]);
-    let nobodys = node.store.pin(&name(2));
+    let unowned = node.store.pin(&name(2));
     node.run(&["pin", "add", &name(3), "--note", "for a rollback"]).expect_code(0);
     node.server.behave(|behaviour| behaviour.pinned = vec![name(6)]);
     let config = node.config(
         "[protect]\nnames = [\"reg.local/old-4:*\"]\nkeep_newest = 1\n[images]\nhigh_percent = 1\nlow_percent = 0\n",
     );
-    // Three of one repository: the one that came last is its newest.
+    // Three images of one repository: the last one is its newest.
     node.store.podman(["tag", &name(7), "reg.local/app:7"]);
     node.store.podman(["tag", &name(8), "reg.local/app:8"]);
-    for at in (0..13).filter(|at| ![4, 9].contains(at)) {
-        // Each other repository has one image only, which is its newest: it needs a second one.
-        node.store.podman(["tag", &name(12), &format!("reg.local/old-{at}:newer")]);
+    for number in (0..13).filter(|number| ![4, 9].contains(number)) {
+        // Each other repository has only one image, which is its newest: it needs a second.
+        node.store.podman(["tag", &name(12), &format!("reg.local/old-{number}:newer")]);
     }
     node.store.podman(["untag", &name(9)]);
     let words = ["gc", "--config", &config];
@@ -104,18 +103,18 @@ fn used_or_named_images_are_kept() {
         assert_kept(document, &name(12), "newest-of-repository", &["newest 1"]);
         assert_kept(document, &name(8), "newest-of-repository", &["reg.local/app"]);
         assert_eq!(document["outcome"], "not_reached");
-        let mut gone: Vec<_> = list(document, "/deleted").iter().map(|one| text(one, "/id")).collect();
+        let mut gone: Vec<_> = list(document, "/deleted").iter().map(|row| text(row, "/id")).collect();
         gone.sort_unstable();
         gone.dedup();
         assert_eq!(gone.len(), 4, "{document:#}");
     }
     let there = node.names();
-    for at in [0, 1, 2, 3, 4, IN_USE, 6, 8, 12] {
-        assert!(there.contains(&name(at)), "{at}: {there:?}");
+    for number in [0, 1, 2, 3, 4, IN_USE, 6, 8, 12] {
+        assert!(there.contains(&name(number)), "{number}: {there:?}");
     }
     assert!(!there.contains(&name(7)) && !there.contains(&name(10)) && !there.contains(&name(11)));
-    // Nobody's container protects as long as it is there.
-    node.store.unpin(&nobodys);
+    // A container without an owner protects its image as long as it exists.
+    node.store.unpin(&unowned);
     node.store.buildah(["rm", "building"]);
     drop(running);
     node.store.podman(["rm", "--all"]);
@@ -135,20 +134,20 @@ fn protection_added_during_run_keeps_image() {
     });
     let running = node.start(&ALL);
     node.wait_for_a_removal();
-    // The plan has them all; the first is being deleted.
+    // The plan contains them all; the first is being deleted.
     node.run(&["pin", "add", &name(1)]).expect_code(0);
     node.store.podman(["create", "--name", "quick", "--network", "none", &name(2), "/x"]);
     node.server.behave(|behaviour| behaviour.pinned = vec![name(3)]);
     node.store.buildah(["from", "--name", "builder", "--pull-never", &name(4)]);
     let real = node::document(running.end().expect_no_crash().expect_code(4));
     assert_eq!(deleted(&real), [name(0), name(6), name(7), name(8), name(9)]);
-    for (at, expected, detail) in [
+    for (number, expected, detail) in [
         (1, "pinned", "pin reg.local/old-1:1"),
         (2, "in-use", "podman container quick (created)"),
         (3, "pinned", "the runtime's list"),
         (4, "in-use", "buildah container builder"),
     ] {
-        assert_kept(&real, &name(at), expected, &["since the run began", detail]);
+        assert_kept(&real, &name(number), expected, &["since the run began", detail]);
     }
     assert_eq!(node.names(), [1, 2, 3, 4, IN_USE].map(name));
     node.store.remove_containers();
@@ -158,7 +157,7 @@ fn protection_added_during_run_keeps_image() {
 fn new_image_is_kept_under_every_policy() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
-    // All of its layers are those of an old image.
+    // All of its layers belong to an old image.
     let young = "reg.local/young:1";
     node.load(&[young], "old-1");
     let strict = [&ALL[..], &["--max-age", "1s"]].concat();
@@ -166,23 +165,23 @@ fn new_image_is_kept_under_every_policy() {
     assert_eq!(rule(&real, young), "min-age");
     assert_eq!(deleted(&real), (0..5).map(name).collect::<Vec<_>>());
     assert_eq!(events(&real), ["FreeDiskSpaceFailed"]);
-    // A node that we have never seen: its disk tells how old the image is, and not the layers.
+    // A node without records: the disk shows the age of the image, not that of its layers.
     std::thread::sleep(Duration::from_secs(6));
     let newest = "reg.local/newest:1";
     node.load(&[newest], "old-1");
-    #[allow(clippy::disallowed_methods)] // our own directory
+    #[allow(clippy::disallowed_methods)] // a directory of this test
     std::fs::remove_dir_all(&node.state).unwrap();
     let real = node.json(4, &[&strict[..], &["--min-age", "5s"]].concat());
     assert_eq!(rule(&real, newest), "min-age", "{real:#}");
     assert_eq!(deleted(&real), [young]);
-    // And by name it is no different, until it is old enough.
+    // Deletion by name is refused too, until the image is old enough.
     let refused = node.json(5, &["rm", newest]);
     assert_eq!(rule(&refused, newest), "min-age");
     node.json(0, &["rm", newest, "--min-age", "0s"]);
     assert_eq!(node.names(), [name(IN_USE)]);
 }
 
-/// A run must not guess what static pods name; whoever only asks is told that nobody knows.
+/// A run must not guess the images of static pods; commands that only read report them as unknown.
 #[test]
 fn unreadable_static_pods_keep_everything() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
@@ -198,11 +197,11 @@ fn unreadable_static_pods_keep_everything() {
     assert!(explained["fate"]["detail"].as_str().unwrap().contains("static pods"), "{explained:#}");
 }
 
-/// What a document keeps by that rule are also these images, which have no names, for a list's sake.
+/// Checks that a document keeps these unnamed members of a manifest list by that rule.
 #[track_caller]
 fn assert_members_kept(document: &Value, members: &[String], expected_rule: &str, list_name: &str) {
     for id in members {
-        let kept = list(document, "/kept").iter().find(|one| text(one, "/id") == id);
+        let kept = list(document, "/kept").iter().find(|row| text(row, "/id") == id);
         let kept = kept.unwrap_or_else(|| panic!("{id} is not kept: {document:#}"));
         assert_eq!(kept["rule"], expected_rule, "{kept:#}");
         let words = format!("a member of the manifest list {list_name}");
@@ -210,7 +209,7 @@ fn assert_members_kept(document: &Value, members: &[String], expected_rule: &str
     }
 }
 
-/// Without its members `podman run` and `podman manifest push` of a list fail.
+/// Without its members, `podman run` and `podman manifest push` of a list fail.
 #[test]
 fn kept_manifest_list_keeps_its_members() {
     let Some(node) = GcNode::new(Fs::Ext4, 9) else { return };
@@ -236,7 +235,7 @@ fn kept_manifest_list_keeps_its_members() {
     let real = node.json(4, &ALL);
     for document in [&dry, &real] {
         assert_members_kept(document, &members, "pinned", multi);
-        let gone: Vec<_> = list(document, "/deleted").iter().map(|one| text(one, "/id")).collect();
+        let gone: Vec<_> = list(document, "/deleted").iter().map(|row| text(row, "/id")).collect();
         assert!(others.iter().all(|id| gone.contains(&id.as_str())), "{document:#}");
     }
     assert_members_kept(&node.json(5, &["rm", &members[1]]), &members[1..], "pinned", multi);
@@ -246,9 +245,9 @@ fn kept_manifest_list_keeps_its_members() {
     let pushed = format!("dir:{}", node.store.scratch().join("pushed").display());
     node.store.podman(["manifest", "push", "--all", multi, &pushed]);
 
-    // Once nothing keeps the list, one run takes them.
+    // Once nothing keeps the list, one run deletes list and members.
     node.run(&["pin", "remove", multi]).expect_code(0);
     let real = node.json(4, &ALL);
-    let gone: Vec<_> = list(&real, "/deleted").iter().map(|one| text(one, "/id")).collect();
+    let gone: Vec<_> = list(&real, "/deleted").iter().map(|row| text(row, "/id")).collect();
     assert!(members.iter().all(|id| gone.contains(&id.as_str())), "{real:#}");
 }

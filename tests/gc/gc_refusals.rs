@@ -1,5 +1,5 @@
-//! `gc` and `rm` where it is not proven that nothing would be lost: nothing is deleted, and one
-//! line says why. And what is asked for in a wrong way.
+//! `gc` and `rm` where safety is not proven: nothing is deleted, and one line names the reason. Also invalid arguments
+//! and configurations.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,9 +20,9 @@ use support::program::{self, Run, list, text};
 
 const GC: [&str; 5] = ["gc", "--high", "1", "--low", "0"];
 
-/// One error in one line, that names all of `parts`, and a hint where there is to be one.
+/// Checks for one error in one line that contains all of `parts`, and for a hint if one is expected.
 #[track_caller]
-fn assert_told(run: &Run, parts: &[&str], hint: Option<&str>) {
+fn assert_error(run: &Run, parts: &[&str], hint: Option<&str>) {
     let errors: Vec<_> = run.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
     assert_eq!(errors.len(), 1, "{run:?}");
     for part in parts {
@@ -34,7 +34,7 @@ fn assert_told(run: &Run, parts: &[&str], hint: Option<&str>) {
     }
 }
 
-/// A refusal: exit code 5, a document that says so, and every image is still there.
+/// Checks a refusal: exit code 5, a document that reports it, and every image still exists.
 #[track_caller]
 fn assert_refused(node: &GcNode, words: &[&str], parts: &[&str], hint: Option<&str>) -> Run {
     let images = node.names();
@@ -46,12 +46,13 @@ fn assert_refused(node: &GcNode, words: &[&str], parts: &[&str], hint: Option<&s
     for part in parts {
         assert!(message.contains(part), "{part:?}: {message:?}");
     }
-    assert_told(&run, parts, hint);
+    assert_error(&run, parts, hint);
     assert_eq!(node.names(), images, "something was deleted");
     run
 }
 
-/// Through the runtime images go. What a killed run has begun waits for one that sees all processes, which is said.
+/// Images can be deleted through the runtime. An unfinished deletion of a killed run waits for a run that sees all
+/// processes, which is reported.
 #[test]
 fn unfinished_run_behind_hidden_processes_is_reported() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
@@ -59,20 +60,20 @@ fn unfinished_run_behind_hidden_processes_is_reported() {
         return;
     }
     node.age();
-    // `layersweep` in hexadecimal digits, and the number, layer and images of one that was emptied.
+    // The name of an emptied layer: `layersweep` in hexadecimal digits, then number, layer and images.
     let emptied = node.store.root().join("overlay").join(format!("{:0<64}", "6c617965727377656570"));
-    let rm = |at: usize| {
-        let ours = node.command(&["rm", "-y", "--min-age", "0s", &name(at)]);
+    let rm = |number: usize| {
+        let visible = node.command(&["rm", "-y", "--min-age", "0s", &name(number)]);
         let mut command = Command::new("unshare");
         program::hermetic(&mut command);
-        command.args(["--pid", "--fork", "--mount-proc"]).arg(ours.get_program()).args(ours.get_args());
+        command.args(["--pid", "--fork", "--mount-proc"]).arg(visible.get_program()).args(visible.get_args());
         program::run(&mut command).expect_code(0)
     };
-    let said = "an interrupted run is not finished";
-    assert!(!rm(0).stderr.contains(said));
+    let message = "an interrupted run is not finished";
+    assert!(!rm(0).stderr.contains(message));
     std::fs::create_dir(&emptied).unwrap();
-    let told = rm(1);
-    assert!(told.stderr.contains(said) && emptied.exists(), "{told:?}");
+    let run = rm(1);
+    assert!(run.stderr.contains(message) && emptied.exists(), "{run:?}");
 }
 
 #[test]
@@ -84,7 +85,7 @@ fn partial_listing_deletes_nothing() {
         {
             for which in ["images", "containers", "sandboxes"] {
                 if which != "images" && listing == Listing::SameId {
-                    continue; // there is one only
+                    continue; // there is only one
                 }
                 node.server.behave(|behaviour| {
                     let field = match which {
@@ -99,25 +100,25 @@ fn partial_listing_deletes_nothing() {
             }
         }
     }
-    // Dry runs know no more.
+    // A dry run is refused too.
     node.server.behave(|behaviour| behaviour.images = Listing::Error("out of order"));
     assert_refused(&node, &[&GC[..], &["--dry-run"]].concat(), &["out of order"], None);
     assert_eq!(node.removals(), 0);
     node.server.behave(|behaviour| behaviour.images = Listing::Honest);
-    // None of what is on the disk: that is another store's listing, or none.
+    // A listing without any image of the disk belongs to another store, or is empty.
     node.server.behave(|behaviour| behaviour.unlisted = node.names());
     assert_refused(&node, &GC, &["none of the 6 images", "partial"], None);
     assert_eq!(node.removals(), 0);
-    // What the runtime leaves out is out of its reach, as with containerd, which lists no image whose
-    // manifest is gone. The others go, and nothing is proven wrong by it: the low threshold is not reached.
+    // An image that the runtime does not list is out of its reach, as with containerd, which lists no image whose
+    // manifest is gone. The others are deleted, and the low threshold is not reached.
     node.server.behave(|behaviour| behaviour.unlisted = vec![name(0), name(1)]);
     let document = node.json(4, &GC);
     assert_eq!(document["outcome"], "not_reached", "{document:#}");
     assert_eq!(deleted(&document), [name(2), name(3), name(4)], "{document:#}");
-    for at in [0, 1] {
-        assert_eq!(rule(&document, &name(at)), "out-of-reach", "{document:#}");
+    for number in [0, 1] {
+        assert_eq!(rule(&document, &name(number)), "out-of-reach", "{document:#}");
     }
-    // An image in use stays by what the disk says, whether the runtime lists it or not.
+    // An image in use is kept by the disk's records, whether the runtime lists it or not.
     node.server.behave(|behaviour| behaviour.unlisted = vec![name(IN_USE)]);
     let document = node.json(4, &GC);
     assert_eq!(deleted(&document), [name(0), name(1)], "{document:#}");
@@ -149,7 +150,7 @@ fn listing_that_breaks_ends_the_run() {
 fn run_without_runtime_deletes_nothing() {
     let Some(mut node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
-    // A socket that nobody made.
+    // A socket that does not exist.
     let missing = node.store.scratch().join("none.sock").display().to_string();
     let gc_at = |endpoint: &str| {
         let mut command = program::command();
@@ -158,19 +159,19 @@ fn run_without_runtime_deletes_nothing() {
         program::run(&mut command).expect_no_crash()
     };
     let run = gc_at(&format!("unix://{missing}")).expect_code(5);
-    assert_told(&run, &[&missing], Some("--cri-endpoint"));
+    assert_error(&run, &[&missing], Some("--cri-endpoint"));
     assert!(run.took < Duration::from_secs(3), "{run:?}");
     for endpoint in ["tcp://127.0.0.1:1", "crio.sock", "unix://"] {
         let run = gc_at(endpoint).expect_code(2);
-        assert_told(&run, &["--cri-endpoint"], Some("unix:///run/crio/crio.sock"));
+        assert_error(&run, &["--cri-endpoint"], Some("unix:///run/crio/crio.sock"));
     }
-    // A directory, a plain file, and a socket with something else behind it.
+    // A directory, and a socket with another server behind it.
     let run = gc_at(&format!("unix://{}", node.store.scratch().display())).expect_code(5);
-    assert_told(&run, &[&node.store.scratch().display().to_string()], None);
+    assert_error(&run, &[&node.store.scratch().display().to_string()], None);
     let other = node.store.scratch().join("other.sock");
     let listener = UnixListener::bind(&other).unwrap();
     let speaks = std::thread::spawn(move || {
-        // Something that answers whatever comes, and is no gRPC.
+        // This server answers everything, and is not gRPC.
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { break };
             let mut bytes = [0; 1024];
@@ -181,22 +182,22 @@ fn run_without_runtime_deletes_nothing() {
         }
     });
     let run = gc_at(&format!("unix://{}", other.display())).expect_code(5);
-    assert_told(&run, &["other.sock"], Some("CRI socket"));
+    assert_error(&run, &["other.sock"], Some("CRI socket"));
     drop(std::os::unix::net::UnixStream::connect(&other));
     speaks.join().unwrap();
-    // The runtime has been stopped: its socket is gone; or it was killed: its socket is there.
+    // A stopped runtime has no socket; a killed one leaves its socket.
     let endpoint = node.server.endpoint();
     node.server.stop();
-    assert_told(&gc_at(&endpoint).expect_code(5), &["cri.sock"], Some("start the runtime"));
-    // Without one there is nothing that its algorithm could go by.
+    assert_error(&gc_at(&endpoint).expect_code(5), &["cri.sock"], Some("start the runtime"));
+    // Policy kubelet needs the figures of a runtime.
     let by_kubelet = [&GC[..], &["--via", "direct", "--dry-run", "--policy", "kubelet"]].concat();
     assert_refused(&node, &by_kubelet, &["policy kubelet"], Some("--policy exact"));
     drop(UnixListener::bind(node.server.socket()).unwrap());
     let run = gc_at(&endpoint).expect_code(5);
-    assert_told(&run, &["cri.sock"], Some("start the runtime"));
+    assert_error(&run, &["cri.sock"], Some("start the runtime"));
     std::fs::remove_file(node.server.socket()).unwrap();
     node.server.restart();
-    // A store is named, its runtime is not.
+    // The store is named, but its runtime is not.
     let run = program::run(
         program::command()
             .args(GC)
@@ -207,9 +208,9 @@ fn run_without_runtime_deletes_nothing() {
     )
     .expect_no_crash()
     .expect_code(2);
-    assert_told(&run, &["a store is named"], Some("--cri-endpoint"));
+    assert_error(&run, &["a store is named"], Some("--cri-endpoint"));
     assert_eq!(node.names().len(), 6);
-    // The runtime serves another store than the one that is named.
+    // The runtime serves another store than the named one.
     let elsewhere = tempfile::tempdir().unwrap();
     let other = support::small::store(&elsewhere.path().join("other"));
     let run = program::run(
@@ -223,7 +224,7 @@ fn run_without_runtime_deletes_nothing() {
     )
     .expect_no_crash()
     .expect_code(5);
-    assert_told(&run, &["which was not read"], None);
+    assert_error(&run, &["which was not read"], None);
     assert_eq!(node::document(run)["outcome"], "refused");
     other.remove_containers();
 }
@@ -234,7 +235,7 @@ fn unprivileged_user_is_refused() {
     if !support::require_program("setpriv") {
         return;
     }
-    // The program where this user can reach it.
+    // A copy of the program that this user can reach.
     let public = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o755)).tempdir().unwrap();
     let program = public.path().join("layersweep");
     std::fs::copy(env!("CARGO_BIN_EXE_layersweep"), &program).unwrap();
@@ -244,7 +245,7 @@ fn unprivileged_user_is_refused() {
     command.arg("--graphroot").arg(node.store.root()).arg("--state-dir").arg(public.path().join("state"));
     command.args(["--cri-endpoint", &node.server.endpoint()]);
     let run = program::run(&mut command).expect_no_crash().expect_code(5);
-    assert_told(&run, &[], None);
+    assert_error(&run, &[], None);
     assert_eq!(node.names().len(), 6);
 }
 
@@ -266,7 +267,7 @@ fn unreadable_records_pin_everything() {
     let run = assert_refused(&node, &GC, &["pinned"], None);
     assert!(run.stderr.contains("layersweep.db"), "{run:?}");
     assert_eq!(node.removals(), 0);
-    // A scan sets it aside. What was pinned nobody knows, so everything is until somebody says otherwise.
+    // A scan sets the file aside. The pins are unknown, so every image is pinned until the user changes that.
     node.run(&["scan", "-q"]);
     let names: Vec<_> = std::fs::read_dir(&node.state).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(names.iter().any(|name| name.to_string_lossy().contains("corrupt")), "{names:?}");
@@ -289,7 +290,7 @@ fn records_of_newer_version_are_unchanged() {
     drop(database);
     for words in [&GC[..], &["gc", "--dry-run"], &["rm", "reg.local/old-0:1"]] {
         let run = node.run(words).expect_code(2);
-        assert_told(&run, &["999"], Some("newer layersweep"));
+        assert_error(&run, &["999"], Some("newer layersweep"));
     }
     assert_eq!(node.removals(), 0);
     assert_eq!(node.names().len(), 6);
@@ -308,22 +309,24 @@ fn second_run_is_refused() {
     for words in [&GC[..], &["rm", "reg.local/old-1:1"]] {
         let second = node.run(&[words, &["--format", "json"]].concat()).expect_code(5);
         assert!(second.took < Duration::from_secs(1), "{:?}", second.took);
-        assert_told(&second, &["run.lock", &pid, "layersweep gc"], Some("wait"));
+        assert_error(&second, &["run.lock", &pid, "layersweep gc"], Some("wait"));
         assert_eq!(node::document(second)["outcome"], "refused");
     }
-    // Looking is no run.
+    // A dry run is not a run.
     let dry = node.json(4, &[&GC[..], &["--dry-run"]].concat());
     assert!(!deleted(&dry).is_empty());
     node.json(0, &["images"]);
     let done = node::document(first.end().expect_no_crash().expect_code(4));
     assert_eq!(deleted(&done).len(), 7);
-    // Afterwards the lock is free.
+    // Afterwards the lock is released.
     node.json(4, &GC);
 }
 
 #[test]
 fn invalid_arguments_and_configurations_are_refused() {
-    let bad = |words: &[&str]| program::layersweep(words).expect_no_crash().expect_code(2);
+    fn bad(words: &[&str]) -> Run {
+        program::layersweep(words).expect_no_crash().expect_code(2)
+    }
     for (words, parts) in [
         (&["gc", "--high", "101"][..], &["--high", "101"][..]),
         (&["gc", "--high", "many"], &["--high", "many"]),
@@ -349,9 +352,9 @@ fn invalid_arguments_and_configurations_are_refused() {
     {
         bad(words);
     }
-    // Nothing is deleted by the kubelet's rules; and they are shown only with settings that it accepts.
+    // Policy kubelet deletes nothing, and is shown only for settings that the kubelet accepts.
     let kubelet = ["gc", "--policy", "kubelet"];
-    assert_told(&bad(&kubelet), &["--policy kubelet", "deletes nothing"], Some("--dry-run"));
+    assert_error(&bad(&kubelet), &["--policy kubelet", "deletes nothing"], Some("--dry-run"));
     for (more, part) in [
         (&["--high", "75", "--low", "75"][..], "the low threshold is not below"),
         (&["--max-age", "2m"], "the maximum age is not above"),
@@ -359,12 +362,12 @@ fn invalid_arguments_and_configurations_are_refused() {
         (&["--high", "off"], "only targets in percent used"),
     ] {
         let run = bad(&[&kubelet[..], &["--dry-run"], more].concat());
-        assert_told(&run, &["policy kubelet", part], None);
+        assert_error(&run, &["policy kubelet", part], None);
     }
-    // A disk that is looked at is never deleted from.
-    assert_told(&bad(&["gc", "--sysroot", "/"]), &["--sysroot"], Some("report"));
+    // Nothing is deleted from a disk below a sysroot.
+    assert_error(&bad(&["gc", "--sysroot", "/"]), &["--sysroot"], Some("report"));
 
-    // Everything wrong in a file is told at once, each with its line.
+    // All errors of a file are reported together, each with its line.
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("layersweep.toml");
     let text = "[images]\nhigh_percent = 101\nlow_percent = \"low\"\nmin_age = \"soon\"\n\
@@ -396,14 +399,14 @@ fn run_without_store_is_refused() {
     let empty = tempfile::tempdir().unwrap();
     let root = empty.path().to_string_lossy().into_owned();
     let socket = format!("unix://{root}/none.sock");
-    // Whatever is found missing first: nothing is done, and it is told in a line.
+    // Whatever is missing first is reported in one line.
     let run = program::layersweep(["gc", "--graphroot", &root, "--cri-endpoint", &socket]);
     let run = run.expect_no_crash().expect_code(5);
-    assert_told(&run, &["none.sock"], Some("--cri-endpoint"));
-    // The runtime is there, and the store is none.
+    assert_error(&run, &["none.sock"], Some("--cri-endpoint"));
+    // The runtime exists, but the store does not.
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     let run = program::layersweep(["gc", "--graphroot", &root, "--cri-endpoint", &node.server.endpoint()]);
     let run = run.expect_no_crash().expect_code(10);
-    assert_told(&run, &[&root], None);
+    assert_error(&run, &[&root], None);
     assert_eq!(node.names().len(), 6);
 }

@@ -1,4 +1,4 @@
-//! `rm` by name, and the question that a person is asked.
+//! `rm` by name, and the confirmation on a terminal.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,8 +14,8 @@ use support::node;
 use support::program::{self, Run, list, text};
 use support::running::Running;
 
-fn names(at: impl IntoIterator<Item = usize>) -> Vec<String> {
-    at.into_iter().map(name).collect()
+fn names(numbers: impl IntoIterator<Item = usize>) -> Vec<String> {
+    numbers.into_iter().map(name).collect()
 }
 
 #[test]
@@ -28,22 +28,22 @@ fn images_are_removed_by_every_kind_of_name() {
     let id = node.id(&name(1));
     let before = node.names().len();
 
-    // A dry run says what the run then does, in the order given.
+    // A dry run reports what the run then does, in the given order.
     let by_many = ["rm", &name(8), &id[..12], &digest, &name(3), "reg.local/also-3:1"];
     let dry = node.json(0, &[&by_many[..], &["--dry-run"]].concat());
     assert_eq!(node.names().len(), before);
     let real = node.json(0, &by_many);
     for document in [&dry, &real] {
-        let first: Vec<_> = list(document, "/deleted").iter().map(|one| text(one, "/names/0")).collect();
+        let first: Vec<_> = list(document, "/deleted").iter().map(|row| text(row, "/names/0")).collect();
         assert_eq!(first[..3], names([8, 1, 2]), "{document:#}");
-        assert!(list(document, "/deleted").iter().all(|one| one["reason"] == "request"));
+        assert!(list(document, "/deleted").iter().all(|row| row["reason"] == "request"));
         assert_eq!(document["kind"], "rm");
         assert_eq!(document["outcome"], "reached");
     }
     assert_exact(&real);
     let mut both = support::program::texts(&real, "/deleted/3/names");
     both.sort();
-    assert_eq!(both, ["reg.local/also-3:1".to_owned(), name(3)], "an image goes with all its names");
+    assert_eq!(both, ["reg.local/also-3:1".to_owned(), name(3)], "an image is deleted with all its names");
     assert_eq!(node.names(), names([0, 4, 5, 6, 7]));
     assert_recorded(&node.history()[0], &real);
     assert_eq!(node.history()[0]["command"], "rm");
@@ -54,26 +54,25 @@ fn images_are_removed_by_every_kind_of_name() {
     assert_eq!(deleted(&real), names([4]));
 }
 
-/// A pull by digest, after one by tag, adds a name to the image.
+/// Pulling by digest after pulling by tag adds a name to the image.
 #[test]
 fn removing_tag_removes_digest_names() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
     let file = node.store.record("images.json");
-    let add = |image: &str, name: &dyn Fn(&str) -> String| {
+    let add = |image: &str, repository: &str| {
         let mut records: Vec<serde_json::Value> =
             serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         let record = records.iter_mut().find(|record| record["names"][0] == image).unwrap();
-        let digest = text(record, "/digest").to_owned();
-        record["names"].as_array_mut().unwrap().insert(0, name(&digest).into());
+        let name = format!("{repository}@{}", text(record, "/digest"));
+        record["names"].as_array_mut().unwrap().insert(0, name.into());
         std::fs::write(&file, serde_json::to_vec(&records).unwrap()).unwrap();
     };
-    let of = |image: &str, digest: &str| format!("{}@{digest}", image.split(':').next().unwrap());
-    add(&name(0), &|digest| of(&name(0), digest));
-    add(&name(1), &|digest| format!("reg.local/another@{digest}"));
-    // What is shown is the tag.
+    add(&name(0), name(0).split(':').next().unwrap());
+    add(&name(1), "reg.local/another");
+    // The tag is shown.
     let images = node.json(0, &["images"]);
-    assert!(list(&images, "/images").iter().any(|one| one["names"][0] == name(0).as_str()), "{images:#}");
+    assert!(list(&images, "/images").iter().any(|image| image["names"][0] == name(0).as_str()), "{images:#}");
     let refused = node.run(&["rm", &name(1)]).expect_code(2);
     assert!(refused.stderr.contains("it is also tagged reg.local/another@"), "{refused:?}");
     let done = node.json(0, &["rm", &name(0)]);
@@ -87,17 +86,17 @@ fn unknown_or_kept_images_are_reported() {
     let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
     node.age();
     node.store.podman(["create", "--name", "waiting", "--network", "none", &name(1), "/x"]);
-    // One that is not there: none of the others goes.
+    // One name is unknown: none of the others is deleted.
     let run = node.run(&["rm", &name(0), "reg.local/none:1", "--format", "json"]).expect_code(1);
     assert!(run.stderr.contains("reg.local/none:1"), "{run:?}");
     assert!(run.stderr.contains("hint: "), "{run:?}");
     assert_eq!(node.names().len(), 8);
     assert_eq!(node.removals(), 0);
-    // The start of several ids; a container is no image.
+    // A container is not an image.
     let run = node.run(&["rm", "waiting"]).expect_code(1);
     assert!(run.stderr.contains("is not an image"), "{run:?}");
 
-    // One that is in use stays, and who uses it is named; the others go.
+    // An image in use is kept, and its user is named; the others are deleted.
     let real = node.json(5, &["rm", &name(0), &name(1), &name(IN_USE)]);
     assert_eq!(deleted(&real), names([0]));
     assert_eq!((rule(&real, &name(1)), rule(&real, &name(IN_USE))), ("in-use", "in-use"));
@@ -111,11 +110,11 @@ fn unknown_or_kept_images_are_reported() {
     let dry = node.json(5, &["rm", &name(1), "--dry-run"]);
     assert_eq!(rule(&dry, &name(1)), "in-use");
 
-    // The runtime calls it in use: kept, as if that had been seen before.
+    // The runtime reports it as in use: kept, as if the disk had shown it.
     node.server.behave(|behaviour| behaviour.removals = vec![(name(2), Removal::Refuse)]);
     let kept = node.json(5, &["rm", &name(2)]);
     assert_eq!(rule(&kept, &name(2)), "in-use");
-    // It fails: told, set aside for gc, and tried again when it is asked for by name.
+    // The removal fails: reported, backed off for gc, and tried again by name.
     node.server.behave(|behaviour| behaviour.removals = vec![(name(2), Removal::Fail)]);
     let refused = node.json(1, &["rm", &name(2)]);
     assert_eq!(rule(&refused, &name(2)), "refused");
@@ -127,25 +126,27 @@ fn unknown_or_kept_images_are_reported() {
     node.store.remove_containers();
 }
 
-/// The program on a terminal, on which `answer` is typed.
+/// Runs the program on a terminal on which `answer` is typed.
 fn on_terminal(node: &GcNode, words: &[&str], answer: &str) -> Run {
     typed(node, words, answer, "")
 }
 
-/// The same with something more for the shell behind the command.
+/// Like [`on_terminal`], with further shell words after the command.
 fn typed(node: &GcNode, words: &[&str], answer: &str, behind: &str) -> Run {
     let input = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(input.path(), answer).unwrap();
     let mut command = terminal(node, words, behind);
-    // Typed once the question is there: what comes before is typed ahead, as with a person.
+    // The answer is typed ahead, as a person may do.
     command.stdin(Stdio::from(std::fs::File::open(input.path()).unwrap()));
     Running::start(&mut command).end().expect_no_crash()
 }
 
-/// The program on a terminal, not started yet.
+/// Returns the command of the program on a terminal.
 fn terminal(node: &GcNode, words: &[&str], behind: &str) -> Command {
     let line = node.command(words);
-    let quote = |word: &std::ffi::OsStr| format!("'{}'", word.to_string_lossy());
+    fn quote(word: &std::ffi::OsStr) -> String {
+        format!("'{}'", word.to_string_lossy())
+    }
     let mut all = vec![quote(line.get_program())];
     all.extend(line.get_args().map(quote));
     let mut command = Command::new("script");
@@ -178,7 +179,7 @@ fn name_added_during_prompt_keeps_image() {
     assert_eq!(child.wait().unwrap().code(), Some(5), "{screen}");
     assert!(screen.contains("reg.local/later:1"), "{screen}");
     assert_eq!(node.removals(), 0, "{screen}");
-    // Asked for with the new name it goes, and the history has both.
+    // Requested with the new name, it is deleted, and the history contains both.
     let both = node.json(0, &["rm", &name(0), "reg.local/later:1"]);
     assert_eq!(list(&both, "/deleted/0/names").len(), 2, "{both:#}");
     assert_recorded(&node.history()[0], &both);
@@ -206,7 +207,7 @@ fn plan_is_shown_and_confirmed_on_terminal() {
     let run = on_terminal(&node, &rm, "y\n").expect_code(0);
     assert!(run.stdout.contains("[y/N]") && run.stdout.contains("Done: 1 image"), "{run:?}");
     assert_eq!(node.names(), names(1..8));
-    // Nobody is asked who has said yes already, or where there is nothing to ask about.
+    // No confirmation with -y, or without anything to delete.
     let run = on_terminal(&node, &["rm", "-y", &name(1), "--no-progress"], "").expect_code(0);
     assert!(!run.stdout.contains("[y/N]"), "{run:?}");
     let run = on_terminal(&node, &["gc", "--dry-run", "--high", "1", "--low", "0"], "").expect_code(4);
@@ -214,7 +215,7 @@ fn plan_is_shown_and_confirmed_on_terminal() {
     let run = on_terminal(&node, &["gc", "--no-progress"], "").expect_code(0);
     assert!(!run.stdout.contains("[y/N]") && run.stdout.contains("Nothing was deleted"), "{run:?}");
     assert_eq!(node.names(), names(2..8));
-    // Off a terminal nobody is there to be asked: it takes -y.
+    // Without a terminal, deletion needs -y.
     let refused = node.command(&["rm", &name(2)]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert_eq!(node.names(), names(2..8));
@@ -222,7 +223,7 @@ fn plan_is_shown_and_confirmed_on_terminal() {
     node.json(0, &["rm", "-y", &name(3)]);
     let run = on_terminal(&node, &gc, "yes\n").expect_code(4);
     assert!(run.stdout.contains("Low threshold NOT reached"), "{run:?}");
-    // Table and log are on one screen: an event stands there once.
+    // Table and log are on one screen: an event is printed once.
     assert_eq!(run.stdout.matches("FreeDiskSpaceFailed").count(), 1, "{run:?}");
     let elsewhere = node.run(&gc).expect_code(4);
     assert_eq!(elsewhere.stderr.matches("FreeDiskSpaceFailed").count(), 1, "the log has it: {elsewhere:?}");
@@ -234,15 +235,15 @@ fn foreign_names_are_escaped_on_terminal() {
     let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
     node.age();
     let hostile = "\u{1b}[31mred\u{7}\u{9b}2J\u{202e}gpj.use";
-    // The runtime stands on podman, which lists no image with such a name, so it is a container's.
+    // Podman behind the runtime lists no image with such a name, so it is the name of a container.
     node.store.storage(["create-container", "--name", hostile, &name(0)]);
-    let shown = |run: &Run| {
+    fn shown(run: &Run) -> String {
         let shown = format!("{}{}", run.stdout, run.stderr).replace('\r', "");
         for character in ['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}'] {
             assert!(!shown.contains(character), "{character:?}: {run:?}");
         }
         shown
-    };
+    }
     let plain = ["--no-progress", "--color", "never"];
     let kept = node.run(&["rm", &name(0)]).expect_code(5);
     assert!(shown(&kept).contains("gpj.use"), "{kept:?}");
@@ -250,7 +251,7 @@ fn foreign_names_are_escaped_on_terminal() {
     assert!(shown(&kept).contains("gpj.use"), "{kept:?}");
     let unknown = node.run(&["rm", hostile]);
     assert!(shown(&unknown).contains("gpj.use"), "{unknown:?}");
-    // Whatever the runtime says is one line.
+    // A message of the runtime is printed in one line.
     node.server.behave(|behaviour| {
         behaviour.images = cri_server::Listing::Error("\u{1b}[31mno\u{7}\nerror: forged\u{202e}");
     });

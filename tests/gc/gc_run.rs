@@ -1,5 +1,5 @@
-//! The run: real podman stores on real filesystems behind the test CRI server, one deletion at
-//! a time, each proven and measured.
+//! The run: real podman stores on real filesystems behind the test CRI server. Images are deleted one at a time, each
+//! with its own proof and measurement.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,7 @@ use layersweep::history::pins::Pins;
 use layersweep::model::outcome::NOISE_BYTES;
 use layersweep::model::plan::Reason;
 use layersweep::model::space::Measured;
-use layersweep::model::{Deletion, Image, Inventory, Outcome, OutcomeKind, Plan, Problem, Step, Stopped};
+use layersweep::model::{Deletion, Inventory, Outcome, OutcomeKind, Plan, Problem, Step, Stopped};
 use layersweep::policy::Ages;
 use layersweep::policy::ExternalFacts;
 use layersweep::policy::Policy;
@@ -42,22 +42,22 @@ use support::loopfs::{Fs, LoopFs, MIB};
 use support::reserve_file;
 use support::store::{self, Store};
 
-/// Images of 6 MiB each on a common base, the first one longest idle; `old-5` is in use.
+/// Number of images of 6 MiB each on a common base, the first one longest idle; `old-5` is in use.
 const IMAGES: usize = 8;
 const IN_USE: usize = 5;
-/// Record time is this far ahead of the wall clock.
+/// Difference of record time to the wall clock.
 const AHEAD: SignedDuration = SignedDuration::from_hours(24 * 365);
 
 struct Node {
     server: CriServer,
     store: Arc<Store>,
     loopfs: LoopFs,
-    /// The id of the container in the pod.
+    /// Id of the container in the pod.
     container: String,
 }
 
-fn name(at: usize) -> String {
-    format!("reg.local/old-{at}:1")
+fn name(number: usize) -> String {
+    format!("reg.local/old-{number}:1")
 }
 
 impl Node {
@@ -66,16 +66,17 @@ impl Node {
             return None;
         }
         let loopfs = LoopFs::new(fs, 400 * MIB);
-        let layer = |name: &str, bytes: u64| LayerSpec {
-            files: vec![bytes],
-            small_files: 20,
-            ..LayerSpec::new(name)
-        };
         let images: Vec<_> = (0..IMAGES)
-            .map(|at| ImageSpec {
-                names: vec![name(at)],
-                layers: vec![layer("base", 4 * MIB), layer(&format!("old-{at}"), 6 * MIB)],
-                label: name(at),
+            .map(|number| ImageSpec {
+                names: vec![name(number)],
+                layers: [("base".to_owned(), 4 * MIB), (format!("old-{number}"), 6 * MIB)]
+                    .map(|(name, bytes)| LayerSpec {
+                        files: vec![bytes],
+                        small_files: 20,
+                        ..LayerSpec::new(&name)
+                    })
+                    .into(),
+                label: name(number),
             })
             .collect();
         let store = Arc::new(Store::of(&loopfs.path().join("graphroot"), "overlay", &images));
@@ -105,7 +106,7 @@ impl Node {
         layersweep::stores::run(&self.request(), &Progress::default()).unwrap()
     }
 
-    /// Fills the filesystem up, until `used` percent of it are not available.
+    /// Fills the filesystem until `used` percent of it are not available.
     fn fill(&self, used: f64) {
         reserve_file::fill(&self.loopfs, used);
     }
@@ -168,18 +169,18 @@ impl Node {
     }
 }
 
-/// `old-0` is oldest; what is called `young` came just now.
+/// Ages by name: `old-0` is oldest; images with other names were just detected.
 struct ByName;
 
 impl PolicyContext for ByName {
     fn ages(&self, inventory: &Inventory) -> Vec<Ages> {
-        let day = |image: &Image| {
+        let ages = inventory.images.iter().map(|image| {
             let name = image.names.first().map(String::as_str).unwrap_or_default();
-            let at = name.strip_prefix("reg.local/old-").and_then(|rest| rest.strip_suffix(":1"));
-            at.and_then(|at| at.parse().ok()).map_or(0, |at: i64| 30 - at)
-        };
-        let of = |image: &Image| Ages::new(self.now() - SignedDuration::from_hours(24 * day(image)), None, 0);
-        inventory.images.iter().map(of).collect()
+            let number = name.strip_prefix("reg.local/old-").and_then(|rest| rest.strip_suffix(":1"));
+            let days = number.and_then(|number| number.parse().ok()).map_or(0, |number: i64| 30 - number);
+            Ages::new(self.now() - SignedDuration::from_hours(24 * days), None, 0)
+        });
+        ages.collect()
     }
 
     fn read_facts(&self, _: Option<Pins>) -> FactsOf<'_> {
@@ -199,9 +200,9 @@ impl PolicyContext for ByName {
 struct Told {
     deleted: Vec<String>,
     refused: Vec<String>,
-    /// Calls in their order.
+    /// Calls in order.
     calls: Vec<&'static str>,
-    /// Done before the deletion of the image of this name.
+    /// Runs before the deletion of the image of this name.
     before: Option<(String, Box<dyn FnOnce()>)>,
 }
 
@@ -254,7 +255,7 @@ fn assert_exact(ran: &Outcome) {
     }
 }
 
-/// The proof right before a deletion reads the labels of that image alone.
+/// The proof right before a deletion reads only the labels of that image.
 #[test]
 fn labelled_image_is_kept() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
@@ -279,13 +280,15 @@ fn one_run_ends_at_low_threshold() {
         let course: Vec<_> = ran
             .deletions
             .iter()
-            .map(|one| (one.measured_bytes, one.step.predicted_bytes(), one.usage_after_percent))
+            .map(|deletion| {
+                (deletion.measured_bytes, deletion.step.predicted_bytes(), deletion.usage_after_percent)
+            })
             .collect();
         assert_eq!(ran.plan.outcome, OutcomeKind::Reached, "{fs:?}: {:?} {course:?}", ran.before);
         assert!(ran.stopped.is_none());
         let used = node.used_percent();
         assert!(used <= 74.0, "{fs:?}: {used}");
-        // No more than needed: without the last one it would not have been enough.
+        // No more than needed: without the last deletion the threshold would not have been reached.
         let last = ran.deletions.last().unwrap();
         let before_last = ran.deletions.iter().rev().nth(1).unwrap().usage_after_percent.unwrap();
         assert!(before_last > 74.0, "{fs:?}: {before_last} before {:?}", last.step.target.names);
@@ -299,33 +302,35 @@ fn one_run_ends_at_low_threshold() {
     }
 }
 
-/// What others write meanwhile is told apart from what a deletion freed, and the run still ends by what the
-/// filesystem says.
+/// Writes of other processes are distinguished from the bytes that a deletion freed, and the run still ends by the
+/// figures of the filesystem.
 #[test]
 fn concurrent_writer_is_noticed() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     let log = node.loopfs.path().join("log");
-    let write = move || {
-        const PIECE: u64 = 64 << 10;
-        let file = File::create(log).unwrap();
-        for at in 0..(8 << 20) / PIECE {
-            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), at * PIECE, PIECE).unwrap();
-            std::thread::sleep(Duration::from_millis(10));
-        }
+    let begin = || {
+        std::thread::spawn(move || {
+            const PIECE: u64 = 64 << 10;
+            let file = File::create(log).unwrap();
+            for number in 0..(8 << 20) / PIECE {
+                let (flags, offset) = (rustix::fs::FallocateFlags::empty(), number * PIECE);
+                rustix::fs::fallocate(&file, flags, offset, PIECE).unwrap();
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
     };
-    let begin = || drop(std::thread::spawn(write));
     let mut told = Told { before: Some((name(0), Box::new(begin))), ..Told::default() };
     let ran = node.run(&policy(75, 74), &mut told).unwrap();
     let course: Vec<_> = ran
         .deletions
         .iter()
-        .map(|one| (one.step.predicted_bytes(), one.measured_bytes, one.beside_bytes))
+        .map(|deletion| (deletion.step.predicted_bytes(), deletion.measured_bytes, deletion.beside_bytes))
         .collect();
     assert!(ran.deletions[0].is_disturbed(), "{course:?}");
-    assert!(ran.deletions[0].measured_bytes.unwrap() < 6 << 20, "as it was measured: {course:?}");
+    assert!(ran.deletions[0].measured_bytes.unwrap() < 6 << 20, "the measured value is kept: {course:?}");
     assert_eq!(ran.plan.outcome, OutcomeKind::Reached, "{course:?}");
-    let used: Vec<_> = ran.deletions.iter().map(|one| one.usage_after_percent.unwrap()).collect();
+    let used: Vec<_> = ran.deletions.iter().map(|deletion| deletion.usage_after_percent.unwrap()).collect();
     let (last, before) = used.split_last().unwrap();
     assert!(*last <= 74.0 && before.iter().all(|used| *used > 74.0), "{used:?}");
 }
@@ -343,10 +348,11 @@ fn dry_run_matches_run() {
     let mut told = Told::default();
     let ran = node.run(&policy, &mut told).unwrap();
     assert_eq!(told.deleted, planned);
-    let predicted = |plan: &Plan| -> Vec<_> {
-        plan.steps.iter().map(|step| (step.target.id.clone(), step.cause, step.gains.clone())).collect()
-    };
-    assert_eq!(predicted(&ran.plan), predicted(&plan));
+    assert_eq!(ran.plan.steps.len(), plan.steps.len());
+    for (ran, planned) in ran.plan.steps.iter().zip(&plan.steps) {
+        assert_eq!(ran.target.id, planned.target.id);
+        assert_eq!((ran.cause, &ran.gains), (planned.cause, &planned.gains));
+    }
 }
 
 #[test]
@@ -387,9 +393,9 @@ fn container_created_during_run_keeps_image() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     let podman = Arc::clone(&node.store);
-    // While the first image goes, a container of the second is made.
-    let act = move || drop(podman.pin(&name(1)));
-    let mut told = Told { before: Some((name(0), Box::new(act))), ..Told::default() };
+    // While the first image is deleted, a container of the second is created.
+    let act = Box::new(move || drop(podman.pin(&name(1))));
+    let mut told = Told { before: Some((name(0), act)), ..Told::default() };
     let ran = node.run(&policy(75, 74), &mut told).unwrap();
     assert!(node.names().contains(&name(1)));
     let kept = ran.plan.kept.iter().find(|kept| kept.detail.contains("since the run began"));
@@ -404,7 +410,7 @@ fn dead_runtime_ends_run_with_deletions_counted() {
     node.server.behave(|behaviour| behaviour.removals = vec![(name(2), Removal::DieAfter)]);
     let mut told = Told::default();
     let ran = node.run(&policy(75, 74), &mut told).unwrap();
-    // The third one is gone, as the disk says, though nobody answered.
+    // The third one is gone, as the disk shows, although the runtime did not answer.
     assert_eq!(told.deleted, [name(0), name(1), name(2)]);
     assert!(matches!(ran.stopped, Some(Stopped::Unproven(_))), "{:?}", ran.stopped);
     assert!(!ran.plan.problems.is_empty());
@@ -425,7 +431,7 @@ fn incomplete_listings_delete_nothing() {
         behaviour.images = Listing::Honest;
         behaviour.containers = Listing::LeaveOut(9);
     });
-    // A container that the runtime leaves out is still on the disk.
+    // A container that the runtime does not list is still on the disk.
     let mut told = Told::default();
     node.run(&policy(75, 40), &mut told).unwrap();
     assert_eq!(node.names(), [name(IN_USE)]);
@@ -436,9 +442,9 @@ fn incomplete_listings_delete_nothing() {
 fn signal_stops_further_deletions() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
-    // The flag is the process's: each test has one of its own.
-    let act = || stop::flag().store(true, Ordering::Relaxed);
-    let mut told = Told { before: Some((name(1), Box::new(act))), ..Told::default() };
+    // The flag belongs to the process: each test has its own.
+    let act = Box::new(|| stop::flag().store(true, Ordering::Relaxed));
+    let mut told = Told { before: Some((name(1), act)), ..Told::default() };
     let scan = node.scan();
     let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), &mut told);
     let done = node.run_in(&mut run, &mut node.remover(), &policy(75, 74), Task::Policy, &scan);
@@ -462,7 +468,7 @@ fn named_images_are_deleted_unless_protected() {
     let plan = node.plan(&policy, Task::Named(&named), &mut node.remover(), &scan);
     let mut told = Told::default();
     let ran = node.run_task(&policy, Task::Named(&named), &mut told, &scan).unwrap();
-    assert_eq!(told.deleted, [name(6), name(2)], "in the order given, though nothing is short of space");
+    assert_eq!(told.deleted, [name(6), name(2)], "in the given order, although space is sufficient");
     assert_eq!(node.names().len(), IMAGES - 2);
     for plan in [&plan, &ran.plan] {
         assert!(plan.steps.iter().all(|step| step.cause.reason() == Reason::Request));
@@ -471,22 +477,21 @@ fn named_images_are_deleted_unless_protected() {
         assert_eq!(kept, [(vec![name(IN_USE)], "in-use")]);
         assert_eq!(plan.outcome, OutcomeKind::NotReached);
     }
-    let predicted = |plan: &Plan| -> Vec<_> {
-        plan.steps.iter().map(|step| (step.target.id.clone(), step.gains.clone())).collect()
-    };
-    assert_eq!(predicted(&ran.plan), predicted(&plan));
+    assert_eq!(ran.plan.steps.len(), plan.steps.len());
+    for (ran, planned) in ran.plan.steps.iter().zip(&plan.steps) {
+        assert_eq!((&ran.target.id, &ran.gains), (&planned.target.id, &planned.gains));
+    }
     assert_exact(&ran);
-    // The second goes by another's hand while the first does.
+    // Another process deletes the second image while the first is deleted.
     let podman = Arc::clone(&node.store);
-    let act = move || drop(podman.podman(["rmi", "--no-prune", &name(1)]));
-    told.before = Some((name(0), Box::new(act)));
+    told.before = Some((name(0), Box::new(move || drop(podman.podman(["rmi", "--no-prune", &name(1)])))));
     let left = [ix(&name(0)), ix(&name(1))];
     let ran = node.run_task(&policy, Task::Named(&left), &mut told, &scan).unwrap();
     assert_eq!((ran.plan.outcome, ran.deletions.len(), told.deleted.len()), (OutcomeKind::Reached, 1, 3));
     assert!(ran.plan.kept.is_empty());
 }
 
-/// A named image that stays, and why.
+/// Returns the rule and the detail that keep a named image.
 fn why_kept(ran: &Outcome, wanted: &str) -> (&'static str, String) {
     let mut kept = ran.plan.kept.iter();
     let kept = kept.find(|kept| kept.target.names.contains(&wanted.to_owned())).unwrap();
@@ -500,8 +505,8 @@ fn image_mounted_as_volume_is_in_use() {
     let images = &scan.inventory.images;
     let by_id = images.iter().find(|image| image.names == [name(0)]).unwrap().id.clone();
     node.server.behave(|behaviour| {
-        let mounted = |reference: String| (node.container.clone(), reference);
-        behaviour.image_volumes = vec![mounted(by_id.to_string()), mounted(name(1))];
+        behaviour.image_volumes =
+            [by_id.to_string(), name(1)].map(|reference| (node.container.clone(), reference)).into();
     });
     let all: Vec<_> = (0..images.len()).map(Into::into).collect();
     let mut remover = node.remover();
@@ -509,8 +514,8 @@ fn image_mounted_as_volume_is_in_use() {
     for _ in 0..2 {
         node.plan(&policy(99, 98), Task::Named(&all), &mut remover, &scan);
     }
-    let asked = node.server.take_calls().into_iter().filter(|call| call.starts_with("ContainerStatus"));
-    assert_eq!(asked.count(), 1, "mounts never change, so they are asked for once");
+    let requests = node.server.take_calls().into_iter().filter(|call| call.starts_with("ContainerStatus"));
+    assert_eq!(requests.count(), 1, "mounts never change, so the client requests them once");
 
     let ran = node.run_task(&policy(99, 98), Task::Named(&all), &mut Told::default(), &scan).unwrap();
     assert_eq!(node.names(), [name(0), name(1), name(IN_USE)]);
@@ -521,7 +526,7 @@ fn image_mounted_as_volume_is_in_use() {
     }
 }
 
-/// The name has moved on: what is mounted is left without one.
+/// The name now belongs to another image: the mounted image has none.
 #[test]
 fn volume_of_moved_name_keeps_unnamed_image() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
@@ -532,8 +537,9 @@ fn volume_of_moved_name_keeps_unnamed_image() {
     let all: Vec<_> = (0..images.len()).map(Into::into).collect();
     let ran = node.run_task(&policy(99, 98), Task::Named(&all), &mut Told::default(), &scan).unwrap();
     let left = node.scan().inventory.images.into_iter();
-    let mut left: Vec<_> =
-        left.map(|image| images.iter().find(|one| one.id == image.id).unwrap().names[0].clone()).collect();
+    let mut left: Vec<_> = left
+        .map(|image| images.iter().find(|other| other.id == image.id).unwrap().names[0].clone())
+        .collect();
     left.sort();
     assert_eq!(left, [name(1), name(3), name(IN_USE)]);
     assert!(why_kept(&ran, &name(1)).1.contains("which perhaps has it mounted"));

@@ -1,5 +1,5 @@
-//! `gc` while the runtime, or the program itself, fails: what was done is told, measured and
-//! recorded, and the next run goes on.
+//! `gc` while the runtime or the program itself fails: deletions so far are reported, measured and recorded, and the
+//! next run continues.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,15 +13,15 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use support::loopfs::Fs;
 use support::node;
-use support::program::{self, Run, list, number, text};
+use support::program::{self, list, number, text};
 use support::running::Running;
 
-/// Everything that nothing protects is to go, and still it is not enough.
+/// Deletes every unprotected image; the low threshold is still not reached.
 const ALL: [&str; 5] = ["gc", "--high", "1", "--low", "0"];
 const GC: [&str; 5] = ["gc", "--high", "75", "--low", "74"];
 
-fn names(at: impl IntoIterator<Item = usize>) -> Vec<String> {
-    at.into_iter().map(name).collect()
+fn names(numbers: impl IntoIterator<Item = usize>) -> Vec<String> {
+    numbers.into_iter().map(name).collect()
 }
 
 fn of_rule(document: &Value, rule: &str) -> Vec<String> {
@@ -39,18 +39,18 @@ fn run_after_dead_runtime_continues() {
         node.server.behave(|behaviour| behaviour.removals = vec![(name(2), dies.clone())]);
         let broken = node.json(1, &ALL);
         assert_eq!(broken["outcome"], "failed");
-        // What it did before it died is on the disk, and the disk is believed.
+        // Removals before its death are on the disk, and the disk decides.
         let done = if dies == Removal::DieAfter { 3 } else { 2 };
         assert_eq!(deleted(&broken), names(0..done), "{broken:#}");
         assert_exact(&broken);
-        let asks_again = |error: &Value| text(error, "/hint").contains("when the runtime answers");
-        let unproven = |error: &&Value| error["step"] == "prove";
-        assert!(list(&broken, "/errors").iter().find(unproven).is_some_and(asks_again), "{broken:#}");
-        assert!(events(&broken).is_empty(), "the first failure in a row: {broken:#}");
+        let unproven = list(&broken, "/errors").iter().find(|error| error["step"] == "prove");
+        let hint = unproven.map_or("", |error| text(error, "/hint"));
+        assert!(hint.contains("when the runtime answers"), "{broken:#}");
+        assert!(events(&broken).is_empty(), "the first consecutive failure: {broken:#}");
         assert_eq!(node.names(), names(done..8));
         assert_recorded(&node.history()[0], &broken);
 
-        // While it is dead, nothing more can be done, and that is recorded.
+        // While the runtime is dead, nothing more can be deleted, and that is recorded.
         node.server.wait_for_death();
         let dead = node.run(&ALL).expect_code(5);
         assert!(dead.stderr.contains("cri.sock"), "{dead:?}");
@@ -59,10 +59,10 @@ fn run_after_dead_runtime_continues() {
         let next = node.json(4, &ALL);
         assert_eq!(deleted(&next), names([3, 4, 6, 7]), "{next:#}");
         if dies == Removal::DieBefore {
-            // Its removal may be what killed the runtime.
+            // Its removal may have killed the runtime.
             assert_eq!(rule(&next, &name(2)), "backing-off");
         }
-        assert_eq!(events(&next), ["FreeDiskSpaceFailed", "ImageGCFailed"], "one more in a row");
+        assert_eq!(events(&next), ["FreeDiskSpaceFailed", "ImageGCFailed"], "one more consecutive failure");
         let history = node.history();
         assert_eq!(history.len(), 3, "{history:#?}");
         assert_eq!(history[1]["outcome"], "refused");
@@ -76,17 +76,13 @@ fn events_report_consecutive_failures_only() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
     node.fill(80.0);
-    let told = |run: &Run| {
-        let words = ["FreeDiskSpaceFailed", "ImageGCFailed"];
-        let told = words.into_iter().filter(|word| run.stderr.contains(word));
-        told.collect::<Vec<_>>()
-    };
     let gc = |code: i32, low: &str| {
         let run = node.run(&["gc", "--high", "75", "--low", low, "--format", "json"]).expect_code(code);
-        let told = told(&run).into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let words = ["FreeDiskSpaceFailed", "ImageGCFailed"].into_iter();
+        let logged: Vec<_> = words.filter(|word| run.stderr.contains(word)).collect();
         let document = node::document(run);
-        assert_eq!(events(&document), told, "in the log as in the document");
-        assert_eq!(events(&node.history()[0]), told, "in the history, too");
+        assert_eq!(events(&document), logged, "in the log as in the document");
+        assert_eq!(events(&node.history()[0]), logged, "in the history, too");
         document
     };
     node.server.behave(|behaviour| behaviour.remove_all(Removal::Refuse));
@@ -97,9 +93,9 @@ fn events_report_consecutive_failures_only() {
     assert!(message.contains(&format!("wanted to free {wanted}, but freed 0 B")), "{message}");
     assert_eq!(events(&gc(4, "74")), ["FreeDiskSpaceFailed", "ImageGCFailed"]);
     assert_eq!(events(&gc(4, "74")), ["FreeDiskSpaceFailed", "ImageGCFailed"]);
-    // A dry run tells none, and is none. That the runtime calls an image in use it cannot know.
+    // A dry run reports no events, and does not count. It cannot know that the runtime reports an image as in use.
     assert!(events(&node.json(0, &[&GC[..], &["--dry-run"]].concat())).is_empty());
-    // One that goes well ends the row.
+    // A successful run ends the series.
     node.server.behave(|behaviour| *behaviour = Behaviour::default());
     node.database().execute("UPDATE attempts SET next_try = 0", []).unwrap();
     assert!(events(&gc(0, "74")).is_empty());
@@ -108,19 +104,19 @@ fn events_report_consecutive_failures_only() {
     assert_eq!(events(&gc(4, "74")), ["FreeDiskSpaceFailed"]);
 }
 
-/// What came of each deletion of a run in the history: name, outcome, confirmed by a later scan.
+/// Result of each deletion of a run in the history: name, outcome, and whether a later scan confirmed it.
 fn outcomes(run: &Value) -> Vec<(String, String, bool)> {
-    let one = |one: &Value| {
-        (text(one, "/names/0").to_owned(), text(one, "/outcome").to_owned(), one["confirmed"] == true)
-    };
-    list(run, "/deleted").iter().map(one).collect()
+    let deleted = list(run, "/deleted").iter();
+    let outcomes = deleted.map(|row| {
+        (text(row, "/names/0").to_owned(), text(row, "/outcome").to_owned(), row["confirmed"] == true)
+    });
+    outcomes.collect()
 }
 
 #[test]
 fn signal_leaves_deletion_to_next_run() {
     let Some(node) = GcNode::new(Fs::Ext4, 10) else { return };
     node.age();
-    let known = |at: usize, outcome: &str, confirmed| (name(at), outcome.to_owned(), confirmed);
     let mut left: Vec<_> = [0, 1, 2, 3, 4, 6, 7, 8, 9].into();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let first = left.remove(0);
@@ -139,11 +135,9 @@ fn signal_leaves_deletion_to_next_run() {
         assert_eq!(document["outcome"], "failed");
         assert_eq!(deleted(&document), names([first]), "{signal}: {document:#}");
         assert!(list(&document, "/errors").iter().any(|error| error["step"] == "stop"), "{document:#}");
-        assert_eq!(
-            outcomes(&node.history()[0]),
-            [known(first, "gone", false), known(second, "unknown", false)],
-            "{signal}"
-        );
+        let expected = [(first, "gone"), (second, "unknown")]
+            .map(|(number, outcome)| (name(number), outcome.to_owned(), false));
+        assert_eq!(outcomes(&node.history()[0]), expected, "{signal}");
     }
     node.server.behave(|behaviour| *behaviour = Behaviour::default());
     assert_eq!(deleted(&node.json(4, &ALL)), names(left));
@@ -164,7 +158,7 @@ fn signal_does_not_wait_for_hanging_runtime() {
     let running = node.start(&ALL);
     node.wait_for_a_removal();
     node.server.behave(|behaviour| behaviour.images = Listing::Hang);
-    // The deletion comes to its end; the proof for the next one hangs.
+    // The deletion ends; the proof for the next one hangs.
     std::thread::sleep(Duration::from_secs(6));
     running.signal(Signal::SIGTERM);
     let signalled = Instant::now();
@@ -176,12 +170,12 @@ fn signal_does_not_wait_for_hanging_runtime() {
     assert_recorded(&node.history()[0], &document);
 }
 
-/// It hangs before anything could be asked of it.
+/// The runtime hangs before any request.
 #[test]
 fn signal_does_not_wait_for_connection() {
     let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
     let silent = Broken::silent();
-    for (at, words) in [&ALL[..], &["rm", &name(0)]].into_iter().enumerate() {
+    for (number, words) in [&ALL[..], &["rm", &name(0)]].into_iter().enumerate() {
         let mut command = program::command();
         command.args(words).args(["--cri-endpoint", &format!("unix://{}", silent.socket().display())]);
         command.arg("--graphroot").arg(node.store.root()).arg("--runroot").arg(node.store.runroot());
@@ -194,7 +188,7 @@ fn signal_does_not_wait_for_connection() {
         assert!(signalled.elapsed() < Duration::from_secs(2), "{:?}", signalled.elapsed());
         assert!(run.stderr.contains("stopped by a signal before anything was deleted"), "{run:?}");
         let history = node.history();
-        assert_eq!(history.len(), at + 1, "{history:#?}");
+        assert_eq!(history.len(), number + 1, "{history:#?}");
         assert!(text(&history[0], "/errors/0/message").contains("stopped by a signal"), "{history:#?}");
     }
     assert_eq!(node.names(), names(0..7));
@@ -217,13 +211,13 @@ fn killed_run_has_recorded_its_deletions() {
     let run = node.history().remove(0);
     assert_eq!((&run["ended_at"], &run["outcome"]), (&Value::Null, &Value::Null), "{run:#}");
     let done = list(&run, "/deleted");
-    assert_eq!(done.iter().map(|one| text(one, "/names/0")).collect::<Vec<_>>(), [name(0), name(1), name(2)]);
+    assert_eq!(done.iter().map(|row| text(row, "/names/0")).collect::<Vec<_>>(), [name(0), name(1), name(2)]);
     assert_eq!(done[2]["outcome"], "unknown");
-    let freed: u64 = done[..2].iter().map(|one| number(one, "/measured_bytes")).sum();
+    let freed: u64 = done[..2].iter().map(|row| number(row, "/measured_bytes")).sum();
     assert_eq!(number(&run, "/measured_bytes"), freed);
     assert!(freed > 10 << 20, "{run:#}");
     assert!(there.contains(&name(2)) && !there.contains(&name(1)));
-    // Nothing of the dead run is in the way of the next one.
+    // Nothing of the killed run blocks the next one.
     node.server.behave(|behaviour| *behaviour = Behaviour::default());
     let next = node.json(4, &ALL);
     assert_eq!(deleted(&next), names([2, 3, 4, 6, 7, 8]));
@@ -250,13 +244,13 @@ fn failed_images_back_off_longer_each_time() {
     node.fill(80.0);
     let first = node.json(0, &GC);
     assert_eq!(first["outcome"], "reached", "{first:#}");
-    assert_eq!(deleted(&first)[..2], names([3, 4]), "what goes late has gone: {first:#}");
+    assert_eq!(deleted(&first)[..2], names([3, 4]), "the late removal has happened: {first:#}");
     assert_eq!(of_rule(&first, "refused").len(), 3, "{first:#}");
-    for (at, words) in [(0, "input/output error"), (1, "still exists"), (2, "device or resource busy")] {
-        // One name of the third is gone: half of it failed.
+    for (number, words) in [(0, "input/output error"), (1, "still exists"), (2, "device or resource busy")] {
+        // One name of the third is gone: half of the removal failed.
         let there = node.names();
-        let second = at == 2 && there.iter().any(|one| one == SECOND);
-        let id = node.id(&if second { SECOND.to_owned() } else { name(at) });
+        let second = number == 2 && there.iter().any(|other| other == SECOND);
+        let id = node.id(&if second { SECOND.to_owned() } else { name(number) });
         let kept = list(&first, "/kept").iter().find(|kept| kept["id"] == id.as_str()).unwrap();
         assert_eq!(kept["rule"], "refused");
         assert!(text(kept, "/detail").contains(words), "{kept:#}");
@@ -265,10 +259,10 @@ fn failed_images_back_off_longer_each_time() {
     }
     node.server.finish_late();
     let recorded = node.history().remove(0);
-    let failed = list(&recorded, "/deleted").iter().filter(|one| !one["error"].is_null()).count();
-    assert_eq!(failed, 3, "the tries are in the history: {recorded:#}");
+    let failed = list(&recorded, "/deleted").iter().filter(|row| !row["error"].is_null()).count();
+    assert_eq!(failed, 3, "the failures are in the history: {recorded:#}");
 
-    // The wait grows: five minutes, ten, twenty.
+    // The back-off grows: five minutes, ten, twenty.
     for (round, minutes) in [(1, 5), (2, 10), (3, 20)] {
         let waits: Vec<(i64, i64)> = {
             let database = node.database();
@@ -284,7 +278,7 @@ fn failed_images_back_off_longer_each_time() {
         node.removals();
         node.make_room();
         let before = node.names().len();
-        // Nothing else may go: what backs off is not even tried.
+        // Every other image is kept: an image that backs off is not even tried.
         let words = [&ALL[..], &["--dry-run"]].concat();
         let dry = node.json(4, &words);
         assert_eq!(of_rule(&dry, "backing-off").len(), 3, "{dry:#}");
@@ -304,7 +298,7 @@ fn failed_images_back_off_longer_each_time() {
             assert_eq!(list(&again, "/deleted").len(), 0);
         }
     }
-    // It works again, and nothing is remembered.
+    // Removals work again, and the back-off is forgotten.
     node.server.behave(|behaviour| *behaviour = Behaviour::default());
     let last = node.json(4, &ALL);
     assert_eq!(of_rule(&last, "in-use"), [name(cri_server::gc_node::IN_USE)]);
@@ -323,10 +317,10 @@ fn undeletable_old_image_does_not_block_space_pass() {
     let real = node.json(0, &words);
     assert_eq!(real["outcome"], "reached");
     assert_eq!(real["trigger"], serde_json::json!({"space": true, "age": true}));
-    let reasons: Vec<_> = list(&real, "/deleted").iter().map(|one| text(one, "/reason")).collect();
+    let reasons: Vec<_> = list(&real, "/deleted").iter().map(|row| text(row, "/reason")).collect();
     assert_eq!((reasons[0], reasons[1]), ("age", "space"), "{real:#}");
     assert_eq!(deleted(&real)[..2], names([1, 2]));
-    // That it is in use by now is no fault of it: it need not wait for the next try.
+    // An image that is in use by now has not failed: it does not back off.
     assert_eq!(rule(&real, &name(0)), "in-use");
     assert!(text(kept(&real, &name(0)), "/detail").contains("in use by a container"), "{real:#}");
     assert_eq!(list(&real, "/errors").len(), 0, "{real:#}");
@@ -335,13 +329,13 @@ fn undeletable_old_image_does_not_block_space_pass() {
     node.make_room();
     let failed = node.run(&[&words[..], &["--format", "json"]].concat()).json();
     assert_eq!(rule(&failed, &name(0)), "refused", "{failed:#}");
-    // Age alone: what is left is set aside, and that is no failure of the run.
+    // By age alone: the image that is left backs off, and that is not a failure of the run.
     let again = node.json(0, &words);
     assert_eq!(rule(&again, &name(0)), "backing-off");
     assert_eq!(again["outcome"], "not_needed", "{again:#}");
 }
 
-/// A runtime that is away for weeks is a row of failures that somebody should see.
+/// A runtime that is down for weeks causes a series of failures that an operator should see.
 #[test]
 fn refused_runs_are_recorded() {
     let Some(mut node) = GcNode::new(Fs::Ext4, 6) else { return };
@@ -353,7 +347,7 @@ fn refused_runs_are_recorded() {
     assert!(second.stderr.contains("ImageGCFailed"), "{second:?}");
     node.run(&[&ALL[..], &["--dry-run"]].concat()).expect_code(5);
     let history = node.history();
-    assert_eq!(history.len(), 2, "a dry run is none: {history:#?}");
+    assert_eq!(history.len(), 2, "a dry run is not recorded: {history:#?}");
     assert!(history.iter().all(|run| run["outcome"] == "refused"), "{history:#?}");
     assert!(text(&history[0], "/errors/0/message").contains("no runtime"), "{history:#?}");
     assert_eq!(history[0]["events"][0]["reason"], "ImageGCFailed");

@@ -1,4 +1,4 @@
-//! Targets other than percent used, and filesystems that are shared or apart.
+//! Targets other than percent used, and filesystems that are shared or separate.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,24 +26,24 @@ fn inode_thresholds_start_collection() {
     // Far from short of bytes, nearly out of inodes.
     let junk = node.loopfs.path().join("junk");
     std::fs::create_dir(&junk).unwrap();
-    let mut at = 0;
+    let mut count = 0;
     while inodes_used_percent(&node) < 90.0 {
-        File::create(junk.join(at.to_string())).unwrap();
-        at += 1;
+        File::create(junk.join(count.to_string())).unwrap();
+        count += 1;
     }
     node.loopfs.sync();
     assert!(node.used_percent() < 50.0);
-    assert_eq!(node.json(0, &["gc"])["outcome"], "not_needed", "inodes are no target by default");
-    while File::create(junk.join(at.to_string())).is_ok() {
-        at += 1;
+    assert_eq!(node.json(0, &["gc"])["outcome"], "not_needed", "inodes are not a target by default");
+    while File::create(junk.join(count.to_string())).is_ok() {
+        count += 1;
     }
     let idle = node.json(0, &["gc"]);
     assert_eq!(idle["outcome"], "not_needed", "{idle:#}");
-    let told = |one: &serde_json::Value| text(one, "/message").contains("layersweep gc --inodes-high 90");
-    assert!(list(&idle, "/warnings").iter().any(told), "{idle:#}");
+    let mut warnings = list(&idle, "/warnings").iter().map(|warning| text(warning, "/message"));
+    assert!(warnings.any(|message| message.contains("layersweep gc --inodes-high 90")), "{idle:#}");
     while inodes_used_percent(&node) > 90.1 {
-        at -= 1;
-        std::fs::remove_file(junk.join(at.to_string())).unwrap();
+        count -= 1;
+        std::fs::remove_file(junk.join(count.to_string())).unwrap();
     }
     let config = node.config("[images]\ninodes_high_percent = 90\ninodes_low_percent = 86\n");
     let words = ["gc", "--config", &config];
@@ -55,9 +55,9 @@ fn inode_thresholds_start_collection() {
     let filesystem = &list(&real, "/filesystems")[0];
     assert_eq!(filesystem["started"], serde_json::json!(["inodes"]));
     assert!(number(filesystem, "/wanted_inodes") > 0);
-    let count = deleted(&real).len();
-    assert!((1..8).contains(&count), "no more than needed: {real:#}");
-    assert_eq!(deleted(&real), (0..count).map(name).collect::<Vec<_>>());
+    let deletions = deleted(&real).len();
+    assert!((1..8).contains(&deletions), "no more than needed: {real:#}");
+    assert_eq!(deleted(&real), (0..deletions).map(name).collect::<Vec<_>>());
 }
 
 #[test]
@@ -70,14 +70,14 @@ fn min_free_starts_collection() {
         sizes.f_bavail * sizes.f_frsize
     };
     let wanted = available() + 15 * MIB;
-    // The percentage alone would not start.
+    // The percentage alone would not start a collection.
     let real = node.json(0, &["gc", "--high", "99", "--low", "98", "--min-free", &wanted.to_string()]);
     assert_eq!(real["outcome"], "reached");
     assert_eq!(list(&real, "/filesystems")[0]["started"], serde_json::json!(["free"]));
     assert!(available() >= wanted);
     assert_eq!(deleted(&real), [name(0), name(1), name(2)]);
     assert_exact(&real);
-    // And until more is free than it takes to start.
+    // `free_until` wants more free bytes than the floor that starts the collection.
     let config = node.config(&format!(
         "[images]\nhigh_percent = \"off\"\nmin_free = {}\nfree_until = {}\n",
         available() + 1,
@@ -94,7 +94,7 @@ fn min_free_starts_collection() {
 #[test]
 fn two_stores_share_one_filesystem() {
     let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
-    // The runtime's store, and one of podman's own beside it.
+    // The runtime's store, and a store of podman beside it.
     let other = Store::at(&node.loopfs.path().join("other"), "overlay");
     other.load(&[support::archive::ImageSpec {
         names: vec!["reg.local/podmans:1".into()],
@@ -120,7 +120,7 @@ fn two_stores_share_one_filesystem() {
     assert_eq!(rule(&real, &name(IN_USE)), "in-use");
     assert!(other.podman(["images", "--quiet"]).lines().count() == 1);
     assert!(text(&real, "/outcome") == "not_reached");
-    // The file that fills the disk is no image's.
+    // The file that fills the disk does not belong to an image.
     let outside = &list(&real, "/not_in_store")[0];
     let filling = number(outside, "/bytes");
     assert!(filling > 100 * MIB && filling < node.loopfs.used_bytes(), "{outside:#}");

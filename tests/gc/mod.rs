@@ -1,4 +1,4 @@
-//! Deletions through CRI and directly: what goes, what stays, and what is said of it.
+//! Deletions through CRI and directly: which images are deleted or kept, and what is reported.
 
 mod cri_client;
 mod cri_sockets;

@@ -1,4 +1,4 @@
-//! What the kubelet is pulling stays.
+//! Images that the kubelet is pulling are kept.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +39,7 @@ fn image_being_pulled_by_kubelet_is_kept() {
     let explained = node.json(&["explain", config[0], config[1], &small::name("other")]);
     let remembered = &explained["remembered"];
     let evidence = remembered["evidence"].as_array().unwrap().iter();
-    let evidence: Vec<_> = evidence.filter(|one| one["kind"] == "pull-record").collect();
+    let evidence: Vec<_> = evidence.filter(|row| row["kind"] == "pull-record").collect();
     assert_eq!(evidence.len(), 1, "{remembered}");
     let told = (&evidence[0]["at"], &evidence[0]["decides"], &remembered["rule"]);
     assert_eq!(told, (&json!("2026-03-01T10:00:00Z"), &json!(false), &json!("making")), "it may be older");
@@ -56,10 +56,8 @@ fn image_being_pulled_by_kubelet_is_kept() {
     let intent_file = pulling.join(format!("sha256-{}", "0".repeat(64)));
     fs::write(&intent_file, intent.to_string()).unwrap();
     let command = |more: &[&str]| {
-        let mut all =
-            vec!["gc", "--via", "direct", "--max-age", "1d", "--high", "100", "--low", "99", "--dry-run"];
-        all.extend(more);
-        node.json(&all)
+        let words = ["gc", "--via", "direct", "--max-age", "1d", "--high", "100", "--low", "99", "--dry-run"];
+        node.json(&[&words, more].concat())
     };
     let plan = command(&config);
     assert_eq!(rule(&plan, &small::name("other")), "pull-in-progress");

@@ -1,4 +1,4 @@
-//! What the node's own files and the images' labels keep, from the disk to the verdict.
+//! Protection by the node's own files and the images' labels, from the disk to the verdict.
 
 #![allow(clippy::unwrap_used)] // the helpers belong to the tests
 
@@ -29,7 +29,7 @@ fn look(request: &ScanRequest) -> Scan {
     stores::run(request, &Progress::default()).unwrap()
 }
 
-/// The rule that keeps each image, by one of its names; images that may go are left out.
+/// Returns names, rule and detail of every kept image.
 fn kept(scan: &Scan, policy: &Policy) -> Vec<(String, &'static str, String)> {
     let images = scan.inventory.images.iter().zip(rulings_of_old(scan, policy));
     let mut kept: Vec<_> = images
@@ -42,7 +42,7 @@ fn kept(scan: &Scan, policy: &Policy) -> Vec<(String, &'static str, String)> {
     kept
 }
 
-/// Images with labels, as podman makes them.
+/// Makes a store with labelled images, as podman makes them.
 pub(super) fn labelled_store(root: &Path) -> Store {
     let store = Store::at(root, "overlay");
     let tar = store.scratch().join("rootfs.tar");
@@ -84,7 +84,7 @@ fn labels_written_by_podman_protect_images() {
     policy.protect.labels = vec![("keep".into(), None), ("team".into(), Some("b c".into()))];
     assert_eq!(labels_for(&policy.protect), LabelsOf::All);
 
-    // Whoever forgets to ask for labels deletes nothing.
+    // A scan without labels deletes nothing.
     let unasked = look(&request(&store));
     let images = unasked.inventory.images.len();
     assert!(unasked.inventory.images.iter().all(|image| image.labels == Labels::NotRead));
@@ -94,19 +94,21 @@ fn labels_written_by_podman_protect_images() {
     let scan = look(&asking);
     let of = |name: &str| {
         let mut images = scan.inventory.images.iter();
-        images.find(|image| image.names.iter().any(|one| one == name)).expect(name)
+        images.find(|image| image.names.iter().any(|other| other == name)).expect(name)
     };
-    let pairs = |pairs: &[(&str, &str)]| {
+    fn pairs(pairs: &[(&str, &str)]) -> Labels {
         Labels::Known(pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect())
-    };
-    let without_podmans = |labels: &Labels| match labels {
-        // buildah and podman add their version.
-        Labels::Known(labels) => {
-            let own = labels.iter().filter(|(key, _)| !key.starts_with("io."));
-            Labels::Known(own.cloned().collect())
+    }
+    /// Removes the versions that buildah and podman add.
+    fn without_podmans(labels: &Labels) -> Labels {
+        match labels {
+            Labels::Known(labels) => {
+                let written = labels.iter().filter(|(key, _)| !key.starts_with("io."));
+                Labels::Known(written.cloned().collect())
+            }
+            other => other.clone(),
         }
-        other => other.clone(),
-    };
+    }
     assert_eq!(without_podmans(&of("localhost/keep:1").labels), pairs(&[("keep", "yes"), ("team", "a")]));
     assert_eq!(without_podmans(&of("localhost/other:1").labels), pairs(&[("team", "b c")]));
     assert_eq!(without_podmans(&of("localhost/none:1").labels), pairs(&[]));
@@ -117,25 +119,24 @@ fn labels_written_by_podman_protect_images() {
     ];
     assert_eq!(kept(&scan, &policy), expected);
 
-    // Right before a deletion, only those of the image that is to go are read.
-    let one = look(&ScanRequest {
+    // Right before a deletion, only the labels of the image to delete are read.
+    let single = look(&ScanRequest {
         labels: asking.labels.only([of("localhost/keep:1").id.as_str()]),
         ..asking.clone()
     });
-    for (image, with_all) in one.inventory.images.iter().zip(&scan.inventory.images) {
+    for (image, with_all) in single.inventory.images.iter().zip(&scan.inventory.images) {
         let is_it = image.names == ["localhost/keep:1"];
         assert_eq!(image.labels, if is_it { with_all.labels.clone() } else { Labels::NotRead });
     }
 
     // Measured or not, the labels are the same.
     let measured = look(&ScanRequest { measure: Measure::Everything, ..asking.clone() });
-    let labels = |scan: &Scan| {
-        let images = scan.inventory.images.iter();
-        images.map(|image| (image.id.clone(), image.labels.clone())).collect::<Vec<_>>()
-    };
-    assert_eq!(labels(&measured), labels(&scan));
+    assert_eq!(measured.inventory.images.len(), scan.inventory.images.len());
+    for (measured, image) in measured.inventory.images.iter().zip(&scan.inventory.images) {
+        assert_eq!((&measured.id, &measured.labels), (&image.id, &image.labels));
+    }
 
-    // A configuration that a power cut has eaten: nobody knows what its image was labelled with.
+    // A configuration that a power failure destroyed: the labels of its image are unknown.
     let none = of("localhost/none:1");
     let directory = dir.path().join("overlay-images").join(none.id.as_str());
     let files = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
@@ -173,7 +174,7 @@ fn members_of_podman_manifest_list_are_kept() {
     expected.push(("localhost/list:1".into(), "protected-name", detail.into()));
     assert_eq!(kept(&scan, &policy), expected);
 
-    // Whatever cannot be read may name any image.
+    // A manifest that cannot be read may name any image.
     let image = scan.inventory.images.iter().find(|image| image.is_list).unwrap();
     let manifest = dir.path().join("overlay-images").join(image.id.as_str()).join("manifest");
     fs::remove_file(&manifest).unwrap();
@@ -182,7 +183,7 @@ fn members_of_podman_manifest_list_are_kept() {
     assert!(damaged.inventory.findings.iter().any(|finding| finding.path == manifest && finding.incomplete));
     let rules = kept(&damaged, &Policy::default()).into_iter().map(|(_, rule, _)| rule);
     assert_eq!(rules.collect::<Vec<_>>(), vec!["damaged-store"; scan.inventory.images.len()]);
-    // Of a list without an index podman does not find the members either.
+    // For a list without an index, podman does not find the members either.
     fs::remove_dir(&manifest).unwrap();
     assert_eq!(kept(&look(&request), &Policy::default()), []);
 }
@@ -195,22 +196,21 @@ fn images_named_by_node_files_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let store = labelled_store(&dir.path().join("store"));
     let node = dir.path().join("node");
-    let write = |path: &str, text: &str| {
-        let path = node.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
-    write(
-        "etc/kubernetes/manifests/apps.yaml",
-        "kind: Pod\nspec:\n  containers:\n  - {image: 'busybox:1.36'}\n  - image: short\n  volumes:\n  - image: {reference: quay.io/pods/volume:1}\n",
-    );
-    write("data/pods/pod.yaml", "kind: Pod\nspec:\n  containers:\n  - image: quay.io/pods/half:1\n");
-    write(
-        "data/pods/broken.yaml",
-        "kind: Pod\nspec:\n  containers:\n  - image: quay.io/pods/left:1\n    name: \"ha",
-    );
-    write("var/lib/kubelet/config.yaml", "staticPodPath: /data/pods\n");
-    write("var/lib/kubelet/kubeadm-flags.env", "A=\"--pod-infra-container-image=registry.k8s.io/pause:3.9\"");
+    for (path, text) in [
+        (
+            "etc/kubernetes/manifests/apps.yaml",
+            "kind: Pod\nspec:\n  containers:\n  - {image: 'busybox:1.36'}\n  - image: short\n  volumes:\n  - image: {reference: quay.io/pods/volume:1}\n",
+        ),
+        ("data/pods/pod.yaml", "kind: Pod\nspec:\n  containers:\n  - image: quay.io/pods/half:1\n"),
+        (
+            "data/pods/broken.yaml",
+            "kind: Pod\nspec:\n  containers:\n  - image: quay.io/pods/left:1\n    name: \"ha",
+        ),
+        ("var/lib/kubelet/config.yaml", "staticPodPath: /data/pods\n"),
+        ("var/lib/kubelet/kubeadm-flags.env", "A=\"--pod-infra-container-image=registry.k8s.io/pause:3.9\""),
+    ] {
+        write(&node, path, text);
+    }
     let files = ScanRequest { sysroot: Sysroot::at(&node), ..request(&store) };
 
     let manifests = Path::new("/etc/kubernetes/manifests");
@@ -236,20 +236,27 @@ fn images_named_by_node_files_are_kept() {
     let expected = expected.map(|(name, rule, detail)| (name.to_owned(), rule, detail.to_owned()));
     assert_eq!(kept(&scan, &policy), expected);
 
-    // Switched off, static pods protect nothing; sandboxes go on.
+    // Switched off, static pods protect nothing; sandboxes still do.
     let without = FromNode::read(&files, None, None).unwrap();
     assert_eq!((without.static_pods.len(), without.findings.len()), (0, 0));
     without.apply(&mut policy.protect);
     assert_eq!(kept(&scan, &policy).len(), 1);
 
-    // What cannot be read may name anything.
+    // A file that cannot be read may name any image.
     fs::remove_file(node.join("data/pods/broken.yaml")).unwrap();
     std::os::unix::fs::symlink("broken.yaml", node.join("data/pods/broken.yaml")).unwrap();
     let error = FromNode::read(&files, Some(manifests), None).unwrap_err();
     assert_eq!(error.path, Path::new("/data/pods/broken.yaml"));
 }
 
-/// Root's quadlets keep images of root's store, a user's those of that user's.
+/// Writes a file of a node and its directories.
+fn write(node: &Path, path: &str, text: &str) {
+    let path = node.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// Root's quadlets keep images of root's store, a user's quadlets those of the user's store.
 #[test]
 fn quadlets_keep_images_in_their_users_stores() {
     if !store::require_tools() {
@@ -257,12 +264,8 @@ fn quadlets_keep_images_in_their_users_stores() {
     }
     let dir = tempfile::tempdir().unwrap();
     let node = dir.path().join("node");
-    let write = |path: &str, text: &str| {
-        let path = node.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
-    // Both have the same images.
+    let write = |path: &str, text: &str| write(&node, path, text);
+    // Both stores contain the same images.
     let _stores = ["var/lib/containers/storage", "home/alice/.local/share/containers/storage"].map(|root| {
         fs::create_dir_all(node.join(root)).unwrap();
         labelled_store(&node.join(root))
@@ -301,26 +304,26 @@ fn quadlets_keep_images_in_their_users_stores() {
     let expected =
         expected.map(|(name, by)| (name.to_owned(), "quadlet", format!("the quadlet {by} names it")));
     assert_eq!(kept(&scan, &policy), expected);
-    // Of a store that she cannot use, hers are not even read.
+    // Of a store that alice cannot use, her quadlets are not even read.
     let home = &home[1..];
     let named = |store: &str| ScanRequest { graphroots: vec![store.into()], ..request.clone() };
     let of_root = FromNode::read(&named("/var/lib/containers/storage"), None, None).unwrap();
     assert_eq!((of_root.findings.len(), of_root.quadlets.len()), (0, 2), "{of_root:?}");
     let hers = named("/home/alice/.local/share/containers/storage");
     assert_eq!(FromNode::read(&hers, None, None).unwrap().quadlets.len(), found.quadlets.len());
-    // More than is read of her keeps all of hers, and none of root's.
+    // More quadlets than are read keep all of alice's images, and none of root's.
     write(&format!("{home}/endless.container"), &format!("[Container]\n{}", "Image=a\n".repeat(10_000)));
     FromNode::read(&request, None, None).unwrap().apply(&mut policy.protect);
-    let all = scan
+    let of_alice = scan
         .inventory
         .images
         .iter()
         .filter(|image| scan.inventory.stores[image.store.get()].root.starts_with(node.join("home")));
-    let all = all.count();
+    let of_alice = of_alice.count();
     let kept_now = kept(&scan, &policy);
-    assert_eq!(kept_now.len(), all + 2, "{kept_now:?}");
+    assert_eq!(kept_now.len(), of_alice + 2, "{kept_now:?}");
     fs::remove_file(node.join(home).join("endless.container")).unwrap();
-    // Root's that cannot be read may name anything; a user's stops nobody.
+    // An unreadable quadlet of root may name any image; one of a user stops no run.
     std::os::unix::fs::symlink("x.container", node.join(format!("{home}/x.container"))).unwrap();
     FromNode::read(&request, None, None).unwrap();
     std::os::unix::fs::symlink("x.container", node.join("etc/containers/systemd/x.container")).unwrap();
@@ -328,15 +331,11 @@ fn quadlets_keep_images_in_their_users_stores() {
     assert!(error.to_string().contains("quadlets"), "{error}");
 }
 
-/// A runtime's configuration that cannot be read may pin any image, and name any for its sandboxes.
+/// A configuration of a runtime that cannot be read may pin any image, and name any image for its sandboxes.
 #[test]
 fn unreadable_runtime_settings_keep_everything() {
     let dir = tempfile::tempdir().unwrap();
-    let write = |path: &str, text: &str| {
-        let path = dir.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
+    let write = |path: &str, text: &str| write(dir.path(), path, text);
     let crio = "etc/crio/crio.conf.d/50-pins";
     let containerd = "etc/containerd/config.toml";
     write(containerd, "imports = [\"conf.d/*.toml\"]\n");
@@ -349,31 +348,31 @@ fn unreadable_runtime_settings_keep_everything() {
         };
         FromNode::read(&request, None, None)
     };
-    let is_told = |file: &str, who: &str| {
+    let assert_reported = |file: &str, owner: &str| {
         let error = read(&[], 0).unwrap_err();
         assert_eq!(error.path, Path::new("/").join(file));
-        assert!(error.to_string().contains(who), "{error}");
+        assert!(error.to_string().contains(owner), "{error}");
     };
     write(crio, "[crio.image]\npause_image = \"reg.local/pause:1\"\n");
     assert_eq!(read(&[], 0).unwrap().sandboxes.len(), 1);
     for broken in ["[crio.image", "[crio.image]\npinned_images = \"reg.local/*\"\n", "crio = 1\n"] {
         write(crio, broken);
-        is_told(crio, "CRI-O");
+        assert_reported(crio, "CRI-O");
         read(&["/any"], 0).unwrap_err();
     }
-    read(&[], 1000).expect("what a user cannot read of root's stops nobody");
+    read(&[], 1000).expect("an unreadable file of root does not stop a user");
     write(crio, "");
 
-    // containerd's counts where there is a containerd.
+    // The configuration of containerd counts if containerd exists.
     write(imported, "[plugins");
     read(&[], 0).unwrap();
     write("var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db", "");
-    is_told(imported, "containerd");
+    assert_reported(imported, "containerd");
     read(&["/any"], 0).expect("its store is not named");
     write(imported, "");
     read(&[], 0).unwrap();
     let imports = dir.path().join("etc/containerd/conf.d");
     fs::rename(&imports, imports.with_file_name("away")).unwrap();
     std::os::unix::fs::symlink("conf.d", &imports).unwrap();
-    is_told("etc/containerd/conf.d", "containerd");
+    assert_reported("etc/containerd/conf.d", "containerd");
 }

@@ -1,5 +1,5 @@
-//! Every protection rule on a graphroot and a root of containerd, in every way in which a store is found: the
-//! verdicts are the same.
+//! Every protection rule on a graphroot and a root of containerd, for every way of finding a store: the verdicts are
+//! the same.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,10 +23,10 @@ use support::{containerd, program, store};
 use super::protection::labelled_store;
 
 const GRAPHROOT: &str = "/var/lib/containers/storage";
-/// Below RKE2's data directory.
+/// Root of containerd below RKE2's data directory.
 const CONTAINERD_ROOT: &str = "/var/lib/dd/agent/containerd";
 
-/// Images, first those of the graphroot, and the rule that keeps each. Quadlets are podman's: they name no image of
+/// Images, first those of the graphroot, and the rule that keeps each. Quadlets belong to podman: they name no image of
 /// containerd.
 const IMAGES: [(&str, &str); 14] = [
     ("docker.io/library/busybox:1.36", "in-use"),
@@ -45,17 +45,19 @@ const IMAGES: [(&str, &str); 14] = [
     ("reg.local/zdup:1", "protected-name"),
 ];
 
-/// Files of a node with CRI-O, and RKE2 in a data directory of its own.
+/// Writes the files of a node with CRI-O, and RKE2 in a separate data directory.
 fn write_files(node: &Path) {
     let pod = "kind: Pod\nspec:\n  containers:\n  - image: localhost/other:1\n  - image: reg.local/app-c:1\n";
-    let intent = |image: &str| {
+    fn intent(image: &str) -> String {
         format!(
             r#"{{"kind": "ImagePullIntent", "apiVersion": "kubelet.config.k8s.io/v1alpha1", "image": "{image}"}}"#
         )
-    };
-    let pulling = |digit: &str| format!("var/lib/kubelet/image_manager/pulling/sha256-{}", digit.repeat(64));
+    }
+    fn pulling(digit: &str) -> String {
+        format!("var/lib/kubelet/image_manager/pulling/sha256-{}", digit.repeat(64))
+    }
     for (path, text) in [
-        // The user has no store: the system's storage.conf names root's for everybody.
+        // The user has no store: the system's storage.conf names root's store for every user.
         ("etc/passwd", "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/var/lib/user:/bin/sh\n"),
         ("var/lib/user/x", ""),
         (
@@ -107,7 +109,7 @@ impl Drop for Live {
     }
 }
 
-/// The rules that keep each image of the stores of `request`, in their order.
+/// Returns the rules that keep each image of the stores of `request`, in order.
 fn rules(request: &Request) -> BTreeMap<String, Vec<&'static str>> {
     let request = ScanRequest {
         measure: Measure::RecordsAndMounts,
@@ -134,8 +136,8 @@ fn rules(request: &Request) -> BTreeMap<String, Vec<&'static str>> {
         scanned: now,
     });
     let mut kept = BTreeMap::new();
-    for (at, image) in inventory.images.iter().enumerate() {
-        let rulings = judge.rulings(at.into()).into_iter().filter(|ruling| ruling.stays);
+    for (image_ix, image) in inventory.images.iter().enumerate() {
+        let rulings = judge.rulings(image_ix.into()).into_iter().filter(|ruling| ruling.stays);
         let rules: Vec<_> = rulings.map(|ruling| ruling.rule.as_str()).collect();
         for name in &image.names {
             kept.insert(name.clone(), rules.clone());
@@ -166,11 +168,11 @@ fn every_rule_holds_however_store_was_found() {
         ..Request::default()
     };
     let named = Request { names_stores: true, running: Arc::default(), ..configured.clone() };
-    let below = |request: &Request| Request {
+    let [found_below, named_below] = [&found, &named].map(|request| Request {
         sysroot: Some(PathBuf::from(&node)),
         running: Arc::default(),
         ..request.clone()
-    };
+    });
     let live = Live::new(&node);
     let [found_rules, named_rules, configured_rules] = [&found, &named, &configured].map(rules);
     drop(live);
@@ -178,8 +180,8 @@ fn every_rule_holds_however_store_was_found() {
         ("found", found_rules),
         ("named", named_rules),
         ("configured", configured_rules),
-        ("--sysroot", rules(&below(&found))),
-        ("named below --sysroot", rules(&below(&named))),
+        ("--sysroot", rules(&found_below)),
+        ("named below --sysroot", rules(&named_below)),
     ];
     println!("{:32} {}", "IMAGE", ways.each_ref().map(|(way, _)| format!("{way:32}")).concat());
     for (image, _) in IMAGES {
@@ -197,7 +199,8 @@ fn every_rule_holds_however_store_was_found() {
     store.remove_containers();
 }
 
-/// `usage` counts an image that a rule of the configuration or of the node's files keeps as kept, not as reclaimable.
+/// Checks that `usage` counts an image that a rule of the configuration or of the node's files keeps as kept, not as
+/// reclaimable.
 fn assert_kept_images_are_not_reclaimable(node: &Path) {
     let config = node.join("layersweep.toml");
     let unused = |protect: &str| {
@@ -207,14 +210,11 @@ fn assert_kept_images_are_not_reclaimable(node: &Path) {
         assert!([0, 3].contains(&run.code), "{run:?}");
         let usage = run.json();
         let rows = program::list(&usage, "/filesystems/0/rows").iter();
-        let of = |kind: &str| {
-            let row = rows.clone().find(|row| row["kind"] == kind);
-            row.map_or((0, 0), |row| {
-                (program::number(row, "/count"), program::number(row, "/reclaimable_bytes"))
-            })
-        };
+        let row = |kind: &str| rows.clone().find(|row| row["kind"] == kind);
+        let count = |kind: &str| row(kind).map_or(0, |row| program::number(row, "/count"));
+        let of_pinned = row("images_pinned").map_or(0, |row| program::number(row, "/reclaimable_bytes"));
         let sum = program::number(&usage, "/filesystems/0/reclaimable_bytes");
-        (of("images_unused").0 + of("images_out_of_reach").0, of("images_pinned").1, sum)
+        (count("images_unused") + count("images_out_of_reach"), of_pinned, sum)
     };
     let all = unused("");
     // One image has the label, one may have it: its configuration cannot be read.

@@ -1,4 +1,4 @@
-//! `sweep` as an operator runs it, on stores with everything that `inject.sh` plants.
+//! `sweep` as an operator runs it, on stores with every leak that `inject.sh` plants.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test talks to its reader
 
@@ -16,13 +16,13 @@ use support::program::{self, Run, list, text};
 use support::store::{self, Store};
 use support::{locks, small};
 
-/// Planted leaks and where they lie.
+/// Planted leaks and their paths.
 struct Planted {
     root: PathBuf,
     run: PathBuf,
     state: PathBuf,
     rows: Vec<Row>,
-    /// The store that it was copied from, with the environment of its tools.
+    /// Store that was copied, with the environment of its tools.
     tools: Store,
     _dir: tempfile::TempDir,
 }
@@ -45,7 +45,7 @@ impl Row {
 }
 
 impl Planted {
-    /// Copies the small store of `mkstore.sh` to `top` and plants `classes` there.
+    /// Copies the small store of `mkstore.sh` to `top` and plants `classes` in the copy.
     fn at(top: &Path, classes: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().join("store");
@@ -55,19 +55,25 @@ impl Planted {
         let injected = top.join("injected");
         store::succeed(Command::new(store::rig("inject.sh")).args([&home, &injected]).args(classes));
         let table = std::fs::read_to_string(injected.join("INJECTED.tsv")).unwrap();
-        let row = |line: &str| {
-            let mut fields = line.split('\t').map(str::to_owned);
-            let mut next = || fields.next().unwrap();
-            let (class, verdict, id, all) = (next(), next(), next(), next());
-            let paths = all.split(" (").next().unwrap().split_whitespace();
-            let paths = paths.map(|path| injected.join(path)).collect();
-            Row { class, verdict, id, paths, finding: next() }
-        };
+        let rows = table.lines().skip(1).map(|line| {
+            let [class, verdict, id, paths, finding] = line.splitn(5, '\t').collect::<Vec<_>>()[..] else {
+                panic!("{line}");
+            };
+            let paths = paths.split(" (").next().unwrap().split_whitespace();
+            Row {
+                class: class.into(),
+                verdict: verdict.into(),
+                id: id.into(),
+                paths: paths.map(|path| injected.join(path)).collect(),
+                finding: finding.split('\t').next().unwrap().into(),
+            }
+        });
+        let rows = rows.collect();
         Self {
             root: injected.join("root"),
             run: injected.join("run"),
             state: dir.path().join("state"),
-            rows: table.lines().skip(1).map(row).collect(),
+            rows,
             tools,
             _dir: dir,
         }
@@ -88,7 +94,7 @@ impl Planted {
         node::document(self.run(&[words, &["--format", "json"]].concat()).expect_code(code))
     }
 
-    /// podman, buildah or containers-storage on the planted store; fails where the tool does.
+    /// Runs podman, buildah or containers-storage on the planted store; fails if the tool fails.
     fn tool(&self, program: &str, words: &[&str]) -> String {
         let mut command = self.tools.command(program);
         if program == "containers-storage" {
@@ -112,30 +118,30 @@ impl Drop for Planted {
     }
 }
 
-/// `class path` of what a document lists.
+/// Returns `class path` of the rows of a document.
 fn found(document: &Value, pointer: &str) -> BTreeSet<String> {
     let rows = list(document, pointer).iter();
-    rows.map(|one| format!("{} {}", text(one, "/class"), text(one, "/path"))).collect()
+    rows.map(|row| format!("{} {}", text(row, "/class"), text(row, "/path"))).collect()
 }
 
-/// Classes of which `sweep` reports something else than the table of `inject.sh` has, or nothing:
-/// traps without a finding, and what is reported by what follows from it.
+/// Classes for which `sweep` reports another finding than the table of `inject.sh`, or none: traps without a finding,
+/// and damage that is reported by its consequences.
 const OTHERWISE: [&str; 8] = [
-    // Not a finding: that is the trap.
+    // Not a finding: these are traps.
     "volatile-ok",
     "shared-top",
     "mapped-top",
     "hardlink-cross",
     "backingfs",
     "old-lastwrite",
-    // Its digests would have to be worked out.
+    // Its digests would have to be computed.
     "modified-layer",
-    // It stands for /var/tmp, which is not looked at where a store is named.
+    // It imitates /var/tmp, which is not searched if a store is named.
     "vartmp",
 ];
 
-/// Everything that is planted is listed with its verdict, and nothing else; what is deleted is what
-/// the dry run said, to the byte; the traps stand.
+/// Every planted leak is listed with its verdict, and nothing else; the run deletes what the dry run announced, to the
+/// byte; the traps are kept.
 #[test]
 fn planted_leaks_are_found_and_swept() {
     if !store::require_tools() || !Fs::Ext4.require() || !support::require_program("debugfs") {
@@ -143,7 +149,7 @@ fn planted_leaks_are_found_and_swept() {
     }
     let loopfs = LoopFs::new(Fs::Ext4, 400 * MIB);
     let planted = Planted::at(loopfs.path(), &[]);
-    // Young ones stay while a tool runs, which another test may do.
+    // Young files are kept while a tool runs, as another test may do.
     loopfs.age(&[&planted.root.join("tmp")], 9);
     let staging = planted.root.join("overlay/staging");
     let _lock = locks::write_lock(&staging.join("3333333333/staging.lock"));
@@ -155,9 +161,9 @@ fn planted_leaks_are_found_and_swept() {
         assert!(leaks.iter().any(|leak| row.is(leak)), "{} is not found: {leaks:#?}", row.class);
     }
     for leak in leaks {
-        assert!(planted.rows.iter().any(|row| row.is(leak)), "nobody planted {leak:#}");
+        assert!(planted.rows.iter().any(|row| row.is(leak)), "{leak:#} was not planted");
     }
-    // Young things stay with the default age, and a dry run of nothing changes nothing.
+    // Young leaks are kept with the default age, and a dry run changes nothing.
     let young = planted.json(0, &["sweep", "--dry-run", "--class", "orphan-dir"]);
     assert!(list(&young, "/deleted").is_empty(), "{young:#}");
     assert!(text(&list(&young, "/leaks")[0], "/remedy").starts_with("too young"), "{young:#}");
@@ -166,48 +172,47 @@ fn planted_leaks_are_found_and_swept() {
     let dry = planted.json(0, &[&["sweep", "--delete", "--dry-run"], &now[..]].concat());
     assert_eq!(planted.json(0, &["sweep"])["leaks"].as_array().unwrap().len(), leaks.len());
     let real = planted.json(0, &[&["sweep", "--delete"], &now[..]].concat());
-    let order = |document: &Value| -> Vec<(String, Value)> {
+    let predictions = |document: &Value| -> Vec<(String, Value)> {
         let rows = list(document, "/deleted").iter();
-        rows.map(|one| (text(one, "/path").to_owned(), one["predicted_bytes"].clone())).collect()
+        rows.map(|row| (text(row, "/path").to_owned(), row["predicted_bytes"].clone())).collect()
     };
-    assert_eq!(order(&dry), order(&real), "{real:#}");
+    assert_eq!(predictions(&dry), predictions(&real), "{real:#}");
     assert_eq!((list(&real, "/kept").len(), list(&real, "/errors").len()), (0, 0), "{real:#}");
-    for one in list(&real, "/deleted") {
-        assert_eq!(one["differs"], false, "{one:#}");
-        assert!(!Path::new(text(one, "/path")).exists(), "{one:#}");
+    for row in list(&real, "/deleted") {
+        assert_eq!(row["differs"], false, "{row:#}");
+        assert!(!Path::new(text(row, "/path")).exists(), "{row:#}");
     }
-    // The series has the moment at which it ended, however short ago a scan was.
+    // The series contains the end of the run, however recent the last scan was.
     let series = planted.json(0, &["history", "usage"]);
     let mount = loopfs.path().to_str().unwrap();
-    let of_it = list(&series, "/filesystems").iter().find(|one| text(one, "/mount") == mount).unwrap();
+    let of_it = list(&series, "/filesystems").iter().find(|row| text(row, "/mount") == mount).unwrap();
     let last = list(of_it, "/points").last().unwrap();
     assert_eq!(last["readings"], 1, "{last:#}");
     let off = real["measured_bytes"].as_i64().unwrap() - real["predicted_bytes"].as_i64().unwrap();
     assert!(off.abs() <= 64 * 1024, "{off}: {real:#}");
     let after = planted.json(0, &["sweep"]);
-    let stays = |document: &Value| -> BTreeSet<String> {
-        let leaks = list(document, "/leaks").iter().filter(|leak| leak["verdict"] != "reclaim");
-        leaks.map(|leak| format!("{} {}", text(leak, "/class"), text(leak, "/path"))).collect()
-    };
-    assert_eq!(found(&after, "/leaks"), stays(&report), "exactly the reclaimable ones are gone");
+    let kept = list(&report, "/leaks").iter().filter(|leak| leak["verdict"] != "reclaim");
+    let kept: BTreeSet<_> =
+        kept.map(|leak| format!("{} {}", text(leak, "/class"), text(leak, "/path"))).collect();
+    assert_eq!(found(&after, "/leaks"), kept, "exactly the reclaimable leaks are gone");
     for row in planted.rows.iter().filter(|row| row.verdict == "keep") {
         assert!(row.paths.iter().all(|path| path.symlink_metadata().is_ok()), "{}", row.class);
     }
-    // The names of layers are mended, and only if asked for.
+    // The short names of layers are repaired, but only on request.
     let mended = planted.json(0, &["sweep", "--repair", "missing-link"]);
     assert_eq!(found(&mended, "/repaired").len(), 2, "{mended:#}");
     let last = planted.json(0, &["sweep"]);
     assert!(!list(&last, "/leaks").iter().any(|leak| leak["action"] != "none"), "{last:#}");
-    // All of it is in the history.
+    // All deletions are in the history.
     let history = planted.json(0, &["history", "--kind", "leak"]);
     let run = list(&history, "/runs").iter().find(|run| run["run_id"] == real["run_id"]).unwrap();
     assert_eq!(list(run, "/deleted").len(), list(&real, "/deleted").len());
     assert!(
-        list(run, "/deleted").iter().all(|one| one["reason"] == "leak" && one["measured_bytes"].is_i64())
+        list(run, "/deleted").iter().all(|row| row["reason"] == "leak" && row["measured_bytes"].is_i64())
     );
 }
 
-/// What a crash leaves, and traps; no damage that a tool would stumble over by itself.
+/// Remains of a crash, and traps; no damage that would stop a tool.
 const HARMLESS: [&str; 21] = [
     "orphan-dir",
     "orphan-dir-partial",
@@ -238,7 +243,7 @@ fn reclaimable(document: &Value) -> Vec<&Value> {
     list(document, "/leaks").iter().filter(|leak| leak["verdict"] == "reclaim").collect()
 }
 
-/// Killed again and again, it always goes on where it was, and every tool works afterwards.
+/// Killed repeatedly, the sweep continues each time, and every tool works afterwards.
 #[test]
 fn killed_sweep_continues_and_tools_work() {
     if !store::require_tools() || !Fs::Ext4.require() || !support::require_program("debugfs") {
@@ -257,7 +262,7 @@ fn killed_sweep_continues_and_tools_work() {
         child.wait().unwrap();
         let now = reclaimable(&planted.json(0, &["sweep"])).len();
         println!("killed after {} ms: {now} of {all} left", 60 + 45 * round);
-        // One that was killed between two steps may be two by now: a directory and its short name.
+        // A leak of a run that was killed between two steps may be two by now: a directory and its short name.
         assert!(now <= left + 1, "{now} > {left}");
         left = now;
     }
@@ -268,7 +273,7 @@ fn killed_sweep_continues_and_tools_work() {
     for row in planted.rows.iter().filter(|row| row.verdict == "keep") {
         assert!(row.paths.iter().all(|path| path.symlink_metadata().is_ok()), "{}", row.class);
     }
-    // The tools work as on any other day.
+    // The tools work as usual.
     let listed = planted.tool("podman", &["images", "--all", "--format", "{{.Repository}}:{{.Tag}}"]);
     for name in ["localhost/mk/svc-b:1", "localhost/inj/shared-top:1", "localhost/inj/hardlink-cross:1"] {
         assert!(listed.contains(name), "{name}: {listed}");
@@ -311,16 +316,16 @@ fn sweep_refuses_bad_arguments_and_held_locks() {
         let bad = bad.expect_code(2);
         assert!(bad.stderr.contains("hint: "), "{bad:?}");
     }
-    // Another run of ours is at work.
+    // Another run of layersweep is in progress.
     let held = RunLock::acquire(&planted.state).unwrap();
     let refused = json(5, &NOW);
     assert_eq!(text(&refused, "/outcome"), "refused");
     assert_eq!(list(&refused, "/errors")[0]["step"], "begin");
-    // Looking is always allowed.
+    // Listing is always allowed.
     assert_eq!(reclaimable(&json(0, &["sweep"])).len(), 1);
     assert_eq!(list(&json(0, &[&NOW[..], &["--dry-run"]].concat()), "/deleted").len(), 1);
     drop(held);
-    // Somebody holds the store's locks for longer than anybody waits: nothing is proven.
+    // Another process holds the store's locks longer than the timeout: nothing is proven.
     let lock = locks::write_lock(&planted.store.record("layers.lock"));
     let late = json(5, &NOW);
     assert_eq!(text(&late, "/outcome"), "refused", "{late:#}");
@@ -331,8 +336,8 @@ fn sweep_refuses_bad_arguments_and_held_locks() {
     assert_eq!(text(&json(0, &NOW), "/outcome"), "not_needed");
 }
 
-/// What is promised goes: times of change that were set back, as a copied or restored store has them,
-/// count for the list as little as for the deletion.
+/// A promised leak is deleted: modification times that were set back, as in a copied or restored store, count neither
+/// for the list nor for the deletion.
 #[test]
 fn young_leaks_are_not_promised() {
     if !store::require_tools() {
@@ -341,43 +346,44 @@ fn young_leaks_are_not_promised() {
     let dir = tempfile::tempdir().unwrap();
     let node = node::Node::of(small::store(&dir.path().join("root")));
     node.store.unmount();
-    let at = |path: &str| node.store.root().join(path);
+    let root = node.store.root();
     for made in ["overlay/staging/1111111111/dir", "overlay/staging/2222222222/dir"] {
-        std::fs::create_dir_all(at(made)).unwrap();
+        std::fs::create_dir_all(root.join(made)).unwrap();
     }
-    std::fs::write(at("overlay/staging/1111111111/staging.lock"), "").unwrap();
-    let lost = at("overlay-containers").join("0c".repeat(32));
+    std::fs::write(root.join("overlay/staging/1111111111/staging.lock"), "").unwrap();
+    let lost = root.join("overlay-containers").join("0c".repeat(32));
     std::fs::create_dir_all(lost.join("userdata")).unwrap();
     let mut old = Command::new("find");
-    old.args([at("overlay/staging"), lost]);
+    old.args([root.join("overlay/staging"), lost]);
     store::succeed(old.args(["-exec", "touch", "-d", "9 days ago", "{}", "+"]));
-    let json =
-        |words: &[&str]| node::document(node.run(&[words, &["--format", "json"]].concat()).expect_code(0));
-    let report = json(&["sweep"]);
+    let report = node.json(&["sweep"]);
     let leaks = list(&report, "/leaks");
     assert_eq!(leaks.len(), 3, "{report:#}");
     assert!(leaks.iter().all(|leak| leak["action"] == "none"), "{report:#}");
-    let done = json(&["sweep", "--delete"]);
+    let done = node.json(&["sweep", "--delete"]);
     assert_eq!((text(&done, "/outcome"), list(&done, "/kept").len()), ("not_needed", 0), "{done:#}");
-    // What is old enough by the same rule goes; without a lock file 24 hours are asked for anyway.
-    let done = json(&NOW);
+    // A leak that is old enough by the same rule is deleted; without a lock file, 24 hours are required anyway.
+    let done = node.json(&NOW);
     assert_eq!((list(&done, "/deleted").len(), list(&done, "/kept").len()), (2, 0), "{done:#}");
 }
 
-/// What a run may say while others write all the time, and why. It never fails.
-fn assert_kept_clear_of_the_storm(code: i32, document: &Value) {
+/// Checks the result of a run while other processes write all the time. The run never fails.
+fn assert_consistent_with_storm(code: i32, document: &Value) {
     let errors = list(document, "/errors");
     let steps: BTreeSet<_> = errors.iter().map(|error| text(error, "/step")).collect();
     match code {
-        // Everything could be read, and what was to go is gone or was proven to be used after all.
+        // Everything could be read, and each leak is deleted or proven to be in use.
         0 | 3 => {
             assert!(["done", "not_needed"].contains(&text(document, "/outcome")), "{document:#}");
             assert!(errors.is_empty(), "{document:#}");
-            // What was just being written could not be measured: lower bounds.
+            // Files that were just being written could not be measured: lower bounds.
             assert_eq!(document["complete"], code == 0, "{document:#}");
-            assert_eq!(list(document, "/warnings").iter().any(|one| one["incomplete"] == true), code == 3);
+            assert_eq!(
+                list(document, "/warnings").iter().any(|warning| warning["incomplete"] == true),
+                code == 3
+            );
         }
-        // No reading was consistent, or the locks were held for too long: nothing is proven.
+        // No reading was consistent, or the locks were held too long: nothing is proven.
         5 => {
             assert_eq!(text(document, "/outcome"), "refused", "{document:#}");
             assert!(
@@ -389,7 +395,7 @@ fn assert_kept_clear_of_the_storm(code: i32, document: &Value) {
     }
 }
 
-/// Deletion in a loop beside podman and buildah: none of them fails, nothing is lost.
+/// Deletion in a loop beside podman and buildah: no tool fails, nothing is lost.
 #[test]
 fn sweep_beside_busy_tools_loses_nothing() {
     if !store::require_tools() {
@@ -428,16 +434,16 @@ fn sweep_beside_busy_tools_loses_nothing() {
         }
         let _over = AtEnd(&over);
         let start = std::time::Instant::now();
-        // On a slow machine for longer.
-        let few = || rounds.load(std::sync::atomic::Ordering::Relaxed) <= 2;
-        while start.elapsed() < storm || swept <= 2 || few() {
+        // On a slow machine it takes longer.
+        let has_few = || rounds.load(std::sync::atomic::Ordering::Relaxed) <= 2;
+        while start.elapsed() < storm || swept <= 2 || has_few() {
             // An orphan, as a crash leaves it.
             let id = format!("{:064x}", start.elapsed().as_nanos());
             std::fs::create_dir_all(node.store.root().join("overlay").join(id).join("diff/a")).unwrap();
             let run = node.run(&[&NOW[..], &["--format", "json"]].concat());
             let code = run.code;
             let document = node::document(run);
-            assert_kept_clear_of_the_storm(code, &document);
+            assert_consistent_with_storm(code, &document);
             swept += list(&document, "/deleted").len();
         }
     });
@@ -449,7 +455,7 @@ fn sweep_beside_busy_tools_loses_nothing() {
     assert_eq!(support::edit::podman_ids(&node.store), steady);
 }
 
-/// A signal ends it after the deletion in flight, and what was done is told and recorded.
+/// A signal ends the sweep after the current deletion, and the deletions are reported and recorded.
 #[test]
 fn signal_stops_between_two_deletions() {
     if !store::require_tools() {
@@ -458,19 +464,20 @@ fn signal_stops_between_two_deletions() {
     let dir = tempfile::tempdir().unwrap();
     let node = node::Node::of(small::store(&dir.path().join("root")));
     node.store.unmount();
-    for at in 0..300 {
-        let orphan = node.store.root().join("overlay").join(format!("{at:064x}"));
+    for number in 0..300 {
+        let orphan = node.store.root().join("overlay").join(format!("{number:064x}"));
         std::fs::create_dir_all(orphan.join("planted")).unwrap();
     }
     let mut command = node.command(&[&NOW[..], &["--format", "json"]].concat());
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let overlay = node.store.root().join("overlay");
-    let planted = |top: &Path, also: &str| {
+    /// Number of planted directories below `top`, without those below a directory of the name `except`.
+    fn planted(top: &Path, except: &str) -> usize {
         let found = walkdir::WalkDir::new(top).into_iter();
-        let found = found.filter_entry(|entry| entry.file_name() != also).filter_map(Result::ok);
+        let found = found.filter_entry(|entry| entry.file_name() != except).filter_map(Result::ok);
         found.filter(|entry| entry.file_name() == "planted").count()
-    };
-    // In its place, or (counted second, so that none is missed) proven and moved out of the way.
+    }
+    // In its place, or (counted second, so that none is missed) proven and moved away.
     let left = || planted(&overlay, "tempdirs") + planted(&overlay.join("tempdirs"), "-");
     let all = left();
     while left() > all - 3 {
@@ -488,18 +495,18 @@ fn signal_stops_between_two_deletions() {
     let history = node.json(&["history"]);
     let recorded = list(&list(&history, "/runs")[0], "/deleted");
     let (unknown, gone): (Vec<_>, Vec<_>) =
-        recorded.iter().partition(|one| text(one, "/outcome") == "unknown");
+        recorded.iter().partition(|row| text(row, "/outcome") == "unknown");
     assert_eq!(gone.len(), deleted);
-    // At most one was interrupted by the signal.
+    // At most one deletion was interrupted by the signal.
     assert!(unknown.len() <= 1, "{unknown:#?}");
     let removed = all - left();
     assert!(removed == deleted || removed == deleted + unknown.len(), "{removed} and {deleted}");
-    // The next run finishes the leaks that were moved to the trash.
+    // The next run deletes the leaks that were moved to the trash.
     node.run(&NOW).expect_code(0);
     assert_eq!(left(), 0);
 }
 
-/// A store of nothing but directories of layers without a record.
+/// Makes a store that contains only directories of layers without a record.
 fn store_of_orphans(root: &Path, count: usize) {
     for directory in ["overlay/l", "overlay-layers", "overlay-images", "overlay-containers"] {
         std::fs::create_dir_all(root.join(directory)).unwrap();
@@ -523,7 +530,7 @@ fn store_of_orphans(root: &Path, count: usize) {
     store::succeed(&mut touch);
 }
 
-/// Processor time of the programs that this process has started, in hundredths of a second.
+/// Returns the processor time of the programs that this process has started, in hundredths of a second.
 fn processor_time() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -556,10 +563,10 @@ fn each_of_many_leaks_costs_the_same() {
         let took = processor_time() - before;
         let deleted = list(&document, "/deleted");
         assert_eq!(deleted.len(), count);
-        // Each is measured by itself, its short name included.
-        for one in deleted {
-            let bytes = one["measured_bytes"].as_i64().unwrap();
-            assert!((8 << 10..=12 << 10).contains(&bytes), "{one:#}");
+        // Each leak is measured on its own, including its short name.
+        for row in deleted {
+            let bytes = row["measured_bytes"].as_i64().unwrap();
+            assert!((8 << 10..=12 << 10).contains(&bytes), "{row:#}");
         }
         assert_eq!(std::fs::read_dir(root.join("overlay/l")).unwrap().count(), 0);
         assert_eq!(std::fs::read_dir(root.join("overlay")).unwrap().count(), 1);

@@ -1,10 +1,9 @@
-//! A day of timers on a small store: a scan every five minutes, `gc` every hour, images and leaks that
-//! come and go, and somebody who asks for metrics all the time. Nothing grows, nothing is left, no
-//! counter goes back.
+//! A day of timers on a small store: a scan every five minutes, `gc` every hour, images and leaks that are added and
+//! removed, and a client that reads metrics all the time. Nothing grows, nothing is left, no counter decreases.
 //!
-//! The clock of the machine is not moved. Instead all that the records hold is made five minutes older
-//! before each scan, by the clock of record time and the node's, so that the program sees a day go by. What
-//! it does once a day (forgetting, checking the file) is tested elsewhere.
+//! The clock of the machine is not changed. Instead all records are made five minutes older before each scan, by record
+//! time and by the node's clock, so that the program sees a day pass. Tasks that run once a day (forgetting, checking
+//! the file) are tested elsewhere.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test talks to its reader
 
@@ -27,25 +26,25 @@ use support::small;
 use support::store::{self, Store};
 
 const SCANS: usize = 288;
-/// Scans an hour.
+/// Scans in an hour.
 const HOUR: usize = 12;
 const STEP_MICROS: i64 = 300_000_000;
-/// Descriptors that a run may have.
+/// Maximum number of descriptors of a run.
 const FILES: u32 = 256;
-/// What the state directory may hold after a day. Two years are below 50 MiB (docs/records.md).
+/// Maximum size of the state directory after a day. Two years are below 50 MiB (docs/records.md).
 const STATE_BYTES: u64 = 1 << 20;
-/// How much more memory than at the beginning.
+/// Maximum growth of memory since the beginning.
 const MORE_KIB: u64 = 16 << 10;
 
-/// What may lie in the state directory between two runs, beside the reserve file.
+/// Files in the state directory between two runs, beside the reserve file.
 const KEPT: [&str; 4] = ["layersweep.db", "metrics.lock", "run.lock", "write.lock"];
 
-/// `reserve-` and the number of the device: docs/collecting.md.
+/// `reserve-` and the number of the device, see docs/collecting.md.
 fn is_reserve_file(name: &str) -> bool {
     name.starts_with("reserve-")
 }
 
-/// Columns that hold times of the records' own. What the disk says of an image does not move.
+/// Columns with times of the records. Times from the disk do not change.
 const TIMES: &[(&str, &[&str])] = &[
     ("clock", &["record_time", "wall", "since_boot", "unsettled_after"]),
     ("stores", &["first_seen", "last_seen", "last_complete", "last_wall"]),
@@ -95,7 +94,7 @@ impl Day {
         command.env("TMPDIR", self.path("tmp")).env("XDG_RUNTIME_DIR", self.path("run"));
     }
 
-    /// As a unit runs it, with a bound on its descriptors.
+    /// Returns the program as a unit runs it, with a limit on its descriptors.
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("sh");
         self.environment(&mut command);
@@ -111,7 +110,7 @@ impl Day {
         run
     }
 
-    /// The most memory that a scan needs, in KiB.
+    /// Peak memory of a scan in KiB.
     fn memory_of_a_scan(&self) -> u64 {
         const MEASURE: &str = "import os, sys\n\
             pid = os.spawnv(os.P_NOWAIT, sys.argv[1], sys.argv[1:])\n\
@@ -136,19 +135,18 @@ impl Day {
         tx.commit().unwrap();
     }
 
-    /// The file as node_exporter reads it.
+    /// Reads the metrics file as node_exporter does.
     fn file(&self) -> Scrape {
         Scrape::read(&std::fs::read_to_string(self.path("collector/layersweep.prom")).unwrap())
     }
 
     fn load(&self, name: &str) {
-        let layer = |name: &str| LayerSpec { small_files: 4, ..LayerSpec::new(name) };
-        let layers = ["base", name].map(layer).to_vec();
+        let layers = ["base", name].map(|name| LayerSpec { small_files: 4, ..LayerSpec::new(name) }).to_vec();
         self.store.load(&[ImageSpec { names: vec![small::name(name)], layers, label: name.into() }]);
         self.store.unmount();
     }
 
-    /// A directory of a layer that nobody knows.
+    /// Makes a directory of a layer that has no record.
     fn leak(&self, number: usize) {
         let diff = self.store.root().join("overlay").join(format!("{number:064x}")).join("diff");
         std::fs::create_dir_all(&diff).unwrap();
@@ -156,7 +154,7 @@ impl Day {
     }
 }
 
-/// `metrics --listen`, all day.
+/// A server `metrics --listen` that runs all day.
 struct Server {
     child: Child,
     address: String,
@@ -182,7 +180,7 @@ impl Server {
         Scrape::read(body)
     }
 
-    /// Its memory in KiB, and its descriptors.
+    /// Memory of the server in KiB, and its descriptors.
     fn needs(&self) -> (u64, usize) {
         let proc = PathBuf::from(format!("/proc/{}", self.child.id()));
         let status = std::fs::read_to_string(proc.join("status")).unwrap();
@@ -208,14 +206,14 @@ fn names(dir: &Path) -> Vec<String> {
 
 fn bytes(dir: &Path) -> u64 {
     let entries = walkdir::WalkDir::new(dir).into_iter().map(Result::unwrap);
-    // The reserve file is always as long.
+    // The size of the reserve file does not change.
     let files = entries
         .filter(|entry| !is_reserve_file(&entry.file_name().to_string_lossy()))
         .map(|entry| entry.metadata().unwrap());
     files.filter(std::fs::Metadata::is_file).map(|file| file.len()).sum()
 }
 
-/// No counter is less than it was, and none is gone.
+/// Checks that no counter decreased or disappeared.
 fn assert_went_on(before: &BTreeMap<(String, Labels), f64>, now: &BTreeMap<(String, Labels), f64>) {
     for (counter, value) in before {
         let now = now.get(counter).unwrap_or_else(|| panic!("{counter:?} is gone"));
@@ -270,7 +268,7 @@ fn day_of_timers_leaves_only_records() {
         counters = file.counters();
         for name in names(&day.path("state")) {
             let is_kept = KEPT.contains(&name.as_str()) || is_reserve_file(&name);
-            assert!(is_kept, "{name} lies in the state directory after scan {number}");
+            assert!(is_kept, "{name} is in the state directory after scan {number}");
         }
     }
     let scan: Value = day.run(&["scan", "--format", "json"]).json();
@@ -281,21 +279,24 @@ fn day_of_timers_leaves_only_records() {
 
     // Runs of the timer, each of which was counted once: gc scans, too.
     let hours = SCANS / HOUR;
-    let gc = |outcome| file.one("gc_runs_total", &[("command", "gc"), ("outcome", outcome)]);
-    assert_eq!(gc("reached") + gc("not_needed"), float(hours as u64));
-    assert!(gc("reached") >= 1.0, "an age of 90 minutes was reached");
-    assert_eq!(gc("failed") + gc("refused") + gc("killed"), 0.0);
+    let [reached, not_needed, failed, refused, killed] =
+        ["reached", "not_needed", "failed", "refused", "killed"]
+            .map(|outcome| file.one("gc_runs_total", &[("command", "gc"), ("outcome", outcome)]));
+    assert_eq!(reached + not_needed, float(hours as u64));
+    assert!(reached >= 1.0, "an age of 90 minutes was reached");
+    assert_eq!(failed + refused + killed, 0.0);
     assert!(file.sum("scans_total", &[]) >= float((SCANS + 2) as u64));
-    // Every leak that was planted is gone or was only just planted, and so is every image that was not used.
-    let kinds = |kind| file.one("gc_deletions_total", &[("command", "gc"), ("kind", kind)]);
-    assert_eq!(kinds("leak"), float(planted));
+    // Every planted leak is deleted or was just planted, and so is every unused image.
+    let [leaks, images] =
+        ["leak", "image"].map(|kind| file.one("gc_deletions_total", &[("command", "gc"), ("kind", kind)]));
+    assert_eq!(leaks, float(planted));
     assert_eq!(list(&scan, "/leaks").len(), 0, "{:#}", scan["leaks"]);
-    assert_eq!(kinds("image"), float(loaded + 4), "all but that of the container");
+    assert_eq!(images, float(loaded + 4), "all but that of the container");
     assert_eq!(file.sum("gc_failures_total", &[]), 0.0);
     assert_eq!(list(&scan, "/images").len(), 1);
     day.store.podman(["inspect", "--type", "image", &small::name("a")]);
 
-    // Nothing is left where nothing belongs, and nothing has grown that should not.
+    // Nothing is left in the wrong place, and nothing has grown that should not.
     assert_eq!(names(&day.path("collector")), ["layersweep.prom"]);
     for name in ["tmp", "run"] {
         assert_eq!(names(&day.path(name)), Vec::<String>::new(), "{name}");

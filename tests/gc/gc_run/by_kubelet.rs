@@ -29,27 +29,27 @@ impl Node {
     }
 }
 
-/// Every listed size has the shared base in it: the kubelet believes 10 MiB of each image and gets 6.
+/// Every listed size includes the shared base: the kubelet expects 10 MiB of each image and frees 6.
 #[test]
 fn kubelet_policy_trusts_listed_sizes() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     let (plan, report) = node.plan_by_kubelet(&policy(75, 74));
-    assert_eq!(report.failure, None, "it believes that it has done its work");
+    assert_eq!(report.failure, None, "the kubelet expects to have succeeded");
     let believed = i64::try_from(report.freed.freed_bytes).unwrap();
     let freed = i64::try_from(plan.predicted_bytes()).unwrap();
     let wanted = i64::try_from(report.wanted_bytes.unwrap()).unwrap();
     assert!(believed >= wanted && freed < wanted, "{believed} {wanted} {freed}");
     assert_eq!(plan.outcome, OutcomeKind::NotReached, "the disk says otherwise");
     assert!(plan.steps.iter().all(|step| step.cause.reason() == Reason::Space));
-    // Longest idle first; enough was freed before the rest, it says.
+    // Longest idle first; the kubelet expects that the rest is not needed.
     let titles: Vec<_> = plan.steps.iter().map(|step| step.target.names[0].clone()).collect();
     assert_eq!(titles, (0..plan.steps.len()).map(name).collect::<Vec<_>>());
     let kept = |rule: &str| plan.kept.iter().filter(|kept| kept.rule.as_str() == rule).count();
     assert_eq!((kept("in-use"), kept("not-needed")), (1, IMAGES - 1 - plan.steps.len()));
 }
 
-/// Images that layersweep's rules keep are pinned to the kubelet's eyes: it does not try.
+/// Images that layersweep's rules keep are pinned for the kubelet: it does not try to delete them.
 #[test]
 fn images_kept_by_rules_are_not_tried() {
     let Some(node) = Node::new(Fs::Ext4) else { return };

@@ -1,5 +1,4 @@
-//! What happens while it is scanned, and from the preparation of a deletion to the proof that the image
-//! is gone.
+//! Events during the scan, and between the preparation of a deletion and the proof that the image is gone.
 
 use jiff::Timestamp;
 use layersweep::execute::cri::CriRemover;
@@ -20,7 +19,7 @@ use super::support::archive::{ImageSpec, LayerSpec};
 use super::support::loopfs::{Fs, MIB};
 use super::{ByName, IMAGES, IN_USE, Node, Told, name, policy};
 
-/// The runtime, to which something happens at the first removal.
+/// A runtime to which something happens at the first removal.
 struct Disturbed<'a> {
     remover: CriRemover,
     before: Box<dyn FnMut() + 'a>,
@@ -57,7 +56,7 @@ impl Remover for Disturbed<'_> {
     }
 }
 
-/// That the runtime is not there is no reason to leave the image alone later on.
+/// A missing runtime is not a reason to back off from the image.
 #[test]
 fn missing_runtime_is_not_failure_of_image() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
@@ -73,7 +72,7 @@ fn missing_runtime_is_not_failure_of_image() {
     assert_eq!(node.names().len(), IMAGES);
 }
 
-/// It has most likely happened, so it has to be told.
+/// The removal has most likely happened, so it must be reported.
 #[test]
 fn removal_before_unreadable_store_is_reported() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
@@ -92,7 +91,7 @@ fn removal_before_unreadable_store_is_reported() {
     assert!(!node.names().contains(&name(0)), "it was removed");
 }
 
-/// What somebody else has removed is neither ours nor refused.
+/// An image that another process removed is neither deleted by layersweep nor refused.
 #[test]
 fn image_unknown_to_runtime_is_gone() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
@@ -109,13 +108,13 @@ fn image_unknown_to_runtime_is_gone() {
     assert_eq!(ran.deletions.len(), IMAGES - 2, "all but the first and the one in use");
 }
 
-/// Preparing takes time; the proof comes after it.
+/// Preparing takes time; the proof follows it.
 #[test]
 fn container_created_before_proof_is_seen() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let podman = Arc::clone(&node.store);
-    let act = move || drop(podman.pin(&name(0)));
-    let mut told = Told { before: Some((name(0), Box::new(act))), ..Told::default() };
+    let act = Box::new(move || drop(podman.pin(&name(0))));
+    let mut told = Told { before: Some((name(0), act)), ..Told::default() };
     let ran = node.run(&policy(1, 0), &mut told).unwrap();
     assert!(node.names().contains(&name(0)));
     assert_eq!(told.calls[..3], ["begins", "spared", "begins"], "{:?}", told.refused);
@@ -123,7 +122,7 @@ fn container_created_before_proof_is_seen() {
     assert!(kept.is_some_and(|kept| kept.rule.as_str() == "in-use"), "{:?}", ran.plan.kept);
 }
 
-/// Forgets what the runtime was asked before it is asked itself.
+/// A context that clears the calls to the runtime before the policy facts are read.
 struct Marking<'a>(&'a Node);
 
 impl PolicyContext for Marking<'_> {
@@ -157,13 +156,13 @@ fn nothing_is_read_between_listing_and_removal() {
     let plan = images::run(&mut run, &scan, &means, task, &mut node.remover()).unwrap();
     assert_eq!(run.finish(plan, Vec::new()).deletions.len(), 1);
     let calls = node.server.take_calls();
-    let place = |name: &str| calls.iter().position(|call| call.starts_with(name));
-    let (listed, removed) = (place("ListImages"), place("RemoveImage"));
+    let [listed, removed] =
+        ["ListImages", "RemoveImage"].map(|name| calls.iter().position(|call| call.starts_with(name)));
     assert!(listed.is_some() && listed < removed, "{calls:?}");
 }
 
-/// What was scanned is a while old when the runtime is asked: an image and a container have come, an
-/// image has gone.
+/// The scan is some time old when the runtime is asked: an image and a container were created, and an image was
+/// deleted.
 #[test]
 fn changes_during_scan_do_not_stop_run() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
@@ -188,12 +187,12 @@ fn changes_during_scan_do_not_stop_run() {
     assert_eq!(rule(&name(0)), ("out-of-reach", "it was deleted during the scan"));
     let (kept, detail) = rule(&name(1));
     assert!(kept == "in-use" && detail.contains("container"), "{kept}: {detail}");
-    let theirs = compare::kubelet_policy(&policy).unwrap();
+    let kubelet = compare::kubelet_policy(&policy).unwrap();
     let means = ProofContext { request: &request, policy: &policy, context: &ByName };
     let looked = RemoverFacts::now(&scan, &means, &mut node.remover()).unwrap();
-    let both = images::side_by_side(&scan, &means, &looked, theirs);
+    let both = images::side_by_side(&scan, &means, &looked, kubelet);
     assert_eq!(both.unwrap().exact.deleted, plan.steps.len());
-    let (dry, ..) = kubelet::plan(&[], &scan, &means, &looked, theirs).unwrap();
+    let (dry, ..) = kubelet::plan(&[], &scan, &means, &looked, kubelet).unwrap();
     assert_eq!(dry.problems, []);
 
     let mut told = Told::default();

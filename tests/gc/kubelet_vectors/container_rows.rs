@@ -1,4 +1,4 @@
-//! The rows about containers, sandboxes, logs and eviction as they are written.
+//! Rows about containers, sandboxes, logs and eviction, as they are written in the files.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ row!(ContainersRow {
     #[serde(default)] evict_non_deleted_pods: bool,
     pods: BTreeMap<String, PodFields>,
     containers: Vec<ContainerFields>,
-    /// Only in our own rows.
+    /// Only in layersweep's rows.
     #[serde(default)] sandboxes: Vec<SandboxFields>,
     expected: ContainersExpected,
 });
 
 row!(SandboxesRow {
-    /// Only in our own rows: the clock, the minimum age, and whether the pods are known.
+    /// Only in layersweep's rows: the clock, the minimum age, and whether the pods are known.
     now_ms: Option<i64>,
     #[serde(default)] min_age_ms: i64,
     all_sources_ready: Option<bool>,
@@ -33,7 +33,7 @@ row!(PodLogsRow {
     #[serde(default)] directories: Vec<String>,
     #[serde(default)] removable_uids: Vec<String>,
     #[serde(default)] read_dir_error: bool,
-    /// Only in our own rows.
+    /// Only in layersweep's rows.
     now_ms: Option<i64>,
     #[serde(default)] min_age_ms: i64,
     #[serde(default)] facts: BTreeMap<String, DirectoryFacts>,
@@ -75,7 +75,7 @@ pub struct ContainerFields {
     pub id: String,
     pub pod: String,
     pub name: String,
-    /// `null` where nobody knows.
+    /// `null` if unknown.
     pub created_at_ms: Option<i64>,
     pub state: String,
     pub finished_at_ms: Option<i64>,
@@ -100,7 +100,7 @@ pub struct ContainersExpected {
     pub stopped_first: Vec<String>,
     #[serde(default)]
     pub failed: Vec<String>,
-    /// Only in our own rows: which rule keeps which container.
+    /// Only in layersweep's rows: the rule that keeps each container.
     pub kept: Option<BTreeMap<String, String>>,
     pub over_total: Option<usize>,
 }
@@ -157,9 +157,9 @@ pub struct SymlinkFields {
     pub target_exists: bool,
     pub id_parseable: bool,
     pub container_status: Option<String>,
-    /// Only in our own rows: whether it leads to where the logs of pods lie.
-    #[serde(default = "yes")]
-    pub ours: bool,
+    /// Only in layersweep's rows: true if it leads to the directory of pod logs.
+    #[serde(default = "yes", rename = "ours")]
+    pub is_pod_log: bool,
 }
 
 fn yes() -> bool {

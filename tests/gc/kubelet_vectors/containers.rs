@@ -1,4 +1,4 @@
-//! Container, sandbox and log rows against policy `exact`; rows of the eviction manager.
+//! Rows about containers, sandboxes and logs against policy `exact`; rows of the eviction manager.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,7 +18,7 @@ use super::container_rows::{
     ContainerPolicyFields, ContainersRow, DirectoryFacts, EvictionRow, LogSymlinksRow, Order, PodFields,
     PodLogsRow, SandboxFields, SandboxesRow,
 };
-use super::kubelet::at;
+use super::kubelet::time;
 use super::rows::{LoopRow, RunResult};
 use super::same;
 
@@ -26,42 +26,43 @@ pub fn containers(row: &ContainersRow) -> Result<(), String> {
     let containers: Vec<_> = row
         .containers
         .iter()
-        .map(|one| {
+        .map(|container| {
             Ok(Container {
-                id: one.id.clone(),
-                pod: one.pod.clone(),
-                name: one.name.clone(),
-                attempt: one.attempt,
-                sandbox: one.sandbox.clone(),
-                state: state(&one.state)?,
-                created: one.created_at_ms.map(at),
-                died: one.finished_at_ms.map(at),
+                id: container.id.clone(),
+                pod: container.pod.clone(),
+                name: container.name.clone(),
+                attempt: container.attempt,
+                sandbox: container.sandbox.clone(),
+                state: state(&container.state)?,
+                created: container.created_at_ms.map(time),
+                died: container.finished_at_ms.map(time),
             })
         })
         .collect::<Result<_, String>>()?;
     let policy = policy_of(&row.policy);
     let pods = pods(row.all_sources_ready, row.evict_non_deleted_pods, &row.pods);
-    let now = at(row.now_ms);
+    let now = time(row.now_ms);
     let sandboxes = sandboxes_of(&row.sandboxes)?;
     let input =
         exact::Input { containers: &containers, sandboxes: &sandboxes, pods: &pods, policy: &policy, now };
     let verdicts = exact::containers(input);
-    each_is_judged(containers.iter().map(|one| one.id.as_str()), &verdicts)?;
-    let faults: HashMap<_, _> = row.containers.iter().map(|one| (one.id.as_str(), one)).collect();
+    each_is_judged(containers.iter().map(|container| container.id.as_str()), &verdicts)?;
+    let faults: HashMap<_, _> =
+        row.containers.iter().map(|container| (container.id.as_str(), container)).collect();
     let (mut removed, mut stopped, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for removal in &verdicts.to_delete {
-        let one = faults[removal.id.as_str()];
+        let container = faults[removal.id.as_str()];
         if removal.stop_first {
-            if one.kill_error {
+            if container.kill_error {
                 failed.push(removal.id.clone());
                 continue;
             }
             stopped.push(removal.id.clone());
         }
-        if one.remove_error { &mut failed } else { &mut removed }.push(removal.id.clone());
+        if container.remove_error { &mut failed } else { &mut removed }.push(removal.id.clone());
     }
-    let left = |id: &&String| !removed.contains(id);
-    let remaining: Vec<_> = row.containers.iter().map(|one| &one.id).filter(left).cloned().collect();
+    let remaining = row.containers.iter().map(|container| &container.id).filter(|id| !removed.contains(id));
+    let remaining: Vec<_> = remaining.cloned().collect();
     let expected = &row.expected;
     same("remaining", &sorted(&expected.remaining), &sorted(&remaining))?;
     match expected.removed_order {
@@ -79,20 +80,20 @@ pub fn containers(row: &ContainersRow) -> Result<(), String> {
 pub fn sandboxes(row: &SandboxesRow) -> Result<(), String> {
     let sandboxes = sandboxes_of(&row.sandboxes)?;
     let pods = pods(row.all_sources_ready.unwrap_or(true), row.evict_non_deleted_pods, &row.pods);
-    let occupied = |id: &str| row.containers.iter().any(|one| one.sandbox == id);
     let policy = ContainerPolicy {
         min_age: SignedDuration::from_millis(row.min_age_ms),
         ..ContainerPolicy::default()
     };
-    let now = at(row.now_ms.unwrap_or(1_000_000));
+    let now = time(row.now_ms.unwrap_or(1_000_000));
     let input = exact::Input { containers: &[], sandboxes: &sandboxes, pods: &pods, policy: &policy, now };
-    let verdicts = exact::sandboxes(input, occupied);
-    each_is_judged(sandboxes.iter().map(|one| one.id.as_str()), &verdicts)?;
+    let is_occupied = |id: &str| row.containers.iter().any(|container| container.sandbox == id);
+    let verdicts = exact::sandboxes(input, is_occupied);
+    each_is_judged(sandboxes.iter().map(|sandbox| sandbox.id.as_str()), &verdicts)?;
     if !verdicts.to_delete.iter().all(|removal| removal.stop_first) {
         return Err("a sandbox is to be stopped first".into());
     }
-    let left = |one: &&Sandbox| verdicts.deletes(&one.id).is_none();
-    let remaining: Vec<_> = sandboxes.iter().filter(left).map(|one| one.id.clone()).collect();
+    let remaining = sandboxes.iter().filter(|sandbox| verdicts.deletes(&sandbox.id).is_none());
+    let remaining: Vec<_> = remaining.map(|sandbox| sandbox.id.clone()).collect();
     same("remaining", &sorted(&row.expected.remaining), &sorted(&remaining))?;
     kept(row.expected.kept.as_ref(), &verdicts.kept)
 }
@@ -100,7 +101,7 @@ pub fn sandboxes(row: &SandboxesRow) -> Result<(), String> {
 pub fn pod_logs(row: &PodLogsRow) -> Result<(), String> {
     let pods =
         Pods { gone: row.removable_uids.iter().cloned().collect(), unknown: unknown(row.all_sources_ready) };
-    let now = at(row.now_ms.unwrap_or(1_000_000));
+    let now = time(row.now_ms.unwrap_or(1_000_000));
     let min_age = SignedDuration::from_millis(row.min_age_ms);
     let (mut removed, mut kept_by) = (Vec::new(), Vec::new());
     for name in &row.directories {
@@ -120,7 +121,7 @@ fn directory<'a>(name: &'a str, facts: &'a DirectoryFacts) -> LogDirectoryState<
     LogDirectoryState {
         pod: logs::uid_in_directory(name),
         occupied: facts.occupied,
-        newest: facts.newest_ms.map(at),
+        newest: facts.newest_ms.map(time),
         open: if facts.open_unknown { Err("hidden") } else { Ok(facts.open_by.as_deref()) },
     }
 }
@@ -135,7 +136,7 @@ pub fn link(row: &LogSymlinksRow) -> Result<(), String> {
         (true, Some(text)) => LinkTarget::State(state(text)?),
         (true, None) => return Err("a container without a status".into()),
     };
-    let kept = logs::exact_link(!link.target_exists, link.ours, named);
+    let kept = logs::exact_link(!link.target_exists, link.is_pod_log, named);
     let (removed, rule) = (kept.is_none(), kept.map(|ruling| ruling.rule));
     same("removed", &row.expected.removed, &removed)?;
     if row.expected.rule.is_some() {
@@ -162,16 +163,17 @@ pub fn eviction(row: &EvictionRow) -> Result<(), String> {
             dedicated_image_fs: layout.dedicated_image_fs,
             split_container_fs: layout.split_container_fs,
         };
-        let signal = Signal::of(signal).ok_or("nobody knows the signal")?;
+        let signal = Signal::of(signal).ok_or("unknown signal")?;
         let reclaims = eviction::reclaims(layout, signal);
-        let name = |one: &Reclaim| match one {
+        let has_containers = reclaims.contains(&Reclaim::Containers);
+        same("container_gc_called", &expected.container_gc_called, &Some(has_containers))?;
+        let has_images = reclaims.contains(&Reclaim::Images);
+        same("image_gc_called", &expected.image_gc_called, &Some(has_images))?;
+        let names = reclaims.iter().map(|reclaim| match reclaim {
             Reclaim::Containers => "containers".to_owned(),
             Reclaim::Images => "images".to_owned(),
-        };
-        let has = |one: Reclaim| Some(reclaims.contains(&one));
-        same("container_gc_called", &expected.container_gc_called, &has(Reclaim::Containers))?;
-        same("image_gc_called", &expected.image_gc_called, &has(Reclaim::Images))?;
-        return same("order", &expected.order, &Some(reclaims.iter().map(name).collect()));
+        });
+        return same("order", &expected.order, &Some(names.collect()));
     }
     let threshold = Threshold {
         available_bytes: row.threshold_bytes.unwrap_or(1000),
@@ -179,15 +181,15 @@ pub fn eviction(row: &EvictionRow) -> Result<(), String> {
         transition: SignedDuration::from_millis(row.transition_ms.unwrap_or(300_000)),
     };
     let mut manager = Eviction::new(threshold);
-    let seen = manager.look(row.available_before.unwrap_or(0), at(0));
+    let seen = manager.look(row.available_before.unwrap_or(0), time(0));
     same("clean_up under pressure", &true, &seen.clean_up)?;
     if let Some(after) = row.available_after_cleanup {
         same("pod_evicted", &expected.pod_evicted, &Some(manager.evicts_after(after)))?;
-        let still = manager.look(after, at(10_000));
+        let still = manager.look(after, time(10_000));
         same("pressure_condition", &expected.pressure_condition, &Some(still.pressure))?;
     }
     for check in &row.checks {
-        let seen = manager.look(u64::MAX, at(check.after_ms));
+        let seen = manager.look(u64::MAX, time(check.after_ms));
         same("pressure_condition", &check.pressure_condition, &seen.pressure)?;
         same("cleanup_called", &check.cleanup_called, &seen.clean_up)?;
     }
@@ -202,10 +204,10 @@ fn policy_of(fields: &ContainerPolicyFields) -> ContainerPolicy {
     }
 }
 
-/// Under pressure the eviction manager also takes what belongs to pods that have ended.
+/// Returns the state of the pods. Under pressure the eviction manager also deletes objects of pods that have ended.
 fn pods(sources_ready: bool, under_pressure: bool, pods: &BTreeMap<String, PodFields>) -> Pods {
-    let is_gone = |pod: &PodFields| pod.content_removable || (under_pressure && pod.runtime_removable);
-    let gone = pods.iter().filter(|(_, fields)| is_gone(fields));
+    let gone =
+        pods.iter().filter(|(_, pod)| pod.content_removable || (under_pressure && pod.runtime_removable));
     Pods { gone: gone.map(|(uid, _)| uid.clone()).collect(), unknown: unknown(sources_ready) }
 }
 
@@ -214,21 +216,21 @@ fn unknown(sources_ready: bool) -> Option<String> {
 }
 
 fn sandboxes_of(rows: &[SandboxFields]) -> Result<Vec<Sandbox>, String> {
-    let sandbox = |one: &SandboxFields| {
-        let ready = match one.state.as_str() {
+    let sandboxes = rows.iter().map(|row| {
+        let ready = match row.state.as_str() {
             "ready" => true,
             "notready" => false,
-            other => return Err(format!("nobody knows the state {other}")),
+            other => return Err(format!("unknown state {other}")),
         };
         Ok(Sandbox {
-            id: one.id.clone(),
-            pod: one.pod.clone(),
-            uid: one.pod.clone(),
-            created: one.created_at_ms.map(at),
+            id: row.id.clone(),
+            pod: row.pod.clone(),
+            uid: row.pod.clone(),
+            created: row.created_at_ms.map(time),
             ready,
         })
-    };
-    rows.iter().map(sandbox).collect()
+    });
+    sandboxes.collect()
 }
 
 fn state(text: &str) -> Result<ContainerState, String> {
@@ -237,7 +239,7 @@ fn state(text: &str) -> Result<ContainerState, String> {
         "exited" => ContainerState::Exited,
         "created" => ContainerState::Created,
         "unknown" => ContainerState::Unknown,
-        other => return Err(format!("nobody knows the state {other}")),
+        other => return Err(format!("unknown state {other}")),
     })
 }
 
@@ -247,7 +249,7 @@ fn sorted(ids: &[String]) -> Vec<String> {
     ids
 }
 
-/// Everything either goes or stays, once.
+/// Checks that every id is either deleted or kept, once.
 fn each_is_judged<'a>(ids: impl Iterator<Item = &'a str>, verdicts: &Verdicts) -> Result<(), String> {
     let mut expected: Vec<_> = ids.collect();
     let to_delete = verdicts.to_delete.iter().map(|removal| removal.id.as_str());

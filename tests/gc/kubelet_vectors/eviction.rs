@@ -1,18 +1,18 @@
-//! What the eviction manager reclaims before it evicts a pod, and how long a node is said to
-//! be under pressure.
+//! Objects that the eviction manager reclaims before it evicts a pod, and the time for which it reports a node to be
+//! under pressure.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Which disks a node has besides the one of the kubelet's own directory (`nodefs`).
+/// Disks of a node besides the one of the kubelet's own directory (`nodefs`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Images have a disk of their own (`imagefs`).
+    /// Images have their own disk (`imagefs`).
     pub dedicated_image_fs: bool,
-    /// And only they: writable layers are on the node's disk (`containerfs`).
+    /// Writable layers stay on the node's disk (`containerfs`).
     pub split_container_fs: bool,
 }
 
-/// What ran short. Bytes and inodes are treated alike.
+/// Resource that is short. Bytes and inodes are treated alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// `nodefs.available` or `nodefs.inodesFree`.
@@ -22,7 +22,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// By the kubelet's name.
+    /// Returns the signal with the kubelet's name.
     pub fn of(name: &str) -> Option<Self> {
         match name {
             "nodefs.available" | "nodefs.inodesFree" => Some(Self::Node),
@@ -32,7 +32,7 @@ impl Signal {
     }
 }
 
-/// What is collected.
+/// Kind of objects to collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reclaim {
     /// Dead containers.
@@ -41,8 +41,8 @@ pub enum Reclaim {
     Images,
 }
 
-/// What is collected for a signal, in order. With a disk for images and writable layers, nothing
-/// on the node's disk is the collector's to take.
+/// Returns the kinds to collect for a signal, in order. If images and writable layers have their own disk, nothing on
+/// the node's disk can be collected.
 pub fn reclaims(layout: Layout, signal: Signal) -> &'static [Reclaim] {
     match (layout.dedicated_image_fs, layout.split_container_fs, signal) {
         (true, true, Signal::Node) => &[Reclaim::Containers],
@@ -55,15 +55,15 @@ pub fn reclaims(layout: Layout, signal: Signal) -> &'static [Reclaim] {
 /// A threshold in available bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold {
-    /// Below it there is pressure.
+    /// Below this there is pressure.
     pub available_bytes: u64,
-    /// So much more must come back before it is over.
+    /// Bytes above the threshold that must be available before the pressure ends.
     pub min_reclaim_bytes: u64,
-    /// For so long after its last sighting the node is said to be under pressure.
+    /// Time after the last sighting for which the node is reported under pressure.
     pub transition: SignedDuration,
 }
 
-/// The manager's memory of one threshold.
+/// State of the manager for one threshold.
 #[derive(Clone, Copy, Debug)]
 pub struct Eviction {
     threshold: Threshold,
@@ -71,33 +71,33 @@ pub struct Eviction {
     last_met: Option<Timestamp>,
 }
 
-/// What a look finds.
+/// Result of one observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// The node's condition.
+    /// Condition of the node.
     pub pressure: bool,
-    /// Something is collected now.
+    /// True if the manager collects now.
     pub clean_up: bool,
 }
 
 impl Eviction {
-    /// Nothing was seen yet.
+    /// Returns the state before any observation.
     pub fn new(threshold: Threshold) -> Self {
         Self { threshold, met: false, last_met: None }
     }
 
-    /// One look at the disk.
+    /// Observes the disk.
     pub fn look(&mut self, available_bytes: u64, now: Timestamp) -> Observed {
         self.met =
             available_bytes < self.threshold.available_bytes || (self.met && !self.is_over(available_bytes));
         if self.met {
             self.last_met = Some(now);
         }
-        let recent = |at: Timestamp| now.duration_since(at) < self.threshold.transition;
-        Observed { pressure: self.met || self.last_met.is_some_and(recent), clean_up: self.met }
+        let recent = self.last_met.is_some_and(|time| now.duration_since(time) < self.threshold.transition);
+        Observed { pressure: self.met || recent, clean_up: self.met }
     }
 
-    /// Whether a pod is evicted after a clean-up that left so much available.
+    /// Returns whether a pod is evicted after a clean-up that left `available_bytes`.
     pub fn evicts_after(&self, available_bytes: u64) -> bool {
         self.met && !self.is_over(available_bytes)
     }

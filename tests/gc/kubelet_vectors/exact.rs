@@ -1,5 +1,5 @@
-//! Image rows against our own planner: the images become an inventory, the disk gives back what
-//! really leaves it.
+//! Image rows against layersweep's planner: the images become an inventory, and the disk frees the bytes of the nodes
+//! that are really deleted.
 
 use std::collections::BTreeMap;
 
@@ -20,27 +20,27 @@ use layersweep::policy::Policy;
 use layersweep::policy::Task;
 use layersweep::policy::space::{Targets, Thresholds};
 
-use super::kubelet::{at, lists};
+use super::kubelet::{lists, time};
 use super::rows::{Container as RowContainer, Counters, Expect, Fs, Image, ImagesRow, Operation};
 use super::same;
 
-/// What is remembered from step to step, as the record database does.
+/// Ages by image id, kept from step to step as the record database keeps them.
 type Memory = BTreeMap<String, Ages>;
 
 pub fn run(row: &ImagesRow) -> Result<(), String> {
     let policy = policy(row)?;
     let mut memory: Memory = Memory::new();
     for record in &row.initial_records {
-        let first = record.first_detected_ms.ok_or("we do not know never")?;
-        let last_used = record.last_used_ms.map(at);
-        memory.insert(record.key.clone(), Ages::new(at(first), last_used, 0));
+        let first = record.first_detected_ms.ok_or("the ages need a first detection")?;
+        let last_used = record.last_used_ms.map(time);
+        memory.insert(record.key.clone(), Ages::new(time(first), last_used, 0));
     }
     let (mut images, mut containers, mut fs) = (Vec::new(), Vec::new(), None);
     for (number, step) in row.steps.iter().enumerate() {
         images = step.images.clone().unwrap_or(images);
         containers = step.containers.clone().unwrap_or(containers);
         fs = step.fs.or(fs);
-        let now = at(step.at_ms);
+        let now = time(step.at_ms);
         remember(&mut memory, &images, &containers, now);
         match step.operation {
             Operation::Detect => continue,
@@ -70,8 +70,9 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
 }
 
 fn policy(row: &ImagesRow) -> Result<Policy, String> {
-    let percent = |percent: i64| u8::try_from(percent).map_err(|error| error.to_string());
-    let marks = Thresholds { high: percent(row.policy.high_percent)?, low: percent(row.policy.low_percent)? };
+    let high = u8::try_from(row.policy.high_percent).map_err(|error| error.to_string())?;
+    let low = u8::try_from(row.policy.low_percent).map_err(|error| error.to_string())?;
+    let marks = Thresholds { high, low };
     let max_age = SignedDuration::from_millis(row.policy.max_age_ms);
     Ok(Policy {
         targets: Targets { used: Some(marks), ..Targets::default() },
@@ -92,9 +93,8 @@ fn remember(memory: &mut Memory, images: &[Image], containers: &[RowContainer], 
     }
 }
 
-/// A node for what an image has alone, one for each shared layer.
-fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> Inventory {
-    let node = |id: &str, bytes| Node {
+fn node(id: &str, bytes: u64) -> Node {
+    Node {
         kind: NodeKind::Layer,
         id: id.into(),
         store: 0.into(),
@@ -103,14 +103,20 @@ fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> 
         size: Size { bytes, apparent_bytes: bytes, inodes: 1, frees_bytes: bytes },
         needs: vec![],
         layer: None,
-    };
+    }
+}
+
+/// Returns an inventory with one node for the bytes of each image alone, and one for each shared layer.
+fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> Inventory {
     let layers: Vec<_> = row.layers.iter().collect();
     let mut nodes: Vec<_> = layers.iter().map(|(id, bytes)| node(id, **bytes)).collect();
     let mut listed = Vec::new();
     for image in images {
-        let place =
-            |name: &String| layers.iter().position(|(id, _)| *id == name).expect("a layer of the row");
-        let mut holds: Vec<NodeIx> = image.layers.iter().map(|name| place(name).into()).collect();
+        let mut holds: Vec<NodeIx> = Vec::new();
+        for name in &image.layers {
+            let position = layers.iter().position(|(id, _)| *id == name).expect("a layer of the row");
+            holds.push(position.into());
+        }
         holds.push(nodes.len().into());
         nodes.push(node(&image.id, image.size));
         listed.push(model::Image {
@@ -187,7 +193,7 @@ fn measure(fs: Option<Fs>) -> Measured {
     }
 }
 
-/// A run on a disk that gives back what leaves it.
+/// Runs the planner on a disk that frees the bytes of deleted nodes.
 fn drive(input: Input<'_>, images: &[Image], mut measured: Measured) -> (Plan, Vec<String>) {
     let mut planner = Planner::new(input, Task::Policy);
     let mut attempted = Vec::new();
@@ -212,7 +218,7 @@ fn check(expect: &Expect, plan: &Plan, attempted: &[String], images: &[Image]) -
         expect.records.is_some(),
     ];
     if unknown.contains(&true) {
-        return Err("policy exact tells outcome, kept and attempted".into());
+        return Err("policy exact has only outcome, kept and attempted".into());
     }
     let deleted: Vec<_> = plan.steps.iter().map(|step| step.target.id.clone()).collect();
     let remaining: Vec<_> = images.iter().map(|image| image.id.clone()).collect();

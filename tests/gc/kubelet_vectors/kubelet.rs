@@ -1,4 +1,4 @@
-//! Image rows against the kubelet's collector, on a runtime of pretended images.
+//! Image rows against the kubelet's collector, on a runtime of made-up images.
 
 use jiff::{SignedDuration, Timestamp};
 use layersweep::model::plan::Reason;
@@ -12,22 +12,22 @@ use super::same;
 
 pub fn run(row: &ImagesRow) -> Result<(), String> {
     if !row.layers.is_empty() {
-        return Err("the kubelet knows of no layers".into());
+        return Err("the kubelet does not know layers".into());
     }
     let by_handler = row.gates.runtime_class_in_image_cri;
     let records = row.initial_records.iter().map(|record| {
-        let (id, handler) = record.key.split_once(',').unwrap_or((&record.key, ""));
+        let (id, handler) = record.key.split_once(' ').unwrap_or((&record.key, ""));
         let known = KubeletRecord {
             id: id.into(),
             handler: handler.into(),
-            first_detected: record.first_detected_ms.map(at),
-            last_used: record.last_used_ms.map(at),
+            first_detected: record.first_detected_ms.map(time),
+            last_used: record.last_used_ms.map(time),
             ..KubeletRecord::default()
         };
         (record.key.clone(), known)
     });
     let policy = KubeletPolicy { by_handler, ..policy(&row.policy) };
-    let mut manager = Manager { policy, began: at(row.gc_began_ms), records: records.collect() };
+    let mut manager = Manager { policy, began: time(row.gc_began_ms), records: records.collect() };
     let mut fake = Fake { by_handler, image_volumes: row.gates.image_volume, ..Fake::default() };
     for (number, step) in row.steps.iter().enumerate() {
         if let Some(images) = &step.images {
@@ -39,10 +39,10 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
         fake.fs = step.fs.or(fake.fs);
         (fake.images_fail, fake.pods_fail) = (step.list_images_error, step.list_pods_error);
         fake.attempted.clear();
-        let now = at(step.at_ms);
+        let now = time(step.at_ms);
         let report = match (step.operation, step.bytes_to_free) {
             (Operation::Detect, None) => {
-                let first_detected = step.detect_time_ms.map_or(Some(now), |time| time.map(at));
+                let first_detected = step.detect_time_ms.map_or(Some(now), |ms| ms.map(time));
                 detect(&mut manager, &mut fake, first_detected, now)
             }
             (Operation::FreeSpace, Some(bytes)) => {
@@ -58,17 +58,17 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
     Ok(())
 }
 
-/// More than there is: what the eviction manager asks for under disk pressure.
+/// Bytes that the eviction manager requests under disk pressure: more than there are.
 pub const EVERYTHING: u64 = u64::MAX - 1;
 
-/// The space pass alone: a run without an age, on a disk that lacks so much.
+/// Runs the space pass alone: without an age, on a disk that lacks this many bytes.
 pub fn make_space(manager: &mut Manager, fake: &mut Fake, bytes: u64, now: Timestamp) -> CollectorReport {
     let report = run_on(manager, fake, (0, 0), (bytes + 1, 1), now);
     let failure = report.failure.filter(|failure| !matches!(failure, KubeletFailure::NotEnoughFreed { .. }));
     CollectorReport { freed: report.freed, failure, ..CollectorReport::default() }
 }
 
-/// The loop that only looks: a run without an age that never has to free anything.
+/// Runs the loop that only detects: without an age, on a disk with enough space.
 fn detect(
     manager: &mut Manager,
     fake: &mut Fake,
@@ -83,7 +83,7 @@ fn detect(
     CollectorReport { failure: report.failure, ..CollectorReport::default() }
 }
 
-/// A run by space alone, with other thresholds and on another disk.
+/// Runs by space alone, with other thresholds and on another disk.
 fn run_on(
     manager: &mut Manager,
     fake: &mut Fake,
@@ -91,8 +91,9 @@ fn run_on(
     (capacity, available): (u64, u64),
     now: Timestamp,
 ) -> CollectorReport {
-    let asked = KubeletPolicy { high_percent, low_percent, max_age: SignedDuration::ZERO, ..manager.policy };
-    let policy = std::mem::replace(&mut manager.policy, asked);
+    let requested =
+        KubeletPolicy { high_percent, low_percent, max_age: SignedDuration::ZERO, ..manager.policy };
+    let policy = std::mem::replace(&mut manager.policy, requested);
     let fs = Fs { capacity_bytes: Some(capacity), available_bytes: Some(available), error: false };
     let disk = fake.fs.replace(fs);
     let report = manager.garbage_collect(fake, now);
@@ -110,13 +111,13 @@ pub fn policy(fields: &PolicyFields) -> KubeletPolicy {
     }
 }
 
-pub fn at(ms: i64) -> Timestamp {
+pub fn time(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap()
 }
 
 fn check(expect: &Expect, report: &CollectorReport, manager: &Manager, fake: &Fake) -> Result<(), String> {
     if expect.outcome.is_some() || expect.kept.is_some() {
-        return Err("the kubelet tells no outcome and no rule".into());
+        return Err("the kubelet has no outcome and no rule".into());
     }
     let deleted: Vec<_> = report.freed.deleted.iter().map(|(key, _)| key.clone()).collect();
     let remaining: Vec<_> = fake.images.iter().map(|image| fake.key(image)).collect();
@@ -146,10 +147,9 @@ fn check(expect: &Expect, report: &CollectorReport, manager: &Manager, fake: &Fa
     }
     if let Some(records) = &expect.records {
         let known = manager.records.iter().map(|(key, record)| {
-            let ms = |time: Option<Timestamp>| time.map(Timestamp::as_millisecond);
             let fields = RecordFields {
-                first_detected_ms: ms(record.first_detected),
-                last_used_ms: ms(record.last_used),
+                first_detected_ms: record.first_detected.map(Timestamp::as_millisecond),
+                last_used_ms: record.last_used.map(Timestamp::as_millisecond),
             };
             (key.clone(), fields)
         });
@@ -158,18 +158,19 @@ fn check(expect: &Expect, report: &CollectorReport, manager: &Manager, fake: &Fa
     Ok(())
 }
 
-/// The lists of images, of either policy.
+fn sorted(list: &[String]) -> Vec<String> {
+    let mut list = list.to_vec();
+    list.sort();
+    list
+}
+
+/// Checks the lists of images, of either policy.
 pub fn lists(expect: &Expect, deleted: &[String], remaining: &[String]) -> Result<(), String> {
-    let sorted = |list: &[String]| {
-        let mut list = list.to_vec();
-        list.sort();
-        list
-    };
     if let Some(expected) = &expect.deleted {
         match expect.deleted_order.as_deref() {
             Some("any") => same("deleted", &sorted(expected), &sorted(deleted))?,
             None | Some("strict") => same("deleted", expected, &deleted.to_vec())?,
-            Some(other) => return Err(format!("nobody knows the order {other}")),
+            Some(other) => return Err(format!("unknown order {other}")),
         }
     }
     if let Some(one_of) = &expect.deleted_one_of
@@ -199,16 +200,16 @@ fn code(failure: &KubeletFailure) -> String {
     .into()
 }
 
-/// A runtime that holds what a row says.
+/// A runtime with the objects of a row.
 #[derive(Default)]
 pub struct Fake {
     pub by_handler: bool,
-    /// Containers may have images mounted.
+    /// True if containers may have images mounted.
     pub image_volumes: bool,
     pub images: Vec<Image>,
     pub containers: Vec<Container>,
     pub fs: Option<Fs>,
-    /// The keys of the images whose removal was asked for.
+    /// Keys of the images that the kubelet tried to remove.
     pub attempted: Vec<String>,
     pub images_fail: bool,
     pub pods_fail: bool,
@@ -233,24 +234,23 @@ impl Runtime for Fake {
         if self.images_fail {
             return Err(failed());
         }
-        let listed = |image: &Image| ListedImage {
+        let listed = self.images.iter().map(|image| ListedImage {
             id: image.id.clone(),
             size_bytes: image.size,
             pinned: image.pinned,
             handler: image.runtime_handler.clone(),
-        };
-        Ok(self.images.iter().map(listed).collect())
+        });
+        Ok(listed.collect())
     }
 
     fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
         if self.pods_fail {
             return Err(failed());
         }
-        let mounts = |container: &Container| self.image_volumes.then(|| container.image_mounts.clone());
         let listed = self.containers.iter().map(|container| ListedContainer {
             image_id: container.image_id.clone(),
             handler: container.runtime_handler.clone(),
-            mounted_images: mounts(container).unwrap_or_default(),
+            mounted_images: if self.image_volumes { container.image_mounts.clone() } else { Vec::new() },
         });
         Ok(listed.collect())
     }
@@ -267,14 +267,14 @@ impl Runtime for Fake {
     fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
         let keyed = self.by_handler;
         self.attempted.push(if handler.is_empty() { id.to_owned() } else { format!("{id},{handler}") });
-        let meant = |image: &Image| image.id == id && (!keyed || image.runtime_handler == handler);
-        if !self.images.iter().any(meant) {
+        let is_removed = |image: &Image| image.id == id && (!keyed || image.runtime_handler == handler);
+        if !self.images.iter().any(is_removed) {
             return Err(RuntimeError(format!("there is no image {id}")));
         }
-        if self.images.iter().any(|image| meant(image) && image.remove_error) {
+        if self.images.iter().any(|image| is_removed(image) && image.remove_error) {
             return Err(failed());
         }
-        self.images.retain(|image| !meant(image));
+        self.images.retain(|image| !is_removed(image));
         Ok(())
     }
 }

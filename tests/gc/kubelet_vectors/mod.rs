@@ -1,9 +1,9 @@
-//! The rows of `fixtures/kubelet-gc.json` (what the kubelet does) against policy `kubelet`, and
-//! those of `fixtures/exact-gc.json` and `fixtures/exact-containers.json` (where we differ on
-//! purpose) against policy `exact`.
+//! The rows of `fixtures/kubelet-gc.json` (behaviour of the kubelet) against policy `kubelet`, and those of
+//! `fixtures/exact-gc.json` and `fixtures/exact-containers.json` (where layersweep differs on purpose) against policy
+//! `exact`.
 //!
-//! The variable `LAYERSWEEP_VECTORS` names another file of rows to go by instead of the first. A
-//! row of an area, with a field or an operation that is unknown here, fails.
+//! The variable `LAYERSWEEP_VECTORS` names another file of rows instead of the first. A row of an area, with a field
+//! or an operation that is unknown here, fails.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test talks to its reader
 
@@ -31,7 +31,7 @@ const CONTAINER_AREAS: [&str; 5] = [
     "container_gc.log_symlinks",
 ];
 
-/// What became of the rows of a file.
+/// Results of the rows of a file.
 #[derive(Default)]
 struct Tally {
     passed: usize,
@@ -52,7 +52,7 @@ fn policy_kubelet_matches_kubelet() {
 fn policy_exact_differs_for_images_on_purpose() {
     let tally = run_file(&fixture("exact-gc.json"));
     assert!(tally.failed.is_empty(), "{}", tally.failed.join("\n"));
-    // Every deliberate difference in image collection has a row of ours.
+    // Every deliberate difference in image collection has a row.
     let text = std::fs::read_to_string(fixture("exact-gc.json")).unwrap();
     for id in ["012", "024", "056", "062", "063", "066", "067", "082", "083", "084", "086", "089"] {
         assert!(text.contains(&format!("\"IG-{id}-exact")), "IG-{id} has no row");
@@ -71,7 +71,7 @@ fn policy_exact_differs_for_containers_on_purpose() {
     println!("{} rows pass", tally.passed);
 }
 
-/// A runner that finds nothing wrong must be able to: each planted mistake fails its row.
+/// Each planted mistake must fail its row, which shows that the runner can find mistakes.
 #[test]
 fn planted_mistakes_are_found() {
     let text = std::fs::read_to_string(fixture("kubelet-gc.json")).unwrap();
@@ -157,7 +157,7 @@ fn run_row(decides: Decides, row: &serde_json::Value, tally: &mut Tally) {
     }
 }
 
-/// `what` must be `expected`.
+/// Returns an error unless `found` is `expected`.
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: &T, found: &T) -> Result<(), String> {
     if expected == found { Ok(()) } else { Err(format!("{what}: expected {expected:?}, found {found:?}")) }
 }

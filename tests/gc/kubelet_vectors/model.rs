@@ -1,19 +1,19 @@
-//! What the kubelet has besides, and we have no use for: its loops with their periods, what the
-//! collector's constructor checks, and a feature gate of older releases.
+//! Parts of the kubelet that layersweep does not use: its loops with their periods, the checks of the collector's
+//! constructor, and a feature gate of older releases.
 
 use jiff::SignedDuration;
 use layersweep::policy::kubelet::KubeletPolicy;
 
-/// The loop that only looks.
+/// Period of the loop that only detects images.
 pub const IMAGE_DETECT_PERIOD: SignedDuration = SignedDuration::from_mins(5);
-/// The loop that lists images for the node's status.
+/// Period of the loop that lists images for the node's status.
 pub const IMAGE_LIST_PERIOD: SignedDuration = SignedDuration::from_secs(30);
-/// Container collection.
+/// Period of container collection.
 pub const CONTAINER_GC_PERIOD: SignedDuration = SignedDuration::from_mins(1);
-/// The eviction manager's look at the node.
+/// Period of the eviction manager.
 pub const EVICTION_PERIOD: SignedDuration = SignedDuration::from_secs(10);
 
-/// What the collector itself does not accept.
+/// Error of the collector's constructor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyFault {
     HighOutOfRange,
@@ -21,8 +21,8 @@ pub enum PolicyFault {
     LowAboveHigh,
 }
 
-/// What the collector's constructor checks: laxer than the check of the configuration, and the first
-/// fault only.
+/// Checks a policy like the collector's constructor: less strictly than the configuration check, and only the first
+/// error is reported.
 pub fn check(policy: &KubeletPolicy) -> Result<(), PolicyFault> {
     let (high, low) = (policy.high_percent, policy.low_percent);
     if !(0..=100).contains(&high) {
@@ -42,17 +42,17 @@ pub fn lacks_gate(policy: &KubeletPolicy, max_age_gate: bool) -> bool {
     !policy.max_age.is_zero() && !max_age_gate
 }
 
-/// Which loops the kubelet starts with it.
+/// Returns the loops that the kubelet starts with a policy.
 pub fn loops(policy: &KubeletPolicy) -> Loops {
     let never = policy.high_percent == 100 && policy.max_age.is_zero();
     Loops { collection: !never, detection: true }
 }
 
-/// Which loops run.
+/// Loops that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loops {
-    /// The one that deletes.
+    /// The loop that deletes.
     pub collection: bool,
-    /// The one that looks.
+    /// The loop that detects.
     pub detection: bool,
 }

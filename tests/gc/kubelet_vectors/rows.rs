@@ -1,4 +1,4 @@
-//! The rows as they are written.
+//! Rows as they are written in the files.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use super::container_rows::{ContainersRow, EvictionRow, LogSymlinksRow, PodLogsRow, SandboxesRow};
 use serde_json::Value;
 
-/// Which policy the rows are of.
+/// Policy of the rows.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decides {
@@ -63,13 +63,13 @@ impl Row {
             "container_gc.log_symlinks" => serde_json::from_value(row).map(Self::LogSymlinks),
             "container_gc.loop" => serde_json::from_value(row).map(Self::ContainerLoop),
             "eviction.reclaim" => serde_json::from_value(row).map(Self::Eviction),
-            other => return Err(format!("nobody knows the area {other}")),
+            other => return Err(format!("unknown area {other}")),
         };
         parsed.map_err(|error| error.to_string())
     }
 }
 
-/// What every row carries for its reader.
+/// Fields of every row that are only for readers.
 #[macro_export]
 macro_rules! row {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
@@ -93,7 +93,7 @@ row!(ImagesRow {
     gc_began_ms: i64,
     #[serde(default)] gates: GateFields,
     #[serde(default)] initial_records: Vec<InitialRecord>,
-    /// Only in our own rows: the bytes of layers that images name.
+    /// Only in layersweep's rows: bytes of the layers that images name.
     #[serde(default)] layers: BTreeMap<String, u64>,
     steps: Vec<Step>,
 });
@@ -142,7 +142,7 @@ pub struct Step {
     pub operation: Operation,
     pub at_ms: i64,
     pub bytes_to_free: Option<i64>,
-    /// `Some(None)`: written as null, which is never.
+    /// `Some(None)` is a null in the file, which means never.
     #[serde(default, deserialize_with = "present")]
     pub detect_time_ms: Option<Option<i64>>,
     pub images: Option<Vec<Image>>,
@@ -176,7 +176,7 @@ pub struct Image {
     pub runtime_handler: String,
     #[serde(default)]
     pub remove_error: bool,
-    /// Only in our own rows: shared layers that it has besides its own `size`.
+    /// Only in layersweep's rows: shared layers besides its own `size`.
     #[serde(default)]
     pub layers: Vec<String>,
 }
@@ -191,12 +191,12 @@ pub struct Container {
     pub runtime_handler: String,
     #[serde(default)]
     pub image_mounts: Vec<String>,
-    /// Its image as its pod names it: says nothing of what is in use.
+    /// Image as the pod names it, which does not show what is in use.
     #[serde(default, rename = "image_name")]
     pub _image_name: String,
 }
 
-/// Known states; every one of them keeps an image.
+/// Known states; each of them keeps an image.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContainerState {
@@ -218,7 +218,7 @@ pub struct Fs {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expect {
-    /// `Some(None)`: no error.
+    /// `Some(None)` means no error.
     #[serde(default, deserialize_with = "present")]
     pub error: Option<Option<String>>,
     pub deleted: Option<Vec<String>>,
@@ -233,9 +233,9 @@ pub struct Expect {
     pub events: Option<Vec<String>>,
     pub counters: Option<Counters>,
     pub records: Option<BTreeMap<String, RecordFields>>,
-    /// Only in our own rows: `reached` and the like.
+    /// Only in layersweep's rows: `reached` and the like.
     pub outcome: Option<String>,
-    /// Only in our own rows: which rule keeps which image.
+    /// Only in layersweep's rows: the rule that keeps each image.
     pub kept: Option<BTreeMap<String, String>>,
 }
 
@@ -302,7 +302,7 @@ pub struct ConfigExpected {
     pub errors: Vec<String>,
 }
 
-/// Tells a null from a field that is not there.
+/// Distinguishes a null from a missing field.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(from).map(Some)
 }

@@ -5,7 +5,7 @@ use layersweep::policy::kubelet::{
     ConfigFault, FailureStreak, IMAGE_GC_PERIOD, KubeletEvent, KubeletPolicy, KubeletRecords, Manager,
 };
 
-use super::kubelet::{EVERYTHING, Fake, at, make_space, policy as kubelet_policy};
+use super::kubelet::{EVERYTHING, Fake, make_space, policy as kubelet_policy, time};
 use super::model::{
     self, CONTAINER_GC_PERIOD, EVICTION_PERIOD, IMAGE_DETECT_PERIOD, IMAGE_LIST_PERIOD, PolicyFault,
 };
@@ -55,8 +55,8 @@ pub fn switch(row: &SwitchRow) -> Result<(), String> {
             layers: vec![],
         };
         let mut fake = Fake { images: vec![image], ..Fake::default() };
-        let mut manager = Manager { policy, began: at(0), records: KubeletRecords::new() };
-        let report = make_space(&mut manager, &mut fake, EVERYTHING, at(10_000_000));
+        let mut manager = Manager { policy, began: time(0), records: KubeletRecords::new() };
+        let report = make_space(&mut manager, &mut fake, EVERYTHING, time(10_000_000));
         let worked = report.failure.is_none() && fake.images.is_empty();
         same("disk_pressure_cleanup_still_works", &works, &worked)?;
     }
