@@ -1,4 +1,4 @@
-//! Everything about one object.
+//! Text of `explain`: all facts about one object.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::report::json::{
     BelowDoc, EvidenceDoc, ExplainDoc, GcDecisionDoc, ImageDoc, LayerDoc, RememberedDoc, ShareRowDoc, UserDoc,
 };
 
-/// All that is known of one object.
+/// Formats the document of `explain`.
 pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     let mut out = String::new();
     match (&document.image, &document.container) {
@@ -64,7 +64,7 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     out
 }
 
-/// What becomes of an image or container.
+/// Formats the decision about an image or container.
 fn fate(fate: &GcDecisionDoc) -> String {
     let command = fate.command.as_deref().unwrap_or("layersweep gc");
     match (&fate.refused, fate.place, &fate.detail) {
@@ -84,53 +84,59 @@ fn fate(fate: &GcDecisionDoc) -> String {
     }
 }
 
-/// Who holds what is at a path, in a column that adds up.
+/// Formats the owners of the bytes below a path, in a column that adds up.
 fn owners(below: &BelowDoc, screen: &Screen) -> String {
-    /// More are summed: a store may have thousands.
+    /// Maximum number of images in the table; a store may have thousands, and the rest is summed.
     const IMAGES: usize = 20;
-    let is_image = |row: &&ShareRowDoc| matches!(row.kind, "image" | "artifact");
-    let more: Vec<_> = below.rows.iter().filter(is_image).skip(IMAGES).collect();
-    let shown = below.rows.iter().filter(is_image).take(IMAGES);
-    let rest = below.rows.iter().filter(|row| !is_image(row));
-    let several: BTreeSet<_> = below.rows.iter().filter_map(|row| row.store.as_deref()).collect();
+    let (images, others): (Vec<_>, Vec<_>) = below.rows.iter().partition(|row| is_image(row));
+    let (shown, more) = images.split_at(images.len().min(IMAGES));
+    let stores: BTreeSet<_> = below.rows.iter().filter_map(|row| row.store.as_deref()).collect();
     let mut table = Table::new(screen, &["OWNER", ">COUNT", ">SIZE"]);
-    let dash = || "-".to_owned();
-    let row = |row: &ShareRowDoc| {
-        let label = match (row.kind, &row.id, &row.path) {
-            ("image" | "artifact", Some(id), _) if row.label == "<none>" => {
-                format!("{} <none> {}", row.kind, short_id(id))
-            }
-            ("image" | "artifact", ..) => format!("{} {}", row.kind, safe(&row.label)),
-            (.., Some(path)) if row.label.starts_with('/') => format!("Not in any store: {}", safe(path)),
-            (.., Some(path)) => format!("Not in any store: {} ({})", safe(&row.label), safe(path)),
-            ("rest", ..) => format!("Not in any store: {}", safe(&row.label)),
-            _ => safe(&row.label),
-        };
-        let label = match row.store.as_deref().filter(|_| several.len() > 1) {
-            Some(store) => format!("{label} in {}", safe(store)),
-            None => label,
-        };
-        vec![label, row.count.map_or_else(dash, |count| count.to_string()), bytes(row.bytes)]
-    };
-    shown.for_each(|one| table.row(row(one)));
+    for row in shown {
+        table.row(owner(row, stores.len() > 1));
+    }
     if !more.is_empty() {
         let sum = more.iter().fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
         table.row(vec!["more images".into(), more.len().to_string(), bytes(sum)]);
     }
-    rest.for_each(|one| table.row(row(one)));
+    for row in others {
+        table.row(owner(row, stores.len() > 1));
+    }
     table.row(vec!["All".into(), String::new(), bytes(below.bytes)]);
     table.fit(&[], &[(0, 24)]);
-    let shares = below.rows.iter().any(|row| is_image(&row));
     let words =
         "Layers are divided equally among the images and containers that use them, as in FAIR of `images`.";
     let width = screen.width.unwrap_or(usize::MAX);
-    let mut note = if shares { wrapped(words, width, "") } else { String::new() };
+    let mut note = if !images.is_empty() { wrapped(words, width, "") } else { String::new() };
     if !below.other_filesystems.is_empty() {
         let points: Vec<_> = below.other_filesystems.iter().map(|point| safe(point)).collect();
         let text = format!("Not counted, since other filesystems are mounted there: {}.", points.join(", "));
         note.push_str(&wrapped(&text, width, ""));
     }
     format!("\n{}{}{note}", heading(&format!("Whose bytes are in {}", safe(&below.path))), table.render())
+}
+
+fn is_image(row: &ShareRowDoc) -> bool {
+    matches!(row.kind, "image" | "artifact")
+}
+
+fn owner(row: &ShareRowDoc, names_store: bool) -> Vec<String> {
+    let label = match (row.kind, &row.id, &row.path) {
+        ("image" | "artifact", Some(id), _) if row.label == "<none>" => {
+            format!("{} <none> {}", row.kind, short_id(id))
+        }
+        ("image" | "artifact", ..) => format!("{} {}", row.kind, safe(&row.label)),
+        (.., Some(path)) if row.label.starts_with('/') => format!("Not in any store: {}", safe(path)),
+        (.., Some(path)) => format!("Not in any store: {} ({})", safe(&row.label), safe(path)),
+        ("rest", ..) => format!("Not in any store: {}", safe(&row.label)),
+        _ => safe(&row.label),
+    };
+    let label = match row.store.as_deref().filter(|_| names_store) {
+        Some(store) => format!("{label} in {}", safe(store)),
+        None => label,
+    };
+    let count = row.count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+    vec![label, count, bytes(row.bytes)]
 }
 
 fn size_line(document: &ExplainDoc) -> String {
@@ -148,14 +154,14 @@ fn size_line(document: &ExplainDoc) -> String {
     }
 }
 
-/// The deletion frees another number of bytes than the object has to itself: why.
+/// Explains why a deletion frees another number of bytes than the size of the object.
 fn why_frees_differs(document: &ExplainDoc) -> String {
     let mut out = String::new();
     for copies in &document.copies {
-        let stays = copies.bytes - copies.exclusive_bytes;
-        let rest = match stays {
+        let kept_bytes = copies.bytes - copies.exclusive_bytes;
+        let rest = match kept_bytes {
             0 => String::new(),
-            _ => format!("; {} stays, since something else uses it too", bytes(stays)),
+            _ => format!("; {} stays, since something else uses it too", bytes(kept_bytes)),
         };
         out.push_str(&format!(
             "  copies  {} snapshots of it in the snapshotter {}: {}, of which {} is deleted with it and frees \
@@ -189,10 +195,10 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
     for digest in &image.digests {
         out.push_str(&format!("  digest  {}\n", safe(digest)));
     }
-    // An artifact has no time of its making.
+    // Artifacts have no creation time.
     let created = match image.created_at {
         None => String::new(),
-        at => format!("created {} ago; ", age(at, document.header.generated_at)),
+        created => format!("created {} ago; ", age(created, document.header.generated_at)),
     };
     out.push_str(&format!(
         "  {created}total {}, shared {}, exclusive {}, fair share {}; listed as {}\n",
@@ -205,15 +211,18 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
     out
 }
 
-/// Since when it is here and how that is known, its use, its earlier lives.
-fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String {
-    let source = |evidence: &EvidenceDoc| match evidence.kind {
+/// Formats the first detection of an image with its evidence, its use and its earlier lives.
+fn source(evidence: &EvidenceDoc) -> &'static str {
+    match evidence.kind {
         EvidenceKind::ImageRecord => "its own record",
         EvidenceKind::TopLayer => "the record of its top layer",
         EvidenceKind::MetadataDirectory => "the creation of its metadata directory",
         EvidenceKind::Container => "a container created from it",
         EvidenceKind::PullRecord => "the kubelet's record of a pull",
-    };
+    }
+}
+
+fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String {
     let decider = known.evidence.iter().find(|evidence| evidence.decides);
     let from = match (known.rule, decider) {
         (AgeRule::Making, Some(evidence)) => format!("from {}", source(evidence)),
@@ -279,13 +288,13 @@ fn chain(chain: &[LayerDoc], screen: &Screen) -> String {
 }
 
 fn held_by(users: &[UserDoc]) -> String {
-    /// More are counted: a base layer may have thousands.
+    /// Maximum number of users in the list; a base layer may have thousands.
     const MOST: usize = 20;
     let mut out = format!("\n{}", heading("Held by"));
     for user in users.iter().take(MOST) {
         let name = safe(&user.name);
         out.push_str(&match (user.kind, user.owner) {
-            // In words.
+            // The name of these kinds is a sentence.
             ("elsewhere" | "build-cache", _) => format!("  {name}\n"),
             (kind, Some(owner)) => format!("  {kind} {name}  {} ({owner})\n", short_id(&user.id)),
             (kind, None) => format!("  {kind} {name}  {}\n", short_id(&user.id)),
@@ -305,30 +314,34 @@ mod tests {
     use crate::report::json::LifeDoc;
 
     #[test]
-    fn what_is_remembered_is_told_in_words() {
-        let at = |text: &str| -> Timestamp { text.parse().unwrap() };
-        let evidence = |kind, time, decides| EvidenceDoc { kind, at: at(time), decides };
+    fn records_of_an_image_are_shown_in_words() {
+        fn time(text: &str) -> Timestamp {
+            text.parse().unwrap()
+        }
+        fn evidence(kind: EvidenceKind, text: &str, decides: bool) -> EvidenceDoc {
+            EvidenceDoc { kind, at: time(text), decides }
+        }
         let known = RememberedDoc {
-            first_detected: at("2026-11-02T10:00:00Z"),
+            first_detected: time("2026-11-02T10:00:00Z"),
             first_detected_from: Basis::Records,
             rule: AgeRule::Making,
             evidence: vec![
                 evidence(EvidenceKind::ImageRecord, "2026-10-01T10:00:00Z", false),
                 evidence(EvidenceKind::TopLayer, "2026-11-02T10:00:00Z", true),
             ],
-            last_used: Some(at("2026-11-20T12:00:00Z")),
+            last_used: Some(time("2026-11-20T12:00:00Z")),
             use_count: 1,
             life: 2,
             earlier_lives: vec![LifeDoc {
-                first_detected: at("2026-09-01T00:00:00Z"),
-                last_seen: at("2026-09-05T00:00:00Z"),
-                gone_since: Some(at("2026-09-05T00:05:00Z")),
+                first_detected: time("2026-09-01T00:00:00Z"),
+                last_seen: time("2026-09-05T00:00:00Z"),
+                gone_since: Some(time("2026-09-05T00:05:00Z")),
                 last_used: None,
                 use_count: 0,
             }],
         };
         let screen = Screen { width: None, unicode: true, truncates: true, zone: TimeZone::UTC };
-        let now = at("2026-11-21T12:00:00Z");
+        let now = time("2026-11-21T12:00:00Z");
         assert_eq!(
             remembered(&known, now, &screen),
             "  since   2026-11-02 10:00 (19d ago), from the record of its top layer; its own record says \

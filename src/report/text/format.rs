@@ -1,4 +1,4 @@
-//! Single values as text, and text in lines.
+//! Formatting of single values, and wrapping of text.
 
 use std::fmt::Write as _;
 
@@ -9,19 +9,18 @@ use crate::model::display;
 
 pub use crate::model::display::bytes;
 
-/// Bytes freed; negative if others wrote more.
+/// Formats bytes freed, which are negative if other processes wrote more.
 pub(super) fn signed_bytes(number: i64) -> String {
     let sign = if number < 0 { "-" } else { "" };
     format!("{sign}{}", bytes(number.unsigned_abs()))
 }
 
-/// Time since `since` in one unit: `45s`, `12m`, `5h`, `19d`.
+/// Formats the time since `since` in a single unit: `45s`, `12m`, `5h`, `19d`.
 pub fn age(since: Option<Timestamp>, now: Timestamp) -> String {
-    let past = |since| u64::try_from(now.duration_since(since).as_secs()).unwrap_or(0);
-    age_of(since.map(past))
+    age_of(since.map(|since| u64::try_from(now.duration_since(since).as_secs()).unwrap_or(0)))
 }
 
-/// The same of a number of seconds.
+/// Formats an age in seconds like [`age`].
 pub(super) fn age_of(seconds: Option<u64>) -> String {
     let Some(seconds) = seconds else { return "-".into() };
     match seconds {
@@ -32,21 +31,21 @@ pub(super) fn age_of(seconds: Option<u64>) -> String {
     }
 }
 
-/// The first twelve digits of an id, as the runtimes' tools print it. A namespace or
-/// snapshotter in front of it stays.
+/// Returns the first twelve digits of an id, as the runtimes' tools print it, after its namespace or
+/// snapshotter if it has one.
 pub fn short_id(id: &str) -> String {
     safe(&display::short_reference(id))
 }
 
-/// Whether a terminal would obey a character, or write in another direction after it.
+/// Returns true for characters that control a terminal or change the direction of writing.
 pub fn acts_on_terminal(c: char) -> bool {
     let bidi = matches!(c,
         '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || bidi || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-/// A foreign text that cannot move the cursor, ring a bell or turn the line around:
-/// control characters and those that change the direction of writing are escaped.
+/// Escapes text of unknown origin, so that it cannot move the cursor, ring a bell or reverse the line.
+/// Control characters and characters that change the direction of writing are escaped.
 pub fn safe(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -60,7 +59,7 @@ pub fn safe(text: &str) -> String {
     out
 }
 
-/// What one deletion freed; where others wrote meanwhile, nobody knows.
+/// Formats the bytes freed by a deletion, which are unknown if other processes wrote meanwhile.
 pub(super) fn measured(bytes: Option<i64>, others_wrote: bool) -> String {
     match bytes {
         Some(_) if others_wrote => "others were writing".into(),
@@ -69,36 +68,38 @@ pub(super) fn measured(bytes: Option<i64>, others_wrote: bool) -> String {
     }
 }
 
-/// Below a table with a `!` in it.
+/// Note below a table that contains a `!`.
 pub(super) const DIFFERS: &str =
     "! predicted and measured differ by more than the filesystem's own fluctuation\n";
 
-/// The first of several, and how many more there are; `none` where there is none.
+/// Formats the first element and the number of others; `none` if there are no elements.
 pub(super) fn first_of<T>(all: &[T], none: &str, name: impl Fn(&T) -> String) -> String {
     match all {
         [] => none.into(),
-        [one] => name(one),
+        [only] => name(only),
         [first, more @ ..] => format!("{} +{}", name(first), more.len()),
     }
 }
 
-/// The first name, and how many more there are.
+/// Formats the first name and the number of others.
 pub(super) fn names(names: &[String]) -> String {
     first_of(names, "<none>", |name| safe(name))
 }
 
-/// Its names, else the beginning of its id.
+/// Formats the names of an object, or the beginning of its id if it has none.
 pub(super) fn name_or_id(names: &[String], id: &str) -> String {
     if names.is_empty() { short_id(id) } else { self::names(names) }
 }
 
-/// A percentage with two decimals.
+/// Formats a percentage with two decimals.
 pub(super) fn percent(used: Option<f64>) -> String {
     used.map_or_else(|| "unknown".into(), |used| format!("{used:.2}%"))
 }
 
-/// Lines of at most `width` columns; a word that is longer stays whole, so that it can be copied, and so does a
-/// command in backquotes: `gc` without the `--dry-run` on the next line deletes.
+/// Wraps text into lines of at most `width` columns.
+///
+/// A longer word stays whole so that it can be copied. So does a command in backquotes: if `--dry-run` were
+/// on the next line, a copied `gc` would delete.
 pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let room = width.saturating_sub(indent.len());
     let mut lines: Vec<String> = Vec::new();
@@ -114,7 +115,7 @@ pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     lines.iter().map(|line| format!("{indent}{}\n", line.trim_end())).collect()
 }
 
-/// What no line ends within: words, and all between two backquotes.
+/// Splits text into the units that are never broken: words, and everything between two backquotes.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let (is_paired, mut is_quoted) = (text.matches('`').count().is_multiple_of(2), false);
     text.split(move |sign| {
@@ -123,7 +124,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What of killed runs was finished first, as a line; empty where that is nothing.
+/// Formats the number of objects whose deletion an earlier run left unfinished; empty for 0.
 pub fn resumed(objects: usize) -> String {
     match objects {
         0 => String::new(),
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_not_broken() {
+    fn command_in_backquotes_is_not_wrapped() {
         let text = "see `layersweep gc --dry-run` or that";
         assert_eq!(wrapped(text, 12, ""), "see\n`layersweep gc --dry-run`\nor that\n");
         assert_eq!(wrapped("one ` alone", 5, ""), "one `\nalone\n");
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_have_one_decimal_and_the_right_unit() {
+    fn bytes_have_one_decimal_and_a_unit() {
         for (given, shown) in [
             (0, "0 B"),
             (1023, "1023 B"),
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_text_cannot_act_on_the_terminal() {
+    fn text_from_images_cannot_control_the_terminal() {
         assert_eq!(safe("a\x1b[31mb\n\u{202e}c"), "a\\u{1b}[31mb\\u{a}\\u{202e}c");
         assert_eq!(safe("quay.io/ü/画像:1"), "quay.io/ü/画像:1");
         assert_eq!(short_id("sha256:0123456789abcdef"), "0123456789ab");

@@ -1,4 +1,4 @@
-//! One line a layer, or the forest that the layers form.
+//! Text of `layers`: a line for each layer, or the forest that the layers form.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,25 +8,24 @@ use super::table::Table;
 use crate::model::{Inventory, StoreIx};
 use crate::report::json::LayerDoc;
 
-/// What images and containers are called.
+/// Names of images and containers, for the layers that they reach.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// By the id of the image or container.
+    /// First name by id of the image or container.
     pub by_id: HashMap<String, String>,
-    /// Those whose top layer a layer is, by its store and id.
+    /// Names of the images and containers on top of a layer, by its store and id.
     pub on_top: HashMap<(String, String), Vec<String>>,
 }
 
 impl Names {
-    /// Of everything in an inventory.
+    /// Collects the names in an inventory.
     pub fn of(inventory: &Inventory) -> Self {
         let mut names = Self::default();
-        let root = |store: StoreIx| inventory.stores[store.get()].root.to_string_lossy().into_owned();
         for image in &inventory.images {
             let name = image.names.first().cloned().unwrap_or_else(|| "<none>".into());
             for name in image.names.iter().chain(image.names.is_empty().then_some(&name)) {
                 if let Some(top) = image.layers.first() {
-                    let top = (root(image.store), top.to_string());
+                    let top = (root(inventory, image.store), top.to_string());
                     names.on_top.entry(top).or_default().push(name.clone());
                 }
             }
@@ -35,9 +34,13 @@ impl Names {
         for container in &inventory.containers {
             let name = format!("container {}", container.name);
             for node in &container.holds {
-                let node = &inventory.nodes[node.get()];
+                let node = &inventory[*node];
                 if node.layer.is_some() {
-                    names.on_top.entry((root(node.store), node.id.clone())).or_default().push(name.clone());
+                    names
+                        .on_top
+                        .entry((root(inventory, node.store), node.id.clone()))
+                        .or_default()
+                        .push(name.clone());
                 }
             }
             names.by_id.insert(container.id.to_string(), name);
@@ -46,7 +49,11 @@ impl Names {
     }
 }
 
-/// The table of layers.
+fn root(inventory: &Inventory, store: StoreIx) -> String {
+    inventory[store].root.to_string_lossy().into_owned()
+}
+
+/// Formats the table of layers.
 pub fn layers(layers: &[LayerDoc], names: &Names, screen: &Screen) -> String {
     let mut table = Table::new(screen, &["LAYER", "PARENT", "KIND", ">REFS", ">SIZE", ">INODES", "HELD BY"]);
     for layer in layers {
@@ -67,20 +74,23 @@ pub fn layers(layers: &[LayerDoc], names: &Names, screen: &Screen) -> String {
 fn holders(layer: &LayerDoc, names: &Names) -> String {
     let images = layer.images.iter().map(|id| id.as_str());
     let all: Vec<&str> = images.chain(layer.containers.iter().map(|id| id.as_str())).collect();
-    let name = |id: &str| names.by_id.get(id).map_or_else(|| short_id(id), |name| safe(name));
-    let nothing = if layer.build_cache { "build cache" } else { "nobody" };
-    first_of(&all, nothing, |id| name(id))
+    let nothing = if layer.build_cache { "build cache" } else { "nothing" };
+    first_of(&all, nothing, |id| names.by_id.get(*id).map_or_else(|| short_id(id), |name| safe(name)))
 }
 
-/// Columns of indentation after which the drawing starts again at the left.
+/// Maximum indentation in columns; a deeper layer starts again at the left.
 const WIDEST: usize = 300;
 
-/// The forest: a base layer a tree, its children below it, the largest first.
+/// Formats the forest of layers: children below their parent, the largest first.
+///
+/// A damaged store can record a chain of a million parents, or a cycle. The walk therefore uses a stack on
+/// the heap, limits the indentation, draws each layer only once, and lists the layers of cycles, which have
+/// no base, at the end.
 pub fn tree(layers: &[LayerDoc], names: &Names) -> String {
-    // A layer's id is only unique within its store.
+    // A layer id is unique only within its store.
     let known: HashSet<(&str, &str)> =
         layers.iter().map(|layer| (layer.store.as_str(), layer.id.as_str())).collect();
-    let mut children: HashMap<Option<(&str, &str)>, Vec<&LayerDoc>> = HashMap::new();
+    let mut children: Children<'_> = HashMap::new();
     for layer in layers {
         let parent = layer.parent.as_deref().map(|parent| (layer.store.as_str(), parent));
         children.entry(parent.filter(|parent| known.contains(parent))).or_default().push(layer);
@@ -90,36 +100,41 @@ pub fn tree(layers: &[LayerDoc], names: &Names) -> String {
     }
     let mut out = String::new();
     let mut drawn = HashSet::new();
-    // A stack of our own: chains may be longer than the program's.
     let mut stack: Vec<(&LayerDoc, String, String)> = Vec::new();
-    let push = |stack: &mut Vec<_>, parent, indent: &str, top: bool| {
-        let Some(siblings): Option<&Vec<&LayerDoc>> = children.get(&parent) else { return };
-        for (from_end, layer) in siblings.iter().rev().enumerate() {
-            let (branch, below) = match (top, from_end == 0) {
-                (true, _) => ("", ""),
-                (false, true) => ("└─ ", "   "),
-                (false, false) => ("├─ ", "│  "),
-            };
-            stack.push((*layer, format!("{indent}{branch}"), format!("{indent}{below}")));
-        }
-    };
-    push(&mut stack, None, "", true);
+    push_children(&mut stack, &children, None, "");
     while let Some((layer, line, mut below)) = stack.pop() {
         if !drawn.insert((layer.store.as_str(), layer.id.as_str())) {
             continue;
         }
         out.push_str(&format!("{line}{}\n", label(layer, names)));
         if below.chars().count() > WIDEST {
-            // A chain without end would fill the memory with its indentation.
             below = "… ".into();
         }
-        push(&mut stack, Some((layer.store.as_str(), layer.id.as_str())), &below, false);
+        push_children(&mut stack, &children, Some((layer.store.as_str(), layer.id.as_str())), &below);
     }
-    // Chains that bite their own tail have no base.
     for layer in layers.iter().filter(|layer| !drawn.contains(&(layer.store.as_str(), layer.id.as_str()))) {
         out.push_str(&format!("{} (its chain of parents is a cycle)\n", label(layer, names)));
     }
     out
+}
+
+type Children<'a> = HashMap<Option<(&'a str, &'a str)>, Vec<&'a LayerDoc>>;
+
+/// Pushes the children of a layer, or the bases, with the text before their lines and before the lines below.
+fn push_children<'a>(
+    stack: &mut Vec<(&'a LayerDoc, String, String)>,
+    children: &Children<'a>,
+    parent: Option<(&'a str, &'a str)>,
+    indent: &str,
+) {
+    for (from_end, layer) in children.get(&parent).into_iter().flatten().rev().enumerate() {
+        let (branch, below) = match (parent, from_end == 0) {
+            (None, _) => ("", ""),
+            (Some(_), true) => ("└─ ", "   "),
+            (Some(_), false) => ("├─ ", "│  "),
+        };
+        stack.push((*layer, format!("{indent}{branch}"), format!("{indent}{below}")));
+    }
 }
 
 fn label(layer: &LayerDoc, names: &Names) -> String {

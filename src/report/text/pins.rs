@@ -1,11 +1,11 @@
-//! The keep-list.
+//! Text of `pin`: the keep-list.
 
 use super::format::safe;
 use super::screen::Screen;
 use super::table::Table;
 use crate::report::json::PinsDoc;
 
-/// The table of pins.
+/// Formats the table of pins.
 pub fn pins(document: &PinsDoc, screen: &Screen) -> String {
     if !document.list.complete {
         return "The keep-list cannot be read.\n".into();
@@ -17,16 +17,16 @@ pub fn pins(document: &PinsDoc, screen: &Screen) -> String {
     for pin in &document.list.pins {
         table.row(vec![safe(&pin.pattern), screen.minute(pin.added_at), safe(&pin.note)]);
     }
-    // A pattern is shown whole: it is what `pin remove` takes.
+    // A pattern is never shortened, because `pin remove` needs it whole.
     table.fit(&[1], &[(2, 20)]);
     table.render()
 }
 
-/// What was changed, a line each; nothing where nothing was.
+/// Formats a line for each added or removed pin; empty without changes.
 pub fn pins_changed(document: &PinsDoc) -> String {
-    let lines = |done: &str, patterns: &[String]| -> String {
-        patterns.iter().map(|pattern| format!("{done} {}\n", safe(pattern))).collect()
-    };
+    fn lines(change: &str, patterns: &[String]) -> String {
+        patterns.iter().map(|pattern| format!("{change} {}\n", safe(pattern))).collect()
+    }
     lines("pinned", &document.list.added) + &lines("no longer pinned", &document.list.removed)
 }
 
@@ -41,30 +41,28 @@ mod tests {
     use crate::report::json;
 
     #[test]
-    fn notes_cannot_act_on_the_terminal() {
+    fn notes_cannot_control_the_terminal() {
         let pin = Pin {
             pattern: "quay.io/*".into(),
             note: "a\u{1b}[31m\u{202e}".into(),
             added_at: Timestamp::UNIX_EPOCH,
         };
         let screen = Screen { width: Some(60), unicode: true, truncates: true, zone: TimeZone::UTC };
-        let list = |pins| PinList {
+        let list = PinList {
             database: None,
             complete: true,
-            pins,
+            pins: vec![pin],
             added: Vec::new(),
             removed: Vec::new(),
             missing: None,
         };
-        let document = json::pins(Timestamp::UNIX_EPOCH, list(vec![pin]));
+        let mut document = json::pins(Timestamp::UNIX_EPOCH, list);
         let shown = anstream::adapter::strip_str(&pins(&document, &screen)).to_string();
         assert_eq!(
             shown,
             "PATTERN    SINCE             NOTE\nquay.io/*  1970-01-01 00:00  a\\u{1b}[31m\\u{202e}\n"
         );
-        assert_eq!(
-            pins(&json::pins(Timestamp::UNIX_EPOCH, list(Vec::new())), &screen),
-            "No pattern is pinned.\n"
-        );
+        document.list.pins.clear();
+        assert_eq!(pins(&document, &screen), "No pattern is pinned.\n");
     }
 }

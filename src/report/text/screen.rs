@@ -1,4 +1,4 @@
-//! The terminal or file that text is printed to.
+//! Terminal or file that text is printed to.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -6,48 +6,51 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::model::reference::host;
 
-/// Where text is to appear.
+/// Properties of the output that decide how text is formatted.
 #[derive(Clone, Debug)]
 pub struct Screen {
-    /// Columns; `None` where no terminal listens: then nothing is cut.
+    /// Width in columns; `None` if the output is not a terminal, then no text is shortened.
     pub width: Option<usize>,
-    /// The locale can show more than ASCII.
+    /// True if the locale can show characters outside ASCII.
     pub unicode: bool,
-    /// Tables cut long names and fit the terminal; `false` for `--no-trunc`.
+    /// True if tables shorten long names and fit the terminal; false with `--no-trunc`.
     pub truncates: bool,
-    /// The zone that times are printed in.
+    /// Time zone of printed times.
     pub zone: TimeZone,
 }
 
 impl Screen {
-    /// Date and time to the second.
-    pub(super) fn time(&self, at: Timestamp) -> String {
-        at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+    /// Formats date and time to the second.
+    pub(super) fn time(&self, time: Timestamp) -> String {
+        time.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string()
     }
 
-    /// Date and time to the minute.
-    pub fn minute(&self, at: Timestamp) -> String {
-        at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M").to_string()
+    /// Formats date and time to the minute.
+    pub fn minute(&self, time: Timestamp) -> String {
+        time.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M").to_string()
     }
 
-    /// The date.
-    pub(super) fn date(&self, at: Timestamp) -> String {
-        at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d").to_string()
+    /// Formats the date.
+    pub(super) fn date(&self, time: Timestamp) -> String {
+        time.to_zoned(self.zone.clone()).strftime("%Y-%m-%d").to_string()
     }
 
-    /// The time of the day.
-    pub(super) fn clock(&self, at: Timestamp) -> String {
-        at.to_zoned(self.zone.clone()).strftime("%H:%M:%S").to_string()
+    /// Formats the time of day.
+    pub(super) fn clock(&self, time: Timestamp) -> String {
+        time.to_zoned(self.zone.clone()).strftime("%H:%M:%S").to_string()
     }
 
-    /// `text` in at most `width` columns, see [`shorten`].
+    /// Shortens `text` to at most `width` columns, see [`shorten`].
     pub(super) fn shorten(&self, text: &str, width: usize) -> String {
         shorten(text, width, if self.unicode { "…" } else { ".." })
     }
 }
 
-/// `text` in at most `width` columns, with `mark` where something is left out. Of a name, the end says most: of an
-/// image's only its registry is cut, and then what follows; of a digest, the beginning is enough.
+/// Shortens `text` to at most `width` columns and puts `mark` in place of the removed part.
+///
+/// The end of a name says most: an image loses its registry first, then the parts that follow it, as in
+/// `…/library/nginx:1.27`. Of a digest, the first twelve digits are enough. Other text, for example a path,
+/// also keeps a third of the room for its beginning.
 pub(crate) fn shorten(text: &str, width: usize, mark: &str) -> String {
     const DIGITS: usize = 12;
     if text.width() <= width {
@@ -67,12 +70,12 @@ pub(crate) fn shorten(text: &str, width: usize, mark: &str) -> String {
     format!("{front}{mark}{}", back.chars().rev().collect::<String>())
 }
 
-/// Whether it is an image reference with a registry, by the rule of the tools.
+/// Returns true for an image reference with a registry, by the rule of the runtimes' tools.
 fn has_registry(text: &str) -> bool {
     host(text).is_some_and(|host| !host.contains(char::is_whitespace))
 }
 
-/// As many of the characters as have room.
+/// Returns the first characters that fit into `room` columns.
 fn fitting(characters: impl Iterator<Item = char>, room: usize) -> String {
     let mut used = 0;
     characters
@@ -88,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_cut_where_they_say_least() {
+    fn shortened_names_keep_their_end() {
         let mut screen = Screen { width: None, unicode: true, truncates: true, zone: TimeZone::UTC };
         let digest = format!("quay.io/a/b@sha256:{}", "0123456789abcdef".repeat(4));
         for (text, width, expected) in [

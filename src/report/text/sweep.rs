@@ -1,4 +1,4 @@
-//! What nothing uses, what becomes of it, and what was done about it.
+//! Text of `sweep`: the leaks and their verdicts, or the result of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use crate::model::display::count;
 use crate::model::{LeakClass, OutcomeKind};
 use crate::report::json::{SweepDoc, SweepLeakDoc, SweptDoc};
 
-/// So many findings are read one by one.
+/// Maximum number of leaks without a summary by class.
 const FEW: usize = 10;
 
-/// A report, a plan, or what a run did.
+/// Formats a report, a plan, or the result of a run.
 pub fn sweep(document: &SweepDoc, screen: &Screen) -> String {
     let acts = document.delete || !document.repair.is_empty();
     let planned = document.dry_run || document.outcome == OutcomeKind::Reported || !acts;
@@ -25,57 +25,56 @@ pub fn sweep(document: &SweepDoc, screen: &Screen) -> String {
     out
 }
 
-/// The plan before it is carried out.
+/// Formats the leaks by verdict, before a run or without one.
 fn plan(document: &SweepDoc, screen: &Screen) -> String {
     if document.leaks.is_empty() && !document.classes.is_empty() {
         let classes: Vec<_> = document.classes.iter().map(|class| class.as_str()).collect();
         return format!("Nothing of class {} was found.\n", classes.join(", "));
     }
     if document.leaks.is_empty() {
-        let said = match document.complete {
-            true => "No leaks: every byte in these stores has an owner.\n",
-            false => "No leaks where everything could be read; see the warnings for the rest.\n",
+        return match document.complete {
+            true => "No leaks: every byte in these stores has an owner.\n".into(),
+            false => "No leaks where everything could be read; see the warnings for the rest.\n".into(),
         };
-        return said.into();
     }
     let mut out = String::new();
-    let going: Vec<_> = document.leaks.iter().filter(|one| one.action == "delete").collect();
-    let mends = document.leaks.iter().filter(|one| one.action == "repair");
-    let (mending, mendable): (Vec<_>, Vec<_>) =
-        mends.partition(|one| document.repair.contains(&one.leak.class));
-    let staying = document.leaks.iter().filter(|one| one.action == "none");
-    let (tasks, staying): (Vec<_>, Vec<_>) = staying.partition(|one| one.for_a_person);
-    let flags: BTreeSet<_> = mendable.iter().map(|one| format!("--repair {}", one.leak.class)).collect();
-    let mends = format!("What {} would repair", flags.into_iter().collect::<Vec<_>>().join(" "));
+    let deletions: Vec<_> = document.leaks.iter().filter(|leak| leak.action == "delete").collect();
+    let repairs = document.leaks.iter().filter(|leak| leak.action == "repair");
+    let (requested, possible): (Vec<_>, Vec<_>) =
+        repairs.partition(|leak| document.repair.contains(&leak.leak.class));
+    let kept = document.leaks.iter().filter(|leak| leak.action == "none");
+    let (tasks, kept): (Vec<_>, Vec<_>) = kept.partition(|leak| leak.for_a_person);
+    let flags: BTreeSet<_> = possible.iter().map(|leak| format!("--repair {}", leak.leak.class)).collect();
+    let would_repair = format!("What {} would repair", flags.into_iter().collect::<Vec<_>>().join(" "));
     let deletes = if document.delete { "To delete" } else { "What --delete would delete" };
-    for (title, leaks, goes) in [
-        (deletes, &going, true),
-        ("To repair", &mending, true),
-        (mends.as_str(), &mendable, true),
-        ("What stays for now", &staying, false),
+    for (title, leaks, shows_proof) in [
+        (deletes, &deletions, true),
+        ("To repair", &requested, true),
+        (would_repair.as_str(), &possible, true),
+        ("What stays for now", &kept, false),
     ] {
         if !leaks.is_empty() {
             out.push_str(&heading(title));
-            out.push_str(&table(leaks, screen, goes));
+            out.push_str(&table(leaks, screen, shows_proof));
         }
     }
     if !tasks.is_empty() {
         out.push_str(&heading("For you to decide"));
-        tasks.iter().for_each(|one| out.push_str(&task(one, screen)));
+        tasks.iter().for_each(|leak| out.push_str(&task(leak, screen)));
     }
     out.push_str(&by_class(document, screen));
-    let stay = staying.len() + tasks.len();
+    let kept = kept.len() + tasks.len();
     out.push_str(&format!(
         "\n{}: {} can be deleted, freeing about {}; {} can be repaired; {} stay{}\n",
         count(document.leaks.len(), "finding", "findings"),
-        going.len(),
+        deletions.len(),
         bytes(document.predicted_bytes),
-        mending.len() + mendable.len(),
-        stay,
-        if stay == 1 { "s" } else { "" },
+        requested.len() + possible.len(),
+        kept,
+        if kept == 1 { "s" } else { "" },
     ));
     let acts = document.delete || !document.repair.is_empty();
-    if !acts && !going.is_empty() {
+    if !acts && !deletions.is_empty() {
         out.push_str(
             "The same command with `--delete` deletes them; each is proven safe again just before.\n",
         );
@@ -83,131 +82,137 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
     out
 }
 
-/// The sum of each class, where the lines are too many to be added up by a reader.
+/// Formats the sum of each class, if there are too many leaks to add them up at a glance.
 fn by_class(document: &SweepDoc, screen: &Screen) -> String {
     if document.leaks.len() <= FEW {
         return String::new();
     }
     let mut classes: BTreeMap<LeakClass, Vec<&SweepLeakDoc>> = BTreeMap::new();
-    for one in &document.leaks {
-        classes.entry(one.leak.class).or_default().push(one);
+    for leak in &document.leaks {
+        classes.entry(leak.leak.class).or_default().push(leak);
     }
     let mut table = Table::new(screen, &["CLASS", ">FINDINGS", ">SIZE", ">TO DELETE"]);
     for (class, leaks) in classes {
-        let size = leaks.iter().map(|one| one.leak.bytes).fold(0, u64::saturating_add);
-        let going = leaks.iter().filter(|one| one.action == "delete").count();
-        table.row(vec![class.to_string(), leaks.len().to_string(), bytes(size), going.to_string()]);
+        let size = leaks.iter().map(|leak| leak.leak.bytes).fold(0, u64::saturating_add);
+        let deletions = leaks.iter().filter(|leak| leak.action == "delete").count();
+        table.row(vec![class.to_string(), leaks.len().to_string(), bytes(size), deletions.to_string()]);
     }
     format!("{}{}", heading("By class"), table.render())
 }
 
-/// One line a finding; on a narrow screen, where the last column would be cut, with its words below.
-fn table(leaks: &[&SweepLeakDoc], screen: &Screen, going: bool) -> String {
-    let what = if going { "PROOF" } else { "WHY" };
-    let words = |one: &SweepLeakDoc| match (going, one.remedy.as_str()) {
-        (false, "") | (true, _) => safe(&one.leak.evidence),
-        (false, remedy) => safe(remedy),
-    };
-    let headings = ["FINDING", "OBJECT", ">SIZE", ">AGE", "VERDICT", what];
-    let table = |columns: usize| {
-        let mut table = Table::new(screen, &headings[..columns]);
-        for one in leaks {
-            let leak = &one.leak;
-            let mut cells = vec![
-                leak.class.to_string(),
-                short_id(&leak.id),
-                bytes(leak.bytes),
-                age_of(leak.age_seconds),
-                leak.verdict.into(),
-                words(one),
-            ];
-            cells.truncate(columns);
-            table.row(cells);
-        }
-        table.add_stores(leaks.iter().map(|one| one.leak.store.as_str()));
-        table
-    };
-    let whole = table(headings.len());
+/// Formats a line for each leak. On a narrow screen, which would cut the last column, its text is on the lines
+/// below.
+fn table(leaks: &[&SweepLeakDoc], screen: &Screen, shows_proof: bool) -> String {
+    let heading = if shows_proof { "PROOF" } else { "WHY" };
+    let columns = ["FINDING", "OBJECT", ">SIZE", ">AGE", "VERDICT", heading];
+    let whole = columns_of(leaks, screen, shows_proof, &columns);
     if whole.fits() {
         return whole.render();
     }
-    let mut narrow = table(headings.len() - 1);
+    let mut narrow = columns_of(leaks, screen, shows_proof, &columns[..columns.len() - 1]);
     narrow.fit(&[4], &[(1, 12)]);
     let rendered = narrow.render();
     let mut lines = rendered.lines();
     let mut out = lines.next().map_or_else(String::new, |headings| format!("{headings}\n"));
     let width = screen.width.unwrap_or(usize::MAX);
-    for (line, one) in lines.zip(leaks) {
-        let words = wrapped(&words(one), width, "         ");
-        out.push_str(&format!("{line}\n  {:<5}  {}", what.to_lowercase(), words.trim_start()));
+    for (line, leak) in lines.zip(leaks) {
+        let text = wrapped(&reason(leak, shows_proof), width, "         ");
+        out.push_str(&format!("{line}\n  {:<5}  {}", heading.to_lowercase(), text.trim_start()));
     }
     out
 }
 
-/// A finding that somebody has to look at: nothing of what they need for that is cut.
-fn task(one: &SweepLeakDoc, screen: &Screen) -> String {
-    let leak = &one.leak;
-    let (size, age) = (bytes(leak.bytes), age_of(leak.age_seconds));
-    let mut out = format!("{}  {size}  {age} old  {}\n", leak.class, leak.verdict);
+fn columns_of(leaks: &[&SweepLeakDoc], screen: &Screen, shows_proof: bool, columns: &[&str]) -> Table {
+    let mut table = Table::new(screen, columns);
+    for leak in leaks {
+        let facts = &leak.leak;
+        let mut cells = vec![
+            facts.class.to_string(),
+            short_id(&facts.id),
+            bytes(facts.bytes),
+            age_of(facts.age_seconds),
+            facts.verdict.into(),
+            reason(leak, shows_proof),
+        ];
+        cells.truncate(columns.len());
+        table.row(cells);
+    }
+    table.add_stores(leaks.iter().map(|leak| leak.leak.store.as_str()));
+    table
+}
+
+/// Returns the remedy of a leak that is kept, or else the proof.
+fn reason(leak: &SweepLeakDoc, shows_proof: bool) -> String {
+    match (shows_proof, leak.remedy.as_str()) {
+        (false, "") | (true, _) => safe(&leak.leak.evidence),
+        (false, remedy) => safe(remedy),
+    }
+}
+
+/// Formats a leak that an operator must decide about, without shortening anything.
+fn task(leak: &SweepLeakDoc, screen: &Screen) -> String {
+    let facts = &leak.leak;
+    let (size, age) = (bytes(facts.bytes), age_of(facts.age_seconds));
+    let mut out = format!("{}  {size}  {age} old  {}\n", facts.class, facts.verdict);
     let width = screen.width.unwrap_or(usize::MAX);
-    let words = [("object", safe(&leak.id)), ("path", safe(&leak.path)), ("why", safe(&leak.evidence))];
-    let words = words.into_iter().chain([("to do", safe(&one.remedy))]);
+    let words = [("object", safe(&facts.id)), ("path", safe(&facts.path)), ("why", safe(&facts.evidence))];
+    let words = words.into_iter().chain([("to do", safe(&leak.remedy))]);
     for (label, text) in words.filter(|(_, text)| !text.is_empty()) {
         out.push_str(&format!("  {label:<7}  {}", wrapped(&text, width, "           ").trim_start()));
     }
-    if let Some(command) = &one.command {
+    if let Some(command) = &leak.command {
         out.push_str(&format!("  command  {}\n", safe(command)));
     }
     out
 }
 
-/// What a run did.
+/// Formats the result of a run.
 fn done(document: &SweepDoc, screen: &Screen) -> String {
     let mut out = String::new();
-    let deleted = || document.deleted.iter().map(|one| &one.deleted);
+    let deleted: Vec<_> = document.deleted.iter().map(|swept| &swept.deleted).collect();
     if !document.deleted.is_empty() {
         let mut table =
             Table::new(screen, &["DELETED", "OBJECT", ">PREDICTED", ">MEASURED", ">USED", "WHERE"]);
-        for one in &document.deleted {
-            table.row(row(one));
+        for swept in &document.deleted {
+            table.row(row(swept));
         }
         table.fit(&[4], &[(5, 16), (1, 12)]);
         out.push_str(&table.render());
     }
-    for one in &document.repaired {
-        out.push_str(&format!("repaired: {} {}\n", one.class, safe(&one.id)));
+    for leak in &document.repaired {
+        out.push_str(&format!("repaired: {} {}\n", leak.class, safe(&leak.id)));
     }
-    for one in &document.kept {
-        let detail = safe(one.detail.as_deref().unwrap_or_default());
-        out.push_str(&format!("kept: {} {}: {detail}\n", one.class, safe(&one.id)));
+    for leak in &document.kept {
+        let detail = safe(leak.detail.as_deref().unwrap_or_default());
+        out.push_str(&format!("kept: {} {}: {detail}\n", leak.class, safe(&leak.id)));
     }
     for error in &document.errors {
         let id = error.id.as_deref().map(|id| format!("{} ", safe(id))).unwrap_or_default();
-        let came = error.measured_bytes.map(|came| format!("; {} freed", signed_bytes(came)));
-        let (message, came) = (safe(&error.message), came.unwrap_or_default());
-        out.push_str(&format!("failed: {id}({}): {message}{came}\n", error.phase));
+        let freed = error.measured_bytes.map(|freed| format!("; {} freed", signed_bytes(freed)));
+        let (message, freed) = (safe(&error.message), freed.unwrap_or_default());
+        out.push_str(&format!("failed: {id}({}): {message}{freed}\n", error.phase));
     }
     if document.outcome == OutcomeKind::NotNeeded {
         out.push_str("There was nothing to delete.\n");
     }
     if !document.deleted.is_empty() {
-        let predicted = deleted().fold(0_u64, |sum, one| sum.saturating_add(one.predicted_bytes));
+        let predicted = deleted.iter().fold(0_u64, |sum, swept| sum.saturating_add(swept.predicted_bytes));
         out.push_str(&format!(
             "\n{} deleted: predicted {}, measured {}\n",
             count(document.deleted.len(), "finding", "findings"),
             bytes(predicted),
-            measured(document.measured_bytes, deleted().any(|one| one.others_wrote)),
+            measured(document.measured_bytes, deleted.iter().any(|swept| swept.others_wrote)),
         ));
     }
-    if deleted().any(|one| one.differs) {
+    if deleted.iter().any(|swept| swept.differs) {
         out.push_str(DIFFERS);
     }
-    let going = document.leaks.iter().filter(|one| one.action == "delete").count();
-    let stay = document.leaks.len().saturating_sub(going);
-    if stay > 0 {
+    let deletions = document.leaks.iter().filter(|leak| leak.action == "delete").count();
+    let others = document.leaks.len().saturating_sub(deletions);
+    if others > 0 {
         out.push_str(&format!(
             "{}: `layersweep sweep` shows why\n",
-            count(stay, "other finding stays", "other findings stay")
+            count(others, "other finding stays", "other findings stay")
         ));
     }
     out
@@ -259,12 +264,12 @@ mod tests {
     }
 
     #[test]
-    fn the_proof_is_whole_on_80_columns() {
-        let to_delete = |class, id: &str, evidence: &str| {
-            let mut one = finding(class, id, "", None);
-            (one.action, one.leak.verdict, one.leak.evidence) = ("delete", "reclaim", evidence.into());
-            one
-        };
+    fn proof_is_whole_on_80_columns() {
+        fn to_delete(class: LeakClass, id: &str, evidence: &str) -> SweepLeakDoc {
+            let mut leak = finding(class, id, "", None);
+            (leak.action, leak.leak.verdict, leak.leak.evidence) = ("delete", "reclaim", evidence.into());
+            leak
+        }
         let proof = "no layer record names this directory, and it has no link file: its creation was \
                      interrupted";
         let leaks = [
@@ -292,7 +297,7 @@ orphan-dir  0b0b0b0b0b0b  3.0 MiB   3d  reclaim
     }
 
     #[test]
-    fn what_a_person_has_to_do_is_whole_on_80_columns() {
+    fn task_for_the_operator_is_whole_on_80_columns() {
         let mut document = sweep_refused("r", &LeakRequest::default(), false, "", Timestamp::UNIX_EPOCH);
         (document.outcome, document.errors) = (OutcomeKind::Reported, Vec::new());
         let command = "ctr -n k8s.io leases rm stuck-noexpiry";
