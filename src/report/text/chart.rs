@@ -1,11 +1,15 @@
-//! A chart of percents over time, of braille dots or of ASCII. Pure.
+//! Charts of percentages over time, drawn with braille dots or in ASCII.
+//!
+//! A braille character has 2 × 4 dots, so a plot of 74 columns and 10 lines has 148 × 40 dots. The samples
+//! are first reduced to a range for each column of dots, which keeps the spike of a single reading visible
+//! however long the period is; the ranges are then joined to a line, except across a gap in the readings.
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan};
 
 use super::screen::Screen;
 
-/// A value over a stretch of time: one reading, or the lows and highs of a span.
+/// Value over a period: a single reading, or the lowest and highest of a span.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub(super) from: Timestamp,
@@ -15,28 +19,28 @@ pub(super) struct Sample {
     pub(super) high: f64,
 }
 
-/// What is drawn.
+/// Chart to be drawn.
 #[derive(Debug)]
 pub(super) struct Chart<'a> {
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
-    /// By time.
+    /// Sorted by time.
     pub(super) samples: &'a [Sample],
-    /// Times to be marked below the axis.
+    /// Times marked below the axis.
     pub(super) marks: &'a [Timestamp],
 }
 
-/// Columns left of the plot: `100% ┤`.
+/// Columns left of the plot, for example `100% ┤`.
 const MARGIN: usize = 6;
-/// Lines of the plot, about.
+/// Approximate number of lines of the plot.
 const HEIGHT: usize = 10;
-/// Columns that a label of the time axis needs, and the blank after it.
+/// Columns of a label of the time axis, and the blank after it.
 const LABEL: usize = 9;
-/// The least difference between top and bottom, in percent: less looks like drama.
+/// Minimum difference between top and bottom in percent: a smaller scale would exaggerate changes.
 const LEAST: f64 = 5.0;
 
 impl Chart<'_> {
-    /// The lines.
+    /// Draws the plot with its axes.
     pub(super) fn draw(&self, screen: &Screen) -> String {
         let columns = screen.width.unwrap_or(80).saturating_sub(MARGIN).clamp(20, 400);
         let (wide, high) = if screen.unicode { (2, 4) } else { (1, 1) };
@@ -44,12 +48,12 @@ impl Chart<'_> {
         let rows = axis.rows();
         let ranges = self.ranges(columns * wide);
         let mut dots = Dots { wide, high, columns, cells: vec![0; columns * rows] };
-        let line = |percent: f64| axis.line(percent, rows * high);
+        let lines = rows * high;
         let mut before: Option<(usize, usize)> = None;
         for (x, range) in ranges.iter().enumerate() {
-            let here = range.map(|(low, top)| (line(top), line(low)));
+            let here = range.map(|(low, top)| (axis.line(top, lines), axis.line(low, lines)));
             if let Some((mut top, mut bottom)) = here {
-                // A line without holes: up or down to where the last column ended.
+                // Join the line: extend it up or down to the end of the last column.
                 if let Some((last_top, last_bottom)) = before {
                     top = top.min(last_bottom + 1);
                     bottom = bottom.max(last_top.saturating_sub(1));
@@ -73,36 +77,32 @@ impl Chart<'_> {
         out + &self.time_axis(columns, axis.bottom, screen)
     }
 
-    /// Low and high of each column of dots; between two samples the straight line, unless
-    /// they lie so far apart that nobody was looking.
+    /// Returns the lowest and highest value of each column of dots. Two samples are joined by a straight
+    /// line, unless the gap between them shows that no readings were taken.
     fn ranges(&self, columns: usize) -> Vec<Option<(f64, f64)>> {
         let mut ranges: Vec<Option<(f64, f64)>> = vec![None; columns];
-        let mut add = |x: usize, low: f64, high: f64| {
-            if let Some(range) = ranges.get_mut(x) {
-                *range = Some(range.map_or((low, high), |(a, b)| (a.min(low), b.max(high))));
-            }
-        };
-        let shown = || self.samples.iter().filter(|sample| sample.from <= self.to && sample.to >= self.from);
-        let mut gaps: Vec<i64> = shown().zip(shown().skip(1)).map(|(a, b)| seconds(a.to, b.from)).collect();
+        let shown: Vec<_> =
+            self.samples.iter().filter(|sample| sample.from <= self.to && sample.to >= self.from).collect();
+        let mut gaps: Vec<i64> = shown.windows(2).map(|pair| seconds(pair[0].to, pair[1].from)).collect();
         gaps.sort_unstable();
-        let farthest = gaps.get(gaps.len() / 2).map_or(0, |usual| usual.saturating_mul(3)).max(
-            // Two columns are no gap that could be seen.
+        let longest = gaps.get(gaps.len() / 2).map_or(0, |usual| usual.saturating_mul(3)).max(
+            // A gap of two columns cannot be seen.
             2 * seconds(self.from, self.to) / i64::try_from(columns).unwrap_or(i64::MAX),
         );
         let mut last: Option<&Sample> = None;
-        for sample in shown() {
+        for sample in shown {
             let (first, end) = (self.column(sample.from, columns), self.column(sample.to, columns));
-            // A span ends where the next begins.
+            // A span ends at the start of the next.
             let end = if sample.to > sample.from { end.max(first + 1) - 1 } else { end };
-            (first..=end).for_each(|x| add(x, sample.low, sample.high));
-            if let Some(last) = last.filter(|last| seconds(last.to, sample.from) <= farthest) {
+            (first..=end).for_each(|x| widen(&mut ranges[x], sample.low, sample.high));
+            if let Some(last) = last.filter(|last| seconds(last.to, sample.from) <= longest) {
                 let (from, to) = (self.column(last.to, columns), first);
                 let (a, b) = (f64::midpoint(last.low, last.high), f64::midpoint(sample.low, sample.high));
                 for x in from + 1..to {
                     #[allow(clippy::cast_precision_loss)] // columns of a terminal
                     let part = (x - from) as f64 / (to - from) as f64;
                     let between = a + (b - a) * part;
-                    add(x, between, between);
+                    widen(&mut ranges[x], between, between);
                 }
             }
             last = Some(sample);
@@ -110,23 +110,23 @@ impl Chart<'_> {
         ranges
     }
 
-    /// The column of a time; the first or last one for what lies outside.
-    fn column(&self, at: Timestamp, columns: usize) -> usize {
+    /// Returns the column of a time; the first or last one for a time outside.
+    fn column(&self, time: Timestamp, columns: usize) -> usize {
         let all = i128::from(seconds(self.from, self.to).max(1));
-        let here = i128::from(seconds(self.from, at).max(0));
-        let column = here * i128::try_from(columns).unwrap_or(0) / all;
+        let offset = i128::from(seconds(self.from, time).max(0));
+        let column = offset * i128::try_from(columns).unwrap_or(0) / all;
         usize::try_from(column).unwrap_or(0).min(columns.saturating_sub(1))
     }
 
-    /// The axis with its marks, and the times below it.
+    /// Draws the time axis with its marks and labels.
     fn time_axis(&self, columns: usize, bottom: f64, screen: &Screen) -> String {
         let (corner, line, tick) = if screen.unicode { ('└', '─', '┬') } else { ('+', '-', '+') };
         let mut axis = vec![line; columns];
         let mut labels = vec![' '; columns];
-        for (at, label) in ticks(self.from, self.to, columns / (LABEL + 3), &screen.zone) {
-            let column = self.column(at, columns);
+        for (time, label) in ticks(self.from, self.to, columns / (LABEL + 3), &screen.zone) {
+            let column = self.column(time, columns);
             axis[column] = tick;
-            // Half a date is another date.
+            // A label that is cut would show another date.
             if let Some(places) = labels.get_mut(column..column + label.len()) {
                 places.iter_mut().zip(label.chars()).for_each(|(place, c)| *place = c);
             }
@@ -134,8 +134,8 @@ impl Chart<'_> {
         let mut out = format!("{bottom:>3.0}% {corner}{}\n", axis.into_iter().collect::<String>());
         if !self.marks.is_empty() {
             let mut marks = vec![' '; columns];
-            for at in self.marks {
-                marks[self.column(*at, columns)] = if screen.unicode { '▴' } else { '^' };
+            for time in self.marks {
+                marks[self.column(*time, columns)] = if screen.unicode { '▴' } else { '^' };
             }
             out.push_str(format!("{:MARGIN$}{}", "", marks.into_iter().collect::<String>()).trim_end());
             out.push('\n');
@@ -145,11 +145,15 @@ impl Chart<'_> {
     }
 }
 
+fn widen(range: &mut Option<(f64, f64)>, low: f64, high: f64) {
+    *range = Some(range.map_or((low, high), |(lowest, highest)| (lowest.min(low), highest.max(high))));
+}
+
 fn seconds(from: Timestamp, to: Timestamp) -> i64 {
     to.duration_since(from).as_secs()
 }
 
-/// The percent axis: round numbers that hold all that is drawn.
+/// Percentage axis with round numbers that includes all samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Axis {
     bottom: f64,
@@ -178,7 +182,7 @@ impl Axis {
         self.steps * (HEIGHT / self.steps)
     }
 
-    /// The percent at the upper edge of a row, where that is a round one.
+    /// Returns the percentage at the upper edge of a row, if it is a multiple of the step.
     fn label(&self, row: usize) -> Option<f64> {
         let every = HEIGHT / self.steps;
         #[allow(clippy::cast_precision_loss)] // 0 to 5
@@ -186,7 +190,7 @@ impl Axis {
         row.is_multiple_of(every).then_some(self.bottom + self.step * steps)
     }
 
-    /// The line, of `lines` from the top, that holds a percent.
+    /// Returns the line of a percentage, out of `lines` from the top.
     fn line(&self, percent: f64, lines: usize) -> usize {
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         // lines of a terminal
@@ -198,12 +202,12 @@ impl Axis {
     }
 }
 
-/// Dots, several to a character.
+/// Grid of dots, several in each character.
 struct Dots {
     wide: usize,
     high: usize,
     columns: usize,
-    /// Bits of each character, from 1 at the top left, rows first.
+    /// Bits of each character, from 1 at the top left, row by row.
     cells: Vec<u8>,
 }
 
@@ -216,7 +220,7 @@ impl Dots {
     }
 
     fn character(&self, column: usize, row: usize) -> char {
-        /// Unicode's bit of each dot of a braille character, rows first.
+        /// Unicode's bit of each dot of a braille character, row by row.
         const BRAILLE: [u32; 8] = [0x01, 0x08, 0x02, 0x10, 0x04, 0x20, 0x40, 0x80];
         let cell = self.cells[row * self.columns + column];
         match cell {
@@ -230,8 +234,8 @@ impl Dots {
     }
 }
 
-/// Round local times between two times, at most about `most`, with what they are called.
-fn ticks(from: Timestamp, to: Timestamp, most: usize, zone: &TimeZone) -> Vec<(Timestamp, String)> {
+/// Returns round local times with their labels, at most about `count`.
+fn ticks(from: Timestamp, to: Timestamp, count: usize, zone: &TimeZone) -> Vec<(Timestamp, String)> {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 3600;
     const DAY: i64 = 86_400;
@@ -252,33 +256,33 @@ fn ticks(from: Timestamp, to: Timestamp, most: usize, zone: &TimeZone) -> Vec<(T
         14 * DAY,
     ];
     let length = seconds(from, to).max(1);
-    let most = i64::try_from(most.max(1)).unwrap_or(i64::MAX);
-    let step = STEPS.into_iter().find(|step| length / step <= most);
+    let count = i64::try_from(count.max(1)).unwrap_or(i64::MAX);
+    let step = STEPS.into_iter().find(|step| length / step <= count);
     let months =
-        [1, 2, 3, 6, 12].into_iter().find(|months| length / (months * 30 * DAY) <= most).unwrap_or(24);
-    // From a local midnight on, by the clock on the wall: it stays round when summer ends.
+        [1, 2, 3, 6, 12].into_iter().find(|months| length / (months * 30 * DAY) <= count).unwrap_or(24);
+    // Steps are added to local time from midnight on, so that labels stay round when summer time ends.
     let Ok(midnight) = from.to_zoned(zone.clone()).start_of_day() else { return Vec::new() };
     let mut civil = midnight.datetime();
     let step = match step {
         Some(seconds) => seconds.seconds(),
         None => {
-            // With months, from the first of January on.
+            // Steps of months begin on the first of January.
             civil = civil.date().first_of_year().at(0, 0, 0, 0);
             months.months()
         }
     };
     let mut ticks = Vec::new();
-    while let Ok(at) = civil.to_zoned(zone.clone()).map(|zoned| zoned.timestamp())
-        && at <= to
+    while let Ok(time) = civil.to_zoned(zone.clone()).map(|zoned| zoned.timestamp())
+        && time <= to
     {
-        if at >= from {
+        if time >= from {
             let midnight = civil.time() == jiff::civil::Time::midnight();
             let label = match () {
                 () if step.get_months() > 0 => civil.strftime("%b %Y").to_string(),
                 () if midnight => civil.strftime("%b %-d").to_string(),
                 () => civil.strftime("%H:%M").to_string(),
             };
-            ticks.push((at, label));
+            ticks.push((time, label));
         }
         match civil.checked_add(step) {
             Ok(next) => civil = next,
@@ -288,12 +292,12 @@ fn ticks(from: Timestamp, to: Timestamp, most: usize, zone: &TimeZone) -> Vec<(T
     ticks
 }
 
-/// How long a window should be to show `samples`, where none was asked for.
+/// Returns the default period of a chart of `samples`.
 pub(super) fn window(samples: &[Sample], now: Timestamp) -> (Timestamp, Timestamp) {
     let to = samples.last().map_or(now, |last| last.to.max(now));
     let from = samples.first().map_or(now, |first| first.from);
-    let least = to.saturating_sub(SignedDuration::from_mins(10)).unwrap_or(to);
-    (from.min(least), to)
+    let latest_start = to.saturating_sub(SignedDuration::from_mins(10)).unwrap_or(to);
+    (from.min(latest_start), to)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is different between two scans.
+//! Text of `diff`: the changes between two scans.
 
 use super::format::{bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
@@ -6,13 +6,13 @@ use super::table::{Table, heading};
 use crate::model::ARTIFACTS;
 use crate::report::json::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc};
 
-/// Rows of a table on a terminal.
+/// Maximum number of rows of a table on a terminal.
 const ROWS: usize = 15;
 
-/// The differences, the largest of each kind first.
+/// Formats the changes, the largest of each kind first.
 pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
-    let taken = |taken: &TakenDoc| format!("{} ({})", screen.minute(taken.at), safe(&taken.id));
-    let mut out = format!("From {} to {}\n", taken(&document.before), taken(&document.after));
+    let (before, after) = (taken(&document.before, screen), taken(&document.after, screen));
+    let mut out = format!("From {before} to {after}\n");
     if document.before.at > document.after.at {
         out.push_str("The first scan is the later one: additions are shown as removals.\n");
     }
@@ -34,8 +34,8 @@ pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
             _ => "",
         };
         let is_of_artifacts = store.place.driver == ARTIFACTS;
-        let what = if is_of_artifacts { "Artifacts of" } else { "Store" };
-        sums.row(sum(format!("{what} {}{seen}", safe(&store.place.root)), &store.total));
+        let label = if is_of_artifacts { "Artifacts of" } else { "Store" };
+        sums.row(sum(format!("{label} {}{seen}", safe(&store.place.root)), &store.total));
         for share in store.shares.iter().filter(|share| share.bytes.change_bytes != 0) {
             let kind = if is_of_artifacts && share.kind == "images" { "artifacts" } else { &share.kind };
             sums.row(sum(format!("  {kind}"), &share.bytes));
@@ -60,6 +60,10 @@ pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
     out
 }
 
+fn taken(scan: &TakenDoc, screen: &Screen) -> String {
+    format!("{} ({})", screen.minute(scan.at), safe(&scan.id))
+}
+
 fn change(change_bytes: i64) -> String {
     let sign = if change_bytes > 0 { "+" } else { "" };
     format!("{sign}{}", signed_bytes(change_bytes))
@@ -70,12 +74,14 @@ fn sum(name: String, sum: &SumDoc) -> Vec<String> {
 }
 
 fn images(images: &[ImageDiffDoc], screen: &Screen) -> String {
-    // Who else holds its layers follows from what came and went.
-    let news = |image: &&ImageDiffDoc| image.change != "altered" || image.names_before != image.names_after;
-    let news: Vec<_> = images.iter().filter(news).collect();
+    // A change of the other users of its layers follows from added and removed images.
+    let changed: Vec<_> = images
+        .iter()
+        .filter(|image| image.change != "altered" || image.names_before != image.names_after)
+        .collect();
     let mut table = Table::new(screen, &["IMAGE", "", ">TOTAL", ">EXCLUSIVE", ">CHANGE"]);
-    let shown = rows(news.len(), screen);
-    for image in &news[..shown] {
+    let shown = rows(changed.len(), screen);
+    for image in &changed[..shown] {
         let names = if image.names_after.is_empty() { &image.names_before } else { &image.names_after };
         let name = names.first().map_or_else(|| short_id(&image.id), |name| safe(name));
         let name = if image.kind == "artifact" { format!("{name} (artifact)") } else { name };
@@ -83,27 +89,27 @@ fn images(images: &[ImageDiffDoc], screen: &Screen) -> String {
             "altered" => "renamed",
             word => word,
         };
-        let now = if image.change == "went" {
-            (image.total.before_bytes, image.exclusive.before_bytes)
-        } else {
-            (image.total.after_bytes, image.exclusive.after_bytes)
+        let (total, exclusive) = match image.change {
+            "went" => (image.total.before_bytes, image.exclusive.before_bytes),
+            _ => (image.total.after_bytes, image.exclusive.after_bytes),
         };
-        table.row(vec![name, word.into(), bytes(now.0), bytes(now.1), change(image.total.change_bytes)]);
+        let change = change(image.total.change_bytes);
+        table.row(vec![name, word.into(), bytes(total), bytes(exclusive), change]);
     }
     table.fit(&[3], &[(0, 20)]);
-    table.block() + &more(news.len() - shown)
+    table.block() + &more(changed.len() - shown)
 }
 
 fn changes(title: &str, all: &[ChangeDoc], screen: &Screen, name: impl Fn(&ChangeDoc) -> String) -> String {
     let mut table = Table::new(screen, &[title, "", ">BEFORE", ">AFTER", ">CHANGE"]);
     let shown = rows(all.len(), screen);
-    for one in &all[..shown] {
+    for object in &all[..shown] {
         table.row(vec![
-            name(one),
-            one.change.into(),
-            bytes(one.bytes.before_bytes),
-            bytes(one.bytes.after_bytes),
-            change(one.bytes.change_bytes),
+            name(object),
+            object.change.into(),
+            bytes(object.bytes.before_bytes),
+            bytes(object.bytes.after_bytes),
+            change(object.bytes.change_bytes),
         ]);
     }
     table.fit(&[2], &[(0, 20)]);

@@ -1,4 +1,4 @@
-//! What is wrong with a node, the worst first.
+//! Text of `doctor`: the findings about a node, the worst first.
 
 use super::format::{safe, wrapped};
 use super::screen::Screen;
@@ -7,11 +7,11 @@ use crate::app::doctor::{Check, Status};
 use crate::model::display::count;
 use crate::report::json::DoctorDoc;
 
-/// Width where no terminal says one: what is wrapped by a log or a mail is hard to read.
+/// Width if the output is not a terminal: lines wrapped by a log or a mail program are hard to read.
 const WIDTH: usize = 80;
 const INDENT: &str = "  ";
 
-/// The findings by severity, then a line that counts them. `quiet`: only what is to be fixed.
+/// Formats the checks by severity, then their number. With `quiet`, only errors and warnings.
 pub fn doctor(document: &DoctorDoc, screen: &Screen, quiet: bool) -> String {
     let width = screen.width.unwrap_or(WIDTH).max(40);
     let mut out = String::new();
@@ -72,39 +72,37 @@ mod tests {
     use crate::report::json;
 
     #[test]
-    fn the_worst_comes_first_and_fits() {
-        let named = |name, check: Check| Check { name, ..check };
+    fn worst_findings_are_first_and_wrapped() {
         let long = "word ".repeat(30);
         let checks = vec![
-            named("clock", Check::ok("", "synchronised")),
-            named("reserve", Check::note("/a", "none")),
-            named("runtime", Check::warning("/run/a\u{1b}[31m.sock", long.trim_end(), "start it")),
-            named("stores", Check::error("", "no store", "name one")),
+            Check { name: "clock", ..Check::ok("", "synchronised") },
+            Check { name: "reserve", ..Check::note("/a", "none") },
+            Check { name: "runtime", ..Check::warning("/run/a\u{1b}[31m.sock", long.trim_end(), "start it") },
+            Check { name: "stores", ..Check::error("", "no store", "name one") },
         ];
-        let screen = |width| Screen { width, unicode: true, truncates: true, zone: TimeZone::UTC };
+        fn shown(document: &DoctorDoc, width: Option<usize>, quiet: bool) -> String {
+            let screen = Screen { width, unicode: true, truncates: true, zone: TimeZone::UTC };
+            anstream::adapter::strip_str(&doctor(document, &screen, quiet)).to_string()
+        }
         let document = json::doctor(Timestamp::UNIX_EPOCH, false, checks);
         assert_eq!(document.status, Status::Error);
-        let plain = |text: &str| anstream::adapter::strip_str(text).to_string();
-        let shown = plain(&doctor(&document, &screen(None), false));
+        let text = shown(&document, None, false);
         assert!(
-            shown.starts_with("Errors\n  stores\n    no store\n    fix: name one\n\nWarnings\n"),
-            "{shown}"
+            text.starts_with("Errors\n  stores\n    no store\n    fix: name one\n\nWarnings\n"),
+            "{text}"
         );
-        assert!(
-            shown.ends_with("1 error, 1 warning, 1 note, 1 ok; something could not be read\n"),
-            "{shown}"
-        );
-        assert!(shown.contains("/run/a\\u{1b}[31m.sock"), "{shown}");
+        assert!(text.ends_with("1 error, 1 warning, 1 note, 1 ok; something could not be read\n"), "{text}");
+        assert!(text.contains("/run/a\\u{1b}[31m.sock"), "{text}");
         for width in [Some(40), Some(80), None] {
-            let shown = plain(&doctor(&document, &screen(width), false));
-            assert!(shown.lines().all(|line| line.width() <= width.unwrap_or(80)), "{shown}");
+            let text = shown(&document, width, false);
+            assert!(text.lines().all(|line| line.width() <= width.unwrap_or(80)), "{text}");
         }
-        let quiet = plain(&doctor(&document, &screen(None), true));
+        let quiet = shown(&document, None, true);
         assert!(
             !quiet.contains("clock") && !quiet.contains("reserve") && quiet.contains("stores"),
             "{quiet}"
         );
         let fine = json::doctor(Timestamp::UNIX_EPOCH, true, vec![Check::ok("", "synchronised")]);
-        assert_eq!(doctor(&fine, &screen(None), true), "");
+        assert_eq!(shown(&fine, None, true), "");
     }
 }

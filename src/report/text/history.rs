@@ -1,4 +1,4 @@
-//! What was done, and how full the filesystems were.
+//! Text of `history`: the runs, and the usage of the filesystems over time.
 
 use jiff::Timestamp;
 
@@ -13,24 +13,24 @@ use crate::report::json::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc,
 };
 
-/// Runs, the newest first, each with what it deleted.
+/// Formats the runs, the newest first, each with its deletions.
 pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
-    // One table for the deletions of all runs, so that their columns stand below each other.
+    // One table for the deletions of all runs, so that their columns are aligned.
     let mut table =
         Table::new(screen, &["  TIME", "KIND", "OBJECT", "REASON", ">PREDICTED", ">MEASURED", ">USED", ""]);
-    let deletions = || document.runs.iter().flat_map(|run| &run.deleted);
-    deletions().for_each(|deletion| table.row(deletion_cells(deletion, screen)));
+    let deletions = document.runs.iter().flat_map(|run| &run.deleted);
+    deletions.clone().for_each(|deletion| table.row(deletion_cells(deletion, screen)));
     table.fit(&[6, 3], &[(2, 22)]);
     let rendered = table.render();
     let mut lines = rendered.lines();
     let headings = lines.next().unwrap_or_default();
     let mut out = String::new();
-    let mut headed = false;
+    let mut has_headings = false;
     for run in &document.runs {
         out.push_str(&run_lines(run, screen));
-        if !run.deleted.is_empty() && !headed {
+        if !run.deleted.is_empty() && !has_headings {
             out.push_str(&format!("{headings}\n"));
-            headed = true;
+            has_headings = true;
         }
         for (deletion, line) in run.deleted.iter().zip(lines.by_ref()) {
             out.push_str(&format!("{line}\n"));
@@ -41,7 +41,8 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
             }
         }
     }
-    if deletions().any(|deletion| deletion.differs) {
+    let mut deletions = deletions;
+    if deletions.any(|deletion| deletion.differs) {
         out.push_str(DIFFERS);
     }
     if document.more {
@@ -53,18 +54,18 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
         (true, Some(_)) => out.push_str("Nothing was deleted and nothing failed.\n"),
         (false, _) => {}
     }
-    let listed = document.runs.iter().any(|run| run.command == "scan" && run.outcome != Some("failed"));
-    out + &quiet(&document.quiet, listed, screen)
+    let are_listed = document.runs.iter().any(|run| run.command == "scan" && run.outcome != Some("failed"));
+    out + &quiet(&document.quiet, are_listed, screen)
 }
 
-/// A line about a run, and one for each thing that failed.
+/// Formats the line about a run, and a line for each event and failure.
 fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     let mut words = vec![run.command.to_owned()];
     words.extend(run.policy.as_deref().map(|policy| format!("by policy {}", safe(policy))));
     words.extend(run.via.as_deref().map(|via| format!("via {}", safe(via))));
     let mut facts = Vec::new();
     let outcome = match run.outcome {
-        // What was named is no target to be reached.
+        // The objects named for `rm` are not a target to be reached.
         Some(word) if run.command == "rm" && word == OutcomeKind::NotReached.as_str() => {
             "not all done".into()
         }
@@ -104,21 +105,21 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
         ("wanted", run.wanted_bytes.map(bytes)),
         ("predicted", run.predicted_bytes.map(bytes)),
         ("measured", run.measured_bytes.map(signed_bytes)),
-        ("other leaks freed", Some(run.byproduct_bytes).filter(|some| *some > 0).map(bytes)),
+        ("other leaks freed", Some(run.byproduct_bytes).filter(|bytes| *bytes > 0).map(bytes)),
     ];
-    let sums: Vec<_> = sums.into_iter().filter_map(|(what, sum)| Some(format!("{what} {}", sum?))).collect();
+    let sums: Vec<_> = sums.into_iter().filter_map(|(kind, sum)| Some(format!("{kind} {}", sum?))).collect();
     let mut out = format!("{} ", bold(&screen.time(run.started_at)));
     let indent = " ".repeat(20);
     let mut column = indent.len();
     let parts = std::iter::once(words.join(" ") + ":").chain(commas(facts)).chain(commas(sums));
     for part in parts {
-        let wide = unicode_width::UnicodeWidthStr::width(part.as_str()) + 1;
-        if column + wide > screen.width.unwrap_or(usize::MAX) && column > indent.len() {
+        let width = unicode_width::UnicodeWidthStr::width(part.as_str()) + 1;
+        if column + width > screen.width.unwrap_or(usize::MAX) && column > indent.len() {
             out.push_str(&format!("\n{indent}"));
             column = indent.len();
         }
         out.push_str(&format!("{part} "));
-        column += wide;
+        column += width;
     }
     out = lines_without_trailing_blanks(&out);
     if run.unsaved {
@@ -134,10 +135,10 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     out
 }
 
-/// A comma behind all but the last, a full stop or semicolon behind none.
+/// Adds a comma to all parts but the last, which gets a semicolon.
 fn commas(parts: Vec<String>) -> impl Iterator<Item = String> {
     let last = parts.len().saturating_sub(1);
-    parts.into_iter().enumerate().map(move |(at, part)| if at < last { part + "," } else { part + ";" })
+    parts.into_iter().enumerate().map(move |(position, part)| part + if position < last { "," } else { ";" })
 }
 
 fn lines_without_trailing_blanks(text: &str) -> String {
@@ -158,7 +159,7 @@ fn deletion_cells(deletion: &DeletionDoc, screen: &Screen) -> Vec<String> {
     ]
 }
 
-fn quiet(quiet: &Quiet, listed: bool, screen: &Screen) -> String {
+fn quiet(quiet: &Quiet, are_listed: bool, screen: &Screen) -> String {
     let mut kinds = Vec::new();
     if quiet.scans > 0 {
         let incomplete = match quiet.incomplete_scans {
@@ -171,11 +172,11 @@ fn quiet(quiet: &Quiet, listed: bool, screen: &Screen) -> String {
         kinds.push(format!("{} with nothing to do", count(quiet.other_runs, "run", "runs")));
     }
     let (Some(first), Some(last)) = (quiet.first_at, quiet.last_at) else { return String::new() };
-    let hint = if listed { "" } else { " (--all lists them)" };
+    let hint = if are_listed { "" } else { " (--all lists them)" };
     format!("{}, {} to {}{hint}\n", kinds.join(" and "), screen.minute(first), screen.minute(last))
 }
 
-/// How long something took.
+/// Formats the duration of a run.
 fn length(from: Timestamp, to: Timestamp) -> String {
     let took = to.duration_since(from);
     match took.as_secs().max(0) {
@@ -185,7 +186,7 @@ fn length(from: Timestamp, to: Timestamp) -> String {
     }
 }
 
-/// The usage series: a chart each on a terminal, else a table each.
+/// Formats the usage over time: charts on a terminal, otherwise tables.
 pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen) -> String {
     let mut out = String::new();
     for series in &document.filesystems {
@@ -218,7 +219,7 @@ pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen) -> String {
     out
 }
 
-/// The scans that can be compared, the newest first.
+/// Formats the scans that can be compared, the newest first.
 pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
     if document.scans.is_empty() {
         return match (document.origin.complete, document.origin.since) {
@@ -250,13 +251,13 @@ pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
 }
 
 fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen) -> String {
-    let sample = |point: &PointDoc| Sample {
+    let samples = series.points.iter().map(|point| Sample {
         from: point.at,
         to: end(point),
         low: point.used_percent.min,
         high: point.used_percent.max,
-    };
-    let samples: Vec<_> = series.points.iter().map(sample).collect();
+    });
+    let samples: Vec<_> = samples.collect();
     let (first, to) = window(&samples, document.header.generated_at);
     let from = document.origin.since.map_or(first, |since| since.min(to));
     let runs: Vec<_> = document
@@ -277,29 +278,32 @@ fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen) -> Str
     out
 }
 
-/// Now, the lowest and the highest, with their times.
+/// Formats the latest, lowest and highest point with their times.
 fn summary(points: &[PointDoc], screen: &Screen) -> String {
     let Some(last) = points.last() else { return String::new() };
-    let by = |key: fn(&PointDoc) -> f64| move |a: &&PointDoc, b: &&PointDoc| key(a).total_cmp(&key(b));
-    let lowest = points.iter().min_by(by(|point| point.used_percent.min)).unwrap_or(last);
-    // Of several equal ones the last: that is what is looked for.
-    let highest = points.iter().max_by(by(|point| point.used_percent.max)).unwrap_or(last);
-    let when = |point: &PointDoc| match point.span_seconds {
-        86_400 => screen.date(point.at),
-        3600 => format!("{}, within the hour", screen.minute(point.at)),
-        _ => screen.minute(point.at),
-    };
-    let line = |what: &str, percent: f64, point| format!("{what:8}{percent:>5.1}%  {}", when(point));
+    let lowest = points.iter().min_by(|a, b| a.used_percent.min.total_cmp(&b.used_percent.min));
+    // The last one of equal points, which is the most recent.
+    let highest = points.iter().max_by(|a, b| a.used_percent.max.total_cmp(&b.used_percent.max));
+    let (lowest, highest) = (lowest.unwrap_or(last), highest.unwrap_or(last));
     let inodes =
         inodes_percent(last).map_or_else(String::new, |percent| format!("inodes {percent:>4}% used\n"));
     format!(
         "{}  {} available of {}\n{}\n{}\n{inodes}",
-        line("last", last.used_percent.avg, last),
+        summary_line("last", last.used_percent.avg, last, screen),
         bytes(last.available_bytes.mean),
         bytes(last.capacity_bytes),
-        line("lowest", lowest.used_percent.min, lowest),
-        line("highest", highest.used_percent.max, highest),
+        summary_line("lowest", lowest.used_percent.min, lowest, screen),
+        summary_line("highest", highest.used_percent.max, highest, screen),
     )
+}
+
+fn summary_line(label: &str, percent: f64, point: &PointDoc, screen: &Screen) -> String {
+    let when = match point.span_seconds {
+        86_400 => screen.date(point.at),
+        3600 => format!("{}, within the hour", screen.minute(point.at)),
+        _ => screen.minute(point.at),
+    };
+    format!("{label:8}{percent:>5.1}%  {when}")
 }
 
 fn end(point: &PointDoc) -> Timestamp {

@@ -1,4 +1,4 @@
-//! One line an image.
+//! Text of `images`: a line for each image.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,10 @@ use super::table::Table;
 use crate::model::display::count;
 use crate::report::json::{BytesDoc, ImageDoc, UserDoc};
 
-/// The table of images.
+/// Formats the table of images, with the sum of their fair shares and the reasons why images are out of
+/// reach.
 pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Screen) -> String {
-    // Without records nobody knows, and the columns would only take room.
+    // Without records, the columns of ages would be empty.
     let remembered = images.iter().any(|image| image.first_detected.is_some());
     let mut headings = vec!["IMAGE", "ID", ">CREATED"];
     if remembered {
@@ -21,15 +22,15 @@ pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Scr
     headings.extend(["USED BY", "PINNED", ">SIZE", ">SHARED", ">EXCLUSIVE", ">FAIR", ">FREES"]);
     let mut table = Table::new(screen, &headings);
     for image in images {
-        let called = match image.names.is_empty() && screen.width.is_some() {
-            // The column of ids may go.
+        let label = match image.names.is_empty() && screen.width.is_some() {
+            // A narrow terminal removes the column of ids.
             true => format!("{} {}", name(image), short_id(&image.id)),
             false => name(image),
         };
-        let mut cells = vec![called, short_id(&image.id), age(image.created_at, now)];
+        let mut cells = vec![label, short_id(&image.id), age(image.created_at, now)];
         if remembered {
             cells.push(age(image.first_detected, now));
-            // A container that was gone before a scan saw it leaves a time, but is not counted.
+            // A container deleted before the first scan leaves a time of use, but is not counted.
             cells.push(match (image.last_used, image.use_count) {
                 (None, Some(0)) => "never".into(),
                 (last_used, _) => age(last_used, now),
@@ -47,9 +48,8 @@ pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Scr
         table.row(cells);
     }
     table.add_stores(images.iter().map(|image| image.store.as_str()));
-    let place = |wanted: &str| headings.iter().position(|heading| heading.trim_start_matches('>') == wanted);
-    // SHARED is SIZE less EXCLUSIVE; the build date says least of an image whose coming is known.
-    let spare = [
+    // SHARED is SIZE minus EXCLUSIVE; the build date is of little use once the detection is known.
+    let optional = [
         "SHARED",
         if remembered { "CREATED" } else { "PINNED" },
         "FREES",
@@ -59,24 +59,32 @@ pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Scr
         "FAIR",
         "USED BY",
     ];
-    let spare: Vec<usize> = spare.into_iter().filter_map(place).collect();
+    let optional: Vec<usize> =
+        optional.into_iter().filter_map(|heading| position(&headings, heading)).collect();
     let elastic: Vec<_> = [("IMAGE", 22), ("USED BY", 10)]
-        .iter()
-        .filter_map(|(name, least)| Some((place(name)?, *least)))
+        .into_iter()
+        .filter_map(|(heading, width)| Some((position(&headings, heading)?, width)))
         .collect();
-    let gone = table.fit(&spare, &elastic);
+    let removed = table.fit(&optional, &elastic);
     let mut out = table.render();
     if !images.is_empty() {
         out.push_str(&adds_up(fair));
         out.push_str(&out_of_reach(images));
     }
-    if !gone.is_empty() {
-        out.push_str(&format!("A wider terminal, a pipe or --format json also shows {}.\n", gone.join(", ")));
+    if !removed.is_empty() {
+        out.push_str(&format!(
+            "A wider terminal, a pipe or --format json also shows {}.\n",
+            removed.join(", ")
+        ));
     }
     out
 }
 
-/// The end of the column of fair shares.
+fn position(headings: &[&str], wanted: &str) -> Option<usize> {
+    headings.iter().position(|heading| heading.trim_start_matches('>') == wanted)
+}
+
+/// Formats the sum of the column of fair shares.
 fn adds_up(fair: &BytesDoc) -> String {
     let rest = [
         ("containers", fair.containers),
@@ -96,30 +104,30 @@ fn adds_up(fair: &BytesDoc) -> String {
     )
 }
 
-/// Unused images whose FREES no command of ours frees, a line a reason.
+/// Formats the reasons why unused images cannot be deleted by layersweep, a line for each reason.
 fn out_of_reach(images: &[ImageDoc]) -> String {
-    /// More are not worth a line each.
+    /// Maximum number of lines.
     const REASONS: usize = 5;
     let unused = images.iter().filter(|image| !image.in_use && !image.pinned);
     let mut by_reason: BTreeMap<&str, usize> = BTreeMap::new();
     for reason in unused.filter_map(|image| image.out_of_reach.as_deref()) {
         *by_reason.entry(reason).or_default() += 1;
     }
-    let line = |(reason, images): (&str, usize)| {
+    let lines = by_reason.into_iter().take(REASONS).map(|(reason, images)| {
         let images = count(images, "unused image", "unused images");
         format!("Out of reach of `layersweep gc`: {images}, {}.\n", safe(reason))
-    };
-    by_reason.into_iter().take(REASONS).map(line).collect()
+    });
+    lines.collect()
 }
 
-/// The image's first name; how many more there are stands behind it.
+/// Formats the first name of an image, the number of others, and the kind if it is unusual.
 pub(super) fn name(image: &ImageDoc) -> String {
-    let list = match image.kind {
+    let kind = match image.kind {
         "artifact" => " (artifact)",
         _ if image.manifest_list => " (list)",
         _ => "",
     };
-    names(&image.names) + list
+    names(&image.names) + kind
 }
 
 fn user(user: &UserDoc) -> String {
@@ -181,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_use_without_a_counted_container_has_a_time() {
+    fn uncounted_use_shows_its_time() {
         let mut used = image("quay.io/a:1");
         used.first_detected = "2026-11-10T12:00:00Z".parse().ok();
         used.use_count = Some(0);
@@ -194,14 +202,11 @@ mod tests {
     }
 
     #[test]
-    fn the_table_fits_80_columns() {
+    fn table_fits_narrow_terminals() {
         let mut used = image("registry.example:5000/some/longer/path/service:1.2.3");
-        let user = |name: &str| UserDoc {
-            kind: "container",
-            id: "c".into(),
-            name: name.into(),
-            owner: Some("cri-o"),
-        };
+        fn user(name: &str) -> UserDoc {
+            UserDoc { kind: "container", id: "c".into(), name: name.into(), owner: Some("cri-o") }
+        }
         used.used_by = vec![user("k8s_service_service-5d8f9_default_0"), user("other")];
         let mut known = used.clone();
         known.first_detected = "2026-11-10T12:00:00Z".parse().ok();

@@ -1,4 +1,4 @@
-//! The report on a disk, on one terminal screen.
+//! Text of `report`: a disk on one terminal screen.
 
 mod bar;
 
@@ -13,22 +13,22 @@ use crate::policy::thresholds::Counted;
 use crate::report::json::{ReportDoc, ReportFilesystemDoc, UsageSeriesDoc};
 use bar::{bar, legend, sparkline};
 
-/// Width where no terminal says one.
+/// Width if the output is not a terminal.
 const WIDTH: usize = 80;
-/// Causes that are shown; the document has all.
+/// Maximum number of causes shown; the JSON document contains all.
 const CAUSES: usize = 6;
-/// Of these with what to do about them.
+/// Number of causes that are shown with a remedy.
 const REMEDIES: usize = 3;
-/// Rows of a filesystem's legend.
+/// Maximum number of rows in the legend of a filesystem.
 const ROWS: usize = 7;
-/// Largest things of each kind.
+/// Number of largest objects shown of each kind.
 const TOP: usize = 2;
-/// From this percentage on inodes are told of.
+/// Minimum percentage of used inodes that is mentioned.
 const SCARCE: u64 = 50;
-/// Lines about what could not be read.
+/// Maximum number of lines about files that could not be read.
 const SKIPPED: usize = 3;
 
-/// The whole report.
+/// Formats the whole report.
 pub fn report(document: &ReportDoc, screen: &Screen) -> String {
     let width = screen.width.unwrap_or(WIDTH).max(40);
     let mut out = heading(&title(document, screen));
@@ -51,7 +51,7 @@ fn title(document: &ReportDoc, screen: &Screen) -> String {
     format!("{host}{disk}, {}", screen.minute(document.header.generated_at))
 }
 
-/// A filesystem as one bar, its parts, and how full it was.
+/// Formats a filesystem as a bar with its legend, and its usage over time.
 fn disk(document: &ReportDoc, disk: &ReportFilesystemDoc, screen: &Screen, width: usize) -> String {
     let facts = &disk.filesystem;
     let percent = match facts.used_percent {
@@ -80,7 +80,7 @@ fn disk(document: &ReportDoc, disk: &ReportFilesystemDoc, screen: &Screen, width
     out
 }
 
-/// How many of its inodes are used, where that is worth a word, and what happens when.
+/// Formats the share of used inodes with the thresholds for inodes, unless few are used.
 fn inodes(disk: &ReportFilesystemDoc) -> String {
     let facts = &disk.filesystem;
     let used = facts.inodes.saturating_sub(facts.inodes_free);
@@ -88,32 +88,27 @@ fn inodes(disk: &ReportFilesystemDoc) -> String {
     if percent < SCARCE {
         return String::new();
     }
-    let thresholds =
-        disk.marks.iter().filter(|threshold| threshold.of == Counted::Inodes && threshold.acts());
-    let thresholds: Vec<_> = thresholds
-        .map(|threshold| format!("{} at {:.0}%", threshold.name.short(), threshold.percent))
-        .collect();
-    let thresholds =
-        if thresholds.is_empty() { String::new() } else { format!(" ({})", thresholds.join(", ")) };
+    let acting = disk.marks.iter().filter(|threshold| threshold.of == Counted::Inodes && threshold.acts());
+    let names: Vec<_> =
+        acting.map(|threshold| format!("{} at {:.0}%", threshold.name.short(), threshold.percent)).collect();
+    let thresholds = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
     format!("; {percent}% of {} inodes used{thresholds}", facts.inodes)
 }
 
-/// The readings of a filesystem. A disk that is mounted elsewhere has another mount point and
-/// device than in its own records: its size says which it is, where only one series fits.
+/// Returns the recorded usage of a filesystem, the latest if several series match.
+///
+/// A disk that is mounted elsewhere has another mount point and device than in its own records, so it is
+/// recognised by its size.
 fn series_of<'a>(document: &'a ReportDoc, disk: &ReportFilesystemDoc) -> Option<&'a UsageSeriesDoc> {
     let facts = &disk.filesystem;
-    let all = || document.usage.iter();
-    let latest = |series: &&UsageSeriesDoc| series.points.last().map(|point| point.at);
-    if document.sysroot.is_none() {
-        return all().filter(|series| series.filesystem == facts.mount).max_by_key(latest);
-    }
-    let fits = |series: &&UsageSeriesDoc| {
-        series.points.last().is_some_and(|point| point.capacity_bytes == facts.capacity_bytes)
-    };
-    all().filter(fits).max_by_key(latest)
+    let candidates = document.usage.iter().filter(|series| match document.sysroot {
+        None => series.filesystem == facts.mount,
+        Some(_) => series.points.last().is_some_and(|point| point.capacity_bytes == facts.capacity_bytes),
+    });
+    candidates.max_by_key(|series| series.points.last().map(|point| point.at))
 }
 
-/// Below the sizes of causes.
+/// Indentation below the sizes of causes.
 const INDENT: &str = "            ";
 
 fn causes(causes: &[Cause], screen: &Screen, width: usize) -> String {
@@ -121,21 +116,21 @@ fn causes(causes: &[Cause], screen: &Screen, width: usize) -> String {
         return String::new();
     }
     let mut out = format!("\n{}", heading("What fills it"));
-    for (number, cause) in causes.iter().take(CAUSES).enumerate() {
+    for (position, cause) in causes.iter().take(CAUSES).enumerate() {
         let size = format!("{:>10}  ", bytes(cause.bytes));
         let room = width.saturating_sub(size.len());
         let text = match screen.width {
             Some(_) => in_a_line(cause, screen, room),
-            // Whoever has no terminal searches for whole names.
+            // Whole names, for searching in a file.
             None => match cause.path.as_deref().filter(|path| !cause.text.contains(*path)) {
                 Some(path) => format!("{}, {}", safe(&cause.text), safe(path)),
                 None => safe(&cause.text),
             },
         };
         out.push_str(&format!("{size}{}", wrapped(&text, width, INDENT).trim_start()));
-        if number < REMEDIES && !cause.remedy.is_empty() {
+        if position < REMEDIES && !cause.remedy.is_empty() {
             let arrow = if screen.unicode { "→" } else { "->" };
-            // Never shortened: a command is copied from here.
+            // A command is never shortened, so that it can be copied.
             let remedy = format!("{arrow} {}", safe(&cause.remedy));
             out.push_str(&wrapped(&remedy, width, INDENT));
         }
@@ -147,7 +142,7 @@ fn causes(causes: &[Cause], screen: &Screen, width: usize) -> String {
     out
 }
 
-/// A cause where there is room for one line: in full, or its name and as much of its path as fits.
+/// Formats a cause in one line: the whole text, or its title and as much of its path as fits.
 fn in_a_line(cause: &Cause, screen: &Screen, room: usize) -> String {
     const LEAST: usize = 16;
     let text = safe(&cause.text);
@@ -162,14 +157,13 @@ fn in_a_line(cause: &Cause, screen: &Screen, room: usize) -> String {
     }
 }
 
-/// The largest things of each kind, a line each.
+/// Formats the largest objects, a line for each kind.
 fn largest(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     let (scan, top) = (&document.scan, &document.top);
-    let size = |name: String, size: u64| format!("{name} {}", bytes(size));
     let images = top.images.iter().filter_map(|id| {
         let image = scan.images.iter().find(|image| image.id == *id)?;
         let name = image.names.first().map_or_else(|| short_id(id), |name| safe(name));
-        Some(size(screen.shorten(&name, 40), image.exclusive_bytes))
+        Some(sized(screen.shorten(&name, 40), image.exclusive_bytes))
     });
     let layers = top.layers.iter().filter_map(|id| {
         let layer = scan.layers.iter().find(|layer| layer.id == *id)?;
@@ -179,15 +173,15 @@ fn largest(document: &ReportDoc, screen: &Screen, width: usize) -> String {
             1 => String::new(),
             many => format!(", held by {many}"),
         };
-        Some(size(short_id(id), layer.bytes) + &held)
+        Some(sized(short_id(id), layer.bytes) + &held)
     });
     let containers = top.containers.iter().filter_map(|id| {
         let container = scan.containers.iter().find(|container| container.id == *id)?;
-        Some(size(screen.shorten(&safe(&container.name), 40), container.bytes))
+        Some(sized(screen.shorten(&safe(&container.name), 40), container.bytes))
     });
     let leaks = top.leaks.iter().filter_map(|id| {
         let leak = scan.leaks.iter().find(|leak| leak.id == *id)?;
-        Some(size(format!("{} {}", leak.class, short_id(id)), leak.bytes))
+        Some(sized(format!("{} {}", leak.class, short_id(id)), leak.bytes))
     });
     let rows: [(&str, Vec<String>); 4] = [
         ("images", images.take(TOP).collect()),
@@ -195,25 +189,34 @@ fn largest(document: &ReportDoc, screen: &Screen, width: usize) -> String {
         ("containers", containers.take(TOP).collect()),
         ("leaks", leaks.take(TOP).collect()),
     ];
+    if rows.iter().all(|(_, names)| names.is_empty()) {
+        return String::new();
+    }
     let mut out = format!("\n{}", heading("Largest (images by exclusive bytes)"));
-    let mut any = false;
     for (kind, names) in rows.iter().filter(|(_, names)| !names.is_empty()) {
-        any = true;
         let text = wrapped(&names.join("; "), width, "            ");
         out.push_str(&format!("{kind:<10}  {}", text.trim_start()));
     }
-    if any { out } else { String::new() }
+    out
 }
 
-/// What could not be read, and what else is worth knowing.
+fn sized(name: String, size: u64) -> String {
+    format!("{name} {}", bytes(size))
+}
+
+/// Formats the files that could not be read, and the notes.
 fn skipped(document: &ReportDoc, width: usize) -> String {
     let measured = &document.measured;
     let lists = [("Not read (figures are lower bounds)", &measured.skipped), ("Notes", &measured.warnings)];
     let mut out = String::new();
     for (title, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
         out.push_str(&format!("\n{}", heading(title)));
-        for one in list.iter().take(SKIPPED) {
-            out.push_str(&wrapped(&safe(&format!("{}: {}", one.path.display(), one.message)), width, "  "));
+        for finding in list.iter().take(SKIPPED) {
+            out.push_str(&wrapped(
+                &safe(&format!("{}: {}", finding.path.display(), finding.message)),
+                width,
+                "  ",
+            ));
         }
         let more = list.len().saturating_sub(SKIPPED);
         if more > 0 {

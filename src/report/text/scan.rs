@@ -1,4 +1,4 @@
-//! The whole scan.
+//! Text of `scan`: all objects of all stores.
 
 use super::format::{age_of, bytes, safe, short_id};
 use super::images::images;
@@ -8,7 +8,7 @@ use super::usage::{filesystem_line, store_line};
 use crate::model::display::count;
 use crate::report::json::{LeakDoc, ScanDoc};
 
-/// The whole scan.
+/// Formats the whole scan.
 pub fn scan<L>(document: &ScanDoc<L>, screen: &Screen) -> String {
     let mut out = String::new();
     for filesystem in &document.filesystems {
@@ -73,7 +73,7 @@ fn containers<L>(document: &ScanDoc<L>, screen: &Screen) -> String {
     table.block()
 }
 
-/// The table of leaks; nothing where there are none.
+/// Formats the table of leaks; empty without leaks.
 pub fn leaks(leaks: &[LeakDoc], screen: &Screen) -> String {
     let mut table = Table::new(screen, &["FINDING", "OBJECT", ">SIZE", ">AGE", "VERDICT", "EVIDENCE"]);
     for leak in leaks {

@@ -1,15 +1,15 @@
-//! The summary of disk usage.
+//! Text of `usage`: the users of each filesystem.
 
 use super::Screen;
 use super::format::{bytes, safe, wrapped};
 use super::table::{Table, bold};
 use crate::model::Consistency;
-use crate::report::json::{FilesystemDoc, ForecastDoc, GroupDoc, StoreDoc, UsageDoc, UsageFilesystemDoc};
+use crate::report::json::{FilesystemDoc, ForecastDoc, StoreDoc, UsageDoc, UsageFilesystemDoc};
 
-/// Where there is no terminal, the closing words are still wrapped.
+/// Width of the notes at the end if the output is not a terminal.
 const WIDE: usize = 110;
 
-/// The summary of every filesystem.
+/// Formats the usage of every filesystem.
 pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
     let width = screen.width.unwrap_or(usize::MAX);
     let mut out = String::new();
@@ -18,11 +18,11 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
             out.push('\n');
         }
         out.push_str(&wrapped(filesystem_line(&filesystem.filesystem).trim_end(), width, ""));
-        let unlike = unlike_df(&filesystem.filesystem);
-        out.push_str(&unlike.map_or_else(String::new, |text| wrapped(&text, width, "  ")));
+        let difference = unlike_df(&filesystem.filesystem);
+        out.push_str(&difference.map_or_else(String::new, |text| wrapped(&text, width, "  ")));
         filesystem.forecast.iter().for_each(|forecast| out.push_str(&forecast_line(forecast)));
-        let here = |store: &&StoreDoc| store.filesystem == filesystem.filesystem.mount;
-        for store in document.stores.iter().map(|one| &one.store).filter(here) {
+        let stores = document.stores.iter().map(|store| &store.store);
+        for store in stores.filter(|store| store.filesystem == filesystem.filesystem.mount) {
             out.push_str(&wrapped(store_line(store).trim_end(), width, ""));
         }
         out.push('\n');
@@ -53,19 +53,18 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
     out
 }
 
-/// The column that adds up to what is used.
+/// Formats the column that adds up to the used bytes.
 fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
-    let dash = || "-".to_owned();
     let mut table = Table::new(screen, &["", ">COUNT", ">SIZE", ">RECLAIMABLE"]);
     for row in filesystem.rows.iter().filter(|row| row.bytes > 0 || row.count.is_some_and(|count| count > 0))
     {
-        let goes = matches!(row.kind, "images_unused" | "artifacts" | "containers_exited" | "leaks");
+        let is_deletable = matches!(row.kind, "images_unused" | "artifacts" | "containers_exited" | "leaks");
         table.row(vec![
-            // Names of directories and snapshotters are foreign texts.
+            // Names of directories and snapshotters come from outside.
             if row.in_store { safe(&row.label) } else { format!("Not in any store: {}", safe(&row.label)) },
-            row.count.map_or_else(dash, |count| count.to_string()),
+            row.count.map_or_else(|| "-".into(), |count| count.to_string()),
             bytes(row.bytes),
-            row.reclaimable_bytes.filter(|_| goes).map_or_else(dash, bytes),
+            row.reclaimable_bytes.filter(|_| is_deletable).map_or_else(|| "-".into(), bytes),
         ]);
     }
     table.row(vec![
@@ -77,15 +76,12 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
     table.render()
 }
 
-/// The fair column by group.
+/// Formats the fair shares by group.
 fn groups(filesystem: &UsageFilesystemDoc, by: &str, screen: &Screen) -> String {
     let mut table = Table::new(screen, &[&by.to_uppercase(), ">IMAGES", ">CONTAINERS", ">FAIR"]);
-    let shown = |group: &&GroupDoc| group.fair_bytes > 0 || group.images + group.containers > 0;
-    for group in filesystem.groups.iter().filter(shown) {
-        let count = |count: usize| match group.kind {
-            "group" | "none" | "unused" => count.to_string(),
-            _ => "-".to_owned(),
-        };
+    let groups = filesystem.groups.iter();
+    for group in groups.filter(|group| group.fair_bytes > 0 || group.images + group.containers > 0) {
+        let is_counted = matches!(group.kind, "group" | "none" | "unused");
         table.row(vec![
             match (group.kind, &group.name, by) {
                 (_, Some(name), _) => safe(name),
@@ -98,8 +94,8 @@ fn groups(filesystem: &UsageFilesystemDoc, by: &str, screen: &Screen) -> String 
                 ("store_other", ..) => "(other files in stores)".into(),
                 _ => "(not in any store)".into(),
             },
-            count(group.images),
-            count(group.containers),
+            if is_counted { group.images.to_string() } else { "-".into() },
+            if is_counted { group.containers.to_string() } else { "-".into() },
             bytes(group.fair_bytes),
         ]);
     }
@@ -107,11 +103,11 @@ fn groups(filesystem: &UsageFilesystemDoc, by: &str, screen: &Screen) -> String 
     table.render()
 }
 
-/// How much of it no deletion of ours frees, and where the largest of that is.
+/// Formats the bytes outside the stores and their largest places.
 fn not_in_store(filesystem: &UsageFilesystemDoc) -> String {
-    /// All of them are in the table, without their places.
+    /// Maximum number of places; the table contains all of them, without their paths.
     const NAMED: usize = 3;
-    /// Nobody makes room with less.
+    /// Minimum size of a place that is worth clearing.
     const LEAST: u64 = 1 << 20;
     let named = filesystem.rows.iter().filter(|row| !row.in_store && row.bytes >= LEAST).take(NAMED);
     let named: Vec<_> = named
@@ -131,7 +127,7 @@ fn not_in_store(filesystem: &UsageFilesystemDoc) -> String {
     )
 }
 
-/// Why the percentage is not that of `df`, where it is not.
+/// Explains the difference to the percentage printed by `df`, if there is one.
 fn unlike_df(filesystem: &FilesystemDoc) -> Option<String> {
     let FilesystemDoc { used_bytes, available_bytes, reserved_bytes, .. } = filesystem;
     let percent = filesystem.used_percent?;
@@ -139,7 +135,7 @@ fn unlike_df(filesystem: &FilesystemDoc) -> Option<String> {
     if all == 0 {
         return None;
     }
-    // As coreutils has it: rounded up.
+    // Rounded up, as in coreutils.
     let by_df = (u128::from(*used_bytes) * 100).div_ceil(all);
     #[allow(clippy::cast_precision_loss)] // at most 100
     let differs = (percent - by_df as f64).abs() >= 1.0;
@@ -152,7 +148,7 @@ fn unlike_df(filesystem: &FilesystemDoc) -> Option<String> {
     })
 }
 
-/// One line about a filesystem.
+/// Formats the line about a filesystem.
 pub(super) fn filesystem_line(filesystem: &FilesystemDoc) -> String {
     let percent = match filesystem.used_percent {
         Some(percent) => format!("{percent:.1}% used"),
@@ -176,12 +172,12 @@ pub(super) fn filesystem_line(filesystem: &FilesystemDoc) -> String {
     )
 }
 
-/// One line about when it is full.
+/// Formats the line about the time until a filesystem is full.
 pub(super) fn forecast_line(forecast: &ForecastDoc) -> String {
     format!("  {}: {} an hour\n", forecast.text, bytes(forecast.bytes_per_hour))
 }
 
-/// One line about a store.
+/// Formats the line about a store.
 pub(super) fn store_line(store: &StoreDoc) -> String {
     let read_only = if store.read_only { ", read-only" } else { "" };
     let state = match store.consistency {

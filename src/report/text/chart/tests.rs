@@ -1,6 +1,6 @@
 use super::*;
 
-fn at(text: &str) -> Timestamp {
+fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
@@ -9,19 +9,19 @@ fn screen(width: usize, unicode: bool) -> Screen {
 }
 
 fn reading(minutes: i64, percent: f64) -> Sample {
-    let at = at("2026-11-21T00:00:00Z") + SignedDuration::from_mins(minutes);
-    Sample { from: at, to: at, low: percent, high: percent }
+    let time = time("2026-11-21T00:00:00Z") + SignedDuration::from_mins(minutes);
+    Sample { from: time, to: time, low: percent, high: percent }
 }
 
 fn draw(samples: &[Sample], marks: &[Timestamp], screen: &Screen) -> String {
-    let (from, to) = (at("2026-11-21T00:00:00Z"), at("2026-11-21T12:00:00Z"));
+    let (from, to) = (time("2026-11-21T00:00:00Z"), time("2026-11-21T12:00:00Z"));
     Chart { from, to, samples, marks }.draw(screen)
 }
 
 #[test]
-fn a_ramp_in_ascii() {
+fn ascii_chart_shows_a_ramp() {
     let samples: Vec<_> = (0..=72).map(|n| reading(n * 10, 60.0 + 20.0 * n as f64 / 72.0)).collect();
-    let chart = draw(&samples, &[at("2026-11-21T06:00:00Z")], &screen(46, false));
+    let chart = draw(&samples, &[time("2026-11-21T06:00:00Z")], &screen(46, false));
     assert!(chart.starts_with(" 80% |"), "{chart}");
     assert!(chart.is_ascii());
     assert!(chart.lines().all(|line| line.len() <= 46), "{chart}");
@@ -36,7 +36,7 @@ fn a_ramp_in_ascii() {
 }
 
 #[test]
-fn a_spike_of_one_reading_is_seen() {
+fn spike_of_a_single_reading_is_visible() {
     let mut samples: Vec<_> = (0..144).map(|n| reading(n * 5, 60.0)).collect();
     samples[70].high = 95.0;
     for unicode in [true, false] {
@@ -49,26 +49,26 @@ fn a_spike_of_one_reading_is_seen() {
 }
 
 #[test]
-fn where_nobody_looked_there_is_no_line() {
+fn gap_in_the_readings_is_empty() {
     let samples: Vec<_> = (0..144).filter(|n| !(40..100).contains(n)).map(|n| reading(n * 5, 60.0)).collect();
     let chart = draw(&samples, &[], &screen(80, false));
     let line = chart.lines().find(|line| line.contains('#')).unwrap();
     let plot: Vec<char> = line.chars().skip(MARGIN).collect();
-    // Readings 40 to 99 of 144: columns 20 to 51 of 74, but for its edges.
+    // Readings 40 to 99 of 144 are missing: columns 20 to 51 of 74, except the edges.
     assert!(plot[22..50].iter().all(|c| *c == ' '), "{chart}");
     assert!(plot[..20].iter().all(|c| *c == '#'), "{chart}");
     assert!(plot[52..].iter().all(|c| *c == '#'), "{chart}");
 }
 
 #[test]
-fn one_reading_or_none_is_drawn_too() {
+fn single_reading_and_none_are_drawn() {
     assert!(draw(&[reading(60, 0.0)], &[], &screen(80, true)).contains("0% └"));
     assert!(draw(&[reading(60, 100.0)], &[], &screen(80, true)).starts_with("100% ┤"));
     assert!(!draw(&[], &[], &screen(10, false)).is_empty());
 }
 
 #[test]
-fn axes_are_round_and_hold_everything() {
+fn axes_are_round_and_include_all_samples() {
     for (low, high, expected) in [
         (60.0, 80.0, (60.0, 5.0, 4)),
         (71.2, 71.3, (68.0, 2.0, 3)),
@@ -90,8 +90,8 @@ fn axes_are_round_and_hold_everything() {
 #[test]
 fn ticks_are_round_in_local_time() {
     let zone = TimeZone::fixed(jiff::tz::offset(5));
-    let labels = |from: &str, to: &str, most| -> Vec<String> {
-        ticks(at(from), at(to), most, &zone).into_iter().map(|(_, label)| label).collect()
+    let labels = |from: &str, to: &str, count| -> Vec<String> {
+        ticks(time(from), time(to), count, &zone).into_iter().map(|(_, label)| label).collect()
     };
     assert_eq!(
         labels("2026-11-20T10:00:00Z", "2026-11-21T10:00:00Z", 5),
@@ -101,5 +101,5 @@ fn ticks_are_round_in_local_time() {
     assert!(week.iter().all(|label| label.starts_with("Nov ")) && (3..=7).contains(&week.len()), "{week:?}");
     let years = labels("2024-11-14T10:00:00Z", "2026-11-21T10:00:00Z", 6);
     assert_eq!(years, ["Jan 2025", "Jul 2025", "Jan 2026", "Jul 2026"]);
-    assert!(ticks(at("2026-11-21T10:00:00Z"), at("2026-11-21T10:00:00Z"), 5, &zone).len() <= 1);
+    assert!(ticks(time("2026-11-21T10:00:00Z"), time("2026-11-21T10:00:00Z"), 5, &zone).len() <= 1);
 }

@@ -7,26 +7,33 @@ use crate::history::runs::{
 };
 use crate::report::json;
 
-fn at(text: &str) -> Timestamp {
+fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
 fn row() -> RunRow {
-    let deletion = |id: &str, predicted_bytes, measured_bytes, error: Option<&str>| DeletionRow {
-        at: at("2026-11-21T13:00:05Z"),
-        kind: TargetKind::Image,
-        store: None,
-        id: id.into(),
-        names: vec![],
-        layers: Vec::new(),
-        reason: Reason::Age,
-        predicted_bytes,
-        measured_bytes,
-        byproduct_bytes: 0,
-        usage_after_percent: Some(79.04),
-        error: error.map(str::to_owned),
-        certainty: Certainty::Seen,
-    };
+    fn deletion(
+        id: &str,
+        predicted_bytes: u64,
+        measured_bytes: Option<i64>,
+        error: Option<&str>,
+    ) -> DeletionRow {
+        DeletionRow {
+            at: time("2026-11-21T13:00:05Z"),
+            kind: TargetKind::Image,
+            store: None,
+            id: id.into(),
+            names: vec![],
+            layers: Vec::new(),
+            reason: Reason::Age,
+            predicted_bytes,
+            measured_bytes,
+            byproduct_bytes: 0,
+            usage_after_percent: Some(79.04),
+            error: error.map(str::to_owned),
+            certainty: Certainty::Seen,
+        }
+    }
     RunRow {
         start: Start {
             run_id: "r".into(),
@@ -36,9 +43,9 @@ fn row() -> RunRow {
             mount: Some("/var".into()),
             usage_before_percent: Some(80.5),
             wanted_bytes: Some(5 << 30),
-            ..Start::of(Command::Gc, at("2026-11-21T13:00:00Z"))
+            ..Start::of(Command::Gc, time("2026-11-21T13:00:00Z"))
         },
-        ended: Some(at("2026-11-21T13:01:05Z")),
+        ended: Some(time("2026-11-21T13:01:05Z")),
         outcome: Some(OutcomeKind::NotReached),
         usage_after_percent: Some(79.04),
         measured_bytes: Some(-1024),
@@ -65,13 +72,15 @@ fn shown(runs: Vec<RunRow>, quiet: &Quiet, width: Option<usize>, unicode: bool) 
     };
     let past = PastRuns { origin, runs, more: false, quiet: *quiet };
     let screen = Screen { width, unicode, truncates: true, zone: TimeZone::fixed(jiff::tz::offset(1)) };
-    anstream::adapter::strip_str(&history(&json::history(at("2026-11-21T14:00:00Z"), past), &screen))
+    anstream::adapter::strip_str(&history(&json::history(time("2026-11-21T14:00:00Z"), past), &screen))
         .to_string()
 }
 
 #[test]
-fn events_and_waiting_runs() {
-    let event = |reason: &str, message: &str| Event { reason: reason.into(), message: message.into() };
+fn events_and_unsaved_runs_are_shown() {
+    fn event(reason: &str, message: &str) -> Event {
+        Event { reason: reason.into(), message: message.into() }
+    }
     let run = RunRow {
         start: Start { run_id: "waits".into(), policy: Some("exact".into()), ..row().start },
         byproduct_bytes: 4096,
@@ -107,7 +116,7 @@ fn events_and_waiting_runs() {
 }
 
 #[test]
-fn a_run_with_its_deletions() {
+fn deletions_are_listed_below_their_run() {
     let expected = "\
 2026-11-21 14:00:00 gc via direct: not reached in 1m05s, space and age, /var 80.5% -> 79.0% used; wanted 5.0 GiB, measured -1.0 KiB
   TIME      KIND   OBJECT        REASON  PREDICTED  MEASURED   USED
@@ -139,14 +148,14 @@ fn runs_without_deletions_take_a_line() {
         deletions: vec![],
         ..row()
     };
-    let day = RunRow { runs: 288, ended: Some(at("2026-11-21T22:00:00Z")), ..idle.clone() };
+    let day = RunRow { runs: 288, ended: Some(time("2026-11-21T22:00:00Z")), ..idle.clone() };
     let killed = RunRow { ended: None, outcome: None, ..idle.clone() };
     let quiet = Quiet {
         scans: 289,
         incomplete_scans: 1,
         other_runs: 1,
-        first_at: Some(at("2026-11-20T00:00:00Z")),
-        last_at: Some(at("2026-11-21T13:00:00Z")),
+        first_at: Some(time("2026-11-20T00:00:00Z")),
+        last_at: Some(time("2026-11-21T13:00:00Z")),
     };
     assert_eq!(
         shown(vec![killed, idle, day], &quiet, None, true),
@@ -163,8 +172,8 @@ fn runs_without_deletions_take_a_line() {
 }
 
 #[test]
-fn lengths() {
-    let from = at("2026-11-21T13:00:00Z");
+fn durations_have_at_most_two_units() {
+    let from = time("2026-11-21T13:00:00Z");
     for (to, expected) in [
         ("2026-11-21T13:00:00.04Z", "0.0 s"),
         ("2026-11-21T13:00:59.5Z", "59.5 s"),
@@ -172,6 +181,6 @@ fn lengths() {
         ("2026-11-21T15:30:05Z", "2h30m"),
         ("2026-11-21T12:00:00Z", "0.0 s"),
     ] {
-        assert_eq!(length(from, at(to)), expected);
+        assert_eq!(length(from, time(to)), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! A filesystem as one stacked bar, and its past as a line of small ones. Pure.
+//! A filesystem as one stacked bar, and its usage over time as a row of small ones.
 
 use anstyle::{AnsiColor, Style};
 
@@ -8,9 +8,9 @@ use crate::report::json::{ReportFilesystemDoc, RunDoc, UsageSeriesDoc};
 use crate::report::text::format::{bytes, safe, wrapped};
 use crate::report::text::screen::Screen;
 
-/// One for each row of the legend, so that the bar can be read without colours, too.
+/// Character for each row of the legend, so that the bar can be read without colours.
 const BLOCKS: [char; 8] = ['█', '░', '▚', '▓', '▙', '▒', '▞', '▟'];
-/// What has no row of its own.
+/// Character for parts without a row in the legend.
 const SMALL: char = '▏';
 const COLORS: [AnsiColor; 6] = [
     AnsiColor::Blue,
@@ -21,63 +21,63 @@ const COLORS: [AnsiColor; 6] = [
     AnsiColor::Red,
 ];
 
-/// The parts that have a row of their own, the large ones, by their place in the bar; and the rest.
+/// Splits the parts, as positions in the bar, into the large ones with a row in the legend and the small
+/// ones.
 fn rows(disk: &ReportFilesystemDoc, rows: usize) -> (Vec<usize>, Vec<usize>) {
     let mut by_size: Vec<usize> = (0..disk.parts.len()).collect();
-    by_size.sort_by_key(|number| (std::cmp::Reverse(disk.parts[*number].bytes), *number));
+    by_size.sort_by_key(|position| (std::cmp::Reverse(disk.parts[*position].bytes), *position));
     let shown = if disk.parts.len() > rows { rows - 1 } else { rows };
     let small = by_size.split_off(by_size.len().min(shown));
     by_size.sort_unstable();
     (by_size, small)
 }
 
-/// What a part is drawn with: its character and colour, by its row in the legend.
+/// Returns the character and colour of a part by its row in the legend.
 fn look(row: Option<usize>, screen: &Screen) -> (char, Style) {
-    let Some(number) = row else { return (if screen.unicode { SMALL } else { '+' }, Style::new()) };
+    let Some(position) = row else { return (if screen.unicode { SMALL } else { '+' }, Style::new()) };
     let character = match screen.unicode {
-        true => BLOCKS[number % BLOCKS.len()],
-        false => char::from(b'a' + u8::try_from(number % 26).unwrap_or(0)),
+        true => BLOCKS[position % BLOCKS.len()],
+        false => char::from(b'a' + u8::try_from(position % 26).unwrap_or(0)),
     };
-    let color = COLORS[number % COLORS.len()];
+    let color = COLORS[position % COLORS.len()];
     (character, Style::new().fg_color(Some(color.into())))
 }
 
-/// The stacked bar of the whole filesystem: its parts, reserved for root, free;
-/// below it where its thresholds are.
+/// Draws the parts of a filesystem, the space reserved for root and the free space; below, the thresholds.
 pub(super) fn bar(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, legend: usize) -> String {
     let (large, _) = rows(disk, legend);
     let capacity = disk.filesystem.capacity_bytes;
     let used = disk.filesystem.used_bytes;
     let columns = width.saturating_sub(4).max(10);
     let mut out = String::from("  ");
-    let mut at = 0;
+    let mut drawn = 0;
     let mut before = 0_u64;
-    for (number, part) in disk.parts.iter().enumerate() {
+    for (position, part) in disk.parts.iter().enumerate() {
         before = before.saturating_add(part.bytes);
-        let end = column(before, capacity, columns).max(at);
-        let (character, style) = look(large.iter().position(|one| *one == number), screen);
-        if end > at {
-            let run: String = std::iter::repeat_n(character, end - at).collect();
+        let end = column(before, capacity, columns).max(drawn);
+        let (character, style) = look(large.iter().position(|row| *row == position), screen);
+        if end > drawn {
+            let run: String = std::iter::repeat_n(character, end - drawn).collect();
             out.push_str(&format!("{style}{run}{style:#}"));
         }
-        at = end;
+        drawn = end;
     }
-    let reserved = column(used.saturating_add(disk.filesystem.reserved_bytes), capacity, columns).max(at);
+    let reserved = column(used.saturating_add(disk.filesystem.reserved_bytes), capacity, columns).max(drawn);
     let free = if screen.unicode { '·' } else { '.' };
-    out.extend(std::iter::repeat_n(hold(screen), reserved - at));
+    out.extend(std::iter::repeat_n(reserve_character(screen), reserved - drawn));
     out.extend(std::iter::repeat_n(free, columns - reserved.min(columns)));
     out.push('\n');
     out + &thresholds(disk, screen, columns, width)
 }
 
-/// Space reserved for root is drawn with this.
-fn hold(screen: &Screen) -> char {
+/// Returns the character for space reserved for root.
+fn reserve_character(screen: &Screen) -> char {
     if screen.unicode { '╌' } else { '-' }
 }
 
-/// Where the thresholds are, and what they are.
+/// Draws marks at the thresholds, with a line of their names.
 fn thresholds(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width: usize) -> String {
-    // The bar is made of bytes; inode thresholds are listed with the inode figures, above it.
+    // The bar shows bytes; thresholds for inodes are in the line above it.
     let shown: Vec<_> =
         disk.marks.iter().filter(|threshold| threshold.of == Counted::Bytes && threshold.acts()).collect();
     if shown.is_empty() {
@@ -91,8 +91,8 @@ fn thresholds(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width
         // columns of a terminal
         let place = (threshold.percent.clamp(0.0, 100.0) * columns as f64 / 100.0) as usize;
         line[place.min(columns - 1)] = sign;
-        let whose = if threshold.source == Source::Kubelet { "kubelet's " } else { "" };
-        let name = format!("{whose}{}", threshold.name.short());
+        let owner = if threshold.source == Source::Kubelet { "kubelet's " } else { "" };
+        let name = format!("{owner}{}", threshold.name.short());
         match percents.last_mut().filter(|(percent, _)| (*percent - threshold.percent).abs() < 0.5) {
             Some((_, names)) => names.push(name),
             None => percents.push((threshold.percent, vec![name])),
@@ -104,12 +104,12 @@ fn thresholds(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width
     format!("  {}\n{}", line.trim_end(), wrapped(&format!("{sign} {}", names.join("; ")), width, "  "))
 }
 
-/// The parts of a filesystem in the order of the bar, the small ones in one row.
+/// Formats the parts in the order of the bar, the small ones in one row.
 pub(super) fn legend(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, legend: usize) -> String {
     let used = disk.filesystem.used_bytes;
     let (large, small) = rows(disk, legend);
     let mut out = format!("    {:>10} of used\n", "");
-    for (row, part) in large.iter().map(|number| &disk.parts[*number]).enumerate() {
+    for (row, part) in large.iter().map(|position| &disk.parts[*position]).enumerate() {
         let (character, style) = look(Some(row), screen);
         let label = match (&part.path, part.store.is_some()) {
             (Some(path), false) if *path != part.label => format!("{} ({path})", part.label),
@@ -121,20 +121,22 @@ pub(super) fn legend(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, 
         out.push_str(&format!("  {style}{character}{style:#} {facts}{label}\n"));
     }
     if !small.is_empty() {
-        let sum: u64 = small.iter().map(|number| disk.parts[*number].bytes).sum();
+        let sum: u64 = small.iter().map(|position| disk.parts[*position].bytes).sum();
         let facts = format!("{:>10} {:>3}%  ", bytes(sum), percent(sum, used));
         out.push_str(&format!("  {} {facts}in {} smaller parts\n", look(None, screen).0, small.len()));
     }
     if disk.filesystem.reserved_bytes > 0 {
         let facts = format!("{:>10} {:>4}  ", bytes(disk.filesystem.reserved_bytes), "");
-        out.push_str(&format!("  {} {facts}reserved for root, or not available\n", hold(screen)));
+        out.push_str(&format!(
+            "  {} {facts}reserved for root, or not available\n",
+            reserve_character(screen)
+        ));
     }
     out
 }
 
-/// How full it was: a column each stretch of time, with the highest of its points; the runs that
-/// deleted something are marked below.
-/// `now`: percent used at this moment, where it is known.
+/// Draws the usage over time: each column shows the highest point of its period, and marks below show the
+/// runs that deleted something. `now` is the percentage used at this moment, if known.
 pub(super) fn sparkline(
     series: &UsageSeriesDoc,
     runs: &[RunDoc],
@@ -142,38 +144,31 @@ pub(super) fn sparkline(
     screen: &Screen,
     width: usize,
 ) -> String {
-    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let (Some(first), Some(last)) = (series.points.first(), series.points.last()) else {
         return String::new();
     };
     let columns = width.saturating_sub(4).max(10);
     let from = first.at.as_second();
     let span = (last.at.as_second() - from).max(1);
-    let place = |second: i64| {
-        let here = i128::from(second - from) * i128::try_from(columns - 1).unwrap_or(0) / i128::from(span);
-        usize::try_from(here).ok().filter(|column| *column < columns)
+    let column_of = |second: i64| {
+        let column = i128::from(second - from) * i128::try_from(columns - 1).unwrap_or(0) / i128::from(span);
+        usize::try_from(column).ok().filter(|column| *column < columns)
     };
     let mut highest: Vec<Option<f64>> = vec![None; columns];
     for point in &series.points {
         let end = point.at.as_second() + point.span_seconds.saturating_sub(1).max(0);
-        let columns = place(point.at.as_second()).unwrap_or(0)..=place(end).unwrap_or(columns - 1);
+        let (first, last) = (column_of(point.at.as_second()), column_of(end));
+        let columns = first.unwrap_or(0)..=last.unwrap_or(columns - 1);
         for column in &mut highest[columns] {
             *column = Some(column.map_or(point.used_percent, |known| known.max(point.used_percent)));
         }
     }
-    let cell = |percent: &Option<f64>| match percent {
-        None => ' ',
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 7, 0 to 9
-        Some(percent) if screen.unicode => HEIGHTS[((percent / 12.5) as usize).min(7)],
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        Some(percent) => char::from(b'0' + ((percent / 10.0) as u8).min(9)),
-    };
-    let line: String = highest.iter().map(cell).collect();
+    let line: String = highest.iter().map(|highest| column_character(*highest, screen)).collect();
     let acted: Vec<_> = runs
         .iter()
         .filter(|run| !run.deleted.is_empty())
         .filter(|run| run.filesystem.as_ref().is_none_or(|mount| *mount == series.filesystem))
-        .filter_map(|run| place(run.started_at.as_second()))
+        .filter_map(|run| column_of(run.started_at.as_second()))
         .collect();
     let tens = if screen.unicode { "" } else { " (0: below 10%, 9: 90% and more)" };
     let runs = match acted.len() {
@@ -181,7 +176,7 @@ pub(super) fn sparkline(
         number => format!("; {} that deleted, marked", count(number, "run", "runs")),
     };
     let (since, until) = (screen.minute(first.at), screen.minute(last.at));
-    // The last reading may be of a while ago, or the mean of several in one minute.
+    // The last point may be old, or the mean of several readings in one minute.
     let now = now.map_or_else(String::new, |now| format!(", now {now:.1}%"));
     let when = match since == until {
         true => format!("at {since}: {:.1}%{now}", last.used_percent),
@@ -197,12 +192,23 @@ pub(super) fn sparkline(
     out
 }
 
-/// The column in which the byte behind `bytes` of `capacity` lies.
+fn column_character(percent: Option<f64>, screen: &Screen) -> char {
+    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    match percent {
+        None => ' ',
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 7, 0 to 9
+        Some(percent) if screen.unicode => HEIGHTS[((percent / 12.5) as usize).min(7)],
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        Some(percent) => char::from(b'0' + ((percent / 10.0) as u8).min(9)),
+    }
+}
+
+/// Returns the column of the byte after `bytes` of `capacity`.
 fn column(bytes: u64, capacity: u64, columns: usize) -> usize {
     let all = u128::from(capacity.max(1));
     let half = all / 2;
-    let here = (u128::from(bytes) * columns as u128 + half) / all;
-    usize::try_from(here).unwrap_or(columns).min(columns)
+    let column = (u128::from(bytes) * columns as u128 + half) / all;
+    usize::try_from(column).unwrap_or(columns).min(columns)
 }
 
 fn percent(part: u64, whole: u64) -> u64 {

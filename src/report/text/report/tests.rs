@@ -12,15 +12,17 @@ fn screen(width: Option<usize>, unicode: bool) -> Screen {
 
 fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
     let used = parts.iter().sum();
-    let part = |bytes: &u64| Part {
+    let parts = parts.iter().map(|bytes| Part {
         kind: PartKind::Directory,
         label: format!("part \u{1b}[31m{bytes}"),
         path: Some(format!("/{bytes}")),
         bytes: *bytes,
         measured_bytes: *bytes,
         store: None,
-    };
-    let mark = |name, percent, source| DiskThreshold { name, percent, source, of: Counted::Bytes };
+    });
+    fn mark(name: ThresholdName, percent: f64, source: Source) -> DiskThreshold {
+        DiskThreshold { name, percent, source, of: Counted::Bytes }
+    }
     ReportFilesystemDoc {
         filesystem: FilesystemDoc {
             mount: "/var".into(),
@@ -35,7 +37,7 @@ fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
             inodes_free: 0,
         },
         forecast: None,
-        parts: parts.iter().map(part).collect(),
+        parts: parts.collect(),
         marks: vec![
             mark(ThresholdName::GcLow, 10.0, Source::Layersweep),
             mark(ThresholdName::GcHigh, 50.0, Source::Layersweep),
@@ -50,7 +52,7 @@ fn plain(text: &str) -> String {
 }
 
 #[test]
-fn the_bar_is_as_wide_as_the_disk_and_its_parts_as_they_are() {
+fn bar_shows_parts_and_thresholds_to_scale() {
     let disk = filesystem(&[25, 25, 0, 1], 100);
     let drawn = plain(&bar(&disk, &screen(Some(104), false), 104, 7));
     let lines: Vec<_> = drawn.lines().collect();
@@ -67,15 +69,16 @@ fn the_bar_is_as_wide_as_the_disk_and_its_parts_as_they_are() {
             assert!(drawn.contains("in 2 smaller parts"), "{drawn}");
         }
     }
-    // Without colours each row has a sign of its own, and parts without a row have none of theirs.
+    // Without colours, each row has its own character, and parts without a row do not use these.
     let many = filesystem(&[10, 1, 9, 11, 2, 12, 13, 14, 15], 100);
     let drawn = plain(&bar(&many, &screen(Some(104), true), 104, 7));
     let signs: std::collections::BTreeSet<char> = drawn.lines().next().unwrap().trim().chars().collect();
     let rows = plain(&legend(&many, &screen(Some(104), true), 104, 7));
-    let told: Vec<char> = rows.lines().skip(1).filter_map(|row| row.trim_start().chars().next()).collect();
-    assert_eq!(told.iter().collect::<std::collections::BTreeSet<_>>().len(), told.len(), "{rows}");
-    assert!(signs.iter().all(|sign| told.contains(sign) || *sign == '·'), "{drawn}{rows}");
-    // More than there is, and nothing at all.
+    let in_legend: Vec<char> =
+        rows.lines().skip(1).filter_map(|row| row.trim_start().chars().next()).collect();
+    assert_eq!(in_legend.iter().collect::<std::collections::BTreeSet<_>>().len(), in_legend.len(), "{rows}");
+    assert!(signs.iter().all(|sign| in_legend.contains(sign) || *sign == '·'), "{drawn}{rows}");
+    // Parts larger than the capacity, and no parts.
     for (parts, capacity) in [(vec![200, 300], 100), (vec![], 0), (vec![u64::MAX], u64::MAX)] {
         let drawn = plain(&bar(&filesystem(&parts, capacity), &screen(Some(80), true), 80, 7));
         assert_eq!(drawn.lines().next().unwrap().width(), 78);
@@ -83,16 +86,18 @@ fn the_bar_is_as_wide_as_the_disk_and_its_parts_as_they_are() {
 }
 
 #[test]
-fn the_past_as_a_line() {
-    let point = |at: &str, used_percent, span_seconds| UsagePointDoc {
-        at: at.parse().unwrap(),
-        span_seconds,
-        used_low_bytes: 0,
-        used_mean_bytes: 0,
-        used_high_bytes: 0,
-        capacity_bytes: 100,
-        used_percent,
-    };
+fn sparkline_shows_the_highest_of_each_column() {
+    fn point(time: &str, used_percent: f64, span_seconds: i64) -> UsagePointDoc {
+        UsagePointDoc {
+            at: time.parse().unwrap(),
+            span_seconds,
+            used_low_bytes: 0,
+            used_mean_bytes: 0,
+            used_high_bytes: 0,
+            capacity_bytes: 100,
+            used_percent,
+        }
+    }
     let series = UsageSeriesDoc {
         filesystem: "/var".into(),
         device: "/dev/x".into(),
@@ -110,15 +115,15 @@ fn the_past_as_a_line() {
     let ascii = sparkline(&series, &[], Some(91.04), &screen(Some(44), false), 44);
     let digits = ascii.lines().nth(1).unwrap();
     assert_eq!(digits.chars().filter(|c| *c != ' ').collect::<String>(), "095");
-    let one = UsageSeriesDoc { points: series.points[..1].to_vec(), ..series.clone() };
-    let drawn = sparkline(&one, &[], None, &screen(None, true), 80);
+    let single = UsageSeriesDoc { points: series.points[..1].to_vec(), ..series.clone() };
+    let drawn = sparkline(&single, &[], None, &screen(None, true), 80);
     assert!(drawn.starts_with("  Used at 2026-11-01 00:00: 5.0%\n") && drawn.contains('▁'), "{drawn}");
     let none = UsageSeriesDoc { points: Vec::new(), ..series };
     assert_eq!(sparkline(&none, &[], None, &screen(None, true), 80), "");
 }
 
 #[test]
-fn the_legend_says_of_what_and_what_the_dashes_are() {
+fn legend_explains_percentages_and_reserve() {
     let mut disk = filesystem(&[25, 25], 100);
     let drawn = plain(&legend(&disk, &screen(Some(80), true), 80, 3));
     let lines: Vec<_> = drawn.lines().collect();
@@ -132,7 +137,7 @@ fn the_legend_says_of_what_and_what_the_dashes_are() {
 }
 
 #[test]
-fn evidence_is_wrapped_where_nobody_looks_and_cut_where_somebody_does() {
+fn evidence_is_cut_only_on_a_terminal() {
     let cause = Cause {
         kind: CauseKind::Leak,
         title: "leak orphan-dir 0123".into(),
@@ -147,7 +152,7 @@ fn evidence_is_wrapped_where_nobody_looks_and_cut_where_somebody_does() {
     };
     for width in [None, Some(80)] {
         let drawn = causes(std::slice::from_ref(&cause), &screen(width, true), 80);
-        // A path stays whole.
+        // A path is never wrapped.
         let long: Vec<_> = drawn.lines().filter(|line| line.width() > 80 && !line.contains("/ppp")).collect();
         assert!(long.is_empty(), "{long:#?}");
         assert_eq!(drawn.contains(cause.path.as_deref().unwrap()), width.is_none(), "{drawn}");
