@@ -1,4 +1,4 @@
-//! What a reader needs in five seconds: how urgent it is, and what to do first.
+//! Advice that can be read in five seconds: the urgency, and the first steps.
 
 use serde::Serialize;
 
@@ -8,62 +8,63 @@ use crate::model::display::bytes;
 use crate::model::names::names;
 use crate::policy::thresholds::{Counted, Source};
 
-/// So many things that need a decision are named.
+/// Maximum number of steps that need a decision.
 const DECISIONS: usize = 3;
 
 names! {
-    /// How urgent it is.
+    /// Urgency of the advice.
     Urgency {
-        /// The numbers of the disk contradict each other, or there is none.
+        /// The numbers of the disk contradict each other, or no disk was found.
         Unknown = "unknown",
         /// Nothing needs to be done.
         Calm = "calm",
-        /// Past a threshold, or nearly full without any.
+        /// The disk is past a threshold, or nearly full without thresholds.
         Warning = "warning",
-        /// Past a threshold of eviction, or nothing is available.
+        /// The disk is past an eviction threshold, or nothing is available.
         Critical = "critical",
     }
 }
 
-/// How full the fullest filesystem is, and what to do.
+/// Fullness of the fullest filesystem, and the next steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Advice {
-    /// `critical`: past a threshold of eviction, or nothing available. `warning`: past another threshold,
-    /// or nearly full without any. `calm`, or `unknown`.
+    /// `critical`: past an eviction threshold, or nothing is available. `warning`: past another threshold, or nearly
+    /// full without thresholds. `calm`, or `unknown`.
     pub urgency: Urgency,
-    /// How full the fullest filesystem is, in one line.
+    /// Fullness of the fullest filesystem, in one line.
     pub headline: String,
-    /// What to do, the first thing first; what deletes only unused data comes before what needs a
-    /// decision. Empty where nothing is to be done.
+    /// Steps in the order in which to take them. Steps that delete only unused data come before steps that need a
+    /// decision. Empty if nothing has to be done.
     pub steps: Vec<AdvisedStep>,
 }
 
-/// Something to do.
+/// A step that frees space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StepDoc"))]
 pub struct AdvisedStep {
-    /// The exact command; null where `text` says what to do.
+    /// The exact command; null if `text` describes the step.
     pub command: Option<String>,
-    /// What it does, or what to do.
+    /// Effect of the command, or description of the step.
     pub text: String,
-    /// What it is expected to free.
+    /// Bytes that the step is expected to free.
     pub bytes: u64,
-    /// A person has to decide. If false, it deletes only what nothing uses and nothing protects.
+    /// A person has to decide. If false, the step deletes only data that is neither used nor protected.
     pub needs_decision: bool,
 }
 
-/// Of the fullest filesystem. `foreign`: it is the disk of a node that does not run.
+/// Returns the advice for the fullest filesystem. `foreign`: the disk belongs to a node that does not run.
 pub fn advice(disks: &[Disk], causes: &[Cause], foreign: bool) -> Advice {
-    let Some((at, disk)) = fullest(disks) else {
+    let Some((ix, disk)) = fullest(disks) else {
         let headline = "No filesystem with a store could be examined".into();
         return Advice { urgency: Urgency::Unknown, headline, steps: Vec::new() };
     };
     let (urgency, headline) = urgency(disk);
-    let mut steps = safe(disk, foreign);
+    let mut steps = safe_steps(disk, foreign);
     if urgency > Urgency::Calm {
-        let theirs = causes.iter().filter(|cause| cause.at == at && cause.taken_by == Action::Operator);
-        steps.extend(theirs.take(DECISIONS).map(|cause| AdvisedStep {
+        let manual =
+            causes.iter().filter(|cause| cause.filesystem_ix == ix && cause.taken_by == Action::Operator);
+        steps.extend(manual.take(DECISIONS).map(|cause| AdvisedStep {
             command: None,
             text: match cause.remedy.as_str() {
                 "" => cause.title.clone(),
@@ -96,20 +97,23 @@ fn urgency(disk: &Disk) -> (Urgency, String) {
     };
     let counted = if by_inodes { Counted::Inodes } else { Counted::Bytes };
     let passed: Vec<_> = disk.acting(true).collect();
-    let eviction = |of: Option<Counted>| {
-        let found = passed.iter().filter(|one| one.source == Source::Eviction);
-        found.filter(|one| of.is_none_or(|of| one.of == of)).max_by(|a, b| a.percent.total_cmp(&b.percent))
-    };
     if facts.available_bytes == 0 {
         return (Urgency::Critical, format!("{mount} is full: no byte is available"));
     }
     if facts.inodes > 0 && facts.inodes_free == 0 {
         return (Urgency::Critical, format!("{mount} is full: no inode is free"));
     }
-    if let Some(eviction) = eviction(Some(counted)).or_else(|| eviction(None)) {
+    // The highest eviction threshold for the shorter of bytes and inodes, or else for the other.
+    let eviction = passed.iter().filter(|threshold| threshold.source == Source::Eviction).max_by(|a, b| {
+        let by_counted = (a.of == counted).cmp(&(b.of == counted));
+        by_counted.then(a.percent.total_cmp(&b.percent))
+    });
+    if let Some(eviction) = eviction {
         return (Urgency::Critical, format!("{full}, past {eviction}"));
     }
-    let next = disk.acting(false).filter(|one| one.source == Source::Eviction && one.of == counted);
+    let next = disk
+        .acting(false)
+        .filter(|threshold| threshold.source == Source::Eviction && threshold.of == counted);
     let next = next.min_by(|a, b| a.percent.total_cmp(&b.percent));
     let next = next.map_or_else(String::new, |next| format!("; {next}"));
     match passed.last() {
@@ -122,8 +126,8 @@ fn urgency(disk: &Disk) -> (Urgency, String) {
     }
 }
 
-/// What we delete without a decision.
-fn safe(disk: &Disk, foreign: bool) -> Vec<AdvisedStep> {
+/// Returns the steps that need no decision.
+fn safe_steps(disk: &Disk, foreign: bool) -> Vec<AdvisedStep> {
     let Planned { command, gc, sweep, .. } = &disk.planned;
     let when = if foreign { "once the node runs again, it " } else { "" };
     let mut freed = 0_u64;
@@ -131,22 +135,22 @@ fn safe(disk: &Disk, foreign: bool) -> Vec<AdvisedStep> {
         (*command, *gc, "deletes unused images"),
         ("layersweep sweep --delete", *sweep, "deletes leaks that are proven unused"),
     ];
-    commands.sort_by_key(|(_, back, _)| std::cmp::Reverse(back.bytes));
+    commands.sort_by_key(|(_, planned, _)| std::cmp::Reverse(planned.bytes));
     commands
         .into_iter()
-        .filter(|(_, back, _)| !back.is_nothing())
-        .map(|(command, back, what)| {
-            freed = freed.saturating_add(back.bytes);
+        .filter(|(_, planned, _)| !planned.is_nothing())
+        .map(|(command, planned, effect)| {
+            freed = freed.saturating_add(planned.bytes);
             let inodes = match short_of_inodes(disk) {
-                true => format!(" and {} inodes", back.inodes),
+                true => format!(" and {} inodes", planned.inodes),
                 false => String::new(),
             };
             let left = after(disk, freed).map(|left| format!(", which leaves {left:.1}%"));
-            let size = bytes(back.bytes);
+            let size = bytes(planned.bytes);
             AdvisedStep {
                 command: Some(command.to_owned()),
-                text: format!("{when}{what}: frees up to {size}{inodes}{}", left.unwrap_or_default()),
-                bytes: back.bytes,
+                text: format!("{when}{effect}: frees up to {size}{inodes}{}", left.unwrap_or_default()),
+                bytes: planned.bytes,
                 needs_decision: false,
             }
         })

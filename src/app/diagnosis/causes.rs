@@ -1,4 +1,4 @@
-//! What fills the disks, each with its bytes: what a person would look for first.
+//! Causes of the usage: the objects that fill the filesystems, each with its bytes and its remedy.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,103 +18,102 @@ use crate::policy::leaks::{self, Decision, KeepReason, LeakPlan};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 
-/// Causes that hold less than this share of what is used are not worth a sentence, leaks and
-/// pins excepted.
+/// Inverse of the minimum share of the used bytes: a cause below 1/200 of them is left out. Leaks, unused images and
+/// build caches only have to reach [`LEAST`].
 const SMALL: u64 = 200;
-/// And these nowhere.
+/// Minimum bytes of any cause.
 const LEAST: u64 = 1 << 20;
 /// Maximum number of causes of one kind.
 const MOST: usize = 10;
 /// Maximum number of leaks of one class that are listed by name.
 const MOST_LEAKS_BY_NAME: usize = 3;
 
-/// What was read.
+/// Facts from which the causes are determined.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// The stores.
     pub scan: &'a Scan,
-    /// The other users.
+    /// Users of the filesystems outside the stores.
     pub other_users: &'a OtherUsers,
-    /// What is remembered of the images.
     pub ages: &'a InventoryAges,
-    /// Each filesystem's parts.
+    /// Parts of each filesystem.
     pub divided: &'a [Divided],
-    /// What becomes of the leaks.
+    /// Plan of `sweep --delete`.
     pub leaks: &'a LeakPlan,
-    /// Nothing younger goes.
+    /// Minimum age of a leak that is deleted.
     pub min_age: SignedDuration,
-    /// What goes now, by filesystem.
+    /// Bytes that would be freed now, by filesystem.
     pub planned: &'a [Planned],
 }
 
-/// What fills the filesystems, the largest first.
+/// Returns the causes of the usage of all filesystems, the largest first.
 pub fn causes(context: &Context<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    for at in 0..context.scan.inventory.filesystems.len() {
-        let at = FilesystemIx::from(at);
-        causes.extend(unused_images(context, at));
-        most(&mut causes, out_of_reach(context, at));
-        most(&mut causes, pinned_images(context, at));
-        most(&mut causes, containers(context, at));
-        most(&mut causes, build_caches(context, at));
-        most(&mut causes, leaks(context, at));
-        most(&mut causes, logs(context, at));
-        most(&mut causes, volumes(context, at));
-        most(&mut causes, other_users(context, at));
-        most(&mut causes, large(context, at));
-        let others = others(context, at, &causes);
-        most(&mut causes, others);
+    for ix in (0..context.scan.inventory.filesystems.len()).map(FilesystemIx::from) {
+        causes.extend(unused_images(context, ix));
+        extend_with_largest(&mut causes, out_of_reach(context, ix));
+        extend_with_largest(&mut causes, pinned_images(context, ix));
+        extend_with_largest(&mut causes, containers(context, ix));
+        extend_with_largest(&mut causes, build_caches(context, ix));
+        extend_with_largest(&mut causes, leaks(context, ix));
+        extend_with_largest(&mut causes, logs(context, ix));
+        extend_with_largest(&mut causes, volumes(context, ix));
+        extend_with_largest(&mut causes, other_users(context, ix));
+        extend_with_largest(&mut causes, large(context, ix));
+        let others = others(context, ix, &causes);
+        extend_with_largest(&mut causes, others);
     }
     causes.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.kind.cmp(&b.kind)).then_with(|| a.text.cmp(&b.text)));
     causes
 }
 
-fn most(all: &mut Vec<Cause>, mut some: Vec<Cause>) {
-    some.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.text.cmp(&b.text)));
-    some.truncate(MOST);
-    all.extend(some);
+/// Adds the largest causes of one kind, at most [`MOST`].
+fn extend_with_largest(causes: &mut Vec<Cause>, mut of_kind: Vec<Cause>) {
+    of_kind.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.text.cmp(&b.text)));
+    of_kind.truncate(MOST);
+    causes.extend(of_kind);
 }
 
 impl Context<'_> {
-    /// What is worth a word on a filesystem.
-    fn least(&self, at: FilesystemIx) -> u64 {
-        (self.scan.inventory.filesystems[at.get()].used_bytes / SMALL).max(LEAST)
+    /// Returns the minimum bytes of a cause on a filesystem.
+    fn least(&self, ix: FilesystemIx) -> u64 {
+        (self.scan.inventory.filesystems[ix.get()].used_bytes / SMALL).max(LEAST)
     }
 
+    /// Returns a path as the node itself names it.
     fn inside(&self, path: &Path) -> String {
         self.scan.sysroot.shown(path)
     }
 
-    /// Something that is called by its text, and that the operator has to deal with.
-    fn cause(&self, at: FilesystemIx, kind: CauseKind, bytes: u64, text: String) -> Cause {
+    /// Returns a cause whose title is its text, and that the operator has to remove.
+    fn cause(&self, ix: FilesystemIx, kind: CauseKind, bytes: u64, text: String) -> Cause {
         Cause {
             kind,
             title: text.clone(),
             text,
             remedy: String::new(),
             bytes,
-            filesystem: self.scan.inventory.filesystems[at.get()].mount.to_string_lossy().into_owned(),
+            filesystem: self.scan.inventory.filesystems[ix.get()].mount.to_string_lossy().into_owned(),
             id: None,
             path: None,
             taken_by: Action::Operator,
-            at,
+            filesystem_ix: ix,
         }
     }
 
-    /// Bytes that one root frees on one filesystem when it alone goes.
-    fn alone(&self, live: &Live<'_>, at: FilesystemIx, root: Root) -> u64 {
+    /// Returns the bytes that are freed on a filesystem if only this root is deleted.
+    fn alone(&self, live: &Live<'_>, ix: FilesystemIx, root: Root) -> u64 {
         let nodes = live.last_held(root).map(|node| &self.scan.inventory.nodes[node.get()]);
-        nodes.filter(|node| node.filesystem == at).map(|node| node.size.frees_bytes).sum()
+        nodes.filter(|node| node.filesystem == ix).map(|node| node.size.frees_bytes).sum()
     }
 
-    /// Bytes that a set frees on one filesystem when it goes.
-    fn frees(&self, at: FilesystemIx, roots: &[Root]) -> u64 {
+    /// Returns the bytes that are freed on a filesystem if all these roots are deleted.
+    fn frees(&self, ix: FilesystemIx, roots: &[Root]) -> u64 {
         let inventory = &self.scan.inventory;
         let mut live = self.scan.refs.live();
         let mut sum = 0_u64;
         for root in roots {
-            let gone = live.last_held(*root).map(|node| &inventory.nodes[node.get()]);
-            sum += gone.filter(|node| node.filesystem == at).map(|node| node.size.frees_bytes).sum::<u64>();
+            let freed = live.last_held(*root).map(|node| &inventory.nodes[node.get()]);
+            sum += freed.filter(|node| node.filesystem == ix).map(|node| node.size.frees_bytes).sum::<u64>();
             live.remove(inventory, *root);
         }
         sum
@@ -125,16 +124,16 @@ fn images_of(context: &Context<'_>, standing: Standing) -> Vec<ImageIx> {
     let inventory = &context.scan.inventory;
     let images = (0..inventory.images.len()).map(ImageIx::from);
     images
-        .filter(|at| {
-            // In a store with damaged records what looks unused may be in use.
-            inventory.obstacle(*at).is_none()
-                && refs::standing(inventory, &context.scan.refs, *at) == standing
+        .filter(|ix| {
+            // An image that looks unused in a store with damaged records may be in use.
+            inventory.obstacle(*ix).is_none()
+                && refs::standing(inventory, &context.scan.refs, *ix) == standing
         })
         .collect()
 }
 
-/// Unused images that layersweep cannot delete here, by reason.
-fn out_of_reach(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+/// Returns a cause for each reason why layersweep cannot delete unused images on this node.
+fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.scan.inventory;
     let mut by_reason: BTreeMap<String, Vec<ImageIx>> = BTreeMap::new();
     for image in (0..inventory.images.len()).map(ImageIx::from) {
@@ -146,13 +145,13 @@ fn out_of_reach(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     }
     let causes = by_reason.into_iter().filter_map(|(obstacle, images)| {
         let roots: Vec<_> = images.iter().map(|image| Root::Image(*image)).collect();
-        let bytes = context.frees(at, &roots);
+        let bytes = context.frees(ix, &roots);
         let count = display::count(images.len(), "unused image", "unused images");
         (bytes >= LEAST).then(|| Cause {
             title: "images out of reach".into(),
             remedy: remedy_out_of_reach(inventory, images[0]),
             ..context.cause(
-                at,
+                ix,
                 CauseKind::ImagesOutOfReach,
                 bytes,
                 format!("{count} out of reach: {obstacle}"),
@@ -162,7 +161,7 @@ fn out_of_reach(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     causes.collect()
 }
 
-/// Remedy for images that are out of reach for the same reason as `image`.
+/// Returns the remedy for images that are out of reach for the same reason as `image`.
 fn remedy_out_of_reach(inventory: &Inventory, image: ImageIx) -> String {
     let image = &inventory[image];
     let store = &inventory[image.store];
@@ -181,15 +180,15 @@ fn remedy_out_of_reach(inventory: &Inventory, image: ImageIx) -> String {
     }
 }
 
-fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
+fn unused_images(context: &Context<'_>, ix: FilesystemIx) -> Option<Cause> {
     let unused = images_of(context, Standing::Unused);
     let roots: Vec<_> = unused.iter().map(|image| Root::Image(*image)).collect();
-    let bytes = context.frees(at, &roots);
+    let bytes = context.frees(ix, &roots);
     let inventory = &context.scan.inventory;
-    let is_here = |root: &&Root| refs::has_bytes_on(inventory, &context.scan.refs, **root, at);
-    let count = roots.iter().filter(is_here).count();
+    let count =
+        roots.iter().filter(|root| refs::has_bytes_on(inventory, &context.scan.refs, **root, ix)).count();
     let text = format!("{} that no container uses", display::count(count, "image", "images"));
-    let Planned { command, gc, none, .. } = &context.planned[at.get()];
+    let Planned { command, gc, none, .. } = &context.planned[ix.get()];
     let remedy = match gc.is_nothing() {
         true => format!("`{command}` deletes none of them now: {none}"),
         false => format!("`{command}` deletes them by policy, least recently used first"),
@@ -198,74 +197,74 @@ fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
         title: "images not in use".into(),
         remedy,
         taken_by: Action::Layersweep,
-        ..context.cause(at, CauseKind::UnusedImages, bytes, text)
+        ..context.cause(ix, CauseKind::UnusedImages, bytes, text)
     })
 }
 
-fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+fn pinned_images(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.scan.inventory;
     let now = context.scan.taken_at;
     let live = context.scan.refs.live();
-    let cause = |image: ImageIx| {
-        let bytes = context.alone(&live, at, Root::Image(image));
+    let causes = images_of(context, Standing::Pinned).into_iter().filter_map(|image| {
+        let bytes = context.alone(&live, ix, Root::Image(image));
         let facts = &inventory.images[image.get()];
         let name = facts.names.first().map_or_else(|| short_id(&facts.id), Clone::clone);
         let used = match context.ages.of(image).last_used {
             Some(last) => format!("last seen in use {}", ago(last, now)),
             None => "never seen in use".into(),
         };
-        // Every pod needs it, whether one is there just now or not.
+        // The pause image is not unused: the next pod needs it.
         let pause = facts.pinned_by.iter().any(|pin| pin.text.contains("pause_image"));
         let kept = match inventory.protected.get(&image) {
             Some(rule) if facts.pinned_by.is_empty() => format!("kept: {rule}"),
             _ => format!("pinned by {}", facts.pin_texts().join(", ")),
         };
         let text = format!("unused image {name} ({used}), {kept}");
-        (bytes >= context.least(at) && !pause).then(|| Cause {
+        (bytes >= context.least(ix) && !pause).then(|| Cause {
             title: format!("pinned image {name}"),
-            remedy: unpin(&facts.pinned_by, context.planned[at.get()].command),
+            remedy: unpin(&facts.pinned_by, context.planned[ix.get()].command),
             id: Some(facts.id.to_string()),
-            ..context.cause(at, CauseKind::PinnedImage, bytes, text)
+            ..context.cause(ix, CauseKind::PinnedImage, bytes, text)
         })
-    };
-    images_of(context, Standing::Pinned).into_iter().filter_map(cause).collect()
+    });
+    causes.collect()
 }
 
-/// What takes pins away, each where it was set.
+/// Returns the remedy that removes the pins of an image, each where it was set.
 fn unpin(pinned_by: &[PinReason], command: &str) -> String {
-    let mut how: Vec<&str> = Vec::new();
+    let mut steps: Vec<&str> = Vec::new();
     for undo in pinned_by.iter().filter_map(|pin| pin.undo.as_deref()) {
-        if !how.contains(&undo) {
-            how.push(undo);
+        if !steps.contains(&undo) {
+            steps.push(undo);
         }
     }
-    match how.is_empty() {
+    match steps.is_empty() {
         true => format!("if nothing needs it, remove the pin; then `{command}` can delete it"),
-        false => format!("if nothing needs it: {}; then `{command}` can delete it", how.join(", ")),
+        false => format!("if nothing needs it: {}; then `{command}` can delete it", steps.join(", ")),
     }
 }
 
-/// Containers by what their own writable layers hold.
-fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+/// Returns the containers with large writable layers.
+fn containers(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.scan.inventory;
     let foreign = context.scan.sysroot.is_foreign();
     let live = context.scan.refs.live();
     let mut found = Vec::new();
     for (position, container) in inventory.containers.iter().enumerate() {
-        let bytes = context.alone(&live, at, Root::Container(position.into()));
-        if bytes < context.least(at) {
+        let bytes = context.alone(&live, ix, Root::Container(position.into()));
+        if bytes < context.least(ix) {
             continue;
         }
         let (kind, state) = match (container.state, foreign) {
             (ContainerState::Exited, _) => (CauseKind::DeadContainer, "exited"),
-            // The kubelet is about to start it, or just has.
+            // The kubelet is about to start the container, or has just started it.
             (ContainerState::Created, false) if container.owner == Owner::CriO => {
                 (CauseKind::Container, "created")
             }
             (ContainerState::Created, _) => (CauseKind::DeadContainer, "created, never started"),
             (ContainerState::Running, false) => (CauseKind::Container, "running"),
             (ContainerState::Unknown, false) => (CauseKind::Container, "state unknown, may be running"),
-            // On a disk that is mounted elsewhere nothing runs any more.
+            // No container runs on a disk that is mounted on another machine.
             (ContainerState::Running, true) => {
                 (CauseKind::DeadContainer, "running when the disk was last in use")
             }
@@ -291,15 +290,16 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             id: Some(container.id.to_string()),
             path: layer.map(|node| context.inside(&node.path)),
             taken_by: if dead { Action::Operator } else { Action::Nobody },
-            ..context.cause(at, kind, bytes, text)
+            ..context.cause(ix, kind, bytes, text)
         });
     }
     found
 }
 
-/// Remedy for a container that has ended. `foreign`: on a disk where no runtime runs.
+/// Returns the remedy for a container that does not run. `foreign`: the container is on another machine's disk, where
+/// no runtime runs.
 fn removal(owner: Owner, id: &str, command: Option<String>, foreign: bool) -> String {
-    let how = match (owner, command, id.rsplit_once('/')) {
+    let remedy = match (owner, command, id.rsplit_once('/')) {
         (Owner::CriO, Some(command), _) | (Owner::Containerd, Some(command), None) => {
             format!("`{command}` removes it, or `layersweep gc` with [containers] enabled")
         }
@@ -309,16 +309,16 @@ fn removal(owner: Owner, id: &str, command: Option<String>, foreign: bool) -> St
         }
         (_, None, _) => "remove it with the tool that created it".into(),
     };
-    if foreign { format!("once the node runs: {how}") } else { how }
+    if foreign { format!("once the node runs: {remedy}") } else { remedy }
 }
 
-/// Data that builders keep, without the layers that images and containers reach.
-fn build_caches(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+/// Returns the build caches. Layers that images or containers reach are not counted.
+fn build_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let Scan { inventory, refs, .. } = context.scan;
     let mut found = Vec::new();
     for cache in &inventory.build_caches {
         let nodes = cache.holds.iter().filter(|node| refs.refcount(**node) == 0);
-        let nodes = nodes.map(|node| &inventory[*node]).filter(|node| node.filesystem == at);
+        let nodes = nodes.map(|node| &inventory[*node]).filter(|node| node.filesystem == ix);
         let bytes = nodes.map(|node| node.size.frees_bytes).fold(0, u64::saturating_add);
         if bytes < LEAST {
             continue;
@@ -329,7 +329,7 @@ fn build_caches(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             remedy: cache.remedy().into(),
             path: Some(context.inside(&inventory[cache.store].root)),
             ..context.cause(
-                at,
+                ix,
                 CauseKind::BuildCache,
                 bytes,
                 format!(
@@ -343,15 +343,15 @@ fn build_caches(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     found
 }
 
-/// Leaks, each by itself; more than a few of one class for which the same has to be done are one cause.
-fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+/// Returns the leaks. More than [`MOST_LEAKS_BY_NAME`] leaks of one class with the same remedy are one cause.
+fn leaks(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.scan.inventory;
     let live = context.scan.refs.live();
     let decisions: BTreeMap<_, _> =
         context.leaks.entries.iter().map(|entry| (entry.leak.get(), &entry.decision)).collect();
     let mut groups: BTreeMap<_, Vec<(usize, u64)>> = BTreeMap::new();
     for (position, leak) in inventory.leaks.iter().enumerate() {
-        let bytes = context.alone(&live, at, Root::Leak(LeakIx::from(position)));
+        let bytes = context.alone(&live, ix, Root::Leak(LeakIx::from(position)));
         if bytes > 0 {
             let (_, remedy) = remedy_of_leak(context, leak, decisions.get(&position), true);
             groups.entry((leak.class, remedy)).or_default().push((position, bytes));
@@ -362,14 +362,14 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         if members.len() > MOST_LEAKS_BY_NAME {
             let roots: Vec<_> =
                 members.iter().map(|(position, _)| Root::Leak(LeakIx::from(*position))).collect();
-            let bytes = context.frees(at, &roots);
+            let bytes = context.frees(ix, &roots);
             let Some((first, _)) = members.iter().max_by_key(|(_, bytes)| *bytes) else { continue };
             if bytes >= LEAST {
                 let leak = &inventory.leaks[*first];
                 let (taken_by, remedy) = remedy_of_leak(context, leak, decisions.get(first), true);
                 let title = format!("{} leaks of class {class}", members.len());
                 let text = format!("{title}; the largest: {}", leak.evidence);
-                let cause = context.cause(at, CauseKind::Leak, bytes, text);
+                let cause = context.cause(ix, CauseKind::Leak, bytes, text);
                 found.push(Cause { title, remedy, taken_by, ..cause });
             }
             continue;
@@ -378,7 +378,7 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             let leak = &inventory.leaks[position];
             let (taken_by, remedy) = remedy_of_leak(context, leak, decisions.get(&position), false);
             let name = match class {
-                // It is in no store, and its name alone does not tell where.
+                // These files are outside the stores: the name is not enough to find them.
                 LeakClass::VarTmp => format!("{class} {}", context.inside(&leak.path)),
                 _ => format!("{class} {}", short_id(&leak.id)),
             };
@@ -388,14 +388,14 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
                 id: Some(leak.id.clone()),
                 path: Some(context.inside(&leak.path)),
                 taken_by,
-                ..context.cause(at, CauseKind::Leak, bytes, format!("{name}: {}", leak.evidence))
+                ..context.cause(ix, CauseKind::Leak, bytes, format!("{name}: {}", leak.evidence))
             });
         }
     }
     found
 }
 
-/// Remedy for a leak, or for `many` of its class, and the program or person that applies it.
+/// Returns the remedy for a leak, or for `many` of its class, and the program or person that applies it.
 fn remedy_of_leak(
     context: &Context<'_>,
     leak: &Leak,
@@ -404,12 +404,12 @@ fn remedy_of_leak(
 ) -> (Action, String) {
     let it = if many { "them" } else { "it" };
     let by_containerd = context.scan.inventory.stores[leak.store.get()].kind == StoreKind::Containerd;
-    let stays = decision.and_then(|decision| match decision {
+    let kept = decision.and_then(|decision| match decision {
         Decision::Stay(stay) => Some(stay),
         Decision::Delete(_) | Decision::Repair => None,
     });
     let class = leak.class;
-    match (leak.verdict, stays) {
+    match (leak.verdict, kept) {
         (Verdict::Reclaim, _) if by_containerd => {
             (Action::Operator, format!("containerd removes {it} automatically; see docs/leaks.md"))
         }
@@ -424,14 +424,14 @@ fn remedy_of_leak(
                 format!("`layersweep sweep --delete --class {class}` removes {it} {when} {min_age} old"),
             )
         }
-        (Verdict::Reclaim, Some(stay)) => {
-            let why = leaks::reason(leak, stay, context.min_age);
-            (Action::Operator, format!("not deletable: {why}"))
+        (Verdict::Reclaim, Some(kept)) => {
+            let reason = leaks::reason(leak, kept, context.min_age);
+            (Action::Operator, format!("not deletable: {reason}"))
         }
         (Verdict::Repair, _) if class.recipe().is_some() => {
             (Action::Operator, format!("`layersweep sweep --repair {class}` fixes {it}"))
         }
-        // It looks like a leak and is not.
+        // The object looks like a leak, but is not.
         (Verdict::Keep, _) => (Action::Nobody, String::new()),
         (Verdict::Repair | Verdict::Report, _) => {
             let advice = match (class.by_hand(), leaks::command(leak)) {
@@ -444,46 +444,47 @@ fn remedy_of_leak(
     }
 }
 
-fn logs(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
-    let big = context.other_users.logs.iter().filter(|log| log.filesystem == at);
-    let big = big.filter(|log| log.bytes >= context.least(at));
-    big.map(|log| {
-        let path = context.inside(&log.path);
-        let whose = match (&log.pod, &log.container) {
-            (Some(pod), Some(container)) => format!(" of container {container} in pod {pod}"),
-            (Some(pod), None) => format!(" of pod {pod}"),
-            (None, _) => String::new(),
-        };
-        Cause {
-            title: match &log.pod {
-                Some(pod) => format!("log of pod {pod}"),
-                None => format!("log {path}"),
-            },
-            remedy: format!(
-                "{}`truncate -s 0 {}` empties it at once, if nobody needs it; {} limits it",
-                if context.scan.sysroot.is_foreign() { "once the node runs: " } else { "" },
-                shell_word(&path),
-                if log.pod.is_some() { "the kubelet's containerLogMaxSize" } else { "logrotate" }
-            ),
-            id: log.pod.clone(),
-            path: Some(path.clone()),
-            ..context.cause(at, CauseKind::Log, log.bytes, format!("log {path}{whose}"))
-        }
-    })
-    .collect()
+fn logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let logs = context.other_users.logs.iter();
+    let large = logs.filter(|log| log.filesystem == ix && log.bytes >= context.least(ix));
+    large
+        .map(|log| {
+            let path = context.inside(&log.path);
+            let owner = match (&log.pod, &log.container) {
+                (Some(pod), Some(container)) => format!(" of container {container} in pod {pod}"),
+                (Some(pod), None) => format!(" of pod {pod}"),
+                (None, _) => String::new(),
+            };
+            Cause {
+                title: match &log.pod {
+                    Some(pod) => format!("log of pod {pod}"),
+                    None => format!("log {path}"),
+                },
+                remedy: format!(
+                    "{}`truncate -s 0 {}` empties it at once, if it is not needed; {} limits it",
+                    if context.scan.sysroot.is_foreign() { "once the node runs: " } else { "" },
+                    shell_word(&path),
+                    if log.pod.is_some() { "the kubelet's containerLogMaxSize" } else { "logrotate" }
+                ),
+                id: log.pod.clone(),
+                path: Some(path.clone()),
+                ..context.cause(ix, CauseKind::Log, log.bytes, format!("log {path}{owner}"))
+            }
+        })
+        .collect()
 }
 
-fn volumes(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let pods = context.other_users.pods.iter();
-    let pods = pods.filter(|pod| pod.filesystem == at && pod.kind == OtherUserKind::KubeletVolumes);
-    pods.filter(|pod| pod.bytes >= context.least(at))
+    let pods = pods.filter(|pod| pod.filesystem == ix && pod.kind == OtherUserKind::KubeletVolumes);
+    pods.filter(|pod| pod.bytes >= context.least(ix))
         .map(|pod| Cause {
             title: format!("volumes of pod {}", pod.pod),
             remedy: "they are deleted with the pod; an emptyDir can have a sizeLimit".into(),
             id: Some(pod.pod.clone()),
             path: Some(context.inside(&pod.path)),
             ..context.cause(
-                at,
+                ix,
                 CauseKind::KubeletVolume,
                 pod.bytes,
                 format!("volumes of pod {} on this disk", pod.pod),
@@ -492,14 +493,14 @@ fn volumes(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         .collect()
 }
 
-fn other_users(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
-    let here = context.other_users.other_users.iter().filter(|user| user.filesystem == at);
+fn other_users(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let here = context.other_users.other_users.iter().filter(|user| user.filesystem == ix);
     here.filter_map(|user| {
-        // Files that tools of the stores have left there are reported as leaks.
+        // Files that tools of the stores left behind are reported as leaks.
         let nodes = context.scan.inventory.nodes.iter().filter(|node| node.kind == NodeKind::TemporaryFile);
         let leaks = nodes.filter(|node| node.path.starts_with(&user.path)).map(|node| node.size.bytes);
         let bytes = user.bytes.saturating_sub(leaks.sum());
-        if bytes < context.least(at) {
+        if bytes < context.least(ix) {
             return None;
         }
         let path = context.inside(&user.path);
@@ -525,19 +526,19 @@ fn other_users(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
                 ),
                 "it is freed when that process closes it or exits",
             ),
-            // Those have causes of their own, or are among the others.
+            // The other kinds have their own causes, or are in `others`.
             _ => return None,
         };
-        let cause = context.cause(at, kind, bytes, text);
+        let cause = context.cause(ix, kind, bytes, text);
         Some(Cause { remedy: remedy.into(), path: Some(path), ..cause })
     })
     .collect()
 }
 
-/// Large directories in the stores that belong to no image or container.
-fn large(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
-    let here = context.other_users.large.iter().filter(|directory| directory.filesystem == at);
-    let here = here.filter(|directory| directory.bytes >= context.least(at));
+/// Returns the large directories in the stores that do not belong to an image or container.
+fn large(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let here = context.other_users.large.iter().filter(|directory| directory.filesystem == ix);
+    let here = here.filter(|directory| directory.bytes >= context.least(ix));
     here.map(|directory| {
         let path = context.inside(&directory.path);
         let root = context.inside(&context.scan.inventory[directory.store].root);
@@ -560,67 +561,69 @@ fn large(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             }
             _ => "no image or container needs it by the store's records; inspect it before deleting it".into(),
         };
-        let once = if context.scan.sysroot.is_foreign() { "once the node runs: " } else { "" };
+        let when = if context.scan.sysroot.is_foreign() { "once the node runs: " } else { "" };
         let text = format!("{kind}, {path}{largest}");
         Cause {
             title: format!("{kind} in {root}"),
-            remedy: format!("{once}{remedy}"),
+            remedy: format!("{when}{remedy}"),
             path: Some(path),
-            ..context.cause(at, CauseKind::Other, directory.bytes, text)
+            ..context.cause(ix, CauseKind::Other, directory.bytes, text)
         }
     })
     .collect()
 }
 
-/// What is no container's: named where it is much, apart from the logs that are `named` already.
-fn others(context: &Context<'_>, at: FilesystemIx, named: &[Cause]) -> Vec<Cause> {
-    let used = context.scan.inventory.filesystems[at.get()].used_bytes;
-    let parts = context.divided.get(at.get()).map_or(&[][..], |divided| &divided.parts);
-    let logs = named.iter().filter(|cause| cause.at == at && cause.kind == CauseKind::Log);
-    // Files that tools of the stores have left there are reported as leaks.
+/// Returns large data outside the stores: at least 5 % of the used bytes. Logs that are causes in `named` and
+/// temporary files that are leaks are subtracted.
+fn others(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -> Vec<Cause> {
+    let used = context.scan.inventory.filesystems[ix.get()].used_bytes;
+    let parts = context.divided.get(ix.get()).map_or(&[][..], |divided| &divided.parts);
+    let logs = named.iter().filter(|cause| cause.filesystem_ix == ix && cause.kind == CauseKind::Log);
+    // Files that tools of the stores left behind are reported as leaks.
     let nodes = context.scan.inventory.nodes.iter();
-    let nodes = nodes.filter(|node| node.kind == NodeKind::TemporaryFile && node.filesystem == at);
+    let nodes = nodes.filter(|node| node.kind == NodeKind::TemporaryFile && node.filesystem == ix);
     let leaks: Vec<_> = nodes.map(|node| (context.inside(&node.path), node.size.bytes)).collect();
     let of_leaks = leaks.iter().map(|(path, bytes)| (path.as_str(), *bytes));
     let named = logs.filter_map(|cause| Some((cause.path.as_deref()?, cause.bytes))).chain(of_leaks);
-    let left = besides(parts, named);
-    let is_leak = |part: &Part| {
-        let path = part.path.as_ref().map(Path::new);
-        path.is_some_and(|path| leaks.iter().any(|(leak, _)| path.starts_with(leak)))
-    };
-    let hidden = hidden(context.scan, context.other_users, at);
+    let left = without_files(parts, named);
+    let hidden = hidden(context.scan, context.other_users, ix);
     let kinds = [PartKind::Directory, PartKind::Swap, PartKind::Other];
-    let others = parts.iter().zip(left).filter(|(part, _)| kinds.contains(&part.kind) && !is_leak(part));
+    let others = parts.iter().zip(left).filter(|(part, _)| {
+        let path = part.path.as_ref().map(Path::new);
+        let is_leak = path.is_some_and(|path| leaks.iter().any(|(leak, _)| path.starts_with(leak)));
+        kinds.contains(&part.kind) && !is_leak
+    });
     others
         .filter(|(_, bytes)| *bytes >= (used / 20).max(LEAST))
         .map(|(part, bytes)| {
-            let path = part.path.as_ref();
-            let hidden = hidden.as_ref().filter(|_| part.kind == PartKind::Other);
-            let label = || hidden.map_or_else(|| part.label.clone(), |(text, _)| text.clone());
-            let text = path.map_or_else(label, |path| format!("other data in {path}"));
-            let drill = |path: &String| {
-                let is_directory =
-                    context.scan.sysroot.open(Path::new(path)).is_ok_and(|root| root.directory().is_ok());
-                let then = format!("; `layersweep explain {}` shows what is in it", shell_word(path));
-                format!("layersweep never deletes this{}", if is_directory { &then } else { "" })
+            let (text, remedy) = match (&part.path, &hidden) {
+                (Some(path), _) => {
+                    let opened = context.scan.sysroot.open(Path::new(path));
+                    let explain = match opened.is_ok_and(|root| root.directory().is_ok()) {
+                        true => format!("; `layersweep explain {}` shows what is in it", shell_word(path)),
+                        false => String::new(),
+                    };
+                    (format!("other data in {path}"), format!("layersweep never deletes this{explain}"))
+                }
+                (None, Some(hidden)) if part.kind == PartKind::Other => hidden.clone(),
+                (None, _) => (part.label.clone(), String::new()),
             };
-            let looking = || hidden.map(|(_, remedy)| remedy.clone()).unwrap_or_default();
-            let remedy = path.map_or_else(looking, drill);
-            let cause = context.cause(at, CauseKind::Other, bytes, text);
+            let cause = context.cause(ix, CauseKind::Other, bytes, text);
             Cause { remedy, path: part.path.clone(), taken_by: Action::Nobody, ..cause }
         })
         .collect()
 }
 
-/// Bytes of a filesystem that are in no visible file, in words, and how to look for them. Every visible file was
-/// measured; what a filesystem keeps for itself is less than this share of it.
-pub fn hidden(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Option<(String, String)> {
-    /// More are for the mount table.
+/// Returns a description of the used bytes that no visible file accounts for, and a remedy. Only for a filesystem
+/// whose visible files were all measured. Less than 5 % of the used bytes or 2 % of the capacity may be the
+/// filesystem's own metadata, and is not reported.
+pub fn hidden(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Option<(String, String)> {
+    /// Maximum number of mount points that are named.
     const NAMED: usize = 3;
-    let seen = other_users.seen_whole.iter().find(|seen| seen.filesystem == at)?;
-    let filesystem = &scan.inventory[at];
-    let outside = other_users.other_users.iter().filter(|user| user.filesystem == at).map(|user| user.bytes);
-    let visible = refs::size_on_disk(&scan.inventory, at).into_iter().chain(outside);
+    let seen = other_users.seen_whole.iter().find(|seen| seen.filesystem == ix)?;
+    let filesystem = &scan.inventory[ix];
+    let outside = other_users.other_users.iter().filter(|user| user.filesystem == ix).map(|user| user.bytes);
+    let visible = refs::size_on_disk(&scan.inventory, ix).into_iter().chain(outside);
     let unseen = filesystem.used_bytes.saturating_sub(visible.fold(0, u64::saturating_add));
     let least = (filesystem.used_bytes / 20).max(filesystem.capacity_bytes / 50).max(LEAST);
     let first = seen.mount_points.first().filter(|_| unseen >= least)?;
@@ -642,22 +645,23 @@ pub fn hidden(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Option
     Some((text, remedy))
 }
 
-/// The bytes of each part without those of `files`, which are in the part whose path is the longest above
-/// theirs.
-fn besides<'a>(parts: &[Part], files: impl Iterator<Item = (&'a str, u64)>) -> Vec<u64> {
+/// Returns the bytes of each part without those of `files`. A file belongs to the part with the longest path above
+/// it.
+fn without_files<'a>(parts: &[Part], files: impl Iterator<Item = (&'a str, u64)>) -> Vec<u64> {
     let mut left: Vec<_> = parts.iter().map(|part| part.bytes).collect();
     for (path, bytes) in files {
-        let above = parts.iter().enumerate().filter_map(|(at, part)| Some((at, part.path.as_deref()?)));
+        let above =
+            parts.iter().enumerate().filter_map(|(position, part)| Some((position, part.path.as_deref()?)));
         let above = above.filter(|(_, above)| Path::new(path).starts_with(above));
-        if let Some((at, _)) = above.max_by_key(|(_, above)| above.len()) {
-            left[at] = left[at].saturating_sub(bytes);
+        if let Some((position, _)) = above.max_by_key(|(_, above)| above.len()) {
+            left[position] = left[position].saturating_sub(bytes);
         }
     }
     left
 }
 
-fn ago(at: Timestamp, now: Timestamp) -> String {
-    match now.duration_since(at).as_hours().max(0) {
+fn ago(time: Timestamp, now: Timestamp) -> String {
+    match now.duration_since(time).as_hours().max(0) {
         hours @ 0..48 => format!("{hours} h ago"),
         hours => format!("{} days ago", hours / 24),
     }
@@ -668,20 +672,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_in_the_part_nearest_above_it() {
-        let part =
-            |path: &str, bytes| Part { path: Some(path.into()), ..Part::new(PartKind::Directory, bytes) };
-        let parts = [part("/var/log", 100), part("/var/log/pods", 50), part("/var/lo", 7)];
-        let left = |files: &[(&str, u64)]| besides(&parts, files.iter().copied());
-        assert_eq!(left(&[]), [100, 50, 7]);
-        assert_eq!(left(&[("/var/log/a", 60), ("/var/log/pods/b/0.log", 20), ("/srv/c", 5)]), [40, 30, 7]);
-        assert_eq!(left(&[("/var/log/a", 160)]), [0, 50, 7], "measured at another moment");
+    fn file_belongs_to_the_nearest_part_above() {
+        let parts = [("/var/log", 100), ("/var/log/pods", 50), ("/var/lo", 7)]
+            .map(|(path, bytes)| Part { path: Some(path.into()), ..Part::new(PartKind::Directory, bytes) });
+        for (files, expected) in [
+            (&[][..], [100, 50, 7]),
+            (&[("/var/log/a", 60), ("/var/log/pods/b/0.log", 20), ("/srv/c", 5)], [40, 30, 7]),
+            // The file has grown since the part was measured.
+            (&[("/var/log/a", 160)], [0, 50, 7]),
+        ] {
+            assert_eq!(without_files(&parts, files.iter().copied()), expected, "{files:?}");
+        }
+    }
+
+    fn pin(undo: Option<&str>) -> PinReason {
+        PinReason { undo: undo.map(Into::into), ..PinReason::from("x") }
     }
 
     #[test]
-    fn a_pin_is_removed_where_it_was_set() {
-        let pin = |undo: Option<&str>| PinReason { undo: undo.map(Into::into), ..PinReason::from("x") };
-        for (pinned_by, said) in [
+    fn pin_is_removed_where_it_was_set() {
+        for (pinned_by, expected) in [
             (
                 vec![pin(Some("a")), pin(None), pin(Some("b")), pin(Some("a"))],
                 "if nothing needs it: a, b; then",
@@ -689,14 +699,14 @@ mod tests {
             (vec![pin(None)], "if nothing needs it, remove the pin; then `layersweep gc` can delete it"),
         ] {
             let remedy = unpin(&pinned_by, "layersweep gc");
-            assert!(remedy.starts_with(said), "{said}: {remedy}");
+            assert!(remedy.starts_with(expected), "{expected}: {remedy}");
         }
     }
 
     #[test]
-    fn a_container_is_removed_by_who_made_it() {
+    fn container_is_removed_with_the_tool_of_its_owner() {
         let id = "0123456789abcdef";
-        for (owner, id, sandbox, foreign, said) in [
+        for (owner, id, sandbox, foreign, expected) in [
             (
                 Owner::CriO,
                 id.to_owned(),
@@ -726,7 +736,7 @@ mod tests {
         ] {
             let graphroot = Path::new("/var/lib/containers/storage");
             let remedy = removal(owner, &id, removal_command(owner, &id, sandbox, graphroot), foreign);
-            assert!(remedy.starts_with(said), "{said}: {remedy}");
+            assert!(remedy.starts_with(expected), "{expected}: {remedy}");
         }
     }
 }

@@ -1,5 +1,8 @@
-//! The diagnosis of a disk: who holds its bytes, what filled it, what can be done. Pure: the caller has
-//! read the disk.
+//! Diagnosis of a disk: the parts that use its bytes, the causes of the usage, and the remedies.
+//!
+//! [`divide`] splits the used bytes of a filesystem into parts whose sum is exact. [`causes`] names the objects to
+//! look at first, for example a large log or a leak. [`summary`] and [`advice`] put both into words. All functions
+//! are pure: the caller has read the disk.
 
 mod advice;
 mod causes;
@@ -21,68 +24,71 @@ use crate::model::space::BytesAndInodes;
 use crate::model::{Filesystem, FilesystemIx};
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
-/// A part of what is used on a filesystem.
+/// Part of the used bytes of a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PartDoc"))]
 pub struct Part {
-    /// `images` (in use), `images-pinned`, `images-out-of-reach` (unused, and not to be deleted here), `images-unused`, `containers`, `build-cache`, `leaks`, `metadata`,
-    /// `store-other`, `logs`, `journal`, `kubelet-volumes`, `var-tmp`, `layersweep`, `core-dumps`,
-    /// `swap`, `deleted-open`, `directory` (another top-level directory of at least 1 %) or `other`.
+    /// `images` (in use), `images-pinned`, `images-out-of-reach` (unused, and not deletable here), `images-unused`,
+    /// `containers`, `build-cache`, `leaks`, `metadata`, `store-other`, `logs`, `journal`, `kubelet-volumes`,
+    /// `var-tmp`, `layersweep`, `core-dumps`, `swap`, `deleted-open`, `directory` (another top-level directory of at
+    /// least 1 %) or `other`.
     pub kind: PartKind,
-    /// For people.
+    /// Name of the part for people.
     pub label: String,
-    /// Its path, as the node itself names it.
+    /// Path of the part, as the node itself names it.
     pub path: Option<String>,
-    /// Its share of the filesystem's used bytes.
+    /// Share of the used bytes of the filesystem.
     pub bytes: u64,
-    /// Allocated bytes as measured; more than `bytes` only where the parts exceed what is used (a
-    /// filesystem that compresses, or that was written to meanwhile), which a warning then says.
+    /// Measured allocated bytes. They exceed `bytes` only if the parts exceed the used bytes, because the filesystem
+    /// compresses or was written to meanwhile; a warning reports that.
     pub measured_bytes: u64,
-    /// Root of its store; null for what lies in none.
+    /// Root of the store; null for a part outside the stores.
     pub store: Option<String>,
 }
 
-/// Kinds of parts, in the order in which they are drawn; those of the stores first.
+/// Kind of a part, in the order in which parts are drawn. Kinds of the stores come first.
+///
+/// Data in a store that several objects reach counts with the first of their kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PartKind {
-    /// What images reach that a container uses, or that cannot go.
+    /// Data of images that a container uses, or that cannot be deleted.
     Images,
-    /// Of the rest, what images reach that are pinned.
+    /// Data of pinned images.
     ImagesPinned,
-    /// Of the rest, what unused images reach that layersweep cannot delete here.
+    /// Data of unused images that layersweep cannot delete here.
     ImagesOutOfReach,
-    /// Of the rest, what unused images reach.
+    /// Data of unused images.
     ImagesUnused,
-    /// What only containers reach.
+    /// Data that only containers reach.
     Containers,
-    /// Of the rest, what build caches hold.
+    /// Data of build caches.
     BuildCache,
-    /// What only leaks reach.
+    /// Data that only leaks reach.
     Leaks,
-    /// The stores' own bookkeeping.
+    /// Metadata and records of the stores.
     Metadata,
-    /// Everything else below a store's root.
+    /// All other data below the root of a store.
     StoreOther,
     PodLogs,
     Logs,
     Journal,
     KubeletVolumes,
-    /// Temporary files that outlive a reboot.
+    /// Temporary files that survive a reboot.
     VarTmp,
     Layersweep,
     /// Dumps of programs and of the kernel.
     CoreDumps,
     Swap,
-    /// Files without a name that a process holds open.
+    /// Deleted files that a process keeps open.
     DeletedOpen,
     /// Another top-level directory.
     Directory,
-    /// The rest: small directories, what could not be read, the filesystem's own.
+    /// The rest: small directories, unreadable data, and the filesystem's own metadata.
     Other,
 }
 
 impl PartKind {
-    /// Those of the stores.
+    /// Kinds of parts in the stores.
     const OF_STORES: [Self; 9] = [
         Self::Images,
         Self::ImagesPinned,
@@ -95,7 +101,7 @@ impl PartKind {
         Self::StoreOther,
     ];
 
-    /// Its name in documents, its label, and the group that it counts with in the summary.
+    /// Returns the name in documents, the label, and the group in the summary.
     fn words(self) -> [&'static str; 3] {
         match self {
             Self::Images => ["images", "images in use", "images in use"],
@@ -107,7 +113,7 @@ impl PartKind {
             Self::Leaks => ["leaks", "leaks", "leaks"],
             Self::Metadata => ["metadata", "stores' own files", "stores' own files"],
             Self::StoreOther => ["store-other", "other files in stores", "volumes and other files in stores"],
-            // Where the logs lie, the path says.
+            // The path distinguishes the two kinds of logs in documents.
             Self::PodLogs => ["logs", "logs of pods", "logs and volumes of pods"],
             Self::Logs => ["logs", "other logs", "other logs"],
             Self::Journal => ["journal", "journal", "the journal"],
@@ -126,7 +132,7 @@ impl PartKind {
 }
 
 impl PartKind {
-    /// Its name in documents.
+    /// Returns the name in documents.
     pub fn as_str(self) -> &'static str {
         self.words()[0]
     }
@@ -141,77 +147,76 @@ impl Serialize for PartKind {
 string_schema!(PartKind);
 
 names! {
-    /// What fills a disk.
+    /// Kind of an object or group of objects that fills a disk.
     CauseKind {
-        /// Something in a store that nothing uses.
+        /// Data in a store that nothing uses.
         Leak = "leak",
-        /// An image that no container uses and that may not go.
+        /// An unused image that is pinned.
         PinnedImage = "pinned-image",
-        /// What a container left that runs no more.
+        /// Writable layer of a container that does not run.
         DeadContainer = "dead-container",
-        /// What a container has written that runs, or of which that is not known.
+        /// Writable layer of a container that runs or may run.
         Container = "container",
         /// Data that a builder keeps for its next builds.
         BuildCache = "build-cache",
         /// A log file.
         Log = "log",
-        /// Unused images that layersweep cannot delete here, by reason.
+        /// Unused images that layersweep cannot delete here, for one reason.
         ImagesOutOfReach = "images-out-of-reach",
-        /// All images that nothing keeps.
+        /// All unused images that layersweep can delete.
         UnusedImages = "unused-images",
         /// The journal of systemd.
         Journal = "journal",
-        /// What a pod keeps in volumes on this disk.
+        /// Volumes of a pod on this disk.
         KubeletVolume = "kubelet-volume",
         /// Temporary files.
         VarTmp = "var-tmp",
         /// Dumps of programs and of the kernel.
         CoreDumps = "core-dumps",
-        /// A file without a name that a process holds open.
+        /// A deleted file that a process keeps open.
         DeletedOpen = "deleted-open",
-        /// Something that is no container's.
+        /// Data that does not belong to containers.
         Other = "other",
     }
 }
 
-/// Something that fills a disk.
+/// Cause of the usage of a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "CauseDoc"))]
 pub struct Cause {
-    /// `leak`, `pinned-image`, `dead-container`, `container`, `build-cache`, `log`, `images-out-of-reach`, `unused-images`, `journal`,
-    /// `kubelet-volume`, `var-tmp`, `core-dumps`, `deleted-open` or `other`.
+    /// `leak`, `pinned-image`, `dead-container`, `container`, `build-cache`, `log`, `images-out-of-reach`,
+    /// `unused-images`, `journal`, `kubelet-volume`, `var-tmp`, `core-dumps`, `deleted-open` or `other`.
     pub kind: CauseKind,
-    /// A name for it, in a few words.
+    /// Short name of the cause.
     pub title: String,
-    /// What it is, in words.
+    /// Description of the cause.
     pub text: String,
-    /// What to do about it, in words; empty where there is nothing to do.
+    /// Description of the remedy; empty if nothing has to be done.
     pub remedy: String,
-    /// What the filesystem is expected to free if it goes; for what lies in no store, its
-    /// allocated bytes.
+    /// Bytes that the filesystem is expected to free if the object is deleted; outside the stores, its allocated
+    /// bytes.
     pub bytes: u64,
-    /// Mount point of its filesystem.
+    /// Mount point of the filesystem.
     pub filesystem: String,
-    /// Id of the object in the store, or the pod; null for the rest.
+    /// Id of the object in the store, or name of the pod; null for other causes.
     pub id: Option<String>,
-    /// Its path, as the node itself names it; null where it is in many places.
+    /// Path of the object, as the node itself names it; null if it has several.
     pub path: Option<String>,
-    /// Who takes it away: `layersweep` (as its policy says), `operator` (a person has to decide) or
-    /// `nobody` (it is in use, or no container's and not looked into).
+    /// Actor that can free the bytes: `layersweep` (under its policy), `operator` (a person has to decide) or
+    /// `nobody` (the data is in use, or does not belong to containers and was not examined).
     pub taken_by: Action,
-    /// Its filesystem.
     #[serde(skip)]
-    pub at: FilesystemIx,
+    pub filesystem_ix: FilesystemIx,
 }
 
 names! {
-    /// Who can free it.
+    /// Actor that can free the bytes of a cause.
     Action {
-        /// `layersweep gc` or `layersweep sweep --delete`, without asking anybody.
+        /// `layersweep gc` or `layersweep sweep --delete`, without a decision of a person.
         Layersweep = "layersweep",
         /// The operator, who has to decide.
         Operator = "operator",
-        /// It is in use: nobody.
+        /// No actor: the data is in use, or was not examined.
         Nobody = "nobody",
     }
 }
@@ -219,38 +224,36 @@ names! {
 /// A filesystem that is diagnosed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disk {
-    /// Its numbers.
     pub filesystem: Filesystem,
-    /// Its parts: their sum is `used_bytes`.
+    /// Parts of the filesystem. The sum of their bytes is `used_bytes`.
     pub parts: Vec<Part>,
-    /// What happens when.
     pub thresholds: Vec<DiskThreshold>,
-    /// What would be deleted now.
+    /// Bytes that would be freed now.
     pub planned: Planned,
 }
 
-/// What layersweep would free on a filesystem now under the configured policy.
+/// Bytes that layersweep would free on a filesystem now under the configured policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// What deletes images here: `layersweep gc`, with a flag where no runtime can.
+    /// Command that deletes images on this node: `layersweep gc`, with `--via direct` where no runtime can delete.
     pub command: &'static str,
-    /// What it frees, of images.
+    /// Bytes and inodes of images that this command frees.
     pub gc: BytesAndInodes,
-    /// Where that is nothing: why, as a clause.
+    /// Reason, as a clause, if the command frees nothing.
     pub none: String,
-    /// What `layersweep sweep --delete` frees.
+    /// Bytes and inodes that `layersweep sweep --delete` frees.
     pub sweep: BytesAndInodes,
 }
 
 impl Disk {
-    /// Percent of the capacity that is not available, two decimals; `None`: the numbers contradict each
-    /// other.
+    /// Returns the percentage of the capacity that is not available, with two decimals; `None` if the numbers
+    /// contradict each other.
     pub fn used_percent(&self) -> Option<f64> {
         self.filesystem.used_percent().map(two_decimals)
     }
 
-    /// Percent of the inodes that are taken; `None` without a fixed number, or where the numbers
-    /// contradict each other.
+    /// Returns the percentage of the inodes that are used; `None` if the filesystem has no fixed number of inodes or
+    /// the numbers contradict each other.
     #[allow(clippy::cast_precision_loss)] // shown with one decimal
     pub fn inodes_percent(&self) -> Option<f64> {
         let Filesystem { inodes, inodes_free, .. } = self.filesystem;
@@ -258,7 +261,7 @@ impl Disk {
         (inodes > 0).then(|| taken as f64 * 100.0 / inodes as f64)
     }
 
-    /// Percent of what a threshold counts that are taken.
+    /// Returns the used percentage of bytes or inodes.
     pub fn percent_of(&self, counted: Counted) -> Option<f64> {
         match counted {
             Counted::Bytes => self.used_percent(),
@@ -266,10 +269,11 @@ impl Disk {
         }
     }
 
-    /// The thresholds at which something happens and that are passed (or not).
+    /// Returns the thresholds at which a program acts: those that are passed, or those that are not.
     fn acting(&self, passed: bool) -> impl Iterator<Item = &DiskThreshold> {
-        self.thresholds.iter().filter(move |one| {
-            one.acts() && self.percent_of(one.of).is_some_and(|percent| (one.percent <= percent) == passed)
+        self.thresholds.iter().filter(move |threshold| {
+            let used = self.percent_of(threshold.of);
+            threshold.acts() && used.is_some_and(|used| (threshold.percent <= used) == passed)
         })
     }
 }

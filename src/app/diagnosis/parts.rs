@@ -1,33 +1,37 @@
-//! A filesystem's used bytes, divided among those who hold them: the sum is exact.
+//! Division of the used bytes of a filesystem into parts. The sum of the parts is exact.
+//!
+//! In the stores each byte counts once. Several objects may reach it: then it counts with the kind that is most
+//! difficult to delete, for example a layer of a used and an unused image with the used one. Outside the stores the
+//! measured directories are parts. The difference to the used bytes is `other`; if the parts exceed the used bytes,
+//! all are reduced in proportion.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::app::diagnosis::{Part, PartKind};
 use crate::model::refs::{self, Refs, Root, Standing, is_deletable, size_on_disk, standing};
-use crate::model::{FilesystemIx, Image, Inventory, NodeKind};
+use crate::model::{FilesystemIx, Inventory, NodeKind};
 use crate::stores::Scan;
 use crate::stores::other_usage::{LargeDirectory, OtherUser, OtherUserKind, OtherUsers};
 
-/// Directories that hold less than this share of what is used count as `other`.
+/// Inverse of the minimum share of the used bytes: a directory below 1/100 of them counts as `other`.
 const SMALL: u64 = 100;
 
-/// A filesystem's parts.
+/// Parts of a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divided {
-    /// In the order of [`PartKind`], the largest first; `other` last. Their bytes add up to
-    /// what is used.
+    /// Parts in the order of [`PartKind`], the largest first within a kind; `other` is last. Their bytes add up to
+    /// the used bytes.
     pub parts: Vec<Part>,
-    /// By how much the parts as measured exceed what is used: they were made smaller in
-    /// proportion. 0 as a rule.
+    /// Bytes by which the measured parts exceed the used bytes, usually 0. The parts were reduced in proportion.
     pub excess_bytes: u64,
 }
 
-/// Divides what is used on one filesystem.
-pub fn divide(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Divided {
-    let (inventory, inside) = (&scan.inventory, |path: &Path| scan.sysroot.shown(path));
-    let used = inventory.filesystems[at.get()].used_bytes;
-    let mut parts = of_stores(inventory, &scan.refs, at, &inside);
-    let large = large(scan, other_users, at);
+/// Divides the used bytes of a filesystem.
+pub fn divide(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Divided {
+    let inventory = &scan.inventory;
+    let used = inventory.filesystems[ix.get()].used_bytes;
+    let mut parts = of_stores(inventory, &scan.refs, ix, &|path| scan.sysroot.shown(path));
+    let large = large(scan, other_users, ix);
     for directory in &large {
         let other =
             parts.iter_mut().find(|part| part.kind == directory.kind && part.store == directory.store);
@@ -35,21 +39,20 @@ pub fn divide(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Divide
     }
     parts.iter_mut().for_each(|part| part.measured_bytes = part.bytes);
     parts.extend(large);
-    parts.extend(outside(scan, other_users, at));
+    parts.extend(outside(scan, other_users, ix));
     parts.retain(|part| part.bytes > 0);
     fit(parts, used)
 }
 
-/// Large directories in the stores that belong to no image or container, the largest first.
-pub fn large(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Vec<Part> {
-    let sizes = size_on_disk(&scan.inventory, at);
-    let is_counted = |directory: &&LargeDirectory| {
+/// Returns the large directories in the stores that do not belong to an image or container, the largest first.
+pub fn large(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Part> {
+    let sizes = size_on_disk(&scan.inventory, ix);
+    let counted = other_users.large.iter().filter(|directory| {
         let mut nodes = scan.inventory.nodes.iter().zip(&sizes);
-        directory.filesystem == at
+        directory.filesystem == ix
             && nodes.any(|(node, size)| node.path == directory.path && *size >= directory.bytes)
-    };
-    let here = other_users.large.iter().filter(is_counted);
-    let parts = here.map(|directory| {
+    });
+    let parts = counted.map(|directory| {
         let root = &scan.inventory[directory.store].root;
         Part {
             label: kind_of_large(directory).to_owned(),
@@ -63,7 +66,7 @@ pub fn large(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Vec<Par
     parts
 }
 
-/// For people.
+/// Returns the label of a large directory.
 pub(super) fn kind_of_large(directory: &LargeDirectory) -> &'static str {
     match directory.path.file_name().is_some_and(|name| name == "volumes") {
         _ if directory.is_store => "another store",
@@ -72,12 +75,15 @@ pub(super) fn kind_of_large(directory: &LargeDirectory) -> &'static str {
     }
 }
 
-/// What is in no store, without the directories that are too small for a name.
-pub fn outside(scan: &Scan, other_users: &OtherUsers, at: FilesystemIx) -> Vec<Part> {
-    let (used, inside) = (scan.inventory[at].used_bytes, |path: &Path| scan.sysroot.shown(path));
-    let here = other_users.other_users.iter().filter(|user| user.filesystem == at);
-    let part = |user: &OtherUser| of_use(user.kind, &user.path, user.holder.as_deref(), user.bytes, &inside);
-    here.filter(|user| is_named(user, used)).map(part).collect()
+/// Returns the parts outside the stores, without directories that are too small to be named.
+pub fn outside(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Part> {
+    let used = scan.inventory[ix].used_bytes;
+    let users = other_users.other_users.iter();
+    let parts = users.filter(|user| user.filesystem == ix && is_named(user, used)).map(|user| {
+        let holder = user.holder.as_deref();
+        of_use(user.kind, &user.path, holder, user.bytes, &|path| scan.sysroot.shown(path))
+    });
+    parts.collect()
 }
 
 fn is_named(user: &OtherUser, used: u64) -> bool {
@@ -87,7 +93,7 @@ fn is_named(user: &OtherUser, used: u64) -> bool {
     }
 }
 
-/// What is at a path that is in no store. `inside` is how the node itself names a path.
+/// Returns the part for a path outside the stores. `inside` converts a path to the name that the node itself uses.
 pub fn of_use(
     kind: OtherUserKind,
     path: &Path,
@@ -124,29 +130,26 @@ impl Part {
     }
 }
 
-/// What the stores hold on a filesystem, each byte once: with the strongest of those who reach it.
+/// Returns the parts of the stores on a filesystem.
 fn of_stores(
     inventory: &Inventory,
     refs: &Refs,
-    at: FilesystemIx,
+    ix: FilesystemIx,
     inside: &dyn Fn(&Path) -> String,
 ) -> Vec<Part> {
-    let of_image = |(image, facts): (usize, &Image)| match standing(inventory, refs, image.into()) {
-        _ if inventory.stores[facts.store.get()].read_only => PartKind::Images,
-        Standing::InUse | Standing::ReadOnly => PartKind::Images,
-        Standing::Pinned => PartKind::ImagesPinned,
-        Standing::Unused if is_deletable(inventory, refs, Root::Image(image.into())) => {
-            PartKind::ImagesUnused
-        }
-        Standing::Unused => PartKind::ImagesOutOfReach,
-    };
-    let of_images: Vec<_> = inventory.images.iter().enumerate().map(of_image).collect();
-    let of_root = |root: Root| match root {
-        Root::Image(image) => of_images[image.get()],
-        Root::Container(_) => PartKind::Containers,
-        Root::Leak(_) => PartKind::Leaks,
-    };
-    let sizes = size_on_disk(inventory, at);
+    let images = inventory.images.iter().enumerate();
+    let image_kinds: Vec<_> = images
+        .map(|(position, image)| match standing(inventory, refs, position.into()) {
+            _ if inventory.stores[image.store.get()].read_only => PartKind::Images,
+            Standing::InUse | Standing::ReadOnly => PartKind::Images,
+            Standing::Pinned => PartKind::ImagesPinned,
+            Standing::Unused if is_deletable(inventory, refs, Root::Image(position.into())) => {
+                PartKind::ImagesUnused
+            }
+            Standing::Unused => PartKind::ImagesOutOfReach,
+        })
+        .collect();
+    let sizes = size_on_disk(inventory, ix);
     let mut parts = Vec::new();
     for (store, facts) in inventory.stores.iter().enumerate() {
         let mut sums = PartKind::OF_STORES.map(|_| 0_u64);
@@ -154,13 +157,17 @@ fn of_stores(
         for (position, node) in nodes.filter(|(_, node)| node.store.get() == store) {
             let kind = match node.kind {
                 NodeKind::StoreMetadata | NodeKind::StoreRecords => PartKind::Metadata,
-                // Several images hold it, so that each of them may go, but not all.
+                // Another store needs the node: one of the images that contain it has to be kept.
                 _ if refs.use_of(inventory, position.into()).is_some() => PartKind::Images,
-                // The order of kinds is that of strength.
+                // The first kind is the most difficult to delete.
                 _ => {
+                    let kinds = refs.reached_by(position.into()).map(|root| match root {
+                        Root::Image(image) => image_kinds[image.get()],
+                        Root::Container(_) => PartKind::Containers,
+                        Root::Leak(_) => PartKind::Leaks,
+                    });
                     let cached = refs.is_cached(position.into()).then_some(PartKind::BuildCache);
-                    let held = refs.reached_by(position.into()).map(of_root).chain(cached).min();
-                    held.unwrap_or(PartKind::StoreOther)
+                    kinds.chain(cached).min().unwrap_or(PartKind::StoreOther)
                 }
             };
             sums[kind as usize] += sizes[position];
@@ -174,13 +181,14 @@ fn of_stores(
     parts
 }
 
-/// Makes the sum exact: the rest is `other`; where there is less than nothing, all parts shrink in
-/// proportion.
+/// Makes the sum of the parts exact by adding `other` or by reducing the parts.
 fn fit(mut parts: Vec<Part>, used: u64) -> Divided {
     let (rest, excess_bytes) = refs::fit(parts.iter_mut().map(|part| &mut part.bytes).collect(), used);
-    let place = |part: &Part| part.path.as_ref().map(PathBuf::from);
     parts.sort_by(|a, b| {
-        a.kind.cmp(&b.kind).then(b.bytes.cmp(&a.bytes)).then_with(|| place(a).cmp(&place(b)))
+        a.kind
+            .cmp(&b.kind)
+            .then(b.bytes.cmp(&a.bytes))
+            .then_with(|| a.path.as_deref().map(Path::new).cmp(&b.path.as_deref().map(Path::new)))
     });
     parts.push(Part::new(PartKind::Other, rest));
     Divided { parts, excess_bytes }
@@ -189,17 +197,15 @@ fn fit(mut parts: Vec<Part>, used: u64) -> Divided {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Consistency, Labels, Node, Size, Store, StoreKind, Use};
+    use crate::model::{Consistency, Image, Labels, Node, Size, Store, StoreKind, Use};
     use proptest::prelude::*;
 
     fn part(kind: PartKind, bytes: u64) -> Part {
         Part::new(kind, bytes)
     }
 
-    /// Two images share a layer that another store needs, and one is used there by its name.
-    #[test]
-    fn what_another_store_uses_is_in_use() {
-        let node = |bytes| Node {
+    fn node(bytes: u64) -> Node {
+        Node {
             kind: NodeKind::Layer,
             id: String::new(),
             store: 0.into(),
@@ -208,8 +214,11 @@ mod tests {
             size: Size { bytes, apparent_bytes: bytes, inodes: 1, frees_bytes: bytes },
             needs: Vec::new(),
             layer: None,
-        };
-        let image = |holds: &[usize]| Image {
+        }
+    }
+
+    fn image(holds: &[usize]) -> Image {
+        Image {
             id: "".into(),
             store: 0.into(),
             names: Vec::new(),
@@ -221,8 +230,20 @@ mod tests {
             labels: Labels::default(),
             layers: Vec::new(),
             listed_bytes: None,
-            holds: holds.iter().map(|at| (*at).into()).collect(),
-        };
+            holds: holds.iter().map(|node| (*node).into()).collect(),
+        }
+    }
+
+    /// Bytes of images in use, and of unused images.
+    fn image_bytes(inventory: &Inventory) -> [u64; 2] {
+        let parts = of_stores(inventory, &Refs::new(inventory), 0.into(), &|path| path.display().to_string());
+        [PartKind::Images, PartKind::ImagesUnused]
+            .map(|kind| parts.iter().find(|part| part.kind == kind).map_or(0, |part| part.bytes))
+    }
+
+    /// Another store uses a layer that two images share, and a third image by its name.
+    #[test]
+    fn image_that_another_store_uses_is_in_use() {
         let store = Store {
             kind: StoreKind::ContainersStorage,
             root: "/store".into(),
@@ -238,21 +259,15 @@ mod tests {
             images: vec![image(&[0, 1]), image(&[0, 2]), image(&[3])],
             ..Inventory::default()
         };
-        let bytes = |inventory: &Inventory| {
-            let parts =
-                of_stores(inventory, &Refs::new(inventory), 0.into(), &|path| path.display().to_string());
-            [PartKind::Images, PartKind::ImagesUnused]
-                .map(|kind| parts.iter().find(|part| part.kind == kind).map_or(0, |part| part.bytes))
-        };
-        assert_eq!(bytes(&inventory), [0, 4321]);
+        assert_eq!(image_bytes(&inventory), [0, 4321]);
         let shared = Use { holds: vec![0.into()], ..Use::default() };
         let named = Use { images: vec![2.into()], ..Use::default() };
         inventory.uses = vec![shared, named];
-        assert_eq!(bytes(&inventory), [4001, 320]);
+        assert_eq!(image_bytes(&inventory), [4001, 320]);
     }
 
     #[test]
-    fn the_rest_is_other_and_never_negative() {
+    fn parts_are_reduced_if_they_exceed_the_usage() {
         let divided = fit(vec![part(PartKind::Logs, 30), part(PartKind::Images, 50)], 100);
         let bytes: Vec<_> = divided.parts.iter().map(|part| (part.kind, part.bytes)).collect();
         assert_eq!(bytes, [(PartKind::Images, 50), (PartKind::Logs, 30), (PartKind::Other, 20)]);
@@ -266,7 +281,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_sum_is_exact(bytes in proptest::collection::vec(any::<u64>(), 0..20), used: u64) {
+        fn sum_of_parts_is_exact(bytes in proptest::collection::vec(any::<u64>(), 0..20), used: u64) {
             let parts = bytes.iter().map(|bytes| part(PartKind::Directory, *bytes)).collect();
             let divided = fit(parts, used);
             let sum: u128 = divided.parts.iter().map(|part| u128::from(part.bytes)).sum();

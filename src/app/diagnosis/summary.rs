@@ -1,4 +1,4 @@
-//! The diagnosis in three sentences: what is full, who holds it, what can be done.
+//! The diagnosis in three sentences: how full the disk is, what uses it, and what can be freed.
 
 use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, PartKind, Planned};
 use crate::model::FilesystemIx;
@@ -6,50 +6,53 @@ use crate::model::display::{bytes, listed};
 use crate::model::space::BytesAndInodes;
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
-/// From this share on a disk whose thresholds nobody has set counts as full.
+/// Percentage at which a disk without thresholds counts as full.
 pub(super) const FULL: f64 = 85.0;
-/// From this share on what is reserved is told of.
+/// Minimum percentage of reserved bytes that is mentioned.
 const RESERVED: f64 = 1.0;
-/// Causes named in the last sentence.
+/// Maximum number of causes named in the last sentence.
 const NAMED: usize = 3;
 
-/// How full the disk is, what fills it, what can be done. `complete`: everything could be read; `foreign`:
-/// it is the disk of a node that does not run.
+/// Returns three sentences about the fullest disk. `complete`: everything could be read. `foreign`: the disk belongs
+/// to a node that does not run.
 pub fn summary(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) -> [String; 3] {
-    let Some((at, disk)) = fullest(disks) else {
+    let Some((ix, disk)) = fullest(disks) else {
         return [
             "No filesystem with a store could be examined.".into(),
             "What uses the space is unknown.".into(),
             "How much can be freed is unknown.".into(),
         ];
     };
-    let here: Vec<_> = causes.iter().filter(|cause| cause.at == at).collect();
-    let mut last = done(disk, &here, foreign);
+    let causes: Vec<_> = causes.iter().filter(|cause| cause.filesystem_ix == ix).collect();
+    let mut last = remedy_sentence(disk, &causes, foreign);
     if !complete {
         last.push_str(" Something could not be read, so figures are lower bounds.");
     }
-    [full(disks, disk), held(disk, &here), last]
+    [fullness_sentence(disks, disk), usage_sentence(disk, &causes), last]
 }
 
-/// The disk that the summary describes: the fullest, by bytes or by inodes.
+/// Returns the disk that the summary describes: the fullest, by bytes or by inodes.
 pub(super) fn fullest(disks: &[Disk]) -> Option<(FilesystemIx, &Disk)> {
-    let percent =
-        |disk: &Disk| disk.used_percent().unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0));
+    fn percent(disk: &Disk) -> f64 {
+        disk.used_percent().unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0))
+    }
     let fullest = disks.iter().enumerate().rev().max_by(|(_, a), (_, b)| percent(a).total_cmp(&percent(b)));
-    fullest.map(|(at, disk)| (at.into(), disk))
+    fullest.map(|(position, disk)| (position.into(), disk))
 }
 
-/// What is full.
-fn full(disks: &[Disk], disk: &Disk) -> String {
+/// Returns the sentence about the fullness of the disk and its thresholds.
+fn fullness_sentence(disks: &[Disk], disk: &Disk) -> String {
+    fn distance(disk: &Disk, threshold: &DiskThreshold) -> f64 {
+        threshold.percent - disk.percent_of(threshold.of).unwrap_or(0.0)
+    }
     let Some(percent) = disk.used_percent() else {
         return format!(
             "The usage of {} is unknown: its figures are inconsistent.",
             disk.filesystem.mount.display()
         );
     };
-    let distance = |one: &DiskThreshold| one.percent - disk.percent_of(one.of).unwrap_or(0.0);
     let passed: Vec<_> = disk.acting(true).collect();
-    let next = disk.acting(false).min_by(|a, b| distance(a).total_cmp(&distance(b)));
+    let next = disk.acting(false).min_by(|a, b| distance(disk, a).total_cmp(&distance(disk, b)));
     let thresholds = match (passed.as_slice(), next) {
         ([], None) if percent >= FULL => "; no thresholds are set here".to_owned(),
         ([], None) => String::new(),
@@ -63,7 +66,7 @@ fn full(disks: &[Disk], disk: &Disk) -> String {
         0 | 1 => String::new(),
         many => format!(" (the fullest of {many} filesystems with stores)"),
     };
-    let by_bytes = percent >= FULL || passed.iter().any(|one| one.of == Counted::Bytes);
+    let by_bytes = percent >= FULL || passed.iter().any(|threshold| threshold.of == Counted::Bytes);
     let numbers = format!(
         "{percent:.1}% {}: {} of {} used, {} available{}{thresholds}",
         if by_bytes { "full" } else { "in use" },
@@ -88,7 +91,8 @@ fn full(disks: &[Disk], disk: &Disk) -> String {
     }
 }
 
-/// What is neither used nor available, where it is enough to make the numbers look wrong.
+/// Returns a clause about bytes that are neither used nor available, if they are enough to make the numbers look
+/// wrong.
 fn reserved(disk: &Disk) -> String {
     let rest = disk.filesystem.reserved_bytes();
     match share(rest, disk.filesystem.capacity_bytes) > RESERVED {
@@ -97,14 +101,14 @@ fn reserved(disk: &Disk) -> String {
     }
 }
 
-/// Inodes are short, regardless of free bytes.
+/// Returns true if inodes are short, regardless of free bytes.
 pub(super) fn short_of_inodes(disk: &Disk) -> bool {
     disk.inodes_percent().is_some_and(|percent| percent >= FULL)
-        || disk.acting(true).any(|one| one.of == Counted::Inodes)
+        || disk.acting(true).any(|threshold| threshold.of == Counted::Inodes)
 }
 
-/// Who holds it.
-fn held(disk: &Disk, causes: &[&Cause]) -> String {
+/// Returns the sentence about the users of the disk.
+fn usage_sentence(disk: &Disk, causes: &[&Cause]) -> String {
     let mut groups: Vec<(&'static str, u64)> = Vec::new();
     for part in &disk.parts {
         let [.., name] = part.kind.words();
@@ -114,7 +118,7 @@ fn held(disk: &Disk, causes: &[&Cause]) -> String {
         }
     }
     groups.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
-    let ours: u64 = disk
+    let in_stores: u64 = disk
         .parts
         .iter()
         .filter(|part| PartKind::OF_STORES.contains(&part.kind))
@@ -131,46 +135,45 @@ fn held(disk: &Disk, causes: &[&Cause]) -> String {
     if named.is_empty() {
         return "Nothing is stored on it.".into();
     }
-    let foremost = causes.iter().filter(|cause| is_single(cause.kind)).max_by_key(|cause| cause.bytes);
-    let foremost = foremost.filter(|cause| share(cause.bytes, disk.filesystem.used_bytes) >= 10.0);
-    // What was not looked into may be a single thing, too.
+    let largest = causes.iter().filter(|cause| is_single(cause.kind)).max_by_key(|cause| cause.bytes);
+    let largest = largest.filter(|cause| share(cause.bytes, disk.filesystem.used_bytes) >= 10.0);
+    // Data that was not examined may be a single larger item.
     let unknown = causes.iter().filter(|cause| cause.kind == CauseKind::Other).map(|cause| cause.bytes).max();
-    let foremost = foremost.filter(|cause| unknown.is_none_or(|bytes| bytes < cause.bytes));
-    let foremost = foremost.map_or_else(String::new, |cause| {
+    let largest = largest.filter(|cause| unknown.is_none_or(|bytes| bytes < cause.bytes));
+    let largest = largest.map_or_else(String::new, |cause| {
         format!("; the largest single item: {}, {}", cause.title, bytes(cause.bytes))
     });
-    if share(ours, disk.filesystem.used_bytes) < 50.0 {
+    if share(in_stores, disk.filesystem.used_bytes) < 50.0 {
         return format!(
-            "Most of it is not container storage, which uses only {} ({:.0}%). It is used by {}{foremost}.",
-            bytes(ours),
-            share(ours, disk.filesystem.used_bytes),
+            "Most of it is not container storage, which uses only {} ({:.0}%). It is used by {}{largest}.",
+            bytes(in_stores),
+            share(in_stores, disk.filesystem.used_bytes),
             listed(&named),
         );
     }
-    let what = if short_of_inodes(disk) { "Its bytes are" } else { "It is" };
-    format!("{what} used by {}{foremost}.", listed(&named))
+    let subject = if short_of_inodes(disk) { "Its bytes are" } else { "It is" };
+    format!("{subject} used by {}{largest}.", listed(&named))
 }
 
-/// What can be done, and how much it gives.
-fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
-    let ours: Vec<_> = causes.iter().filter(|cause| cause.taken_by == Action::Layersweep).collect();
-    let theirs: Vec<_> = causes.iter().filter(|cause| cause.taken_by == Action::Operator).collect();
-    let sum = |causes: &[&&Cause]| causes.iter().map(|cause| cause.bytes).sum::<u64>();
+/// Returns the sentence about the bytes that can be freed, by layersweep and by the operator.
+fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
+    let automatic: Vec<_> = causes.iter().filter(|cause| cause.taken_by == Action::Layersweep).collect();
+    let manual: Vec<_> = causes.iter().filter(|cause| cause.taken_by == Action::Operator).collect();
     let when = if foreign { "once the node runs again, " } else { "" };
     let Planned { command, gc, none, sweep } = &disk.planned;
-    let goes = [
+    let plans = [
         (format!("`{command}` (unused images"), gc),
         ("`layersweep sweep --delete` (leaks".to_owned(), sweep),
     ];
-    let commands: Vec<_> = goes
+    let commands: Vec<_> = plans
         .iter()
-        .filter(|(_, back)| !back.is_nothing())
-        .map(|(command, back)| format!("{command}, {})", bytes(back.bytes)))
+        .filter(|(_, freed)| !freed.is_nothing())
+        .map(|(command, freed)| format!("{command}, {})", bytes(freed.bytes)))
         .collect();
-    let images = of_kind(&ours, CauseKind::UnusedImages);
-    let leaks = of_kind(&ours, CauseKind::Leak);
-    // What nothing uses, and what stays all the same.
-    let stays: Vec<_> = [
+    let images = of_kind(&automatic, CauseKind::UnusedImages);
+    let leaks = of_kind(&automatic, CauseKind::Leak);
+    // Unused data that is not deleted now.
+    let kept: Vec<_> = [
         (images > 0 && gc.is_nothing()).then(|| {
             format!("`{command}` deletes no image now: {none} ({} of images are unused)", bytes(images))
         }),
@@ -181,9 +184,9 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
     .flatten()
     .collect();
     let mut out = match commands.is_empty() {
-        true if !stays.is_empty() => capital(&stays.join("; ")),
-        true if theirs.is_empty() => {
-            return match held_by_nobody(disk) {
+        true if !kept.is_empty() => capital(&kept.join("; ")),
+        true if manual.is_empty() => {
+            return match has_room(disk) {
                 true => "There is nothing to free.".into(),
                 false => {
                     "Nothing can be freed safely: everything in the stores is in use, and the rest is not \
@@ -194,39 +197,40 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
         }
         true => "Nothing is freed automatically".to_owned(),
         false => {
-            let back = BytesAndInodes {
+            let freed = BytesAndInodes {
                 bytes: gc.bytes.saturating_add(sweep.bytes),
                 inodes: gc.inodes.saturating_add(sweep.inodes),
             };
             let verb = if commands.len() == 1 { "frees" } else { "free" };
-            let after = after(disk, back.bytes)
+            let after = after(disk, freed.bytes)
                 .map_or_else(String::new, |percent| format!(", which leaves {percent:.1}%"));
             let inodes = match short_of_inodes(disk) {
-                true => format!(" and {} inodes", back.inodes),
+                true => format!(" and {} inodes", freed.inodes),
                 false => String::new(),
             };
             let first =
-                format!("{when}{} {verb} up to {}{inodes}{after}", listed(&commands), bytes(back.bytes));
-            capital(&[vec![first], stays].concat().join("; "))
+                format!("{when}{} {verb} up to {}{inodes}{after}", listed(&commands), bytes(freed.bytes));
+            capital(&[vec![first], kept].concat().join("; "))
         }
     };
-    if !theirs.is_empty() {
-        let named: Vec<_> = theirs
+    if !manual.is_empty() {
+        let named: Vec<_> = manual
             .iter()
             .take(NAMED)
             .map(|cause| format!("{} ({})", cause.title, bytes(cause.bytes)))
             .collect();
-        let more = match theirs.len().saturating_sub(NAMED) {
+        let more = match manual.len().saturating_sub(NAMED) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let hold = format!("{} need a manual decision: {}{more}", bytes(sum(&theirs)), named.join(", "));
-        out.push_str(&format!("; {hold}"));
+        let sum = bytes(manual.iter().map(|cause| cause.bytes).sum());
+        out.push_str(&format!("; {sum} need a manual decision: {}{more}", named.join(", ")));
     }
     out + "."
 }
 
-fn held_by_nobody(disk: &Disk) -> bool {
+/// Returns true if the disk is not full and is below all thresholds at which a program acts.
+fn has_room(disk: &Disk) -> bool {
     disk.used_percent().is_some_and(|percent| percent < FULL)
         && !short_of_inodes(disk)
         && disk.acting(true).next().is_none()
@@ -236,19 +240,19 @@ fn of_kind(causes: &[&&Cause], kind: CauseKind) -> u64 {
     causes.iter().filter(|cause| cause.kind == kind).map(|cause| cause.bytes).sum()
 }
 
-/// Percent used after `back` bytes are freed.
-pub(super) fn after(disk: &Disk, back: u64) -> Option<f64> {
+/// Returns the percentage that is used after `freed` bytes are freed, or `None` if it cannot be calculated.
+pub(super) fn after(disk: &Disk, freed: u64) -> Option<f64> {
     disk.used_percent()?;
-    // The first bytes fill up root's reserve, whose size is not known here.
+    // The first freed bytes fill root's reserve, whose size is not known here.
     if disk.filesystem.available_bytes == 0 && disk.filesystem.fstype.starts_with("ext") {
         return None;
     }
     let taken =
-        disk.filesystem.capacity_bytes.saturating_sub(disk.filesystem.available_bytes).saturating_sub(back);
+        disk.filesystem.capacity_bytes.saturating_sub(disk.filesystem.available_bytes).saturating_sub(freed);
     Some(share(taken, disk.filesystem.capacity_bytes))
 }
 
-/// One thing, not a sum of many.
+/// Returns true if a cause of this kind is a single item, not a sum.
 fn is_single(kind: CauseKind) -> bool {
     !matches!(kind, CauseKind::UnusedImages | CauseKind::ImagesOutOfReach | CauseKind::Other)
 }

@@ -1,4 +1,4 @@
-//! The verdict, as a table: which disk gets which sentences.
+//! Tests of the summary and the advice.
 
 use crate::app::diagnosis::*;
 use crate::model::space::BytesAndInodes;
@@ -6,11 +6,18 @@ use crate::policy::thresholds::{Counted, DiskThreshold, Source, ThresholdName};
 
 const GIB: u64 = 1 << 30;
 
-/// A disk of 100 GiB with these parts, in GiB, under the usual thresholds.
+/// Returns a disk of 100 GiB with these parts, in GiB, and typical thresholds.
 fn disk(parts: &[(PartKind, u64)]) -> Disk {
     let used: u64 = parts.iter().map(|(_, gib)| gib * GIB).sum();
-    let part = |(kind, gib): &(PartKind, u64)| Part::new(*kind, gib * GIB);
-    let threshold = |name, percent, source| DiskThreshold { name, percent, source, of: Counted::Bytes };
+    let eviction = ThresholdName::Eviction { hard: true, signal: "imagefs.available" };
+    let thresholds = [
+        (ThresholdName::GcLow, 70.0, Source::Layersweep),
+        (ThresholdName::GcHigh, 75.0, Source::Layersweep),
+        (ThresholdName::ImageGcHigh, 85.0, Source::Kubelet),
+        (eviction, 85.0, Source::Eviction),
+    ];
+    let thresholds =
+        thresholds.map(|(name, percent, source)| DiskThreshold { name, percent, source, of: Counted::Bytes });
     let available = 100 * GIB - used;
     Disk {
         filesystem: Filesystem {
@@ -23,17 +30,8 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
             inodes: 1000,
             inodes_free: 700,
         },
-        parts: parts.iter().map(part).collect(),
-        thresholds: vec![
-            threshold(ThresholdName::GcLow, 70.0, Source::Layersweep),
-            threshold(ThresholdName::GcHigh, 75.0, Source::Layersweep),
-            threshold(ThresholdName::ImageGcHigh, 85.0, Source::Kubelet),
-            threshold(
-                ThresholdName::Eviction { hard: true, signal: "imagefs.available" },
-                85.0,
-                Source::Eviction,
-            ),
-        ],
+        parts: parts.iter().map(|(kind, gib)| Part::new(*kind, gib * GIB)).collect(),
+        thresholds: thresholds.into(),
         planned: Planned {
             command: "layersweep gc",
             gc: BytesAndInodes::default(),
@@ -43,22 +41,27 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
     }
 }
 
-/// The plans take all that is ours, as on a disk past its thresholds.
-fn all_goes(mut disk: Disk, causes: &[Cause]) -> Disk {
+/// Plans to delete all causes that layersweep can delete, as on a disk past its thresholds.
+fn plan_all(mut disk: Disk, causes: &[Cause]) -> Disk {
     for cause in causes.iter().filter(|cause| cause.taken_by == Action::Layersweep) {
         let planned = &mut disk.planned;
-        let back = if cause.kind == CauseKind::Leak { &mut planned.sweep } else { &mut planned.gc };
-        back.bytes += cause.bytes;
-        back.inodes += 10;
+        let freed = if cause.kind == CauseKind::Leak { &mut planned.sweep } else { &mut planned.gc };
+        freed.bytes += cause.bytes;
+        freed.inodes += 10;
     }
     disk
+}
+
+/// Returns the sentence about the fullness of a disk.
+fn fullness(disk: &Disk) -> String {
+    summary(std::slice::from_ref(disk), &[], true, false)[0].clone()
 }
 
 fn cause(kind: CauseKind, taken_by: Action, gib: u64, title: &str) -> Cause {
     Cause {
         kind,
         filesystem: "/var".into(),
-        at: 0.into(),
+        filesystem_ix: 0.into(),
         title: title.into(),
         text: format!("{title}, in full"),
         remedy: String::new(),
@@ -69,12 +72,12 @@ fn cause(kind: CauseKind, taken_by: Action, gib: u64, title: &str) -> Cause {
     }
 }
 
-/// A name, the parts in GiB, the causes, whether all could be read, and what each sentence has in it.
+/// Name, parts in GiB, causes, true if everything could be read, and texts that each sentence contains.
 type Case = (&'static str, Vec<(PartKind, u64)>, Vec<Cause>, bool, [&'static [&'static str]; 3]);
 
 #[test]
 #[allow(clippy::too_many_lines)] // a table
-fn which_disk_gets_which_sentences() {
+fn sentences_match_parts_and_causes() {
     use Action::{Layersweep, Nobody, Operator};
     use CauseKind as C;
     use PartKind as P;
@@ -159,7 +162,7 @@ fn which_disk_gets_which_sentences() {
             ],
         ),
         (
-            "mostly not ours",
+            "mostly outside the stores",
             vec![(P::Images, 5), (P::Directory, 75), (P::Other, 10)],
             vec![cause(C::Other, Nobody, 75, "files in /home")],
             true,
@@ -173,7 +176,7 @@ fn which_disk_gets_which_sentences() {
             ],
         ),
         (
-            "the node's own logs are nobody's pods",
+            "logs that do not belong to pods",
             vec![(P::Images, 5), (P::Logs, 75)],
             vec![],
             true,
@@ -220,7 +223,7 @@ fn which_disk_gets_which_sentences() {
         ),
     ];
     for (name, parts, causes, complete, expected) in cases {
-        let sentences = summary(&[all_goes(disk(&parts), &causes)], &causes, complete, false);
+        let sentences = summary(&[plan_all(disk(&parts), &causes)], &causes, complete, false);
         for (sentence, expected) in sentences.iter().zip(expected) {
             for words in expected {
                 assert!(sentence.contains(words), "{name}: {words:?} is not in {sentence:?}");
@@ -231,7 +234,7 @@ fn which_disk_gets_which_sentences() {
 }
 
 #[test]
-fn numbers_that_contradict_each_other_and_no_disk_at_all() {
+fn inconsistent_or_missing_disk_has_a_sentence() {
     let mut broken = disk(&[(PartKind::Images, 10)]);
     broken.filesystem.available_bytes = 101 * GIB;
     let sentences = summary(&[broken], &[], true, false);
@@ -243,12 +246,13 @@ fn numbers_that_contradict_each_other_and_no_disk_at_all() {
 }
 
 #[test]
-fn the_fullest_disk_is_the_story_and_other_disks_causes_are_not_its() {
+fn summary_describes_the_fullest_disk_alone() {
     let (calm, mut full) = (disk(&[(PartKind::Images, 10)]), disk(&[(PartKind::Leaks, 90)]));
     full.filesystem.mount = "/data".into();
     let elsewhere = cause(CauseKind::Leak, Action::Layersweep, 5, "leak elsewhere");
-    let here = Cause { at: 1.into(), ..cause(CauseKind::Leak, Action::Layersweep, 80, "leak here") };
-    let full = all_goes(full, std::slice::from_ref(&here));
+    let here =
+        Cause { filesystem_ix: 1.into(), ..cause(CauseKind::Leak, Action::Layersweep, 80, "leak here") };
+    let full = plan_all(full, std::slice::from_ref(&here));
     let sentences = summary(&[calm, full], &[here, elsewhere], true, true);
     assert!(sentences[0].starts_with("/data (the fullest of 2 filesystems"), "{sentences:?}");
     assert!(sentences[1].contains("leak here"), "{sentences:?}");
@@ -260,7 +264,7 @@ fn the_fullest_disk_is_the_story_and_other_disks_causes_are_not_its() {
 }
 
 #[test]
-fn inodes_run_out_before_bytes() {
+fn shortage_of_inodes_is_reported_before_bytes() {
     let mut disk = disk(&[(PartKind::Images, 30)]);
     let mut calm = disk.clone();
     calm.filesystem.mount = "/calm".into();
@@ -277,30 +281,28 @@ fn inodes_run_out_before_bytes() {
     assert!(sentences[0].contains("its bytes are 30.0% in use"), "{sentences:?}");
     assert!(sentences[1].starts_with("Its bytes are used by"), "{sentences:?}");
     assert!(sentences[2].contains("Nothing can be freed"), "{sentences:?}");
-    // Past a threshold that somebody set, and below it.
-    let threshold = |percent| DiskThreshold {
+    // A configured threshold is passed, then a higher one is not.
+    disk.filesystem.inodes_free = 528;
+    disk.thresholds.push(DiskThreshold {
         name: ThresholdName::GcInodesHigh,
-        percent,
+        percent: 70.0,
         source: Source::Layersweep,
         of: Counted::Inodes,
-    };
-    disk.filesystem.inodes_free = 528;
-    disk.thresholds.push(threshold(70.0));
-    let sentence = |disk: &Disk| summary(std::slice::from_ref(disk), &[], true, false)[0].clone();
-    assert!(sentence(&disk).starts_with("/var has used 75.2% of its 2128 inodes"), "{}", sentence(&disk));
-    assert!(sentence(&disk).contains(", above layersweep's gc by inodes at 70%."), "{}", sentence(&disk));
-    disk.thresholds.pop();
-    disk.thresholds.push(threshold(80.0));
-    let below = sentence(&disk);
+    });
+    let above = fullness(&disk);
+    assert!(above.starts_with("/var has used 75.2% of its 2128 inodes"), "{above}");
+    assert!(above.contains(", above layersweep's gc by inodes at 70%."), "{above}");
+    disk.thresholds.last_mut().unwrap().percent = 80.0;
+    let below = fullness(&disk);
     assert!(below.starts_with("/var is 30.0% in use"), "{below}");
     assert!(below.contains("below every threshold (next: layersweep's gc by inodes at 80%)"), "{below}");
-    // btrfs counts none.
+    // A btrfs filesystem has no fixed number of inodes.
     (disk.filesystem.inodes, disk.filesystem.inodes_free) = (0, 0);
-    assert!(sentence(&disk).contains("next: layersweep's gc at 75%"), "{}", sentence(&disk));
+    assert!(fullness(&disk).contains("next: layersweep's gc at 75%"), "{}", fullness(&disk));
 }
 
 #[test]
-fn nothing_is_promised_that_the_plans_do_not_keep() {
+fn remedy_names_only_planned_bytes() {
     let causes = [
         cause(CauseKind::UnusedImages, Action::Layersweep, 20, "images not in use"),
         cause(CauseKind::Leak, Action::Layersweep, 5, "leak"),
@@ -313,7 +315,7 @@ fn nothing_is_promised_that_the_plans_do_not_keep() {
         "`layersweep gc` deletes no image now: the disk is below its thresholds (20.0 GiB of images are \
          unused); 5.0 GiB of leaks cannot be deleted yet (see `layersweep sweep`)."
     );
-    // The low threshold is reached long before all is gone; an inode is an inode.
+    // The plan deletes only enough to reach the low threshold.
     let mut part = calm.clone();
     part.planned.gc = BytesAndInodes { bytes: 3 * GIB, inodes: 7 };
     assert!(
@@ -328,20 +330,19 @@ fn nothing_is_promised_that_the_plans_do_not_keep() {
 }
 
 #[test]
-fn what_is_reserved_explains_the_percentage() {
+fn reserved_bytes_explain_the_percentage() {
     let mut disk = disk(&[(PartKind::Images, 20)]);
-    let sentence = |disk: &Disk| summary(std::slice::from_ref(disk), &[], true, false)[0].clone();
-    assert!(!sentence(&disk).contains("reserved"), "{}", sentence(&disk));
+    assert!(!fullness(&disk).contains("reserved"), "{}", fullness(&disk));
     disk.filesystem.available_bytes -= 65 * GIB;
-    let told = sentence(&disk);
+    let sentence = fullness(&disk);
     assert!(
-        told.contains("15.0 GiB available, 65.0 GiB reserved for root or not available, above"),
-        "{told}"
+        sentence.contains("15.0 GiB available, 65.0 GiB reserved for root or not available, above"),
+        "{sentence}"
     );
 }
 
 #[test]
-fn the_first_line_says_how_urgent_it_is_and_the_first_step_what_to_do() {
+fn advice_has_urgency_and_safe_steps_first() {
     let causes = [
         cause(CauseKind::Log, Action::Operator, 40, "log"),
         cause(CauseKind::UnusedImages, Action::Layersweep, 20, "images not in use"),
@@ -349,7 +350,6 @@ fn the_first_line_says_how_urgent_it_is_and_the_first_step_what_to_do() {
         cause(CauseKind::Container, Action::Nobody, 5, "container"),
     ];
     let advise = |disk: Disk| advice(std::slice::from_ref(&disk), &causes, false);
-    let full = |gib| disk(&[(PartKind::Images, gib)]);
     for (gib, urgency, headline) in [
         (30, Urgency::Calm, "/var is 30.0% full, below every threshold"),
         (
@@ -360,11 +360,11 @@ fn the_first_line_says_how_urgent_it_is_and_the_first_step_what_to_do() {
         (95, Urgency::Critical, "/var is 95.0% full, past hard eviction (imagefs.available) at 85%"),
         (100, Urgency::Critical, "/var is full: no byte is available"),
     ] {
-        let advice = advise(full(gib));
+        let advice = advise(disk(&[(PartKind::Images, gib)]));
         assert_eq!((advice.urgency, advice.headline.as_str()), (urgency, headline));
     }
-    // What is safe comes first, the command that frees most before the other.
-    let advice = advise(all_goes(full(95), &causes));
+    // Safe commands come first, sorted by the bytes that they free.
+    let advice = advise(plan_all(disk(&[(PartKind::Images, 95)]), &causes));
     let steps: Vec<_> = advice.steps.iter().map(|step| (step.command.as_deref(), step.bytes / GIB)).collect();
     assert_eq!(
         steps,
@@ -374,8 +374,8 @@ fn the_first_line_says_how_urgent_it_is_and_the_first_step_what_to_do() {
     assert!(advice.steps[0].text.ends_with("frees up to 20.0 GiB, which leaves 75.0%"), "{advice:#?}");
     assert!(advice.steps[1].text.ends_with("which leaves 70.0%"), "{advice:#?}");
     assert!(advice.steps[2].needs_decision && !advice.steps[1].needs_decision);
-    assert_eq!(advise(full(30)).steps, []);
-    let mut bare = full(90);
+    assert_eq!(advise(disk(&[(PartKind::Images, 30)])).steps, []);
+    let mut bare = disk(&[(PartKind::Images, 90)]);
     bare.thresholds.clear();
     let bare = crate::app::diagnosis::advice(&[bare], &[], false);
     assert_eq!(bare.urgency, Urgency::Warning);

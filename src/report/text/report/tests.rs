@@ -148,7 +148,7 @@ fn evidence_is_cut_only_on_a_terminal() {
         id: None,
         path: Some(format!("/{}", "p".repeat(90))),
         taken_by: Action::Operator,
-        at: 0.into(),
+        filesystem_ix: 0.into(),
     };
     for width in [None, Some(80)] {
         let drawn = causes(std::slice::from_ref(&cause), &screen(width, true), 80);
