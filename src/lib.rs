@@ -1,26 +1,26 @@
-//! layersweep: shows exactly what each container image holds on a node's disk, and frees space
-//! exactly, safely and with a memory.
+//! layersweep shows the exact bytes of each container image on a node's disk, deletes unused images and leaks
+//! safely, and records uses and deletions.
 //!
-//! The way of the data: disk -> records of the stores ([`stores`]) -> [`model::Inventory`] ->
+//! Flow of the data: disk -> records of the stores ([`stores`]) -> [`model::Inventory`] ->
 //! [`model::refs`] (reference counts, exclusive bytes) -> [`policy`] -> [`model::Plan`] -> [`execute`],
-//! one step at a time, each proven, removed, confirmed and measured -> [`model::outcome`] ->
+//! which proves, deletes, confirms and measures one step after another -> [`model::outcome`] ->
 //! [`history`] and [`report`].
 //!
-//! A module imports only from floors below its own; `tests/architecture.rs` fails on an import that
-//! goes upwards and on any import circle between files.
+//! A module imports only from modules on lower floors; `tests/architecture.rs` fails on an import from a
+//! higher floor and on an import cycle between files.
 //!
 //! | floor | modules |
 //! |---|---|
-//! | 8 | [`cli`]: flags in, one call of `app`, one rendering out |
+//! | 8 | [`cli`]: parses flags, calls `app` once and writes the result |
 //! | 7 | [`report`]: results of `app` as text, JSON, HTML, metrics |
-//! | 6 | [`app`]: the use cases; knows no flag, writes to no stream |
-//! | 5 | [`config`]: files and flags; [`execute`]: what deletes, one step at a time |
-//! | 4 | [`policy`]: what is deleted, pure; [`history`]: SQLite; [`cri`]: the runtime; [`editor`]: the only writer of a graphroot |
-//! | 3 | [`stores`]: finding and reading stores |
+//! | 6 | [`app`]: the use cases; independent of flags and streams |
+//! | 5 | [`config`]: files and flags; [`execute`]: deletes one step after another |
+//! | 4 | [`policy`]: decides what is deleted, pure; [`history`]: SQLite; [`cri`]: the runtime; [`editor`]: the only writer of a graphroot |
+//! | 3 | [`stores`]: finds and reads stores |
 //! | 2 | [`disk`]: bytes of trees; [`node`]: the kubelet's files |
-//! | 1 | [`model`]: what exists, plans, outcomes, pure; [`sys`]: system calls |
+//! | 1 | [`model`]: objects, plans and outcomes, pure; [`sys`]: system calls |
 
-// Files of tests/support that our own tests share name the crate as the others do.
+// Files in tests/support that unit tests share refer to the crate by its name.
 #[cfg(test)]
 extern crate self as layersweep;
 

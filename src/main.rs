@@ -1,4 +1,4 @@
-//! The `layersweep` program; everything else is in the library.
+//! The `layersweep` program. Its code is in the library.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The arguments of every command, as clap parses them.
+//! Arguments of all commands, as clap parses them.
 
 mod deleting;
 mod metrics;
@@ -27,7 +27,7 @@ pub(super) struct Args {
     pub(super) command: Command,
 }
 
-/// Flags that stand before or after any command.
+/// Flags that are allowed before and after every command.
 #[derive(Clone, Debug, ClapArgs)]
 pub(super) struct GlobalFlags {
     /// Read this containers/storage graphroot and no other store; may be repeated
@@ -183,8 +183,8 @@ pub(super) struct ScanArgs {
     #[arg(long)]
     pub(super) no_record: bool,
 
-    /// Also create the emergency reserve file for a full disk where there is none: in the state directory,
-    /// or beside the store if that is on another filesystem
+    /// Also create the emergency reserve file for a full disk if it is missing: in the state directory, or
+    /// beside the store if that is on another filesystem
     #[arg(long, conflicts_with = "no_record")]
     pub(super) reserve: bool,
 }
@@ -202,7 +202,7 @@ fn group_help(by: GroupBy) -> &'static str {
     match by {
         GroupBy::Repository => "Repositories of the images' names",
         GroupBy::Namespace => "Namespaces of the pods that use them",
-        GroupBy::Owner => "Who made the containers that use them",
+        GroupBy::Owner => "Programs that made the containers that use them",
         GroupBy::Registry => "Registries of the images' names",
     }
 }
@@ -230,7 +230,7 @@ pub(super) struct LayersArgs {
 #[derive(Debug, ClapArgs)]
 pub(super) struct ExplainArgs {
     /// An image (name, digest, id or the start of one), a layer or container (id or the
-    /// start of one, container name), or a path: who holds what is there and below it
+    /// start of one, container name), or a path: the owners of the bytes at and below it
     pub(super) reference: String,
 }
 
@@ -241,44 +241,44 @@ const SWEEP_HELP: &str = "\
 Changes nothing without --delete or --repair. Each deletion is proven safe again just before it, under the store's locks, and measured after it; runtimes may keep running. containerd stores are only reported on: containerd collects its own garbage, or the report says what does. docs/leaks.md describes every class.";
 
 impl Command {
-    /// Whether it writes records.
+    /// Returns true if the command writes records.
     pub(super) fn records(&self) -> bool {
         match self {
-            Self::Scan(own) => !own.no_record,
-            Self::Gc(own) => !own.dry_run,
-            Self::Rm(own) => !own.dry_run,
-            Self::Sweep(own) => (own.delete || !own.repair.is_empty()) && !own.dry_run,
-            Self::Pin(own) => !matches!(own.command, PinCommand::List),
+            Self::Scan(args) => !args.no_record,
+            Self::Gc(args) => !args.dry_run,
+            Self::Rm(args) => !args.dry_run,
+            Self::Sweep(args) => (args.delete || !args.repair.is_empty()) && !args.dry_run,
+            Self::Pin(args) => !matches!(args.command, PinCommand::List),
             _ => false,
         }
     }
 
-    /// Flags of this command that set keys of the configuration.
+    /// Returns the flags of the command that set keys of the configuration.
     pub(super) fn settings(&self, global: &GlobalFlags) -> Vec<Flag> {
-        let given: Vec<(&str, &str, Option<&str>)> = match self {
-            Self::Gc(own) => vec![
-                ("images.high_percent", "--high", percent(own.high.as_ref())),
-                ("images.low_percent", "--low", percent(own.low.as_ref())),
-                ("images.min_free", "--min-free", own.min_free.as_deref()),
-                ("images.inodes_high_percent", "--inodes-high", percent(own.inodes_high.as_ref())),
-                ("images.min_age", "--min-age", own.min_age.as_deref()),
-                ("images.max_age", "--max-age", own.max_age.as_deref()),
-                ("images.via", "--via", own.via.map(Via::as_str)),
+        let mut flags = match self {
+            Self::Gc(args) => vec![
+                ("images.high_percent", "--high", percent(args.high.as_ref())),
+                ("images.low_percent", "--low", percent(args.low.as_ref())),
+                ("images.min_free", "--min-free", args.min_free.as_deref()),
+                ("images.inodes_high_percent", "--inodes-high", percent(args.inodes_high.as_ref())),
+                ("images.min_age", "--min-age", args.min_age.as_deref()),
+                ("images.max_age", "--max-age", args.max_age.as_deref()),
+                ("images.via", "--via", args.via.map(Via::as_str)),
             ],
-            Self::Sweep(own) => vec![("leaks.min_age", "--min-age", own.min_age.as_deref())],
-            Self::Rm(own) => vec![
-                ("images.min_age", "--min-age", own.min_age.as_deref()),
-                ("images.via", "--via", own.via.map(Via::as_str)),
+            Self::Sweep(args) => vec![("leaks.min_age", "--min-age", args.min_age.as_deref())],
+            Self::Rm(args) => vec![
+                ("images.min_age", "--min-age", args.min_age.as_deref()),
+                ("images.via", "--via", args.via.map(Via::as_str)),
             ],
             _ => Vec::new(),
         };
-        let flag = |(key, flag, text): (_, _, Option<&str>)| Some(Flag { key, flag, text: text?.to_owned() });
-        let endpoint = flag(("stores.cri_endpoint", "--cri-endpoint", global.cri_endpoint.as_deref()));
-        given.into_iter().filter_map(flag).chain(endpoint).collect()
+        flags.push(("stores.cri_endpoint", "--cri-endpoint", global.cri_endpoint.as_deref()));
+        let given = flags.into_iter();
+        given.filter_map(|(key, flag, text)| Some(Flag { key, flag, text: text?.to_owned() })).collect()
     }
 }
 
-/// `40%` is `40`.
+/// Removes the `%` of a percentage.
 fn percent(text: Option<&String>) -> Option<&str> {
     text.map(|text| text.strip_suffix('%').unwrap_or(text))
 }
@@ -334,7 +334,7 @@ pub(super) struct HistoryUsageArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct CompletionsArgs {
-    /// The shell
+    /// Shell that reads the completions
     #[arg(value_enum)]
     pub(super) shell: clap_complete::Shell,
 }

@@ -1,4 +1,4 @@
-//! The command line: arguments in, one call, one rendering out.
+//! The command line: parses the arguments, calls one use case and writes its result.
 
 mod address;
 mod args;
@@ -58,7 +58,7 @@ pub fn main() -> ExitCode {
         Some(first) if first == completions::ARGUMENT => return completions::names(arguments),
         _ => {}
     }
-    // This very program, whatever has become of its file.
+    // The running program, even if its file was replaced or deleted.
     helper::set_program("/proc/self/exe");
     let args = match help::parse() {
         Ok(args) => args,
@@ -72,10 +72,10 @@ pub fn main() -> ExitCode {
 }
 
 fn carry_out(args: &Args) -> Result<Exit, Error> {
-    // These must work whatever the configuration says.
+    // These commands must work with an invalid configuration.
     match &args.command {
-        Command::Completions(own) => return completions::run(own),
-        Command::Man(own) => return man::run(own),
+        Command::Completions(args) => return completions::run(args),
+        Command::Man(args) => return man::run(args),
         Command::Doctor => return doctor::run(&args.global),
         _ => {}
     }
@@ -86,33 +86,33 @@ fn carry_out(args: &Args) -> Result<Exit, Error> {
     }
     let done = match &args.command {
         Command::Completions(_) | Command::Man(_) | Command::Doctor => Ok(Exit::Done),
-        Command::Scan(own) => scan::run(&global, own),
-        Command::Usage(own) => usage::run(&global, &config, own),
-        Command::Images(own) => images::run(&global, &config, own),
-        Command::Layers(own) => layers::run(&global, own),
-        Command::Explain(own) => explain::run(&global, &config, own),
-        Command::Sweep(own) => sweep::run(&global, &config, own),
-        Command::Gc(own) => gc::run(&global, &config, own),
-        Command::Rm(own) => rm::run(&global, &config, own),
-        Command::History(own) => history::run(&global, own),
-        Command::Report(own) => report::run(&global, &config, own),
-        Command::Diff(own) => diff::run(&global, own),
-        Command::Pin(own) => pin::run(&global, own),
-        Command::Metrics(own) => metrics::run(&global, &config, own),
+        Command::Scan(args) => scan::run(&global, args),
+        Command::Usage(args) => usage::run(&global, &config, args),
+        Command::Images(args) => images::run(&global, &config, args),
+        Command::Layers(args) => layers::run(&global, args),
+        Command::Explain(args) => explain::run(&global, &config, args),
+        Command::Sweep(args) => sweep::run(&global, &config, args),
+        Command::Gc(args) => gc::run(&global, &config, args),
+        Command::Rm(args) => rm::run(&global, &config, args),
+        Command::History(args) => history::run(&global, args),
+        Command::Report(args) => report::run(&global, &config, args),
+        Command::Diff(args) => diff::run(&global, args),
+        Command::Pin(args) => pin::run(&global, args),
+        Command::Metrics(args) => metrics::run(&global, &config, args),
     };
     metrics::after(&global, &config, args, &done);
     done
 }
 
-/// Help and version go to stdout and are no error; the rest is bad usage.
+/// Prints an error of clap. Help and version are written to stdout and are not an error.
 fn usage_error(error: &clap::Error) -> Exit {
-    // Nothing can be done about a terminal that is gone.
+    // A failure to print cannot be reported anywhere.
     let _ = error.print();
     if error.use_stderr() { Exit::Usage } else { Exit::Done }
 }
 
-/// Warnings by default; `-v` tells what is done, `-vv` and more every step.
-/// `LAYERSWEEP_LOG` takes levels, for all or by module: `warn,layersweep::cri=debug`.
+/// Starts logging to stderr: warnings by default, actions with `-v`, every step with `-vv` and more.
+/// `LAYERSWEEP_LOG` sets levels for all modules or for some: `warn,layersweep::cri=debug`.
 fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => LevelFilter::WARN,
@@ -120,19 +120,19 @@ fn log_to_stderr(verbose: u8) {
         2 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let usual = || Targets::new().with_default(level);
-    let asked = std::env::var("LAYERSWEEP_LOG").ok().map(|text| text.parse::<Targets>());
-    let (filter, error) = match asked {
-        None => (usual(), None),
+    let default = Targets::new().with_default(level);
+    let configured = std::env::var("LAYERSWEEP_LOG").ok().map(|text| text.parse::<Targets>());
+    let (filter, error) = match configured {
+        None => (default, None),
         Some(Ok(filter)) => (filter, None),
-        Some(Err(error)) => (usual(), Some(error)),
+        Some(Err(error)) => (default, Some(error)),
     };
     tracing_subscriber::fmt()
         .with_max_level(LevelFilter::TRACE)
         .with_writer(std::io::stderr)
-        // journald has timestamps of its own.
+        // journald adds its own timestamps.
         .without_time()
-        // Whose line it is tells only who knows the source.
+        // The module of a message only helps a reader who knows the source.
         .with_target(verbose > 1)
         .with_ansi(false)
         .finish()

@@ -1,4 +1,4 @@
-//! The result of one check.
+//! Result of one check.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,24 +7,24 @@ use serde::Serialize;
 
 use crate::model::names::names;
 
-/// The remedy for a file without read permission.
+/// Remedy for a file without read permission.
 pub(super) const AS_ROOT: &str = "run as root, or with CAP_DAC_READ_SEARCH";
 
 names! {
     /// Severity of the finding.
     Status {
-        /// Looked at, nothing wrong.
+        /// No problem was found.
         Ok = "ok",
-        /// Notes, nothing to do.
+        /// Worth knowing, nothing has to be done.
         Note = "note",
-        /// Something does not work as it could, or will not at a bad time.
+        /// Something does not work well, or will fail when it is needed.
         Warning = "warning",
-        /// Pods get evicted, or we cannot do our work.
+        /// Pods are evicted, or layersweep cannot work.
         Error = "error",
     }
 }
 
-/// One thing that was looked at.
+/// Result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "CheckDoc"))]
 pub struct Check {
@@ -38,13 +38,13 @@ pub struct Check {
     pub message: String,
     /// Remedy; empty where nothing has to be done.
     pub remedy: String,
-    /// Something could not be read, so more may be wrong.
+    /// Something could not be read, so that problems may be missing.
     #[serde(skip)]
     pub is_unread: bool,
 }
 
 impl Check {
-    /// A check with any outcome. The table of checks adds its name.
+    /// Creates a result. The table of checks adds the name.
     pub fn new(
         status: Status,
         object: impl AsRef<OsStr>,
@@ -71,7 +71,7 @@ impl Check {
         Self::new(Status::Error, object, message, remedy)
     }
 
-    /// A warning that something could not be read.
+    /// Creates a warning about an object that could not be read.
     pub(super) fn unread(object: impl AsRef<OsStr>, error: &io::Error) -> Self {
         let remedy = match error.kind() {
             io::ErrorKind::PermissionDenied => AS_ROOT,

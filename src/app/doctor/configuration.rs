@@ -1,4 +1,4 @@
-//! Layersweep's own configuration, and what it may read.
+//! Checks of layersweep's configuration and permissions.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ fn problem(problem: &ConfigProblem) -> Check {
     Check::error(problem.origin.to_string(), message, remedy)
 }
 
-/// A user who may write to the configuration decides what root deletes.
+/// Returns a warning if other users than root may write to the file: they would decide what root deletes.
 fn permissions_of(node: &Node<'_>, file: &PathBuf) -> Option<Check> {
     let facts = node.stores.sysroot.resolve(file).and_then(std::fs::metadata).ok()?;
     let (owner, mode) = (facts.uid(), facts.mode() & 0o7777);
@@ -69,8 +69,8 @@ pub(super) fn permissions(node: &Node<'_>) -> Vec<Check> {
     checks
 }
 
-/// `CAP_DAC_OVERRIDE` or `CAP_DAC_READ_SEARCH` of `capabilities(7)` is in the effective set of
-/// `proc_pid_status(5)`: permissions of files do not stop us.
+/// Returns true if `status` (`proc_pid_status(5)`) has `CAP_DAC_OVERRIDE` or `CAP_DAC_READ_SEARCH`
+/// (`capabilities(7)`) in its effective set: the process can read files without read permission.
 fn reads_everything(status: &str) -> bool {
     const OVERRIDE_OR_SEARCH: u64 = 1 << 1 | 1 << 2;
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capabilities_that_read_everything() {
+    fn capabilities_allow_reading_everything() {
         for (status, expected) in [
             ("Name:\tx\nCapInh:\t0000000000000004\nCapEff:\t0000000000000000\n", false),
             ("CapEff:\t0000000000000004\n", true),

@@ -12,18 +12,19 @@ const CRIO: [&str; 3] = ["/usr/bin/crio", "/usr/local/bin/crio", "/opt/bin/crio"
 
 pub(super) fn start(node: &Node<'_>) -> Vec<Check> {
     let sysroot = &node.stores.sysroot;
-    // Its configuration may be left over, or come with a package of podman.
-    let is_installed = || CRIO.iter().any(|path| Path::new(path).exists());
     let runs = node.processes().is_some_and(|processes| processes.running(&["crio"]).is_some());
     let has_run = runs || crio::has_run(sysroot);
+    // A configuration alone is not enough: it may be left over, or come with a package of podman.
     let start = match crio_start(sysroot) {
-        Some(start) if has_run || node.is_foreign() || is_installed() => start,
+        Some(start) if has_run || node.is_foreign() || CRIO.iter().any(|path| Path::new(path).exists()) => {
+            start
+        }
         None if has_run => CrioStart::default(),
         _ => return Vec::new(),
     };
     let mut checks = Vec::new();
     if let Some(file) = crio::clean_shutdown_file(&start).filter(|_| !node.is_foreign()) {
-        // In a namespace of processes the socket alone shows that it runs.
+        // In another PID namespace only an answer from the socket shows that CRI-O runs.
         let answers = node.runtime.sockets.iter().any(|socket| socket.status == Status::Ok);
         let is_down = node.processes().is_some() && !runs && !answers;
         if is_down && crio::was_unclean(sysroot, &file) {
@@ -47,7 +48,7 @@ pub(super) fn start(node: &Node<'_>) -> Vec<Check> {
 }
 
 fn repair(start: &CrioStart) -> Check {
-    let how = match (&start.repair, &start.clean_shutdown_file) {
+    let setting = match (&start.repair, &start.clean_shutdown_file) {
         (Some((false, file)), _) => {
             return Check::ok(file, "internal_repair is off: a damaged store is left as it is");
         }
@@ -59,7 +60,7 @@ fn repair(start: &CrioStart) -> Check {
         (None, _) => "is on by default from CRI-O 1.31 on",
     };
     let message = format!(
-        "internal_repair {how}: after an unclean shutdown CRI-O checks its store, and if the repair fails (as on a \
+        "internal_repair {setting}: after an unclean shutdown CRI-O checks its store, and if the repair fails (as on a \
          full disk) it wipes the store with all images; free space before CRI-O is started again (docs/recovery.md)"
     );
     Check::note(source(&start.repair), message)

@@ -1,4 +1,4 @@
-//! The database of layersweep's records, and what waits to be saved in it.
+//! Checks of layersweep's database, and of the runs that wait to be saved in it.
 
 use super::check::{Check, Status};
 use super::node::Node;
@@ -15,7 +15,7 @@ pub(super) fn file(node: &Node<'_>) -> Vec<Check> {
     };
     let mut checks: Vec<_> = open.degraded.iter().map(|why| degraded(&object, why)).collect();
     if open.found {
-        // That it is sound was found when it was opened.
+        // Opening the database has checked that it is not damaged.
         checks.push(match open.read(checkup::schema) {
             Ok(schema) => {
                 let length = bytes(std::fs::metadata(path).map_or(0, |facts| facts.len()));
@@ -58,7 +58,7 @@ fn failed(object: &str, failure: &Error) -> Check {
     Check::error(object, failure.line(), remedy)
 }
 
-/// Runs are only counted: a reader would rename what is not a run.
+/// Counts the runs that wait. They are not read, because reading renames files that are not runs.
 pub(super) fn unsaved(node: &Node<'_>) -> Vec<Check> {
     if node.directory.foreign || node.database.is_err() {
         return Vec::new();

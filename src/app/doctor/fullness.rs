@@ -1,4 +1,4 @@
-//! How full the filesystems with stores are, and when they will be full.
+//! Fullness of the filesystems with stores, and forecasts.
 
 use jiff::SignedDuration;
 
@@ -12,15 +12,17 @@ use crate::model::display::{bytes, shell_word};
 use crate::policy::forecast::Forecast;
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
 
-/// Maximum time until a disk is full that is a warning.
+/// Maximum time until a disk is full for which a warning is given.
 const SOON: SignedDuration = SignedDuration::from_hours(24);
 
 pub(super) fn filesystems(node: &Node<'_>) -> Vec<Check> {
-    // The figures of a directory that is named are those of the disk that it is on.
-    let is_whole = |scan: &&_| outside::part_of_a_filesystem(node.request, scan).is_none();
-    let Some(scan) = node.scan().filter(is_whole) else { return Vec::new() };
+    let Some(scan) = node.scan() else { return Vec::new() };
+    // A plain directory as sysroot has the figures of the disk that it is on.
+    if outside::part_of_a_filesystem(node.request, scan).is_some() {
+        return Vec::new();
+    }
     let filesystems = &scan.inventory.filesystems;
-    // Nothing of the stores was measured, and neither is a whole disk.
+    // This scan has not measured the stores, so the disks are not measured completely either.
     let others = outside::measure_quietly(node.request, node.config, scan, Some(0), &Progress::default());
     let thresholds = thresholds::all(node.config, scan);
     let forecasts = forecast::read(node.request, filesystems);
@@ -51,12 +53,16 @@ fn judge(
         0 => 0.0,
         all => all.saturating_sub(filesystem.inodes_free) as f64 * 100.0 / all as f64,
     };
-    let is_passed = |one: &&DiskThreshold| {
-        one.acts() && one.percent <= if one.of == Counted::Bytes { percent } else { inodes }
-    };
-    let passed: Vec<_> = thresholds.iter().filter(is_passed).collect();
+    let passed: Vec<_> = thresholds
+        .iter()
+        .filter(|threshold| {
+            let used = if threshold.of == Counted::Bytes { percent } else { inodes };
+            threshold.acts() && threshold.percent <= used
+        })
+        .collect();
     let full = forecast.map(Forecast::until_full);
-    let evicts = passed.iter().any(|one| matches!(one.name, ThresholdName::Eviction { hard: true, .. }));
+    let evicts =
+        passed.iter().any(|threshold| matches!(threshold.name, ThresholdName::Eviction { hard: true, .. }));
     let is_out_of_inodes = by_hand::is_out_of_inodes(filesystem);
     let status = match full {
         _ if filesystem.available_bytes == 0 || is_out_of_inodes || (evicts && !is_foreign) => Status::Error,
@@ -82,7 +88,7 @@ fn judge(
             shell_word(&filesystem.mount.to_string_lossy()),
             if is_foreign { "" } else { "; `layersweep gc --inodes-high 90 --dry-run` what can be deleted" }
         ),
-        // Of a disk that is looked at from elsewhere nothing is deleted.
+        // layersweep never deletes from another machine's disk.
         _ if is_foreign => "`layersweep report` shows what holds the space, and what can be deleted".into(),
         _ => "`layersweep usage` shows what holds the space, `layersweep gc --dry-run` what can be deleted; what is \
               not in any store is deleted by hand"
@@ -101,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fuller_the_worse() {
+    fn status_depends_on_thresholds_and_forecast() {
         let thresholds = [
             threshold(ThresholdName::GcLow, 70.0, Source::Layersweep),
             threshold(ThresholdName::GcHigh, 75.0, Source::Layersweep),
@@ -118,7 +124,7 @@ mod tests {
             fastest: 200.0 / 86_400.0,
             available_bytes: 0,
         };
-        for (available, ahead, is_foreign, status, said) in [
+        for (available, ahead, is_foreign, status, expected) in [
             (500, None, false, Status::Ok, "50.0% used, 500 B available"),
             (280, None, false, Status::Ok, "72.0% used"),
             (250, None, false, Status::Warning, "above layersweep's gc at 75%"),
@@ -147,13 +153,13 @@ mod tests {
             let forecast = ahead.map(|available_bytes| Forecast { available_bytes, ..soon });
             let check = judge(&filesystem, &thresholds, forecast.as_ref(), is_foreign);
             assert_eq!(check.status, status, "{check:?}");
-            assert!(check.message.contains(said), "{said}: {check:?}");
+            assert!(check.message.contains(expected), "{expected}: {check:?}");
             assert_eq!(check.remedy.is_empty(), status == Status::Ok, "{check:?}");
         }
     }
 
     #[test]
-    fn a_disk_without_an_inode_is_full() {
+    fn disk_without_free_inodes_is_an_error() {
         let filesystem = Filesystem {
             mount: "/var".into(),
             device: "/dev/vda".into(),
@@ -164,7 +170,7 @@ mod tests {
             inodes: 1000,
             inodes_free: 0,
         };
-        // The one that may be left is too few for a deletion.
+        // One free inode is not enough for a deletion.
         for (is_foreign, inodes_free) in [(false, 0), (true, 0), (false, 1)] {
             let check = judge(&Filesystem { inodes_free, ..filesystem.clone() }, &[], None, is_foreign);
             assert_eq!(check.status, Status::Error, "{check:?}");

@@ -16,7 +16,8 @@ pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
     let kubelet = &node.kubelet;
     let mut checks: Vec<_> =
         kubelet.unreadable.iter().map(|(path, error)| Check::unread(path, error)).collect();
-    let embedded = node.processes().and_then(|it| it.running(&["k3s", "rke2", "k0s", "kubelite"]));
+    let embedded =
+        node.processes().and_then(|processes| processes.running(&["k3s", "rke2", "k0s", "kubelite"]));
     if let Some(embedded) = &embedded {
         let message = format!(
             "{} contains a kubelet: settings that it passes on by its own arguments and defaults are not known here",
@@ -59,27 +60,27 @@ pub(super) fn settings<'a>(node: &Node<'a>) -> Option<Settings<'a>> {
     })
 }
 
-/// The filesystems with images that the kubelet looks at.
+/// Returns the filesystems with images that the kubelet collects.
 fn disks(node: &Node<'_>, scan: &Scan) -> Vec<Disk> {
     let inventory = &scan.inventory;
     let mut filesystems: Vec<FilesystemIx> = Vec::new();
     for (store_ix, store) in inventory.stores.iter().enumerate() {
-        let counts = node.runtime.store.map_or(!store.read_only, |own| own.get() == store_ix);
+        let counts = node.runtime.store.map_or(!store.read_only, |ix| ix.get() == store_ix);
         if counts && !filesystems.contains(&store.filesystem) {
             filesystems.push(store.filesystem);
         }
     }
     let nodefs = nodefs(node).and_then(|path| filesystem_of(scan, &path));
-    let disk = |ix: FilesystemIx| Disk {
+    let disks = filesystems.into_iter().map(|ix| Disk {
         mount: node.shown(&inventory[ix].mount),
         has_images: true,
         is_nodefs: nodefs == Some(ix),
         ..Disk::of(&inventory[ix])
-    };
-    filesystems.into_iter().map(disk).collect()
+    });
+    disks.collect()
 }
 
-/// Without a store, the kubelet's own filesystem.
+/// Returns the filesystem of the kubelet, for a node without a store.
 fn nodefs_alone(node: &Node<'_>) -> Option<Disk> {
     let (facts, _) = filesystem::of(&nodefs(node)?).ok()?;
     let mount = node.shown(&facts.mount);

@@ -1,6 +1,6 @@
-//! `doctor`: checks the node, and changes nothing.
+//! `doctor`: checks the node without changing it.
 //!
-//! The node is read once (`node::Node`); each row of `CHECKS` then looks at one thing.
+//! The node is read once (`node::Node`). Each row of `CHECKS` then checks one aspect of it.
 
 mod check;
 mod configuration;
@@ -25,11 +25,11 @@ use crate::config::{Config, ConfigProblem};
 pub use check::{Check, Status};
 use node::Node;
 
-/// The name of a check, and the function that runs it.
-type Row = (&'static str, fn(&Node<'_>) -> Vec<Check>);
+/// Name of a check, and the function that runs it.
+type CheckRow = (&'static str, fn(&Node<'_>) -> Vec<Check>);
 
-/// The checks in the order of the document; `docs/doctor.md` describes each.
-const CHECKS: [Row; 28] = [
+/// All checks, in the order of the output. `docs/doctor.md` describes each of them.
+const CHECKS: [CheckRow; 28] = [
     ("configuration", configuration::files),
     ("permissions", configuration::permissions),
     ("store", stores::stores),
@@ -60,7 +60,7 @@ const CHECKS: [Row; 28] = [
     ("hold", timers::holds),
 ];
 
-/// The findings about a node.
+/// Results of all checks.
 #[derive(Debug)]
 pub struct Findings {
     pub checks: Vec<Check>,

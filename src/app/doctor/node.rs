@@ -1,4 +1,4 @@
-//! The node as the checks see it: everything that several of them need, read once.
+//! Facts about the node that several checks need, read once.
 
 use std::io;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(super) struct Node<'a> {
     pub(super) request: &'a Request,
     pub(super) config: &'a Config,
     pub(super) problems: &'a [ConfigProblem],
-    /// The stores to read; nothing is measured.
+    /// Request for reading the stores without measuring them.
     pub(super) stores: ScanRequest,
     /// `None` on another node's disk.
     pub(super) processes: Option<io::Result<Processes>>,
@@ -36,12 +36,12 @@ pub(super) struct Node<'a> {
     pub(super) database: Result<Database, Error>,
 }
 
-/// The answers of the runtimes' sockets.
+/// Results of asking the runtimes.
 #[derive(Default)]
 pub(super) struct Runtime {
     pub(super) sockets: Vec<Check>,
     pub(super) chosen: Vec<Check>,
-    /// The store that the node's runtime writes to, if that is known.
+    /// Store of the node's runtime, if known.
     pub(super) store: Option<StoreIx>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Runtime {
 pub(super) struct Settings<'a> {
     pub(super) kubelet: KubeletThresholds,
     pub(super) images: &'a Policy,
-    /// `None` where layersweep's collection of containers is off.
+    /// `None` if layersweep's collection of containers is off.
     pub(super) containers: Option<&'a ContainerPolicy>,
     pub(super) disks: Vec<Disk>,
 }
@@ -93,17 +93,17 @@ impl<'a> Node<'a> {
         self.scan.as_ref().ok()
     }
 
-    /// Another node's disk: nothing runs there.
+    /// Returns true for another machine's disk, where nothing runs.
     pub(super) fn is_foreign(&self) -> bool {
         self.stores.sysroot.is_foreign()
     }
 
-    /// A path as the node itself names it.
+    /// Returns a path as the node itself names it.
     pub(super) fn shown(&self, path: &Path) -> String {
         self.stores.sysroot.shown(path)
     }
 
-    /// A check of settings; empty without a kubelet.
+    /// Runs a check of the settings; returns no result without a kubelet.
     pub(super) fn settings(&self, check: fn(&Settings<'_>) -> Vec<Check>) -> Vec<Check> {
         self.settings.as_ref().map(check).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The last runs.
+//! Checks of the last runs.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -8,14 +8,14 @@ use crate::app::error::Error;
 use crate::history::checkup;
 use crate::history::runs::{self, Command, OutcomeKind, Query, RunRow};
 
-/// The timer scans every five minutes.
+/// Maximum age of the last scan. The timer scans every five minutes.
 const LATE: SignedDuration = SignedDuration::from_hours(1);
-/// Minimum number of runs in a row without success that is an error.
+/// Minimum number of consecutive failed runs that is an error.
 const IN_A_ROW: u64 = 3;
 /// Maximum number of runs that are read.
 const RUNS: usize = 200;
 
-/// The last runs, the newest first; `None` without records.
+/// Returns the last runs, the newest first; `None` without records.
 pub(super) fn list(node: &Node<'_>) -> Option<Result<Vec<RunRow>, Error>> {
     let open = node.database.as_ref().ok()?;
     let query = Query { limit: RUNS, quiet: true, ..Query::default() };
@@ -65,10 +65,10 @@ pub(super) fn last_scan(node: &Node<'_>) -> Vec<Check> {
 pub(super) fn last_gc(node: &Node<'_>) -> Vec<Check> {
     let Some(runs) = of_command(node, Command::Gc) else { return Vec::new() };
     let Some(last) = runs.first() else { return vec![Check::note("", "gc has not run yet")] };
-    let failed = in_a_row(&runs, |run| {
+    let failed = count_consecutive(&runs, |run| {
         run.killed || matches!(run.outcome, Some(OutcomeKind::Failed | OutcomeKind::Refused))
     });
-    let short = in_a_row(&runs, |run| run.outcome == Some(OutcomeKind::NotReached));
+    let short = count_consecutive(&runs, |run| run.outcome == Some(OutcomeKind::NotReached));
     let started = last.start.started;
     vec![if failed > 0 {
         let why = match (last.killed, last.errors.last()) {
@@ -93,7 +93,7 @@ pub(super) fn last_gc(node: &Node<'_>) -> Vec<Check> {
     }]
 }
 
-/// The number of runs from the newest on that `is_wrong` holds for.
-fn in_a_row(runs: &[RunRow], is_wrong: impl Fn(&RunRow) -> bool) -> u64 {
+/// Counts the newest consecutive runs for which `is_wrong` returns true.
+fn count_consecutive(runs: &[RunRow], is_wrong: impl Fn(&RunRow) -> bool) -> u64 {
     runs.iter().take_while(|run| is_wrong(run)).map(|run| run.runs.max(1)).sum()
 }

@@ -1,4 +1,4 @@
-//! The runtime's socket, and which store is behind it.
+//! Checks of the runtimes' sockets and of the store of the chosen runtime.
 
 use super::check::Check;
 use super::node::{Node, Runtime};
@@ -15,12 +15,17 @@ use crate::node::timers::{self, TimerState};
 
 /// Asks the node's runtimes.
 pub(super) fn ask(node: &Node<'_>) -> Runtime {
-    let not_asked = |why| Runtime { chosen: vec![Check::ok("", why)], ..Runtime::default() };
-    let (candidates, mut sockets) = match &node.request.cri_endpoint {
-        _ if node.is_foreign() => return not_asked("not asked: this is another node's disk (--sysroot)"),
-        None if node.request.has_stores() => {
-            return not_asked("not asked: a store is named, but no socket (--cri-endpoint)");
+    let not_asked = match node.is_foreign() {
+        true => Some("not asked: this is another node's disk (--sysroot)"),
+        false if node.request.cri_endpoint.is_none() && node.request.has_stores() => {
+            Some("not asked: a store is named, but no socket (--cri-endpoint)")
         }
+        false => None,
+    };
+    if let Some(why) = not_asked {
+        return Runtime { chosen: vec![Check::ok("", why)], ..Runtime::default() };
+    }
+    let (candidates, mut sockets) = match &node.request.cri_endpoint {
         None => {
             let found = discover::discover(&node.stores.sysroot);
             let remedy = "fix the file, or name the socket with --cri-endpoint";
@@ -75,13 +80,14 @@ fn silent(candidate: &Candidate, error: &CriError) -> Check {
     }
     let mut remedy = hint(&error.problem);
     if remedy.is_empty() {
-        let usual = "start the runtime, or fix the file that names the socket";
-        remedy = crio::before_start().unwrap_or(usual).into();
+        let default = "start the runtime, or fix the file that names the socket";
+        remedy = crio::before_start().unwrap_or(default).into();
     }
     Check { is_unread: is_denied, ..Check::warning(candidate.endpoint.to_string(), message, remedy) }
 }
 
-/// A node that has only podman has no socket. `by_timer`: layersweep's timer deletes.
+/// Returns the result for a node without a runtime, for example with podman alone. `by_timer`: layersweep's timer
+/// deletes.
 fn without_runtime(message: &str, via: Via, by_timer: bool) -> Check {
     match (via, by_timer) {
         (Via::Cri, true) => {
@@ -94,7 +100,7 @@ fn without_runtime(message: &str, via: Via, by_timer: bool) -> Check {
     }
 }
 
-/// Checks that the runtime's store is among those that were read.
+/// Checks that the store of the runtime was read.
 fn serves(node: &Node<'_>, client: &Client) -> (Check, Option<StoreIx>) {
     let object = client.endpoint().to_string();
     let store = match client.runtime_store() {
@@ -129,7 +135,7 @@ mod tests {
     use crate::app::doctor::check::Status;
 
     #[test]
-    fn a_timer_that_deletes_nothing_is_a_warning() {
+    fn timer_that_cannot_delete_is_a_warning() {
         for via in [Via::Auto, Via::Direct] {
             assert_eq!(without_runtime("m", via, true).status, Status::Note);
         }

@@ -1,4 +1,4 @@
-//! The state directory, the clock, and the emergency reserve files.
+//! Checks of the state directory, the clock, and the emergency reserve files.
 
 use std::io::{Error, ErrorKind};
 
@@ -12,15 +12,15 @@ use crate::editor::ReserveFile;
 use crate::history::{clock as known_clock, known};
 use crate::model::display::bytes;
 
-/// With less, a run soon has nowhere to write; two years of records take less than 50 MiB.
+/// Available bytes below which a warning is given. Two years of records take less than 50 MiB.
 const LITTLE_BYTES: u64 = 64 << 20;
-/// SQLite cannot work with less.
+/// Minimum number of available bytes with which SQLite can work.
 const NO_BYTES: u64 = 4 << 20;
 const FEW_INODES: u64 = 100;
 
 pub(super) fn directory(node: &Node<'_>) -> Vec<Check> {
     let object = node.shown(&node.directory.dir);
-    // The records that scans of this user write are examined.
+    // The check examines the records to which the scans of this user write.
     let choice = user_records::choose(node.request, true);
     let mut checks: Vec<_> = choice.map(|choice| Check::note(&object, choice.note)).into_iter().collect();
     let dir = &node.directory.dir;
@@ -76,7 +76,10 @@ fn room(node: &Node<'_>, object: &str) -> Vec<Check> {
         Check::new(status, object, message, remedy)
     }];
     let filesystems = node.scan().map_or(&[][..], |scan| &scan.inventory.filesystems);
-    if filesystems.iter().any(|it| it.mount == facts.mount && it.device == facts.device) {
+    let is_shared = filesystems
+        .iter()
+        .any(|filesystem| filesystem.mount == facts.mount && filesystem.device == facts.device);
+    if is_shared {
         let message = "it is on a filesystem that images can fill; records then wait in /run/layersweep, which is \
             emptied at reboot";
         checks.push(Check::note(object, message));
@@ -98,18 +101,18 @@ pub(super) fn clock(node: &Node<'_>) -> Vec<Check> {
         let remedy = "run a time service: chronyd (with rtcsync), ntpd or systemd-timesyncd";
         checks.push(Check::warning("", message, remedy));
     }
-    let seconds = |duration: SignedDuration| SignedDuration::from_secs(duration.as_secs());
     if let Some(last) = last {
         let back = last.wall.duration_since(now.wall);
         if back > SignedDuration::from_mins(1) {
-            let message = format!("it was set back by {:#} since the last scan", seconds(back));
+            let back = SignedDuration::from_secs(back.as_secs());
+            let message = format!("it was set back by {back:#} since the last scan");
             let remedy = "no action needed for image ages; find out why it was set";
             checks.push(Check::warning("", message, remedy));
         }
         if let Some(leap) = known_clock::advance(Some(&last), &now).correction {
+            let ahead = SignedDuration::from_secs(leap.by.as_secs());
             let message = format!(
-                "it jumped ahead by {:#} since the last scan: the jump does not count towards image ages",
-                seconds(leap.by)
+                "it jumped ahead by {ahead:#} since the last scan: the jump does not count towards image ages"
             );
             checks.push(Check::note("", message));
         }
@@ -120,25 +123,26 @@ pub(super) fn clock(node: &Node<'_>) -> Vec<Check> {
     checks
 }
 
-/// Files that reserve room for a deletion on a full disk.
+/// Checks the files that reserve space for a deletion on a full disk.
 pub(super) fn reserve_files(node: &Node<'_>) -> Vec<Check> {
     let scan = node.scan().filter(|_| !node.is_foreign());
     let files = scan.map(|scan| reserve::of_all(scan, &node.directory)).unwrap_or_default();
-    let check = |file: &ReserveFile| {
-        if file.is_ready() {
-            return Check::ok(file.path(), format!("{} reserved for a full disk", bytes(file.taken_bytes())));
-        }
-        if file.fits().unwrap_or(false) {
-            let message = "no emergency reserve file yet; `layersweep scan --reserve` creates one";
-            return Check::note(file.path(), message);
-        }
-        let message = format!(
-            "no emergency reserve file; one is created only while {} and an inode are available",
-            bytes(file.least_available_bytes())
-        );
-        let remedy = "free that much and run `layersweep scan --reserve`; until then, on a full disk, `layersweep gc \
-            --via direct` begins with the layers of an image that it deletes (docs/recovery.md)";
-        Check::warning(file.path(), message, remedy)
-    };
-    files.iter().map(check).collect()
+    files.iter().map(reserve_file).collect()
+}
+
+fn reserve_file(file: &ReserveFile) -> Check {
+    if file.is_ready() {
+        return Check::ok(file.path(), format!("{} reserved for a full disk", bytes(file.taken_bytes())));
+    }
+    if file.fits().unwrap_or(false) {
+        let message = "no emergency reserve file yet; `layersweep scan --reserve` creates one";
+        return Check::note(file.path(), message);
+    }
+    let message = format!(
+        "no emergency reserve file; one is created only while {} and an inode are available",
+        bytes(file.least_available_bytes())
+    );
+    let remedy = "free that much and run `layersweep scan --reserve`; until then, on a full disk, `layersweep gc \
+        --via direct` begins with the layers of an image that it deletes (docs/recovery.md)";
+    Check::warning(file.path(), message, remedy)
 }

@@ -1,4 +1,4 @@
-//! Manifests of static pods.
+//! Check of the manifests of static pods.
 
 use std::io::ErrorKind;
 
@@ -14,8 +14,9 @@ pub(super) fn manifests(node: &Node<'_>) -> Vec<Check> {
     match static_pods::read(&node.stores.sysroot, &protect::kubelet_settings(&node.stores), place) {
         Ok(found) => {
             let findings = found.findings.iter();
-            let mut checks: Vec<_> =
-                findings.map(|it| Check::warning(&it.path, it.message.clone(), "fix the manifest")).collect();
+            let mut checks: Vec<_> = findings
+                .map(|finding| Check::warning(&finding.path, finding.message.clone(), "fix the manifest"))
+                .collect();
             let message = format!("{} images are named by static pods and protected", found.images.len());
             checks.push(Check::ok(place, message));
             checks

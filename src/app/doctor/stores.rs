@@ -1,11 +1,11 @@
-//! The stores and their records.
+//! Checks of the stores and their records.
 
 use super::check::Check;
 use super::node::Node;
 use crate::model::Consistency;
 use crate::stores::Error;
 
-/// Maximum number of findings in the stores' records; `scan` has them all.
+/// Maximum number of findings about the stores; `scan` shows all of them.
 const MOST_FINDINGS: usize = 5;
 
 pub(super) fn stores(node: &Node<'_>) -> Vec<Check> {

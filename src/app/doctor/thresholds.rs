@@ -1,8 +1,9 @@
-//! Our thresholds, the kubelet's and those of eviction, held against each other on each filesystem.
+//! Comparison of layersweep's thresholds, the kubelet's image collection and its eviction on each filesystem.
 //!
-//! The kubelet looks for eviction every 10 seconds and for image collection every 5 minutes
-//! (`pkg/kubelet/eviction`, `ImageGCPeriod`). Where eviction comes first, the kubelet deletes every
-//! unused image at once, and if that is not enough it evicts pods.
+//! The kubelet checks for eviction every 10 seconds and for image collection every 5 minutes
+//! (`pkg/kubelet/eviction`, `ImageGCPeriod`). If the eviction threshold is reached first, the kubelet deletes every
+//! unused image at once, and if that is not enough it evicts pods. The right order is therefore: layersweep, then
+//! image collection, then eviction.
 
 use super::check::{Check, Status};
 use super::node::Settings;
@@ -11,20 +12,20 @@ use crate::policy::kubelet::{ConfigFault, KubeletPolicy};
 use crate::policy::space::Targets;
 use crate::policy::thresholds::{Counted, Disk, evictions, floor_percent};
 
-/// Less than this between collection and eviction, in percent of the disk, is too little to count
-/// on: a pull takes it in less than five minutes.
+/// Minimum distance between collection and eviction, in percent of the disk: a pull can fill less in five minutes.
 const MARGIN: f64 = 5.0;
 
-/// A share in use at which something happens, and what says so.
+/// Used percentage at which the kubelet acts.
 #[derive(Debug)]
 struct Threshold {
     percent: f64,
+    /// Name of the threshold in messages.
     words: String,
-    /// What it is if it comes before what should come first.
+    /// Status of the check if this threshold is reached before one that should be lower.
     status: Status,
 }
 
-/// Whether the kubelet would start with its settings.
+/// Checks that the kubelet would start with its settings.
 pub(super) fn validity(settings: &Settings<'_>) -> Vec<Check> {
     let KubeletThresholds { image_high: high, image_low: low, min_age: min, max_age: max, .. } =
         &settings.kubelet;
@@ -35,7 +36,8 @@ pub(super) fn validity(settings: &Settings<'_>) -> Vec<Check> {
         max_age: max.value,
         ..KubeletPolicy::default()
     };
-    let refused = |fault: ConfigFault| match fault {
+    let faults = policy.check().into_iter();
+    let errors = faults.map(|fault| match fault {
         ConfigFault::HighOutOfRange => no_percentage(high.source(), "high", high.value),
         ConfigFault::LowOutOfRange => no_percentage(low.source(), "low", low.value),
         ConfigFault::LowNotBelowHigh => {
@@ -55,8 +57,8 @@ pub(super) fn validity(settings: &Settings<'_>) -> Vec<Check> {
             let remedy = "set imageMaximumGCAge above imageMinimumGCAge, or to 0s";
             Check::error(max.source(), message, remedy)
         }
-    };
-    let mut checks: Vec<_> = policy.check().into_iter().map(refused).collect();
+    });
+    let mut checks: Vec<_> = errors.collect();
     if checks.is_empty() {
         let max = match max.value.is_zero() {
             true => String::new(),
@@ -74,7 +76,7 @@ fn no_percentage(source: &str, which: &str, percent: i64) -> Check {
     Check::error(source, message, format!("set the {which} threshold to a number from 0 to 100"))
 }
 
-/// Setting one threshold of hard eviction takes the defaults of all others away.
+/// Checks for hard eviction without some default thresholds: setting one threshold removes all defaults.
 pub(super) fn dropped(settings: &Settings<'_>) -> Vec<Check> {
     let (hard, dropped) = (&settings.kubelet.hard, &settings.kubelet.dropped);
     if !dropped.is_empty() {
@@ -94,52 +96,54 @@ pub(super) fn dropped(settings: &Settings<'_>) -> Vec<Check> {
     }]
 }
 
-/// Collection by age on both sides.
+/// Compares collection by age of the kubelet and of layersweep.
 pub(super) fn age(settings: &Settings<'_>) -> Vec<Check> {
-    let theirs = &settings.kubelet.max_age;
-    if theirs.value.is_zero() || theirs.value.is_negative() {
+    let kubelet_age = &settings.kubelet.max_age;
+    if kubelet_age.value.is_zero() || kubelet_age.value.is_negative() {
         return Vec::new();
     }
-    let ours = match settings.images.max_age {
-        Some(ours) if ours <= theirs.value => format!("layersweep's come first, after {ours:#}"),
-        Some(ours) => format!("layersweep would keep them for {ours:#}"),
+    let layersweep = match settings.images.max_age {
+        Some(age) if age <= kubelet_age.value => format!("layersweep's come first, after {age:#}"),
+        Some(age) => format!("layersweep would keep them for {age:#}"),
         None => "layersweep never deletes by age".to_owned(),
     };
     let message = format!(
         "the kubelet deletes images that it has not seen in use for {:#}, even just pulled ones, and restarts that \
-         count at each restart; {ours}",
-        theirs.value
+         count at each restart; {layersweep}",
+        kubelet_age.value
     );
-    vec![Check::note(theirs.source(), message)]
+    vec![Check::note(kubelet_age.source(), message)]
 }
 
-/// The first hard and the first soft eviction on a disk.
+/// Returns the lowest hard and the lowest soft eviction threshold on a disk.
 fn first_evictions(kubelet: &KubeletThresholds, disk: &Disk, of: Counted) -> Vec<Threshold> {
-    let all = evictions(kubelet, disk);
-    let first = |(hard, status)| {
-        let of_kind = all.iter().filter(|eviction| eviction.of == of && eviction.hard == hard);
-        let first = of_kind.min_by(|a, b| a.percent.total_cmp(&b.percent))?;
-        let words = format!("{} eviction at {}<{}", first.kind(), first.signal, first.amount);
-        Some(Threshold { percent: first.percent, words, status })
-    };
-    [(true, Status::Error), (false, Status::Warning)].into_iter().filter_map(first).collect()
+    let evictions = evictions(kubelet, disk);
+    let mut lowest = Vec::new();
+    for (hard, status) in [(true, Status::Error), (false, Status::Warning)] {
+        let of_kind = evictions.iter().filter(|eviction| eviction.of == of && eviction.hard == hard);
+        if let Some(first) = of_kind.min_by(|a, b| a.percent.total_cmp(&b.percent)) {
+            let words = format!("{} eviction at {}<{}", first.kind(), first.signal, first.amount);
+            lowest.push(Threshold { percent: first.percent, words, status });
+        }
+    }
+    lowest
 }
 
-fn lowest(all: &[Threshold]) -> Option<&Threshold> {
-    all.iter().min_by(|a, b| a.percent.total_cmp(&b.percent))
+fn lowest(thresholds: &[Threshold]) -> Option<&Threshold> {
+    thresholds.iter().min_by(|a, b| a.percent.total_cmp(&b.percent))
 }
 
-/// From which share the kubelet collects images: it rounds what is used up, so that a threshold of
-/// 85 is met by the first byte above 84%. `None`: switched off.
-fn kubelets(kubelet: &KubeletThresholds) -> Option<f64> {
+/// Returns the used percentage above which the kubelet collects images, or `None` if that is off. The kubelet rounds
+/// the usage up, so that the first byte above 84% reaches a threshold of 85.
+fn kubelet_starts(kubelet: &KubeletThresholds) -> Option<f64> {
     let high = kubelet.image_high.value;
-    let off = high >= 100 && kubelet.max_age.value.is_zero();
+    let is_off = high >= 100 && kubelet.max_age.value.is_zero();
     #[allow(clippy::cast_precision_loss)] // a percentage
-    (!off).then_some(high as f64 - 1.0)
+    (!is_off).then_some(high as f64 - 1.0)
 }
 
-/// From which share we do.
-fn from(targets: &Targets, capacity_bytes: u64) -> Option<f64> {
+/// Returns the used percentage at which `gc` starts to delete, or `None` if no threshold is set.
+fn gc_starts(targets: &Targets, capacity_bytes: u64) -> Option<f64> {
     let high = targets.used.map(|thresholds| f64::from(thresholds.high));
     let floor = targets.free.and_then(|floor| floor_percent(floor, capacity_bytes));
     high.into_iter().chain(floor).min_by(f64::total_cmp)
@@ -149,11 +153,12 @@ fn well_below(percent: f64) -> f64 {
     (percent - MARGIN).floor().clamp(2.0, 95.0)
 }
 
-fn lower_ours(below: f64) -> String {
+/// Returns the remedy that lowers layersweep's threshold.
+fn lower_high_percent(below: f64) -> String {
     format!("set images.high_percent to {} or less", well_below(below))
 }
 
-/// The kubelet's image collection against eviction.
+/// Compares the kubelet's image collection with its eviction.
 pub(super) fn order(settings: &Settings<'_>) -> Vec<Check> {
     settings.disks.iter().map(|disk| order_on(settings, disk)).collect()
 }
@@ -165,37 +170,38 @@ fn order_on(settings: &Settings<'_>, disk: &Disk) -> Check {
     let Some(Threshold { percent, words, status }) = lowest(&evictions) else {
         return Check::ok(mount, "no eviction by the bytes of this filesystem");
     };
-    let is_ours_first =
-        from(&settings.images.targets, disk.capacity_bytes).is_some_and(|ours| ours < *percent);
-    let unless_ours = |status, message, remedy| match is_ours_first {
-        true => Check::note(mount, message),
-        false => Check::new(status, mount, message, remedy),
-    };
-    let lower_theirs = format!(
+    let is_gc_first =
+        gc_starts(&settings.images.targets, disk.capacity_bytes).is_some_and(|starts| starts < *percent);
+    let lower_image_gc = format!(
         "set the kubelet's imageGCHighThresholdPercent to {} or less and imageGCLowThresholdPercent below that",
         well_below(*percent)
     );
-    let Some(collects) = kubelets(kubelet) else {
+    let Some(collects) = kubelet_starts(kubelet) else {
         let message = format!(
             "the kubelet's image collection is off ({source}): before {words} ({percent:.1}% used) only layersweep's \
              runs"
         );
-        return unless_ours(Status::Error, message, lower_ours(*percent));
+        return match is_gc_first {
+            true => Check::note(mount, message),
+            false => Check::error(mount, message, lower_high_percent(*percent)),
+        };
     };
     if collects >= *percent {
         let message = format!(
             "the kubelet collects images at {high}% used ({source}), but {words} comes first, at {percent:.1}% used: \
              pods are evicted while unused images are still on the disk"
         );
-        return Check::new(*status, mount, message, lower_theirs);
+        return Check::new(*status, mount, message, lower_image_gc);
     }
     if percent - collects < MARGIN {
-        let ours = if is_ours_first { "; layersweep's gc comes before both" } else { "" };
         let message = format!(
             "{words} ({percent:.1}% used) is just above the kubelet's image collection ({high}% used): eviction is \
-             checked every 10 seconds and collection every 5 minutes, so eviction often comes first{ours}"
+             checked every 10 seconds and collection every 5 minutes, so eviction often comes first"
         );
-        return unless_ours(Status::Warning, message, lower_theirs);
+        return match is_gc_first {
+            true => Check::note(mount, format!("{message}; layersweep's gc comes before both")),
+            false => Check::warning(mount, message, lower_image_gc),
+        };
     }
     Check::ok(
         mount,
@@ -203,39 +209,43 @@ fn order_on(settings: &Settings<'_>, disk: &Disk) -> Check {
     )
 }
 
-/// Our thresholds against both.
+/// Compares layersweep's thresholds with image collection and eviction.
 pub(super) fn our_bytes(settings: &Settings<'_>) -> Vec<Check> {
     settings.disks.iter().map(|disk| our_bytes_on(settings, disk)).collect()
 }
 
 fn our_bytes_on(settings: &Settings<'_>, disk: &Disk) -> Check {
     let (kubelet, mount) = (&settings.kubelet, &disk.mount);
-    // The worst first.
-    let mut all = first_evictions(kubelet, disk, Counted::Bytes);
-    all.extend(kubelets(kubelet).map(|percent| Threshold {
+    // The threshold with the worst consequence is first.
+    let mut thresholds = first_evictions(kubelet, disk, Counted::Bytes);
+    thresholds.extend(kubelet_starts(kubelet).map(|percent| Threshold {
         percent,
         words: format!("the kubelet's image collection at {}%", kubelet.image_high.value),
         status: Status::Warning,
     }));
-    let remedy = lower_ours(lowest(&all).map_or(100.0, |lowest| lowest.percent.min(100.0)));
-    let Some(starts) = from(&settings.images.targets, disk.capacity_bytes) else {
+    let remedy = lower_high_percent(lowest(&thresholds).map_or(100.0, |lowest| lowest.percent.min(100.0)));
+    let Some(starts) = gc_starts(&settings.images.targets, disk.capacity_bytes) else {
         let message =
             "neither images.high_percent nor images.min_free is set: gc never deletes for lack of bytes";
         return Check::warning(mount, message, remedy);
     };
-    if let Some(Threshold { percent, words, status }) = all.iter().find(|it| it.percent <= starts) {
+    let earlier = thresholds.iter().find(|threshold| threshold.percent <= starts);
+    if let Some(Threshold { percent, words, status }) = earlier {
         let message =
             format!("gc starts at {starts:.1}% used, but {words} comes first, at {percent:.1}% used");
         return Check::new(*status, mount, message, remedy);
     }
-    let later = all.iter().rev().map(|it| format!("{} ({:.1}% used)", it.words, it.percent));
-    let later: Vec<_> = later.collect();
+    let later: Vec<_> = thresholds
+        .iter()
+        .rev()
+        .map(|Threshold { percent, words, .. }| format!("{words} ({percent:.1}% used)"))
+        .collect();
     let before = if later.is_empty() { "" } else { ", before " };
     Check::ok(mount, format!("gc starts at {starts:.1}% used{before}{}", later.join(" and ")))
 }
 
-/// Inodes, where their number is fixed. The kubelet never collects for want of inodes but by
-/// eviction.
+/// Compares the thresholds for inodes on filesystems with a fixed number of them. A lack of inodes starts the
+/// kubelet's eviction, but not its image collection.
 pub(super) fn our_inodes(settings: &Settings<'_>) -> Vec<Check> {
     let disks = settings.disks.iter().filter(|disk| disk.inodes > 0);
     disks.filter_map(|disk| our_inodes_on(settings, disk)).collect()

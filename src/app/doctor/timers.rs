@@ -1,4 +1,4 @@
-//! What scans and deletes by itself here.
+//! Checks of the timers and cron jobs that scan and delete.
 
 use std::time::SystemTime;
 
@@ -8,7 +8,7 @@ use super::check::Check;
 use super::node::Node;
 use crate::node::timers::{self, GC, SCAN, Timer, TimerState};
 
-/// Both timers run every five minutes; a scan may take its time.
+/// Maximum time since a timer last elapsed. Both timers run every five minutes, but a scan may take long.
 const LATE: SignedDuration = SignedDuration::from_hours(1);
 
 pub(super) fn scan(node: &Node<'_>) -> Vec<Check> {
@@ -61,7 +61,7 @@ pub(super) fn gc(node: &Node<'_>) -> Vec<Check> {
 
 pub(super) fn holds(node: &Node<'_>) -> Vec<Check> {
     let Ok(timer) = timers::read(&node.stores.sysroot, GC) else { return Vec::new() };
-    let hold = |(path, since): (std::path::PathBuf, Option<SystemTime>)| {
+    let checks = timers::holds(&node.stores.sysroot).into_iter().map(|(path, since)| {
         let since = since.and_then(|since| Timestamp::try_from(since).ok());
         let since = since.map(|since| format!(" since {since:.0}")).unwrap_or_default();
         let message = format!("it blocks deletion{since}");
@@ -69,11 +69,11 @@ pub(super) fn holds(node: &Node<'_>) -> Vec<Check> {
             true => Check::warning(&path, message, format!("rm {}", path.display())),
             false => Check::note(&path, message),
         }
-    };
-    timers::holds(&node.stores.sysroot).into_iter().map(hold).collect()
+    });
+    checks.collect()
 }
 
-/// Checks that an enabled timer really elapses.
+/// Checks that an enabled timer has elapsed recently.
 fn pace(node: &Node<'_>, unit: &str, timer: &Timer) -> Check {
     if node.is_foreign() {
         return Check::ok(unit, "enabled");

@@ -1,4 +1,4 @@
-//! The arguments of the commands that delete.
+//! Arguments of the commands that delete.
 
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -33,14 +33,14 @@ pub(in crate::cli) struct SweepArgs {
     pub(in crate::cli) dry_run: bool,
 }
 
-/// An edit of ours repairs it.
+/// Returns true if layersweep repairs leaks of this class by editing the store.
 fn is_repairable(class: LeakClass) -> bool {
     class.recipe() == Some(Recipe::RepairLink)
 }
 
-/// One of these classes; a bad name is answered with the good ones.
-fn class_of(is_one: fn(LeakClass) -> bool) -> impl TypedValueParser<Value = LeakClass> {
-    let names = LeakClass::ALL.iter().filter(|class| is_one(**class)).map(|class| class.as_str());
+/// Returns a parser for some of the classes; its errors list their names.
+fn class_of(is_allowed: fn(LeakClass) -> bool) -> impl TypedValueParser<Value = LeakClass> {
+    let names = LeakClass::ALL.iter().filter(|class| is_allowed(**class)).map(|class| class.as_str());
     PossibleValuesParser::new(names).try_map(|name| LeakClass::find(&name).ok_or("no such class"))
 }
 
@@ -78,11 +78,11 @@ pub(in crate::cli) struct GcArgs {
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = one_of(Only::ALL, kind_help))]
     pub(in crate::cli) only: Vec<Only>,
 
-    /// Which rules decide: layersweep's, or with --dry-run the kubelet's [default: exact]
+    /// Rules that decide: layersweep's, or with --dry-run the kubelet's [default: exact]
     #[arg(long, value_name = "POLICY", value_parser = one_of(PolicyKind::ALL, policy_help))]
     pub(in crate::cli) policy: Option<PolicyKind>,
 
-    /// What deletes the images [default: auto]
+    /// Program that deletes the images [default: auto]
     #[arg(long, value_name = "REMOVER", value_parser = one_of(Via::ALL, remover_help))]
     pub(in crate::cli) via: Option<Via>,
 
@@ -135,7 +135,7 @@ pub(in crate::cli) struct RmArgs {
     #[arg(long, value_name = "DURATION")]
     pub(in crate::cli) min_age: Option<String>,
 
-    /// What deletes the images [default: auto]
+    /// Program that deletes the images [default: auto]
     #[arg(long, value_name = "REMOVER", value_parser = one_of(Via::ALL, remover_help))]
     pub(in crate::cli) via: Option<Via>,
 

@@ -1,4 +1,4 @@
-//! The arguments of `metrics`.
+//! Arguments of `metrics`.
 
 use std::path::PathBuf;
 

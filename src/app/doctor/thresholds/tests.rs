@@ -19,6 +19,14 @@ fn used(high: u8) -> Targets {
     Targets { used: Some(Thresholds { high, low: high - 5 }), ..Targets::default() }
 }
 
+fn floor(gib: u64) -> Targets {
+    Targets { free: Some(FreeFloor { start_below: gib * GIB, until: gib * GIB }), ..Targets::default() }
+}
+
+fn inodes_used(high: u8) -> Targets {
+    Targets { inodes: Some(Thresholds { high, low: high - 5 }), ..used(75) }
+}
+
 fn disk() -> Disk {
     Disk { mount: "/".into(), capacity_bytes: 100 * GIB, inodes: 1000, has_images: true, is_nodefs: true }
 }
@@ -28,8 +36,8 @@ fn found(text: &str, targets: Targets, disk: Disk) -> Vec<Check> {
 }
 
 fn found_on(text: &str, images: Policy, disks: Vec<Disk>) -> Vec<Check> {
-    type Row = (&'static str, fn(&Settings<'_>) -> Vec<Check>);
-    const TABLE: [Row; 6] = [
+    type SettingsCheck = (&'static str, fn(&Settings<'_>) -> Vec<Check>);
+    const CHECKS: [SettingsCheck; 6] = [
         ("kubelet-settings", validity),
         ("kubelet-eviction", dropped),
         ("image-age", age),
@@ -38,7 +46,7 @@ fn found_on(text: &str, images: Policy, disks: Vec<Disk>) -> Vec<Check> {
         ("our-inodes", our_inodes),
     ];
     let settings = Settings { kubelet: kubelet(text), images: &images, containers: None, disks };
-    let checks: Vec<_> = TABLE
+    let checks: Vec<_> = CHECKS
         .iter()
         .flat_map(|(name, run)| run(&settings).into_iter().map(|check| Check { name, ..check }))
         .collect();
@@ -54,30 +62,30 @@ fn status(checks: &[Check], name: &str) -> Option<Status> {
 }
 
 #[test]
-fn image_collection_against_eviction() {
+fn image_collection_before_eviction_is_ok() {
     use Status::{Error, Note, Ok, Warning};
-    for (text, ours, expected) in [
-        // The defaults: 85 is met from 84 on, and eviction at 85 is seen sooner.
+    for (text, targets, expected) in [
+        // The defaults: a threshold of 85 is reached above 84, and eviction at 85 is checked more often.
         ("", used(75), Note),
         ("", used(84), Note),
         ("", Targets::default(), Warning),
         ("imageGCHighThresholdPercent: 80\nimageGCLowThresholdPercent: 70", used(75), Ok),
-        // Met by the first byte above 85%, which is where eviction is.
+        // Collection begins above 85%, the same usage as eviction.
         ("imageGCHighThresholdPercent: 86", used(75), Error),
-        // The article's.
+        // The settings of the article about image collection.
         ("imageGCHighThresholdPercent: 95", used(75), Error),
         (
             "imageGCHighThresholdPercent: 90\nevictionHard: {imagefs.available: 5%, nodefs.available: 5%}",
             used(75),
             Ok,
         ),
-        // The node's own filesystem has the stricter threshold, which counts where images lie on it too.
+        // The stricter threshold of nodefs applies because the images are on the same filesystem.
         (
             "imageGCHighThresholdPercent: 90\nevictionHard: {imagefs.available: 5%, nodefs.available: 15%}",
             used(75),
             Error,
         ),
-        // 20 GiB of 100.
+        // 20 GiB of 100 GiB.
         ("evictionHard: {imagefs.available: 20Gi}", used(75), Error),
         ("evictionHard: {imagefs.available: 5Gi}", used(75), Ok),
         ("evictionSoft: {imagefs.available: 20%}", used(75), Warning),
@@ -87,7 +95,8 @@ fn image_collection_against_eviction() {
         ("imageGCHighThresholdPercent: 100\nimageMaximumGCAge: 24h", used(75), Error),
         ("evictionHard: {imagefs.available: 0%, nodefs.available: 0%}", used(75), Ok),
     ] {
-        assert_eq!(status(&found(text, ours, disk()), "kubelet-order"), Some(expected), "{text:?} {ours:?}");
+        let checks = found(text, targets, disk());
+        assert_eq!(status(&checks, "kubelet-order"), Some(expected), "{text:?} {targets:?}");
     }
     let text =
         "imageGCHighThresholdPercent: 90\nevictionHard: {imagefs.available: 5%, nodefs.available: 15%}";
@@ -96,16 +105,12 @@ fn image_collection_against_eviction() {
 }
 
 #[test]
-fn our_marks_against_both() {
+fn gc_before_collection_and_eviction_is_ok() {
     use Status::{Error, Ok, Warning};
-    let floor = |gib| Targets {
-        free: Some(FreeFloor { start_below: gib * GIB, until: gib * GIB }),
-        ..Targets::default()
-    };
-    for (text, ours, expected) in [
+    for (text, targets, expected) in [
         ("", used(75), Ok),
         ("", used(83), Ok),
-        // The kubelet's 85 begins at 84.
+        // The kubelet's threshold of 85 is reached above 84.
         ("", used(84), Warning),
         ("", used(85), Error),
         ("", used(99), Error),
@@ -119,30 +124,29 @@ fn our_marks_against_both() {
         ("evictionHard: {imagefs.available: 30Gi}", used(75), Error),
         ("evictionHard: {imagefs.available: 0%}\nimageGCHighThresholdPercent: 100", used(99), Ok),
     ] {
-        let checks = found(text, ours, disk());
-        assert_eq!(status(&checks, "our-thresholds"), Some(expected), "{text:?} {ours:?}: {checks:?}");
+        let checks = found(text, targets, disk());
+        assert_eq!(status(&checks, "our-thresholds"), Some(expected), "{text:?} {targets:?}: {checks:?}");
     }
     let checks = found("", used(90), disk());
     let check = checks.iter().find(|check| check.name == "our-thresholds").unwrap();
-    // Five below the first of all thresholds.
+    // 5 percentage points below the lowest threshold.
     assert_eq!(check.remedy, "set images.high_percent to 79 or less");
-    // A filesystem that tells no size still has percentages.
+    // Percentages apply also to a filesystem that does not report its size.
     let sizeless = Disk { capacity_bytes: 0, ..disk() };
     assert_eq!(status(&found("", floor(1), sizeless), "our-thresholds"), Some(Warning));
 }
 
 #[test]
-fn inodes() {
+fn gc_before_eviction_by_inodes_is_ok() {
     use Status::{Error, Note, Ok, Warning};
-    let ours = |high| Targets { inodes: Some(Thresholds { high, low: high - 5 }), ..used(75) };
     for (text, targets, inodes, expected) in [
         ("", used(75), 1000, Some(Note)),
         ("", used(75), 0, None),
-        ("", ours(90), 1000, Some(Ok)),
-        ("", ours(95), 1000, Some(Error)),
-        ("evictionHard: {nodefs.inodesFree: 200}", ours(90), 1000, Some(Error)),
-        ("evictionSoft: {nodefs.inodesFree: 20%}", ours(90), 1000, Some(Warning)),
-        ("evictionHard: {imagefs.available: 10%}", ours(90), 1000, None),
+        ("", inodes_used(90), 1000, Some(Ok)),
+        ("", inodes_used(95), 1000, Some(Error)),
+        ("evictionHard: {nodefs.inodesFree: 200}", inodes_used(90), 1000, Some(Error)),
+        ("evictionSoft: {nodefs.inodesFree: 20%}", inodes_used(90), 1000, Some(Warning)),
+        ("evictionHard: {imagefs.available: 10%}", inodes_used(90), 1000, None),
     ] {
         let checks = found(text, targets, Disk { inodes, ..disk() });
         assert_eq!(status(&checks, "our-inodes"), expected, "{text:?}");
@@ -150,7 +154,7 @@ fn inodes() {
 }
 
 #[test]
-fn settings_that_the_kubelet_refuses() {
+fn settings_that_the_kubelet_refuses_are_errors() {
     for (text, expected) in [
         ("", 0),
         ("imageGCHighThresholdPercent: 80", 1),
@@ -163,34 +167,36 @@ fn settings_that_the_kubelet_refuses() {
     ] {
         let checks = found(text, used(75), disk());
         let errors =
-            checks.iter().filter(|one| one.name == "kubelet-settings" && one.status == Status::Error);
+            checks.iter().filter(|check| check.name == "kubelet-settings" && check.status == Status::Error);
         assert_eq!(errors.count(), expected, "{text}: {checks:?}");
     }
 }
 
 #[test]
-fn defaults_that_one_setting_took_away() {
-    let of = |text| status(&found(text, used(75), disk()), "kubelet-eviction");
-    assert_eq!(of(""), Some(Status::Ok));
-    assert_eq!(of("evictionHard: {memory.available: 1Gi}"), Some(Status::Warning));
-    assert_eq!(
-        of("evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true"),
-        Some(Status::Ok)
-    );
+fn dropped_default_evictions_are_a_warning() {
+    for (text, expected) in [
+        ("", Status::Ok),
+        ("evictionHard: {memory.available: 1Gi}", Status::Warning),
+        ("evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true", Status::Ok),
+    ] {
+        let checks = found(text, used(75), disk());
+        assert_eq!(status(&checks, "kubelet-eviction"), Some(expected), "{text}");
+    }
+}
+
+fn image_age(text: &str, max_days: Option<i64>) -> Option<Check> {
+    let max_age = max_days.map(|days| SignedDuration::from_hours(24 * days));
+    let policy = Policy { targets: used(75), max_age, ..Policy::default() };
+    found_on(text, policy, Vec::new()).into_iter().find(|check| check.name == "image-age")
 }
 
 #[test]
-fn both_collect_by_age() {
-    let of = |text, max_age| {
-        let ours = Policy { targets: used(75), max_age, ..Policy::default() };
-        found_on(text, ours, Vec::new()).into_iter().find(|check| check.name == "image-age")
-    };
-    let days = |days: i64| Some(SignedDuration::from_hours(24 * days));
-    assert_eq!(of("", days(3)), None);
-    for (max_age, words) in
-        [(None, "never deletes by age"), (days(3), "come first"), (days(30), "would keep")]
+fn collection_by_age_is_compared() {
+    assert_eq!(image_age("", Some(3)), None);
+    for (max_days, words) in
+        [(None, "never deletes by age"), (Some(3), "come first"), (Some(30), "would keep")]
     {
-        let check = of("imageMaximumGCAge: 168h", max_age).unwrap();
+        let check = image_age("imageMaximumGCAge: 168h", max_days).unwrap();
         assert!(check.status == Status::Note && check.message.contains(words), "{check:?}");
     }
 }
