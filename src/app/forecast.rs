@@ -50,7 +50,7 @@ pub fn of<'a>(
             .flat_map(|series| series.points)
             .filter(|point| point.span == Span::Single)
             .map(|point| UsageReading {
-                at: point.at,
+                time: point.at,
                 capacity_bytes: point.capacity_bytes,
                 available_bytes: point.available.mean,
             })
@@ -58,7 +58,7 @@ pub fn of<'a>(
         let freed_here: Vec<_> = freed
             .iter()
             .filter(|(_, store, _)| usage::mount_of(&known, store) == Some(same.mount.as_str()))
-            .map(|(time, _, bytes)| FreedAt { at: *time, bytes: *bytes })
+            .map(|(time, _, bytes)| FreedAt { time: *time, bytes: *bytes })
             .collect();
         forecasts.push(forecast(&readings, &freed_here, filesystem.available_bytes, now));
     }

@@ -214,7 +214,7 @@ impl Runtime for KubeletNode<'_> {
         let cause = if self.by_space.is_some() { Cause::Space } else { Cause::Age };
         let step = self.listed.step(image, cause, self.filesystem);
         self.states[image.get()] = ImageState::Gone;
-        self.listed.went(image, &step.gains);
+        self.listed.remove(image, &step.gains);
         self.steps.push(step);
         Ok(())
     }

@@ -1,6 +1,5 @@
-//! Side by side: what the kubelet would delete, what it would believe it freed and what would really be
-//! freed, compared with policy `exact`. Pure: the kubelet's collector runs on a pretended runtime over
-//! the inventory.
+//! Comparison of both policies: the images that each would delete, the bytes that the kubelet would believe it
+//! freed, and the bytes really freed. Pure: the kubelet's collector runs on a simulated runtime over the inventory.
 
 use serde::Serialize;
 
@@ -14,8 +13,8 @@ use crate::policy::kubelet::{
 };
 use crate::policy::plan::{Task, plan};
 
-/// After so many runs that each changed something, it is shown as it stands.
-const MOST_RUNS: usize = 100;
+/// Maximum number of simulated runs that each change something. After them, the result is shown as it is.
+const MAX_RUNS: usize = 100;
 
 /// Both policies on one filesystem.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -23,27 +22,27 @@ const MOST_RUNS: usize = 100;
 pub struct Comparison {
     #[serde(skip)]
     pub filesystem: FilesystemIx,
-    /// Percent used before, two decimals.
+    /// Percentage used before, two decimals.
     pub usage_before_percent: f64,
-    /// What the kubelet would do.
+    /// Prediction for the kubelet.
     pub kubelet: Prediction,
-    /// What policy `exact` would do.
+    /// Prediction for policy `exact`.
     pub exact: Prediction,
 }
 
-/// What one policy would do, in as many runs as it needs.
+/// Result of one policy, in as many runs as it needs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PredictionDoc"))]
 pub struct Prediction {
-    /// The runs that did something, or failed.
+    /// Runs that did something, or failed.
     pub runs: Vec<PredictedRun>,
-    /// Images deleted in all.
+    /// Number of deleted images.
     pub deleted: usize,
     /// Bytes that the policy believes it freed.
     pub believed_bytes: u64,
     /// Bytes freed on the filesystem.
     pub freed_bytes: u64,
-    /// Percent used in the end, two decimals.
+    /// Percentage used in the end, two decimals.
     pub usage_after_percent: f64,
     /// The low threshold is reached.
     pub reached: bool,
@@ -52,26 +51,26 @@ pub struct Prediction {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PredictedRunDoc"))]
 pub struct PredictedRun {
-    /// Ids of what was deleted, in order.
+    /// Ids of the deleted images, in order.
     pub deleted: Vec<String>,
-    /// Artifacts that the runtime says are deleted, and that are still there.
+    /// Artifacts that the runtime reported as deleted but did not delete.
     pub still_there: Vec<String>,
-    /// Bytes that were to be freed.
+    /// Bytes that the run wanted to free.
     pub wanted_bytes: u64,
     /// Bytes that the policy believes it freed.
     pub believed_bytes: u64,
     /// Bytes freed on the filesystem.
     pub freed_bytes: u64,
-    /// Percent used afterwards, two decimals.
+    /// Percentage used afterwards, two decimals.
     pub usage_after_percent: f64,
-    /// Why it failed.
+    /// Reason why it failed.
     pub failure: Option<String>,
-    /// Events on the node, by the kubelet's names.
+    /// Events on the node, with the kubelet's names.
     pub events: Vec<&'static str>,
 }
 
-/// The kubelet's settings that mean the same as a policy of ours; `None` without thresholds in percent
-/// used, the only ones that the kubelet has.
+/// Returns the settings of the kubelet that correspond to a policy of layersweep. `None` if the policy has no
+/// thresholds in percent used, because the kubelet has no others.
 #[must_use]
 pub fn kubelet_policy(policy: &crate::policy::Policy) -> Option<kubelet::KubeletPolicy> {
     let marks = policy.targets.used?;
@@ -84,10 +83,11 @@ pub fn kubelet_policy(policy: &crate::policy::Policy) -> Option<kubelet::Kubelet
     })
 }
 
-/// Compares both policies on the runtime's image filesystem: that of the store which it writes to.
-/// The kubelet is taken to be up for long, and to remember what we do, which is more than it does
-/// after a restart; nothing stands above its rules here. `None` where the filesystem's numbers
-/// cannot be believed.
+/// Compares both policies on the runtime's image filesystem, which is that of the store it writes to.
+///
+/// The simulated kubelet has been running for long and remembers everything in layersweep's records, which is more
+/// than a kubelet knows after a restart. No rules apply besides its own. `None` if the numbers of the filesystem
+/// are invalid.
 #[must_use]
 pub fn compare(
     input: Input<'_>,
@@ -101,33 +101,28 @@ pub fn compare(
     let node =
         SimulatedRuntime { input, filesystem, space, listed, deleted: Vec::new(), still_there: Vec::new() };
     let plan = plan(input, Task::Policy, measured);
-    let low = |space: &Space| kubelet_policy.is_at_low(space);
     Some(Comparison {
         filesystem,
         usage_before_percent: two_decimals(space.used_percent()),
-        kubelet: predict_kubelet(node, kubelet_policy, low),
-        exact: predict_exact(&plan, filesystem, space, low),
+        kubelet: predict_kubelet(node, kubelet_policy),
+        exact: predict_exact(&plan, filesystem, space, &kubelet_policy),
     })
 }
 
-fn predict_kubelet(
-    mut node: SimulatedRuntime<'_>,
-    policy: kubelet::KubeletPolicy,
-    low: impl Fn(&Space) -> bool,
-) -> Prediction {
+fn predict_kubelet(mut node: SimulatedRuntime<'_>, policy: kubelet::KubeletPolicy) -> Prediction {
     let mut manager = node.listed.manager(policy, &node.input);
     let mut streak = kubelet::FailureStreak::default();
     let mut runs = Vec::new();
     let mut now = node.input.now;
-    let mut in_vain = 0;
-    while runs.len() < MOST_RUNS {
+    let mut idle_runs = 0;
+    while runs.len() < MAX_RUNS {
         let before = node.space.available_bytes;
         let report = manager.garbage_collect(&mut node, now);
         now = now.checked_add(IMAGE_GC_PERIOD).unwrap_or(now);
         let reports = streak.reports(report.failure.is_some());
         let deleted = std::mem::take(&mut node.deleted);
         let still_there = std::mem::take(&mut node.still_there);
-        in_vain = if deleted.is_empty() && !still_there.is_empty() { in_vain + 1 } else { 0 };
+        idle_runs = if deleted.is_empty() && !still_there.is_empty() { idle_runs + 1 } else { 0 };
         let changed = !report.freed.deleted.is_empty();
         if !changed && report.failure.is_none() {
             break;
@@ -145,22 +140,22 @@ fn predict_kubelet(
             events,
         });
         if !changed {
-            // The next run would fail in the same way, and every one after it.
+            // The next run would fail in the same way, and every run after it.
             break;
         }
-        if in_vain == 2 {
-            // An artifact that is found again counts as new. From the second time on nothing changes.
+        if idle_runs == 2 {
+            // An artifact that is found again counts as new. From the second such run on, nothing changes.
             break;
         }
     }
-    prediction(runs, &node.space, low)
+    prediction(runs, &node.space, &policy)
 }
 
 fn predict_exact(
     plan: &Plan,
     filesystem: FilesystemIx,
     space: Space,
-    low: impl Fn(&Space) -> bool,
+    policy: &kubelet::KubeletPolicy,
 ) -> Prediction {
     let part = plan.filesystems.iter().find(|part| part.filesystem == filesystem);
     let after = part.and_then(|part| part.after.clone()?.ok()).unwrap_or(space);
@@ -176,44 +171,44 @@ fn predict_exact(
         events: vec![],
     };
     let runs = if run.deleted.is_empty() { vec![] } else { vec![run] };
-    prediction(runs, &after, low)
+    prediction(runs, &after, policy)
 }
 
-fn prediction(runs: Vec<PredictedRun>, after: &Space, low: impl Fn(&Space) -> bool) -> Prediction {
+fn prediction(runs: Vec<PredictedRun>, after: &Space, policy: &kubelet::KubeletPolicy) -> Prediction {
     Prediction {
         deleted: runs.iter().map(|run| run.deleted.len()).sum(),
         believed_bytes: runs.iter().map(|run| run.believed_bytes).sum(),
         freed_bytes: runs.iter().map(|run| run.freed_bytes).sum(),
         usage_after_percent: two_decimals(after.used_percent()),
-        reached: low(after),
+        reached: policy.is_at_low(after),
         runs,
     }
 }
 
-/// The node as the kubelet sees it.
+/// Simulated node, as the kubelet sees it.
 struct SimulatedRuntime<'a> {
     input: Input<'a>,
     filesystem: FilesystemIx,
-    /// What the image filesystem will say.
+    /// Numbers that the image filesystem reports next.
     space: Space,
     listed: ListedNode<'a>,
-    /// What went in this run, in order.
+    /// Images deleted in this run, in order.
     deleted: Vec<ImageIx>,
-    /// What the runtime only says is deleted.
+    /// Artifacts that the runtime only reports as deleted.
     still_there: Vec<ImageIx>,
 }
 
 impl<'a> SimulatedRuntime<'a> {
     fn ids(&self, images: &[ImageIx]) -> Vec<String> {
-        images.iter().map(|at| self.input.inventory[*at].id.to_string()).collect()
+        images.iter().map(|image| self.input.inventory[*image].id.to_string()).collect()
     }
 
-    /// Containers of the image that containers/storage knows; it refuses to delete under them.
-    fn refuses(&self, at: ImageIx) -> Option<&'a Container> {
+    /// Returns a container that uses the image, if containers/storage knows it: then it refuses the deletion.
+    fn blocking_container(&self, image: ImageIx) -> Option<&'a Container> {
         let inventory = self.input.inventory;
-        let store = &inventory[inventory[at].store];
+        let store = &inventory[inventory[image].store];
         let mut containers = inventory.containers.iter();
-        let user = containers.find(|container| container.image == Some(at));
+        let user = containers.find(|container| container.image == Some(image));
         user.filter(|_| store.kind == StoreKind::ContainersStorage)
     }
 }
@@ -232,25 +227,26 @@ impl Runtime for SimulatedRuntime<'_> {
     }
 
     fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
-        let at = self.listed.find(id, handler)?;
-        if let Some(container) = at.and_then(|at| self.refuses(at)) {
+        let image_ix = self.listed.find(id, handler)?;
+        if let Some(container) = image_ix.and_then(|image_ix| self.blocking_container(image_ix)) {
             return Err(RuntimeError(format!("image is in use by container {}", container.name)));
         }
-        // CRI-O says that it is deleted, and does nothing: the next run finds it again. No run can tell
-        // it from one that came just now.
-        if at.is_some_and(|at| self.input.inventory.is_artifact(at)) {
-            self.still_there.extend(at);
+        // CRI-O reports the deletion of an artifact, but does nothing: the next run finds it again, and cannot
+        // distinguish it from an artifact that was just pulled.
+        if image_ix.is_some_and(|image_ix| self.input.inventory.is_artifact(image_ix)) {
+            self.still_there.extend(image_ix);
             return Ok(());
         }
         self.listed.images.retain(|(image, _)| !image.is(id, handler));
-        // Of what lies in no store that we read, and of an image that stays for another handler,
-        // nothing is freed.
-        let Some(image) = at.filter(|at| self.listed.images.iter().all(|(_, other)| *other != Some(*at)))
+        // Nothing is freed if the image is in a store that layersweep does not read, or is kept for another
+        // handler.
+        let Some(image) =
+            image_ix.filter(|image_ix| self.listed.images.iter().all(|(_, other)| *other != Some(*image_ix)))
         else {
             return Ok(());
         };
         let step = self.listed.step(image, Cause::Space, self.filesystem);
-        self.listed.went(image, &step.gains);
+        self.listed.remove(image, &step.gains);
         self.space = step.expected.unwrap_or(self.space);
         self.deleted.push(image);
         Ok(())
@@ -274,10 +270,10 @@ mod tests {
         }
     }
 
-    /// The article's node: three runs of the kubelet, each of which believes that it has done its
-    /// work, and the disk is still far above the low threshold. One of ours ends there.
+    /// The node of the article: the kubelet makes three runs. Each of them believes that it has succeeded, but the
+    /// disk is still far above the low threshold. One run of policy `exact` reaches it.
     #[test]
-    fn the_article() {
+    fn kubelet_needs_three_runs_and_exact_one() {
         let made = Scenario::article();
         assert_eq!((made.images.len(), made.containers.len()), (168, 45));
         let inventory = made.inventory();
@@ -293,8 +289,8 @@ mod tests {
             now: made.now,
             scanned: made.now,
         };
-        let theirs = kubelet_policy(&policy).unwrap();
-        let both = compare(input, &[Ok(made.space())], &Scenario::listing(&inventory), theirs).unwrap();
+        let kubelet = kubelet_policy(&policy).unwrap();
+        let both = compare(input, &[Ok(made.space())], &Scenario::listing(&inventory), kubelet).unwrap();
         assert!((both.usage_before_percent - 77.0).abs() < 0.01, "{}", both.usage_before_percent);
         for (policy, prediction) in [("kubelet", &both.kubelet), ("exact", &both.exact)] {
             println!(
@@ -310,7 +306,7 @@ mod tests {
         assert_eq!(format!("{:.0}", both.kubelet.usage_after_percent), "72");
         assert!(!both.kubelet.reached);
         for run in &both.kubelet.runs {
-            assert!(run.believed_bytes >= run.wanted_bytes, "each run believes that it has done its work");
+            assert!(run.believed_bytes >= run.wanted_bytes, "each run believes that it has succeeded");
             assert!(run.freed_bytes < run.wanted_bytes);
             assert_eq!(run.failure, None);
         }
@@ -320,18 +316,18 @@ mod tests {
         let mut listing = Scenario::listing(&inventory);
         let first = &both.kubelet.runs[0].deleted[0];
         listing.containers[0].mounted_images.push(first.clone());
-        let mounted = compare(input, &[Ok(made.space())], &listing, theirs).unwrap();
+        let mounted = compare(input, &[Ok(made.space())], &listing, kubelet).unwrap();
         assert!(mounted.kubelet.runs.iter().all(|run| !run.deleted.contains(first)));
         let plan = plan(input, Task::Policy, &[Ok(made.space())]);
         let last = plan.steps.last().unwrap();
         let before = plan.filesystems[0].after.clone().unwrap().unwrap();
         let before = Space { available_bytes: before.available_bytes - last.predicted_bytes(), ..before };
-        assert!(before.used_percent() > 69.0, "no image went that did not have to");
+        assert!(before.used_percent() > 69.0, "every deleted image was necessary");
     }
 
-    /// What podman runs is unknown to the kubelet: it tries in vain, for ever.
+    /// The kubelet does not know podman's containers: every run tries to delete their images, without success.
     #[test]
-    fn an_image_that_podman_uses_fails_every_run() {
+    fn image_in_use_by_podman_fails_every_run() {
         let mut made = Scenario::article();
         for image in &mut made.images {
             image.ages = Ages::new(made.now, image.ages.last_used, image.ages.use_count);
@@ -353,14 +349,14 @@ mod tests {
             now: made.now + jiff::SignedDuration::from_secs(1),
             scanned: made.now + jiff::SignedDuration::from_secs(1),
         };
-        let theirs = kubelet_policy(&policy).unwrap();
-        let both = compare(input, &[Ok(made.space())], &Scenario::listing(&inventory), theirs).unwrap();
+        let kubelet = kubelet_policy(&policy).unwrap();
+        let both = compare(input, &[Ok(made.space())], &Scenario::listing(&inventory), kubelet).unwrap();
         let last = both.kubelet.runs.last().unwrap();
         assert!(last.deleted.is_empty() && last.failure.is_some());
         assert!(last.events.contains(&"ImageGCFailed"), "{:?}", last.events);
-        assert_eq!(both.kubelet.deleted, 138, "the runtime's refusal is all that saves the other 30");
+        assert_eq!(both.kubelet.deleted, 138, "only the runtime's refusal keeps the other 30");
         assert_eq!(both.exact.deleted, 138);
         let plan = plan(input, Task::Policy, &[Ok(made.space())]);
-        assert!(plan.problems.is_empty(), "ours does not even try");
+        assert!(plan.problems.is_empty(), "policy exact does not even try");
     }
 }

@@ -1,7 +1,7 @@
-//! Plans which leaks are deleted, and in what order. Pure.
+//! Plan of the leaks that are deleted, and their order. Pure.
 //!
-//! What frees space without writing a record file is deleted first, the largest at the top: on a full
-//! disk nothing else is possible. Layers with a record follow, each before the one it lies on.
+//! Leaks that can be deleted without writing a record file are first, the largest at the top: on a full disk
+//! nothing else is possible. Layers with a record follow, each before its parent.
 
 use std::collections::HashSet;
 
@@ -16,12 +16,12 @@ use crate::model::{
 };
 use crate::policy::input::FullFilesystem;
 
-/// The request.
+/// Leaks that a command lists, deletes and repairs.
 #[derive(Clone, Debug, Default)]
 pub struct LeakRequest {
-    /// Classes to look at; none means all.
+    /// Classes to list; empty for all.
     pub classes: Vec<LeakClass>,
-    /// Minimum age.
+    /// Minimum age of a leak that is deleted.
     pub min_age: SignedDuration,
     /// Classes to repair.
     pub repair: Vec<LeakClass>,
@@ -36,44 +36,42 @@ impl LeakRequest {
 /// The decision on a leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It is deleted.
     Delete(Recipe),
     Repair,
     Stay(KeepReason),
 }
 
-/// Why a leak stays.
+/// Reason why a leak is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeepReason {
-    /// Its verdict: it may be work in progress, or a person has to look.
+    /// Its verdict: it may be work in progress, or a person has to check it.
     Verdict,
     /// It could be repaired, but that was not requested.
     NotRequested,
-    /// We have no repair for it.
+    /// layersweep has no repair for it.
     ByHand,
-    /// It is this old, or its age is unknown.
+    /// It is too young; its age, if known.
     Young(Option<SignedDuration>),
-    /// Something that stays needs it.
+    /// An object that is kept needs it.
     Needed(String),
-    /// Nothing in its store is ours to change; why.
+    /// layersweep may not change its store, for this reason.
     Store(String),
 }
 
-/// A leak and the decision on it.
+/// Decision on a leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakDecision {
     pub leak: LeakIx,
     pub decision: Decision,
-    /// What its deletion is expected to free at its turn; 0 if it stays.
+    /// Size that its deletion is expected to free at its turn; 0 if it is kept.
     pub gain: Size,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeakPlan {
-    /// Every leak of the classes asked for, in the order of the inventory.
+    /// Leaks of the requested classes, in the order of the inventory.
     pub entries: Vec<LeakDecision>,
-    /// Positions in `entries` of what is deleted, in the order of deletion; then of what is
-    /// repaired.
+    /// Positions in `entries`: the leaks to delete in their order, then those to repair.
     pub order: Vec<usize>,
 }
 
@@ -87,59 +85,59 @@ impl LeakDecision {
 }
 
 impl LeakPlan {
-    /// Bytes that are expected to be freed.
+    /// Returns the bytes that are expected to be freed.
     #[must_use]
     pub fn predicted_bytes(&self) -> u64 {
         self.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.gain.frees_bytes))
     }
 
-    /// What frees space on these filesystems without needing any first, until on each so much is expected to be freed;
-    /// nothing else is deleted. In the order of the plan, so that a dry run says the same.
+    /// Limits the plan to deletions that need no free space, on the given full filesystems, until each is expected
+    /// to have the free space that it needs. The order of the plan is kept, so that a dry run shows the same
+    /// deletions.
     #[must_use]
     pub fn to_make_room(mut self, inventory: &Inventory, full: &[FullFilesystem]) -> Self {
         let mut freed: Vec<Gain> = Vec::new();
         let entries = &self.entries;
-        self.order.retain(|at| {
-            let Decision::Delete(recipe) = entries[*at].decision else { return false };
-            let gain = entries[*at].gain(inventory);
+        self.order.retain(|position| {
+            let entry = &entries[*position];
+            let Decision::Delete(recipe) = entry.decision else { return false };
+            let gain = entry.gain(inventory);
             let freed_here = freed_on(gain.filesystem, &freed);
-            let is_short =
-                |one: &FullFilesystem| one.filesystem == gain.filesystem && !freed_here.covers(one.to_free);
-            let is_deleted = recipe.needs_no_room() && full.iter().any(is_short);
+            let mut full_here = full.iter().filter(|full| full.filesystem == gain.filesystem);
+            let is_deleted = recipe.needs_no_room() && full_here.any(|full| !freed_here.covers(full.to_free));
             freed.extend(is_deleted.then_some(gain));
             is_deleted
         });
         self
     }
 
-    /// What is expected to be freed, by filesystem.
+    /// Returns the expected gains by filesystem.
     #[must_use]
     pub fn gains(&self, inventory: &Inventory) -> Vec<Gain> {
         sum(self.turns().map(|entry| entry.gain(inventory)))
     }
 
-    /// What is to be done, in order.
+    /// Returns the deletions and repairs in their order.
     #[must_use]
     pub fn steps(&self, inventory: &Inventory) -> Vec<Step> {
-        let step = |entry: &LeakDecision| {
-            let target = Target::leak(inventory, &inventory[entry.leak]);
-            let step = Step::new(target, Cause::Leak);
+        let steps = self.turns().map(|entry| {
+            let step = Step::new(Target::leak(inventory, &inventory[entry.leak]), Cause::Leak);
             match entry.decision {
                 Decision::Repair => Step { action: Action::Repair, ..step },
                 _ => Step { gains: vec![entry.gain(inventory)], ..step },
             }
-        };
-        self.turns().map(step).collect()
+        });
+        steps.collect()
     }
 
-    /// The entries in the order of their turn.
+    /// Returns the entries in the order of their turn.
     pub fn turns(&self) -> impl Iterator<Item = &LeakDecision> {
-        self.order.iter().map(|at| &self.entries[*at])
+        self.order.iter().map(|position| &self.entries[*position])
     }
 }
 
-/// Decides about every leak of `inventory`. `closed` says why nothing in a store may be changed,
-/// if so.
+/// Decides about every leak of `inventory`. `closed` returns the reason why a store may not be changed, if there is
+/// one.
 #[must_use]
 pub fn plan(
     inventory: &Inventory,
@@ -149,33 +147,35 @@ pub fn plan(
     closed: &dyn Fn(StoreIx) -> Option<String>,
 ) -> LeakPlan {
     let leaks = (0..inventory.leaks.len()).map(LeakIx::from);
-    let listed = leaks.filter(|at| request.lists(inventory[*at].class));
+    let listed = leaks.filter(|leak| request.lists(inventory[*leak].class));
     let mut entries: Vec<LeakDecision> = listed
-        .map(|at| LeakDecision {
-            leak: at,
-            decision: decide(inventory, &inventory[at], request, now, closed),
+        .map(|leak| LeakDecision {
+            leak,
+            decision: decide(inventory, &inventory[leak], request, now, closed),
             gain: Size::default(),
         })
         .collect();
-    spare(inventory, refs, &mut entries);
-    let mut order: Vec<usize> =
-        (0..entries.len()).filter(|at| matches!(entries[*at].decision, Decision::Delete(_))).collect();
-    let alone = |at: usize| refs.sizes(inventory, Root::Leak(entries[at].leak)).exclusive.frees_bytes;
-    order.sort_by_cached_key(|at| {
-        let entry = &entries[*at];
+    keep_needed_leaks(inventory, refs, &mut entries);
+    let mut order: Vec<usize> = (0..entries.len())
+        .filter(|position| matches!(entries[*position].decision, Decision::Delete(_)))
+        .collect();
+    order.sort_by_cached_key(|position| {
+        let entry = &entries[*position];
         let Decision::Delete(recipe) = entry.decision else {
             return (true, usize::MAX, u64::MAX, entry.leak);
         };
-        let records = !recipe.needs_no_room();
-        // What lies on another layer reaches all that the other one does, and itself.
-        let height = if records { refs.reach(Root::Leak(entry.leak)).len() } else { 0 };
-        (records, usize::MAX - height, u64::MAX - alone(*at), entry.leak)
+        let needs_room = !recipe.needs_no_room();
+        let leak = Root::Leak(entry.leak);
+        // A layer reaches itself and everything that its parent reaches.
+        let height = if needs_room { refs.reach(leak).len() } else { 0 };
+        let exclusive_bytes = refs.sizes(inventory, leak).exclusive.frees_bytes;
+        (needs_room, usize::MAX - height, u64::MAX - exclusive_bytes, entry.leak)
     });
     let mut live = refs.live();
-    for at in &order {
-        entries[*at].gain = live.remove(inventory, Root::Leak(entries[*at].leak));
+    for position in &order {
+        entries[*position].gain = live.remove(inventory, Root::Leak(entries[*position].leak));
     }
-    order.extend((0..entries.len()).filter(|at| entries[*at].decision == Decision::Repair));
+    order.extend((0..entries.len()).filter(|position| entries[*position].decision == Decision::Repair));
     LeakPlan { entries, order }
 }
 
@@ -202,7 +202,7 @@ fn decide(
     if let Some(why) = closed(leak.store) {
         return Decision::Stay(KeepReason::Store(why));
     }
-    // A clock that was set back makes nothing old.
+    // If the clock was set back, nothing is old.
     let age = leak.since.map(|since| now.duration_since(since).max(SignedDuration::ZERO));
     match recipe {
         Some(_) if repairs => Decision::Repair,
@@ -211,30 +211,32 @@ fn decide(
     }
 }
 
-/// What stays keeps what it is built on: with fewer classes, or a minimum age, that may be
-/// more than the verdicts know.
-fn spare(inventory: &Inventory, refs: &Refs, entries: &mut [LeakDecision]) {
+/// Keeps leaks that a kept object needs. With fewer classes or a minimum age, these may be more than the verdicts
+/// consider.
+fn keep_needed_leaks(inventory: &Inventory, refs: &Refs, entries: &mut [LeakDecision]) {
     loop {
-        let going: HashSet<LeakIx> = entries
+        let to_delete: HashSet<LeakIx> = entries
             .iter()
             .filter(|entry| matches!(entry.decision, Decision::Delete(_)))
             .map(|entry| entry.leak)
             .collect();
-        let mut spared = false;
-        for entry in entries.iter_mut().filter(|entry| going.contains(&entry.leak)) {
+        let mut has_changed = false;
+        for entry in entries.iter_mut().filter(|entry| to_delete.contains(&entry.leak)) {
             let held: &[NodeIx] = &inventory[entry.leak].holds;
             let user = held.iter().flat_map(|node| refs.reached_by(*node)).find(|root| match root {
-                Root::Leak(other) => !going.contains(other),
+                Root::Leak(other) => !to_delete.contains(other),
                 Root::Image(_) | Root::Container(_) => true,
             });
-            let elsewhere = || held.iter().find_map(|node| refs.use_of(inventory, *node));
-            let user = user.map(|root| name_of(inventory, root));
-            if let Some(user) = user.or_else(|| elsewhere().map(|user| user.by.clone())) {
+            let user = user.map(|root| name_of(inventory, root)).or_else(|| {
+                let mut uses = held.iter().filter_map(|node| refs.use_of(inventory, *node));
+                uses.next().map(|user| user.by.clone())
+            });
+            if let Some(user) = user {
                 entry.decision = Decision::Stay(KeepReason::Needed(user));
-                spared = true;
+                has_changed = true;
             }
         }
-        if !spared {
+        if !has_changed {
             return;
         }
     }
@@ -242,19 +244,19 @@ fn spare(inventory: &Inventory, refs: &Refs, entries: &mut [LeakDecision]) {
 
 fn name_of(inventory: &Inventory, root: Root) -> String {
     match root {
-        Root::Image(at) => {
-            let image = &inventory[at];
+        Root::Image(ix) => {
+            let image = &inventory[ix];
             format!("image {}", image.title())
         }
-        Root::Container(at) => format!("container {}", inventory[at].name),
-        Root::Leak(at) => {
-            let leak = &inventory[at];
+        Root::Container(ix) => format!("container {}", inventory[ix].name),
+        Root::Leak(ix) => {
+            let leak = &inventory[ix];
             format!("{} {}, which stays", leak.class, leak.id)
         }
     }
 }
 
-/// Why it stays, and what to do about it: a clause for people.
+/// Returns the reason why a leak is kept and what to do about it, as a clause for people.
 #[must_use]
 pub fn reason(leak: &Leak, stay: &KeepReason, min_age: SignedDuration) -> String {
     match stay {
@@ -269,9 +271,9 @@ pub fn reason(leak: &Leak, stay: &KeepReason, min_age: SignedDuration) -> String
     }
 }
 
-/// Whether a person can do something about a leak that stays.
+/// Returns whether a person can do something about a kept leak.
 #[must_use]
-pub fn is_for_a_person(leak: &Leak, stay: &KeepReason) -> bool {
+pub fn needs_a_person(leak: &Leak, stay: &KeepReason) -> bool {
     match stay {
         KeepReason::Verdict | KeepReason::ByHand => {
             leak.verdict != Verdict::Keep && !leak.class.is_collected_by_containerd()
@@ -281,12 +283,13 @@ pub fn is_for_a_person(leak: &Leak, stay: &KeepReason) -> bool {
     }
 }
 
-/// The whole command that removes it, for whoever knows that nobody needs it; `None` where no single one does.
+/// Returns the complete command that removes a leak, for a user who knows that nothing needs it; `None` if no
+/// single command does.
 #[must_use]
 pub fn command(leak: &Leak) -> Option<String> {
     let id = leak.id.as_str();
     let path = leak.path.to_string_lossy();
-    // Ids of containerd outside of the namespace of CRI begin with theirs.
+    // Outside the namespace of CRI, the ids of containerd begin with their namespace.
     let (namespace, bare) = id.split_once('/').unwrap_or(("k8s.io", id));
     let (command, object) = match leak.class {
         LeakClass::Lease if is_for_ctr(namespace) => (format!("ctr -n {namespace} leases rm {bare}"), id),
@@ -295,9 +298,9 @@ pub fn command(leak: &Leak) -> Option<String> {
         LeakClass::LeakedMount => (format!("umount {path}"), &*path),
         _ => return None,
     };
-    // Ids come from the disk: one that a shell would take apart is not printed for it.
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._:-@".contains(&byte);
-    (object.bytes().all(is_plain) && !bare.starts_with('-')).then_some(command)
+    // Ids come from the disk: the command is not printed if a shell would split the id.
+    let is_plain = object.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._:-@".contains(&byte));
+    (is_plain && !bare.starts_with('-')).then_some(command)
 }
 
 #[cfg(test)]

@@ -1,50 +1,49 @@
-//! Targets for a filesystem's free space, and what is missing to reach them. All in integers: nothing is
-//! rounded before it is compared.
+//! Targets for the free space of a filesystem, and the amounts that are missing to reach them. All numbers are
+//! integers: nothing is rounded before a comparison.
 //!
-//! Used means *not available to an unprivileged user* (`f_blocks - f_bavail`), as the kubelet
-//! counts, so that both thresholds mean the same. Unlike the kubelet we
-//! round nothing: `high 75` is met from 75 hundredths of the capacity on, to the byte, where the
-//! kubelet's 75 is met by the first byte above 74 hundredths.
+//! Used means *not available to an unprivileged user* (`f_blocks - f_bavail`), as the kubelet counts, so that the
+//! thresholds of both mean the same. Unlike the kubelet, layersweep does not round: `high 75` is met from exactly
+//! 75 hundredths of the capacity, while the kubelet's 75 is met by the first byte above 74 hundredths.
 
 use std::fmt;
 
 use crate::model::space::{BytesAndInodes, InvalidStats, Space, Started};
 
-/// Thresholds in percent used: deleting starts at `high` and ends at `low`.
+/// Thresholds in percent used. Deletion starts at `high` and ends at `low`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// At this share or above it, deleting starts.
+    /// Percentage at or above which deletion starts.
     pub high: u8,
-    /// At this share or below it, deleting ends.
+    /// Percentage at or below which deletion ends.
     pub low: u8,
 }
 
 /// Thresholds in bytes available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeFloor {
-    /// Below so many available bytes, deleting starts.
+    /// Number of available bytes below which deletion starts.
     pub start_below: u64,
-    /// At so many or more, deleting ends; at least `start_below`.
+    /// Number of available bytes at or above which deletion ends; at least `start_below`.
     pub until: u64,
 }
 
-/// What is wanted of every filesystem that holds a store. Each target starts and ends by its own two
-/// thresholds; a run ends when all that started it have ended, so the one that needs most binds.
+/// Targets for every filesystem of a store. Each target starts and ends at its own two thresholds. A run ends when
+/// all targets that started have ended, so that the target that needs most decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Targets {
-    /// Percent of the bytes used.
+    /// Percentage of the bytes used.
     pub used: Option<Thresholds>,
     /// Bytes available.
     pub free: Option<FreeFloor>,
-    /// Percent of the inodes used; without effect where there is no fixed number of them.
+    /// Percentage of the inodes used; no effect if the filesystem has no fixed number of inodes.
     pub inodes: Option<Thresholds>,
 }
 
 impl Targets {
-    /// Which targets start at these numbers.
+    /// Returns the targets that start at these numbers.
     ///
     /// # Errors
-    /// When a target cannot be judged by them.
+    /// If a target cannot be judged by them.
     pub fn start(&self, space: &Space) -> Result<Started, InvalidStats> {
         if let Some(floor) = self.free
             && floor.until > space.capacity_bytes
@@ -65,7 +64,7 @@ impl Targets {
         })
     }
 
-    /// What is missing until the `started` targets have ended.
+    /// Returns the bytes and inodes that are missing until the `started` targets have ended.
     #[must_use]
     pub fn wanted(&self, started: Started, space: &Space) -> BytesAndInodes {
         let marks = self.used.filter(|_| started.used);
@@ -100,12 +99,12 @@ impl fmt::Display for Targets {
     }
 }
 
-/// `part / whole >= percent / 100`, exactly.
+/// Returns whether `part / whole >= percent / 100`, exactly.
 fn at_or_above(part: u64, whole: u64, percent: u8) -> bool {
     u128::from(part) * 100 >= u128::from(whole) * u128::from(percent)
 }
 
-/// The least number that must be free so that no more than `low` percent of `whole` is used.
+/// Returns the smallest number that must be free so that at most `low` percent of `whole` is used.
 fn free_for(whole: u64, low: u8) -> u64 {
     let free = (u128::from(whole) * u128::from(100_u8.saturating_sub(low))).div_ceil(100);
     u64::try_from(free).unwrap_or(u64::MAX)
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_border_is_exact() {
+    fn thresholds_are_exact() {
         for (capacity, available, starts, wanted) in [
             (1000, 251, false, 0),
             (1000, 250, true, 50),
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_target_that_needs_most_binds() {
+    fn target_that_needs_most_decides() {
         let free = Some(FreeFloor { start_below: 300, until: 400 });
         let targets = Targets { free, ..percent(75, 70) };
         let both = Started { used: true, free: true, inodes: false };
@@ -165,20 +164,22 @@ mod tests {
     }
 
     #[test]
-    fn inodes_have_their_own_marks() {
+    fn inodes_have_their_own_thresholds() {
         let targets = Targets { inodes: Some(Thresholds { high: 90, low: 85 }), ..Targets::default() };
-        let space = |inodes, inodes_free| Space { inodes, inodes_free, ..space(1000, 500) };
+        fn space(inodes: u64, inodes_free: u64) -> Space {
+            Space { inodes, inodes_free, ..super::tests::space(1000, 500) }
+        }
         let started = targets.start(&space(100, 10)).unwrap();
         assert_eq!(started, Started { inodes: true, ..Started::default() });
         assert_eq!(targets.wanted(started, &space(100, 10)), BytesAndInodes { bytes: 0, inodes: 5 });
         assert!(!targets.start(&space(100, 11)).unwrap().any());
         assert!(!targets.start(&space(0, 0)).unwrap().any(), "btrfs has no fixed number");
         assert_eq!(targets.start(&space(5, 6)), Err(InvalidStats::TooManyInodesFree { free: 6, inodes: 5 }));
-        assert!(percent(75, 70).start(&space(5, 6)).is_ok(), "nobody asked for inodes");
+        assert!(percent(75, 70).start(&space(5, 6)).is_ok(), "inodes have no target");
     }
 
     #[test]
-    fn absurd_numbers_are_doubts() {
+    fn impossible_numbers_are_rejected() {
         assert_eq!(Space::checked(None, Some(1), None), Err(InvalidStats::Missing(Stat::Capacity)));
         assert_eq!(Space::checked(Some(1), None, None), Err(InvalidStats::Missing(Stat::Available)));
         assert_eq!(Space::checked(Some(0), Some(0), None), Err(InvalidStats::NoCapacity));
@@ -188,8 +189,13 @@ mod tests {
         assert!(matches!(targets.start(&space(1000, 500)), Err(InvalidStats::FloorAboveCapacity { .. })));
     }
 
+    fn is_at_or_below(space: &Space, percent: u8) -> bool {
+        let taken = space.capacity_bytes - space.available_bytes;
+        u128::from(taken) * 100 <= u128::from(space.capacity_bytes) * u128::from(percent)
+    }
+
     proptest! {
-        /// Exactly what is wanted ends the run, and one byte less does not.
+        /// Freeing exactly the wanted bytes ends the run; one byte less does not.
         #[test]
         fn wanted_is_exact(
             capacity in 1..=u64::MAX, taken in any::<u64>(), high in 1..=100_u8, below in 0..=100_u8,
@@ -200,13 +206,9 @@ mod tests {
             let started = targets.start(&before).unwrap();
             let wanted = targets.wanted(started, &before).bytes;
             prop_assert!(wanted <= capacity);
-            let ended = |space: Space| {
-                let taken = space.capacity_bytes - space.available_bytes;
-                u128::from(taken) * 100 <= u128::from(capacity) * u128::from(low)
-            };
             if started.used {
-                prop_assert!(ended(before.gained(wanted, 0)));
-                if wanted > 0 { prop_assert!(!ended(before.gained(wanted - 1, 0))); }
+                prop_assert!(is_at_or_below(&before.gained(wanted, 0), low));
+                if wanted > 0 { prop_assert!(!is_at_or_below(&before.gained(wanted - 1, 0), low)); }
             }
         }
     }

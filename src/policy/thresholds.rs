@@ -1,4 +1,4 @@
-//! Usage thresholds of a disk: our own, those of the kubelet's image collection, and of its eviction.
+//! Usage thresholds of a disk: layersweep's, those of the kubelet's image collection, and of its eviction.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::model::kubelet_thresholds::{
 use crate::model::names::{names, string_schema};
 
 names! {
-    /// What a threshold counts.
+    /// Resource that a threshold counts.
     #[derive(Default)]
     Counted {
         #[default]
@@ -23,9 +23,9 @@ names! {
 }
 
 names! {
-    /// Which component acts at a threshold.
+    /// Component that acts at a threshold.
     Source {
-        /// Our own `gc`.
+        /// layersweep's `gc`.
         Layersweep = "layersweep",
         /// The kubelet's image collection.
         Kubelet = "kubelet",
@@ -34,31 +34,31 @@ names! {
     }
 }
 
-/// What happens at a threshold.
+/// Event at a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThresholdName {
-    /// `gc` deletes from here on.
+    /// `gc` starts to delete.
     GcHigh,
-    /// It deletes down to here.
+    /// `gc` stops to delete.
     GcLow,
-    /// The same by free bytes.
+    /// `gc` starts to delete, by free bytes.
     GcHighFree,
     GcInodesHigh,
     GcInodesLow,
-    /// The kubelet deletes images from here on.
+    /// The kubelet starts to delete images.
     ImageGcHigh,
     ImageGcLow,
     /// The kubelet evicts pods.
     Eviction {
-        /// Pods are killed at once; else they get time to end.
+        /// Pods are killed at once; otherwise they get time to end.
         hard: bool,
-        /// The kubelet's name of what is measured.
+        /// Signal: the kubelet's name of the measured resource.
         signal: &'static str,
     },
 }
 
 impl ThresholdName {
-    /// Without the word that only tells it from the low one.
+    /// Returns the name without the word that distinguishes it from the low threshold.
     #[must_use]
     pub fn short(self) -> String {
         match self {
@@ -100,20 +100,19 @@ string_schema!(ThresholdName);
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "MarkDoc"))]
 pub struct DiskThreshold {
-    /// What happens: `image GC high` (deletes from here on), `image GC low` (and down to here),
-    /// `hard eviction (imagefs.available)`.
+    /// Event at the threshold: `image GC high` (deletion starts here), `image GC low` (deletion ends here), `hard
+    /// eviction (imagefs.available)`.
     pub name: ThresholdName,
-    /// From this percentage on: of the capacity that is not available (`used_percent`), or of the
-    /// inodes that are used.
+    /// Percentage: of the capacity that is not available (`used_percent`), or of the inodes that are used.
     pub percent: f64,
-    /// Who acts: `layersweep`, `kubelet` or `eviction`.
+    /// Component that acts: `layersweep`, `kubelet` or `eviction`.
     pub source: Source,
-    /// What it counts: `bytes` or `inodes`.
+    /// Resource that it counts: `bytes` or `inodes`.
     pub of: Counted,
 }
 
 impl DiskThreshold {
-    /// Something happens when it is passed on the way up; collections only end at their low thresholds.
+    /// Returns whether something starts when usage rises above it. Nothing starts at a low threshold.
     #[must_use]
     pub fn acts(&self) -> bool {
         use ThresholdName::{GcInodesLow, GcLow, ImageGcLow};
@@ -121,35 +120,35 @@ impl DiskThreshold {
     }
 }
 
-/// For people: `the kubelet's image GC at 85%`.
+/// Text for people: `the kubelet's image GC at 85%`.
 impl fmt::Display for DiskThreshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whose = match self.source {
+        let owner = match self.source {
             Source::Layersweep => "layersweep's ",
             Source::Kubelet => "the kubelet's ",
             Source::Eviction => "",
         };
-        write!(f, "{whose}{} at {:.0}%", self.name.short(), self.percent)
+        write!(f, "{owner}{} at {:.0}%", self.name.short(), self.percent)
     }
 }
 
-/// A disk that thresholds are about.
+/// Disk with thresholds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Its mount point, for messages.
+    /// Mount point, for messages.
     pub mount: String,
     /// Size in bytes.
     pub capacity_bytes: u64,
-    /// Inodes in all; 0 where there is no fixed number.
+    /// Number of inodes; 0 if there is no fixed number.
     pub inodes: u64,
-    /// Images are on it, so that the kubelet's signals for images count here.
+    /// It contains images, so that the kubelet's signals for images apply to it.
     pub has_images: bool,
-    /// The kubelet's own directory is on it, so that its signals for that count here.
+    /// It contains the kubelet's own directory, so that its signals for that apply to it.
     pub is_nodefs: bool,
 }
 
 impl Disk {
-    /// One that holds nothing yet.
+    /// Creates a disk that contains neither images nor the kubelet's directory.
     #[must_use]
     pub fn of(filesystem: &Filesystem) -> Self {
         Self {
@@ -169,16 +168,16 @@ impl Disk {
     }
 }
 
-/// A threshold of eviction on one disk.
+/// Eviction threshold on one disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Eviction {
-    /// Pods are killed at once; else they get time to end.
+    /// Pods are killed at once; otherwise they get time to end.
     pub hard: bool,
-    /// The kubelet's name of what is measured.
+    /// Signal: the kubelet's name of the measured resource.
     pub signal: &'static str,
-    /// What has to be left.
+    /// Amount that must be left.
     pub amount: Amount,
-    /// The share in use at which less is left.
+    /// Percentage in use above which less is left.
     pub percent: f64,
     pub of: Counted,
 }
@@ -195,7 +194,7 @@ fn eviction_kind(hard: bool) -> &'static str {
     if hard { "hard" } else { "soft" }
 }
 
-/// Every eviction that this disk can cause, hard ones first.
+/// Returns every eviction threshold of this disk, hard ones first.
 #[must_use]
 pub fn evictions(kubelet: &Kubelet, disk: &Disk) -> Vec<Eviction> {
     let mut found = Vec::new();
@@ -215,19 +214,19 @@ pub fn evictions(kubelet: &Kubelet, disk: &Disk) -> Vec<Eviction> {
     found
 }
 
-/// Percent used when no more than a floor's start is free; `None` on a disk without a size.
+/// Returns the percentage used at which a floor's start is free; `None` on a disk without a size.
 #[must_use]
 pub fn floor_percent(floor: FreeFloor, capacity_bytes: u64) -> Option<f64> {
     #[allow(clippy::cast_precision_loss)] // compared and shown in percent
     (capacity_bytes > 0).then(|| 100.0 - floor.start_below as f64 * 100.0 / capacity_bytes as f64)
 }
 
-/// All thresholds of a disk, the lowest first. `kubelet`: its settings, where there is one.
+/// Returns all thresholds of a disk, the lowest first. `kubelet` is `None` if the node has no kubelet.
 #[must_use]
 pub fn all(targets: &Targets, kubelet: Option<&Kubelet>, disk: &Disk) -> Vec<DiskThreshold> {
     let mut found = Vec::new();
     if disk.has_images {
-        found.extend(ours(targets, disk));
+        found.extend(layersweep(targets, disk));
     }
     if let Some(kubelet) = kubelet {
         if disk.has_images {
@@ -246,15 +245,16 @@ pub fn all(targets: &Targets, kubelet: Option<&Kubelet>, disk: &Disk) -> Vec<Dis
     found
 }
 
-fn ours(targets: &Targets, disk: &Disk) -> Vec<DiskThreshold> {
-    let threshold =
-        |name, percent: f64, of: Counted| DiskThreshold { name, percent, source: Source::Layersweep, of };
+fn layersweep(targets: &Targets, disk: &Disk) -> Vec<DiskThreshold> {
+    fn threshold(name: ThresholdName, percent: f64, of: Counted) -> DiskThreshold {
+        DiskThreshold { name, percent, source: Source::Layersweep, of }
+    }
     let mut found = Vec::new();
     if let Some(used) = targets.used {
         found.push(threshold(ThresholdName::GcHigh, f64::from(used.high), Counted::Bytes));
         found.push(threshold(ThresholdName::GcLow, f64::from(used.low), Counted::Bytes));
     }
-    // More than there is can never be free: `impossible` says so.
+    // More than the capacity can never be free; `impossible` reports such a target.
     if let Some(free) = targets.free.filter(|free| free.until <= disk.capacity_bytes)
         && let Some(percent) = floor_percent(free, disk.capacity_bytes)
     {
@@ -278,7 +278,7 @@ fn image_gc(kubelet: &Kubelet) -> [DiskThreshold; 2] {
         })
 }
 
-/// Why a threshold of ours cannot be meant for a disk of this size.
+/// Returns the reason why a free-space target cannot be reached on a disk of this size, if so.
 #[must_use]
 pub fn impossible(targets: &Targets, capacity_bytes: u64) -> Option<String> {
     let free = targets.free.filter(|free| capacity_bytes < free.until)?;
@@ -296,27 +296,38 @@ mod tests {
     use crate::policy::space::Thresholds;
 
     #[test]
-    fn impossible_targets_are_no_threshold() {
+    fn impossible_targets_are_not_thresholds() {
         let disk =
             Disk { mount: "/".into(), capacity_bytes: 1000, inodes: 10, has_images: true, is_nodefs: false };
-        let floor =
-            |until| Targets { free: Some(FreeFloor { start_below: 200, until }), ..Targets::default() };
-        let found = ours(&floor(300), &disk);
+        fn floor(until: u64) -> Targets {
+            Targets { free: Some(FreeFloor { start_below: 200, until }), ..Targets::default() }
+        }
+        let found = layersweep(&floor(300), &disk);
         assert_eq!((found.len(), found[0].percent, found[0].of), (1, 80.0, Counted::Bytes));
-        assert!(ours(&floor(1001), &disk).is_empty());
+        assert!(layersweep(&floor(1001), &disk).is_empty());
         let inodes = Targets { inodes: Some(Thresholds { high: 90, low: 85 }), ..Targets::default() };
-        assert_eq!(ours(&inodes, &disk).iter().map(|one| one.percent).collect::<Vec<_>>(), [90.0, 85.0]);
-        assert!(ours(&inodes, &Disk { inodes: 0, ..disk }).is_empty(), "btrfs counts none");
+        assert_eq!(
+            layersweep(&inodes, &disk).iter().map(|threshold| threshold.percent).collect::<Vec<_>>(),
+            [90.0, 85.0]
+        );
+        assert!(layersweep(&inodes, &Disk { inodes: 0, ..disk }).is_empty(), "btrfs has no number of inodes");
     }
 
     #[test]
     fn thresholds_for_people() {
         use ThresholdName::{Eviction, GcHigh, ImageGcHigh, ImageGcLow};
-        let one = |name, source| DiskThreshold { name, percent: 85.4, source, of: Counted::Bytes };
+        fn threshold(name: ThresholdName, source: Source) -> DiskThreshold {
+            DiskThreshold { name, percent: 85.4, source, of: Counted::Bytes }
+        }
         let eviction = Eviction { hard: true, signal: "nodefs.available" };
-        assert_eq!(one(GcHigh, Source::Layersweep).to_string(), "layersweep's gc at 85%");
-        assert_eq!(one(ImageGcHigh, Source::Kubelet).to_string(), "the kubelet's image GC at 85%");
-        assert_eq!(one(eviction, Source::Eviction).to_string(), "hard eviction (nodefs.available) at 85%");
-        assert!(!one(ImageGcLow, Source::Kubelet).acts() && one(GcHigh, Source::Layersweep).acts());
+        assert_eq!(threshold(GcHigh, Source::Layersweep).to_string(), "layersweep's gc at 85%");
+        assert_eq!(threshold(ImageGcHigh, Source::Kubelet).to_string(), "the kubelet's image GC at 85%");
+        assert_eq!(
+            threshold(eviction, Source::Eviction).to_string(),
+            "hard eviction (nodefs.available) at 85%"
+        );
+        assert!(
+            !threshold(ImageGcLow, Source::Kubelet).acts() && threshold(GcHigh, Source::Layersweep).acts()
+        );
     }
 }

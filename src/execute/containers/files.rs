@@ -75,7 +75,7 @@ impl CriSource<'_> {
     fn link_stays(&self, seen: &CriListing, without: &BTreeSet<&str>, link: &Link) -> Option<Ruling> {
         let id = link.name.to_str().and_then(logs::id_in_link);
         let named = match id {
-            None => LinkTarget::Nobody,
+            None => LinkTarget::NoId,
             Some(id) if without.contains(id) => LinkTarget::Unknown,
             Some(id) => match seen.listing.containers.iter().find(|one| one.id == id) {
                 Some(one) => LinkTarget::State(one.state),

@@ -1,4 +1,4 @@
-//! Which pod log directories and log links are deleted. Pure.
+//! Rules for pod log directories and log links. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -6,35 +6,34 @@ use crate::model::ContainerState;
 use crate::model::rules::{Rule, Ruling};
 use crate::policy::containers::Pods;
 
-/// What the runtime says of the container that a link is named after.
+/// State of the container that a link is named after, as the runtime reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkTarget {
-    /// The link's name has no id in it.
-    Nobody,
-    /// The runtime does not know it.
+    /// The link's name does not contain an id.
+    NoId,
+    /// The runtime does not know the container.
     Unknown,
     /// The runtime did not answer.
     Failed,
-    /// It answered with nothing.
+    /// The runtime answered without a state.
     Empty,
-    /// It is doing this.
     State(ContainerState),
 }
 
-/// A pod's log directory.
+/// State of a pod's log directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogDirectoryState<'a> {
-    /// The pod's uid; `None` where the name is not that of a pod's directory.
+    /// Uid of the pod; `None` if the name is not that of a pod's directory.
     pub pod: Option<&'a str>,
     /// The runtime still has a container or sandbox of the pod.
     pub occupied: bool,
-    /// The newest change of anything in it; `None` if unknown.
+    /// Time of the newest change in it; `None` if unknown.
     pub newest: Option<Timestamp>,
-    /// The process that has a file of it open; `Err`: unknown, and why.
+    /// Process that has one of its files open; `Err` with the reason if unknown.
     pub open: Result<Option<&'a str>, &'a str>,
 }
 
-/// What keeps a directory; `None`: it is deleted.
+/// Returns the ruling that keeps a directory; `None` if it is deleted.
 #[must_use]
 pub fn exact_directory(
     directory: &LogDirectoryState<'_>,
@@ -64,7 +63,8 @@ pub fn exact_directory(
     open(directory.open)
 }
 
-/// What keeps a file or directory that a process has open, or may have; `Err`: unknown, and why.
+/// Returns the ruling that keeps a file or directory that a process has open, or may have; `by` is `Err` with the
+/// reason if that is unknown.
 #[must_use]
 pub fn open(by: Result<Option<&str>, &str>) -> Option<Ruling> {
     let why = match by {
@@ -74,42 +74,42 @@ pub fn open(by: Result<Option<&str>, &str>) -> Option<Ruling> {
     Some(Ruling::keeps(Rule::Open, why))
 }
 
-/// What keeps a link; `None`: it is deleted. `ours`: it points into the directory of
-/// pod logs.
+/// Returns the ruling that keeps a link; `None` if it is deleted. `is_pod_log`: it points into the directory of pod
+/// logs.
 #[must_use]
-pub fn exact_link(dangling: bool, ours: bool, named: LinkTarget) -> Option<Ruling> {
+pub fn exact_link(dangling: bool, is_pod_log: bool, named: LinkTarget) -> Option<Ruling> {
     if !dangling {
         return Some(Ruling::keeps(Rule::LinkTargetExists, "its log exists"));
     }
     match named {
         LinkTarget::Unknown => None,
-        LinkTarget::Nobody if ours => None,
-        LinkTarget::Nobody => {
+        LinkTarget::NoId if is_pod_log => None,
+        LinkTarget::NoId => {
             Some(Ruling::keeps(Rule::NotAPod, "it is not named after a container and points elsewhere"))
         }
         LinkTarget::Failed | LinkTarget::Empty => Some(Ruling::keeps(
             Rule::RuntimeUnknown,
             "the runtime does not report the state of its container",
         )),
-        // A log is rotated by renaming: for a moment the link of a container that runs dangles.
+        // Logs are rotated by renaming: for a moment, the link of a running container dangles.
         LinkTarget::State(ContainerState::Exited) => None,
         LinkTarget::State(_) => Some(Ruling::keeps(Rule::Running, "its container has not exited")),
     }
 }
 
-/// The container's id in a link's name: `<pod>_<namespace>_<container>-<id>.log`.
+/// Returns the container's id in a link's name: `<pod>_<namespace>_<container>-<id>.log`.
 #[must_use]
 pub fn id_in_link(name: &str) -> Option<&str> {
     let (_, id) = name.strip_suffix(".log")?.rsplit_once('-')?;
     (id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
 }
 
-/// The pod's uid in the name of its directory: `<namespace>_<name>_<uid>`. Before Kubernetes 1.14
-/// it was the uid alone, a form no longer in use.
+/// Returns the pod's uid in the name of its directory: `<namespace>_<name>_<uid>`. Before Kubernetes 1.14 the name
+/// was only the uid, a form no longer in use.
 #[must_use]
 pub fn uid_in_directory(name: &str) -> Option<&str> {
     let mut parts = name.split('_');
     let (namespace, pod, uid) = (parts.next()?, parts.next()?, parts.next()?);
-    let whole = parts.next().is_none() && !namespace.is_empty() && !pod.is_empty();
-    (whole && !uid.is_empty()).then_some(uid)
+    let is_complete = parts.next().is_none() && !namespace.is_empty() && !pod.is_empty();
+    (is_complete && !uid.is_empty()).then_some(uid)
 }

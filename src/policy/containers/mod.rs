@@ -1,8 +1,8 @@
-//! Policy for exited containers, sandboxes and pod logs: what is deleted, and why.
+//! Policy for exited containers, sandboxes and pod logs: the objects that are deleted, and the reasons.
 //!
-//! Ages count from death, the total limit is met to the container, and nothing is deleted that the kubelet still
-//! needs to know what has happened in a pod. Pure; the run works through CRI only, and never takes away anything
-//! that runs.
+//! Ages count from exit, the total limit is met exactly, and nothing is deleted that the kubelet still needs to
+//! know the history of a pod. Pure; the run works only through CRI, and never removes a running container or
+//! sandbox.
 
 pub mod exact;
 pub mod logs;

@@ -13,25 +13,25 @@ use crate::model::rules::{Rule, Ruling};
 pub struct ContainerPolicy {
     /// Minimum age, counted from exit.
     pub min_age: SignedDuration,
-    /// Exited containers kept per eviction unit (pod and container name); `None`: all.
+    /// Maximum number of exited containers kept per eviction unit (pod and container name); `None` for all.
     pub max_per_unit: Option<usize>,
-    /// Exited containers kept on the node; `None`: no limit.
+    /// Maximum number of exited containers kept on the node; `None` for no limit.
     pub max_total: Option<usize>,
 }
 
 impl Default for ContainerPolicy {
-    /// The kubelet's limits with a minimum age of its own.
+    /// The kubelet's limits, with layersweep's minimum age.
     fn default() -> Self {
         Self { min_age: Self::MIN_AGE, max_per_unit: Some(1), max_total: None }
     }
 }
 
 impl ContainerPolicy {
-    /// The minimum age. An operator has at least this long to find out why a pod died,
-    /// also for pods that are gone.
+    /// Default minimum age: an operator has at least this time to find out why a pod died, even after the pod is
+    /// gone.
     pub const MIN_AGE: SignedDuration = SignedDuration::from_mins(5);
 
-    /// The kubelet's way to write limits: less than 0 is none.
+    /// Parses a limit in the kubelet's form: a negative number means no limit.
     #[must_use]
     pub fn limit(number: i64) -> Option<usize> {
         usize::try_from(number).ok()
@@ -42,33 +42,33 @@ impl ContainerPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container {
     pub id: String,
-    /// Uid of its pod by the kubelet's label; empty where the kubelet did not make it.
+    /// Uid of its pod according to the kubelet's label; empty if the kubelet did not make it.
     pub pod: String,
-    /// Its name in the pod.
+    /// Name in the pod.
     pub name: String,
-    /// How often it was recreated.
+    /// Number of times it was recreated.
     pub attempt: u32,
-    /// The sandbox it lives in.
+    /// Id of its sandbox.
     pub sandbox: String,
     pub state: ContainerState,
     pub created: Option<Timestamp>,
-    /// When it exited, if known.
+    /// Time of exit, if known.
     pub died: Option<Timestamp>,
 }
 
 impl Container {
-    /// When it exited, as far as known, else when it was created (it never ran, or its end is unknown).
+    /// Returns the time of exit if known, else the creation time (it never ran, or its end is unknown).
     #[must_use]
     pub fn dead_since(&self) -> Option<Timestamp> {
         match self.state {
             ContainerState::Running => None,
-            // An end before the start means that the clock was set back.
+            // An exit before the start means that the clock was set back.
             ContainerState::Exited => self.died.max(self.created),
             ContainerState::Created | ContainerState::Unknown => self.created.max(self.died),
         }
     }
 
-    /// For people: `web (attempt 2)`.
+    /// Describes it for people: `web (attempt 2)`.
     #[must_use]
     pub fn describe(&self) -> String {
         let name = if self.name.is_empty() { &self.id } else { &self.name };
@@ -83,54 +83,54 @@ impl Container {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
     pub id: String,
-    /// Uid of its pod by the kubelet's label; empty where the kubelet did not make it.
+    /// Uid of its pod according to the kubelet's label; empty if the kubelet did not make it.
     pub pod: String,
-    /// Uid by its own metadata, also if the kubelet did not create it.
+    /// Uid according to its own metadata, even if the kubelet did not make it.
     pub uid: String,
     pub created: Option<Timestamp>,
     pub ready: bool,
 }
 
-/// Which pods are deleted.
+/// Deleted pods of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pods {
-    /// Uids of those that are: their content may go.
+    /// Uids of the pods whose content may be deleted.
     pub gone: HashSet<String>,
-    /// Why that is unknown, if so; then no pod is treated as deleted.
+    /// Reason why they are unknown; then no pod is treated as deleted.
     pub unknown: Option<String>,
 }
 
 impl Pods {
-    /// Whether the pod is proven to be deleted.
+    /// Returns whether the pod is proven to be deleted.
     #[must_use]
     pub fn is_gone(&self, uid: &str) -> bool {
         self.unknown.is_none() && !uid.is_empty() && self.gone.contains(uid)
     }
 }
 
-/// A container or sandbox to delete.
+/// Planned removal of a container or sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
     /// Id of the container or sandbox.
     pub id: String,
     pub cause: Cause,
-    /// Its state is unknown: it is stopped first, and stays if that fails.
+    /// Its state is unknown: stop it first, and keep it if that fails.
     pub stop_first: bool,
 }
 
-/// The verdicts of a policy on all containers, or on all sandboxes.
+/// Verdicts of a policy on all containers, or on all sandboxes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
-    /// What is deleted, in order.
+    /// Removals in their order.
     pub to_delete: Vec<Removal>,
-    /// What stays, by id.
+    /// Kept objects by id, with the ruling.
     pub kept: Vec<(String, Ruling)>,
-    /// How many more than the total limit stay because rules keep them.
+    /// Number of objects above the total limit that rules keep.
     pub over_total: usize,
 }
 
 impl Verdicts {
-    /// Whether this one is to go.
+    /// Returns the removal of an object, if it is planned.
     #[must_use]
     pub fn deletes(&self, id: &str) -> Option<&Removal> {
         self.to_delete.iter().find(|removal| removal.id == id)

@@ -1,4 +1,4 @@
-//! The kubelet's image records, and its idea of "in use".
+//! Image records of the kubelet, and its definition of "in use".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,23 @@ use jiff::Timestamp;
 use crate::policy::kubelet::failure::KubeletFailure;
 use crate::policy::kubelet::runtime::{ListedImage, Runtime};
 
-/// What is remembered of one image. `None` as a time means never, which is infinitely long ago.
+/// Record of one image. A time of `None` means never, which is infinitely long ago.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeletRecord {
     pub id: String,
-    /// The handler that its removal names.
+    /// Runtime handler that its removal names.
     pub handler: String,
-    /// When it was first seen.
+    /// Time when it was first seen.
     pub first_detected: Option<Timestamp>,
-    /// When it was last seen in use.
+    /// Time when it was last seen in use.
     pub last_used: Option<Timestamp>,
-    /// The size that the runtime tells.
+    /// Size that the runtime reports.
     pub size_bytes: u64,
-    /// Not to be collected.
+    /// It must not be collected.
     pub pinned: bool,
 }
 
-/// All that is remembered, by key: the id, or `id,handler` where handlers count.
+/// All records by key: the id, or `id,handler` if handlers count.
 pub type KubeletRecords = BTreeMap<String, KubeletRecord>;
 
 /// Updates the records, and returns the keys that are in use.
@@ -38,8 +38,8 @@ pub(super) fn detect(
     let mut in_use = BTreeSet::new();
     for container in containers {
         in_use.insert(key(by_handler, &container.image_id, &container.handler));
-        // The bare id even with handlers, so that the key of an image that was pulled for a
-        // handler is missed.
+        // The kubelet uses the bare id even with handlers, and so misses the key of an image that was pulled for a
+        // handler.
         in_use.extend(container.mounted_images);
     }
     let mut listed = BTreeSet::new();
@@ -60,7 +60,7 @@ pub(super) fn detect(
     Ok(in_use)
 }
 
-/// The key of an image among the [`KubeletRecords`].
+/// Returns the key of an image among the [`KubeletRecords`].
 pub(super) fn key(by_handler: bool, id: &str, handler: &str) -> String {
     if by_handler && !handler.is_empty() { format!("{id},{handler}") } else { id.to_owned() }
 }

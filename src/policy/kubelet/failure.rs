@@ -1,9 +1,9 @@
-//! What the kubelet's collector says when it fails.
+//! Failures and events of the kubelet's collector.
 
 use crate::model::display::bytes;
 use crate::policy::kubelet::runtime::RuntimeError;
 
-/// Why a run fails.
+/// Reason why a run fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeletFailure {
     #[error("listing the images: {0}")]
@@ -14,30 +14,30 @@ pub enum KubeletFailure {
     FsStats(#[source] RuntimeError),
     #[error("the image filesystem has no valid capacity")]
     InvalidCapacity,
-    /// Images that were too old could not be deleted; the run has ended there.
+    /// Images above the maximum age could not be deleted; the run ended there.
     #[error("deleting old images: {}", list(.0))]
     AgeDeletion(Vec<(String, RuntimeError)>),
     /// Images could not be deleted to make space.
     #[error("deleting images: {}", list(.0))]
     Deletion(Vec<(String, RuntimeError)>),
-    /// By listed sizes, too little was freed.
+    /// According to listed sizes, too little was freed.
     #[error(
         "wanted to free {}, but freed {}",
         bytes(u64::try_from(*wanted_bytes).unwrap_or_default()),
         bytes(*freed_bytes)
     )]
     NotEnoughFreed {
-        /// What was to be freed.
+        /// Bytes that the run wanted to free.
         wanted_bytes: i128,
-        /// The sum of the listed sizes of what was deleted.
+        /// Sum of the listed sizes of the deleted images.
         freed_bytes: u64,
     },
 }
 
-/// What is told to the node.
+/// Event that the kubelet reports on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KubeletEvent {
-    /// The deletions did not suffice, by listed sizes.
+    /// The deletions were not sufficient, according to listed sizes.
     FreeDiskSpaceFailed,
     /// The image filesystem's capacity is 0 or missing.
     InvalidDiskCapacity,
@@ -46,7 +46,7 @@ pub enum KubeletEvent {
 }
 
 impl KubeletEvent {
-    /// The event's reason as the kubelet has it.
+    /// Returns the reason of the event in the kubelet's spelling.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -12,38 +12,38 @@ use crate::policy::kubelet::settings::KubeletPolicy;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FreedImages {
-    /// The keys of the images that the runtime says are removed, in order, and why they were.
+    /// Keys of the images that the runtime reports as removed, in order, with the reason.
     pub deleted: Vec<(String, Reason)>,
-    /// The sum of the listed sizes of those that went for space: what the kubelet believes.
+    /// Sum of the listed sizes of the images deleted for space: the bytes that the kubelet believes it freed.
     pub freed_bytes: u64,
 }
 
-/// The result of one run.
+/// Result of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CollectorReport {
     pub freed: FreedImages,
-    /// The percentage used as the kubelet rounds it; `None`: it did not come so far.
+    /// Percentage used as the kubelet rounds it; `None` if the run ended before that.
     pub usage_percent: Option<i64>,
-    /// What was to be freed; `None`: the threshold was not reached.
+    /// Bytes that the run wanted to free; `None` if the threshold was not reached.
     pub wanted_bytes: Option<i128>,
     /// Events on the node.
     pub events: Vec<KubeletEvent>,
-    /// Why it failed.
+    /// Reason why it failed.
     pub failure: Option<KubeletFailure>,
 }
 
-/// The collector and its records.
+/// Collector with its records.
 #[derive(Clone, Debug)]
 pub struct Manager {
     pub policy: KubeletPolicy,
-    /// When its loop began: no image ages out before the maximum age has passed since.
+    /// Start of its loop. No image is too old before the maximum age has passed since then.
     pub began: Timestamp,
-    /// What it remembers; a kubelet that has just started remembers nothing.
+    /// Its memory. A kubelet that has just started remembers nothing.
     pub records: KubeletRecords,
 }
 
 impl Manager {
-    /// A run of the collection loop: by age, then by space.
+    /// Runs the collection once: by age, then by space.
     pub fn garbage_collect(&mut self, runtime: &mut dyn Runtime, now: Timestamp) -> CollectorReport {
         let mut report = CollectorReport::default();
         report.failure = self.run(runtime, now, &mut report).err();
@@ -60,13 +60,13 @@ impl Manager {
         let images = self.free_old(runtime, images, now, &mut report.freed)?;
         let stats = runtime.image_filesystem().map_err(KubeletFailure::FsStats)?;
         let capacity = i128::from(stats.capacity_bytes.unwrap_or(0));
-        // Missing counts as full, and more than there is as empty.
+        // Missing numbers count as full, impossible ones as empty.
         let available = i128::from(stats.available_bytes.unwrap_or(0)).min(capacity);
         if capacity == 0 {
             report.events.push(KubeletEvent::InvalidDiskCapacity);
             return Err(KubeletFailure::InvalidCapacity);
         }
-        // Rounded up, since what is available is rounded down.
+        // Used is rounded up, since available is rounded down.
         let used = 100 - available * 100 / capacity;
         report.usage_percent = i64::try_from(used).ok();
         if used < i128::from(self.policy.high_percent) {
@@ -82,9 +82,9 @@ impl Manager {
         Ok(())
     }
 
-    /// The keys of all images that nothing uses or pins, least recently used first, then first
-    /// detected first; never is before all. The kubelet leaves the order of the rest to chance,
-    /// we take the key.
+    /// Returns the keys of all images that nothing uses or pins: least recently used first, then first detected
+    /// first. Never is before every time. The kubelet leaves the order of equal images to chance; here it is that
+    /// of the keys.
     fn eviction_order(
         &mut self,
         runtime: &mut dyn Runtime,
@@ -143,7 +143,7 @@ impl Manager {
                 continue;
             }
             freed.freed_bytes = freed.freed_bytes.saturating_add(size);
-            // Asked after the first deletion only, so that one image goes even if nothing is wanted.
+            // The check is after the deletion, so that one image is deleted even if nothing is wanted.
             if i128::from(freed.freed_bytes) >= wanted_bytes {
                 break;
             }
@@ -166,7 +166,7 @@ impl Manager {
     }
 }
 
-/// How long ago; never is longer ago than anything.
-fn since(at: Option<Timestamp>, now: Timestamp) -> SignedDuration {
-    at.map_or(SignedDuration::MAX, |at| now.duration_since(at))
+/// Returns the duration since a time. `None` means never, which is longer ago than any time.
+fn since(time: Option<Timestamp>, now: Timestamp) -> SignedDuration {
+    time.map_or(SignedDuration::MAX, |time| now.duration_since(time))
 }

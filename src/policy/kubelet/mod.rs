@@ -1,8 +1,8 @@
-//! Policy `kubelet`: the kubelet's image garbage collection as it is, rule for rule, its
-//! roundings, its believing in listed sizes and its blind spots included. The state of Kubernetes
-//! 1.35 with its default features (images may be mounted as volumes); `fixtures/kubelet-gc.json` holds the rows that it must pass.
+//! Policy `kubelet`: the kubelet's image garbage collection rule for rule, including its roundings, its trust in
+//! listed sizes and its blind spots. The rules are those of Kubernetes 1.35 with its default features (images may
+//! be mounted as volumes). `fixtures/kubelet-gc.json` contains the test rows.
 //!
-//! Pure but for what [`Runtime`] does: who lists, measures and removes is the caller's business.
+//! Pure apart from [`Runtime`]: the caller lists, measures and removes.
 
 mod detect;
 mod failure;

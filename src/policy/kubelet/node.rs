@@ -1,4 +1,4 @@
-//! The node as its runtime lists it, and what deletions change of it.
+//! The node as its runtime lists it, and the effect of deletions on it.
 
 use jiff::Timestamp;
 
@@ -12,12 +12,12 @@ use crate::policy::kubelet::manager::Manager;
 use crate::policy::kubelet::runtime::{ListedContainer, ListedImage, Listing, RuntimeError};
 use crate::policy::kubelet::settings::KubeletPolicy;
 
-/// What a runtime lists over an inventory: for a run, and for predictions of runs.
+/// Images and containers that a runtime lists, matched with an inventory; for a run, and for predictions of runs.
 #[derive(Debug)]
 pub struct ListedNode<'a> {
-    /// The images that the runtime still lists, with their positions in the inventory.
+    /// Images that the runtime still lists, with their positions in the inventory.
     pub images: Vec<(ListedImage, Option<ImageIx>)>,
-    /// The filesystems, as last measured or as predicted.
+    /// Numbers of the filesystems, as last measured or as predicted.
     pub spaces: Vec<Measured>,
     inventory: &'a Inventory,
     containers: &'a [ListedContainer],
@@ -36,11 +36,11 @@ impl<'a> ListedNode<'a> {
         Self { images, spaces, inventory, containers: &listing.containers, live: refs.live() }
     }
 
-    /// A collector that is up for long, and remembers the ages that we know.
+    /// Returns a collector that has been running for long, and remembers the ages in layersweep's records.
     #[must_use]
     pub fn manager(&self, policy: KubeletPolicy, input: &Input<'_>) -> Manager {
-        let records = self.images.iter().filter_map(|(image, at)| {
-            let ages = input.ages((*at)?)?;
+        let records = self.images.iter().filter_map(|(image, image_ix)| {
+            let ages = input.ages((*image_ix)?)?;
             let record = KubeletRecord {
                 first_detected: Some(ages.first_detected),
                 last_used: ages.last_used,
@@ -60,23 +60,23 @@ impl<'a> ListedNode<'a> {
         self.spaces.get(filesystem.get()).cloned().unwrap_or(Err(InvalidStats::Missing(Stat::All)))
     }
 
-    /// The position of an image that is to be removed; `None`: it lies in no store that was read.
+    /// Returns the position of an image to remove; `None` if it is in a store that was not read.
     ///
     /// # Errors
-    /// When it is not listed.
+    /// If the image is not listed.
     pub fn find(&self, id: &str, handler: &str) -> Result<Option<ImageIx>, RuntimeError> {
         let found = self.images.iter().find(|(image, _)| image.is(id, handler));
-        found.map(|(_, at)| *at).ok_or_else(|| RuntimeError("no such image".into()))
+        found.map(|(_, image_ix)| *image_ix).ok_or_else(|| RuntimeError("no such image".into()))
     }
 
-    /// The deletion of an image as it would be now.
+    /// Returns the deletion of an image at this time.
     #[must_use]
     pub fn step(&self, image: ImageIx, cause: Cause, filesystem: FilesystemIx) -> Step {
         Step::of_image(self.inventory, &self.live, image, (cause, filesystem), &self.spaces)
     }
 
-    /// The image is deleted, which is predicted to free this.
-    pub fn went(&mut self, image: ImageIx, gains: &[Gain]) {
+    /// Applies the deletion of an image, with the gains that were predicted.
+    pub fn remove(&mut self, image: ImageIx, gains: &[Gain]) {
         plan::apply(gains, &mut self.spaces);
         self.live.remove(self.inventory, Root::Image(image));
     }

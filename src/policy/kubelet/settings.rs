@@ -1,38 +1,40 @@
-//! The kubelet's settings, and what it accepts of them.
+//! Settings of the kubelet, and the checks that it makes on them.
 
 use jiff::SignedDuration;
 
 use crate::model::space::Space;
 
-/// The collection loop; the first run is at once.
+/// Period of the collection loop; the first run is at once.
 pub const IMAGE_GC_PERIOD: SignedDuration = SignedDuration::from_mins(5);
 
-/// The image collection policy.
+/// Policy of the image collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KubeletPolicy {
-    /// `imageGCHighThresholdPercent`: collection starts at this percentage; the percentage is rounded up before.
+    /// `imageGCHighThresholdPercent`: collection starts at this percentage; usage is rounded up before the
+    /// comparison.
     pub high_percent: i64,
-    /// `imageGCLowThresholdPercent`: it ends when listed sizes of so much have been deleted that this would be
-    /// reached.
+    /// `imageGCLowThresholdPercent`: collection ends when the listed sizes of the deleted images are enough to
+    /// reach this percentage.
     pub low_percent: i64,
-    /// `imageMinimumGCAge`, since first detection; in the space pass only.
+    /// `imageMinimumGCAge`, since first detection; only for the space pass.
     pub min_age: SignedDuration,
-    /// `imageMaximumGCAge`, since last use; zero is off.
+    /// `imageMaximumGCAge`, since last use; zero disables it.
     pub max_age: SignedDuration,
-    /// Images are known by id and runtime handler (the feature gate `RuntimeClassInImageCriApi`, off by
+    /// Images are identified by id and runtime handler (the feature gate `RuntimeClassInImageCriApi`, disabled by
     /// default).
     pub by_handler: bool,
 }
 
 impl KubeletPolicy {
-    /// Whether the low threshold is reached by what the disk says, which the kubelet does not ask again.
+    /// Returns whether the disk has reached the low threshold. The kubelet does not measure this again.
     #[must_use]
     pub fn is_at_low(&self, space: &Space) -> bool {
         i128::from(space.available_bytes) * 100
             >= i128::from(space.capacity_bytes) * i128::from(100 - self.low_percent)
     }
 
-    /// What the kubelet does not accept, in the order of its checks. The sign of the minimum age is not checked.
+    /// Returns the settings that the kubelet rejects, in the order of its checks. The sign of the minimum age is
+    /// not checked.
     #[must_use]
     pub fn check(&self) -> Vec<ConfigFault> {
         let range = 0..=100;
@@ -44,7 +46,7 @@ impl KubeletPolicy {
             (self.max_age < zero, ConfigFault::MaxAgeNegative),
             (self.max_age > zero && self.max_age <= self.min_age, ConfigFault::MaxAgeNotAboveMinAge),
         ];
-        checks.into_iter().filter(|(wrong, _)| *wrong).map(|(_, fault)| fault).collect()
+        checks.into_iter().filter(|(is_wrong, _)| *is_wrong).map(|(_, fault)| fault).collect()
     }
 }
 
@@ -60,7 +62,7 @@ impl Default for KubeletPolicy {
     }
 }
 
-/// What the kubelet does not accept in its configuration.
+/// Setting that the kubelet rejects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigFault {
     #[error("the high threshold is not within 0 and 100")]
@@ -75,15 +77,15 @@ pub enum ConfigFault {
     MaxAgeNotAboveMinAge,
 }
 
-/// Which failing runs the node hears of: `ImageGCFailed` from the second in a row on, since the
-/// first at start is normal.
+/// Decides which failing runs the kubelet reports: `ImageGCFailed` from the second failure in a row, since a
+/// failure of the first run after the start is normal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FailureStreak {
     failed_before: bool,
 }
 
 impl FailureStreak {
-    /// Records a run; returns whether its failure is to be reported.
+    /// Records a run, and returns whether its failure is reported.
     pub fn reports(&mut self, failed: bool) -> bool {
         std::mem::replace(&mut self.failed_before, failed) && failed
     }

@@ -8,7 +8,7 @@ fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().unwrap()
 }
 
-/// A store with nodes of so many bytes, each with the nodes that it needs.
+/// Creates a store whose nodes have these sizes in bytes and need these other nodes.
 fn inventory(nodes: &[(u64, &[usize])], leaks: Vec<Leak>) -> Inventory {
     let store = Store {
         kind: StoreKind::ContainersStorage,
@@ -19,17 +19,17 @@ fn inventory(nodes: &[(u64, &[usize])], leaks: Vec<Leak>) -> Inventory {
         origin: "test".into(),
         consistency: Consistency::Consistent,
     };
-    let node = |(bytes, needs): &(u64, &[usize])| Node {
+    let nodes = nodes.iter().map(|(bytes, needs)| Node {
         kind: NodeKind::Layer,
         id: String::new(),
         store: 0.into(),
         filesystem: 0.into(),
         path: "/store/x".into(),
         size: Size { bytes: *bytes, apparent_bytes: *bytes, inodes: 1, frees_bytes: *bytes },
-        needs: needs.iter().map(|at| (*at).into()).collect(),
+        needs: needs.iter().map(|node| (*node).into()).collect(),
         layer: None,
-    };
-    Inventory { stores: vec![store], nodes: nodes.iter().map(node).collect(), leaks, ..Inventory::default() }
+    });
+    Inventory { stores: vec![store], nodes: nodes.collect(), leaks, ..Inventory::default() }
 }
 
 fn leak(class: &'static str, verdict: Verdict, hours: Option<i64>, holds: &[usize]) -> Leak {
@@ -41,7 +41,7 @@ fn leak(class: &'static str, verdict: Verdict, hours: Option<i64>, holds: &[usiz
         since: hours.map(|hours| now() - hours.hours()),
         verdict,
         evidence: "seen".into(),
-        holds: holds.iter().map(|at| (*at).into()).collect(),
+        holds: holds.iter().map(|node| (*node).into()).collect(),
     }
 }
 
@@ -59,7 +59,7 @@ fn decision_of(leak: Leak, request: &LeakRequest) -> Decision {
 }
 
 #[test]
-fn table_of_fates() {
+fn decisions_by_class_verdict_and_age() {
     use Verdict::{Keep, Reclaim, Repair, Report};
     let orphan = Recipe::Orphan(Orphan::LayerDirectory);
     let repair = LeakRequest { repair: vec![LeakClass::MissingLink], ..request(24) };
@@ -73,7 +73,7 @@ fn table_of_fates() {
         ),
         (leak("orphan-dir", Reclaim, None, &[0]), request(24), Decision::Stay(KeepReason::Young(None))),
         (leak("orphan-dir", Reclaim, None, &[0]), request(0), Decision::Delete(orphan)),
-        // A clock that was set back.
+        // The clock was set back.
         (leak("orphan-dir", Reclaim, Some(-1), &[0]), request(0), Decision::Delete(orphan)),
         (leak("orphan-dir", Keep, Some(25), &[0]), request(0), Decision::Stay(KeepReason::Verdict)),
         (leak("orphan-dir", Report, Some(25), &[0]), request(0), Decision::Stay(KeepReason::Verdict)),
@@ -92,28 +92,25 @@ fn table_of_fates() {
         ),
     ];
     for (leak, request, expected) in cases {
-        let shown = format!("{leak:?} {request:?}");
-        assert_eq!(decision_of(leak, &request), expected, "{shown}");
+        let description = format!("{leak:?} {request:?}");
+        assert_eq!(decision_of(leak, &request), expected, "{description}");
     }
 }
 
 #[test]
-fn nothing_of_a_closed_store_or_of_containerd_goes() {
+fn closed_stores_and_containerd_keep_their_leaks() {
     let mut all = inventory(&[(1, &[])], vec![leak("orphan-dir", Verdict::Reclaim, Some(99), &[0])]);
     let refs = Refs::new(&all);
-    let plan_of = |all: &Inventory, closed: &dyn Fn(StoreIx) -> Option<String>| {
-        plan(all, &refs, &request(0), now(), closed).entries.remove(0).decision
-    };
-    let closed = |_: StoreIx| Some("an additional store".to_owned());
-    assert_eq!(plan_of(&all, &closed), Decision::Stay(KeepReason::Store("an additional store".into())));
+    let plan = plan(&all, &refs, &request(0), now(), &|_| Some("an additional store".to_owned()));
+    assert_eq!(plan.entries[0].decision, Decision::Stay(KeepReason::Store("an additional store".into())));
     all.stores[0].kind = StoreKind::Containerd;
-    assert_eq!(plan_of(&all, &|_| None), Decision::Stay(KeepReason::ByHand));
+    assert_eq!(planned(&all, &request(0)).entries[0].decision, Decision::Stay(KeepReason::ByHand));
 }
 
-/// A chain of three layers that nothing uses, and an orphan: the orphan first, since it goes on
-/// a full disk as well, then each layer before the one it lies on.
+/// Three unused layers in a chain, and orphans: the orphans are first, since they can be deleted on a full disk,
+/// then each layer before its parent.
 #[test]
-fn the_order_is_in_place_first_and_then_from_the_top() {
+fn orphans_are_first_then_layers_from_the_top() {
     let leaks = vec![
         leak("unreferenced", Verdict::Reclaim, Some(99), &[0]),
         leak("unreferenced", Verdict::Reclaim, Some(99), &[2]),
@@ -129,25 +126,19 @@ fn the_order_is_in_place_first_and_then_from_the_top() {
     assert_eq!(plan.predicted_bytes(), 127);
 }
 
-/// Room on another disk helps nobody, and each disk that is full needs its own.
+/// Room on another disk does not help: each full disk needs its own.
 #[test]
-fn room_is_made_where_it_is_missing() {
-    let orphan = |holds| leak("orphan-dir", Verdict::Reclaim, Some(99), &[holds]);
-    let leaks = vec![
-        orphan(0),
-        orphan(1),
-        orphan(2),
-        orphan(3),
-        leak("unreferenced", Verdict::Reclaim, Some(99), &[4]),
-    ];
+fn room_is_made_on_each_full_disk() {
+    let mut leaks = [0, 1, 2, 3].map(|node| leak("orphan-dir", Verdict::Reclaim, Some(99), &[node])).to_vec();
+    leaks.push(leak("unreferenced", Verdict::Reclaim, Some(99), &[4]));
     let mut all = inventory(&[(100, &[]), (90, &[]), (8, &[]), (7, &[]), (200, &[])], leaks);
-    for at in [0, 3] {
-        all.nodes[at].filesystem = 1.into();
+    for node in [0, 3] {
+        all.nodes[node].filesystem = 1.into();
     }
     let chosen = |full: &[(usize, u64)]| {
-        let full = full.iter().map(|(at, bytes)| FullFilesystem {
+        let full = full.iter().map(|(filesystem, bytes)| FullFilesystem {
             store: 0.into(),
-            filesystem: (*at).into(),
+            filesystem: (*filesystem).into(),
             to_free: BytesAndInodes { bytes: *bytes, inodes: 1 },
         });
         let full: Vec<_> = full.collect();
@@ -159,9 +150,9 @@ fn room_is_made_where_it_is_missing() {
     assert_eq!(chosen(&[]), [0; 0]);
 }
 
-/// Of the chain only the lower two are old enough: the young one keeps both.
+/// Only the lower two of the chain are old enough: the young one keeps both.
 #[test]
-fn what_stays_keeps_what_it_lies_on() {
+fn kept_layer_keeps_its_parents() {
     let leaks = vec![
         leak("unreferenced", Verdict::Reclaim, Some(99), &[0]),
         leak("unreferenced", Verdict::Reclaim, Some(99), &[1]),
@@ -173,7 +164,7 @@ fn what_stays_keeps_what_it_lies_on() {
     assert!(matches!(plan.entries[0].decision, Decision::Stay(KeepReason::Needed(_))));
     let one_class = LeakRequest { classes: vec![LeakClass::Unreferenced], ..request(24) };
     assert_eq!(planned(&all, &one_class).order.len(), 3);
-    // An image that came to use the chain keeps all of it.
+    // An image that uses the chain by now keeps all of it.
     all.images.push(Image {
         id: "i".into(),
         store: 0.into(),
@@ -194,7 +185,7 @@ fn what_stays_keeps_what_it_lies_on() {
 }
 
 #[test]
-fn only_the_classes_asked_for_are_listed() {
+fn only_requested_classes_are_listed() {
     use LeakClass::{MissingLink, TempRecord};
     let leaks = vec![
         leak("orphan-dir", Verdict::Reclaim, Some(99), &[0]),
@@ -202,20 +193,19 @@ fn only_the_classes_asked_for_are_listed() {
         leak("missing-link", Verdict::Repair, Some(99), &[]),
     ];
     let all = inventory(&[(1, &[])], leaks);
-    let classes = |classes: &[LeakClass], repair: &[LeakClass]| {
-        let request = LeakRequest { classes: classes.to_vec(), repair: repair.to_vec(), ..request(24) };
-        planned(&all, &request).entries.iter().map(|entry| entry.leak.get()).collect::<Vec<_>>()
-    };
-    assert_eq!(classes(&[], &[]), [0, 1, 2]);
-    assert_eq!(classes(&[TempRecord], &[]), [1]);
-    assert_eq!(classes(&[TempRecord], &[MissingLink]), [1, 2]);
-    assert_eq!(classes(&[], &[MissingLink]), [0, 1, 2]);
+    for (classes, repair, expected) in [
+        (vec![], vec![], vec![0, 1, 2]),
+        (vec![TempRecord], vec![], vec![1]),
+        (vec![TempRecord], vec![MissingLink], vec![1, 2]),
+        (vec![], vec![MissingLink], vec![0, 1, 2]),
+    ] {
+        let plan = planned(&all, &LeakRequest { classes, repair, ..request(24) });
+        assert_eq!(plan.entries.iter().map(|entry| entry.leak.get()).collect::<Vec<_>>(), expected);
+    }
 }
 
 #[test]
-fn commands_for_a_person_are_whole_and_safe_to_paste() {
-    let command =
-        |class, id: &str| command(&Leak { id: id.into(), ..leak(class, Verdict::Report, None, &[]) });
+fn printed_commands_are_safe_to_paste() {
     for (class, id, expected) in [
         ("lease", "stuck-noexpiry", Some("ctr -n k8s.io leases rm stuck-noexpiry")),
         ("lease", "default/1-a", Some("ctr -n default leases rm 1-a")),
@@ -229,13 +219,16 @@ fn commands_for_a_person_are_whole_and_safe_to_paste() {
         ("lease", "a b", None),
         ("orphan-dir", "0a1b", None),
     ] {
-        assert_eq!(command(class, id).as_deref(), expected, "{class} {id}");
+        let leak = Leak { id: id.into(), ..leak(class, Verdict::Report, None, &[]) };
+        assert_eq!(command(&leak).as_deref(), expected, "{class} {id}");
     }
 }
 
 #[test]
-fn what_is_too_young_or_in_use_is_no_task() {
-    let is_task = |class, verdict, stay| is_for_a_person(&leak(class, verdict, None, &[]), &stay);
+fn young_and_used_leaks_need_no_person() {
+    fn is_task(class: &'static str, verdict: Verdict, stay: KeepReason) -> bool {
+        needs_a_person(&leak(class, verdict, None, &[]), &stay)
+    }
     assert!(is_task("lease", Verdict::Report, KeepReason::Verdict));
     assert!(is_task("layer-no-dir", Verdict::Repair, KeepReason::ByHand));
     assert!(is_task("missing-link", Verdict::Repair, KeepReason::NotRequested));

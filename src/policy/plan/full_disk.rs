@@ -1,14 +1,14 @@
-//! The first deletion on a disk so full that no record file can be written anew.
+//! The first deletion on a disk that is too full to write a record file.
 //!
-//! Its own layers have to make the room for that, so an image that goes first has to have some. The others of its
-//! store have their turn after it, in the order of the policy. Where no image has enough, the store stays as it is.
+//! An image that is deleted first must make that room with its own layers. The other images of its store follow, in
+//! the order of the policy. If no image has enough layers of its own, the store stays as it is.
 
 use crate::model::refs::{Live, Root};
 use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, ImageIx, NodeKind, Size};
 use crate::policy::input::{FullFilesystem, Input};
 
-/// Which images can be deleted while stores are full.
+/// Decides which images can be deleted while stores are full.
 #[derive(Clone, Copy)]
 pub(super) struct FirstDeletion<'a> {
     pub(super) full: &'a [FullFilesystem],
@@ -17,22 +17,23 @@ pub(super) struct FirstDeletion<'a> {
 }
 
 impl FirstDeletion<'_> {
-    /// Returns true if the image's store has room, or the image makes it.
-    pub(super) fn can_be(&self, image: ImageIx) -> bool {
+    /// Returns whether the image's store has room, or deleting the image makes enough.
+    pub(super) fn is_possible(&self, image: ImageIx) -> bool {
         let store = self.input.inventory[image].store;
         let mut full = self.full.iter().filter(|full| full.store == store);
         full.all(|full| self.gain(image, full.filesystem).covers(full.to_free))
     }
 
-    /// Room that emptying the layers that only this image has makes on a filesystem: its record goes later. Too much,
-    /// since a layer's size has its tar-split data, which goes later, too; the editor measures the directories
-    /// themselves, and refuses.
+    /// Returns the room on a filesystem that emptying the image's own layers makes; its record is deleted later.
+    /// The result is slightly too large, because the size of a layer contains its tar-split data, which is deleted
+    /// later too. The editor measures the directories themselves, and refuses if they are too small.
     fn gain(&self, image: ImageIx, filesystem: FilesystemIx) -> BytesAndInodes {
         let inventory = self.input.inventory;
-        let own = self.live.last_held(Root::Image(image));
-        let own = own.filter(|node| self.input.refs.use_of(inventory, *node).is_none());
-        let own = own.map(|node| &inventory[node]);
-        let freed = own.filter(|node| node.filesystem == filesystem && node.kind != NodeKind::ImageMetadata);
+        let exclusive = self.live.last_held(Root::Image(image));
+        let exclusive = exclusive.filter(|node| self.input.refs.use_of(inventory, *node).is_none());
+        let exclusive = exclusive.map(|node| &inventory[node]);
+        let freed =
+            exclusive.filter(|node| node.filesystem == filesystem && node.kind != NodeKind::ImageMetadata);
         freed.map(|node| node.size).sum::<Size>().into()
     }
 }

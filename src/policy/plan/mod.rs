@@ -1,18 +1,20 @@
 //! Policy `exact`: the next deletion, given the current measurements. Pure.
 //!
-//! A [`Planner`] is asked one step at a time: it is told what the filesystems say now and how the
-//! last step went, and says what to delete next. The run answers with measurements, a dry run
-//! ([`plan()`]) with predictions; both come from the same planner, so they are the same plan as
-//! long as the predictions hold.
+//! A [`Planner`] hands out one deletion at a time. The caller passes the current numbers of the filesystems to
+//! [`Planner::next`], carries out the step, and passes its outcome to [`Planner::answer`]; the next step takes both
+//! into account. A run passes measurements, a dry run ([`plan()`]) predictions. Both use the same planner, so that
+//! a dry run shows the deletions of the run as long as its predictions are right.
 //!
-//! First the age pass over all images, then the space pass, one filesystem after the other. Or, for
-//! a request, the images that it names, and no others.
+//! The age pass over all images is first, then the space pass, one filesystem after the other. For a request, only
+//! the images that it names are deleted.
 
 mod full_disk;
 mod space_pass;
 #[cfg(test)]
 mod tests;
 mod types;
+
+use std::collections::HashSet;
 
 use jiff::SignedDuration;
 
@@ -34,12 +36,12 @@ pub struct Planner<'a> {
     input: Input<'a>,
     live: Live<'a>,
     states: Vec<ImageState>,
-    /// What was passed over in a space pass, and why.
+    /// By image: the reason why a space pass passed it over.
     passed_over: Vec<Option<String>>,
-    /// The images that a request names, each once; else the candidates in the order of the policy.
+    /// Images that a request names, each once; otherwise the candidates in the order of the policy.
     order: Vec<ImageIx>,
     is_request: bool,
-    /// The position of each image in `order`.
+    /// By image: its position in `order`.
     rank: Vec<usize>,
     stage: Stage,
     pending: Option<(ImageIx, Step)>,
@@ -47,7 +49,7 @@ pub struct Planner<'a> {
     problems: Vec<Problem>,
     filesystems: Vec<FilesystemPlan>,
     age: bool,
-    /// Stores in which no record can be written before the first deletion has made room.
+    /// Stores in which no record can be written until a first deletion has made room.
     full: Vec<FullFilesystem>,
 }
 
@@ -58,16 +60,15 @@ pub enum ImageState {
     Kept(Ruling),
     /// It may be deleted.
     Candidate,
-    /// It is deleted.
     Gone,
 }
 
 impl ImageState {
-    /// Of all images, before any is deleted.
+    /// Returns the states of all images, before any is deleted.
     #[must_use]
     pub fn all(judge: &Judge<'_>, inventory: &Inventory) -> Vec<Self> {
         let images = (0..inventory.images.len()).map(ImageIx::from);
-        images.map(|at| judge.kept(at).map_or(Self::Candidate, Self::Kept)).collect()
+        images.map(|image| judge.kept(image).map_or(Self::Candidate, Self::Kept)).collect()
     }
 }
 
@@ -86,7 +87,7 @@ impl Stage {
 }
 
 impl<'a> Planner<'a> {
-    /// Judges every image and puts the candidates in order.
+    /// Judges every image and orders the candidates.
     #[must_use]
     pub fn new(input: Input<'a>, task: Task<'_>) -> Self {
         let judge = Judge::new(input).waiving(task.waived());
@@ -115,9 +116,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The next deletion at these numbers, `None` when there is nothing (more) to do: one entry for each
-    /// filesystem of the inventory, as measured now. A step that was handed out and never answered
-    /// counts as failed.
+    /// Returns the next deletion, or `None` if there is nothing (more) to do. `measured` has the current numbers of
+    /// each filesystem of the inventory. A step that was handed out and not answered counts as failed.
     pub fn next(&mut self, measured: &[Measured]) -> Option<Step> {
         self.fail_unanswered();
         let step = self
@@ -128,44 +128,44 @@ impl<'a> Planner<'a> {
         step.map(|(_, step)| step)
     }
 
-    /// How the last step went. Without an open step this does nothing.
+    /// Records the outcome of the last step. Does nothing without an open step.
     pub fn answer(&mut self, answer: Answer) {
-        let Some((at, step)) = self.pending.take() else { return };
+        let Some((image, step)) = self.pending.take() else { return };
         let is_gone = answer.is_gone();
         match answer {
             Answer::Removed | Answer::RemovedInPart(_) => {
                 self.age |= step.cause == Cause::Age;
                 self.steps.push(step);
             }
-            // Another process deleted it: neither our deletion nor an error.
+            // Another process deleted it: this is not an error, but not a deletion of this run either.
             Answer::AlreadyGone | Answer::StopRun(_) => {}
             Answer::Kept(ruling) => {
-                self.states[at.get()] = ImageState::Kept(ruling.since_run_began());
+                self.states[image.get()] = ImageState::Kept(ruling.since_run_began());
             }
             Answer::StoreSkipped(why) => {
                 let ruling = Ruling::keeps(Rule::OutOfReach, why.message);
-                self.keep_store(at, &ruling.since_run_began());
+                self.keep_store(image, &ruling.since_run_began());
             }
             Answer::Failed(problem, _) => {
-                self.states[at.get()] =
+                self.states[image.get()] =
                     ImageState::Kept(Ruling::keeps(Rule::RemovalFailed, problem.message.clone()));
                 self.problems.push(problem);
             }
         }
         if is_gone {
-            self.states[at.get()] = ImageState::Gone;
-            self.live.remove(self.input.inventory, Root::Image(at));
-            self.keep_last_holders(at);
+            self.states[image.get()] = ImageState::Gone;
+            self.live.remove(self.input.inventory, Root::Image(image));
+            self.keep_last_holders(image);
         }
         if let Stage::Space { pass: Some(pass), .. } = &mut self.stage {
-            pass.answered(&self.input, &self.live, &self.rank, at, is_gone);
+            pass.answered(&self.input, &self.live, &self.rank, image, is_gone);
         }
         if is_gone {
-            self.made_room(at);
+            self.made_room(image);
         }
     }
 
-    /// Nothing of the image's store can be deleted.
+    /// Keeps all images of a store in which nothing can be deleted.
     fn keep_store(&mut self, image: ImageIx, ruling: &Ruling) {
         let images = &self.input.inventory.images;
         let store = images[image.get()].store;
@@ -183,38 +183,38 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Some image may have become the last one of its store to hold layers that another store needs.
-    fn keep_last_holders(&mut self, gone: ImageIx) {
+    /// Keeps images that have become the last of their store to reach layers that another store needs.
+    fn keep_last_holders(&mut self, deleted: ImageIx) {
         let inventory = self.input.inventory;
-        for node in self.input.refs.reach(Root::Image(gone)) {
+        for node in self.input.refs.reach(Root::Image(deleted)) {
             if self.input.refs.use_of(inventory, *node).is_none() {
                 continue;
             }
             for root in self.input.refs.reached_by(*node) {
-                if let Root::Image(at) = root {
-                    self.keep_needed_elsewhere(at);
+                if let Root::Image(image) = root {
+                    self.keep_needed_elsewhere(image);
                 }
             }
         }
     }
 
-    /// Keeps a candidate whose layers another store needs by now.
-    fn keep_needed_elsewhere(&mut self, at: ImageIx) {
-        if self.is_candidate(at)
-            && let Some(user) = self.live.needed_elsewhere(self.input.inventory, at)
+    /// Keeps a candidate if another store now needs its layers.
+    fn keep_needed_elsewhere(&mut self, image: ImageIx) {
+        if self.is_candidate(image)
+            && let Some(user) = self.live.needed_elsewhere(self.input.inventory, image)
         {
             let detail = rules::needed_by(&user.by);
-            self.states[at.get()] = ImageState::Kept(Ruling::keeps(Rule::InUse, detail));
+            self.states[image.get()] = ImageState::Kept(Ruling::keeps(Rule::InUse, detail));
         }
     }
 
-    /// Ends the planning, wherever it stands.
+    /// Ends the planning at any stage.
     #[must_use]
     pub fn finish(mut self, measured: &[Measured]) -> Plan {
         self.fail_unanswered();
         let aged_left = self.is_aged_left();
         self.close(measured);
-        let cannot_begin = self.keep_what_cannot_begin();
+        let cannot_begin = self.keep_images_of_full_stores();
         for plan in &mut self.filesystems {
             plan.after = measured.get(plan.filesystem.get()).cloned();
         }
@@ -228,17 +228,17 @@ impl<'a> Planner<'a> {
             PassEnd::Open => plan.started.any(),
             _ => false,
         });
-        let all_went = || self.order.iter().all(|at| matches!(self.states[at.get()], ImageState::Gone));
+        let mut images = self.order.iter().map(|image| &self.states[image.get()]);
         let outcome = match self.is_request {
             true if self.order.is_empty() => OutcomeKind::NotNeeded,
-            true if all_went() => OutcomeKind::Reached,
+            true if images.all(|state| matches!(state, ImageState::Gone)) => OutcomeKind::Reached,
             true => OutcomeKind::NotReached,
             false if failed => OutcomeKind::Failed,
             false if short || aged_left => OutcomeKind::NotReached,
             false if reached || self.age => OutcomeKind::Reached,
             false => OutcomeKind::NotNeeded,
         };
-        // Where nothing could begin nothing was reached, whatever was reached elsewhere.
+        // A store without a possible first deletion is a failure, even if other targets were reached.
         let outcome = if cannot_begin { OutcomeKind::Failed } else { outcome };
         Plan {
             trigger,
@@ -252,8 +252,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Completes the plan when no more steps are requested, perhaps because the run was ended: what
-    /// was reached was reached, whether or not another step was asked for to learn of it.
+    /// Completes the plan when no more steps are requested, perhaps because the run ended early. A target that was
+    /// reached counts as reached, even if no further step was requested to find out.
     fn close(&mut self, measured: &[Measured]) {
         if self.is_request {
             return;
@@ -271,15 +271,15 @@ impl<'a> Planner<'a> {
             }
         }
         if let Stage::Space { .. } = self.stage {
-            self.leave();
+            self.next_filesystem();
         }
     }
 
     fn can_begin(&self, image: ImageIx) -> bool {
-        FirstDeletion { full: &self.full, input: &self.input, live: &self.live }.can_be(image)
+        FirstDeletion { full: &self.full, input: &self.input, live: &self.live }.is_possible(image)
     }
 
-    /// After the first deletion the filesystem has room, and all that waited has its turn.
+    /// After the first deletion, the filesystem has room: the stage restarts for the images that waited.
     fn made_room(&mut self, image: ImageIx) {
         let store = self.input.inventory[image].store;
         let Some(full) = self.full.iter().find(|full| full.store == store) else { return };
@@ -288,22 +288,23 @@ impl<'a> Planner<'a> {
         self.stage = Stage::first(self.is_request);
     }
 
-    /// Keeps what was to be deleted in stores that are full still; returns whether there is anything.
-    fn keep_what_cannot_begin(&mut self) -> bool {
+    /// Keeps the images that cannot be deleted because their stores are still full. Returns whether there are any
+    /// that should have been deleted.
+    fn keep_images_of_full_stores(&mut self) -> bool {
         let mut found = false;
         for full in std::mem::take(&mut self.full) {
             let images = (0..self.states.len()).map(ImageIx::from);
-            let of_store = images.filter(|at| self.input.inventory[*at].store == full.store);
-            let waiting: Vec<_> = of_store.filter(|at| self.is_candidate(*at)).collect();
-            let short = |at: &ImageIx| match self.is_request {
-                true => self.order.contains(at),
-                false => self.is_aged(*at),
-            };
+            let of_store = images.filter(|image| self.input.inventory[*image].store == full.store);
+            let waiting: Vec<_> = of_store.filter(|image| self.is_candidate(*image)).collect();
+            let is_deletion_due = waiting.iter().any(|image| match self.is_request {
+                true => self.order.contains(image),
+                false => self.is_aged(*image),
+            });
             let is_space_wanted = self.filesystems.iter().any(|plan| {
                 plan.filesystem == full.filesystem
                     && (plan.end == PassEnd::NotReached || (plan.end == PassEnd::Open && plan.started.any()))
             });
-            if !(waiting.iter().any(short) || (is_space_wanted && !waiting.is_empty())) {
+            if !(is_deletion_due || (is_space_wanted && !waiting.is_empty())) {
                 continue;
             }
             found = true;
@@ -325,19 +326,19 @@ impl<'a> Planner<'a> {
         matches!(self.states[image.get()], ImageState::Candidate)
     }
 
-    /// It may be deleted next.
+    /// Returns whether it may be deleted next.
     fn has_turn(&self, image: ImageIx) -> bool {
         self.is_candidate(image) && self.can_begin(image)
     }
 
-    /// The age pass was ended before its time.
+    /// Returns whether the age pass ended early.
     fn is_aged_left(&self) -> bool {
-        !self.is_request && self.order.iter().any(|at| self.is_aged(*at))
+        !self.is_request && self.order.iter().any(|image| self.is_aged(*image))
     }
 
-    fn is_aged(&self, at: ImageIx) -> bool {
+    fn is_aged(&self, image: ImageIx) -> bool {
         let Some(limit) = self.input.policy.max_age else { return false };
-        self.is_candidate(at) && idle(&self.input, at).is_some_and(|idle| idle > limit)
+        self.is_candidate(image) && idle(&self.input, image).is_some_and(|idle| idle > limit)
     }
 
     fn next_named(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
@@ -347,37 +348,38 @@ impl<'a> Planner<'a> {
             plan.end = PassEnd::NotNeeded;
         }
         let mut rest = self.order.iter().copied().enumerate().skip(next);
-        let Some((position, at)) = rest.find(|(_, at)| self.has_turn(*at)) else {
+        let Some((position, image)) = rest.find(|(_, image)| self.has_turn(*image)) else {
             self.stage = Stage::Over;
             return None;
         };
         self.stage = Stage::Named { next: position + 1 };
-        Some(self.step(at, Cause::Request, self.filesystem_of(at), None, measured))
+        Some(self.step(image, Cause::Request, self.filesystem_of(image), None, measured))
     }
 
-    /// The filesystem on which deleting the image next frees most; where it frees nothing, that of its store.
-    fn filesystem_of(&self, at: ImageIx) -> FilesystemIx {
+    /// Returns the filesystem on which deleting the image next frees most; that of its store if it frees nothing.
+    fn filesystem_of(&self, image: ImageIx) -> FilesystemIx {
         let inventory = self.input.inventory;
-        let gains = plan::gains(inventory, &self.live, Root::Image(at));
-        let most = gains.iter().max_by_key(|gain| gain.size.frees_bytes);
-        let most = most.filter(|gain| gain.size.frees_bytes > 0).map(|gain| gain.filesystem);
-        most.unwrap_or(inventory[inventory[at].store].filesystem)
+        let gains = plan::gains(inventory, &self.live, Root::Image(image));
+        let largest = gains.iter().max_by_key(|gain| gain.size.frees_bytes);
+        let largest = largest.filter(|gain| gain.size.frees_bytes > 0).map(|gain| gain.filesystem);
+        largest.unwrap_or(inventory[inventory[image].store].filesystem)
     }
 
     fn next_aged(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
         let Stage::Age { next } = self.stage else { return None };
-        // The first that has not been idle for long enough ends it: so have none after it.
+        // Candidates are sorted by idle time: stop at the first that is too young.
         if let Some(position) = (next..self.order.len()).find(|position| self.has_turn(self.order[*position]))
-            && let at = self.order[position]
-            && self.is_aged(at)
+            && let image = self.order[position]
+            && self.is_aged(image)
         {
             self.stage = Stage::Age { next: position + 1 };
-            return Some(self.step(at, Cause::Age, self.filesystem_of(at), None, measured));
+            return Some(self.step(image, Cause::Age, self.filesystem_of(image), None, measured));
         }
         self.stage = Stage::Space { filesystem: 0, pass: None };
-        // A deletion for one filesystem may free bytes on another: the bytes that each wants are settled before.
+        // A deletion for one filesystem may free bytes on another, so the wanted bytes of all are determined
+        // before.
         for plan in self.filesystems.iter_mut().filter(|plan| plan.before.is_none()) {
-            // Numbers that cannot be true are reported when its turn comes.
+            // Invalid numbers are reported at the turn of the filesystem.
             let _ = check_filesystem(&self.input, plan, measured);
         }
         None
@@ -391,9 +393,9 @@ impl<'a> Planner<'a> {
                 return None;
             };
             let filesystem = plan.filesystem;
-            // The pass began again: what has come to its end stays so.
+            // The pass has restarted: a filesystem with a final result keeps it.
             if !matches!(plan.end, PassEnd::Open | PassEnd::NotReached) {
-                self.leave();
+                self.next_filesystem();
                 continue;
             }
             let space = match check_filesystem(&self.input, plan, measured) {
@@ -409,42 +411,44 @@ impl<'a> Planner<'a> {
             let wanted = self.input.policy.targets.wanted(plan.started, &space);
             if wanted.is_nothing() {
                 plan.end = if plan.wanted.is_nothing() { PassEnd::NotNeeded } else { PassEnd::Reached };
-                self.leave();
+                self.next_filesystem();
                 continue;
             }
             let pass = pass.get_or_insert_with(|| {
                 Box::new(SpacePass::new(filesystem, self.input.inventory, plan.wanted))
             });
-            let (states, room) =
+            let (states, full_disk) =
                 (&self.states, FirstDeletion { full: &self.full, input: &self.input, live: &self.live });
-            let open = |at: ImageIx| matches!(states[at.get()], ImageState::Candidate) && room.can_be(at);
-            let found = pass.next(&self.input, &self.live, (&self.order, &self.rank), open, wanted);
+            let is_open = |image: ImageIx| {
+                matches!(states[image.get()], ImageState::Candidate) && full_disk.is_possible(image)
+            };
+            let found = pass.next(&self.input, &self.live, (&self.order, &self.rank), is_open, wanted);
             match found {
-                // Kept by now: those that were to go with it are considered anew.
-                Some((at, _)) if !open(at) => {
-                    pass.answered(&self.input, &self.live, &self.rank, at, false);
+                // A rule keeps it now: the other members of its group are considered again.
+                Some((image, _)) if !is_open(image) => {
+                    pass.answered(&self.input, &self.live, &self.rank, image, false);
                 }
-                Some((at, group)) => {
-                    return Some(self.step(at, Cause::Space, filesystem, group, measured));
+                Some((image, group)) => {
+                    return Some(self.step(image, Cause::Space, filesystem, group, measured));
                 }
                 None => {
                     plan.end = PassEnd::NotReached;
-                    self.leave();
+                    self.next_filesystem();
                 }
             }
         }
     }
 
-    /// Goes on to the next filesystem.
-    fn leave(&mut self) {
+    /// Continues with the next filesystem.
+    fn next_filesystem(&mut self) {
         let Stage::Space { filesystem, pass } = &mut self.stage else { return };
         let next = *filesystem + 1;
         if let Some(pass) = pass.take() {
             let mount = mount(&self.input, pass.filesystem());
-            for at in pass.passed_over() {
-                let bytes = gain_on(&self.input, &self.live, at, pass.filesystem()).bytes;
+            for image in pass.passed_over() {
+                let bytes = gain_on(&self.input, &self.live, image, pass.filesystem()).bytes;
                 let detail = format!("its deletion would free {bytes} bytes on {mount} now");
-                self.passed_over[at.get()] = Some(detail);
+                self.passed_over[image.get()] = Some(detail);
             }
         }
         self.stage = Stage::Space { filesystem: next, pass: None };
@@ -458,46 +462,44 @@ impl<'a> Planner<'a> {
         group: Option<usize>,
         measured: &[Measured],
     ) -> (ImageIx, Step) {
-        let for_what = (cause, filesystem);
-        let step = Step::of_image(self.input.inventory, &self.live, image, for_what, measured);
+        let step = Step::of_image(self.input.inventory, &self.live, image, (cause, filesystem), measured);
         (image, Step { group, ..step })
     }
 
     fn kept(&self, aged_left: bool) -> Vec<Kept> {
-        let asked_about = match self.is_request {
+        let images = match self.is_request {
             true => self.order.clone(),
             false => (0..self.states.len()).map(ImageIx::from).collect(),
         };
-        let kept = asked_about.into_iter().filter_map(|at| {
-            let ruling = match &self.states[at.get()] {
+        let kept = images.into_iter().filter_map(|image| {
+            let ruling = match &self.states[image.get()] {
                 ImageState::Gone => return None,
                 ImageState::Kept(ruling) => ruling.clone(),
-                ImageState::Candidate => match &self.passed_over[at.get()] {
-                    _ if self.is_request || (aged_left && self.is_aged(at)) => Ruling::ended_early(),
+                ImageState::Candidate => match &self.passed_over[image.get()] {
+                    _ if self.is_request || (aged_left && self.is_aged(image)) => Ruling::ended_early(),
                     Some(detail) => Ruling::keeps(Rule::FreesNothing, detail),
-                    None => self.why_untouched(at),
+                    None => self.ruling_on_untouched(image),
                 },
             };
-            Some(Kept::new(Target::image(self.input.inventory, at), ruling))
+            Some(Kept::new(Target::image(self.input.inventory, image), ruling))
         });
         kept.collect()
     }
 
-    /// Why a candidate was not touched.
-    fn why_untouched(&self, at: ImageIx) -> Ruling {
-        let nodes = self.input.refs.reach(Root::Image(at)).iter();
-        let mut on: Vec<_> = nodes.map(|node| self.input.inventory[*node].filesystem).collect();
-        on.sort_unstable();
-        on.dedup();
-        let plans = || self.filesystems.iter().filter(|plan| on.contains(&plan.filesystem));
-        if let Some(invalid) = plans().find_map(|plan| plan.invalid.as_ref()) {
+    /// Returns the ruling on a candidate that was not touched.
+    fn ruling_on_untouched(&self, image: ImageIx) -> Ruling {
+        let nodes = self.input.refs.reach(Root::Image(image)).iter();
+        let filesystems: HashSet<_> = nodes.map(|node| self.input.inventory[*node].filesystem).collect();
+        let plans = self.filesystems.iter().filter(|plan| filesystems.contains(&plan.filesystem));
+        let plans: Vec<_> = plans.collect();
+        if let Some(invalid) = plans.iter().find_map(|plan| plan.invalid.as_ref()) {
             return Ruling::keeps(Rule::Unmeasured, invalid.to_string());
         }
-        if plans().any(|plan| plan.end == PassEnd::Open) {
+        if plans.iter().any(|plan| plan.end == PassEnd::Open) {
             return Ruling::ended_early();
         }
-        let reached = plans().find(|plan| plan.started.any());
-        let detail = match (reached, plans().next()) {
+        let reached = plans.iter().find(|plan| plan.started.any());
+        let detail = match (reached, plans.first()) {
             (Some(plan), _) => match &plan.after {
                 Some(Ok(space)) => {
                     format!("enough was free before its turn, at {:.2} % used", space.used_percent())
@@ -509,23 +511,23 @@ impl<'a> Planner<'a> {
                 self.input.policy.targets,
                 space.used_percent()
             ),
-            (None, _) => "nothing of it lies on a filesystem that is short of space".into(),
+            (None, _) => "it has no bytes on a filesystem that is short of space".into(),
         };
         Ruling::keeps(Rule::NotNeeded, detail)
     }
 }
 
-/// The position of each image in `order`.
+/// Returns the position of each image in `order`.
 fn ranks(order: &[ImageIx], images: usize) -> Vec<usize> {
     let mut rank = vec![usize::MAX; images];
-    for (position, at) in order.iter().enumerate() {
-        rank[at.get()] = position;
+    for (position, image) in order.iter().enumerate() {
+        rank[image.get()] = position;
     }
     rank
 }
 
-/// The whole plan if every prediction holds: what `--dry-run` prints. `measured` has one entry for
-/// each filesystem of the inventory.
+/// Returns the whole plan if every prediction is right: `--dry-run` prints it. `measured` has one entry for each
+/// filesystem of the inventory.
 #[must_use]
 pub fn plan(input: Input<'_>, task: Task<'_>, measured: &[Measured]) -> Plan {
     let mut spaces = measured.to_vec();
@@ -537,8 +539,8 @@ pub fn plan(input: Input<'_>, task: Task<'_>, measured: &[Measured]) -> Plan {
     planner.finish(&spaces)
 }
 
-/// Looks at the numbers of a filesystem, and starts the targets that they start. A target stays
-/// started until the filesystem is left, so that a run is carried to its end.
+/// Checks the numbers of a filesystem, and starts the targets that they exceed. A started target stays started
+/// until the filesystem is finished, so that a run continues until it is reached.
 fn check_filesystem(
     input: &Input<'_>,
     plan: &mut FilesystemPlan,
@@ -559,16 +561,16 @@ fn check_filesystem(
     Ok(space)
 }
 
-/// The candidates: longest idle first, then first detected first, then most exclusive bytes
-/// first, then by store and id.
+/// Returns the candidates in order: longest idle first, then first detected first, then most exclusive bytes first,
+/// then by store and id.
 fn order(input: &Input<'_>, states: &[ImageState]) -> Vec<ImageIx> {
-    let candidates = states.iter().enumerate().filter(|(_, state)| matches!(state, ImageState::Candidate));
-    let mut keyed: Vec<_> = candidates
-        .map(|(at, _)| {
-            let at = ImageIx::from(at);
-            let ages = input.ages(at);
-            let image = &input.inventory[at];
-            let exclusive = input.refs.sizes(input.inventory, Root::Image(at)).exclusive.frees_bytes;
+    let images = (0..).map(ImageIx::from).zip(states);
+    let mut keyed: Vec<_> = images
+        .filter(|(_, state)| matches!(state, ImageState::Candidate))
+        .map(|(ix, _)| {
+            let ages = input.ages(ix);
+            let image = &input.inventory[ix];
+            let exclusive = input.refs.sizes(input.inventory, Root::Image(ix)).exclusive.frees_bytes;
             let key = (
                 ages.map(Ages::idle_since),
                 ages.map(|ages| ages.first_detected),
@@ -576,46 +578,45 @@ fn order(input: &Input<'_>, states: &[ImageState]) -> Vec<ImageIx> {
                 image.store,
                 image.id.as_str(),
             );
-            (key, at)
+            (key, ix)
         })
         .collect();
     keyed.sort_unstable();
-    keyed.into_iter().map(|(_, at)| at).collect()
+    keyed.into_iter().map(|(_, ix)| ix).collect()
 }
 
-fn mount(input: &Input<'_>, at: FilesystemIx) -> String {
-    let on = input.inventory.filesystems.get(at.get());
-    on.map(|on| on.mount.display().to_string()).unwrap_or_default()
+fn mount(input: &Input<'_>, filesystem: FilesystemIx) -> String {
+    let filesystem = input.inventory.filesystems.get(filesystem.get());
+    filesystem.map(|filesystem| filesystem.mount.display().to_string()).unwrap_or_default()
 }
 
-/// For how long nothing has used an image.
-fn idle(input: &Input<'_>, at: ImageIx) -> Option<SignedDuration> {
-    input.ages(at).map(|ages| input.now.duration_since(ages.idle_since()))
+/// Returns the time that nothing has used an image for.
+fn idle(input: &Input<'_>, image: ImageIx) -> Option<SignedDuration> {
+    input.ages(image).map(|ages| input.now.duration_since(ages.idle_since()))
 }
 
-/// The filesystems on which something could be deleted: those of the images that the backend can delete,
-/// whether or not a rule keeps them. The others stay as full as they are whatever is done, and every run
-/// would miss its threshold. Where no image is in reach: that of the first store.
+/// Returns the filesystems on which something could be deleted: those of the images that the backend can delete,
+/// even if a rule keeps them. On other filesystems a run cannot change the usage, and would miss its threshold
+/// every time. If no image is in reach, returns that of the first store.
 fn reachable_filesystems(input: &Input<'_>) -> Vec<FilesystemIx> {
     let inventory = input.inventory;
     let mut reachable = Vec::new();
-    for (at, image) in inventory.images.iter().enumerate() {
+    for (ix, image) in (0..).map(ImageIx::from).zip(&inventory.images) {
         let store = &inventory[image.store];
-        let at = ImageIx::from(at);
-        if store.read_only || input.known(at).is_some_and(|known| known.out_of_reach.is_some()) {
+        if store.read_only || input.known(ix).is_some_and(|known| known.out_of_reach.is_some()) {
             continue;
         }
         reachable.push(store.filesystem);
-        let nodes = input.refs.reach(Root::Image(at)).iter().map(|node| &inventory[*node]);
-        // It may build on what lies in an additional store.
-        let ours = nodes.filter(|node| !inventory[node.store].read_only);
-        reachable.extend(ours.map(|node| node.filesystem));
+        let nodes = input.refs.reach(Root::Image(ix)).iter().map(|node| &inventory[*node]);
+        // It may build on layers in an additional store.
+        let deletable = nodes.filter(|node| !inventory[node.store].read_only);
+        reachable.extend(deletable.map(|node| node.filesystem));
         reachable.sort_unstable();
         reachable.dedup();
     }
     if reachable.is_empty() {
-        let ours = inventory.stores.iter().find(|store| !store.read_only);
-        reachable.extend(ours.map(|store| store.filesystem));
+        let store = inventory.stores.iter().find(|store| !store.read_only);
+        reachable.extend(store.map(|store| store.filesystem));
     }
     reachable
 }

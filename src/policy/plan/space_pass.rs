@@ -1,8 +1,14 @@
 //! The space pass over one filesystem.
 //!
-//! Candidates are checked in order. One that would free (almost) nothing is passed over. When bytes are
-//! held by passed-over images alone, all images that hold them are deleted together, at the turn of the
-//! last of them, so that no image is deleted before its turn for another one.
+//! Candidates are checked in the order of the policy. One whose deletion would free (almost) nothing is passed
+//! over, usually because other images share its layers. Several passed-over images together may contain a lot,
+//! however. Example: `web:1` and `web:2` consist of the same 500 MiB of layers. Deleting one of them frees nothing,
+//! so each is passed over at its turn. After the second, only passed-over images reach these layers, and both are
+//! queued as a group. A group is formed at the turn of its last member, so that no image is deleted before its turn
+//! because of another one.
+//!
+//! After all candidates have been checked, the remaining small gains are added up. If their sum is sufficient, the
+//! images that have them are deleted; otherwise they are kept, since they would not help.
 
 use std::collections::VecDeque;
 
@@ -11,28 +17,29 @@ use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, ImageIx, Inventory, NodeIx, Size};
 use crate::policy::input::Input;
 
-/// A deletion that frees less than a thousandth of what is wanted, and less than this, is passed over.
-const WORTH_BYTES: u64 = 1 << 20;
-/// The same for inodes.
-const WORTH_INODES: u64 = 32;
+/// Upper limit of the smallest gain for which an image is deleted. Below it, that gain is a thousandth of the wanted
+/// bytes.
+const MAX_WORTH_BYTES: u64 = 1 << 20;
+/// The same limit for inodes.
+const MAX_WORTH_INODES: u64 = 32;
 
 #[derive(Debug)]
 pub(crate) struct SpacePass {
     filesystem: FilesystemIx,
-    /// The least gain for which an image is deleted.
+    /// Smallest gain for which an image is deleted.
     worth: BytesAndInodes,
-    /// What is still wanted, as of the last measurement.
+    /// Bytes and inodes that are still wanted, as of the last measurement.
     wanted: BytesAndInodes,
-    /// The position in the order.
+    /// Position of the next candidate in the order.
     next: usize,
     passed: Vec<bool>,
-    /// How many passed-over images reach each node.
+    /// By node: number of passed-over images that reach it.
     passed_holders: Vec<u32>,
-    /// Members of a group that are still to go.
+    /// Members of a group that are still to be deleted.
     group: VecDeque<ImageIx>,
-    /// Images whose nodes may have come to be held by passed-over images alone.
+    /// Images that may have nodes which now only passed-over images reach.
     touched: Vec<ImageIx>,
-    /// All candidates were checked, and the small gains have been added up.
+    /// All candidates were checked, and the small gains were added up.
     added_up: bool,
 }
 
@@ -41,8 +48,8 @@ impl SpacePass {
         Self {
             filesystem,
             worth: BytesAndInodes {
-                bytes: (wanted.bytes / 1000).clamp(1, WORTH_BYTES),
-                inodes: (wanted.inodes / 1000).clamp(1, WORTH_INODES),
+                bytes: (wanted.bytes / 1000).clamp(1, MAX_WORTH_BYTES),
+                inodes: (wanted.inodes / 1000).clamp(1, MAX_WORTH_INODES),
             },
             wanted,
             next: 0,
@@ -58,28 +65,28 @@ impl SpacePass {
         self.filesystem
     }
 
-    /// The images that were passed over, and are still there.
+    /// Returns the images that were passed over and still exist.
     pub(crate) fn passed_over(&self) -> impl Iterator<Item = ImageIx> + '_ {
         let passed = self.passed.iter().enumerate().filter(|(_, passed)| **passed);
-        passed.map(|(at, _)| at.into())
+        passed.map(|(ix, _)| ix.into())
     }
 
-    /// The next image to delete while this much is wanted, and how many are left of its group.
+    /// Returns the next image to delete while this much is wanted, and the number of images left in its group.
     pub(crate) fn next(
         &mut self,
         input: &Input<'_>,
         live: &Live<'_>,
         (order, rank): (&[ImageIx], &[usize]),
-        open: impl Fn(ImageIx) -> bool,
+        is_open: impl Fn(ImageIx) -> bool,
         wanted: BytesAndInodes,
     ) -> Option<(ImageIx, Option<usize>)> {
         self.wanted = wanted;
         loop {
-            if let Some(at) = self.group.pop_front() {
+            if let Some(image) = self.group.pop_front() {
                 let members = self.group.len() + 1;
-                return Some((at, (members > 1).then_some(members)));
+                return Some((image, (members > 1).then_some(members)));
             }
-            let Some(at) = order.get(self.next).copied() else {
+            let Some(image) = order.get(self.next).copied() else {
                 if self.added_up {
                     return None;
                 }
@@ -88,14 +95,14 @@ impl SpacePass {
                 continue;
             };
             self.next += 1;
-            if !open(at) || self.nodes(input, at).next().is_none() {
+            if !is_open(image) || self.nodes(input, image).next().is_none() {
                 continue;
             }
-            if self.is_worth(gain_on(input, live, at, self.filesystem)) {
-                return Some((at, None));
+            if self.is_worth(gain_on(input, live, image, self.filesystem)) {
+                return Some((image, None));
             }
-            self.pass_over(input, at);
-            self.touched.push(at);
+            self.pass_over(input, image);
+            self.touched.push(image);
             self.form_group(input, live, rank);
         }
     }
@@ -106,14 +113,14 @@ impl SpacePass {
         input: &Input<'_>,
         live: &Live<'_>,
         rank: &[usize],
-        at: ImageIx,
-        went: bool,
+        image: ImageIx,
+        is_deleted: bool,
     ) {
-        self.take_back(input, at);
-        if went {
-            self.touched.push(at);
+        self.take_back(input, image);
+        if is_deleted {
+            self.touched.push(image);
         } else {
-            // What it holds stays, so those that were to go with it are judged anew.
+            // Its nodes are kept, so the other members of its group are judged again.
             self.touched.extend(self.group.drain(..));
             self.added_up = false;
         }
@@ -122,10 +129,10 @@ impl SpacePass {
         }
     }
 
-    /// The nodes of an image on this filesystem.
-    fn nodes<'b>(&self, input: &'b Input<'_>, at: ImageIx) -> impl Iterator<Item = NodeIx> + use<'b> {
+    /// Returns the nodes of an image on this filesystem.
+    fn nodes<'b>(&self, input: &'b Input<'_>, image: ImageIx) -> impl Iterator<Item = NodeIx> + use<'b> {
         let filesystem = self.filesystem;
-        let nodes = input.refs.reach(Root::Image(at)).iter().copied();
+        let nodes = input.refs.reach(Root::Image(image)).iter().copied();
         nodes.filter(move |node| input.inventory[*node].filesystem == filesystem)
     }
 
@@ -134,81 +141,80 @@ impl SpacePass {
             || (self.wanted.inodes > 0 && gain.inodes >= self.worth.inodes)
     }
 
-    fn pass_over(&mut self, input: &Input<'_>, at: ImageIx) {
-        if !std::mem::replace(&mut self.passed[at.get()], true) {
-            for node in self.nodes(input, at) {
+    fn pass_over(&mut self, input: &Input<'_>, image: ImageIx) {
+        if !std::mem::replace(&mut self.passed[image.get()], true) {
+            for node in self.nodes(input, image) {
                 self.passed_holders[node.get()] += 1;
             }
         }
     }
 
-    fn take_back(&mut self, input: &Input<'_>, at: ImageIx) {
-        if std::mem::replace(&mut self.passed[at.get()], false) {
-            for node in self.nodes(input, at) {
+    fn take_back(&mut self, input: &Input<'_>, image: ImageIx) {
+        if std::mem::replace(&mut self.passed[image.get()], false) {
+            for node in self.nodes(input, image) {
                 self.passed_holders[node.get()] -= 1;
             }
         }
     }
 
-    /// A node that is still there, and would go with passed-over images.
+    /// Returns whether a node still exists, and only passed-over images reach it.
     fn is_left_to_passed(&self, live: &Live<'_>, node: NodeIx) -> bool {
         let holders = live.holders(node);
         holders > 0 && holders == self.passed_holders[node.get()]
     }
 
-    /// Checks whether the touched images leave enough bytes that only passed-over images hold, and if
-    /// so, queues those images.
+    /// Looks for enough bytes among the nodes of the touched images that only passed-over images reach. If there
+    /// are enough, queues those images as a group.
     fn form_group(&mut self, input: &Input<'_>, live: &Live<'_>, rank: &[usize]) {
-        while let Some(at) = self.touched.pop() {
+        while let Some(image) = self.touched.pop() {
             let mut left: Vec<_> =
-                self.nodes(input, at).filter(|node| self.is_left_to_passed(live, *node)).collect();
-            // Few holders first: the smallest group that is worth it.
+                self.nodes(input, image).filter(|node| self.is_left_to_passed(live, *node)).collect();
+            // Nodes with few holders first, which gives the smallest sufficient group.
             left.sort_unstable_by_key(|node| (live.holders(*node), *node));
-            let worth = |nodes: &[NodeIx]| self.is_worth(sum(input, nodes));
-            let alone = left.iter().position(|node| worth(&[*node]));
-            let together = || (2..=left.len()).find(|count| worth(&left[..*count]));
+            let alone = left.iter().position(|node| self.is_worth(sum(input, &[*node])));
             let seeds = match alone {
                 Some(alone) => &left[alone..=alone],
-                None => match together() {
+                None => match (2..=left.len()).find(|count| self.is_worth(sum(input, &left[..*count]))) {
                     Some(count) => &left[..count],
                     None => continue,
                 },
             };
             let mut members: Vec<_> = seeds.iter().flat_map(|node| self.holders(input, *node)).collect();
-            members.sort_unstable_by_key(|at| rank[at.get()]);
+            members.sort_unstable_by_key(|member| rank[member.get()]);
             members.dedup();
             self.group.extend(members);
-            // Looked at again when this group has gone.
-            self.touched.push(at);
+            // Check it again after this group has been deleted.
+            self.touched.push(image);
             return;
         }
     }
 
     fn holders<'b>(&'b self, input: &'b Input<'_>, node: NodeIx) -> impl Iterator<Item = ImageIx> + 'b {
         input.refs.reached_by(node).filter_map(|root| match root {
-            Root::Image(at) if self.passed[at.get()] => Some(at),
+            Root::Image(ix) if self.passed[ix.get()] => Some(ix),
             _ => None,
         })
     }
 
-    /// No single gain is worth it any more: if all small gains together suffice, the images that hold
-    /// them are deleted.
+    /// Deletes the images with small gains if all their gains together are sufficient. By now, no single gain is
+    /// large enough.
     fn add_up(&mut self, input: &Input<'_>, live: &Live<'_>, order: &[ImageIx]) {
         let wanted = self.wanted;
         let mut useful = Vec::new();
         let mut sum = Size::default();
         let mut counted = vec![false; self.passed_holders.len()];
-        for at in order.iter().copied().filter(|at| self.passed[at.get()]) {
-            let mut gives = false;
-            for node in self.nodes(input, at).filter(|node| self.is_left_to_passed(live, *node)) {
+        for image in order.iter().copied().filter(|image| self.passed[image.get()]) {
+            let mut has_gain = false;
+            for node in self.nodes(input, image).filter(|node| self.is_left_to_passed(live, *node)) {
                 let size = input.inventory[node].size;
-                gives |= (size.frees_bytes > 0 && wanted.bytes > 0) || (size.inodes > 0 && wanted.inodes > 0);
+                has_gain |=
+                    (size.frees_bytes > 0 && wanted.bytes > 0) || (size.inodes > 0 && wanted.inodes > 0);
                 if !std::mem::replace(&mut counted[node.get()], true) {
                     sum += size;
                 }
             }
-            if gives {
-                useful.push(at);
+            if has_gain {
+                useful.push(image);
             }
         }
         if BytesAndInodes::from(sum).covers(wanted) {
@@ -221,13 +227,13 @@ fn sum(input: &Input<'_>, nodes: &[NodeIx]) -> BytesAndInodes {
     nodes.iter().map(|node| input.inventory[*node].size).sum::<Size>().into()
 }
 
-/// What is freed on a filesystem if an image is deleted next.
+/// Returns the bytes and inodes that are freed on a filesystem if an image is deleted next.
 pub(super) fn gain_on(
     input: &Input<'_>,
     live: &Live<'_>,
-    at: ImageIx,
+    image: ImageIx,
     filesystem: FilesystemIx,
 ) -> BytesAndInodes {
-    let nodes = live.last_held(Root::Image(at)).map(|node| &input.inventory[node]);
+    let nodes = live.last_held(Root::Image(image)).map(|node| &input.inventory[node]);
     nodes.filter(|node| node.filesystem == filesystem).map(|node| node.size).sum::<Size>().into()
 }

@@ -32,7 +32,7 @@ fn node(filesystem: usize, bytes: u64, needs: &[usize]) -> Node {
         filesystem: filesystem.into(),
         path: "/store/x".into(),
         size: Size { bytes, apparent_bytes: bytes, inodes: bytes / 10 + 1, frees_bytes: bytes },
-        needs: needs.iter().map(|at| (*at).into()).collect(),
+        needs: needs.iter().map(|node| (*node).into()).collect(),
         layer: None,
     }
 }
@@ -50,7 +50,7 @@ fn image(id: &str, holds: &[usize]) -> Image {
         labels: Labels::default(),
         layers: vec![],
         listed_bytes: None,
-        holds: holds.iter().map(|at| (*at).into()).collect(),
+        holds: holds.iter().map(|node| (*node).into()).collect(),
     }
 }
 
@@ -109,15 +109,15 @@ fn inventory(nodes: Vec<Node>, images: Vec<Image>) -> Inventory {
 }
 
 fn hours_ago(first: i64, last: Option<i64>) -> Ages {
-    let ago = |hours: i64| now() - SignedDuration::from_hours(hours);
-    Ages::new(ago(first), last.map(ago), 0)
+    let last = last.map(|hours| now() - SignedDuration::from_hours(hours));
+    Ages::new(now() - SignedDuration::from_hours(first), last, 0)
 }
 
-fn came_into_use(by: &str) -> Ruling {
+fn now_in_use(by: &str) -> Ruling {
     Ruling { rule: Rule::InUse, stays: true, detail: format!("used by {by}") }
 }
 
-/// How many steps have a reason.
+/// Returns the number of steps with a reason.
 fn count(plan: &Plan, reason: Reason) -> usize {
     plan.steps.iter().filter(|step| step.cause.reason() == reason).count()
 }
@@ -133,7 +133,7 @@ fn space(available_bytes: u64) -> Measured {
     Ok(Space { capacity_bytes: 1000, available_bytes, owed_bytes: 0, inodes: 1000, inodes_free: 500 })
 }
 
-/// A test's world: each image older than the next.
+/// Input of a test. Each image is older than the next.
 #[derive(Debug)]
 struct World {
     inventory: Inventory,
@@ -145,7 +145,7 @@ struct World {
 
 impl World {
     fn new(nodes: Vec<Node>, images: Vec<Image>, policy: Policy) -> Self {
-        let ages = (0..images.len()).map(|at| hours_ago(1000 - at as i64, None)).collect();
+        let ages = (0..images.len()).map(|ix| hours_ago(1000 - ix as i64, None)).collect();
         let known = vec![ExternalFacts::default(); images.len()];
         Self { inventory: inventory(nodes, images), ages, known, full: Vec::new(), policy }
     }
@@ -164,7 +164,7 @@ impl World {
         })
     }
 
-    fn at(&self, target: &Target) -> ImageIx {
+    fn image_ix(&self, target: &Target) -> ImageIx {
         let found = self.inventory.images.iter().position(|image| image.id == target.id);
         found.unwrap().into()
     }
@@ -176,34 +176,34 @@ impl World {
         (deleted, kept, plan)
     }
 
-    /// A run in which the outcome of each step is looked up by id; what is removed gives back
-    /// what was predicted.
+    /// Simulates a run in which `outcome` decides each step by id. A removal frees what was predicted. Returns the
+    /// ids of the steps, and the plan.
     fn run(&self, mut available: u64, outcome: impl Fn(&str) -> Answer) -> (Vec<String>, Plan) {
         self.with(|input| {
             let mut planner = Planner::new(input, Task::Policy);
-            let mut asked = Vec::new();
+            let mut tried = Vec::new();
             while let Some(step) = planner.next(&[space(available), space(1000)]) {
                 let id = step.target.id.clone();
                 let outcome = outcome(&id);
                 if outcome.is_gone() {
                     available += step.predicted_bytes();
                 }
-                asked.push(id);
+                tried.push(id);
                 planner.answer(outcome);
             }
-            (asked, planner.finish(&[space(available), space(1000)]))
+            (tried, planner.finish(&[space(available), space(1000)]))
         })
     }
 }
 
 fn ten_images() -> World {
     let nodes = (0..10).map(|_| node(0, 30, &[])).collect();
-    let images = (0..10).map(|at| image(&format!("i{at}"), &[at])).collect();
+    let images = (0..10).map(|ix| image(&format!("i{ix}"), &[ix])).collect();
     World::new(nodes, images, percent(75, 70))
 }
 
 #[test]
-fn stops_as_soon_as_the_low_mark_is_reached() {
+fn run_stops_at_the_low_threshold() {
     let (deleted, kept, plan) = ten_images().plan(&[space(200)]);
     assert_eq!(deleted, ["i0", "i1", "i2", "i3"], "100 bytes are wanted");
     assert_eq!(plan.outcome, OutcomeKind::Reached);
@@ -220,8 +220,8 @@ fn stops_as_soon_as_the_low_mark_is_reached() {
 }
 
 #[test]
-fn measured_beats_predicted() {
-    // Somebody frees a lot after the first deletion, or writes a lot all the time.
+fn measurements_override_predictions() {
+    // Another process frees a lot after the first deletion, or writes a lot all the time.
     for (available, expected) in [(vec![200, 400], 1), (vec![200; 20], 10)] {
         let world = ten_images();
         let (steps, verdict) = world.with(|input| {
@@ -242,7 +242,7 @@ fn measured_beats_predicted() {
 }
 
 #[test]
-fn every_rule_keeps_and_says_why() {
+fn every_rule_keeps_and_gives_its_reason() {
     let mut world = ten_images();
     let images = &mut world.inventory.images;
     images[1].pinned_by = vec!["crio.conf".into()];
@@ -259,8 +259,9 @@ fn every_rule_keeps_and_says_why() {
     world.known[9].back_off =
         Some(BackOff::after(None, now() - SignedDuration::from_mins(1), "image is in use"));
     world.ages[8] = hours_ago(0, None);
-    let named =
-        |reference: &str, source: &str| NamedImage { reference: reference.into(), source: source.into() };
+    fn named(reference: &str, source: &str) -> NamedImage {
+        NamedImage { reference: reference.into(), source: source.into() }
+    }
     world.policy.min_age = SignedDuration::from_mins(2);
     world.policy.protect = Protect {
         names: vec![Pattern::new("quay.io/team/i4*").unwrap()],
@@ -271,7 +272,7 @@ fn every_rule_keeps_and_says_why() {
         sandboxes: vec![named("quay.io/team/i2:1", "crio.conf")],
         pulling: vec![named("quay.io/team/i8:1", "pulling/sha256-0")],
     };
-    // i0 to i9 have repositories of their own: only what nothing before keeps falls to the rule.
+    // Each image has its own repository: the rule decides where no earlier rule keeps the image.
     let (deleted, kept, plan) = world.plan(&[space(0)]);
     let rules: Vec<_> = kept.iter().map(|(_, rule)| *rule).collect();
     assert_eq!(deleted, [""; 0]);
@@ -290,7 +291,7 @@ fn every_rule_keeps_and_says_why() {
             Rule::BackingOff
         ]
     );
-    for (at, words) in [
+    for (position, words) in [
         (0, "used by 2: the podman container web (exited), the cri-o container web (exited)"),
         (1, "pinned by crio.conf, the runtime's list of images, layersweep pin quay.io/*"),
         (2, "used for pod sandboxes, according to crio.conf"),
@@ -301,7 +302,7 @@ fn every_rule_keeps_and_says_why() {
         (8, "the kubelet is pulling it, according to pulling/sha256-0"),
         (9, "an attempt failed to remove it, the last with: image is in use; not again before"),
     ] {
-        assert!(plan.kept[at].detail.starts_with(words), "{}", plan.kept[at].detail);
+        assert!(plan.kept[position].detail.starts_with(words), "{}", plan.kept[position].detail);
     }
     world.policy.protect.keep_newest = 0;
     world.policy.protect.pulling.clear();
@@ -316,14 +317,14 @@ fn every_rule_keeps_and_says_why() {
     world.ages[5].last_used = Some(now() - SignedDuration::from_mins(11));
     assert_eq!(world.plan(&[space(0)]).0, ["i5"], "before it was scanned");
     world.ages[5].last_used = Some(now());
-    // One of a container that has nothing but the id: it lies in a store that cannot use ours.
+    // The container only has the id of i8: it is in a store that cannot use images of this one.
     world.inventory.containers.push(Container {
         image: None,
         image_id: Some("i8".into()),
         ..container(0, Owner::Buildah)
     });
     assert_eq!(world.plan(&[space(0)]).1[8].1, Rule::MinAge);
-    // A container of another store that was made from it.
+    // A container of another store was made from it.
     let by = "the podman container web in the store /other".to_owned();
     world.inventory.uses.push(Use { by, images: vec![8.into()], ..Use::default() });
     assert_eq!(world.plan(&[space(0)]).1[8].1, Rule::InUse);
@@ -339,24 +340,23 @@ fn every_rule_keeps_and_says_why() {
     });
 }
 
-/// The rules of images that `docs/how-it-decides.md` has, in its order.
+/// Returns the rules of images in `docs/how-it-decides.md`, in its order.
 fn documented_rules() -> Vec<Rule> {
     let text = include_str!("../../../docs/how-it-decides.md");
-    // Those of containers and logs come in a chapter of their own.
+    // The rules of containers and logs are in a later chapter.
     let images = text.split("\n## Dead containers").next().unwrap();
     let rows = images.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
-    let rule = |name: &str| *Rule::ALL.iter().find(|rule| rule.as_str() == name).expect(name);
-    rows.map(|(name, _)| rule(name)).collect()
+    rows.map(|(name, _)| *Rule::ALL.iter().find(|rule| rule.as_str() == name).expect(name)).collect()
 }
 
 #[test]
-fn labels_that_are_not_known_keep_while_labels_are_protected() {
+fn unknown_labels_keep_while_labels_are_protected() {
     let mut world = ten_images();
-    let known = |pairs: &[(&str, &str)]| {
+    fn known(pairs: &[(&str, &str)]) -> Labels {
         Labels::Known(pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect())
-    };
+    }
     let images = &mut world.inventory.images;
-    for (at, labels) in [
+    for (position, labels) in [
         Labels::NotRead,
         Labels::Unknown("reading its manifest: not there".into()),
         known(&[]),
@@ -370,42 +370,41 @@ fn labels_that_are_not_known_keep_while_labels_are_protected() {
     .into_iter()
     .enumerate()
     {
-        images[at].labels = labels;
+        images[position].labels = labels;
     }
     images.truncate(9);
-    let rulings = |world: &mut World| -> Vec<String> {
+    fn rulings(world: &World) -> Vec<String> {
         world.with(|input| {
             let judge = Judge::new(input);
-            let of =
-                |at: usize| judge.rulings(at.into()).into_iter().find(|one| one.rule == Rule::ProtectedLabel);
-            let rulings = (0..9).filter_map(of);
-            rulings.map(|one| if one.stays { one.detail } else { String::new() }).collect()
+            let rulings = (0..9_usize).flat_map(|ix| judge.rulings(ix.into()));
+            let rulings = rulings.filter(|ruling| ruling.rule == Rule::ProtectedLabel);
+            rulings.map(|ruling| if ruling.stays { ruling.detail } else { String::new() }).collect()
         })
-    };
-    assert_eq!(rulings(&mut world), [""; 9], "nobody protects a label");
+    }
+    assert_eq!(rulings(&world), [""; 9], "no label is protected");
     world.policy.protect.labels = vec![("team".into(), Some("a".into())), ("keep".into(), None)];
-    let has = |label: &str| format!("it has the protected label {label}");
+
     assert_eq!(
-        rulings(&mut world),
+        rulings(&world),
         [
             "it may have a protected label: its labels were not read".into(),
             "it may have a protected label: its labels are unknown (reading its manifest: not there)".into(),
             String::new(),
-            has("team=a"),
+            "it has the protected label team=a".into(),
             String::new(),
-            has("team=a"),
-            has("keep="),
-            has("keep=no"),
+            "it has the protected label team=a".into(),
+            "it has the protected label keep=".into(),
+            "it has the protected label keep=no".into(),
             String::new(),
         ]
     );
 }
 
 #[test]
-fn newest_of_a_repository_is_by_coming() {
+fn newest_of_a_repository_was_detected_last() {
     let mut world = ten_images();
-    for (at, image) in world.inventory.images.iter_mut().enumerate() {
-        image.names = vec![format!("quay.io/app:{at}"), format!("quay.io/app@sha256:{at}")];
+    for (ix, image) in world.inventory.images.iter_mut().enumerate() {
+        image.names = vec![format!("quay.io/app:{ix}"), format!("quay.io/app@sha256:{ix}")];
     }
     world.policy.protect.keep_newest = 3;
     let (deleted, kept, _) = world.plan(&[space(0)]);
@@ -413,7 +412,7 @@ fn newest_of_a_repository_is_by_coming() {
     assert_eq!(kept.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["i7", "i8", "i9"]);
 }
 
-/// pair: a and b share 100 bytes with nobody else; c has 200 of its own.
+/// a and b share 100 bytes that no other image reaches; c has 200 of its own.
 fn a_pair() -> World {
     let nodes = vec![node(0, 100, &[]), node(0, 200, &[]), node(0, 500, &[])];
     let images = vec![image("a", &[0]), image("b", &[0]), image("c", &[1]), image("none", &[2])];
@@ -423,14 +422,14 @@ fn a_pair() -> World {
 }
 
 #[test]
-fn shared_bytes_leave_with_the_last() {
+fn shared_bytes_are_freed_with_the_last() {
     let (deleted, kept, plan) = a_pair().plan(&[space(200)]);
     assert_eq!(deleted, ["a", "b"]);
     assert_eq!(plan.steps.iter().map(Step::predicted_bytes).collect::<Vec<_>>(), [0, 100]);
     assert_eq!(plan.steps.iter().map(|step| step.group).collect::<Vec<_>>(), [Some(2), None]);
     assert_eq!(kept[0].1, Rule::NotNeeded);
 
-    // Where b is newer than c, no image goes before its turn for a's sake.
+    // If b is newer than c, no image is deleted before its turn because of a.
     let mut world = a_pair();
     world.ages[1] = hours_ago(1, None);
     assert_eq!(world.plan(&[space(200)]).0, ["c"]);
@@ -441,30 +440,29 @@ fn shared_bytes_leave_with_the_last() {
 }
 
 #[test]
-fn a_group_that_loses_a_member_is_given_up() {
+fn group_without_a_member_is_given_up() {
     for lost in ["a", "b"] {
-        let refused = |id: &str| match id == lost {
+        let (tried, plan) = a_pair().run(200, |id| match id == lost {
             true => Answer::Failed(failed("busy"), Aftermath::Untouched),
             false => Answer::Removed,
-        };
-        let (asked, plan) = a_pair().run(200, refused);
-        assert_eq!(asked, if lost == "a" { vec!["a", "c"] } else { vec!["a", "b", "c"] });
+        });
+        assert_eq!(tried, if lost == "a" { vec!["a", "c"] } else { vec!["a", "b", "c"] });
         assert_eq!(plan.outcome, OutcomeKind::Reached);
         assert_eq!(plan.problems.len(), 1);
         assert_eq!(plan.problems[0].message, "busy");
     }
-    let (asked, plan) = a_pair().run(200, |_| Answer::Kept(came_into_use("cri-o pod/app")));
-    assert_eq!(asked, ["a", "c"], "without a, b would free nothing");
+    let (tried, plan) = a_pair().run(200, |_| Answer::Kept(now_in_use("cri-o pod/app")));
+    assert_eq!(tried, ["a", "c"], "without a, b would free nothing");
     assert!(plan.problems.is_empty());
     assert_eq!(plan.kept[0].rule, Rule::InUse);
-    let (asked, plan) = a_pair().run(200, |_| Answer::AlreadyGone);
-    assert_eq!(asked, ["a", "b"]);
-    assert_eq!((plan.steps.len(), plan.kept.len()), (0, 2), "what others removed is neither ours nor kept");
+    let (tried, plan) = a_pair().run(200, |_| Answer::AlreadyGone);
+    assert_eq!(tried, ["a", "b"]);
+    assert_eq!((plan.steps.len(), plan.kept.len()), (0, 2), "images that others removed are not in the plan");
 }
 
 #[test]
-fn a_deletion_can_leave_bytes_to_one_that_was_passed_over() {
-    // "old" shares 300 bytes with "new", which also has some of its own.
+fn passed_over_image_is_deleted_after_its_sharer() {
+    // "old" shares 300 bytes with "new", which also has bytes of its own.
     let nodes = vec![node(0, 300, &[]), node(0, 50, &[]), node(0, 400, &[])];
     let images = vec![image("old", &[0]), image("new", &[0, 1]), image("last", &[2])];
     let world = World::new(nodes, images, percent(75, 70));
@@ -472,18 +470,18 @@ fn a_deletion_can_leave_bytes_to_one_that_was_passed_over() {
 }
 
 #[test]
-fn small_gains_count_where_they_suffice() {
+fn small_gains_are_used_if_they_suffice() {
     let nodes: Vec<_> = (0..200).map(|_| node(0, 900, &[])).collect();
-    let images = (0..200).map(|at| image(&format!("i{at:03}"), &[at])).collect();
+    let images = (0..200).map(|ix| image(&format!("i{ix:03}"), &[ix])).collect();
     let world = World::new(nodes, images, percent(75, 70));
-    let space = |available_bytes| -> Measured {
+    fn space(available_bytes: u64) -> Measured {
         Ok(Space { capacity_bytes: 20_000_000, available_bytes, owed_bytes: 0, inodes: 0, inodes_free: 0 })
-    };
-    // 1,000,000 are wanted, 180,000 could be had, 900 at a time.
+    }
+    // 1,000,000 are wanted, and 180,000 are possible, 900 at a time.
     let (deleted, kept, plan) = world.plan(&[space(5_000_000)]);
     assert_eq!((deleted.len(), plan.outcome), (0, OutcomeKind::NotReached));
     assert!(kept.iter().all(|(_, rule)| *rule == Rule::FreesNothing));
-    // Somebody else frees most of it while the first one goes.
+    // Another process frees most of it during the first deletion.
     let mut world = world;
     world.inventory.nodes.push(node(0, 100_000, &[]));
     world.inventory.images.push(image("big", &[200]));
@@ -520,37 +518,39 @@ fn each_filesystem_is_judged_alone() {
     assert_eq!(deleted, ["layers"], "the other filesystem is judged all the same");
     assert_eq!(kept, [("here".into(), Rule::Unmeasured)]);
     assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Failed, 1));
-    // A filesystem that only a read-only store lies on is nobody's to clear.
+    // A filesystem with only a read-only store is not judged.
     let mut world = ten_images();
     world.inventory.stores[1].filesystem = 1.into();
     assert_eq!(world.plan(&[space(500), space(0)]).2.outcome, OutcomeKind::NotNeeded);
 }
 
-/// A rootless store on a full filesystem of its own is none of the runtime's.
+/// A rootless store on its own full filesystem does not concern the runtime.
 #[test]
-fn only_filesystems_with_images_in_reach_are_judged() {
+fn only_filesystems_with_reachable_images_are_judged() {
     let nodes = vec![node(0, 300, &[]), node(1, 300, &[])];
-    let mut world = World::new(nodes, vec![image("ours", &[0]), image("theirs", &[1])], percent(75, 70));
+    let mut world = World::new(nodes, vec![image("system", &[0]), image("rootless", &[1])], percent(75, 70));
     world.inventory.stores[1].read_only = false;
     world.inventory.stores[1].filesystem = 1.into();
     world.inventory.images[1].store = 1.into();
     world.inventory.nodes[1].store = 1.into();
     world.known[1].out_of_reach = Some("it is not in the store of the runtime".into());
-    let judged = |plan: &Plan| plan.filesystems.iter().map(|part| part.filesystem.get()).collect::<Vec<_>>();
+    fn judged(plan: &Plan) -> Vec<usize> {
+        plan.filesystems.iter().map(|part| part.filesystem.get()).collect()
+    }
     let (deleted, kept, plan) = world.plan(&[space(200), space(0)]);
     assert_eq!(
         (deleted.as_slice(), judged(&plan), plan.outcome),
-        (&["ours".to_owned()][..], vec![0], OutcomeKind::Reached)
+        (&["system".to_owned()][..], vec![0], OutcomeKind::Reached)
     );
-    assert_eq!(kept, [("theirs".into(), Rule::OutOfReach)]);
-    // What a rule keeps may be let go tomorrow: its filesystem is short all the same.
+    assert_eq!(kept, [("rootless".into(), Rule::OutOfReach)]);
+    // A rule may release its images tomorrow: their filesystem is short all the same.
     world.known[0].pinned_by = vec!["a pin".into()];
     assert_eq!(world.plan(&[space(200), space(0)]).2.outcome, OutcomeKind::NotReached);
-    // With nothing in reach at all, the first store's is the one to speak of.
+    // If no image is in reach, the filesystem of the first store is judged.
     world.known[0].out_of_reach = world.known[1].out_of_reach.clone();
     let (_, _, plan) = world.plan(&[space(900), space(0)]);
     assert_eq!((judged(&plan), plan.outcome), (vec![0], OutcomeKind::NotNeeded));
-    // Layers that come from an additional store leave its filesystem alone.
+    // Layers in an additional store do not make its filesystem judged.
     world.known[0] = ExternalFacts::default();
     world.inventory.stores[1].read_only = true;
     world.inventory.nodes[0].needs = vec![1.into()];
@@ -558,7 +558,7 @@ fn only_filesystems_with_images_in_reach_are_judged() {
 }
 
 #[test]
-fn bytes_available_and_inodes_are_targets_too() {
+fn free_bytes_and_inodes_are_targets_too() {
     let mut world = ten_images();
     world.policy.targets =
         Targets { free: Some(FreeFloor { start_below: 100, until: 150 }), ..Targets::default() };
@@ -570,16 +570,15 @@ fn bytes_available_and_inodes_are_targets_too() {
 }
 
 #[test]
-fn age_goes_first_and_never_stops_space() {
+fn age_pass_is_first_and_space_follows() {
     let mut world = ten_images();
     world.policy.max_age = Some(SignedDuration::from_hours(997));
     world.ages[0] = hours_ago(1000, Some(3));
-    let refuse = |id: &str| match id {
+    let (tried, plan) = world.run(200, |id| match id {
         "i1" => Answer::Failed(failed("held"), Aftermath::Untouched),
         _ => Answer::Removed,
-    };
-    let (asked, plan) = world.run(200, refuse);
-    assert_eq!(asked, ["i1", "i2", "i3", "i4", "i5"], "i0 was used lately, i3 has just the limit");
+    });
+    assert_eq!(tried, ["i1", "i2", "i3", "i4", "i5"], "i0 was used lately, i3 has just the limit");
     assert_eq!(count(&plan, Reason::Age), 1);
     assert_eq!(count(&plan, Reason::Space), 3);
     assert_eq!(plan.outcome, OutcomeKind::Reached);
@@ -587,7 +586,7 @@ fn age_goes_first_and_never_stops_space() {
 }
 
 #[test]
-fn a_step_without_an_answer_is_not_taken_for_done() {
+fn unanswered_step_is_not_done() {
     let world = ten_images();
     let plan = world.with(|input| {
         let mut planner = Planner::new(input, Task::Policy);
@@ -599,7 +598,7 @@ fn a_step_without_an_answer_is_not_taken_for_done() {
     assert_eq!(plan.outcome, OutcomeKind::NotReached);
 }
 
-/// 10,000 images over 100,000 layers. Prints; asserts nothing about time.
+/// Plans for 10,000 images over 100,000 layers, and prints the duration without a limit for it.
 #[test]
 #[ignore = "prints how long planning takes; run it with --release"]
 fn planning_a_big_node() {
@@ -607,7 +606,7 @@ fn planning_a_big_node() {
     let inventory = made.inventory();
     let refs = Refs::new(&inventory);
     let ages = made.ages();
-    for (what, policy, measured) in [
+    for (case, policy, measured) in [
         ("90 to 60 %", percent(75, 60), made.space()),
         ("everything", percent(1, 0), made.space()),
         (
@@ -629,7 +628,7 @@ fn planning_a_big_node() {
         let begin = std::time::Instant::now();
         let plan = plan(input, Task::Policy, &[Ok(measured)]);
         println!(
-            "{what}: {} images, {} nodes: {} steps in {:?}",
+            "{case}: {} images, {} nodes: {} steps in {:?}",
             inventory.images.len(),
             inventory.nodes.len(),
             plan.steps.len(),
@@ -644,33 +643,37 @@ mod lists;
 mod properties;
 
 fn named(world: &World, named: &[usize], end_after: usize) -> (Vec<String>, Plan) {
-    let named: Vec<_> = named.iter().map(|at| ImageIx::from(*at)).collect();
+    let named: Vec<_> = named.iter().map(|ix| ImageIx::from(*ix)).collect();
     world.with(|input| {
         let spaces = [space(900), space(900)];
         let mut planner = Planner::new(input, Task::Named(&named));
-        let mut asked = Vec::new();
-        while asked.len() < end_after
+        let mut tried = Vec::new();
+        while tried.len() < end_after
             && let Some(step) = planner.next(&spaces)
         {
             assert_eq!((step.cause, step.filesystem), (Cause::Request, Some(0.into())));
-            asked.push(step.target.id.clone());
+            tried.push(step.target.id.clone());
             planner.answer(Answer::Removed);
         }
-        (asked, planner.finish(&spaces))
+        (tried, planner.finish(&spaces))
     })
 }
 
-/// In the order given, whatever marks and ages say, and each once; only they are told of.
+/// Named images are deleted in the given order and once, whatever thresholds and ages are, and only they are in the
+/// plan.
 #[test]
-fn named_images_go_as_named() {
+fn named_images_are_deleted_in_order() {
     let world = ten_images();
-    let (asked, plan) = named(&world, &[7, 2, 7, 99, 4], 9);
-    assert_eq!(asked, ["i7", "i2", "i4"]);
+    let (tried, plan) = named(&world, &[7, 2, 7, 99, 4], 9);
+    assert_eq!(tried, ["i7", "i2", "i4"]);
     assert_eq!((plan.outcome, plan.kept.len(), count(&plan, Reason::Request)), (OutcomeKind::Reached, 0, 3));
     assert_eq!(plan.trigger, Trigger::default());
     assert_eq!(named(&world, &[], 9).1.outcome, OutcomeKind::NotNeeded);
     let dry = world.with(|input| plan_of(input, &[7.into(), 2.into(), 4.into()]));
-    assert_eq!(dry.steps.iter().map(|step| world.at(&step.target).get()).collect::<Vec<_>>(), [7, 2, 4]);
+    assert_eq!(
+        dry.steps.iter().map(|step| world.image_ix(&step.target).get()).collect::<Vec<_>>(),
+        [7, 2, 4]
+    );
     assert_eq!(dry.outcome, OutcomeKind::Reached);
 }
 
@@ -678,7 +681,7 @@ fn plan_of(input: Input<'_>, named: &[ImageIx]) -> Plan {
     plan(input, Task::Named(named), &[space(900), space(900)])
 }
 
-/// Every protection holds for named images but the wait after a failed attempt.
+/// Every rule protects named images, except for the wait after a failed attempt.
 #[test]
 fn named_images_are_protected() {
     let mut world = ten_images();
@@ -688,49 +691,46 @@ fn named_images_are_protected() {
     world.ages[3] = Ages::new(now(), None, 0);
     world.policy.min_age = SignedDuration::from_mins(2);
     world.known[4].pinned_by = vec!["a pin".into()];
-    let (asked, plan) = named(&world, &[1, 2, 3, 4], 9);
-    assert_eq!(asked, ["i1"]);
-    let kept: Vec<_> = plan.kept.iter().map(|kept| (world.at(&kept.target).get(), kept.rule)).collect();
+    let (tried, plan) = named(&world, &[1, 2, 3, 4], 9);
+    assert_eq!(tried, ["i1"]);
+    let kept: Vec<_> = plan.kept.iter().map(|kept| (world.image_ix(&kept.target).get(), kept.rule)).collect();
     assert_eq!(kept, [(2, Rule::InUse), (3, Rule::MinAge), (4, Rule::Pinned)]);
     assert_eq!(plan.outcome, OutcomeKind::NotReached);
 }
 
-/// What nobody came to is not said to have been spared for want of need.
+/// Images that the run did not reach are not reported as "not needed".
 #[test]
-fn a_run_that_is_ended_says_so() {
+fn ended_run_reports_what_it_did_not_reach() {
     let world = ten_images();
-    let (asked, plan) = named(&world, &[7, 2, 4], 1);
-    assert_eq!(asked, ["i7"]);
-    let kept: Vec<_> = plan.kept.iter().map(|kept| (world.at(&kept.target).get(), kept.rule)).collect();
+    let (tried, plan) = named(&world, &[7, 2, 4], 1);
+    assert_eq!(tried, ["i7"]);
+    let kept: Vec<_> = plan.kept.iter().map(|kept| (world.image_ix(&kept.target).get(), kept.rule)).collect();
     assert_eq!(
         (kept.as_slice(), plan.outcome),
         (&[(2, Rule::RunEnded), (4, Rule::RunEnded)][..], OutcomeKind::NotReached)
     );
 
-    // In the space pass, before and behind the low threshold; in the age pass.
-    let ended = |world: &World, available: u64| {
-        world.with(|input| {
+    // In the space pass, above and below the low threshold; in the age pass.
+    fn ended(world: &World, available: u64) -> (OutcomeKind, Vec<Rule>) {
+        let plan = world.with(|input| {
             let mut planner = Planner::new(input, Task::Policy);
             assert!(planner.next(&[space(200), space(1000)]).is_some());
             planner.answer(Answer::Removed);
             planner.finish(&[space(available), space(1000)])
-        })
-    };
-    let rules = |plan: &Plan| plan.kept.iter().map(|kept| kept.rule).collect::<Vec<_>>();
+        });
+        (plan.outcome, plan.kept.iter().map(|kept| kept.rule).collect())
+    }
     let mut world = ten_images();
-    let short = ended(&world, 230);
-    assert_eq!((short.outcome, rules(&short)), (OutcomeKind::NotReached, vec![Rule::RunEnded; 9]));
-    let there = ended(&world, 300);
-    assert_eq!((there.outcome, rules(&there)), (OutcomeKind::Reached, vec![Rule::NotNeeded; 9]));
+    assert_eq!(ended(&world, 230), (OutcomeKind::NotReached, vec![Rule::RunEnded; 9]));
+    assert_eq!(ended(&world, 300), (OutcomeKind::Reached, vec![Rule::NotNeeded; 9]));
     world.policy.max_age = Some(SignedDuration::from_hours(995));
-    let aged = ended(&world, 1000);
     let expected = [vec![Rule::RunEnded; 4], vec![Rule::NotNeeded; 5]].concat();
-    assert_eq!((aged.outcome, rules(&aged)), (OutcomeKind::NotReached, expected));
+    assert_eq!(ended(&world, 1000), (OutcomeKind::NotReached, expected));
 }
 
 /// Nothing could be proven: the image was not touched, and no attempt failed.
 #[test]
-fn a_step_that_was_not_tried_is_no_failure() {
+fn untried_step_is_not_a_failure() {
     let world = ten_images();
     let plan = world.with(|input| {
         let mut planner = Planner::new(input, Task::Policy);
@@ -742,9 +742,9 @@ fn a_step_that_was_not_tried_is_no_failure() {
     assert!(plan.kept.iter().all(|kept| kept.rule == Rule::RunEnded), "{:?}", plan.kept);
 }
 
-/// What somebody elsewhere needs goes with the last image that holds it, and with none before.
+/// Layers that another store needs keep the last image that reaches them, and only that.
 #[test]
-fn the_last_holder_of_what_others_need_stays() {
+fn last_holder_of_needed_layers_is_kept() {
     let nodes = vec![node(0, 100, &[]), node(0, 50, &[]), node(0, 50, &[])];
     let images = vec![image("i0", &[0, 1]), image("i1", &[0, 2]), image("i2", &[2])];
     let policy = Policy { max_age: Some(SignedDuration::from_hours(1)), ..percent(90, 80) };
@@ -752,22 +752,22 @@ fn the_last_holder_of_what_others_need_stays() {
     let by = "the image x in the store /other".to_owned();
     world.inventory.uses = vec![Use { by, holds: vec![0.into()], ..Use::default() }];
     for measured in [space(500), space(0)] {
-        let (gone, kept, plan) = world.plan(&[measured]);
-        assert_eq!(gone, ["i0", "i2"], "{plan:?}");
+        let (deleted, kept, plan) = world.plan(&[measured]);
+        assert_eq!(deleted, ["i0", "i2"], "{plan:?}");
         assert_eq!(kept, [("i1".to_owned(), Rule::InUse)]);
-        // What is needed elsewhere does not come back.
+        // The bytes that are needed elsewhere are not freed.
         assert_eq!(plan.predicted_bytes(), 50);
     }
-    // By itself none of them is the last.
+    // Taken alone, none of them is the last.
     world.with(|input| {
         let judge = Judge::new(input);
         assert_eq!(judge.kept(0.into()), None);
         assert_eq!(judge.kept(1.into()), None);
     });
-    // For an image or container of the inventory its own store's nodes count.
+    // Uses by an image or container of the inventory count in the same way.
     world.inventory.uses[0].is_listed = true;
     assert_eq!(world.plan(&[space(500)]).0, ["i0", "i2"]);
-    // Without a holder of its own store but one image, that one stays from the beginning.
+    // If only one image of the store reaches them, it is kept from the beginning.
     world.inventory.images[0].holds = vec![1.into()];
     world.with(|input| assert_eq!(Judge::new(input).kept(1.into()).unwrap().rule, Rule::InUse));
 }

@@ -3,19 +3,19 @@
 use crate::model::ImageIx;
 use crate::model::rules::Rule;
 
-/// What a run is to do.
+/// Task of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task<'a> {
-    /// What the policy asks for: by age, then by space.
+    /// Deletions that the policy requires: by age, then by space.
     Policy,
-    /// These images of the inventory, in this order, and nothing else. A position beyond the
-    /// inventory's images means nothing.
+    /// These images of the inventory, in this order, and no others. Positions beyond the inventory's images are
+    /// ignored.
     Named(&'a [ImageIx]),
 }
 
 impl Task<'_> {
-    /// The rules that it does without. Waiting after a failed attempt is politeness towards the
-    /// runtime, which somebody who names an image may do without; every other rule protects.
+    /// Returns the rules that do not apply. The wait after a failed attempt only relieves the runtime, so a user
+    /// who names an image does not have to wait. Every other rule protects.
     #[must_use]
     pub fn waived(&self) -> &'static [Rule] {
         match self {
@@ -24,11 +24,12 @@ impl Task<'_> {
         }
     }
 
-    /// The named images, each once.
+    /// Returns the named images, each once.
     pub(crate) fn named(&self, images: usize) -> Option<Vec<ImageIx>> {
         let Self::Named(named) = self else { return None };
         let mut seen = vec![false; images];
-        let first = |at: &&ImageIx| seen.get_mut(at.get()).is_some_and(|seen| !std::mem::replace(seen, true));
-        Some(named.iter().filter(first).copied().collect())
+        let mut named = named.to_vec();
+        named.retain(|ix| seen.get_mut(ix.get()).is_some_and(|seen| !std::mem::replace(seen, true)));
+        Some(named)
     }
 }

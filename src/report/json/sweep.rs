@@ -13,7 +13,7 @@ use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Action, Phase, Problem, Target};
 use crate::model::{Finding, LeakClass};
 use crate::policy::leaks::{
-    Decision, KeepReason, LeakDecision, LeakRequest, command, is_for_a_person, reason,
+    Decision, KeepReason, LeakDecision, LeakRequest, command, needs_a_person, reason,
 };
 
 /// Document of `layersweep sweep`.
@@ -210,7 +210,7 @@ fn finding(facts: &SweepResult, entry: &LeakDecision) -> SweepLeakDoc {
         Decision::Stay(stay) => Some(stay),
         Decision::Delete(_) | Decision::Repair => None,
     };
-    let for_a_person = stay.is_some_and(|stay| is_for_a_person(leak, stay));
+    let for_a_person = stay.is_some_and(|stay| needs_a_person(leak, stay));
     SweepLeakDoc {
         leak: leak_doc(facts.scan(), entry.leak),
         for_a_person,

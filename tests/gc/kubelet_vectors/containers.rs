@@ -129,7 +129,7 @@ fn directory<'a>(name: &'a str, facts: &'a DirectoryFacts) -> LogDirectoryState<
 pub fn link(row: &LogSymlinksRow) -> Result<(), String> {
     let link = &row.symlink;
     let named = match (link.id_parseable, link.container_status.as_deref()) {
-        (false, _) => LinkTarget::Nobody,
+        (false, _) => LinkTarget::NoId,
         (true, Some("error")) => LinkTarget::Failed,
         (true, Some("nil")) => LinkTarget::Empty,
         (true, Some("unknown_container")) => LinkTarget::Unknown,

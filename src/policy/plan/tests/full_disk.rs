@@ -3,7 +3,7 @@
 use crate::model::space::BytesAndInodes;
 use crate::policy::plan::tests::*;
 
-/// So much has to be freed in the first store before any record can be written there.
+/// Sets the room that must be made in the first store before any record can be written there.
 fn needs(world: &mut World, bytes: u64, inodes: u64) {
     let to_free = BytesAndInodes { bytes, inodes };
     world.full = vec![FullFilesystem { store: 0.into(), filesystem: 0.into(), to_free }];
@@ -11,18 +11,18 @@ fn needs(world: &mut World, bytes: u64, inodes: u64) {
 
 fn world(policy: Policy) -> World {
     let nodes = [30, 80, 30, 90].map(|bytes| node(0, bytes, &[])).to_vec();
-    World::new(nodes, (0..4).map(|at| image(&format!("i{at}"), &[at])).collect(), policy)
+    World::new(nodes, (0..4).map(|ix| image(&format!("i{ix}"), &[ix])).collect(), policy)
 }
 
 #[test]
-fn image_that_makes_room_goes_first() {
+fn image_that_makes_room_is_first() {
     let mut world = world(percent(75, 70));
     needs(&mut world, 60, 0);
     assert_eq!(world.plan(&[space(0)]).0, ["i1", "i0", "i2", "i3"]);
     let named = world.with(|input| plan(input, Task::Named(&[2.into(), 3.into()]), &[space(0)]));
     let named: Vec<_> = named.steps.iter().map(|step| step.target.id.as_str()).collect();
     assert_eq!(named, ["i3", "i2"]);
-    // Every layer has some inodes. A full XFS has none free either, and needs the bytes.
+    // Every layer has some inodes. A full XFS has none free, and needs the bytes.
     for (bytes, first) in [(0, "i0"), (60, "i1")] {
         needs(&mut world, bytes, 4);
         assert_eq!(world.plan(&[space(0)]).0[0], first);
@@ -30,7 +30,7 @@ fn image_that_makes_room_goes_first() {
 }
 
 #[test]
-fn store_stays_where_no_image_makes_room() {
+fn store_is_kept_if_no_image_makes_room() {
     let mut world = world(percent(75, 70));
     needs(&mut world, 100, 0);
     for (task, which) in
@@ -45,20 +45,20 @@ fn store_stays_where_no_image_makes_room() {
         );
         assert_eq!(plan.problems[0].message, expected);
     }
-    // Nothing has to be deleted: no problem.
+    // Nothing has to be deleted: this is not a problem.
     world.policy = Policy::default();
     assert_eq!(world.plan(&[space(0)]).2.outcome, OutcomeKind::NotNeeded);
 }
 
 #[test]
-fn shared_layers_make_no_room() {
+fn shared_layers_do_not_make_room() {
     let nodes = [200, 5, 5].map(|bytes| node(0, bytes, &[])).to_vec();
     let images = vec![image("i0", &[0, 1]), image("i1", &[0, 2])];
     let mut world = World::new(nodes, images, percent(75, 70));
     needs(&mut world, 60, 0);
-    let (gone, _, plan) = world.plan(&[space(0)]);
-    assert_eq!((gone.len(), plan.outcome), (0, OutcomeKind::Failed));
-    // Neither does what another store needs.
+    let (deleted, _, plan) = world.plan(&[space(0)]);
+    assert_eq!((deleted.len(), plan.outcome), (0, OutcomeKind::Failed));
+    // Layers that another store needs do not make room either.
     let mut world = self::world(percent(75, 70));
     needs(&mut world, 60, 0);
     world.inventory.uses =
@@ -67,22 +67,22 @@ fn shared_layers_make_no_room() {
 }
 
 #[test]
-fn old_images_wait_for_a_younger_one_that_makes_room() {
+fn old_images_wait_for_an_image_with_room() {
     let max_age = Some(SignedDuration::from_hours(10));
     let mut world = world(Policy { max_age, ..percent(75, 70) });
     needs(&mut world, 60, 0);
     for young in [1, 3] {
         world.ages[young] = hours_ago(1000, Some(5));
     }
-    let (gone, _, plan) = world.plan(&[space(0)]);
-    // Of two that were used at the same time the larger one.
-    assert_eq!(gone[..3], ["i3", "i0", "i2"]);
+    let (deleted, _, plan) = world.plan(&[space(0)]);
+    // The larger one of two that were used at the same time.
+    assert_eq!(deleted[..3], ["i3", "i0", "i2"]);
     assert_eq!(count(&plan, Reason::Age), 2);
 }
 
-/// The editor has measured less than the plan: one refusal, and the store stays.
+/// The editor measured less than the plan: after one refusal the store is kept.
 #[test]
-fn store_is_skipped_where_the_first_holds_too_little() {
+fn store_is_skipped_if_the_first_is_too_small() {
     let mut world = world(percent(75, 70));
     needs(&mut world, 60, 0);
     let (tried, plan) = world.run(0, |_| Answer::StoreSkipped("too little".into()));

@@ -3,15 +3,16 @@
 use crate::model::ManifestList;
 use crate::policy::plan::tests::*;
 
-/// What keeps a manifest list for what it is keeps its members as well.
+/// A rule that keeps a manifest list because of the list itself keeps its members too.
 #[test]
-fn members_stay_with_a_list_that_is_kept() {
-    let named = || vec![NamedImage { reference: "quay.io/team/i9:1".into(), source: "a file".into() }];
+fn members_are_kept_with_their_list() {
+    fn named() -> Vec<NamedImage> {
+        vec![NamedImage { reference: "quay.io/team/i9:1".into(), source: "a file".into() }]
+    }
     let hour = SignedDuration::from_hours(1);
-    let list_of = |image: usize, members: &[usize]| ManifestList {
-        image: image.into(),
-        members: members.iter().map(|at| (*at).into()).collect(),
-    };
+    fn list_of(image: usize, members: &[usize]) -> ManifestList {
+        ManifestList { image: image.into(), members: members.iter().map(|ix| (*ix).into()).collect() }
+    }
     type Change<'a> = &'a dyn Fn(&mut World);
     let keeps: [(Rule, Change<'_>); 13] = [
         (Rule::InUse, &|world| world.inventory.containers = vec![container(9, Owner::CriO)]),
@@ -35,22 +36,22 @@ fn members_stay_with_a_list_that_is_kept() {
         }),
         (Rule::UsedJustNow, &|world| world.ages[9].last_used = Some(now())),
     ];
-    let world = |change: Change<'_>| {
+    fn world(change: Change<'_>) -> World {
         let mut world = ten_images();
-        // 3 is in another list, too, which nothing keeps.
+        // 3 is also in another list, which nothing keeps.
         world.inventory.lists = vec![list_of(8, &[3]), list_of(9, &[2, 3])];
-        for at in [2, 3] {
-            world.inventory.images[at].names.clear();
+        for ix in [2, 3] {
+            world.inventory.images[ix].names.clear();
         }
         change(&mut world);
         world
-    };
-    let rules = |world: &World| -> Vec<_> {
+    }
+    fn rules(world: &World) -> Vec<Option<Rule>> {
         world.with(|input| {
             let judge = Judge::new(input);
-            [2, 3, 9].map(|at| judge.kept(at.into()).map(|ruling| ruling.rule)).to_vec()
+            [2, 3, 9_usize].map(|ix| judge.kept(ix.into()).map(|ruling| ruling.rule)).to_vec()
         })
-    };
+    }
     for (rule, change) in keeps {
         let world = world(change);
         assert_eq!(rules(&world), [Some(rule); 3]);
@@ -58,7 +59,7 @@ fn members_stay_with_a_list_that_is_kept() {
         let words = "a member of the manifest list quay.io/team/i9:1, which stays: ";
         assert!(detail.starts_with(words), "{detail}");
     }
-    // Of what only cannot be deleted here or now nobody needs the members; labels a list has none.
+    // A list that only cannot be deleted here or now does not need its members, and a list has no labels.
     let keeps_none: [(Rule, Change<'_>); 3] = [
         (Rule::OutOfReach, &|world| world.known[9].out_of_reach = Some("not listed".into())),
         (Rule::BackingOff, &|world| world.known[9].back_off = Some(BackOff::after(None, now(), "busy"))),
