@@ -14,7 +14,7 @@ use support::program::{self, Run, list, text, texts};
 use support::store::{self, Store};
 use support::{edit, node, small};
 
-/// A small store whose runtime is away, and records of its own.
+/// A small store whose runtime does not run, with its own records.
 struct Bed {
     store: Store,
     state: PathBuf,
@@ -38,7 +38,7 @@ impl Bed {
         program::run(&mut command).expect_no_crash()
     }
 
-    /// `rm --via direct`.
+    /// Runs `rm --via direct`, which must exit with `code`.
     fn rm(&self, code: i32, args: &[&str]) -> Value {
         let all = [&["rm", "--via", "direct", "--min-age", "0s", "--format", "json"], args].concat();
         let document = self.run(&all).expect_code(code).json();
@@ -52,11 +52,12 @@ impl Bed {
         }
     }
 
-    /// What `images.json` has of the image with this name, its id left aside.
+    /// Returns the record of the image with this name from `images.json`.
     fn record(&self, name: &str) -> Value {
         let records = std::fs::read(self.store.record("images.json")).unwrap();
         let records: Value = serde_json::from_slice(&records).unwrap();
-        let mut found = list(&records, "").iter().find(|one| texts(one, "/names").contains(&name.to_owned()));
+        let mut found =
+            list(&records, "").iter().find(|record| texts(record, "/names").contains(&name.to_owned()));
         found.take().unwrap_or_else(|| panic!("no {name} in {records:#}")).clone()
     }
 
@@ -69,19 +70,19 @@ impl Bed {
     }
 }
 
-/// Kind and name of what a document says was deleted.
+/// Kind and name of everything that a document reports as deleted.
 fn gone(document: &Value) -> Vec<(&str, &str)> {
-    list(document, "/deleted").iter().map(|one| (text(one, "/kind"), text(one, "/names/0"))).collect()
+    list(document, "/deleted").iter().map(|row| (text(row, "/kind"), text(row, "/names/0"))).collect()
 }
 
-/// A name of an image with others deletes nothing; the message names the others and the way out.
+/// A name of an image with several names deletes nothing; the message names the others and the options.
 #[test]
 fn name_of_tagged_image_is_refused() {
     let Some(bed) = Bed::new() else { return };
     bed.tag("b", &["reg.local/b:2", "reg.local/b:3"]);
     let before = bed.record("reg.local/b:2");
     for more in [&[][..], &["--dry-run"]] {
-        // Nothing else that was named is deleted either.
+        // No other named image is deleted either.
         let words =
             [&["rm", "-y", "--via", "direct", "reg.local/b:3", "localhost/small/a2:1"], more].concat();
         let run = bed.run(&words).expect_code(2);
@@ -109,7 +110,7 @@ fn all_names_are_the_image() {
     bed.tag("b", &["reg.local/b:2"]);
     bed.tag("other", &["reg.local/other:2"]);
     let both = bed.rm(0, &["reg.local/other:2", &small::name("b"), "--all-tags"]);
-    assert_eq!(gone(&both).iter().map(|one| one.0).collect::<Vec<_>>(), ["image", "image"], "{both:#}");
+    assert_eq!(gone(&both).iter().map(|row| row.0).collect::<Vec<_>>(), ["image", "image"], "{both:#}");
     bed.store.load(&[small::image("b"), small::image("other")]);
     bed.tag("b", &["reg.local/b:2", "reg.local/b:3"]);
     bed.tag("other", &["reg.local/other:2"]);
@@ -117,7 +118,7 @@ fn all_names_are_the_image() {
     let by_id = bed.rm(0, &[&other[..12]]);
     assert_eq!(text(&by_id, "/deleted/0/kind"), "image", "{by_id:#}");
     assert_eq!(bed.names(&other), None);
-    // A digest with a repository means the names there.
+    // A digest with a repository names the tags of that repository.
     let digest = text(&bed.record("reg.local/b:3"), "/digest").to_owned();
     let named = format!("reg.local/b@{digest}");
     let run = bed.run(&["rm", "-y", "--via", "direct", &named]).expect_code(2);
@@ -140,14 +141,14 @@ fn protected_name_keeps_tagged_image() {
     bed.tag("a2", &["keep.me/a2:1"]);
     let real = bed.rm(5, &[&small::name("a2"), "--all-tags", "--config", config]);
     assert_eq!(rule(&real, "keep.me/a2:1"), "protected-name", "{real:#}");
-    // What two names of it end in means neither.
+    // A short name that matches two names is ambiguous.
     bed.tag("a", &["reg.local/x:7", "quay.local/x:7"]);
-    let told = bed.run(&["rm", "--via", "direct", "x:7"]).expect_code(2);
-    assert!(told.stderr.contains("quay.local/x:7") && told.stderr.contains("hint: "), "{told:?}");
+    let refused = bed.run(&["rm", "--via", "direct", "x:7"]).expect_code(2);
+    assert!(refused.stderr.contains("quay.local/x:7") && refused.stderr.contains("hint: "), "{refused:?}");
     edit::whole(&bed.store);
 }
 
-/// A runtime takes the image with all its names: only where that is said.
+/// A runtime removes an image with all its names, so all must be named.
 #[test]
 fn runtime_removes_only_named_images() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };

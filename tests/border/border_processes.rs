@@ -1,5 +1,5 @@
-//! Other users' processes and mounts: whatever they do, nobody waits for them, no lock is held
-//! for them, and they keep nothing that they could not use.
+//! Processes and mounts of other users: no command waits for them, no lock is held for them, and they keep no image
+//! that their user could not use.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -18,10 +18,10 @@ use support::program;
 use support::store::{self, Store};
 use support::{edit, small};
 
-/// More than any of the commands takes, and less than for ever.
+/// Timeout for every command.
 const ENOUGH: Duration = Duration::from_secs(30);
 
-/// How long a lock may be held for a proof.
+/// Maximum time for which a lock may be held for a proof.
 const MOST_LOCKED: Duration = Duration::from_millis(200);
 
 fn shown(path: &Path) -> &str {
@@ -34,14 +34,14 @@ fn directory(dir: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// A directory that every user can reach.
+/// Makes a directory that every user can reach.
 fn open_directory() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     dir
 }
 
-fn our_command(store: &Store, words: &[&str]) -> Command {
+fn store_command(store: &Store, words: &[&str]) -> Command {
     with_settings(store, words, "")
 }
 
@@ -54,7 +54,7 @@ fn with_settings(store: &Store, words: &[&str], settings: &str) -> Command {
     command
 }
 
-/// Runs to its end, which must come; its exit code and what it says.
+/// Runs a command that must end; returns its exit code and its messages.
 fn ends(command: &mut Command) -> (i32, String) {
     program::consent(command);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -67,7 +67,7 @@ fn ends(command: &mut Command) -> (i32, String) {
             return (status.code().unwrap_or(-1), said);
         }
         if start.elapsed() > ENOUGH {
-            // It may stand in the kernel: then not even that ends it.
+            // If the process waits in the kernel, this does not end it either.
             let _ = child.kill();
             panic!("{command:?} does not end");
         }
@@ -76,14 +76,14 @@ fn ends(command: &mut Command) -> (i32, String) {
     }
 }
 
-/// Deletes the image `other` directly; podman is not kept waiting meanwhile.
+/// Deletes the image `other` directly; podman does not have to wait meanwhile.
 fn deletes_other(store: &Store) {
     let rm = ["rm", "--via", "direct", "--yes", &small::name("other")];
-    let (code, said) = ends(&mut our_command(store, &rm));
+    let (code, said) = ends(&mut store_command(store, &rm));
     assert_eq!(code, 0, "{said}");
     ends(store.podman_command().args(["images", "-q"]));
     assert!(!store.podman(["images"]).contains("small/other"));
-    // The other tools work.
+    // The other tools still work.
     store.load(&[small::image("other")]);
     assert_eq!(edit::podman_ids(store), edit::whole(store));
 }
@@ -99,7 +99,7 @@ fn process_rooted_on_silent_filesystem_does_not_block() {
     let _below = Unmounted(&below);
     let _merged = Unmounted(&merged);
     let mut fuse = Hostile::fuse(&below, "0", "allow_other");
-    // Without an upper directory, whose root the kernel could examine by itself.
+    // Without an upper directory, whose root the kernel could examine itself.
     let options = format!("lowerdir={}:{}", shown(&below), shown(&other));
     store::succeed(Command::new("mount").args(["-t", "overlay", "x", "-o", &options]).arg(&merged));
     let _process = Hostile::new(&["root", shown(&merged)]);
@@ -107,10 +107,10 @@ fn process_rooted_on_silent_filesystem_does_not_block() {
     deletes_other(&store);
     let gc = ["gc", "--via", "direct", "--yes", "--max-age", "1s"];
     std::thread::sleep(Duration::from_secs(2));
-    let run = program::run(our_command(&store, &gc).args(["--format", "json"]));
-    // The disk may be fuller than what these images can mend.
+    let run = program::run(store_command(&store, &gc).args(["--format", "json"]));
+    // The disk may be fuller than these images can change.
     assert!(matches!(run.code, 0 | 4), "{run:?}");
-    // What the container needs is left, and nothing else.
+    // Only the image of the container is left.
     assert_eq!(edit::podman_ids(&store).len(), 1);
 }
 
@@ -141,7 +141,7 @@ fn unreadable_arguments_stop_no_command() {
     let mut fuse = Hostile::private_fuse(&place, "0", "allow_other");
     let page = fuse.path(&place.join("page"));
     let _process = Hostile::new(&["hide", shown(&page), &"x".repeat(1 << 14)]);
-    // With the lock that kernels since 6.18 take before they read a link of a process.
+    // This process also holds the lock that kernels since 6.18 take before they read a link of a process.
     let mut other = Hostile::new(&["exec", shown(&page)]);
     fuse.fall_silent();
     other.fall_silent();
@@ -155,22 +155,22 @@ fn unreadable_arguments_stop_no_command() {
         &["doctor"],
         &["gc", "--via", "direct", "--yes", "--high", "1", "--low", "0"],
     ] {
-        let (code, said) = ends(&mut our_command(&store, words));
+        let (code, said) = ends(&mut store_command(&store, words));
         assert!(code >= 0 && !said.contains("panicked"), "{words:?}: {code} {said}");
     }
-    // gc may have deleted it.
+    // gc may have deleted the image.
     store.load(&[small::image("other")]);
     deletes_other(&store);
 }
 
-/// In our own mount namespace, where commands come by: below a layer, beside the layers, among the logs
-/// and in their place, mounted by a user and by root.
+/// A silent filesystem in the test's own mount namespace, where every command meets it: below a layer, beside the layers,
+/// among the logs and in their place, mounted by a user and by root.
 #[test]
 fn silent_filesystem_is_skipped() {
     if !store::require_tools() || !hostile::require() || !support::require_program("unshare") {
         return;
     }
-    // Of its own: `report` looks at everything on it.
+    // A separate disk: `report` reads everything on it.
     let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
     let dir = disk.path();
     let store = small::store(&dir.join("root"));
@@ -184,7 +184,7 @@ fn silent_filesystem_is_skipped() {
 mount --make-rprivate /
 mount --bind "$LOGS" /var/log
 mkdir -p "$AT"
-# What the one before said is not what this one says: a signal that comes before it is ready would end it.
+# Messages of the previous process must not be taken for those of this one: a signal before it is ready would end it.
 : >"$SAID"
 python3 "$RIG" serve "$AT" "$OWNER" allow_other >"$SAID" &
 fuse=$!
@@ -199,7 +199,7 @@ for words in "scan --no-record" usage images layers "report --format json" docto
 done
 kill -9 $fuse
 "#;
-    for (at, owner) in [
+    for (mount, owner) in [
         (layer.join("diff/none"), NOBODY),
         (beside.clone(), "0"),
         (PathBuf::from("/var/log/of-a-user"), NOBODY),
@@ -207,22 +207,25 @@ kill -9 $fuse
         (PathBuf::from("/var/log"), "0"),
     ] {
         let said = dir.join("said");
-        let ours = our_command(&store, &[]);
+        let layersweep = store_command(&store, &[]);
         let mut command = Command::new("unshare");
         program::hermetic(&mut command);
-        command.args(["--mount", "sh", "-c", script, "sh"]).args(ours.get_args());
-        command.env("PROGRAM", ours.get_program()).env("RIG", store::rig("hostile.py")).env("LOGS", &logs);
-        command.env("AT", &at).env("OWNER", owner).env("SAID", &said).env("OTHER", &other);
+        command.args(["--mount", "sh", "-c", script, "sh"]).args(layersweep.get_args());
+        command
+            .env("PROGRAM", layersweep.get_program())
+            .env("RIG", store::rig("hostile.py"))
+            .env("LOGS", &logs);
+        command.env("AT", &mount).env("OWNER", owner).env("SAID", &said).env("OTHER", &other);
         let run = program::run(&mut command);
         let said = std::fs::read_to_string(&said).unwrap();
         assert_eq!(
             (run.stdout.as_str(), run.code),
             ("", 0),
             "{}, {owner}: {}{said}",
-            at.display(),
+            mount.display(),
             run.stderr
         );
-        if at == Path::new("/var/log") {
+        if mount == Path::new("/var/log") {
             assert!(said.contains("is on a filesystem that may hang"), "{owner}: {said}");
         }
     }
@@ -237,10 +240,13 @@ fn direct_deletion_in_pid_namespace_is_refused() {
     let store = small::store(&dir.path().join("root"));
     let before = edit::facts(store.root());
     let inside = |words: &[&str], settings: &str| {
-        let ours = with_settings(&store, words, settings);
+        let layersweep = with_settings(&store, words, settings);
         let mut command = Command::new("unshare");
         program::hermetic(&mut command);
-        command.args(["--pid", "--fork", "--mount-proc"]).arg(ours.get_program()).args(ours.get_args());
+        command
+            .args(["--pid", "--fork", "--mount-proc"])
+            .arg(layersweep.get_program())
+            .args(layersweep.get_args());
         ends(&mut command)
     };
     let other = small::name("other");
@@ -261,28 +267,27 @@ fn direct_deletion_in_pid_namespace_is_refused() {
     assert!(!store.podman(["images"]).contains("small/other"));
 }
 
-/// A run that deletes all that is unused, one image with many files among it: readers of the store
-/// wait for none of it.
+/// Runs a collection that deletes every unused image, one with many files; readers of the store do not wait for it.
 fn collected_without_keeping_others(store: &Store, layer: &str) {
-    for at in 0..20_000 {
-        std::fs::File::create(store.root().join("overlay").join(layer).join("diff").join(at.to_string()))
-            .unwrap();
+    for number in 0..20_000 {
+        let diff = store.root().join("overlay").join(layer).join("diff");
+        std::fs::File::create(diff.join(number.to_string())).unwrap();
     }
     store.unmount();
     std::thread::sleep(Duration::from_millis(1100));
     let locks = ["layers.lock", "images.lock"].map(|name| (name, Readers::start(&store.record(name))));
     let gc = ["gc", "--via", "direct", "--yes", "--high", "99", "--low", "98", "--max-age", "1s"];
-    let (code, said) = ends(&mut our_command(store, &gc));
+    let (code, said) = ends(&mut store_command(store, &gc));
     for (name, readers) in locks {
         let waited = readers.end();
         assert!(waited < MOST_LOCKED, "{name}: {waited:?}");
     }
     assert_eq!(code, 0, "{said}");
-    assert_eq!(edit::podman_ids(store).len(), 1, "what the container needs");
+    assert_eq!(edit::podman_ids(store).len(), 1, "the image of the container");
 }
 
-/// Files without a record, however many: readers of the store wait for none of it. podman's mount of the
-/// driver's directory on itself is there, as on a node.
+/// Readers of the store do not wait for the deletion of files without a record, however many. Podman's mount of the
+/// driver's directory on itself exists, as on a node.
 #[test]
 fn many_files_without_record_do_not_block() {
     if !store::require_tools() {
@@ -299,12 +304,13 @@ fn many_files_without_record_do_not_block() {
         let _mount = is_mounted.then(|| support::loopfs::BindMount::new(&overlay, &overlay));
         for orphan in &orphans {
             std::fs::create_dir(orphan).unwrap();
-            for at in 0..20_000 {
-                std::fs::File::create(orphan.join(at.to_string())).unwrap();
+            for number in 0..20_000 {
+                std::fs::File::create(orphan.join(number.to_string())).unwrap();
             }
         }
         let locks = ["layers.lock", "images.lock"].map(|name| (name, Readers::start(&store.record(name))));
-        let (code, said) = ends(&mut our_command(&store, &["sweep", "--delete", "--yes", "--min-age", "0s"]));
+        let (code, said) =
+            ends(&mut store_command(&store, &["sweep", "--delete", "--yes", "--min-age", "0s"]));
         for (name, readers) in locks {
             let waited = readers.end();
             assert!(waited < MOST_LOCKED, "{name}: {waited:?}");
@@ -325,7 +331,7 @@ fn foreign_mounts_hold_no_lock_and_keep_nothing() {
     }
     let dir = open_directory();
     let store = small::store(&dir.path().join("root"));
-    // As podman has it.
+    // As podman does.
     std::fs::set_permissions(store.root(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let images = store.images();
     let image = images.iter().find(|image| program::texts(image, "/names").contains(&small::name("other")));
@@ -340,7 +346,7 @@ fn foreign_mounts_hold_no_lock_and_keep_nothing() {
     store.load(&[small::image("other")]);
     collected_without_keeping_others(&store, layer);
     store.load(&[small::image("other")]);
-    // Whoever can reach the store may use it: the image is kept, and the lock not held for it.
+    // A user who can reach the store may use it: the image is kept, and the lock is not held for that proof.
     std::fs::set_permissions(store.root(), std::fs::Permissions::from_mode(0o755)).unwrap();
     for name in ["overlay", "overlay-layers", "overlay-images", "overlay-containers"] {
         let path = store.root().join(name);

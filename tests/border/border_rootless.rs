@@ -1,4 +1,4 @@
-//! A user's own store: edited by that user in the namespace of `podman unshare`, and by nobody else.
+//! A user's own store: edited by that user in the namespace of `podman unshare`, and by no other user.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -92,9 +92,9 @@ cmp /home/before /home/after
     );
 }
 
-/// Root has `lent` in a store that everybody can read, and `kept` in one that nobody can. alice names
-/// both, has a container of `lent/i1`, and breaks her own records: that costs the images that she could
-/// be using, and no others. When they can be read again it costs the one that she uses.
+/// Root has `lent` in a store that every user can read, and `kept` in one that only root can read. alice names both, has
+/// a container of `lent/i1`, and breaks her own records: that keeps the images that she could be using, and no others.
+/// Once her records can be read again, only the image that she uses is kept.
 #[test]
 fn broken_user_configuration_keeps_images_of_user() {
     let Some(run) = run(r#"

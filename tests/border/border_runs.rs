@@ -1,5 +1,5 @@
-//! Runs that end: two seconds after a signal whatever they wait for, without a grudge against images
-//! that were in nobody's way, and with what they began looked after by the next run.
+//! Runs that end within two seconds after a signal, whatever they wait for, without backing off from images that did not
+//! fail; the next run finishes what they began.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +25,7 @@ use support::{edit, small, store};
 
 const RM: [&str; 6] = ["rm", "-y", "--via", "direct", "--min-age", "0s"];
 
-/// A node with a small store; its directory goes with it.
+/// Makes a node with a small store; dropping the directory deletes it.
 fn node() -> Option<(tempfile::TempDir, Node)> {
     if !store::require_tools() {
         return None;
@@ -41,7 +41,7 @@ fn rm(names: &[&str]) -> Vec<String> {
     RM.iter().map(|&word| word.to_owned()).chain(names).chain(["--format".into(), "json".into()]).collect()
 }
 
-/// Holds the store's lock of the layers as another program does.
+/// Takes the store's lock of the layers as another program does.
 fn hold_layers(node: &Node) -> File {
     let path = node.store.record("layers.lock");
     let file = File::options().read(true).write(true).open(path).unwrap();
@@ -72,7 +72,7 @@ fn wait_for(what: &str, child: &mut Child, there: impl Fn() -> bool) {
     }
 }
 
-/// The document of a run that a signal ends in less than two seconds.
+/// Returns the document of a run that a signal ends in less than two seconds.
 fn ended_by(signal: Signal, child: Child) -> Value {
     let signalled = Instant::now();
     kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
@@ -86,13 +86,13 @@ fn ended_by(signal: Signal, child: Child) -> Value {
 fn outcomes(node: &Node) -> Vec<(String, String, bool)> {
     let history = node.json(&["history"]);
     let runs = list(&history, "/runs").iter().flat_map(|run| list(run, "/deleted"));
-    let one = |one: &Value| {
-        (text(one, "/names/0").to_owned(), text(one, "/outcome").to_owned(), one["confirmed"] == true)
-    };
-    runs.map(one).collect()
+    let outcomes = runs.map(|row| {
+        (text(row, "/names/0").to_owned(), text(row, "/outcome").to_owned(), row["confirmed"] == true)
+    });
+    outcomes.collect()
 }
 
-/// How many deletions were begun.
+/// Number of deletions that were begun.
 fn begun(node: &Node) -> i64 {
     let Some((database, _copy)) = node.database() else { return 0 };
     database.query_row("SELECT count(*) FROM deletions", [], |row| row.get(0)).unwrap_or(0)
@@ -103,44 +103,47 @@ fn attempts(node: &Node) -> i64 {
     database.query_row("SELECT count(*) FROM attempts", [], |row| row.get(0)).unwrap()
 }
 
-/// Layer of an image, by its record.
-fn layer_of(node: &Node, image: &str) -> String {
+/// Returns the layer of an image from its record.
+fn layer_of(node: &Node, image_name: &str) -> String {
     let images: Value =
         serde_json::from_slice(&std::fs::read(node.store.record("images.json")).unwrap()).unwrap();
-    let has = |one: &&Value| one["names"].to_string().contains(&small::name(image));
-    text(images.as_array().unwrap().iter().find(has).unwrap(), "/layer").to_owned()
+    let mut images = images.as_array().unwrap().iter();
+    let image = images.find(|image| image["names"].to_string().contains(&small::name(image_name)));
+    text(image.unwrap(), "/layer").to_owned()
 }
 
 fn layer_dir(node: &Node, image: &str) -> PathBuf {
     node.store.root().join("overlay").join(layer_of(node, image))
 }
 
-/// Takes an image's record away, and says of its layer that it was made then.
+/// Edits a record file of the store.
+fn edit_records(node: &Node, name: &str, change: impl Fn(&mut Vec<Value>)) {
+    let path = node.store.record(name);
+    let mut records: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    change(&mut records);
+    std::fs::write(&path, serde_json::to_vec(&records).unwrap()).unwrap();
+}
+
+/// Deletes the record of an image, and changes the creation time of its layer.
 fn forget_image(node: &Node, image: &str, created: Option<Timestamp>) {
     let layer = layer_of(node, image);
-    let edit = |name: &str, change: &dyn Fn(&mut Vec<Value>)| {
-        let path = node.store.record(name);
-        let mut all: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        change(&mut all);
-        std::fs::write(&path, serde_json::to_vec(&all).unwrap()).unwrap();
-    };
-    edit("images.json", &|all| all.retain(|one| one["layer"] != layer.as_str()));
-    edit("layers.json", &|all| {
-        for one in all.iter_mut().filter(|one| one["id"] == layer.as_str()) {
+    edit_records(node, "images.json", |images| images.retain(|image| image["layer"] != layer.as_str()));
+    edit_records(node, "layers.json", |layers| {
+        for record in layers.iter_mut().filter(|record| record["id"] == layer.as_str()) {
             if let Some(created) = created {
-                one["created"] = created.to_string().into();
+                record["created"] = created.to_string().into();
             }
         }
     });
 }
 
-/// So many files that unlinking them takes a while.
+/// Makes enough files that unlinking them takes a while.
 fn stuff(directory: &Path) {
     for part in 0..20 {
         let part = directory.join(format!("part-{part}"));
         std::fs::create_dir(&part).unwrap();
-        for at in 0..5000 {
-            File::create(part.join(at.to_string())).unwrap();
+        for number in 0..5000 {
+            File::create(part.join(number.to_string())).unwrap();
         }
     }
 }
@@ -179,7 +182,7 @@ fn wait_for_lock_ends() {
 fn stopped_unlinking_is_finished_by_next_run() {
     let Some((_dir, node)) = node() else { return };
     stuff(&layer_dir(&node, "other").join("diff"));
-    // While it is measured.
+    // The signal arrives during the measurement.
     for words in [&["scan", "--full"][..], &["gc", "-y", "--via", "direct"]] {
         let mut child = start(&node, &words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
         let pid = child.id();
@@ -206,14 +209,14 @@ fn stopped_unlinking_is_finished_by_next_run() {
     assert_eq!(edit::podman_ids(&node.store).len(), 4);
 }
 
-/// It has a directory open that [`stuff`] has made.
+/// Returns whether the process has a directory of [`stuff`] open.
 fn is_in_the_tree(pid: u32) -> bool {
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let mut open = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
     open.any(|path| path.to_string_lossy().contains("/diff/part-"))
 }
 
-/// Somebody has a file of the layer open, so that its bytes do not come while they are waited for.
+/// A process has a file of the layer open, so that its bytes are not freed while the run waits for them.
 #[test]
 fn wait_for_late_frees_ends() {
     let Some((_dir, node)) = node() else { return };
@@ -222,8 +225,9 @@ fn wait_for_late_frees_ends() {
     let held = File::open(&bulk).unwrap();
     let mut child = start(&node, &rm(&["other"]));
     let records = node.store.record("images.json");
-    let is_gone = || !std::fs::read_to_string(&records).unwrap().contains(&small::name("other"));
-    wait_for("the record to go", &mut child, || is_gone() && !aside(&node));
+    wait_for("the record to go", &mut child, || {
+        !std::fs::read_to_string(&records).unwrap().contains(&small::name("other")) && !aside(&node)
+    });
     std::thread::sleep(Duration::from_millis(100));
     let document = ended_by(Signal::SIGTERM, child);
     drop(held);
@@ -239,28 +243,28 @@ fn killed_run_is_finished() {
     wait_for("the directory to be set aside", &mut child, || aside(&node));
     child.kill().unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(9));
-    let known = |outcome: &str, confirmed| (small::name("other"), outcome.to_owned(), confirmed);
-    assert_eq!(outcomes(&node), [known("unknown", false)]);
+    let other = small::name("other");
+    assert_eq!(outcomes(&node), [(other.clone(), "unknown".to_owned(), false)]);
     assert!(node.run(&["history"]).expect_code(0).stdout.contains("unknown: started"));
     node.scan();
-    assert_eq!(outcomes(&node), [known("gone", true)]);
+    assert_eq!(outcomes(&node), [(other, "gone".to_owned(), true)]);
 
-    // One that was killed before anything was touched.
+    // A run that was killed before it changed anything.
     let held = hold_layers(&node);
     let mut child = start(&node, &rm(&["b"]));
-    let unknown = || outcomes(&node).iter().any(|(_, outcome, _)| outcome == "unknown");
-    wait_for("the deletion", &mut child, unknown);
-    // The run goes on, so a scan says nothing of it.
+    let has_unknown = || outcomes(&node).iter().any(|(_, outcome, _)| outcome == "unknown");
+    wait_for("the deletion", &mut child, has_unknown);
+    // The run is still in progress, so a scan does not decide the outcome.
     kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGSTOP).unwrap();
     drop(held);
     node.scan();
-    assert!(unknown());
+    assert!(has_unknown());
     child.kill().unwrap();
     child.wait().unwrap();
     node.scan();
     let b = outcomes(&node).into_iter().find(|(name, ..)| *name == small::name("b")).unwrap();
     assert_eq!((b.1.as_str(), b.2), ("failed", true), "it is still there");
-    assert_eq!(attempts(&node), 0, "which is no reason to leave it alone");
+    assert_eq!(attempts(&node), 0, "it does not back off");
 }
 
 #[test]
@@ -282,7 +286,7 @@ fn held_lock_is_waited_for_once() {
     node.run(&words).expect_code(0);
 }
 
-/// What stands in the way of one store stands in the way of no other.
+/// A problem of one store does not affect another.
 #[test]
 fn inaccessible_store_is_skipped() {
     if !Fs::Ext4.require() {
@@ -296,7 +300,7 @@ fn inaccessible_store_is_skipped() {
     let words = [&words[..], &["--high", "100", "--low", "99", "--format", "json"]].concat();
     let both = [&words[..], &["--graphroot", second.root().to_str().unwrap()]].concat();
     let gone = |document: &Value| {
-        let stores = list(document, "/deleted").iter().map(|one| text(one, "/store").to_owned());
+        let stores = list(document, "/deleted").iter().map(|row| text(row, "/store").to_owned());
         let mut counts = std::collections::BTreeMap::new();
         stores.for_each(|store| *counts.entry(store).or_insert(0) += 1);
         counts
@@ -315,7 +319,7 @@ fn inaccessible_store_is_skipped() {
     assert!(text(&errors[0], "/message").contains(&root(&node.store)), "{errors:#?}");
     assert_eq!(attempts(&node), 0);
 
-    // A full disk likewise, where nothing was made ready for it.
+    // The same on a full disk without a reserve file.
     node.store.podman(["rmi", &small::name("a2"), &small::name("b")]);
     node.store.unmount();
     second.load(&["base", "other"].map(small::image));
@@ -331,7 +335,7 @@ fn inaccessible_store_is_skipped() {
     assert_eq!(attempts(&node), 0);
 }
 
-/// A name in a store that is locked holds up neither images nor names in another one, and is waited for once.
+/// A name in a locked store does not block images or names in another store, and the lock is waited for once.
 #[test]
 fn names_in_inaccessible_store_do_not_block_others() {
     let Some((_dir, node)) = node() else { return };
@@ -348,7 +352,7 @@ fn names_in_inaccessible_store_do_not_block_others() {
     drop(held);
     assert!(run.took < Duration::from_secs(35), "{:?}", run.took);
     let document = support::node::document(run.expect_code(5));
-    let gone: Vec<_> = list(&document, "/deleted").iter().map(|one| one["names"].to_string()).collect();
+    let gone: Vec<_> = list(&document, "/deleted").iter().map(|row| row["names"].to_string()).collect();
     assert_eq!(gone.len(), 2, "{document:#}");
     for name in ["reg.local/a2:x", "reg.local/base:x"] {
         assert!(gone.iter().any(|names| names.contains(name)), "{document:#}");
@@ -360,15 +364,15 @@ fn names_in_inaccessible_store_do_not_block_others() {
 #[test]
 fn image_in_use_is_kept_without_back_off() {
     let Some((dir, node)) = node() else { return };
-    let at = dir.path().join("mounted");
-    std::fs::create_dir(&at).unwrap();
+    let target = dir.path().join("mounted");
+    std::fs::create_dir(&target).unwrap();
     let none = None::<&str>;
     let flags = nix::mount::MsFlags::MS_BIND;
-    nix::mount::mount(Some(&layer_dir(&node, "other").join("diff")), &at, none, flags, none).unwrap();
+    nix::mount::mount(Some(&layer_dir(&node, "other").join("diff")), &target, none, flags, none).unwrap();
     let words = rm(&["other", "b"]);
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let run = node.run(&words);
-    nix::mount::umount(&at).unwrap();
+    nix::mount::umount(&target).unwrap();
     let document = run.expect_code(5).json();
     assert_eq!(list(&document, "/deleted").len(), 1, "{document:#}");
     let kept = list(&document, "/kept").iter().find(|kept| kept["names"][0] == small::name("other").as_str());
@@ -377,7 +381,7 @@ fn image_in_use_is_kept_without_back_off() {
     assert_eq!(attempts(&node), 0);
 }
 
-/// The layer of a running pull, made an hour before the clock leapt by two days.
+/// The layer of a running pull, created an hour before the clock leapt by two days.
 #[test]
 fn clock_leap_makes_no_layer_old() {
     let Some((_dir, node)) = node() else { return };
@@ -394,7 +398,7 @@ fn clock_leap_makes_no_layer_old() {
     };
     assert_eq!(leak(&node)["verdict"], "reclaim", "without a leap");
     node.scan();
-    // As if the clock had been two days behind when it was read last, a moment ago.
+    // As if the clock had been two days behind at its last reading, a moment ago.
     let database = Connection::open(node.state.join("layersweep.db")).unwrap();
     database.execute("UPDATE clock SET wall = wall - ?1", [48_i64 * 3600 * 1_000_000]).unwrap();
     drop(database);
@@ -403,14 +407,14 @@ fn clock_leap_makes_no_layer_old() {
         assert_eq!(leak["verdict"], "keep", "{leak:#}");
         let age = leak["age_seconds"].as_i64().unwrap();
         assert!((3500..3900).contains(&age), "{age}");
-        // Which records the leap.
+        // The run records the leap.
         node.run(&["sweep", "--delete", "-y"]).expect_code(0);
         assert!(layer.exists());
     }
     assert!(layer.join("diff").exists());
 }
 
-/// A deletion is killed, and finished by the next run; where the image was pulled again in between, its layers stay.
+/// A deletion is killed and finished by the next run; if the image was pulled again in between, its layers are kept.
 #[test]
 fn layers_pulled_after_a_killed_deletion_stay() {
     let Some((_dir, node)) = node() else { return };
@@ -419,26 +423,26 @@ fn layers_pulled_after_a_killed_deletion_stay() {
         let editor = editor(Some(Box::new(move |now: &'static str| assert_ne!(now, step, "killed here"))));
         let images = node.store.images();
         let other =
-            images.iter().find(|one| one["names"].to_string().contains(&small::name("other"))).unwrap();
+            images.iter().find(|image| image["names"].to_string().contains(&small::name("other"))).unwrap();
         let (planned, begun) = (edit::planned(other), edit::begun(&node.store, other));
         let dies = std::panic::AssertUnwindSafe(|| editor.delete_image(&planned));
         assert!(std::panic::catch_unwind(dies).is_err());
         begun
     };
     let begun = [killed("image directory removed")];
-    // Nothing has come since: the layer goes.
+    // Nothing was pulled since: the layer is deleted.
     let resumed = editor(None).resume(&begun, &|_, _, _| false).unwrap();
     assert_eq!(resumed.layers.len(), 1);
 
     node.store.load(&[small::image("other")]);
     node.store.unmount();
     let begun = [killed("image directory removed")];
-    // Another program finishes it, and pulls again.
+    // Another program finishes the deletion, and pulls the image again.
     editor(None).resume(&begun, &|_, _, _| false).unwrap();
     node.store.load(&[small::image("other")]);
     node.store.unmount();
     let layer = layer_dir(&node, "other");
-    // As far as the pull has come.
+    // The state of an unfinished pull.
     forget_image(&node, "other", None);
     let resumed = editor(None).resume(&begun, &|_, _, _| false).unwrap();
     assert!(resumed.layers.is_empty() && layer.join("diff").exists(), "{resumed:?}");

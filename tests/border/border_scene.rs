@@ -1,5 +1,5 @@
-//! A node with 20 users who have stores of their own: five take images from root's, two are hostile.
-//! Root collects; the rest is as if nothing had happened.
+//! A node with 20 users who have their own stores: five use images of root's store, two are hostile. Root collects; the
+//! users are not affected.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -9,10 +9,10 @@ use crate::support;
 use support::archive::{self, ImageSpec, LayerSpec};
 use support::{alice, store};
 
-/// Root's podman has `lent` in a store that everybody can read, and `kept-home` in one that nobody can.
-/// Users 1 to 5 have an image of the first in a store of their own, as `podman tag` leaves it, and 6 to
-/// 20 have stores that take nothing. User 19 has broken containers and names the store that she cannot
-/// reach; user 20 exchanges his store with a symlink to a victim all the time.
+/// Root's podman has `lent` in a store that every user can read, and `kept-home` in one that only root can read. Users 1
+/// to 5 have an image of the first in their own store, as `podman tag` leaves it, and 6 to 20 have stores that borrow
+/// nothing. User 19 has broken containers and names the store that she cannot reach; user 20 keeps exchanging his store
+/// with a symlink to a victim.
 const SCENE: &str = r#"
 lent=/var/lib/containers/storage
 home=/root/.local/share/containers/storage
@@ -103,13 +103,15 @@ fn twenty_users_two_of_them_hostile_five_borrowing() {
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("images.tar");
-    let layer = |name: &str| LayerSpec { small_files: 4, ..LayerSpec::new(name) };
-    let image = |at: usize| ImageSpec {
-        names: vec![format!("localhost/scene/i{at}:1")],
-        layers: vec![layer("base"), layer(&format!("own-{at}"))],
-        label: format!("i{at}"),
-    };
-    let images: Vec<_> = (1..=10).map(image).collect();
+    let images: Vec<_> = (1..=10)
+        .map(|number| ImageSpec {
+            names: vec![format!("localhost/scene/i{number}:1")],
+            layers: ["base".to_owned(), format!("own-{number}")]
+                .map(|name| LayerSpec { small_files: 4, ..LayerSpec::new(&name) })
+                .into(),
+            label: format!("i{number}"),
+        })
+        .collect();
     archive::write(&path, &images).unwrap();
     let began = Instant::now();
     let run = alice::run_among_all(&format!("ARCHIVE={}\n{SCENE}", path.display()));
@@ -118,6 +120,6 @@ fn twenty_users_two_of_them_hostile_five_borrowing() {
     let took = lines.iter().find_map(|line| line.strip_prefix("took ")).expect(&run.stderr);
     assert!(took.parse::<u64>().unwrap() < 120_000, "{run:?}");
     let rest: Vec<_> = lines.iter().filter(|line| !line.starts_with("took ")).collect();
-    let lent: Vec<_> = (1..=5).map(|at| format!("lent localhost/scene/i{at}")).collect();
+    let lent: Vec<_> = (1..=5).map(|number| format!("lent localhost/scene/i{number}")).collect();
     assert_eq!(rest, lent.iter().collect::<Vec<_>>(), "{run:?}");
 }

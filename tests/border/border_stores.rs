@@ -1,5 +1,5 @@
-//! Who uses an image is asked of every store on the node, whichever stores were named: real stores
-//! of podman that take images from each other, and what their own tools say afterwards.
+//! Users of an image are searched in every store on the node, whichever stores were named: real stores of podman that
+//! borrow images from each other, and the results of their own tools afterwards.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -23,7 +23,7 @@ use support::store::{self, Store, succeed};
 use support::{edit, node, small};
 use tempfile::TempDir;
 
-/// podman's store with the five small images, and a second one that takes images from it.
+/// A store of podman with the five small images, and a second one that borrows images from it.
 struct Two {
     store: Store,
     borrower: Store,
@@ -37,12 +37,12 @@ impl Two {
         }
         let dir = tempfile::tempdir().unwrap();
         let images = ["base", "a", "a2", "b", "other"].map(small::image);
-        let store = Store::of(&dir.path().join("ours"), driver, &images);
-        let borrower = borrower(&dir.path().join("theirs"), &store);
+        let store = Store::of(&dir.path().join("lender"), driver, &images);
+        let borrower = borrower(&dir.path().join("borrower"), &store);
         Some(Self { store, borrower, _dir: dir })
     }
 
-    /// podman in the borrower, without flags: they would make it forget the additional store.
+    /// Runs podman in the borrower, without flags, which would make it forget the additional store.
     fn podman(&self, args: &[&str]) -> String {
         succeed(self.borrower.command("podman").args(args))
     }
@@ -51,7 +51,7 @@ impl Two {
         self.podman(&["create", "--name", name, "--network", "none", &small::name(image), "/x"]);
     }
 
-    /// Commits an image on top of one of ours.
+    /// Commits an image on top of one of the lender's.
     fn commit_on(&self, image: &str, new: &str) {
         self.create("job", image);
         self.podman(&["commit", "-q", "job", new]);
@@ -72,12 +72,12 @@ impl Two {
         node::document(self.run(&[words, &["--format", "json"]].concat()).expect_code(code))
     }
 
-    /// A container runs from the borrower's image, which is committed once more.
+    /// Checks that a container runs from the borrower's image, which can be committed again.
     fn works(&self, image: &str) {
         works(&self.borrower, image);
     }
 
-    fn ours(&self) -> Vec<String> {
+    fn names(&self) -> Vec<String> {
         let listed = self.store.podman(["images", "--format", "{{.Repository}}"]);
         let mut names: Vec<_> =
             listed.lines().map(|line| line.rsplit('/').next().unwrap().to_owned()).collect();
@@ -86,7 +86,7 @@ impl Two {
     }
 }
 
-/// A store whose configuration names `lender` as additional image store.
+/// Makes a store whose configuration names `lender` as additional image store.
 fn borrower(root: &Path, lender: &Store) -> Store {
     let store = Store::at(root, lender.driver());
     let config = store.scratch().join("storage.conf");
@@ -96,7 +96,7 @@ fn borrower(root: &Path, lender: &Store) -> Store {
     store
 }
 
-/// The program on `store` alone, on a node whose configuration has `other`.
+/// Returns the program on `store` alone, on a node whose configuration names `other`.
 fn command(store: &Store, other: &Store, words: &[&str]) -> Command {
     let mut command = program::command();
     command.args(words).arg("--graphroot").arg(store.root()).arg("--runroot").arg(store.runroot());
@@ -111,7 +111,7 @@ fn command(store: &Store, other: &Store, words: &[&str]) -> Command {
 fn works(borrower: &Store, image: &str) {
     let podman = |args: &[&str]| succeed(borrower.command("podman").args(args));
     podman(&["images", "--all"]);
-    // What crun makes of the machine's control groups is not what is looked at here.
+    // crun may fail with the machine's control groups, which this test is not about.
     let run = ["run", "--rm", "--network", "none", "--log-driver", "none"];
     let limits = ["--runtime", "runc", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"];
     let busybox = ["--volume", "/bin/busybox:/busybox:ro", image, "/busybox", "true"];
@@ -124,7 +124,7 @@ fn works(borrower: &Store, image: &str) {
 const AGED: [&str; 10] =
     ["gc", "--via", "direct", "--high", "99", "--low", "98", "--min-age", "0s", "--max-age=1s"];
 
-/// What came of a plan: those deleted, sorted, by the last part of their names.
+/// Returns the images that a document reports as deleted, sorted, by the last part of their names.
 fn gone(document: &Value) -> Vec<String> {
     let mut names: Vec<_> = deleted(document)
         .iter()
@@ -134,14 +134,14 @@ fn gone(document: &Value) -> Vec<String> {
     names
 }
 
-/// (a) An image that was committed on one of ours, and containers of ours, in another store. `gc` of
-/// our store alone leaves what they need, and nothing else; the dry run says the same.
+/// (a) Another store has an image that was committed on one of the lender's, and containers of the lender's images.
+/// `gc` of the lender alone keeps what they need, and nothing else; the dry run reports the same.
 #[test]
 fn layers_below_another_store_are_kept() {
     let Some(two) = Two::new("overlay") else { return };
     two.commit_on("b", "localhost/t/on-b:1");
     two.create("keep", "a2");
-    // Though no configuration tells that one takes images from the other, where both are read.
+    // When both are read, no configuration is needed to see that one borrows from the other.
     let config = two.store.scratch().join("empty.conf");
     std::fs::write(&config, "").unwrap();
     let mut both = program::command();
@@ -152,7 +152,7 @@ fn layers_below_another_store_are_kept() {
     for (image, in_use) in [("a", false), ("a2", true), ("b", true)] {
         let name = small::name(image);
         let mut all = list(&images, "/images").iter();
-        let found = all.find(|one| program::texts(one, "/names").contains(&name)).expect(&name);
+        let found = all.find(|image| program::texts(image, "/names").contains(&name)).expect(&name);
         assert_eq!(found["in_use"], in_use, "{found:#}");
     }
     std::thread::sleep(Duration::from_millis(1500));
@@ -163,31 +163,31 @@ fn layers_below_another_store_are_kept() {
         for (image, user) in [("b", "the image localhost/t/on-b:1"), ("a2", "the podman container keep")] {
             assert_eq!(rule(document, &small::name(image)), "in-use");
             let detail = text(kept(document, &small::name(image)), "/detail");
-            assert!(detail.contains(user) && detail.contains("theirs"), "{detail}");
+            assert!(detail.contains(user) && detail.contains("borrower"), "{detail}");
         }
     }
     assert_eq!(number(&dry, "/predicted_bytes"), number(&real, "/predicted_bytes"));
-    assert_eq!(two.ours(), ["a2", "b"]);
+    assert_eq!(two.names(), ["a2", "b"]);
     two.works("localhost/t/on-b:1");
     two.podman(&["commit", "-q", "keep", "localhost/t/kept:1"]);
-    // `rm` refuses, too, and in the document of the images they are in use.
+    // `rm` refuses too, and `images` reports them as in use.
     for image in ["a2", "b"] {
         let refused = two.json(5, &["rm", "--via", "direct", "--min-age", "0s", &small::name(image)]);
         assert_eq!(rule(&refused, &small::name(image)), "in-use");
     }
     let images = two.json(0, &["images"]);
     assert!(list(&images, "/images").iter().all(|image| image["in_use"] == true), "{images:#}");
-    // When nobody needs them any more they go.
+    // Once nothing needs them any more, they are deleted.
     two.podman(&["rm", "keep"]);
     two.podman(&["rmi", "localhost/t/on-b:1", "localhost/t/kept:1", "localhost/again:1"]);
-    // They are idle from the scan on that sees them unused.
+    // Their idle time starts with the scan that sees them unused.
     two.json(0, &["scan"]);
     std::thread::sleep(Duration::from_millis(1500));
     let real = two.json(0, &AGED);
     assert_eq!(gone(&real), ["a2", "b"]);
 }
 
-/// A manifest list there needs our images by their digests.
+/// A manifest list in the borrower needs the lender's images by their digests.
 #[test]
 fn member_of_foreign_manifest_list_is_kept() {
     let Some(two) = Two::new("overlay") else { return };
@@ -200,56 +200,59 @@ fn member_of_foreign_manifest_list_is_kept() {
     assert!(text(kept(&real, &small::name("b")), "/detail").contains(listed), "{real:#}");
     let refused = two.json(5, &["rm", "--via", "direct", "--min-age", "0s", &small::name("b")]);
     assert_eq!(rule(&refused, &small::name("b")), "in-use");
-    assert_eq!(two.ours(), ["b"]);
+    assert_eq!(two.names(), ["b"]);
     two.podman(&["create", "--network", "none", listed, "/x"]);
 }
 
-/// While a container of another store runs from one of our images, and an image there is built on
-/// another one, room is made: all but these two go, exactly as predicted, and what runs loses no file.
+/// A container of another store runs from one image, and an image there is built on another. Making room deletes all but
+/// these two, exactly as predicted, and the container loses no file.
 #[test]
 fn running_container_of_another_store_keeps_files() {
     if !store::require_tools() || !Fs::Ext4.require() || !support::require_program("runc") {
         return;
     }
     let loopfs = LoopFs::new(Fs::Ext4, 128 * MIB);
-    let store = Store::at(&loopfs.path().join("ours"), "overlay");
+    let store = Store::at(&loopfs.path().join("lender"), "overlay");
     let layer =
         |name: &str, mib: u64| LayerSpec { files: vec![mib * MIB], small_files: 30, ..LayerSpec::new(name) };
     let base = LayerSpec { programs: vec!["/bin/busybox".into()], ..layer("base", 2) };
-    let image = |at: usize| ImageSpec {
-        names: vec![small::name(&format!("i{at}"))],
-        layers: vec![base.clone(), layer(&format!("own-{at}"), 4)],
-        label: format!("i{at}"),
-    };
-    store.load(&(0..6).map(image).collect::<Vec<_>>());
+    let images: Vec<_> = (0..6)
+        .map(|number| ImageSpec {
+            names: vec![small::name(&format!("i{number}"))],
+            layers: vec![base.clone(), layer(&format!("own-{number}"), 4)],
+            label: format!("i{number}"),
+        })
+        .collect();
+    store.load(&images);
     store.unmount();
     let dir = tempfile::tempdir().unwrap();
-    let borrower = borrower(&dir.path().join("theirs"), &store);
+    let borrower = borrower(&dir.path().join("borrower"), &store);
     let two = Two { store, borrower, _dir: dir };
     two.commit_on("i1", "localhost/t/on-i1:1");
 
     let sums = "/bin/busybox find / -xdev -type f -name '[0-9a-z]*' -exec /bin/busybox md5sum {} + | \
                 /bin/busybox grep -v ' /\\(proc\\|sys\\|dev\\|etc\\|run\\)/'";
-    let of_all = |output: String| {
+    fn sorted_lines(output: String) -> Vec<String> {
         let mut lines: Vec<_> = output.lines().map(str::to_owned).collect();
         lines.sort();
         lines
-    };
+    }
     let run = ["--runtime", "runc", "run", "--network", "none", "--log-driver", "none"];
     let limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"];
     let shell = ["/bin/busybox", "sh", "-c"];
     let name = small::name("i0");
-    let expected = of_all(two.podman(&[&run[..], &limits, &["--rm", &name], &shell, &[sums]].concat()));
+    let output = two.podman(&[&run[..], &limits, &["--rm", &name], &shell, &[sums]].concat());
+    let expected = sorted_lines(output);
     assert!(expected.len() > 60, "{expected:?}");
     let _live = Live(&two.borrower);
     two.podman(&[&run[..], &limits, &["-d", "--name", "live", &name], &shell, &["sleep 600"]].concat());
 
-    // Not `Two::run`: what the container has mounted stays.
+    // Not `Two::run`, which would unmount what the container has mounted.
     let json = |code: i32, words: &[&str]| {
         let words = [words, &["--via", "direct", "--min-age", "0s", "--format", "json"]].concat();
         node::document(program::run(&mut two.command(&words)).expect_no_crash().expect_code(code))
     };
-    // More than there is to be had.
+    // More than can be freed.
     let by_space = ["gc", "--high", "2", "--low", "1"];
     let dry = json(4, &[&by_space[..], &["--dry-run"]].concat());
     let real = json(4, &by_space);
@@ -268,13 +271,13 @@ fn running_container_of_another_store_keeps_files() {
     }
 
     let exec = ["--runtime", "runc", "exec", "live"];
-    assert_eq!(of_all(two.podman(&[&exec[..], &shell, &[sums]].concat())), expected);
+    assert_eq!(sorted_lines(two.podman(&[&exec[..], &shell, &[sums]].concat())), expected);
     two.works("localhost/t/on-i1:1");
     two.works(&name);
     two.podman(&["--runtime", "runc", "commit", "-q", "--pause=false", "live", "localhost/t/live:1"]);
 }
 
-/// Its containers are killed when this is dropped.
+/// A store whose containers are killed when this is dropped.
 struct Live<'s>(&'s Store);
 
 impl Drop for Live<'_> {
@@ -284,8 +287,7 @@ impl Drop for Live<'_> {
     }
 }
 
-/// Of two images of ours that hold what another store needs, one may go, and the last one stays: in
-/// the dry run as well.
+/// Two images contain layers that another store needs: one may be deleted, and the last one is kept, also in the dry run.
 #[test]
 fn last_image_with_borrowed_layers_is_kept() {
     let Some(two) = Two::new("overlay") else { return };
@@ -294,31 +296,31 @@ fn last_image_with_borrowed_layers_is_kept() {
     let dry = two.json(0, &[&AGED[..], &["--dry-run"]].concat());
     let real = two.json(0, &AGED);
     assert_eq!(gone(&dry), gone(&real));
-    let left = two.ours();
+    let left = two.names();
     assert!(left == ["a"] || left == ["a2"], "{left:?} {dry:#}");
     assert_eq!(rule(&dry, &small::name(&left[0])), "in-use");
     assert_eq!(rule(&real, &small::name(&left[0])), "in-use");
     two.works("localhost/t/on-a:1");
 }
 
-/// The image `b` once more, with the same layers and another configuration.
+/// Returns another image with the layers of `b` and another configuration.
 fn twin() -> ImageSpec {
     ImageSpec { names: vec![small::name("twin")], label: "twin".into(), ..small::image("b") }
 }
 
-/// The editor's answer to the deletion of an image of ours.
+/// Returns the editor's reason for not deleting an image of the lender.
 fn refusal(two: &Two, image: &str) -> Refusal {
-    let (request, asked) = (request(&two.store, &two.borrower), edit::places(&two.store));
-    let look = move || stores::outside(&request, &asked);
+    let (request, places) = (request(&two.store, &two.borrower), edit::places(&two.store));
+    let look = move || stores::outside(&request, &places);
     let editor = edit::with(&two.store, Options { outside: Some(Box::new(look)), ..Options::default() });
     let images = two.store.images();
-    let image = images.iter().find(|one| one["names"].to_string().contains(&small::name(image))).unwrap();
+    let image = images.iter().find(|other| other["names"].to_string().contains(&small::name(image))).unwrap();
     let error = editor.delete_image(&edit::planned(image)).unwrap_err();
     error.refusal().cloned().unwrap_or_else(|| panic!("{error}"))
 }
 
-/// (b) podman 4 makes a record without data: the manifest and the configuration are those of our image,
-/// so that another image of ours with the same layers does not replace it.
+/// (b) podman 4 makes a record without data: manifest and configuration are those of the lender's image, so that another
+/// image with the same layers cannot replace it.
 #[test]
 fn tag_in_another_store_keeps_exact_image() {
     let Some(two) = Two::new("overlay") else { return };
@@ -346,12 +348,12 @@ fn tag_in_another_store_keeps_exact_image() {
     assert_eq!(gone(&two.json(0, &["rm", "--via", "direct", "--min-age", "0s", &small::name("b")])), ["b"]);
 }
 
-/// The same through a runtime that knows nothing of the other store.
+/// The same through a runtime that does not know the other store.
 #[test]
 fn runtime_does_not_remove_borrowed_images() {
     let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
     let dir = tempfile::tempdir().unwrap();
-    let borrower = borrower(&dir.path().join("theirs"), &node.store);
+    let borrower = borrower(&dir.path().join("borrower"), &node.store);
     let podman = |args: &[&str]| succeed(borrower.command("podman").args(args));
     podman(&["create", "--name", "job", "--network", "none", &gc_node::name(1), "/x"]);
     podman(&["commit", "-q", "job", "localhost/t/on:1"]);
@@ -366,10 +368,10 @@ fn runtime_does_not_remove_borrowed_images() {
     let document = run(0, &["gc", "-y", "--high", "99", "--low", "98", "--max-age", "1d"]);
     let expected: Vec<_> = [0, 3, 4, 6].map(gc_node::name).into();
     assert_eq!(deleted(&document), expected, "{document:#}");
-    for at in [1, 2] {
-        assert_eq!(rule(&document, &gc_node::name(at)), "in-use");
-        let refused = run(5, &["rm", "-y", &gc_node::name(at)]);
-        assert_eq!(rule(&refused, &gc_node::name(at)), "in-use");
+    for number in [1, 2] {
+        assert_eq!(rule(&document, &gc_node::name(number)), "in-use");
+        let refused = run(5, &["rm", "-y", &gc_node::name(number)]);
+        assert_eq!(rule(&refused, &gc_node::name(number)), "in-use");
     }
     works(&borrower, "localhost/t/on:1");
     podman(&["commit", "-q", "keep", "localhost/t/kept:1"]);
@@ -389,8 +391,8 @@ fn request(store: &Store, other: &Store) -> ScanRequest {
     }
 }
 
-/// The editor's own proof under the locks has it, too: a container may come at any moment. What
-/// moves between the look and the locks is looked at again.
+/// The editor's own proof under the locks includes other stores: a container may be created at any moment. Stores that
+/// change between the lookup and the locks are read again.
 #[test]
 fn editor_checks_other_stores_under_locks() {
     let Some(two) = Two::new("overlay") else { return };
@@ -398,16 +400,16 @@ fn editor_checks_other_stores_under_locks() {
     let images = two.store.images();
     let id = |image: &str| {
         let name = small::name(image);
-        let found = images.iter().find(|one| program::texts(one, "/names") == [name.clone()]);
+        let found = images.iter().find(|image| program::texts(image, "/names") == [name.clone()]);
         text(found.unwrap(), "/id").to_owned()
     };
     let (request, places) = (request(&two.store, &two.borrower), edit::places(&two.store));
-    let asked = places.clone();
+    let looked_up = places.clone();
     let looks = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counter = looks.clone();
     let look = move || {
         counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        stores::outside(&request, &asked)
+        stores::outside(&request, &looked_up)
     };
     let options = Options { outside: Some(Box::new(look)), ..Options::default() };
     let editor = Editor::new(&places, options).unwrap();
@@ -420,14 +422,14 @@ fn editor_checks_other_stores_under_locks() {
         assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { .. })), "{image}: {error}");
     }
     assert!(looks.load(std::sync::atomic::Ordering::Relaxed) >= 2, "what moved is read again");
-    // The same where both are named and no configuration tells.
+    // The same if both are named and no configuration shows the borrower.
     let config = two.store.scratch().join("empty.conf");
     std::fs::write(&config, "").unwrap();
     let mut both = self::request(&two.store, &two.borrower);
     both.graphroots.push(two.borrower.root().to_path_buf());
     both.environment.containers_storage_conf = Some(config);
-    let asked = places.clone();
-    let look = move || stores::outside(&both, &asked);
+    let looked_up = places.clone();
+    let look = move || stores::outside(&both, &looked_up);
     let editor =
         Editor::new(&places, Options { outside: Some(Box::new(look)), ..Options::default() }).unwrap();
     for image in ["a2", "b"] {
@@ -436,10 +438,10 @@ fn editor_checks_other_stores_under_locks() {
     }
     two.podman(&["rm", "keep"]);
     delete("a2").unwrap();
-    // Somebody who writes all the time keeps it waiting for so long, and then it gives up.
+    // A process that writes all the time delays the editor for a limited time; then it gives up.
     let file = two.borrower.record("images.json");
     let places = edit::places(&two.store);
-    let (request, asked) = (self::request(&two.store, &two.borrower), places.clone());
+    let (request, looked_up) = (self::request(&two.store, &two.borrower), places.clone());
     let observer = move |step: &str| {
         if step == "locked" {
             let text = std::fs::read(&file).unwrap();
@@ -448,7 +450,7 @@ fn editor_checks_other_stores_under_locks() {
         }
     };
     let options = Options {
-        outside: Some(Box::new(move || stores::outside(&request, &asked))),
+        outside: Some(Box::new(move || stores::outside(&request, &looked_up))),
         on_step: Some(Box::new(observer)),
         ..Options::default()
     };
@@ -458,8 +460,8 @@ fn editor_checks_other_stores_under_locks() {
     two.works("localhost/t/on-b:1");
 }
 
-/// M4: a container whose records are in a runroot that nobody names is still in podman's database:
-/// its image is in use, and what may be its layer is for a person to look at.
+/// M4: a container whose records are in a runroot that is not named is still in podman's database: its image is in use,
+/// and its possible layer is only reported.
 #[test]
 fn container_in_podman_database_keeps_image() {
     if !store::require_tools() {
@@ -477,10 +479,10 @@ fn container_in_podman_database_keeps_image() {
     let containers = read("containers.json");
     let mut layers = read("layers.json");
     let layer = text(&containers[0], "/layer").to_owned();
-    layers.retain(|one| one["id"] != layer.as_str());
+    layers.retain(|record| record["id"] != layer.as_str());
     save("containers.json", &[]);
     save("layers.json", &layers);
-    #[allow(clippy::disallowed_methods)] // the test's own store
+    #[allow(clippy::disallowed_methods)] // a store of this test
     std::fs::remove_dir_all(store.root().join("overlay-containers").join(text(&containers[0], "/id")))
         .unwrap();
     let images = store.json("images");
@@ -498,7 +500,7 @@ fn container_in_podman_database_keeps_image() {
     assert_eq!(rule(&refused, &small::name("a")), "in-use");
     assert!(edit::podman_ids(&store).contains(&text(image, "/id").to_owned()));
 
-    // The same where containers.conf has podman keep it elsewhere.
+    // The same if containers.conf moves podman's database.
     let bolt = store.root().join("libpod/bolt_state.db");
     let elsewhere = dir.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
@@ -510,7 +512,7 @@ fn container_in_podman_database_keeps_image() {
     assert_eq!(rule(&refused, &small::name("a")), "in-use");
     std::fs::rename(elsewhere.join("bolt_state.db"), &bolt).unwrap();
 
-    // Podman 5's database, while podman runs: all of it is in the log.
+    // The database of podman 5 while podman runs: all of it is in the log.
     std::fs::rename(&bolt, bolt.with_extension("away")).unwrap();
     let database = rusqlite::Connection::open(store.root().join("db.sql")).unwrap();
     let config = serde_json::json!({"name": "five", "rootfsImageID": text(image, "/id")});
@@ -533,7 +535,7 @@ fn container_in_podman_database_keeps_image() {
     assert_eq!(std::fs::read(&log).unwrap(), before);
     drop(database);
 
-    // What cannot be read may name any image.
+    // A database that cannot be read may name any image.
     let journal = store.root().join("db.sql-journal");
     std::fs::write(&journal, "a change that was interrupted").unwrap();
     for image in list(&store.json("images"), "/images") {
@@ -580,7 +582,7 @@ fn image_mounted_into_container_is_kept() {
     );
 }
 
-/// podman finds an image by many references, and keeps the one that it was given.
+/// podman finds an image by many references, and stores the given one.
 #[test]
 fn image_mounted_by_digest_or_id_is_kept() {
     if !store::require_tools() {
@@ -593,11 +595,11 @@ fn image_mounted_by_digest_or_id_is_kept() {
     store.unmount();
     let hub = "docker.io/library/hub";
     let images = store.images();
-    let image = images.iter().find(|one| one["names"].to_string().contains(hub)).unwrap();
+    let image = images.iter().find(|other| other["names"].to_string().contains(hub)).unwrap();
     let (id, digest) = (text(image, "/id"), text(image, "/digests/0"));
     let shortest = (1..=id.len()).map(|length| &id[..length]);
-    let mut shortest =
-        shortest.filter(|start| images.iter().filter(|one| text(one, "/id").starts_with(start)).count() == 1);
+    let mut shortest = shortest
+        .filter(|start| images.iter().filter(|other| text(other, "/id").starts_with(start)).count() == 1);
     let rm = |code: i32| {
         let mut command = program::command();
         command.args(["rm", "-y", "--via", "direct", "--min-age", "0s", "--dry-run", "--format", "json", id]);
@@ -622,8 +624,8 @@ fn image_mounted_by_digest_or_id_is_kept() {
         let kept = &list(&refused, "/kept")[0];
         assert_eq!(kept["rule"], "in-use", "{reference}: {refused:#}");
         assert!(text(kept, "/detail").contains("the podman container v"), "{reference}: {kept:#}");
-        let (request, asked) = (request.clone(), edit::places(&store));
-        let look = move || stores::outside(&request, &asked);
+        let (request, places) = (request.clone(), edit::places(&store));
+        let look = move || stores::outside(&request, &places);
         let editor = edit::with(&store, Options { outside: Some(Box::new(look)), ..Options::default() });
         let error = editor.delete_image(&edit::planned(image)).unwrap_err();
         assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { .. })), "{reference}: {error}");
@@ -633,7 +635,7 @@ fn image_mounted_by_digest_or_id_is_kept() {
     rm(0);
 }
 
-/// What it says would name the stores that take images from here.
+/// The broken configuration might name stores that borrow from this one.
 #[test]
 fn editor_without_configuration_knows_no_borrower() {
     let Some(two) = Two::new("overlay") else { return };
@@ -641,12 +643,12 @@ fn editor_without_configuration_knows_no_borrower() {
     two.store.unmount();
     two.borrower.unmount();
     let images = two.store.images();
-    let image = images.iter().find(|one| one["names"].to_string().contains(&small::name("a2"))).unwrap();
+    let image = images.iter().find(|image| image["names"].to_string().contains(&small::name("a2"))).unwrap();
     let config = two.borrower.scratch().join("storage.conf");
     let whole = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, format!("{whole}[storage")).unwrap();
-    let (request, asked) = (request(&two.store, &two.borrower), edit::places(&two.store));
-    let look = move || stores::outside(&request, &asked);
+    let (request, places) = (request(&two.store, &two.borrower), edit::places(&two.store));
+    let look = move || stores::outside(&request, &places);
     let editor = edit::with(&two.store, Options { outside: Some(Box::new(look)), ..Options::default() });
     let error = editor.delete_image(&edit::planned(image)).unwrap_err();
     assert_eq!(error.refusal(), Some(&Refusal::BorrowerUnknown(config.clone())), "{error}");
@@ -667,7 +669,7 @@ fn bind_mount_makes_no_second_store() {
     drop(bound);
 }
 
-/// Takes the mount away again.
+/// A bind mount that is unmounted when this is dropped.
 struct Bound(PathBuf);
 
 impl Bound {
@@ -683,8 +685,8 @@ impl Drop for Bound {
     }
 }
 
-/// The library counts the mount of a layer, which is the top layer of two images. With vfs nothing is mounted when
-/// podman hands out an image's directory.
+/// The library counts mounts per layer, and two images have the same top layer. With vfs nothing is mounted when podman
+/// provides an image's directory.
 #[test]
 fn images_possibly_mounted_by_podman_are_kept() {
     for driver in ["overlay", "vfs"] {
@@ -694,7 +696,7 @@ fn images_possibly_mounted_by_podman_are_kept() {
         let rm = |image: &str| {
             let name = small::name(image);
             let words = ["rm", "--via", "direct", "--min-age", "0s", &name, "--format", "json"];
-            // Not `Two::run`: what is mounted stays.
+            // Not `Two::run`, which unmounts.
             node::document(program::run(&mut two.command(&words)).expect_no_crash())
         };
         for image in ["b", "twin"] {
@@ -715,7 +717,7 @@ fn images_possibly_mounted_by_podman_are_kept() {
     }
 }
 
-/// If the mounts cannot be read, any image may be mounted.
+/// If the mount counts cannot be read, any image may be mounted.
 fn unknown_counts(two: &Two, image: &str) {
     let counts = two.store.runroot().join("vfs-layers/mountpoints.json");
     let whole = std::fs::read(&counts).unwrap();

@@ -1,5 +1,4 @@
-//! What a user exchanges, links or mounts in a home leads root's commands nowhere and keeps them from
-//! nothing.
+//! A user exchanges, links or mounts directories in a home: root's commands follow none of it, and still work.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -18,7 +17,7 @@ use support::running::Running;
 use support::store;
 use support::{alice, edit, small, tree};
 
-/// A store that alice made by hand: what root's `sweep` would delete of it is in `tmp`.
+/// A store that alice made by hand: root's `sweep` would delete the files in its `tmp`.
 const STORE: &str = r#"
 storage=.local/share/containers/storage
 make_store() {
@@ -45,13 +44,12 @@ fn exchange(a: &Path, b: &Path) {
     rustix::fs::renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
 }
 
-/// Alice's process: after `$EXCHANGES_AFTER` looks of somebody into her store's `tmp`, the store is a
-/// symlink to the victim.
+/// A process of alice: after her store's `tmp` was opened `$EXCHANGES_AFTER` times, the store is a symlink to the victim.
 #[test]
-#[ignore = "another test runs it in a process of its own"]
+#[ignore = "another test runs it in a separate process"]
 fn exchanger() {
     let Ok(mut left) = text("EXCHANGES_AFTER").parse::<usize>() else { return };
-    // Only the shell that started it knows when it is no longer needed.
+    // Only the shell that started this process knows when it is no longer needed.
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).unwrap();
     let store = alice::home(".local/share/containers/storage");
     let link = alice::home(".local/share/containers/link");
@@ -68,7 +66,7 @@ fn exchanger() {
     exchange(&store, &link);
 }
 
-/// Whichever moment of a sweep she takes.
+/// The exchange may happen at any moment of a sweep.
 #[test]
 fn exchanged_store_leads_to_no_victim() {
     if !alice::require() {
@@ -95,7 +93,7 @@ diff /home/before /home/after
     assert_eq!(run.stdout, "", "the victim's files changed: {run:?}");
 }
 
-/// The exchange at the worst moment: after the store was found.
+/// The exchange happens at the worst moment: after the store was found.
 #[test]
 fn symlink_in_place_of_store_is_not_followed() {
     if !store::require_tools() {
@@ -113,9 +111,9 @@ fn symlink_in_place_of_store_is_not_followed() {
     }
     let state = Path::new("/dev/shm/layersweep-none");
     let places = edit::places(&store);
-    let reserve_file = ReserveFile::of_store(&places, state).unwrap();
-    let editor =
-        Editor::new(&places, Options { reserve_files: reserve_file.clone(), ..Options::default() }).unwrap();
+    let reserve_files = ReserveFile::of_store(&places, state).unwrap();
+    let options = Options { reserve_files: reserve_files.clone(), ..Options::default() };
+    let editor = Editor::new(&places, options).unwrap();
     let image = store.images().into_iter().find(|image| image["names"][0] == small::name("other")).unwrap();
     let planned = layersweep::editor::PlannedImage {
         id: image["id"].as_str().unwrap().to_owned(),
@@ -130,27 +128,27 @@ fn symlink_in_place_of_store_is_not_followed() {
     let _ = editor.remove_temporary(&root.join("tmp/precious"), SignedDuration::ZERO);
     let error = editor.delete_image(&planned).unwrap_err();
     assert!(error.to_string().contains("its path now leads to another directory"), "{error}");
-    for one in &reserve_file {
-        let _ = one.prepare();
-        let _ = one.release();
+    for reserve_file in &reserve_files {
+        let _ = reserve_file.prepare();
+        let _ = reserve_file.release();
     }
     assert_eq!(tree::listing(&victim), before);
     exchange(store.root(), &link);
     editor.delete_image(&planned).unwrap();
 }
 
-/// Mounts a filesystem at `$FUSE_AT` that never answers, as alice's.
+/// Mounts a filesystem of alice at `$FUSE_AT` that does not answer.
 #[test]
-#[ignore = "another test runs it in a process of its own"]
+#[ignore = "another test runs it in a separate process"]
 fn silent_filesystem() {
     use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStrExt;
-    let at = text("FUSE_AT");
-    if at.is_empty() {
+    let target = text("FUSE_AT");
+    if target.is_empty() {
         return;
     }
     let device = std::fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
-    let mode = if std::fs::metadata(&at).unwrap().is_dir() { 40_000 } else { 100_000 };
+    let mode = if std::fs::metadata(&target).unwrap().is_dir() { 40_000 } else { 100_000 };
     let options = format!(
         "fd={},rootmode={mode},user_id={uid},group_id={uid},allow_other",
         device.as_raw_fd(),
@@ -158,7 +156,7 @@ fn silent_filesystem() {
     );
     let flags = rustix::mount::MountFlags::NOSUID | rustix::mount::MountFlags::NODEV;
     let options = CString::new(std::ffi::OsStr::new(&options).as_bytes()).unwrap();
-    rustix::mount::mount("silent", &*at, "fuse", flags, Some(&*options)).unwrap();
+    rustix::mount::mount("silent", &*target, "fuse", flags, Some(&*options)).unwrap();
     std::fs::write("/home/ready", "").unwrap();
     std::thread::sleep(Duration::from_secs(120));
 }
@@ -168,10 +166,10 @@ fn silent_filesystem_in_home_does_not_block() {
     if !alice::require() || !(Path::new("/dev/fuse").exists() || support::skip("there is no /dev/fuse")) {
         return;
     }
-    // In stores of hers also where a layer would be, and beside what root's tools leave in `/var/tmp`.
+    // In her store also in place of a layer, and beside the leftovers of root's tools in `/var/tmp`.
     let layer = format!("/home/alice/.local/share/containers/storage/overlay/{}", "a".repeat(64));
     let link = format!("{layer}/link");
-    for at in [
+    for target in [
         "/home/alice",
         "/home/alice/.config",
         "/home/alice/.local",
@@ -186,7 +184,7 @@ fn silent_filesystem_in_home_does_not_block() {
 mkdir -p .config && chown 5001:5001 .config
 as_alice mkdir -p {layer} /var/tmp/oci1234567
 as_alice touch {link}
-FUSE_AT={at} "$test" --ignored --exact border::border_symlinks::silent_filesystem >/dev/null 2>&1 &
+FUSE_AT={target} "$test" --ignored --exact border::border_symlinks::silent_filesystem >/dev/null 2>&1 &
 while [ ! -e /home/ready ]; do sleep 0.01; done
 cd /
 make_store /var/lib/containers/storage
@@ -195,7 +193,7 @@ for words in scan usage images report "sweep --delete --min-age 0s -y" doctor; d
     "$program" --state-dir /home/state $words >/dev/null 2>/home/errors || code=$?
     echo "${{words%% *}}: $code"
 done
-if [ {at} = /var/tmp/oci1234567 ]; then
+if [ {target} = /var/tmp/oci1234567 ]; then
     "$program" --state-dir /home/state sweep --format json 2>/dev/null | grep -A12 oci1234567 >&2
 fi
 "#
@@ -203,14 +201,14 @@ fi
         let began = Instant::now();
         let mut running = Running::start(&mut alice::command(&script));
         while running.is_running() {
-            assert!(began.elapsed() < Duration::from_secs(60), "{at}: it waits");
+            assert!(began.elapsed() < Duration::from_secs(60), "{target}: it waits");
             std::thread::sleep(Duration::from_millis(20));
         }
         let run = running.end().expect_code(0);
         for word in ["scan", "usage", "images", "report", "sweep", "doctor"] {
-            assert!(run.stdout.contains(&format!("{word}: ")), "{at}: {run:?}");
+            assert!(run.stdout.contains(&format!("{word}: ")), "{target}: {run:?}");
         }
-        if at.starts_with("/var/tmp") {
+        if target.starts_with("/var/tmp") {
             assert!(run.stderr.contains("report") && run.stderr.contains("another filesystem"), "{run:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! Temporary files in a directory where everybody may write: what the tools left goes, what people
-//! and other users call so stays. And what stays of a deletion is not called deleted.
+//! Temporary files in a directory where every user may write: leftovers of the tools are deleted, similarly named files
+//! of people and of other users are kept. An incomplete deletion is not reported as deleted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ use support::program::{self, Run, list, text, texts};
 use support::store::{self, Store};
 use support::{edit, node, small};
 
-/// A store as the machine's only one, and a directory of temporary files.
+/// A store as the only one of the machine, and a directory for temporary files.
 struct Bed {
     store: Store,
     _dir: tempfile::TempDir,
@@ -36,7 +36,7 @@ impl Bed {
         Self { store, _dir: dir, tmp }
     }
 
-    /// `sweep` of the temporary files alone.
+    /// Runs `sweep` for temporary files only.
     fn sweep(&self, args: &[&str]) -> Run {
         let mut command = program::command();
         command.args(["sweep", "--class", "vartmp", "--format", "json"]).args(args);
@@ -45,7 +45,7 @@ impl Bed {
         program::run(&mut command).expect_no_crash()
     }
 
-    /// Makes a file or, with `/` at the end, a directory, and all directories above it.
+    /// Makes a file or, if the path ends with `/`, a directory, and all directories above it.
     fn plant(&self, path: &str, content: &str, mode: u32) {
         let file = self.tmp.join(path);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -70,7 +70,7 @@ impl Bed {
         store::succeed(Command::new("sh").args(["-c", &all]));
     }
 
-    /// Runs a tool until it has a temporary file called `prefix` that is not empty, and kills it.
+    /// Runs a tool until it has a temporary file of the name `prefix` that is not empty, and kills it.
     fn killed(&self, mut command: Command, prefix: &str) {
         let before = self.names();
         let began = Instant::now();
@@ -83,7 +83,7 @@ impl Bed {
         let made =
             || self.names().into_iter().find(|name| name.starts_with(prefix) && !before.contains(name));
         let pid = Pid::from_raw(i32::try_from(tool.id()).unwrap());
-        // It is held while it is looked at: on a fast disk its file is gone a moment later.
+        // The process is stopped for the check: on a fast disk its file is gone a moment later.
         let is_big = |name: &str| prefix == "buildah" || weight(&self.tmp.join(name)) > 100_000;
         loop {
             if made().is_some() {
@@ -103,7 +103,7 @@ impl Bed {
     }
 }
 
-/// Allocated bytes as far as they can be had.
+/// Returns the allocated bytes as far as they can be read.
 fn weight(path: &Path) -> u64 {
     let du = Command::new("du").args(["-s", "--block-size=1"]).arg(path).output().unwrap();
     let text = String::from_utf8_lossy(&du.stdout).into_owned();
@@ -112,9 +112,8 @@ fn weight(path: &Path) -> u64 {
 
 fn paths(document: &Value, verdict: &str) -> Vec<String> {
     let leaks = list(document, "/leaks").iter().filter(|leak| leak["verdict"] == verdict);
-    let name =
-        |leak: &Value| Path::new(text(leak, "/path")).file_name().unwrap().to_str().unwrap().to_owned();
-    let mut names: Vec<_> = leaks.map(name).collect();
+    let names = leaks.map(|leak| Path::new(text(leak, "/path")).file_name().unwrap());
+    let mut names: Vec<_> = names.map(|name| name.to_str().unwrap().to_owned()).collect();
     names.sort();
     names
 }
@@ -125,22 +124,22 @@ fn user_files_with_similar_names_are_kept() {
         return;
     }
     let bed = Bed::new();
-    // Names of people, of root's and others', as the review had them.
+    // Names that people, root and other users chose.
     bed.plant("storage1/thesis.tex", "years", 0o755);
     bed.plant("oci2024", "invoices", 0o600);
     bed.plant("buildah3/Dockerfile", "FROM scratch", 0o700);
     bed.plant("docker-tar20240101.bak", "x", 0o600);
-    // Dates look like random numbers.
+    // Dates that look like random numbers.
     bed.plant("oci20240101/index.json", "{}", 0o755);
     bed.plant("storage20240101/notes", "x", 0o700);
     bed.plant("buildah20240101/Dockerfile", "FROM scratch", 0o700);
     bed.plant("docker-tar20240101", "no archive", 0o600);
     bed.plant("container_images_20240101", "x", 0o600);
-    // Archives that root had podman make, with all that the tools' own have.
+    // Archives that root made with podman, identical to those of the tools.
     bed.plant("docker-tar20260101", &format!("{}ustar\0", "x".repeat(257)), 0o600);
     bed.plant("oci20260101/index.json", "{}", 0o700);
     bed.plant("storage2026010112/1", "blob", 0o700);
-    // Another user's pull: that user's sweep is to delete it.
+    // A pull of another user: that user's sweep may delete it.
     bed.plant("storage1175831575/1", "blob", 0o700);
     chown(bed.tmp.join("storage1175831575"), Some(65534), Some(65534)).unwrap();
     bed.age();
@@ -171,7 +170,7 @@ fn user_files_with_similar_names_are_kept() {
     }
 }
 
-/// `cp -a` brings old times along; what it brings is a moment old, for the list and for the deletion.
+/// `cp -a` preserves old times; the copies are new, for the list and for the deletion.
 #[test]
 fn copied_files_count_as_new() {
     if !store::require_tools() {
@@ -188,7 +187,7 @@ fn copied_files_count_as_new() {
     }
 }
 
-/// Of a tool that was killed everything is known for what it is.
+/// Every leftover of a killed tool is recognised.
 #[test]
 fn leftovers_of_killed_tools_are_deleted() {
     if !store::require_tools() || !support::require_program("xz") {
@@ -209,33 +208,34 @@ fn leftovers_of_killed_tools_are_deleted() {
     let file = |name: &str| scratch.join(name).to_str().unwrap().to_owned();
     store.podman(["save", "-q", "--format", "oci-archive", "-o", &file("oci"), "localhost/big:1"]);
     store.podman(["save", "-q", "-o", &file("docker"), "localhost/big:1"]);
-    // podman 4.3.1 does not read what gzip wrote.
+    // podman 4.3.1 does not read archives compressed by gzip.
     store::succeed(Command::new("xz").args(["-0", "-T2", &file("docker")]));
     store.podman(["rmi", "--no-prune", "localhost/big:1"]);
 
-    let tool = |mut command: Command, args: &[&str]| {
-        command.args(args);
-        command
-    };
+    let oci = ["load", "-q", "-i", &file("oci")].map(str::to_owned);
+    let docker = ["load", "-q", "-i", &file("docker.xz")].map(str::to_owned);
+    let commit = ["commit", "-q", "work", "localhost/big:2"].map(str::to_owned);
+    let run = ["run", "work", "/bin/busybox", "sleep", "5"].map(str::to_owned);
     let kinds = [
-        ("storage", tool(store.podman_command(), &["load", "-q", "-i", &file("oci")])),
-        ("oci", tool(store.podman_command(), &["load", "-q", "-i", &file("oci")])),
-        ("docker-tar", tool(store.podman_command(), &["load", "-q", "-i", &file("docker.xz")])),
-        ("buildah", tool(store.buildah_command(), &["commit", "-q", "work", "localhost/big:2"])),
-        ("buildah", tool(store.buildah_command(), &["run", "work", "/bin/busybox", "sleep", "5"])),
+        ("storage", store.podman_command(), &oci[..]),
+        ("oci", store.podman_command(), &oci),
+        ("docker-tar", store.podman_command(), &docker),
+        ("buildah", store.buildah_command(), &commit),
+        ("buildah", store.buildah_command(), &run),
     ];
-    for (prefix, command) in kinds {
+    for (prefix, mut command, args) in kinds {
+        command.args(args);
         bed.killed(command, prefix);
     }
-    // A step of a build may have come no further than its empty directory.
+    // A build step may have been killed with only its empty directory.
     let left = bed.names();
     assert!(left.len() >= 5, "{left:?}");
     let deadline = Instant::now() + Duration::from_secs(60);
     while !bed.names().is_empty() {
-        // The tools' children end a moment after them, and a tool of another test may be theirs.
+        // Children of the tools end a moment after them, and may belong to another test's tool.
         let swept = bed.sweep(&["--delete", "--min-age", "1s"]).json();
         for leak in list(&swept, "/leaks").iter().filter(|leak| text(leak, "/verdict") == "report") {
-            // One random number in 500 or so reads as a date, and what it names is left to a person.
+            // About one random number in 500 reads as a date: such a leftover is only reported.
             assert!(text(leak, "/evidence").contains("looks like a date"), "{swept:#}");
             store::succeed(Command::new("rm").args(["-r", text(leak, "/path")]));
         }
@@ -244,13 +244,13 @@ fn leftovers_of_killed_tools_are_deleted() {
     store.remove_containers();
 }
 
-/// What is left of an orphan is not called deleted, and what came free is told all the same.
+/// A partly deleted orphan is not reported as deleted, but its freed bytes are.
 #[test]
 fn partly_deleted_orphan_is_an_error() {
     if !store::require_tools() || !support::require_program("chattr") {
         return;
     }
-    // Where nobody else writes.
+    // On a disk where no other process writes.
     if !Fs::Ext4.require() {
         return;
     }
@@ -280,7 +280,7 @@ fn partly_deleted_orphan_is_an_error() {
         immutable("-i");
         let document = run.expect_code(1).json();
         node::assert_fits(&document);
-        let deleted: Vec<_> = list(&document, "/deleted").iter().map(|one| text(one, "/id")).collect();
+        let deleted: Vec<_> = list(&document, "/deleted").iter().map(|row| text(row, "/id")).collect();
         assert_eq!(deleted, ["ffee".repeat(16)], "{document:#}");
         let error = &list(&document, "/errors")[0];
         assert_eq!(text(error, "/id"), format!("{letter}bcd").repeat(16));
@@ -288,13 +288,13 @@ fn partly_deleted_orphan_is_an_error() {
         assert!(message.contains("partially removed") && message.contains("lsattr"), "{message}");
         assert!(program::number(&document, "/measured_bytes") >= 400_000, "{document:#}");
         assert_eq!(document["outcome"], "failed");
-        // Now that it can go, it goes as a whole.
+        // Once it can be deleted, it is deleted as a whole.
         let rest = list(&store.json("scan"), "/leaks")
             .iter()
             .map(|leak| text(leak, "/path").to_owned())
             .collect::<Vec<_>>();
         assert_eq!(rest.len(), 1, "{rest:?}");
-        #[allow(clippy::disallowed_methods)] // what a tool of this test has left
+        #[allow(clippy::disallowed_methods)] // left by a tool of this test
         fs::remove_dir_all(&rest[0]).unwrap();
     }
     edit::whole(&store);
@@ -309,7 +309,7 @@ fn partly_deleted_image_is_an_error() {
     let disk = LoopFs::new(Fs::Ext4, 256 * MIB);
     let store = small::store(&disk.path().join("root"));
     store.unmount();
-    // An image's own directory guards nothing else, so that its deletion goes on.
+    // An image's own directory protects nothing else, so its deletion continues.
     let images = store.images();
     let image = images.iter().find(|image| texts(image, "/names").contains(&small::name("other"))).unwrap();
     let stuck = store.root().join("overlay-images").join(text(image, "/id")).join("stuck");

@@ -1,4 +1,4 @@
-//! What others can plant, hold or hide, and that nothing of theirs is touched.
+//! Objects that other users can plant, hold or hide, and proofs that root does not change their files.
 
 mod border_names;
 mod border_processes;

@@ -1,4 +1,4 @@
-//! What scripts rely on: exit codes, flags, errors, and documents that fit their schemas.
+//! The contract with scripts: exit codes, flags, errors, and documents that fit their schemas.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -19,7 +19,7 @@ use support::{alice, node, scan_records, small, tree};
 
 const READING: [&str; 4] = ["scan", "usage", "images", "layers"];
 
-/// An error is one line that starts with `error: `, and may be followed by hints.
+/// Checks that an error is one line that starts with `error: `, which hints may follow.
 fn assert_one_error(run: &Run) {
     let mut lines = run.stderr.lines();
     let first = lines.next().unwrap_or_default();
@@ -103,12 +103,12 @@ fn help_and_version_exit_0_on_stdout() {
     }
 }
 
-/// `-h` of a command is about that command; `--help` has everything.
+/// `-h` of a command shows only its own options; `--help` shows all.
 #[test]
 fn short_help_has_the_options_of_its_command() {
     for words in [&["gc"][..], &["images"], &["pin", "add"], &["history", "usage"], &["doctor"]] {
-        let help = |flag: &str| layersweep([words, &[flag]].concat()).expect_code(0).stdout;
-        let (short, long) = (help("-h"), help("--help"));
+        let [short, long] =
+            ["-h", "--help"].map(|flag| layersweep([words, &[flag]].concat()).expect_code(0).stdout);
         assert!(!short.contains("--graphroot") && long.contains("--graphroot"), "{words:?}: {short}\n{long}");
         assert_eq!(short.matches("Global options").count(), 1, "{words:?}: {short}");
         assert!(!long.contains("Global options"), "{words:?}: {long}");
@@ -116,11 +116,11 @@ fn short_help_has_the_options_of_its_command() {
     assert!(layersweep(["gc", "-h"]).stdout.contains("--max-age"));
     let program = layersweep(["-h"]).stdout;
     assert!(program.contains("--graphroot") && program.contains("Exit codes:"), "{program}");
-    // As podman and git have it.
+    // The alias that podman and git have.
     assert!(layersweep(["pin", "-h"]).stdout.contains("rm"));
 }
 
-/// A real bash completes the names of the last scan, the keep-list and the classes; nothing is scanned.
+/// A real bash completes the names of the last scan, the keep-list and the classes, without a scan.
 #[test]
 fn bash_completes_images_pins_and_classes() {
     let Some(bed) = bed() else { return };
@@ -128,13 +128,14 @@ fn bash_completes_images_pins_and_classes() {
         return;
     }
     let state = bed.dir.path().join("state");
-    let ours = |words: &[&str]| {
+    for words in [
+        &["scan", "-q", "--graphroot", bed.store.root().to_str().unwrap()][..],
+        &["pin", "add", "quay.io/team/*"],
+    ] {
         let mut command = program::command();
         command.args(words).arg("--state-dir").arg(&state);
-        program::run(&mut command).expect_code(0)
-    };
-    ours(&["scan", "-q", "--graphroot", bed.store.root().to_str().unwrap()]);
-    ours(&["pin", "add", "quay.io/team/*"]);
+        program::run(&mut command).expect_code(0);
+    }
     let complete = |line: &str| {
         let script = format!(
             "source <(\"$PROGRAM\" completions bash)\nlayersweep() {{ \"$PROGRAM\" \"$@\"; }}\n\
@@ -155,14 +156,14 @@ fn bash_completes_images_pins_and_classes() {
     assert!(complete("layersweep rm ").contains(&a2));
     assert!(complete("layersweep explain --state-dir /x localhost/small/a").contains(&a2));
     assert!(complete("layersweep pin add localhost/").contains(&a2));
-    // bash divides words at colons.
+    // bash splits words at colons.
     let (name, tag) = a2.rsplit_once(':').unwrap();
     assert_eq!(complete(&format!("layersweep rm {name}:")), [tag]);
     assert_eq!(complete("layersweep pin rm "), ["quay.io/team/\\*"]);
     assert_eq!(complete("layersweep pin remove nothing"), [""]);
     assert!(complete("layersweep sweep --class orphan-d").contains(&"orphan-dir".to_owned()));
     assert!(complete("layersweep rm --").contains(&"--dry-run".to_owned()));
-    // Never an error, whatever is wrong.
+    // Errors are never printed.
     for words in [&["__candidates"][..], &["__candidates", "x"], &["__candidates", "images"]] {
         let mut command = program::command();
         command.args(words).env("LAYERSWEEP_STATE_DIR", bed.store.root());
@@ -171,7 +172,7 @@ fn bash_completes_images_pins_and_classes() {
     }
 }
 
-/// Logs of cron and consoles of machines have no UTF-8.
+/// Logs of cron and consoles of machines do not support UTF-8.
 #[test]
 fn without_utf_8_output_is_ascii() {
     let Some(bed) = bed() else { return };
@@ -189,7 +190,7 @@ fn completions_and_man_pages() {
     for (shell, sign) in
         [("bash", "complete -F"), ("zsh", "#compdef layersweep"), ("fish", "complete -c layersweep")]
     {
-        // Whatever the configuration says.
+        // An unreadable configuration does not matter.
         let run = layersweep(["completions", shell, "--config", "/no/such/file"]).expect_code(0);
         assert!(run.stdout.contains(sign), "{shell}: {run:?}");
     }
@@ -218,7 +219,7 @@ fn completions_and_man_pages() {
     assert_one_error(&run);
 }
 
-/// Nobody can answer a question there, and a script must not delete by accident.
+/// Without a terminal no question can be answered, and a script must not delete by accident.
 #[test]
 fn deletion_without_terminal_needs_yes() {
     let Some(bed) = bed() else { return };
@@ -239,11 +240,11 @@ fn deletion_without_terminal_needs_yes() {
         &["sweep", "--delete"],
         &["sweep", "--repair", "missing-link"],
     ] {
-        // Not through `run`, which adds the flag.
+        // Not with `program::run`, which adds the flag.
         let refused = command(words).output().unwrap();
-        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!((refused.status.code(), &*refused.stdout), (Some(2), &b""[..]), "{words:?}: {told}");
-        assert!(told.starts_with("error: ") && told.contains("hint: add -y"), "{words:?}: {told}");
+        let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!((refused.status.code(), &*refused.stdout), (Some(2), &b""[..]), "{words:?}: {stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.contains("hint: add -y"), "{words:?}: {stderr}");
         program::run(&mut command(&[words, &["--dry-run"]].concat())).expect_code(0);
     }
     assert!(tree::differences(&before, &tree::listing(bed.dir.path())).is_empty());
@@ -251,7 +252,7 @@ fn deletion_without_terminal_needs_yes() {
     assert_eq!(done.status.code(), Some(0), "{done:?}");
 }
 
-/// Root's keep-list and ages are another answer: which one is given is never left open.
+/// Root's keep-list and ages give another result, so the output always says whose records were read.
 #[test]
 fn owner_of_used_records_is_reported() {
     if !alice::require() {
@@ -273,21 +274,21 @@ as_alice "$program" pin list -q --state-dir /var/lib/layersweep 2>&1
 as_alice "$program" pin list -q 2>&1
 "#,
     );
-    let said = |begin: &str, end: &str| {
+    let printed = |begin: &str, end: &str| {
         let rest = run.stdout.split_once(&format!("{begin}:\n")).unwrap_or_else(|| panic!("{run:?}")).1;
-        rest.split_once(&format!("{end}:\n")).map_or(rest, |(said, _)| said).to_owned()
+        rest.split_once(&format!("{end}:\n")).map_or(rest, |(printed, _)| printed).to_owned()
     };
-    let none = said("none", "denied");
+    let none = printed("none", "denied");
     assert!(!none.contains("root"), "{none}");
-    let denied = said("denied", "readable");
+    let denied = printed("denied", "readable");
     assert!(denied.contains("note: not running as root: the state directory is /home/alice/"), "{denied}");
     assert!(denied.contains("/var/lib/layersweep cannot be read: pins"), "{denied}");
-    let readable = said("readable", "both");
+    let readable = printed("readable", "both");
     assert!(
         readable.contains("read from root's state directory") && readable.contains("of-root"),
         "{readable}"
     );
-    let both = said("both", "end");
+    let both = printed("both", "end");
     assert!(both.contains("root's records are not used") && both.contains("of-alice"), "{both}");
     assert!(both.ends_with("quay.io/of-root\nquay.io/of-alice\n"), "{both}");
 }
@@ -312,7 +313,7 @@ fn missing_store_exits_10() {
     }
 }
 
-/// The rest needs a store.
+/// A store for the other tests.
 struct Bed {
     dir: tempfile::TempDir,
     store: Store,
@@ -334,9 +335,9 @@ fn flags_work_before_and_after_command() {
     let before = layersweep(["--graphroot", root, "--format", "json", "images"]).expect_code(0);
     let after = layersweep(["images", "--format", "json", "--graphroot", root]).expect_code(0);
     let both = layersweep(["--format=json", "images", "--graphroot", root]).expect_code(0);
-    let images = |run: &Run| timeless(list(&run.json(), "/images"));
-    assert_eq!(images(&before), images(&after));
-    assert_eq!(images(&before), images(&both));
+    let [before, after, both] = [before, after, both].map(|run| timeless(list(&run.json(), "/images")));
+    assert_eq!(before, after);
+    assert_eq!(before, both);
 }
 
 #[test]
@@ -355,9 +356,8 @@ fn every_document_fits_its_schema() {
     for (command, document) in documents {
         assert_eq!(document["schema_version"], 1, "{command}");
         assert_eq!(document["kind"], *command);
-        let at = text(&document, "/generated_at");
-        let at: jiff::Timestamp = at.parse().expect("RFC 3339");
-        let age = jiff::Timestamp::now().duration_since(at).as_secs().abs();
+        let generated: jiff::Timestamp = text(&document, "/generated_at").parse().expect("RFC 3339");
+        let age = jiff::Timestamp::now().duration_since(generated).as_secs().abs();
         assert!(age < 120, "{command}: made {age} s ago");
         schema::assert_fits(command, &document);
     }
@@ -391,7 +391,7 @@ fn figures_of_image_add_up() {
     assert_eq!(text(&used[0], "/used_by/0/owner"), "podman");
 }
 
-/// Readings of six hours in which a tenth of what is left was written each hour.
+/// Readings of six hours, in each of which a tenth of the free bytes was written.
 #[test]
 fn filling_filesystem_has_forecast() {
     if !store::require_tools() || !Fs::Ext4.require() {
@@ -409,17 +409,17 @@ fn filling_filesystem_has_forecast() {
     };
     let usage = || node::document(run(&["usage", "--graphroot", root, "--format", "json"]).expect_code(0));
     run(&["scan", "-q", "--graphroot", root]).expect_code(0);
-    assert!(usage()["filesystems"][0]["forecast"].is_null(), "one reading is no history");
+    assert!(usage()["filesystems"][0]["forecast"].is_null(), "one reading is not enough");
     let (filesystem, _) = layersweep::disk::filesystem::of(store.root()).unwrap();
     let mut records = scan_records::open(&state);
     records
         .write(|tx| {
             let now = jiff::Timestamp::now();
             (1..=72_u32).rev().try_for_each(|step| {
-                let at = now - jiff::SignedDuration::from_mins(i64::from(step) * 5);
+                let time = now - jiff::SignedDuration::from_mins(i64::from(step) * 5);
                 let left = filesystem.available_bytes;
                 let available_bytes = left + left / 120 * u64::from(step);
-                usage::record(tx, at, &[Filesystem { available_bytes, ..filesystem.clone() }])
+                usage::record(tx, time, &[Filesystem { available_bytes, ..filesystem.clone() }])
             })
         })
         .unwrap();
@@ -544,18 +544,18 @@ fn explain_knows_names_ids_prefixes_and_paths() {
         assert_eq!(said["id"], top, "{subject}");
         assert_eq!(text(&said, "/held_by/0/id"), id, "{subject}");
     }
-    // Nothing is wrong with the usage where nothing has that name: as for `rm` and `pin remove`.
+    // An unknown name is not a usage error, as for `rm` and `pin remove`.
     let missing = bed.store.root().join("overlay/none");
     for unknown in ["no/such/image:1", "0123456789abcdef", "/no/such/file", missing.to_str().unwrap()] {
         let run = explain(unknown).expect_code(1);
         assert_one_error(&run);
         assert!(run.stderr.contains(unknown), "{run:?}");
     }
-    // What a text tells to type acts on the same store.
+    // The command in the hint works on the same store.
     let root = bed.store.root().to_str().unwrap();
     let run = layersweep(["explain", "no/such/image:1", "--graphroot", root]).expect_code(1);
     assert!(run.stderr.contains(&format!("`layersweep --graphroot {root} images`")), "{run:?}");
-    // What is in no store has no owner that we know, and that is the answer.
+    // A file outside every store has no owner, and that is the answer.
     let outside = bed.dir.path().join("outside");
     std::fs::write(&outside, vec![1; 5000]).unwrap();
     let allocated = std::os::unix::fs::MetadataExt::blocks(&outside.metadata().unwrap()) * 512;
@@ -563,7 +563,7 @@ fn explain_knows_names_ids_prefixes_and_paths() {
     assert_eq!((&said["subject"], &said["below"]["bytes"]), (&"file".into(), &allocated.into()), "{said:#}");
     let rows: Vec<_> = program::list(&said, "/below/rows").iter().map(|row| &row["in_store"]).collect();
     assert_eq!(rows, [false], "{said:#}");
-    // What may mean several things was not said in full.
+    // A name that matches several images is ambiguous.
     for image in ["base", "a"] {
         bed.store.podman(["tag", &small::name(image), &format!("localhost/{image}/same:1")]);
     }
@@ -599,18 +599,18 @@ fn pin_lists_covered_images() {
         let mut command = program::command();
         program::run(command.args(words).arg("--state-dir").arg(&state)).expect_no_crash().expect_code(0)
     };
-    // Before the first scan nobody knows.
+    // Before the first scan the matches are unknown.
     assert_eq!(run(&["pin", "add", "localhost/*"]).stderr, "");
     run(&["scan", "-q", "--graphroot", bed.store.root().to_str().unwrap()]);
     let added = run(&["pin", "add", "localhost/small/a*"]);
     assert_eq!(added.stdout, "pinned localhost/small/a*\n");
     assert_eq!(added.stderr, "note: \"localhost/small/a*\" matches 2 of the 5 images of the last scan\n");
     let none = run(&["pin", "add", "quay.io/*"]);
-    assert_eq!(none.stdout, "pinned quay.io/*\n", "it is pinned all the same");
+    assert_eq!(none.stdout, "pinned quay.io/*\n", "it is pinned anyway");
     let warning = "warning: \"quay.io/*\" matches none of the 5 images of the last scan\nhint: ";
     assert!(none.stderr.starts_with(warning), "{none:?}");
     assert_eq!(run(&["pin", "add", "quay.io/*", "-q"]).stderr, "");
-    // The records do not have every digest, so nothing is said that may be wrong.
+    // The records do not contain every digest, so no warning is printed that may be wrong.
     let digest = format!("sha256:{}", "ab".repeat(32));
     assert_eq!(run(&["pin", "add", &digest]).stderr, "");
 }

@@ -1,5 +1,5 @@
-//! `doctor` on disks of nodes with settings of all kinds, and on this machine with a podman store,
-//! records and a runtime's socket.
+//! `doctor` on disks of nodes with settings of all kinds, and on this machine with a podman store, records and a socket
+//! of a runtime.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -18,14 +18,13 @@ use support::program::{self, Run, layersweep, list, text};
 use support::store::{self, Store};
 use support::{schema, small, tree};
 
-/// The document of a run that ends with `code`, as its schema has it.
+/// Returns the document of a run that must exit with `code`; the document must fit its schema.
 fn document(run: Run, code: i32) -> Value {
     let document = run.expect_no_crash().expect_code(code).json();
     schema::assert_fits("doctor", &document);
-    let count =
-        |status: &str| list(&document, "/checks").iter().filter(|one| one["status"] == status).count();
     for status in ["ok", "note", "warning", "error"] {
-        assert_eq!(program::number(&document, &format!("/counts/{status}")), count(status) as u64);
+        let count = list(&document, "/checks").iter().filter(|check| check["status"] == status).count();
+        assert_eq!(program::number(&document, &format!("/counts/{status}")), count as u64);
     }
     for check in list(&document, "/checks") {
         let is_wrong = ["warning", "error"].contains(&text(check, "/status"));
@@ -39,14 +38,14 @@ fn checks<'a>(document: &'a Value, name: &str) -> Vec<&'a Value> {
     list(document, "/checks").iter().filter(|check| check["name"] == name).collect()
 }
 
-/// The worst status of the checks of a name; empty where there is none.
+/// Returns the worst status of the checks with a name; empty without such a check.
 fn status<'a>(document: &'a Value, name: &str) -> &'a str {
     let order = ["ok", "note", "warning", "error"];
     let found = checks(document, name).into_iter().map(|check| text(check, "/status"));
-    found.max_by_key(|status| order.iter().position(|one| one == status)).unwrap_or_default()
+    found.max_by_key(|status| order.iter().position(|other| other == status)).unwrap_or_default()
 }
 
-/// A disk of a node: a store, and whatever else is written there.
+/// A disk of a node with a store and other files.
 struct Disk {
     dir: tempfile::TempDir,
     _store: Store,
@@ -70,7 +69,7 @@ impl Disk {
         layersweep([&["doctor", "--sysroot", self.dir.path().to_str().unwrap()], words].concat())
     }
 
-    /// What is said of the node with these files, which go again.
+    /// Returns the document for the node with these files, which are removed afterwards.
     fn with(&self, files: &[(&str, &str)], code: i32) -> Value {
         for (path, text) in files {
             let path = self.path(path);
@@ -86,7 +85,7 @@ impl Disk {
 }
 
 const CONFIG: &str = "var/lib/kubelet/config.yaml";
-const OURS: &str = "etc/layersweep/layersweep.toml";
+const CONFIG_OF_LAYERSWEEP: &str = "etc/layersweep/layersweep.toml";
 
 #[test]
 fn thresholds_of_all_kinds() {
@@ -95,7 +94,7 @@ fn thresholds_of_all_kinds() {
     for (files, name, expected) in [
         (&[][..], order, ""),
         (&[(CONFIG, "kind: KubeletConfiguration\n")], order, "note"),
-        // The article's: eviction at 85% used, image collection from 95% on.
+        // The article's settings: eviction at 85 % used, image collection from 95 % on.
         (&[(CONFIG, "imageGCHighThresholdPercent: 95\nimageGCLowThresholdPercent: 90\n")], order, "error"),
         (&[(CONFIG, "imageGCHighThresholdPercent: 75\nimageGCLowThresholdPercent: 70\n")], order, "ok"),
         (
@@ -143,17 +142,25 @@ fn thresholds_of_all_kinds() {
             "kubelet-files",
             "warning",
         ),
-        (&[(CONFIG, "a: b\n"), (OURS, "[images]\nhigh_percent = 90\n")], "our-thresholds", "error"),
-        (&[(CONFIG, "a: b\n"), (OURS, "[containers]\nenabled = true\n")], "container-gc", "warning"),
+        (
+            &[(CONFIG, "a: b\n"), (CONFIG_OF_LAYERSWEEP, "[images]\nhigh_percent = 90\n")],
+            "our-thresholds",
+            "error",
+        ),
+        (
+            &[(CONFIG, "a: b\n"), (CONFIG_OF_LAYERSWEEP, "[containers]\nenabled = true\n")],
+            "container-gc",
+            "warning",
+        ),
         (
             &[
-                (OURS, "[containers]\nenabled = true\n"),
+                (CONFIG_OF_LAYERSWEEP, "[containers]\nenabled = true\n"),
                 ("etc/sysconfig/kubelet", "A=--maximum-dead-containers-per-container=-1\n"),
             ],
             "container-gc",
             "ok",
         ),
-        (&[(OURS, "[images]\nhigh = 90\n")], "configuration", "error"),
+        (&[(CONFIG_OF_LAYERSWEEP, "[images]\nhigh = 90\n")], "configuration", "error"),
         (&[("etc/crio/crio.conf", "[crio]\n")], "crio-start", "note"),
         (&[("etc/crio/crio.conf.d/1", "[crio]\ninternal_repair = false\n")], "crio-start", "ok"),
         (&[("etc/crio/crio.conf", "[crio]\nclean_shutdown_file = \"\"\n")], "crio-start", "ok"),
@@ -177,7 +184,7 @@ fn disk_of_dead_node_is_only_read() {
     let changes = tree::differences(&before, &tree::listing(disk.dir.path()));
     assert!(changes.is_empty(), "{changes:#?}");
     assert_eq!(status(&said, "database"), "error", "{said:#}");
-    // Nothing of the machine that looks is told as the node's.
+    // No fact of the reading machine is reported as the node's.
     for name in ["clock", "permissions", "reserve", "run", "socket"] {
         assert_eq!(status(&said, name), "", "{said:#}");
     }
@@ -189,7 +196,7 @@ fn disk_of_dead_node_is_only_read() {
 #[test]
 fn unreadable_file_exits_3_without_other_errors() {
     let Some(disk) = Disk::new() else { return };
-    // No file, whoever looks.
+    // A directory in place of a file: no user can read it.
     std::fs::create_dir_all(disk.path(CONFIG)).unwrap();
     let said = document(disk.run(&["--format", "json"]), 3);
     assert_eq!(said["complete"], false);
@@ -221,8 +228,10 @@ fn worst_finding_is_first_in_80_columns() {
     std::fs::create_dir_all(disk.path("var/lib/kubelet")).unwrap();
     std::fs::write(disk.path(CONFIG), "imageGCHighThresholdPercent: 95\n").unwrap();
     let whole = disk.run(&[]).expect_code(1);
-    let at = |heading: &str| whole.stdout.find(heading).unwrap_or_else(|| panic!("no {heading}: {whole:?}"));
-    assert!(at("Errors\n") < at("Notes\n") && at("Notes\n") < at("Nothing wrong\n"), "{whole:?}");
+    let position =
+        |heading: &str| whole.stdout.find(heading).unwrap_or_else(|| panic!("no {heading}: {whole:?}"));
+    let positions = ["Errors\n", "Notes\n", "Nothing wrong\n"].map(position);
+    assert!(positions.is_sorted(), "{whole:?}");
     for line in whole.stdout.lines() {
         assert!(line.len() <= 80 || line.split_whitespace().count() == 1, "{line}");
     }
@@ -240,7 +249,7 @@ fn missing_permission_is_reported() {
     if !support::require_program("setpriv") {
         return;
     }
-    // The program and the disk where this user can reach them.
+    // Copies of the program and the disk that this user can reach.
     let public = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o755)).tempdir().unwrap();
     let program = public.path().join("layersweep");
     std::fs::copy(env!("CARGO_BIN_EXE_layersweep"), &program).unwrap();
@@ -266,9 +275,9 @@ fn missing_permission_is_reported() {
     assert_eq!(status(&said, "static-pods"), "warning", "{said:#}");
 }
 
-/// This machine with a store of its own, records, and somebody who serves the store.
+/// This machine with its own store, records, and a server of the store.
 struct Node {
-    // Goes before the store.
+    // Dropped before the store.
     server: CriServer,
     store: Arc<Store>,
     dir: tempfile::TempDir,
@@ -312,15 +321,15 @@ fn the_runtime_and_its_store() {
     assert_eq!((status(&said, "socket"), status(&said, "runtime")), ("ok", "ok"), "{said:#}");
     let root = node.store.root().to_str().unwrap();
     assert!(text(checks(&said, "runtime")[0], "/message").contains(root), "{said:#}");
-    // Another store than the one that was read.
+    // The server has another store than the one that was read.
     let other = small::still(&node.dir.path().join("other"));
     let mut command = program::command();
     command.args(["doctor", "--format", "json", "--cri-endpoint", &node.server.endpoint()]);
     command.arg("--graphroot").arg(other.root()).arg("--runroot").arg(other.runroot());
     let said = document(program::run(&mut command), 1);
     assert_eq!(status(&said, "runtime"), "error", "{said:#}");
-    let nobody = node.run(&["doctor"], &format!("unix://{}/none.sock", node.dir.path().display()));
-    let said = document(nobody, 0);
+    let unserved = node.run(&["doctor"], &format!("unix://{}/none.sock", node.dir.path().display()));
+    let said = document(unserved, 0);
     assert_eq!((status(&said, "socket"), status(&said, "runtime")), ("warning", "warning"), "{said:#}");
     let said = document(node.run(&["doctor"], "tcp://127.0.0.1:1"), 1);
     assert_eq!(status(&said, "socket"), "error", "{said:#}");
@@ -350,7 +359,7 @@ fn state_directory_is_checked_through_its_life() {
     assert!(text(run[0], "/message").contains(&format!("process {}", std::process::id())), "{said:#}");
     drop(lock);
 
-    // The timer does not run any more, and gc fails.
+    // The timer has stopped, and gc fails.
     let records = rusqlite::Connection::open(node.database()).unwrap();
     let hours = 2 * 3600 * 1_000_000_i64;
     records.execute("UPDATE runs SET started = started - ?1, ended = ended - ?1", [hours]).unwrap();
@@ -379,7 +388,7 @@ fn damaged_database_is_reported_until_replaced() {
         .collect();
     assert_eq!(aside.len(), 1, "{said:#}");
     assert_eq!(text(aside[0], "/status"), "warning");
-    // What waits.
+    // Records that wait to be saved.
     let place = state_directory(&Sysroot::live(), Some(&node.state()), &Caller::present());
     let pending = place.pending.unwrap();
     std::fs::create_dir_all(&pending).unwrap();
@@ -392,7 +401,7 @@ fn damaged_database_is_reported_until_replaced() {
     std::fs::remove_dir(&pending).unwrap();
 }
 
-/// Overwrites all but the header.
+/// Overwrites everything but the header.
 fn damage(database: &Path) {
     for end in ["-wal", "-shm"] {
         let beside = PathBuf::from(format!("{}{end}", database.display()));

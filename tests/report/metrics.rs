@@ -1,5 +1,4 @@
-//! `metrics` as Prometheus and its operator meet it: figures of the last scan, files for node_exporter,
-//! and records that are in trouble.
+//! `metrics` for Prometheus and its operator: figures of the last scan, files for node_exporter, and damaged records.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -14,7 +13,7 @@ use support::program::{self, Run, list, number};
 use support::store::{self, Store};
 use support::{past, small, tree};
 
-/// A node whose configuration names everything, so that it speaks for itself.
+/// A node whose configuration names every path, so that no flag is needed.
 struct Configured {
     store: Store,
     dir: tempfile::TempDir,
@@ -76,7 +75,7 @@ impl Configured {
         Scrape::read(&run.stdout)
     }
 
-    /// The file that node_exporter would read.
+    /// Returns the file that node_exporter would read.
     fn file(&self) -> Scrape {
         let text = std::fs::read_to_string(self.prom()).unwrap();
         check(&text);
@@ -84,7 +83,7 @@ impl Configured {
     }
 }
 
-/// A directory of a layer that no record knows, and a temporary file.
+/// Makes a directory of a layer that has no record, with a file.
 fn plant(store: &Store) {
     let orphan = store.root().join("overlay").join("ab".repeat(32)).join("diff");
     std::fs::create_dir_all(&orphan).unwrap();
@@ -102,7 +101,7 @@ fn figures_are_those_of_last_scan() {
     assert!(!list(&scan, "/leaks").is_empty(), "{scan:#}");
     let scrape = node.scrape();
     assert_same(&scrape, &scan);
-    // The file that the scan has left says the same.
+    // The file that the scan has written has the same figures.
     assert_same(&node.file(), &scan);
     assert_eq!(std::fs::metadata(node.prom()).unwrap().permissions().mode() & 0o7777, 0o644);
     assert_eq!(scrape.one("gc_high_mark_ratio", &[("resource", "bytes")]), 0.81);
@@ -120,7 +119,7 @@ fn figures_are_those_of_last_scan() {
         assert_eq!(float(number(image, "/exclusive_bytes")), bytes);
         assert_eq!(labels["name"], image["names"][0]);
     }
-    // What was not looked at again is remembered; what is asked for anew is not.
+    // Figures of objects that were not read again are remembered; figures that are queried anew are current.
     node.store.podman(["rmi", &small::name("other")]);
     assert_eq!(node.scrape().samples["layersweep_storage_bytes"], scrape.samples["layersweep_storage_bytes"]);
     assert_same(&node.scrape(), &scan);
@@ -132,25 +131,25 @@ fn figures_are_those_of_last_scan() {
 #[test]
 fn changing_commands_write_metrics() {
     let Some(node) = Configured::new("") else { return };
-    let quiet = |words: &[&str]| {
+    let run_without_file = |words: &[&str]| {
         let run = node.run(words);
         assert!(!node.prom().exists(), "{words:?}: {run:?}");
         run
     };
-    quiet(&["scan", "--no-record"]).expect_code(0);
-    // A store that a flag names need not be the node's, and what is looked at without acting is no run.
+    run_without_file(&["scan", "--no-record"]).expect_code(0);
+    // A store named by a flag need not be the node's, and commands that only read are not runs.
     let root = node.store.root().to_str().unwrap();
-    quiet(&["scan", "--graphroot", root]).expect_code(0);
-    // Nor are other records.
+    run_without_file(&["scan", "--graphroot", root]).expect_code(0);
+    // Other records need not be the node's either.
     let other = node.dir.path().join("other");
-    quiet(&["scan", "--state-dir", other.to_str().unwrap()]).expect_code(0);
+    run_without_file(&["scan", "--state-dir", other.to_str().unwrap()]).expect_code(0);
     program::run(node.command(&["scan", "--quiet"]).env("LAYERSWEEP_STATE_DIR", &other)).expect_code(0);
     assert!(!node.prom().exists());
-    quiet(&["usage"]).expect_code(0);
+    run_without_file(&["usage"]).expect_code(0);
     let image = small::name("other");
-    quiet(&["rm", "--via", "direct", "--min-age", "0s", "--dry-run", &image]).expect_code(0);
-    quiet(&["gc", "--via", "direct", "--dry-run", "--min-age", "0s"]);
-    quiet(&["sweep"]).expect_code(0);
+    run_without_file(&["rm", "--via", "direct", "--min-age", "0s", "--dry-run", &image]).expect_code(0);
+    run_without_file(&["gc", "--via", "direct", "--dry-run", "--min-age", "0s"]);
+    run_without_file(&["sweep"]).expect_code(0);
 
     let removed = ["rm", "--via", "direct", "--min-age", "0s", "--format", "json", &image];
     let removed = node.run(&removed).expect_code(0).json();
@@ -165,11 +164,11 @@ fn changing_commands_write_metrics() {
     assert_eq!(file.one("gc_last_run_outcome", &[("command", "rm"), ("outcome", "reached")]), 1.0);
     assert_eq!(file.sum("gc_last_run_outcome", &[("command", "rm")]), 1.0);
 
-    // Named once more they are the same.
+    // The configured paths may be named by flags too.
     std::fs::remove_file(node.prom()).unwrap();
     node.run(&["scan", "--quiet", "--state-dir", node.state().to_str().unwrap()]).expect_code(0);
     std::fs::remove_file(node.prom()).unwrap();
-    // A mark of one run is not what is configured.
+    // A threshold of one run is not the configured one.
     node.run(&["gc", "--via", "direct", "--high", "99", "--low", "98"]).expect_code(0);
     let file = node.file();
     assert_eq!(file.one("gc_runs_total", &[("command", "gc"), ("outcome", "not_needed")]), 1.0);
@@ -197,13 +196,13 @@ fn unwritable_file_is_one_warning() {
     assert_eq!(lines.len(), 2, "{missing:?}");
     assert!(lines[0].starts_with("warning: the metrics cannot be written to ") && lines[0].contains("none/"));
     assert!(lines[1].starts_with("hint: make the directory "), "{missing:?}");
-    // A directory gets the usual name.
+    // In a directory the file has its usual name.
     let dir = node.dir.path().join("collector");
     assert_eq!(into(&dir).stderr, "");
     node.file();
-    // Root that may not write everywhere: the unit of a scan.
+    // Root without the right to write everywhere, as in the unit of a scan.
     if support::require_program("setpriv") {
-        let other = dir.join("theirs");
+        let other = dir.join("of-another-user");
         std::fs::create_dir(&other).unwrap();
         std::os::unix::fs::chown(&other, Some(65534), Some(65534)).unwrap();
         node.configure(&format!("[metrics]\ntextfile = {other:?}\n"));
@@ -217,7 +216,7 @@ fn unwritable_file_is_one_warning() {
         let refused = scan();
         assert!(refused.stderr.contains("Permission denied"), "{refused:?}");
         assert!(refused.stderr.contains(&format!("chgrp root {0} && chmod g+w {0}", other.display())));
-        // What the hint says helps.
+        // The command in the hint helps.
         std::os::unix::fs::chown(&other, None, Some(0)).unwrap();
         std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o775)).unwrap();
         assert_eq!(scan().stderr, "");
@@ -229,7 +228,7 @@ fn unwritable_file_is_one_warning() {
     assert!(!node.prom().exists());
 }
 
-/// The only store of a node is removed: its figures go with it.
+/// Removing the only store of a node removes its figures.
 #[test]
 fn removed_store_leaves_the_metrics() {
     const SCRIPT: &str = "mount -t tmpfs none /var/lib && mkdir -p /var/lib/containers/storage || exit 1
@@ -250,7 +249,7 @@ fn removed_store_leaves_the_metrics() {
         command.args([env!("CARGO_BIN_EXE_layersweep"), "scan", "--quiet", "--config"]).arg(node.config());
         program::run(&mut command)
     };
-    // Where there never was one, nothing is left.
+    // A machine without a store gets no file.
     scan(Path::new("")).expect_code(10);
     assert!(!node.prom().exists() && !node.state().exists());
     scan(node.store.root()).expect_code(0);
@@ -268,35 +267,34 @@ fn removed_store_leaves_the_metrics() {
     assert_eq!(node.file().all("scan_timestamp_seconds", &[]).count(), 1);
 }
 
-/// Root is asked to write where no file of metrics can be: in the place of a device, through a link,
-/// into a store.
+/// Root does not write the metrics file in place of a device, through a link, or into a store.
 #[test]
 fn file_inside_store_is_not_written() {
     let Some(node) = Configured::new("") else { return };
-    let at = |name: &str| node.dir.path().join(name);
-    let null = at("null");
+    let inside = |name: &str| node.dir.path().join(name);
+    let null = inside("null");
     let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
     let device = nix::sys::stat::makedev(1, 3);
     nix::sys::stat::mknod(&null, nix::sys::stat::SFlag::S_IFCHR, mode, device).unwrap();
-    std::fs::write(at("other"), "mine").unwrap();
-    std::os::unix::fs::symlink(at("other"), at("link")).unwrap();
-    std::fs::create_dir(at("metrics.d")).unwrap();
-    std::os::unix::fs::symlink("/dev/stdout", at("metrics.d/layersweep.prom")).unwrap();
-    // A link of another user in a directory where everybody may put one.
-    std::fs::create_dir(at("shared")).unwrap();
-    std::fs::set_permissions(at("shared"), std::fs::Permissions::from_mode(0o1777)).unwrap();
-    std::fs::create_dir(at("etc")).unwrap();
-    std::os::unix::fs::symlink(at("etc"), at("shared/metrics")).unwrap();
-    std::os::unix::fs::lchown(at("shared/metrics"), Some(5001), Some(5001)).unwrap();
+    std::fs::write(inside("other"), "mine").unwrap();
+    std::os::unix::fs::symlink(inside("other"), inside("link")).unwrap();
+    std::fs::create_dir(inside("metrics.d")).unwrap();
+    std::os::unix::fs::symlink("/dev/stdout", inside("metrics.d/layersweep.prom")).unwrap();
+    // A link of another user in a directory that every user may write to.
+    std::fs::create_dir(inside("shared")).unwrap();
+    std::fs::set_permissions(inside("shared"), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    std::fs::create_dir(inside("etc")).unwrap();
+    std::os::unix::fs::symlink(inside("etc"), inside("shared/metrics")).unwrap();
+    std::os::unix::fs::lchown(inside("shared/metrics"), Some(5001), Some(5001)).unwrap();
     node.scan();
     let (store, run) = (node.store.root().join("x.prom"), node.store.runroot().join("x.prom"));
     let before = tree::listing(node.store.root());
     for (path, why) in [
         (null.clone(), "not a regular file"),
-        (at("link"), "symbolic link"),
-        (at("metrics.d"), "symbolic link"),
-        (at("shared/metrics"), "shared/metrics is a symbolic link of the user 5001"),
-        (at("shared/metrics/x.prom"), "shared/metrics is a symbolic link of the user 5001"),
+        (inside("link"), "symbolic link"),
+        (inside("metrics.d"), "symbolic link"),
+        (inside("shared/metrics"), "shared/metrics is a symbolic link of the user 5001"),
+        (inside("shared/metrics/x.prom"), "shared/metrics is a symbolic link of the user 5001"),
         (store.clone(), "belongs to a store"),
         (run.clone(), "belongs to a store"),
     ] {
@@ -311,23 +309,23 @@ fn file_inside_store_is_not_written() {
         assert!(warned.stderr.starts_with("warning: metrics.textfile "), "{warned:?}");
         assert!(warned.stderr.contains(why) && warned.stderr.lines().count() == 2, "{warned:?}");
     }
-    // A store that only the records know.
+    // A store that is only in the records.
     let state = node.state();
     let refused = metrics_of(&state, &["--textfile", node.store.root().join("x.prom").to_str().unwrap()])
         .expect_code(2);
     assert!(refused.stderr.contains("belongs to a store"), "{refused:?}");
     assert!(null.symlink_metadata().unwrap().file_type().is_char_device());
-    assert!(at("link").is_symlink() && at("metrics.d/layersweep.prom").is_symlink());
-    assert_eq!(std::fs::read_to_string(at("other")).unwrap(), "mine");
-    assert!(!run.exists() && std::fs::read_dir(at("etc")).unwrap().next().is_none());
+    assert!(inside("link").is_symlink() && inside("metrics.d/layersweep.prom").is_symlink());
+    assert_eq!(std::fs::read_to_string(inside("other")).unwrap(), "mine");
+    assert!(!run.exists() && std::fs::read_dir(inside("etc")).unwrap().next().is_none());
     // Root's own link is followed.
-    std::os::unix::fs::lchown(at("shared/metrics"), Some(0), Some(0)).unwrap();
-    node.run(&["metrics", "--textfile", at("shared/metrics/x.prom").to_str().unwrap()]).expect_code(0);
-    assert!(at("etc/x.prom").is_file());
+    std::os::unix::fs::lchown(inside("shared/metrics"), Some(0), Some(0)).unwrap();
+    node.run(&["metrics", "--textfile", inside("shared/metrics/x.prom").to_str().unwrap()]).expect_code(0);
+    assert!(inside("etc/x.prom").is_file());
     assert_eq!(tree::listing(node.store.root()), before);
 }
 
-/// `metrics` of a state directory.
+/// Runs `metrics` with a state directory.
 fn metrics_of(state: &Path, more: &[&str]) -> Run {
     let mut command = program::command();
     command.args(["metrics", "--state-dir"]).arg(state).args(more);
@@ -383,7 +381,7 @@ fn old_records_are_counted_and_damage_reported() {
     assert_eq!(before.one("gc_last_run_outcome", &[("command", "sweep"), ("outcome", "unfinished")]), 1.0);
     assert!(before.sum("scans_total", &[]) > 2700.0);
 
-    // Damaged: no counter is better than one that begins anew and comes back.
+    // Damaged: no counter is better than one that starts at 0 and returns to its old value.
     std::fs::write(dir.path().join("layersweep.db"), "no database at all").unwrap();
     let run = metrics_of(dir.path(), &[]).expect_code(3);
     assert!(run.stderr.contains("hint: "), "{run:?}");
@@ -392,7 +390,7 @@ fn old_records_are_counted_and_damage_reported() {
     assert_eq!(damaged.counters().len(), 0);
 }
 
-/// A dead node's disk: what it remembered, and nothing of this machine.
+/// The disk of a dead node: its records, and no fact of this machine.
 #[test]
 fn other_disk_is_only_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -455,13 +453,13 @@ fn damaged_row_does_not_affect_others() {
     assert_eq!(scrape.counters(), before.counters(), "counters are as they were");
 }
 
-/// A run that waits counts, once; a scan that could not be recorded does not.
+/// A waiting run is counted, once; a scan that could not be recorded is not.
 #[test]
 fn unsaved_runs_are_counted() {
     let Some(node) = Configured::new("") else { return };
     node.scan();
     let before = node.scrape();
-    // The database is somebody else's for the moment.
+    // Another process holds the database for a moment.
     let database = node.state().join("layersweep.db");
     let writer = rusqlite::Connection::open(&database).unwrap();
     writer.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE").unwrap();

@@ -1,4 +1,4 @@
-//! `metrics --listen`: answers, and who does not get one; sockets that are left and that are others'.
+//! `metrics --listen`: answers, clients that do not get one, and existing sockets.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -16,13 +16,13 @@ use nix::unistd::Pid;
 use support::metrics::Scrape;
 use support::{past, program};
 
-/// No answer takes this long on any machine.
+/// Timeout for an answer on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The program at work; killed when the test ends.
+/// A running server, which is killed when the test ends.
 struct Server {
     child: Child,
-    /// What it says that it listens on.
+    /// Address that it reports.
     address: String,
     stderr: BufReader<std::process::ChildStderr>,
 }
@@ -53,10 +53,10 @@ impl Server {
         ask(self.tcp(), &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
     }
 
-    /// Ends it as systemd does; what it said besides.
+    /// Ends the server as systemd does; returns the rest of its messages.
     fn stop(mut self, signal: Signal) -> String {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
-        assert_eq!(self.child.wait().unwrap().code(), Some(0), "a signal is no failure");
+        assert_eq!(self.child.wait().unwrap().code(), Some(0), "a signal is not a failure");
         let mut rest = String::new();
         self.stderr.read_to_string(&mut rest).unwrap();
         rest
@@ -78,7 +78,7 @@ struct Answer {
 }
 
 fn ask(mut stream: impl Read + Write, request: &str) -> Answer {
-    // It may answer before it has heard all, and hang up.
+    // The server may answer before it has read everything, and hang up.
     let _ = stream.write_all(request.as_bytes());
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
@@ -98,7 +98,7 @@ fn state() -> tempfile::TempDir {
 fn every_answer_is_current() {
     let state = state();
     let server = Server::start(state.path(), "0");
-    assert!(server.address.starts_with("http://127.0.0.1:"), "a port alone is of the loopback");
+    assert!(server.address.starts_with("http://127.0.0.1:"), "a port alone means the loopback device");
     let answer = server.get("/metrics");
     assert_eq!(answer.status, 200);
     assert!(answer.head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{answer:?}");
@@ -118,7 +118,7 @@ fn every_answer_is_current() {
     assert!(post.head.contains("allow: get, head"));
     let head = ask(server.tcp(), "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_eq!((head.status, head.body.as_str()), (200, ""));
-    // Damaged records are told, not hidden behind an error.
+    // Damaged records are reported, not hidden behind an error.
     std::fs::write(state.path().join("layersweep.db"), "no database").unwrap();
     let _ = std::fs::remove_file(state.path().join("layersweep.db-wal"));
     let damaged = server.get("/metrics");
@@ -138,7 +138,7 @@ fn slow_clients_do_not_block_answers() {
     let open = || std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap().count();
     server.get("/metrics");
     let (memory, files) = (rss(), open());
-    // More who say nothing, or too little, than it talks to at a time.
+    // More clients that send nothing, or too little, than the server talks to at a time.
     let mut idle: Vec<_> = (0..300).map(|_| server.tcp()).collect();
     for (number, stream) in idle.iter_mut().enumerate() {
         let _ = stream.write_all(&b"GET /metrics HTTP/1.1\r\nX: "[..number % 20]);
@@ -148,13 +148,13 @@ fn slow_clients_do_not_block_answers() {
     assert_eq!(server.get("/metrics").status, 200);
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
     drop(idle);
-    // All at once, as after an hour without a network.
+    // Many requests at once, as after an hour without a network.
     std::thread::scope(|scope| {
         for _ in 0..40 {
             scope.spawn(|| assert_eq!(server.get("/metrics").status, 200));
         }
     });
-    // A head without end, and what is no HTTP.
+    // A head without end, and a request that is not HTTP.
     let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
     assert!(matches!(ask(server.tcp(), &long).status, 400 | 431));
     let many: String = (0..2000).map(|number| format!("X-{number}: y\r\n")).collect();
@@ -197,22 +197,22 @@ fn socket_belongs_to_server() {
     assert_eq!(get(), 200);
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
     assert!(refused().contains("another process listens there"));
-    assert_eq!(get(), 200, "the first one does not mind");
+    assert_eq!(get(), 200, "the first one is not affected");
     server.stop(Signal::SIGTERM);
-    assert!(!path.exists(), "the socket goes with its process");
-    // Killed, it leaves the socket, and the next one takes its place.
+    assert!(!path.exists(), "the socket is removed with its process");
+    // A killed server leaves the socket, and the next one replaces it.
     drop(Server::start(state.path(), &listen));
     assert!(path.exists());
     let server = Server::start(state.path(), &listen);
     assert_eq!(get(), 200);
     server.stop(Signal::SIGHUP);
-    // What is not a socket is left alone.
+    // A file that is not a socket is not changed.
     std::fs::write(&path, "mine").unwrap();
     assert!(refused().contains("the path exists and is not a socket"));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
 }
 
-/// Others may write to its directory: a mode that is set by name would be set on what they put there.
+/// Other users may write to its directory: a mode that is set by name would be set on a file that they put there.
 #[test]
 fn socket_has_its_mode_from_start() {
     if !support::require_program("strace") {
@@ -222,7 +222,7 @@ fn socket_has_its_mode_from_start() {
     let (path, traced) = (dir.path().join("metrics.sock"), dir.path().join("trace"));
     let mut strace = Command::new("strace");
     program::hermetic(&mut strace);
-    // The child is the program, and strace its tracer from outside.
+    // The child is the program; strace traces it from outside.
     strace.args(["-D", "-f", "-e", "trace=bind,umask,chmod,fchmod,fchmodat,?fchmodat2", "-o"]).arg(&traced);
     strace.arg(env!("CARGO_BIN_EXE_layersweep"));
     let server = Server::start_as(strace, state.path(), &format!("unix:{}", path.display()));

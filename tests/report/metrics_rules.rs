@@ -1,4 +1,4 @@
-//! Alerts, dashboard and documentation speak of metrics that the program prints, and promtool agrees.
+//! Alerts, dashboard and documentation name only metrics that the program prints, and promtool accepts them.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -33,11 +33,11 @@ fn read(path: &str) -> String {
 const RULES: &str = "packaging/prometheus/layersweep.rules.yml";
 const DASHBOARD: &str = "packaging/grafana/layersweep.json";
 
-/// Facts that have something to say for every metric.
+/// Returns facts with a value for every metric.
 fn everything() -> MetricsData {
     let key = StoreId::new(StoreKind::ContainersStorage, "/store".into(), "overlay".into());
     let artifacts = StoreId::new(StoreKind::ContainersStorage, "/store".into(), "artifacts".into());
-    let at = jiff::Timestamp::from_second(1_772_366_400).unwrap();
+    let time = jiff::Timestamp::from_second(1_772_366_400).unwrap();
     let leak = LeakFigures { class: "orphan".into(), verdict: "reclaim".into(), count: 1, bytes: 4096 };
     let figures = Figures {
         mount: "/".into(),
@@ -50,8 +50,8 @@ fn everything() -> MetricsData {
         version: "1.2.3",
         remembered: Remembered {
             stores: vec![
-                StoreFigures { key: key.clone(), scanned: at, seconds: 0.5, figures: figures.clone() },
-                StoreFigures { key: artifacts, scanned: at, seconds: 0.5, figures },
+                StoreFigures { key: key.clone(), scanned: time, seconds: 0.5, figures: figures.clone() },
+                StoreFigures { key: artifacts, scanned: time, seconds: 0.5, figures },
             ],
             biggest: vec![BigImage { key, id: "i".into(), name: "n".into(), exclusive_bytes: 1 }],
             counters: Some(vec![Counter {
@@ -62,7 +62,7 @@ fn everything() -> MetricsData {
             }]),
             last_runs: vec![LastRun {
                 command: runs::Command::Gc,
-                at,
+                at: time,
                 outcome: Some(OutcomeKind::Reached),
                 mount: Some("/".into()),
                 usage_before_percent: Some(75.123),
@@ -118,8 +118,7 @@ fn every_metric_is_printed_and_well_named() {
     }
     assert_eq!(scrape.types.len(), FAMILIES.len());
     assert_eq!(scrape.one("gc_last_run_usage_before_ratio", &[]), 0.7512);
-    // What cannot be known is not said: no counter of a database that cannot be read, no filesystem
-    // that contradicts itself.
+    // Unknown values are not printed: counters of an unreadable database, or a filesystem that contradicts itself.
     let mut doubtful = everything();
     doubtful.remembered.counters = None;
     doubtful.filesystems[0].as_mut().unwrap().available_bytes = 101;
@@ -133,7 +132,7 @@ fn documentation_lists_every_metric() {
     let doc = read("docs/metrics.md");
     let row = Regex::new(r"(?m)^\| `(layersweep_\w+)` \| (\w+) \| ([^|]*) \| (.*) \|$").unwrap();
     let documented: Vec<_> =
-        row.captures_iter(&doc).map(|row| [1, 2, 3].map(|at| row[at].replace('`', ""))).collect();
+        row.captures_iter(&doc).map(|row| [1, 2, 3].map(|column| row[column].replace(' ', ""))).collect();
     let known = FAMILIES.iter().map(|family| {
         let labels = if family.labels.is_empty() { "-".to_owned() } else { family.labels.join(", ") };
         [family.name.to_owned(), family.kind.as_str().to_owned(), labels]
@@ -141,7 +140,7 @@ fn documentation_lists_every_metric() {
     assert_eq!(documented, known.collect::<Vec<_>>());
 }
 
-/// Names of metrics in a text, whatever else begins like one.
+/// Returns the names of metrics in a text.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     Regex::new(r"layersweep_[a-z_]+").unwrap().find_iter(text).map(|name| name.as_str().to_owned()).collect()
 }
@@ -174,21 +173,24 @@ fn every_alert_is_tested_and_explained() {
     promtool(&["test", "rules", "layersweep.rules.test.yml"], &dir);
     let (rules, tests, doc) =
         (read(RULES), read("packaging/prometheus/layersweep.rules.test.yml"), read("docs/metrics.md"));
-    let alerts: Vec<_> =
-        Regex::new(r"- alert: (\w+)").unwrap().captures_iter(&rules).map(|one| one[1].to_owned()).collect();
+    let alerts: Vec<_> = Regex::new(r"- alert: (\w+)")
+        .unwrap()
+        .captures_iter(&rules)
+        .map(|found| found[1].to_owned())
+        .collect();
     assert!(alerts.len() >= 10, "{alerts:?}");
-    for (at, alert) in alerts.iter().enumerate() {
+    for (alert_ix, alert) in alerts.iter().enumerate() {
         assert!(tests.contains(&format!("- name: {alert}\n")), "{alert} has no test");
         assert!(doc.contains(&format!("\n### {alert}\n")), "{alert} is not in docs/metrics.md");
-        let one = rules.split("- alert: ").nth(at + 1).unwrap();
+        let rule = rules.split("- alert: ").nth(alert_ix + 1).unwrap();
         for part in ["severity: ", "summary: ", "description: ", "remedy: "] {
-            assert!(one.contains(part), "{alert} lacks {part}");
+            assert!(rule.contains(part), "{alert} lacks {part}");
         }
-        assert!(one.contains(&format!("runbook: docs/metrics.md#{}\n", alert.to_lowercase())), "{alert}");
+        assert!(rule.contains(&format!("runbook: docs/metrics.md#{}\n", alert.to_lowercase())), "{alert}");
     }
     let headings = doc.lines().filter(|line| line.starts_with("### Layersweep")).count();
-    assert_eq!(headings, alerts.len(), "no alert is told that there is not");
-    // A rule that never fires passes for one that is not tested: each must go through its own.
+    assert_eq!(headings, alerts.len(), "an explained alert does not exist");
+    // A rule that never fires is as good as untested: each test must fail with such a rule.
     for alert in &alerts {
         let mutant = rules.replace(
             &format!("- alert: {alert}\n        expr: "),
@@ -200,8 +202,8 @@ fn every_alert_is_tested_and_explained() {
         std::fs::write(scratch.path().join("layersweep.rules.yml"), mutant).unwrap();
         let mut groups = tests.split("\n  - name: ");
         let head = groups.next().unwrap();
-        let own = groups.find(|group| group.starts_with(&format!("{alert}\n"))).unwrap();
-        std::fs::write(scratch.path().join("t.yml"), format!("{head}\n  - name: {own}\n")).unwrap();
+        let group = groups.find(|other| other.starts_with(&format!("{alert}\n"))).unwrap();
+        std::fs::write(scratch.path().join("t.yml"), format!("{head}\n  - name: {group}\n")).unwrap();
         let output = Command::new("promtool")
             .args(["test", "rules", "t.yml"])
             .current_dir(scratch.path())
@@ -228,8 +230,8 @@ fn dashboard_is_consistent() {
     assert_eq!(ids.len(), panels.len(), "ids are unique");
     let mut places: Vec<PathBuf> = Vec::new();
     let mut rules = String::from("groups:\n  - name: dashboard\n    rules:\n");
-    let mut expression = |expr: &str| {
-        // As Grafana fills them in.
+    let mut add_rule = |expr: &str| {
+        // Grafana replaces these variables.
         let expr = expr.replace("$node", ".*").replace("$store", ".*");
         assert!(!expr.contains('$'), "{expr}");
         let expr = serde_json::to_string(&expr).unwrap();
@@ -250,18 +252,19 @@ fn dashboard_is_consistent() {
         }
         let refs: BTreeSet<_> = list(panel, "/targets").iter().map(|target| text(target, "/refId")).collect();
         assert_eq!(refs.len(), list(panel, "/targets").len(), "{title}");
-        list(panel, "/targets").iter().for_each(|target| expression(text(target, "/expr")));
+        list(panel, "/targets").iter().for_each(|target| add_rule(text(target, "/expr")));
     }
     places.sort();
     places.dedup();
-    assert_eq!(places.len(), panels.len(), "panels lie on each other");
+    assert_eq!(places.len(), panels.len(), "panels overlap");
     for annotation in list(&dashboard, "/annotations/list") {
-        expression(text(annotation, "/expr"));
+        add_rule(text(annotation, "/expr"));
     }
-    for variable in list(&dashboard, "/templating/list").iter().filter(|one| one["type"] == "query") {
+    let variables = list(&dashboard, "/templating/list").iter();
+    for variable in variables.filter(|variable| variable["type"] == "query") {
         let query = text(variable, "/query/query");
         let inner = query.strip_prefix("label_values(").and_then(|rest| rest.rsplit_once(", "));
-        expression(inner.unwrap_or_else(|| panic!("{query}")).0);
+        add_rule(inner.unwrap_or_else(|| panic!("{query}")).0);
     }
     let scratch = tempfile::tempdir().unwrap();
     std::fs::write(scratch.path().join("rules.yml"), rules).unwrap();

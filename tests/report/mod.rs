@@ -1,4 +1,4 @@
-//! What the commands say: contract, documentation, doctor, metrics and the report.
+//! Output of the commands: contract, documentation, doctor, metrics and the report.
 
 mod cli_contract;
 mod docs_commands;

@@ -1,8 +1,8 @@
-//! A node is dead, its disk is attached elsewhere: one command has to say what filled it.
+//! A node is dead and its disk is attached elsewhere: one command must name what filled it.
 //!
-//! The disk is a filesystem in a file, with a store that podman has made, what a kubelet leaves, and
-//! the node's own records, written by our program in the node's own root. On it are planted: a leak,
-//! an image that is pinned for no reason, a dead container and a log that ran away.
+//! The disk is a filesystem in a file, with a store that podman has made, files of a kubelet, and the node's own
+//! records, written by the program in the node's root. Planted on it are a leak, an image that is pinned without need,
+//! a dead container and a large log.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -23,7 +23,7 @@ const POD: &str = "11111111-2222-4333-8444-555555555555";
 const PINNED: &str = "registry.example.org/old/tool:3";
 const LAYER: &str = "dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd";
 
-/// What was planted, in MiB.
+/// Sizes of the planted files in MiB.
 const LOG: u64 = 90;
 const DEAD: u64 = 60;
 const PIN: u64 = 40;
@@ -31,7 +31,7 @@ const LEAK: u64 = 30;
 const UNUSED: u64 = 20;
 const VOLUME: u64 = 10;
 
-/// Bytes that no filesystem can make fewer.
+/// Writes bytes that no filesystem can compress.
 fn write(path: &Path, mib: u64) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let mut random = std::fs::File::open("/dev/urandom").unwrap().take(mib * MIB);
@@ -54,7 +54,7 @@ fn import(store: &Store, mib: u64, name: &str) {
     store.podman([OsStr::new("import"), "-q".as_ref(), archive.as_ref(), name.as_ref()]);
 }
 
-/// A node as it was when it died: its store, and the id of its dead container.
+/// Makes a node as it was when it died; returns its store and the id of its dead container.
 fn fill(root: &Path) -> (Store, String) {
     put(root, "etc/hostname", "node-7.example.org\n");
     put(
@@ -70,7 +70,7 @@ fn fill(root: &Path) -> (Store, String) {
         "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n\
          imageGCHighThresholdPercent: 80\nevictionHard:\n  imagefs.available: 12%\n  nodefs.available: 10%\n",
     );
-    // What was planted a moment ago is old enough here; and once more, on a disk that has to be emptier.
+    // Just planted leaks are old enough with this configuration. The other one is for a disk that must be emptier.
     put(root, "etc/layersweep/layersweep.toml", "[leaks]\nmin_age = \"0s\"\n");
     put(
         root,
@@ -101,19 +101,19 @@ fn fill(root: &Path) -> (Store, String) {
     (store, container)
 }
 
-/// Runs our program as the node itself did: in its own root.
+/// Runs the program in the node's root, as on the node itself.
 fn on_the_node(root: &Path, arguments: &[&str]) {
     let inside = |name: &str| root.join(name);
     std::fs::create_dir_all(inside("proc")).unwrap();
     std::fs::create_dir_all(inside("run")).unwrap();
     std::fs::write(inside("run/program"), "").unwrap();
-    // Not in a mount namespace of its own: that would hold on to every other mount of the machine.
+    // Not in a separate mount namespace, which would keep every other mount of the machine.
     let mut mounts = vec![
         BindMount::new(Path::new("/proc"), &inside("proc")),
         BindMount::new(Path::new(env!("CARGO_BIN_EXE_layersweep")), &inside("run/program")),
     ];
     for directory in ["/usr", "/lib", "/lib64"].map(Path::new).into_iter().filter(|path| path.is_dir()) {
-        let target = inside(directory.to_str().unwrap().trim_start_matches('/'));
+        let target = inside(directory.to_str().unwrap().trim_start_matches(' '));
         std::fs::create_dir_all(&target).unwrap();
         mounts.push(BindMount::new(directory, &target));
     }
@@ -144,7 +144,7 @@ fn cause<'a>(report: &'a Value, kind: &str) -> &'a Value {
         .unwrap_or_else(|| panic!("no {kind}: {causes:#?}"))
 }
 
-/// The planted bytes, and at most what a filesystem adds for directories and records.
+/// Checks for the planted bytes, and at most 1 MiB more for directories and records.
 fn assert_about(cause: &Value, mib: u64) {
     let bytes = number(cause, "/bytes");
     assert!((mib * MIB..mib * MIB + MIB).contains(&bytes), "{mib} MiB: {cause:#}");
@@ -172,7 +172,7 @@ fn exercise(fs: Fs, read_only: &str) {
     assert_eq!(text(&report, "/host"), "node-7.example.org");
     assert_eq!(report["complete"], true, "{:#}", report["measured"]);
 
-    // Every planted cause by its name, its place and its bytes.
+    // Every planted cause has its name, its path and its bytes.
     let log = cause(&report, "log");
     assert_about(log, LOG);
     assert_eq!(text(log, "/path"), format!("/var/log/pods/shop_cart-0_{POD}/cart/0.log"));
@@ -192,14 +192,14 @@ fn exercise(fs: Fs, read_only: &str) {
     assert_about(cause(&report, "kubelet-volume"), VOLUME);
     assert_eq!(text(cause(&report, "kubelet-volume"), "/id"), "shop/cart-0");
 
-    // The largest come first, and the sentences name the largest.
+    // The largest causes come first, and the sentences name them.
     let bytes: Vec<_> =
         list(&report, "/verdict/causes").iter().map(|cause| number(cause, "/bytes")).collect();
     assert!(bytes.is_sorted_by(|a, b| a >= b), "{bytes:?}");
     let sentences = list(&report, "/verdict/sentences");
     assert!(sentences[1].as_str().unwrap().contains("log of pod shop/cart-0"), "{sentences:#?}");
-    // Nothing is promised that a run would not do: below the marks no image goes, past them all that
-    // nothing uses; a leak goes when it is old enough.
+    // Nothing is promised that a run would not do: below the thresholds no image is deleted, above them all unused
+    // images; a leak is deleted when it is old enough.
     let last = text(&report, "/verdict/sentences/2");
     assert!(last.contains("`layersweep sweep --delete` (leaks, 30."), "{last}");
     assert!(last.contains("`layersweep gc` deletes no image now: the disk is below"), "{last}");
@@ -210,7 +210,7 @@ fn exercise(fs: Fs, read_only: &str) {
     assert!(last.contains("; 30.") && last.contains("of leaks cannot be deleted yet"), "{last}");
     assert!(text(cause(&tight, "leak"), "/remedy").ends_with("removes it once it is 1d old"), "{tight:#}");
 
-    // The sums are the disk's.
+    // The sums are those of the disk.
     let filesystems = list(&report, "/filesystems");
     assert_eq!(filesystems.len(), 1, "{filesystems:#?}");
     let facts = nix::sys::statvfs::statvfs(&root).unwrap();
@@ -222,13 +222,13 @@ fn exercise(fs: Fs, read_only: &str) {
     let sum = |kind: &'static str| part(kind).map(|part| number(part, "/bytes")).sum::<u64>();
     assert!(sum("logs") >= (LOG + 3) * MIB && sum("journal") >= 4 * MIB, "{parts:#?}");
     assert!(part("directory").any(|part| text(part, "/path") == "/usr-local/something"), "{parts:#?}");
-    // What is left is the filesystem's own: logs, tables, trees.
+    // The rest belongs to the filesystem itself: logs, tables, trees.
     assert!(sum("other") < 40 * MIB, "{parts:#?}");
     let marks: Vec<_> =
         list(&filesystems[0], "/marks").iter().map(|mark| mark["percent"].as_f64().unwrap()).collect();
     assert_eq!(marks, [70.0, 75.0, 80.0, 80.0, 88.0, 90.0]);
 
-    // The node's own past.
+    // History of the node itself.
     assert!(
         text(&report["scan"]["images"][0], "/first_detected_from") == "records",
         "{:#}",
@@ -246,7 +246,7 @@ fn exercise(fs: Fs, read_only: &str) {
     assert_eq!(came.len(), 1, "{images:#?}");
     assert_eq!(came[0]["names_after"][0], "registry.example.org/late:1");
 
-    // And as a person reads it.
+    // The screen for a person.
     let shown = layersweep(&root, &["report"]).expect_code(0).stdout;
     for words in ["node-7.example.org", "batch-7", PINNED, "cart/0.log", LAYER, "90.0 MiB"] {
         assert!(shown.contains(words), "{words}: {shown}");
@@ -254,14 +254,14 @@ fn exercise(fs: Fs, read_only: &str) {
     assert_eq!(checksum(&image), before, "nothing on the disk has changed");
 }
 
-/// One after the other: what podman runs in mounts of its own would keep the other disk busy.
+/// One filesystem after the other: podman's mount namespaces would keep the other disk busy.
 #[test]
 fn one_command_names_full_disk_cause() {
     exercise(Fs::Xfs, "ro,norecovery");
     exercise(Fs::Ext4, "ro,noload");
 }
 
-/// Whatever state the node's records are in, the report comes, and says so.
+/// Whatever state the records are in, the report is printed and names it.
 #[test]
 fn unusable_records_are_reported() {
     if !store::require_tools() || !Fs::Ext4.require() {
@@ -279,7 +279,7 @@ fn unusable_records_are_reported() {
         let connection = rusqlite::Connection::open(&database).unwrap();
         connection.execute_batch("PRAGMA user_version = 99").unwrap();
     };
-    /// A name, what makes it so, and what has to be told of it.
+    /// A name, a function that makes the state, and the message that must be reported.
     type State<'a> = (&'a str, &'a dyn Fn(), Option<&'a str>);
     let states: [State<'_>; 4] = [
         ("missing", &|| {}, None),
@@ -287,20 +287,20 @@ fn unusable_records_are_reported() {
         ("newer", &newer, Some("schema version 99")),
         ("no file", &|| std::fs::create_dir(&database).unwrap(), Some("cannot be read")),
     ];
-    for (name, make, told) in states {
+    for (name, make, message) in states {
         std::fs::create_dir_all(database.parent().unwrap()).unwrap();
         make();
         let before = tree::listing(&root.join("var/lib/layersweep"));
-        // No records are fine; records that nobody can read are not.
-        let code = if told.is_some() { 3 } else { 0 };
+        // Missing records are fine; unreadable records are not.
+        let code = if message.is_some() { 3 } else { 0 };
         let report = layersweep(root, &["report", "--format", "json"]).expect_code(code).json();
         schema::assert_fits("report", &report);
         assert_eq!(
             (&report["complete"], &report["history_complete"]),
-            (&true.into(), &told.is_none().into())
+            (&true.into(), &message.is_none().into())
         );
         let how = report["measured"]["how"].to_string();
-        match told {
+        match message {
             None => assert!(how.contains("There are no layersweep records"), "{name}: {how}"),
             Some(words) => {
                 assert!(how.contains("cannot be read: ages") && how.contains(words), "{name}: {how}")
@@ -309,15 +309,14 @@ fn unusable_records_are_reported() {
         assert_eq!(list(&report, "/runs").len() + list(&report, "/usage").len(), 0, "{name}");
         let images = list(&report, "/scan/images");
         assert_eq!(images.len(), 5, "{name}");
-        assert!(
-            images.iter().all(|image| image["pinned"] == false),
-            "{name}: what nobody knows pins nothing here"
-        );
+        assert!(images.iter().all(|image| image["pinned"] == false), "{name}: unknown pins pin nothing here");
         let warnings = list(&report, "/measured/warnings");
-        let is_told = |words: &str| warnings.iter().any(|warning| text(warning, "/message").contains(words));
-        match told {
+        match message {
             None => assert!(warnings.is_empty(), "{name}: {warnings:#?}"),
-            Some(words) => assert!(is_told(words), "{name}: {warnings:#?}"),
+            Some(words) => {
+                let mut warned = warnings.iter().map(|warning| text(warning, "/message"));
+                assert!(warned.any(|message| message.contains(words)), "{name}: {warnings:#?}");
+            }
         }
         layersweep(root, &["report"]).expect_code(code);
         let after = tree::listing(&root.join("var/lib/layersweep"));

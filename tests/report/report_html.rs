@@ -18,7 +18,7 @@ use support::report_document::{self as made, ROOT};
 use support::small;
 use support::store::{self, Store};
 
-/// Most elements of a page, however large the store.
+/// Maximum number of elements of a page, however large the store.
 const MOST_ELEMENTS: u64 = 12_000;
 
 fn written(document: &Value) -> (TempDir, PathBuf) {
@@ -38,46 +38,47 @@ fn sum(values: &[Value], field: &str) -> u64 {
     values.iter().map(|value| value[field].as_u64().unwrap()).sum()
 }
 
-/// Bytes that the cells of a picture stand for.
+/// Returns the bytes that the cells of a picture represent.
 fn drawn(page: &mut Page, picture: &str) -> u64 {
     page.number(&format!(
         "[...document.querySelectorAll('#{picture} .cell')].reduce((sum, cell) => sum + +cell.dataset.own, 0)"
     ))
 }
 
-/// Leaks that lie in no layer and no container, and so are drawn by themselves.
+/// Returns the bytes of leaks in no layer and no container, which have their own cells.
 fn loose_leaks(scan: &Value) -> u64 {
-    let ids = |field: &str| -> Vec<&str> { list(scan, field).iter().map(|one| text(one, "/id")).collect() };
-    let known: Vec<&str> = [ids("/layers"), ids("/containers")].concat();
+    let objects = list(scan, "/layers").iter().chain(list(scan, "/containers"));
+    let known: Vec<&str> = objects.map(|object| text(object, "/id")).collect();
     let loose = list(scan, "/leaks").iter().filter(|leak| !known.contains(&text(leak, "/id")));
     loose.map(|leak| number(leak, "/bytes")).sum()
 }
 
-/// Fails unless every figure that is drawn is the document's.
+/// Fails unless every figure on the page is the document's.
 fn expect_sums(page: &mut Page, document: &Value) {
     let scan = &document["scan"];
     assert_eq!(drawn(page, "icicle"), sum(list(scan, "/layers"), "bytes") + loose_leaks(scan));
     assert_eq!(drawn(page, "treemap"), sum(list(scan, "/images"), "exclusive_bytes"));
-    for (at, filesystem) in list(document, "/filesystems").iter().enumerate() {
+    for (filesystem_ix, filesystem) in list(document, "/filesystems").iter().enumerate() {
         let segments = page.eval(&format!(
-            "[...document.querySelectorAll('figure.filesystem')[{at}].querySelectorAll('.segment')]\
-             .map(one => [one.dataset.kind, +one.dataset.bytes, one.querySelector('rect').getAttribute('width') * 1])"
+            "[...document.querySelectorAll('figure.filesystem')[{filesystem_ix}].querySelectorAll('.segment')]\
+             .map(part => [part.dataset.kind, +part.dataset.bytes, part.querySelector('rect').getAttribute('width') * 1])"
         ));
         let segments = segments.as_array().unwrap();
         let parts = list(filesystem, "/parts");
-        let drawn: Vec<_> = segments.iter().take(parts.len()).map(|one| (&one[0], &one[1])).collect();
-        let told: Vec<_> = parts.iter().map(|part| (&part["kind"], &part["bytes"])).collect();
-        assert_eq!(drawn, told);
-        let used: u64 = segments.iter().take(parts.len()).map(|one| one[1].as_u64().unwrap()).sum();
+        let drawn: Vec<_> =
+            segments.iter().take(parts.len()).map(|segment| (&segment[0], &segment[1])).collect();
+        let expected: Vec<_> = parts.iter().map(|part| (&part["kind"], &part["bytes"])).collect();
+        assert_eq!(drawn, expected);
+        let used: u64 = segments.iter().take(parts.len()).map(|segment| segment[1].as_u64().unwrap()).sum();
         assert_eq!(used, number(filesystem, "/used_bytes"));
         // The widths are in proportion, and fill the bar.
-        let widths: f64 = segments.iter().map(|one| one[2].as_f64().unwrap()).sum();
-        let capacity: u64 = segments.iter().map(|one| one[1].as_u64().unwrap()).sum();
+        let widths: f64 = segments.iter().map(|segment| segment[2].as_f64().unwrap()).sum();
+        let capacity: u64 = segments.iter().map(|segment| segment[1].as_u64().unwrap()).sum();
         assert_eq!(capacity, number(filesystem, "/capacity_bytes"));
-        for one in segments {
+        for segment in segments {
             #[allow(clippy::cast_precision_loss)] // pixels
-            let share = one[1].as_u64().unwrap() as f64 / capacity as f64;
-            assert!((one[2].as_f64().unwrap() / widths - share).abs() < 0.001, "{one}");
+            let share = segment[1].as_u64().unwrap() as f64 / capacity as f64;
+            assert!((segment[2].as_f64().unwrap() / widths - share).abs() < 0.001, "{segment}");
         }
     }
     for (table, field) in
@@ -92,7 +93,7 @@ fn expect_sums(page: &mut Page, document: &Value) {
     }
 }
 
-/// Exact bytes of the sorted column of a table.
+/// Returns the exact bytes of the sorted column of a table.
 fn column(page: &mut Page, table: &str) -> Vec<u64> {
     let shown = page.eval(&format!(
         "(() => {{ const table = document.querySelector('#{table} table'); if (!table) return []; \
@@ -129,13 +130,13 @@ fn real_store_is_shown_to_the_byte() {
     let page = std::fs::read_to_string(&file).unwrap();
     let document = made::in_page(&page);
     for part in ["/layers", "/images", "/leaks"] {
-        let ids = |scan: &Value| -> Vec<String> {
+        let [on_page, expected] = [&document["scan"], &scan].map(|scan| {
             list(scan, part)
                 .iter()
-                .map(|one| format!("{} {}", one["id"], one.get("bytes").unwrap_or(&Value::Null)))
-                .collect()
-        };
-        assert_eq!(ids(&document["scan"]), ids(&scan), "{part}");
+                .map(|row| format!("{} {}", row["id"], row.get("bytes").unwrap_or(&Value::Null)))
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(on_page, expected, "{part}");
     }
     assert!(loose_leaks(&scan) >= 300_000);
 
@@ -164,7 +165,7 @@ fn zoom_hover_keys_and_search() {
             page.text(&format!("document.querySelector('#{picture} .details').textContent"))
         };
         let whole = (root(&mut page), cells(&mut page));
-        // The pointer: details on hover, zoom on click, and back over the breadcrumb.
+        // The pointer: details on hover, zoom on click, and back with the breadcrumb.
         let before = panel(&mut page);
         page.hover(&format!("#{picture} .cell[data-at='1']"));
         assert_ne!(panel(&mut page), before, "{picture}");
@@ -176,21 +177,21 @@ fn zoom_hover_keys_and_search() {
         assert!(cells(&mut page) < whole.1, "{picture}");
         page.click(&format!("#{picture} .crumbs li:first-child button"));
         assert_eq!((root(&mut page), cells(&mut page)), whole);
-        // The keyboard: one stop, arrows, Enter, Escape.
+        // The keyboard: one tab stop, arrows, Enter, Escape.
         assert_eq!(
             page.number(&format!("document.querySelectorAll('#{picture} [tabindex=\"0\"].cell').length")),
             1
         );
         page.focus(&format!("#{picture} .cell[tabindex='0']"));
         page.key("ArrowDown");
-        let at = |page: &mut Page| page.text("document.activeElement.getAttribute('aria-label')");
-        let first = at(&mut page);
+        let focused = |page: &mut Page| page.text("document.activeElement.getAttribute('aria-label')");
+        let first = focused(&mut page);
         assert_ne!(first, whole.0);
         page.key("ArrowRight");
-        let second = at(&mut page);
+        let second = focused(&mut page);
         assert_ne!(first, second);
         page.key("ArrowLeft");
-        assert_eq!(at(&mut page), first);
+        assert_eq!(focused(&mut page), first);
         page.key("Enter");
         assert_eq!(root(&mut page), first, "{picture}: Enter zooms in");
         assert!(
@@ -200,7 +201,7 @@ fn zoom_hover_keys_and_search() {
         );
         page.key("Escape");
         assert_eq!(root(&mut page), whole.0, "{picture}: Escape zooms out");
-        // Search dims what does not match, and Enter goes to the largest match.
+        // Search dims the cells that do not match, and Enter selects the largest match.
         page.focus(&format!("#{picture}-search"));
         page.write("service-7:7.7");
         let dim = page.number(&format!("document.querySelectorAll('#{picture} .cell.dim').length"));
@@ -216,17 +217,17 @@ fn zoom_hover_keys_and_search() {
         ));
         assert_eq!(page.number(&format!("document.querySelectorAll('#{picture} .cell.dim').length")), 0);
     }
-    // The curve tells the reading under the pointer and under the arrow keys.
+    // The curve shows the reading under the pointer and under the arrow keys.
     let readout = "document.querySelector('.series .readout').textContent";
-    let told = page.text(readout);
-    assert!(told.contains("48 readings"), "{told}");
+    let shown = page.text(readout);
+    assert!(shown.contains("48 readings"), "{shown}");
     page.focus(".series svg[role=slider]");
     page.key("Home");
     assert!(page.text(readout).starts_with("2026-11-19 00:00 UTC"), "{}", page.text(readout));
     page.key("ArrowRight");
     assert!(page.text(readout).starts_with("2026-11-19 01:00 UTC"));
     assert_eq!(page.number("document.querySelectorAll('.series line.run').length"), 1);
-    // One unit on the axis, and the marks of its filesystem.
+    // The axis has one unit, and the marks of its filesystem.
     let ticks = page.eval("[...document.querySelectorAll('.series .tick text[text-anchor=end]')].map(tick => tick.textContent.split(' ')[1])");
     let units: std::collections::BTreeSet<_> =
         ticks.as_array().unwrap().iter().filter_map(Value::as_str).collect();
@@ -252,7 +253,7 @@ fn tables_sort_filter_and_turn() {
     page.click(&format!("{table} .pager button:nth-child(2)"));
     assert!(page.text(&status).starts_with("26–50 of "));
     assert_ne!(page.text(&first), top);
-    // By the same column the other way, then by a text.
+    // Sorted by the same column the other way, then by a text.
     page.click(&format!("{table} th[aria-sort=descending] button"));
     let mut smallest: Vec<u64> =
         list(&document, "/scan/layers").iter().map(|layer| number(layer, "/bytes")).collect();
@@ -275,7 +276,7 @@ fn tables_sort_filter_and_turn() {
     assert!(
         page.text("document.querySelector('#images-table tbody').textContent").contains("Nothing matches")
     );
-    // Whole ids can be taken along.
+    // Whole ids can be copied.
     page.click(&format!("{table} tbody button.copy"));
     page.until(&format!("document.querySelector('{table} tbody button.copy').textContent === 'copied'"));
     page.expect_quiet();
@@ -295,7 +296,7 @@ fn theme_print_and_data() {
     page.click("#theme");
     let light = page.text(ground);
     assert_ne!(dark, light, "the button turns the theme over");
-    // Inodes have their line and their mark, which is none of the bar of bytes.
+    // Inodes have their own line and mark, which is not in the bar of bytes.
     let facts = page.text("document.querySelector('figure.filesystem .facts').textContent");
     assert!(facts.contains("Of 1,000,000 inodes, 100,000 used: 10.0%."), "{facts}");
     let marks = page.text("document.querySelector('figure.filesystem details').textContent");
@@ -305,7 +306,7 @@ fn theme_print_and_data() {
     );
     page.click("#theme");
     assert_eq!(page.text(ground), dark);
-    // Paper is light and unfolded, and leaves no trace on the screen.
+    // On paper the page is light and unfolded, and the screen is the same afterwards.
     page.eval(
         "addEventListener('beforeprint', () => { window.paper = { ground: getComputedStyle(document.body).backgroundColor, \
          folded: document.querySelectorAll('details:not([open]):not(.no-print)').length, \
@@ -317,7 +318,7 @@ fn theme_print_and_data() {
     assert_eq!(paper, json!({ "ground": light, "folded": 0, "rows": 100 }));
     assert_eq!(page.text(ground), dark);
     assert_eq!(page.number("document.querySelectorAll('#layers-table tbody tr').length"), 25);
-    // The data can be taken out by the page itself, and without a browser.
+    // The data can be saved by the page itself, and without a browser.
     page.eval("URL.createObjectURL = blob => { window.saved = blob; return 'about:blank#'; }; HTMLAnchorElement.prototype.click = () => {}");
     page.click("#footer button");
     let saved = page.text("window.saved.text()");
@@ -369,7 +370,7 @@ fn hostile_names_are_text() {
     let mut page = browser.open(&file, Window::default());
     assert!(page.text("document.body.textContent").matches(shown).count() > 20);
     assert!(page.text("document.title").contains(shown));
-    // Every cell's details too.
+    // Also the details of every cell.
     page.eval("for (const cell of document.querySelectorAll('.cell')) cell.dispatchEvent(new PointerEvent('pointerover', { bubbles: true }))");
     assert_eq!(page.eval("typeof window.pwned"), "undefined");
     let texts = page.text("document.querySelector('main').textContent + document.title");
@@ -383,23 +384,23 @@ fn hostile_names_are_text() {
     assert_eq!(here, elements(&mut browser.open(&harmless.1, Window::default())));
 }
 
-/// Records may say anything: parents in a ring, a chain without end, parents that are not there.
+/// Records may be inconsistent: parents in a ring, a very long chain, parents that do not exist.
 #[test]
 fn broken_records_are_still_drawn() {
     if !browser::require() {
         return;
     }
-    let at = |at: usize| made::id("layer", at);
+    let id = |number: usize| made::id("layer", number);
     let mut layers = vec![
-        made::layer(0, Some(at(1)), 1000, vec![]),
-        made::layer(1, Some(at(0)), 2000, vec![]),
-        made::layer(2, Some(at(2)), 4000, vec![]),
-        made::layer(3, Some(at(1)), 8000, vec![]),
-        made::layer(4, Some("nobody".into()), 16_000, vec![]),
+        made::layer(0, Some(id(1)), 1000, vec![]),
+        made::layer(1, Some(id(0)), 2000, vec![]),
+        made::layer(2, Some(id(2)), 4000, vec![]),
+        made::layer(3, Some(id(1)), 8000, vec![]),
+        made::layer(4, Some("missing".into()), 16_000, vec![]),
         made::layer(5, None, 0, vec![]),
     ];
     for deep in 6..3000 {
-        layers.push(made::layer(deep, Some(at(deep - 1)), 32, vec![]));
+        layers.push(made::layer(deep, Some(id(deep - 1)), 32, vec![]));
     }
     let document = made::document(vec![made::image(0, &[], vec!["gone".into()], [0, 0])], layers);
     let (_dir, file) = written(&document);
@@ -411,7 +412,7 @@ fn broken_records_are_still_drawn() {
     page.expect_quiet();
 }
 
-/// Two stores may hold objects of the same id, and blobs belong to no chain.
+/// Two stores may contain objects with the same id, and blobs belong to no chain.
 #[test]
 fn stores_and_blobs_are_told_apart() {
     if !browser::require() {
@@ -425,12 +426,12 @@ fn stores_and_blobs_are_told_apart() {
     document["scan"]["stores"].as_array_mut().unwrap().push(store);
     for field in ["layers", "images"] {
         let all = document["scan"][field].as_array_mut().unwrap();
-        for mut one in all.clone() {
-            one["store"] = other.into();
-            if field == "layers" && one["parent"].is_null() {
-                one["kind"] = "blob".into();
+        for mut row in all.clone() {
+            row["store"] = other.into();
+            if field == "layers" && row["parent"].is_null() {
+                row["kind"] = "blob".into();
             }
-            all.push(one);
+            all.push(row);
         }
     }
     let (_dir, file) = written(&document);
@@ -448,7 +449,7 @@ fn stores_and_blobs_are_told_apart() {
     page.expect_quiet();
 }
 
-/// How urgent it is, the first thing to do, and that a wide table scrolls: on the narrowest screen.
+/// The urgency and the first command are visible, and a wide table scrolls, on the narrowest screen.
 #[test]
 fn first_screen_says_what_to_do() {
     if !browser::require() {
@@ -541,8 +542,8 @@ fn page_is_accessible() {
         .map(|kind| json!({ "kind": kind, "label": kind, "path": null, "bytes": each, "measured_bytes": each, "store": null }))
         .to_vec()
         .into();
-    for (at, layer) in document["scan"]["layers"].as_array_mut().unwrap().iter_mut().enumerate() {
-        layer["refcount"] = json!([0, 1, 2, 5, 9, 20][at % 6]);
+    for (number, layer) in document["scan"]["layers"].as_array_mut().unwrap().iter_mut().enumerate() {
+        layer["refcount"] = json!([0, 1, 2, 5, 9, 20][number % 6]);
     }
     let (_dir, file) = written(&document);
     let mut browser = Browser::start();
@@ -603,7 +604,7 @@ fn page_is_accessible() {
     page.expect_quiet();
 }
 
-/// Pairs of text and ground that differ by less than 4.5 to 1 (WCAG AA).
+/// Pairs of text and background that differ by less than 4.5 to 1 (WCAG AA).
 const CONTRAST: &str = r"(() => {
   const parse = text => { const n = text.match(/[\d.]+/g).map(Number); return n.length > 3 ? n : [...n, 1]; };
   const light = rgb => { const [r, g, b] = rgb.map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
@@ -630,7 +631,7 @@ const CONTRAST: &str = r"(() => {
   return { pairs, weak: weak.slice(0, 10) };
 })()";
 
-/// A mail program or a ticket may forbid scripts: the report is there as text.
+/// A mail program or a ticket may forbid scripts: the report is also in the page as text.
 #[test]
 fn verdict_is_visible_without_scripts() {
     if !browser::require() {
@@ -639,7 +640,7 @@ fn verdict_is_visible_without_scripts() {
     let (_dir, file) = written(&made::one());
     let mut browser = Browser::start();
     let mut page = browser.visit(&file, Window { script: false, ..Window::default() });
-    // Evaluation is ours, not the page's.
+    // The browser evaluates this, not a script of the page.
     page.until("document.readyState === 'complete' && document.querySelector('footer')");
     let text = page.text("document.body.innerText");
     for sign in ["Second, of `layersweep gc`.\n", "application/json"] {
@@ -647,7 +648,7 @@ fn verdict_is_visible_without_scripts() {
     }
 }
 
-/// The watch over the page's quiet is itself awake.
+/// Planted faults show that `expect_quiet` finds them.
 #[test]
 fn planted_faults_are_found() {
     if !browser::require() {
@@ -707,17 +708,17 @@ fn file_is_written_atomically() {
     report(&target, &["-q"]).expect_code(0);
     made::in_page(&std::fs::read_to_string(&target).unwrap());
     assert_eq!(std::fs::read_dir(&out).unwrap().count(), 1);
-    // With the document too, and it is the same.
+    // With the document on standard output, the page contains the same document.
     let run = report(&target, &["--format", "json"]).expect_code(0);
     let page = made::in_page(&std::fs::read_to_string(&target).unwrap());
-    assert!(page == run.json(), "the page has the document that is printed");
-    // Without its script it says what the text report does.
+    assert!(page == run.json(), "the page contains the printed document");
+    // Without its script the page shows the text report.
     let page = std::fs::read_to_string(&target).unwrap();
     let plain = page.split_once("<pre>").unwrap().1.split_once("</pre>").unwrap().0.replace("&#39;", "'");
     for sign in [text(&run.json(), "/verdict/headline"), "What fills it"] {
         assert!(plain.contains(sign), "{sign}: {plain}");
     }
-    // To standard output, and nothing else there.
+    // To standard output, which contains nothing else.
     let run = report(Path::new("-"), &[]).expect_code(0);
     assert!(run.stdout.starts_with("<!DOCTYPE html>") && run.stdout.ends_with("</html>\n"));
     report(Path::new("-"), &["--format", "json"]).expect_code(2);
@@ -734,7 +735,7 @@ fn file_is_written_atomically() {
     assert!(!root.join("report.html").exists());
 }
 
-/// Makes the pictures of the documentation anew: `make pictures`.
+/// Makes the pictures of the documentation: `make pictures`.
 #[test]
 #[ignore = "writes docs/pictures"]
 fn pictures() {

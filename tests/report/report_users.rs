@@ -1,4 +1,4 @@
-//! Who else holds bytes on a store's filesystem: each named, each byte once, no mount crossed.
+//! Other users of a store's filesystem: each is named, each byte counts once, no mount is crossed.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -15,8 +15,8 @@ use support::{schema, small, store, tree};
 
 fn write(path: &Path, mib: usize) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    // Not all zeros: some filesystems keep none of those.
-    let content: Vec<u8> = (0..mib << 20).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    // Not only zeros, which some filesystems do not store.
+    let content: Vec<u8> = (0..mib << 20).map(|position| u8::try_from(position % 251).unwrap()).collect();
     let mut file = File::create(path).unwrap();
     file.write_all(&content).unwrap();
     file.sync_all().unwrap();
@@ -30,7 +30,7 @@ fn report(words: &[&str], root: &Path) -> Value {
     report
 }
 
-/// The parts add up; what they hold of a kind.
+/// Checks that the parts add up; returns the bytes by kind and path.
 fn parts(report: &Value) -> impl Fn(&str, &str) -> u64 {
     let filesystems = list(report, "/filesystems");
     assert_eq!(filesystems.len(), 1, "{filesystems:#?}");
@@ -45,7 +45,7 @@ fn parts(report: &Value) -> impl Fn(&str, &str) -> u64 {
     }
 }
 
-/// So many MiB, and a little for directories.
+/// Returns whether `bytes` are `mib` MiB, with at most 200 kB more for directories.
 fn is_about(bytes: u64, mib: u64) -> bool {
     (mib * MIB..mib * MIB + 200_000).contains(&bytes)
 }
@@ -63,7 +63,7 @@ fn every_user_and_byte_counts_once() {
     }
 }
 
-/// Its settings name other directories than the usual ones, which still have data.
+/// The settings name other directories than the usual ones, which still have data.
 #[test]
 fn moved_kubelet_has_both_places() {
     if !store::require_tools() || !Fs::Ext4.require() {
@@ -97,7 +97,7 @@ fn moved_kubelet_has_both_places() {
     }
 }
 
-/// One file in a directory of a directory fills the disk: that is named, not what holds it and the store.
+/// One file deep in a directory fills the disk: that file is named, not the directory, which also contains the store.
 #[test]
 fn largest_subdirectory_is_named() {
     if !store::require_tools() || !Fs::Ext4.require() {
@@ -108,7 +108,7 @@ fn largest_subdirectory_is_named() {
     small::still(&root.join("var/lib/containers/storage")).unmount();
     write(&root.join("var/lib/app/data/fill"), 30);
     write(&root.join("var/lib/other"), 4);
-    // Two that are as large: neither is it.
+    // Two directories of the same size: neither is named instead of their parent.
     write(&root.join("srv/a/1"), 5);
     write(&root.join("srv/b/2"), 5);
     disk.sync();
@@ -120,11 +120,11 @@ fn largest_subdirectory_is_named() {
     let usage = program::layersweep(["usage", "--format", "json", "--sysroot", root.to_str().unwrap()]);
     let usage = usage.expect_no_crash().expect_code(0).json();
     let rows = list(&usage["filesystems"][0], "/rows");
-    let is_named = |row: &Value| row["path"].as_str().is_some_and(|path| path.ends_with("/app/data/fill"));
-    assert!(rows.iter().any(is_named), "{rows:#?}");
+    let mut paths = rows.iter().filter_map(|row| row["path"].as_str());
+    assert!(paths.any(|path| path.ends_with("/app/data/fill")), "{rows:#?}");
 }
 
-/// Bytes that no deletion of images frees and that no directory outside of the stores holds.
+/// Bytes that no deletion of images frees and that no directory outside of the stores contains.
 #[test]
 fn volumes_old_stores_and_hidden_data_are_named() {
     if !store::require_tools() || !Fs::Ext4.require() {
@@ -141,21 +141,15 @@ fn volumes_old_stores_and_hidden_data_are_named() {
     disk.sync();
     let other = LoopFs::new(Fs::Ext4, 0);
     let mount = BindMount::new(other.path(), &disk.path().join("longhorn"));
-    let shown = |command: &str| {
-        let mut command_line = program::command();
-        let command_line = command_line.arg(command).arg("--graphroot").arg(store.root());
-        let run = program::run(command_line).expect_no_crash();
-        run.stdout + &run.stderr
-    };
     let [volumes, old] = ["volumes", "old"].map(|name| store.root().join(name));
     let hidden =
         format!("probably hidden below a mount point of this filesystem: {}/longhorn", disk.path().display());
     let report = self::report(&["--graphroot"], store.root());
     let causes = list(&report, "/verdict/causes");
     let cause = |path: Option<&Path>| {
-        let is_it =
-            |cause: &&Value| cause["path"].as_str().map(Path::new) == path && text(cause, "/kind") == "other";
-        causes.iter().find(is_it).unwrap_or_else(|| panic!("{path:?}: {causes:#?}"))
+        let others = causes.iter().filter(|cause| text(cause, "/kind") == "other");
+        let mut found = others.filter(|cause| cause["path"].as_str().map(Path::new) == path);
+        found.next().unwrap_or_else(|| panic!("{path:?}: {causes:#?}"))
     };
     assert!(text(cause(Some(&volumes)), "/text").ends_with("the largest: pgdata 20.0 MiB"), "{causes:#?}");
     let prune = format!("podman --root {} volume prune", store.root().display());
@@ -163,7 +157,10 @@ fn volumes_old_stores_and_hidden_data_are_named() {
     assert!(text(cause(Some(&old)), "/text").starts_with("another store"), "{causes:#?}");
     assert!(text(cause(None), "/text").contains(&hidden), "{causes:#?}");
     assert!(is_about(parts(&report)("store-other", volumes.to_str().unwrap()), 20), "{report:#}");
-    let usage = shown("usage");
+    let mut command = program::command();
+    command.arg("usage").arg("--graphroot").arg(store.root());
+    let usage = program::run(&mut command).expect_no_crash();
+    let usage = usage.stdout + &usage.stderr;
     assert!(usage.contains(&format!("Other files in stores: volumes, {}", volumes.display())), "{usage}");
     let mut command = program::command();
     command.args(["gc", "--dry-run", "--high", "20", "--low", "10", "--graphroot"]).arg(store.root());
@@ -221,14 +218,14 @@ fn users(fs: Fs) {
         root.join("var/log/containers/web.log"),
     )
     .unwrap();
-    // A second name in another directory, and one in a store: they hold nothing more.
+    // A second link in another directory, and one in a store: they add no bytes.
     std::fs::create_dir(root.join("opt2")).unwrap();
     std::fs::hard_link(root.join("opt/tool"), root.join("opt2/tool")).unwrap();
     let image = store.images().into_iter().find(|image| image["in_use"] == true).unwrap();
     let layer = store.root().join("overlay").join(image["layers"][0].as_str().unwrap()).join("diff");
     write(&layer.join("big"), 9);
     std::fs::hard_link(layer.join("big"), root.join("opt/of-a-layer")).unwrap();
-    // Something else is mounted below a directory of a pod.
+    // Another filesystem is mounted below a directory of a pod.
     let other = LoopFs::new(Fs::Ext4, 32 * MIB);
     write(&other.path().join("elsewhere"), 11);
     let mounted = root.join(pod).join("volumes/kubernetes.io~csi/data/mount");
@@ -251,7 +248,7 @@ fn users(fs: Fs) {
     ] {
         assert!(is_about(of(kind, path), mib), "{fs:?} {kind} {path}: {}", of(kind, path));
     }
-    // The tool is with the first of its directories, the layer's file with the store.
+    // The tool counts for the first of its directories, the layer's file for the store.
     assert!(is_about(of("directory", "/opt"), 6), "{fs:?}: {}", of("directory", "/opt"));
     assert_eq!(of("directory", "/opt2"), 0, "{fs:?}");
     assert!(of("images", "") > 9 * MIB, "{fs:?}: {}", of("images", ""));
@@ -264,7 +261,7 @@ fn users(fs: Fs) {
         let row = rows.iter().find(|row| row["kind"] == kind).unwrap_or_else(|| panic!("{kind}: {rows:#?}"));
         assert!(is_about(number(row, "/bytes"), mib) && row["in_store"] == false, "{fs:?}: {row:#}");
     }
-    // btrfs does not say how many files there are: only the known places are looked at.
+    // btrfs does not report the number of files: only the known places are searched.
     assert_eq!(
         rows.iter().any(|row| row["path"].as_str().is_some_and(|path| path.ends_with("/opt"))),
         fs != Fs::Btrfs,
@@ -288,19 +285,19 @@ fn users(fs: Fs) {
     assert!(changes.is_empty(), "{fs:?}: {changes:#?}");
     drop(bind);
 
-    // The same disk as that of a node that runs: a file without a name still holds its bytes.
+    // The same disk on a running node: a deleted open file still uses its bytes.
     let path = root.join("opt/gone");
     write(&path, 12);
     let held = File::open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     disk.sync();
-    // And one that a container has written in its own layer, through an overlay: most logs go so.
+    // A file that a container has written into its layer through an overlay, as most deleted logs are.
     let overlay = Overlay::new(root);
     let path = overlay.merged.join("log");
     write(&path, 6);
     let log = File::options().append(true).open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    // What is read in a layer below is still there.
+    // A deleted file of a lower layer still exists there.
     let below = File::open(overlay.merged.join("below")).unwrap();
     std::fs::remove_file(overlay.merged.join("below")).unwrap();
     disk.sync();
@@ -309,7 +306,7 @@ fn users(fs: Fs) {
         let of = parts(&report);
         assert!(is_about(of("deleted-open", ""), 18), "{fs:?}: {}", of("deleted-open", ""));
         let causes = list(&report, "/verdict/causes");
-        let deleted: Vec<_> = causes.iter().filter(|one| text(one, "/kind") == "deleted-open").collect();
+        let deleted: Vec<_> = causes.iter().filter(|cause| text(cause, "/kind") == "deleted-open").collect();
         assert_eq!(deleted.len(), 2, "{causes:#?}");
         let cause = deleted[0];
         let holder = format!("(pid {})", std::process::id());
@@ -318,7 +315,7 @@ fn users(fs: Fs) {
     drop((held, log, below));
 }
 
-/// An overlay whose layers lie on a disk, mounted elsewhere.
+/// An overlay whose layers are on a disk, mounted elsewhere.
 struct Overlay {
     merged: std::path::PathBuf,
     _dir: tempfile::TempDir,
@@ -329,12 +326,11 @@ impl Overlay {
         let dir = tempfile::tempdir().unwrap();
         let merged = dir.path().join("merged");
         std::fs::create_dir(&merged).unwrap();
-        let part = |name: &str| {
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| {
             let path = root.join("opt/container").join(name);
             std::fs::create_dir_all(&path).unwrap();
             path
-        };
-        let [lower, upper, work] = ["lower", "upper", "work"].map(part);
+        });
         write(&lower.join("below"), 3);
         let options =
             format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
@@ -351,7 +347,7 @@ impl Drop for Overlay {
     }
 }
 
-/// No file can be made any more, although most bytes are free: that is the story then.
+/// No file can be created any more, although most bytes are free: the report names the inodes.
 #[test]
 fn disk_without_inodes_is_full() {
     if !store::require_tools() || !Fs::Ext4.require() {
@@ -364,7 +360,7 @@ fn disk_without_inodes_is_full() {
     std::fs::write(disk.path().join("absurd.toml"), "[images]\nmin_free = \"1TiB\"\n").unwrap();
     let files = disk.path().join("opt");
     std::fs::create_dir(&files).unwrap();
-    let made = (0..).find(|at| File::create(files.join(at.to_string())).is_err()).unwrap();
+    let made = (0..).find(|number| File::create(files.join(number.to_string())).is_err()).unwrap();
     assert!(made > 0);
     disk.sync();
     let words = ["--config", "/sweep.toml", "--sysroot"];
@@ -379,14 +375,14 @@ fn disk_without_inodes_is_full() {
     let mut command = program::command();
     let shown = program::run(command.arg("report").args(words).arg(disk.path())).expect_code(0).stdout;
     assert!(shown.contains(&format!("100% of {inodes} inodes used")), "{shown}");
-    // More is to be free than there is: no mark, and a warning.
+    // More free bytes are configured than the disk has: no mark, and a warning.
     let words = ["--config", "/absurd.toml", "--sysroot"];
     let absurd = self::report(&words, disk.path());
     let marks = absurd["filesystems"][0]["marks"].to_string();
     assert!(!marks.contains("free bytes"), "{marks}");
     let warnings = absurd["measured"]["warnings"].to_string();
     assert!(warnings.contains("images.min_free (or free_until) wants 1.0 TiB free"), "{warnings}");
-    // Nothing is written to that disk, by whatever name a part of it goes.
+    // The report is not written to that disk, by whatever path.
     let scratch = tempfile::tempdir().unwrap();
     for part in [disk.path(), &files] {
         let name = scratch.path().join("elsewhere");
@@ -400,7 +396,7 @@ fn disk_without_inodes_is_full() {
     }
 }
 
-/// What a snapshotter beside containerd keeps is named, also where its records are of no known kind.
+/// The bytes of a snapshotter beside containerd are named, even if its records are of an unknown kind.
 #[test]
 fn unknown_snapshotter_is_named() {
     if !Fs::Ext4.require() {

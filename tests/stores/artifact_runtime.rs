@@ -1,5 +1,5 @@
-//! Artifacts through CRI, with a server that answers as CRI-O 1.36 does: it lists artifacts among
-//! the images, says yes to a removal by id and does nothing, and removes by name and digest.
+//! Artifacts through CRI, with a server that answers as CRI-O 1.36 does: it lists artifacts among the images, accepts a
+//! removal by id without removing anything, and removes by name and digest.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -15,7 +15,7 @@ use support::program::{list, number, text, texts};
 const MODEL: &str = "quay.io/test/model:v1";
 const GC: [&str; 5] = ["gc", "--high", "75", "--low", "74"];
 
-/// A node whose oldest image is an artifact of 12 MiB, with two names in one repository.
+/// Makes a node whose oldest image is an artifact of 12 MiB, with two names in one repository.
 fn node() -> Option<(GcNode, Artifacts, String)> {
     let node = GcNode::new(Fs::Ext4, 6)?;
     let artifacts = Artifacts::make(node.store.root());
@@ -30,7 +30,7 @@ fn node() -> Option<(GcNode, Artifacts, String)> {
 #[test]
 fn artifact_is_removed_by_name_and_measured() {
     let Some((node, artifacts, id)) = node() else { return };
-    // One that has no name cannot go through CRI.
+    // An artifact without a name cannot be removed through CRI.
     let unnamed = artifacts.add(None, &[&content(2, 4096)]);
     let compared = node.json(0, &["gc", "--high", "75", "--low", "74", "--dry-run", "--policy", "kubelet"]);
     let story = &compared["comparison"][0]["kubelet"];
@@ -45,21 +45,22 @@ fn artifact_is_removed_by_name_and_measured() {
     assert_eq!(deleted(&done)[..2], [MODEL.to_owned(), "quay.io/test/model:stable".to_owned()], "{done:#}");
     assert_exact(&done);
     assert!(number(&list(&done, "/deleted")[0], "/measured_bytes") >= 12 * MIB, "{done:#}");
-    let asked = format!("RemoveImage quay.io/test/model@sha256:{id}");
+    let request = format!("RemoveImage quay.io/test/model@sha256:{id}");
     let calls = node.server.take_calls();
-    assert!(calls.contains(&asked), "{calls:?}");
+    assert!(calls.contains(&request), "{calls:?}");
     assert!(!calls.contains(&format!("RemoveImage {id}")), "{calls:?}");
     assert_eq!(artifacts.list().len(), 1);
     let kept = list(&done, "/kept").iter().find(|kept| text(kept, "/id") == unnamed).unwrap();
     assert_eq!(text(kept, "/rule"), "out-of-reach", "{kept:#}");
 }
 
-/// A container's own records tell of it, and the runtime tells the same.
+/// A container's own records and the runtime both report the volume.
 #[test]
 fn artifact_volume_of_container_is_reported_once() {
     let Some((node, _, id)) = node() else { return };
     let container = node.json(0, &["scan"])["containers"].clone();
-    let container = container.as_array().unwrap().iter().find(|one| one["owner"] == "cri-o").unwrap().clone();
+    let container =
+        container.as_array().unwrap().iter().find(|container| container["owner"] == "cri-o").unwrap().clone();
     let container = text(&container, "/id").to_owned();
     let userdata = node.store.root().join("overlay-containers").join(&container).join("userdata");
     std::fs::create_dir_all(&userdata).unwrap();
@@ -76,7 +77,7 @@ fn artifact_volume_of_container_is_reported_once() {
     assert!(!shown.contains("created -"), "{shown}");
 }
 
-/// The runtime says that it is gone, and it is there: nothing is claimed for it.
+/// The runtime reports the artifact as removed, but it still exists: no bytes are claimed.
 #[test]
 fn unfreed_bytes_are_not_claimed() {
     let Some((node, artifacts, id)) = node() else { return };
@@ -89,7 +90,7 @@ fn unfreed_bytes_are_not_claimed() {
     assert_eq!(artifacts.list().len(), 1);
 }
 
-/// An image of the same manifest would go in its place.
+/// Removing the artifact would remove an image with the same manifest.
 #[test]
 fn artifact_that_is_also_image_is_kept() {
     let Some((node, artifacts, _)) = node() else { return };

@@ -1,8 +1,7 @@
-//! OCI artifacts of CRI-O and podman: what is read of them, who uses them, what is reported.
+//! OCI artifacts of CRI-O and podman: how they are read, their users, and what is reported.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,7 +19,7 @@ const KIB: usize = 1024;
 const MODEL: &str = "quay.io/test/model:v1";
 const TUNED: &str = "quay.io/test/tuned:v1";
 
-/// A small store with two artifacts that share a layer.
+/// A node with a small store and two artifacts that share a layer.
 struct Made {
     node: Node,
     artifacts: Artifacts,
@@ -36,9 +35,9 @@ fn made() -> Option<Made> {
     let dir = tempfile::tempdir().unwrap();
     let store = small::store(&dir.path().join("root"));
     let artifacts = Artifacts::make(store.root());
-    let (shared, own, tuned) = (content(1, 300 * KIB), content(2, 200 * KIB), content(3, 100 * KIB));
-    let model = artifacts.add(Some(MODEL), &[&shared, &own]);
-    let tuned = artifacts.add(Some(TUNED), &[&shared, &tuned]);
+    let shared = content(1, 300 * KIB);
+    let model = artifacts.add(Some(MODEL), &[&shared, &content(2, 200 * KIB)]);
+    let tuned = artifacts.add(Some(TUNED), &[&shared, &content(3, 100 * KIB)]);
     Some(Made { node: Node::of(store), artifacts, model, tuned, _dir: dir })
 }
 
@@ -50,7 +49,7 @@ fn store_of<'a>(document: &'a Value, driver: &str) -> &'a Value {
 fn artifacts_are_read_to_the_byte() {
     let Some(made) = made() else { return };
     let root = made.node.store.root();
-    // One for two platforms, of which one was never pulled, and one without a name.
+    // An artifact for two platforms, one of which was never pulled, and an artifact without a name.
     let first = made.artifacts.manifest(&[&content(4, 50 * KIB)]);
     let absent = format!("sha256:{}", "7".repeat(64));
     let index = json!({"schemaVersion": 2, "manifests": [{"digest": first}, {"digest": absent}]});
@@ -62,7 +61,7 @@ fn artifacts_are_read_to_the_byte() {
 
     let scan = made.node.scan();
     let after = tree::listing(made.artifacts.dir());
-    assert_eq!(format!("{before:?}"), format!("{after:?}"), "no access time moves, nothing is made");
+    assert_eq!(format!("{before:?}"), format!("{after:?}"), "no access time changes, no file is made");
     let store = store_of(&scan, "artifacts");
     assert_eq!((text(store, "/kind"), number(store, "/images")), ("containers-storage", 4));
     assert_eq!(number(store, "/bytes/total"), du::bytes(&[made.artifacts.dir()]));
@@ -86,7 +85,7 @@ fn artifacts_are_read_to_the_byte() {
     let explained = made.node.run(&["explain", made.artifacts.path(&made.model).to_str().unwrap()]);
     assert!(explained.stdout.contains(MODEL), "{}", explained.stdout);
     let explained = made.node.json(&["explain", MODEL]);
-    let chain: Vec<_> = list(&explained, "/chain").iter().map(|one| text(one, "/id")).collect();
+    let chain: Vec<_> = list(&explained, "/chain").iter().map(|row| text(row, "/id")).collect();
     let layers = texts(model, "/layers");
     assert!(
         layers.iter().all(|layer| chain.contains(&layer.as_str())),
@@ -144,7 +143,7 @@ fn artifacts_are_left_to_podman() {
     );
 }
 
-/// `frees_bytes` is exact where the filesystem shares extents and charges for inodes, too.
+/// Checks that `frees_bytes` is exact also if the filesystem shares extents and charges for inodes.
 fn artifacts_give_back_what_was_predicted(fs: Fs) {
     if !fs.require() || !store::require_tools() {
         return;
@@ -154,12 +153,12 @@ fn artifacts_give_back_what_was_predicted(fs: Fs) {
     let artifacts = Artifacts::make(node.store.root());
     let shared = content(1, 3000 * KIB);
     for tag in 0..2_u8 {
-        let own = content(10 + tag, 2000 * KIB);
-        artifacts.add(Some(&format!("quay.io/test/model:v{tag}")), &[&shared, &own]);
+        let layer = content(10 + tag, 2000 * KIB);
+        artifacts.add(Some(&format!("quay.io/test/model:v{tag}")), &[&shared, &layer]);
     }
     node.store.unmount();
     for tag in 0..2_u8 {
-        // On btrfs what was written a moment ago is not placed yet.
+        // On btrfs, recently written files are not placed yet.
         loopfs.sync();
         let name = format!("quay.io/test/model:v{tag}");
         let scan = node.scan();
@@ -196,7 +195,7 @@ fn artifacts_are_deleted_on_btrfs() {
     artifacts_give_back_what_was_predicted(Fs::Btrfs);
 }
 
-/// CRI-O's additional stores are listed first and pinned, and nobody deletes from them.
+/// CRI-O's additional stores are listed first and pinned; nothing is deleted from them.
 #[test]
 fn additional_stores_are_read_only_and_pinned() {
     let disk = tempfile::tempdir().unwrap();
@@ -207,8 +206,8 @@ fn additional_stores_are_read_only_and_pinned() {
     };
     let crio = "[crio]\nroot = \"/var/crio\"\n[crio.runtime]\nadditional_artifact_stores = [\"/mnt/models\", \"/gone\"]\n";
     write("etc/crio/crio.conf", crio);
-    for (what, empty) in [("images", "[]"), ("layers", "[]"), ("containers", "[]")] {
-        write(&format!("var/crio/overlay-{what}/{what}.json"), empty);
+    for (kind, empty) in [("images", "[]"), ("layers", "[]"), ("containers", "[]")] {
+        write(&format!("var/crio/overlay-{kind}/{kind}.json"), empty);
     }
     std::fs::create_dir_all(top.join("mnt/models")).unwrap();
     Artifacts::make(&top.join("var/crio")).add(Some(TUNED), &[&content(1, 10 * KIB)]);
@@ -237,25 +236,24 @@ fn additional_stores_are_read_only_and_pinned() {
 fn held_lock_keeps_unneeded_blobs() {
     let Some(made) = made() else { return };
     let lock = made.artifacts.dir().join("index.lock");
-    // A pull holds it from beginning to end; what it has brought so far is no leak.
+    // A pull holds the lock from beginning to end; its blobs so far are not a leak.
     let orphan = made.artifacts.blob(&content(9, 20 * KIB));
     let old = SystemTime::now() - Duration::from_secs(3 * 86_400);
-    let set_old = |path: &Path| std::fs::File::open(path).unwrap().set_modified(old).unwrap();
-    set_old(&made.artifacts.path(&orphan));
+    std::fs::File::open(made.artifacts.path(&orphan)).unwrap().set_modified(old).unwrap();
     let temporary = made.artifacts.dir().join("oci-put-blob123");
     std::fs::write(&temporary, content(8, KIB)).unwrap();
     let held = locks::write_lock(&lock);
     let leaks = |scan: &Value| -> Vec<_> {
-        let leak = |leak: &Value| (text(leak, "/class").to_owned(), text(leak, "/verdict").to_owned());
-        list(scan, "/leaks").iter().map(leak).collect()
+        let leaks = list(scan, "/leaks").iter();
+        leaks.map(|leak| (text(leak, "/class").to_owned(), text(leak, "/verdict").to_owned())).collect()
     };
-    let keep = |class: &str| (class.to_owned(), "keep".to_owned());
-    let both = [keep("artifact-orphan"), keep("artifact-orphan")];
+    let keep = ("artifact-orphan".to_owned(), "keep".to_owned());
+    let both = [keep.clone(), keep.clone()];
     assert_eq!(leaks(&made.node.scan()), both);
     drop(held);
-    // Old files are reported, and never deleted.
+    // Old files are reported and never deleted.
     let report = ("artifact-orphan".to_owned(), "report".to_owned());
-    let both = [report, keep("artifact-orphan")];
+    let both = [report, keep];
     assert_eq!(leaks(&made.node.scan()), both);
     made.node.run(&["sweep", "--delete", "-y"]).expect_code(0);
     assert!(made.artifacts.path(&orphan).exists());
@@ -265,20 +263,20 @@ fn held_lock_keeps_unneeded_blobs() {
     assert!(!lock.exists());
 }
 
-/// A volume keeps its artifact, whoever's container it is, and running or not.
+/// A volume keeps its artifact, whatever tool made the container, running or not.
 #[test]
 fn artifact_in_use_is_kept() {
     let Some(made) = made() else { return };
     let root = made.node.store.root();
-    let in_use = |who: &str| {
+    let assert_in_use = |user: &str| {
         let scan = made.node.scan();
         let model = node::image(&scan, MODEL);
         assert_eq!(model["in_use"], true, "{model:#}");
-        assert!(text(model, "/used_by/0/name").contains(who), "{model:#}");
+        assert!(text(model, "/used_by/0/name").contains(user), "{model:#}");
         assert_eq!(node::image(&scan, TUNED)["in_use"], false);
         let run = made.node.run(&["rm", "--via", "direct", "--min-age", "0s", "-y", MODEL]);
         assert_ne!(run.code, 0, "{run:?}");
-        assert!(run.stdout.contains(who) || run.stderr.contains(who), "{run:?}");
+        assert!(run.stdout.contains(user) || run.stderr.contains(user), "{run:?}");
     };
     // CRI-O.
     let id = "c".repeat(64);
@@ -290,10 +288,10 @@ fn artifact_in_use_is_kept() {
     std::fs::write(userdata.join("config.json"), config.to_string()).unwrap();
     let scan = made.node.run(&["scan", "--format", "json"]).json();
     assert!(list(&scan, "/leaks").iter().all(|leak| leak["class"] == "orphan-ctr-dir"), "{scan:#}");
-    in_use("cri-o container model-server");
+    assert_in_use("cri-o container model-server");
     store::succeed(Command::new("rm").arg("-rf").arg(userdata.parent().unwrap()));
 
-    // Podman's database; that of 4.3 is a bolt file, and the newer one lies beside it.
+    // Podman's database: that of 4.3 is a bolt file; the newer one is beside it.
     let database = root.join("db.sql");
     let connection = rusqlite::Connection::open(&database).unwrap();
     let config = json!({"name": "infer", "artifactVolumes": [{"source": MODEL, "dest": "/m"}]}).to_string();
@@ -306,19 +304,19 @@ fn artifact_in_use_is_kept() {
         ))
         .unwrap();
     connection.close().unwrap();
-    in_use("podman container infer");
+    assert_in_use("podman container infer");
     std::fs::remove_file(&database).unwrap();
 
-    // A mount that no record tells of.
+    // A mount without a record.
     if !require_root() {
         return;
     }
-    let own = made.artifacts.blob(&content(2, 200 * KIB));
-    let at = made.node.store.scratch().join("mounted");
-    std::fs::write(&at, "").unwrap();
-    store::succeed(Command::new("mount").arg("--bind").arg(made.artifacts.path(&own)).arg(&at));
-    in_use("the mount at");
-    store::succeed(Command::new("umount").arg(&at));
+    let blob = made.artifacts.blob(&content(2, 200 * KIB));
+    let target = made.node.store.scratch().join("mounted");
+    std::fs::write(&target, "").unwrap();
+    store::succeed(Command::new("mount").arg("--bind").arg(made.artifacts.path(&blob)).arg(&target));
+    assert_in_use("the mount at");
+    store::succeed(Command::new("umount").arg(&target));
 }
 
 #[test]
@@ -335,14 +333,14 @@ fn damaged_and_hostile_stores_are_reported() {
     let classes: Vec<_> = list(&scan, "/leaks").iter().map(|leak| text(leak, "/class")).collect();
     assert_eq!(classes, ["broken-image"]);
 
-    // Cut short.
+    // A blob that is cut short.
     let tuned = made.artifacts.blob(&content(3, 100 * KIB));
     std::fs::write(made.artifacts.path(&tuned), &whole[..KIB]).unwrap();
     let scan = made.node.scan();
     let classes: Vec<_> = list(&scan, "/leaks").iter().map(|leak| text(leak, "/class")).collect();
     assert!(classes.contains(&"broken-image"), "{scan:#}");
 
-    // An index that nobody can read: nothing goes, and it is said.
+    // An index that cannot be read: nothing is deleted, and it is reported.
     std::fs::write(made.artifacts.dir().join("index.json"), "{").unwrap();
     let run = made.node.run(&["scan", "--format", "json"]).expect_code(3);
     let scan = node::document(run);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::program::{self, list, number, text};
 use crate::support::{self, alice, store};
 
-/// Kinds of `hostile_records.py`.
+/// Kinds of records that `hostile_records.py` makes.
 const KINDS: [&str; 17] = [
     "repeated-names",
     "names-of-two",
@@ -28,7 +28,7 @@ const KINDS: [&str; 17] = [
     "configuration-types",
 ];
 
-/// Prints one JSON document for each kind: what the scan printed, its memory and its time.
+/// Prints one JSON document for each kind: the output of the scan, its memory and its time.
 const SCRIPT: &str = r#"
 chmod 755 /home/alice
 own=/var/lib/containers/storage
@@ -52,7 +52,7 @@ PY
 done
 "#;
 
-/// `MemoryHigh=` of the unit: above it the kernel slows the process down.
+/// Returns `MemoryHigh=` of the unit in KiB: above it the kernel slows the process down.
 fn memory_high_kib() -> u64 {
     let unit = include_str!("../../packaging/systemd/layersweep-gc.service");
     let value = unit.lines().find_map(|line| line.strip_prefix("MemoryHigh=")).unwrap();
@@ -80,7 +80,7 @@ fn hostile_records_of_user_cost_root_little() {
             names.iter().any(|name| name == "localhost/root:1"),
             "{kind}: root's store goes on: {result}"
         );
-        // Within the limit: it is the time that matters.
+        // Within the limit: only the time matters.
         if kind == "lower" {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Scans of a store that others write to at the same time.
+//! Scans of a store that other processes write to at the same time.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -13,7 +13,7 @@ use support::program::{self, list, text};
 use support::store::Store;
 use support::{locks, small, store};
 
-/// How long the storm lasts.
+/// Duration of the storm.
 const STORM: Duration = Duration::from_secs(20);
 
 #[test]
@@ -32,7 +32,7 @@ fn scans_during_builds_and_removals_are_exact() {
         let runs = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let start = Instant::now();
             let mut runs = 0;
-            // On a slow machine for longer.
+            // On a slow machine it takes longer.
             while start.elapsed() < STORM || runs <= 20 {
                 check(&store, &steady);
                 runs += 1;
@@ -47,7 +47,7 @@ fn scans_during_builds_and_removals_are_exact() {
     assert_eq!(store.images(), steady, "after the storm");
 }
 
-/// Writers may lose a race among themselves; what they did is not what is tested.
+/// Runs `round` repeatedly. Writers may fail in a race with each other, which is not tested.
 fn write_on(over: &AtomicBool, round: impl Fn()) {
     while !over.load(Ordering::Relaxed) {
         round();
@@ -98,7 +98,7 @@ fn check(store: &Store, steady: &[Value]) {
         }
     }
     for leak in list(&scan, "/leaks") {
-        // Nothing is lost here: whatever is found is on its way in or out.
+        // Nothing is lost here: every finding is being created or deleted.
         assert_eq!(leak["verdict"], "keep", "work in progress: {leak:#}");
         assert_ne!(leak["class"], "leaked-mount", "work in progress: {leak:#}");
     }
@@ -113,7 +113,7 @@ fn held_write_lock_does_not_stop_scan() {
     let store = small::still(&dir.path().join("root"));
     let quiet = store.images();
     for name in ["layers.lock", "images.lock", "containers.lock"] {
-        // Held as long as the test wants, so a scan that waits never ends.
+        // Held as long as the test runs, so a scan that waits never ends.
         let held = locks::write_lock(&store.record(name));
         let run = store.run("scan").expect_no_crash();
         assert!(run.took < Duration::from_secs(10), "{name}: {run:?}");
@@ -121,18 +121,15 @@ fn held_write_lock_does_not_stop_scan() {
         let scan = run.json();
         assert_eq!(list(&scan, "/images").len(), quiet.len(), "{name}");
         let warnings = list(&scan, "/warnings");
-        let said = |warning: &Value| {
-            let line = warning.to_string();
-            line.contains("lock") || line.contains("writ")
-        };
-        assert!(warnings.iter().any(said), "{name}: {warnings:#?}");
+        let mut lines = warnings.iter().map(Value::to_string);
+        assert!(lines.any(|line| line.contains("lock") || line.contains("writ")), "{name}: {warnings:#?}");
         drop(held);
     }
     assert_eq!(store.images(), quiet);
 }
 
-/// A shared lock blocks every tool that opens the store, so it may be held for the reading
-/// of a few small files only. Forces the locks by changing the token all the time.
+/// A shared lock blocks every tool that opens the store, so it may be held only to read a few small files. The test
+/// forces the locks by changing the token all the time.
 #[test]
 fn shared_locks_are_held_briefly() {
     if !store::require_tools() || !support::require_program("strace") {
@@ -143,7 +140,7 @@ fn shared_locks_are_held_briefly() {
     let over = AtomicBool::new(false);
     let lock = store.record("images.lock");
     std::thread::scope(|scope| {
-        // Changes the token the way the library does: under the write lock, for a moment.
+        // Changes the token as the library does: under the write lock, for a moment.
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 locks::touch(&lock);

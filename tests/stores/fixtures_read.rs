@@ -1,4 +1,4 @@
-//! Every kind of store that we know of is read: `fixtures/graphroot`.
+//! Every known kind of store is read: `fixtures/graphroot`.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -10,26 +10,26 @@ use crate::support;
 use support::program::{self, layersweep, list, number, text, texts};
 use support::{fixture, locks, tree};
 
-/// What a scan of a fixture must show.
+/// Expected results of a scan of a fixture.
 struct Expected {
     fixture: &'static str,
-    /// The fixture is a sysroot, whose store is at the default place.
+    /// True if the fixture is a sysroot with a store at the default place.
     sysroot: bool,
     images: usize,
     layers: usize,
     /// Names and owners of containers.
     containers: &'static [(&'static str, &'static str)],
-    /// Lock files that a process holds meanwhile.
+    /// Lock files that a process holds during the scan.
     held: &'static [&'static str],
-    /// Classes of what was lost or is in work, and what is to become of it.
+    /// Class and verdict of each leak.
     leaks: &'static [(&'static str, &'static str)],
-    /// What holds for this fixture alone.
+    /// Checks for this fixture alone.
     special: fn(&Value),
 }
 
 const NOTHING: fn(&Value) = |_| {};
 
-/// Two layers, one image, as each later library leaves it.
+/// Two layers and one image, as each later library leaves them.
 const LATER: Expected = Expected {
     fixture: "",
     sysroot: false,
@@ -82,7 +82,7 @@ const TABLE: [Expected; 14] = [
         leaks: &[],
         special: |scan| {
             let image = &list(scan, "/images")[0];
-            // The runtimes count a layer of unknown length as nothing.
+            // The runtimes count a layer of unknown length as 0 bytes.
             assert_eq!(number(image, "/listed_bytes"), 1_203);
             let top = layer(scan, &texts(image, "/layers")[0]);
             assert_eq!(top["diff_id"], Value::Null);
@@ -151,7 +151,7 @@ const TABLE: [Expected; 14] = [
         held: &[],
         leaks: &[],
         special: |scan| {
-            // The twin goes when the image goes, and not before.
+            // The twin is deleted with the image, and not before.
             let image = &list(scan, "/images")[0];
             for layer in list(scan, "/layers") {
                 assert_eq!(number(layer, "/refcount"), 1, "{layer:#}");
@@ -181,7 +181,7 @@ const TABLE: [Expected; 14] = [
     },
 ];
 
-/// The real store: names, chains and sizes are what podman said when it was captured.
+/// Checks the real store: names, chains and sizes are those that podman reported at the capture.
 fn captured(scan: &Value) {
     for (name, chain, listed) in [
         ("localhost/mk/base:1", 1, 5_407_056),
@@ -201,7 +201,7 @@ fn captured(scan: &Value) {
     assert_eq!(text(web, "/used_by/0/name"), "web");
     let base = image(scan, "localhost/mk/base:1");
     let shared = layer(scan, &texts(base, "/layers")[0]);
-    // Eleven images (all but pause and the list) and three containers stand on it.
+    // Eleven images (all but pause and the list) and three containers are built on it.
     assert_eq!(number(shared, "/refcount"), 14);
 }
 

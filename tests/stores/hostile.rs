@@ -1,5 +1,4 @@
-//! Damaged and hostile stores: a clear warning, exit code 3, the rest is still read, and
-//! never a crash.
+//! Damaged and hostile stores: a clear warning, exit code 3, the rest is still read, and never a crash.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -14,7 +13,7 @@ use support::program::{self, Run, list, number, text};
 use support::store::{self, Store};
 use support::{small, tree};
 
-/// A store, and its record files as podman wrote them.
+/// A store and its record files as podman wrote them.
 struct Bed {
     _dir: tempfile::TempDir,
     store: Store,
@@ -47,7 +46,7 @@ impl Bed {
         }
     }
 
-    /// A scan that neither crashes nor hangs, with output that is JSON.
+    /// Runs a scan that must not crash or hang, and whose output must be JSON.
     fn scan(&self) -> (Run, Value) {
         let run = self.store.run("scan").expect_no_crash();
         assert!(matches!(run.code, 0 | 3), "{run:?}");
@@ -57,7 +56,7 @@ impl Bed {
     }
 }
 
-/// A way to spoil a record file.
+/// A way to damage a record file.
 struct Damage {
     what: &'static str,
     make: fn(&[u8]) -> Vec<u8>,
@@ -92,8 +91,8 @@ fn damaged_record_file_is_named() {
             assert_eq!(run.code, 3, "{what}: {run:?}");
             let path = bed.store.record(name);
             let warnings = list(&scan, "/warnings");
-            let about = |warning: &&Value| warning.to_string().contains(path.to_str().unwrap());
-            assert!(warnings.iter().any(|w| about(&w)), "{what}: {warnings:#?}");
+            let mut lines = warnings.iter().map(Value::to_string);
+            assert!(lines.any(|line| line.contains(path.to_str().unwrap())), "{what}: {warnings:#?}");
             let table = program::layersweep(["usage".as_ref(), "--graphroot".as_ref(), bed.store.root()]);
             assert_eq!(table.code, 3, "{what}: {table:?}");
             let full = ["--high", "1", "--low", "1", "--min-age", "0s", "--via", "direct", "--dry-run"];
@@ -119,11 +118,11 @@ fn damaged_record_file_is_named() {
     assert_eq!(run.code, 0, "{run:?}");
 }
 
-/// What a damaged file does not name is not proven to be garbage: nothing in this store is.
+/// Checks that no leak is reclaimable: this store has no garbage, whatever a damaged file does not name.
 fn nothing_is_doomed(scan: &Value, what: &str) {
     for leak in list(scan, "/leaks") {
         assert_ne!(leak["verdict"], "reclaim", "{what}: {leak:#}");
-        // Nor is a container broken whose image or layer is in the part that was not read.
+        // A container whose image or layer is in the unread part is not broken either.
         let missing = text(leak, "/class") == "inconsistent" && text(leak, "/path").contains("-containers/");
         assert!(!missing, "{what}: {leak:#}");
     }
@@ -151,8 +150,8 @@ fn oversized_record_file_is_not_read() {
     assert!(peak_kib < 600 << 10, "{peak_kib} KiB");
 }
 
-/// Records that are JSON of the right shape and still make no sense. What they must not do
-/// is lead the program out of the store, into a loop, or to a wrong sum.
+/// Records that are JSON of the right shape and still contradict themselves. They must not lead the program out of the
+/// store, into a loop, or to a wrong sum.
 #[test]
 fn contradictory_records_are_reported() {
     if !store::require_tools() {
@@ -268,7 +267,7 @@ fn foreign_names_are_escaped() {
     }
 }
 
-/// Twenty seconds of random damage. A failure prints the seed; `HOSTILE_SEED` repeats it.
+/// Runs twenty seconds of random damage. A failure prints the seed; `HOSTILE_SEED` repeats it.
 #[test]
 fn random_damage_never_crashes() {
     if !store::require_tools() {
@@ -305,22 +304,22 @@ fn random_damage_never_crashes() {
     assert!(start.elapsed() < Duration::from_secs(100), "{runs} runs");
 }
 
-/// A few random edits, some of bytes, some that keep the JSON whole.
+/// Makes a few random edits, some of bytes, some that keep the JSON valid.
 fn mutate(bytes: &[u8], noise: &mut Noise) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..=noise.below(4) {
-        let at = usize::try_from(noise.below(bytes.len() as u64)).unwrap();
+        let start = usize::try_from(noise.below(bytes.len() as u64)).unwrap();
         match noise.below(7) {
-            0 => bytes[at] ^= 1 << noise.below(8),
-            1 => bytes.truncate(at.max(1)),
-            2 => bytes[at] = b"\"{}[]:,0-\\\n\0"[usize::try_from(noise.below(12)).unwrap()],
+            0 => bytes[start] ^= 1 << noise.below(8),
+            1 => bytes.truncate(start.max(1)),
+            2 => bytes[start] = b"\"{}[]:,0-\\\n\0"[usize::try_from(noise.below(12)).unwrap()],
             3 => {
-                let end = (at + usize::try_from(noise.below(200)).unwrap()).min(bytes.len());
-                bytes[at..end].fill(0);
+                let end = (start + usize::try_from(noise.below(200)).unwrap()).min(bytes.len());
+                bytes[start..end].fill(0);
             }
             4 => {
-                let end = (at + usize::try_from(noise.below(300)).unwrap()).min(bytes.len());
-                let piece = bytes[at..end].to_vec();
+                let end = (start + usize::try_from(noise.below(300)).unwrap()).min(bytes.len());
+                let piece = bytes[start..end].to_vec();
                 let to = usize::try_from(noise.below(bytes.len() as u64)).unwrap();
                 bytes.splice(to..to, piece);
             }
@@ -331,7 +330,7 @@ fn mutate(bytes: &[u8], noise: &mut Noise) -> Vec<u8> {
     bytes
 }
 
-/// Puts the value of one field in the place of another's, where the bytes are still JSON.
+/// Replaces the value of one field with that of another, if the bytes are still JSON.
 fn swap_values(bytes: &mut Vec<u8>, noise: &mut Noise) {
     let Ok(Value::Array(mut records)) = serde_json::from_slice(bytes) else {
         return;
@@ -371,6 +370,6 @@ fn drop_field(bytes: &mut Vec<u8>, noise: &mut Noise) {
 }
 
 fn pick<'a, T>(items: &'a mut [T], noise: &mut Noise) -> Option<&'a mut T> {
-    let at = usize::try_from(noise.below(items.len() as u64)).unwrap();
-    items.get_mut(at)
+    let position = usize::try_from(noise.below(items.len() as u64)).unwrap();
+    items.get_mut(position)
 }

@@ -1,5 +1,4 @@
-//! Findings that need proof from outside the records: processes, open files, mounts,
-//! podman's own database.
+//! Findings that need proof from outside the records: processes, open files, mounts, and podman's own database.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -15,7 +14,7 @@ use support::program::{self, list, number, text};
 use support::store::{self, Store};
 use support::{small, tree};
 
-/// Ends when the test does.
+/// A process that ends with the test.
 struct Process(Child);
 
 impl Process {
@@ -31,7 +30,7 @@ impl Drop for Process {
     }
 }
 
-/// Unmounted again at the end.
+/// A mount that is unmounted with the test.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -53,7 +52,7 @@ fn leaks(store: &Store) -> Vec<Value> {
     list(&run.json(), "/leaks").to_vec()
 }
 
-/// Class and verdict of each finding.
+/// Returns the sorted class and verdict of each finding.
 fn said(leaks: &[Value]) -> Vec<(&str, &str)> {
     let mut said: Vec<_> = leaks.iter().map(|leak| (text(leak, "/class"), text(leak, "/verdict"))).collect();
     said.sort_unstable();
@@ -97,7 +96,7 @@ fn container_used_by_process_is_kept() {
     assert_eq!(said(&found), [("orphan-ctr-dir", "reclaim")], "{found:#?}");
     assert_eq!(number(&found[0], "/bytes"), tree::du(&lost));
     {
-        // Where conmon stands.
+        // The working directory of conmon.
         let _conmon = Process::start(Command::new("sleep").arg("600").current_dir(lost.join("userdata")));
         let found = leaks(&store);
         assert_eq!(said(&found), [("orphan-ctr-dir", "report")], "{found:#?}");
@@ -136,12 +135,12 @@ fn temporary_files_of_process_are_kept() {
     assert_eq!(said(&leaks(&store)), [("graphroot-tmp", "keep")]);
     drop(held);
     assert_eq!(said(&leaks(&store)), [("graphroot-tmp", "reclaim")]);
-    // A file that grew a moment ago is deep inside.
+    // A file deep inside that was just written to.
     fs::write(&blob, vec![2; 60_000]).unwrap();
     assert!(number(&leaks(&store)[0], "/age_seconds") < 3600);
 }
 
-/// On another machine's disk nobody can be asked.
+/// Processes of the machine that another machine's disk came from cannot be checked.
 #[test]
 fn below_a_sysroot_processes_prove_nothing() {
     let Some((dir, store)) = bed() else { return };
@@ -158,7 +157,7 @@ fn below_a_sysroot_processes_prove_nothing() {
     let found = list(&scan, "/leaks");
     let expected = [("graphroot-tmp", "report"), ("orphan-ctr-dir", "report"), ("vartmp", "report")];
     assert_eq!(said(found), expected, "{found:#?}");
-    // What lies outside of the store is no part of its bytes.
+    // Files outside of the store do not count for its bytes.
     assert_eq!(number(&scan, "/stores/0/bytes/total"), tree::du(&there));
     assert_eq!(number(&scan, "/totals/bytes"), tree::du(&there));
 }
@@ -180,9 +179,10 @@ fn unrecorded_and_stale_mounts_are_found() {
     store.podman(["umount", "--force", "web"]);
     store.unmount();
     assert_eq!(leaks(&store), [] as [Value; 0]);
-    // Mounted behind its back, in a mount namespace of its own.
-    let mount =
-        |layer: &Path| format!("mkdir -p {0}/merged && mount --bind {0}/diff {0}/merged", layer.display());
+    // Mounted without the library, in another mount namespace.
+    fn mount(layer: &Path) -> String {
+        format!("mkdir -p {0}/merged && mount --bind {0}/diff {0}/merged", layer.display())
+    }
     {
         let _private = in_private(&mount(merged.parent().unwrap()));
         assert_eq!(leaks(&store), [] as [Value; 0], "the container may start");
@@ -195,7 +195,7 @@ fn unrecorded_and_stale_mounts_are_found() {
     assert_eq!(Path::new(text(&found[0], "/path")), layer.join("merged"));
 }
 
-/// A process in a mount namespace of its own, in which `mount` was done.
+/// Starts a process in a new mount namespace in which `mount` was run.
 fn in_private(mount: &str) -> Process {
     let mut private = Command::new("unshare");
     private.args(["--mount", "sh", "-c", &format!("{mount} && echo up && exec cat")]);
@@ -205,7 +205,7 @@ fn in_private(mount: &str) -> Process {
     private
 }
 
-/// What CRI-O makes of a container or sandbox; its id and its `userdata`.
+/// Makes a container or sandbox as CRI-O does; returns its id and its `userdata`.
 fn crio_container(store: &Store, name: &str, is_sandbox: bool) -> (String, PathBuf) {
     let metadata = json!({"pod-name": "pod", "pod-id": "0f8a", "pod": is_sandbox, "name": name,
         "image-name": small::name("base")});
@@ -218,7 +218,7 @@ fn crio_container(store: &Store, name: &str, is_sandbox: bool) -> (String, PathB
     (id, userdata)
 }
 
-/// A library before 1.45 (podman 4.3's) does not know `volatile-layers.json`, and writes `mountpoints.json` anew without
+/// A library before 1.45 (that of podman 4.3) does not know `volatile-layers.json`, and writes `mountpoints.json` without
 /// CRI-O's containers.
 #[test]
 fn mount_of_forgotten_container_is_not_leak() {
@@ -226,13 +226,7 @@ fn mount_of_forgotten_container_is_not_leak() {
     let (id, userdata) = crio_container(&store, "served", false);
     let merged = PathBuf::from(store.storage(["mount", "served"]).trim());
     fs::write(store.runroot().join("overlay-layers/mountpoints.json"), "[]").unwrap();
-    let state = || {
-        let scan = store.json("scan");
-        let all = list(&scan, "/containers");
-        text(all.iter().find(|one| one["id"] == id.as_str()).unwrap(), "/state").to_owned()
-    };
     let leaked = &[("leaked-mount", "keep")][..];
-    let process = || Process::start(Command::new("sleep").arg("600").current_dir(&merged));
     for (recorded, has_process, shown, expected) in [
         ("running", false, "running", &[][..]),
         ("created", false, "created", &[]),
@@ -242,17 +236,21 @@ fn mount_of_forgotten_container_is_not_leak() {
         ("", false, "running", leaked),
     ] {
         fs::write(userdata.join("state.json"), json!({"status": recorded}).to_string()).unwrap();
-        let _process = has_process.then(process);
+        let _process =
+            has_process.then(|| Process::start(Command::new("sleep").arg("600").current_dir(&merged)));
         let found = leaks(&store);
         assert_eq!(said(&found), expected, "{recorded:?} {has_process}: {found:#?}");
-        assert_eq!(state(), shown, "{recorded:?}");
+        let scan = store.json("scan");
+        let mut containers = list(&scan, "/containers").iter();
+        let container = containers.find(|container| container["id"] == id.as_str()).unwrap();
+        assert_eq!(text(container, "/state"), shown, "{recorded:?}");
         let images = store.json("images");
         let base =
-            list(&images, "/images").iter().find(|one| one["names"][0] == small::name("base").as_str());
+            list(&images, "/images").iter().find(|image| image["names"][0] == small::name("base").as_str());
         assert_eq!(base.unwrap()["in_use"], true, "{recorded:?}");
     }
     store::succeed(Command::new("umount").arg(&merged));
-    // Its sandbox has no process of its own, and is ready until its state says otherwise.
+    // Its sandbox has no process, and is ready until its state changes.
     let (_, userdata) = crio_container(&store, "pod", true);
     let merged = PathBuf::from(store.storage(["mount", "pod"]).trim());
     fs::write(store.runroot().join("overlay-layers/mountpoints.json"), "[]").unwrap();
@@ -268,8 +266,10 @@ fn mount_of_forgotten_container_is_not_leak() {
 fn mount_outside_store_is_not_stale() {
     let Some((_dir, store)) = bed() else { return };
     let scan = store.json("scan");
-    let image =
-        list(&scan, "/images").iter().find(|one| one["names"][0] == small::name("other").as_str()).unwrap();
+    let image = list(&scan, "/images")
+        .iter()
+        .find(|image| image["names"][0] == small::name("other").as_str())
+        .unwrap();
     let (id, top) = (text(image, "/id"), text(image, "/layers/0"));
     let layer = store.root().join("overlay").join(top);
     let merged = store.runroot().join("overlay").join(top).join("merged");
@@ -364,7 +364,7 @@ fn undeletable_incomplete_layer_is_reported() {
     }
 }
 
-/// Puts the moment of a container's making into the past.
+/// Sets the creation time of a container back.
 fn make_old(store: &Store, name: &str, when: &str) {
     edit(store, "containers.json", |records| {
         let record = records.iter_mut().find(|record| record["names"][0] == name).unwrap();
@@ -375,13 +375,10 @@ fn make_old(store: &Store, name: &str, when: &str) {
 #[test]
 fn unknown_containers_and_volumes_are_found() {
     let Some((_dir, store)) = bed() else { return };
-    let state = |name: &str| {
-        let scan = store.json("scan");
-        let all = list(&scan, "/containers");
-        let one = all.iter().find(|container| container["name"] == name).unwrap();
-        text(one, "/state").to_owned()
-    };
-    assert_eq!(state("web"), "created", "podman's database says so");
+    let scan = store.json("scan");
+    let mut containers = list(&scan, "/containers").iter();
+    let web = containers.find(|container| container["name"] == "web").unwrap();
+    assert_eq!(text(web, "/state"), "created", "podman's database says so");
     store.podman(["volume", "create", "data"]);
     assert_eq!(leaks(&store), [] as [Value; 0]);
     fs::create_dir_all(store.root().join("volumes/lost/_data")).unwrap();
@@ -406,7 +403,7 @@ fn unknown_containers_and_volumes_are_found() {
     fs::write(database, &before).unwrap();
     let found = leaks(&store);
     assert_eq!(said(&found), [("forgotten-container", "report")], "{found:#?}");
-    // A database that cannot be read is not one that knows nothing.
+    // An unreadable database is not an empty one.
     fs::write(database, &before[..before.len() / 3]).unwrap();
     assert_eq!(leaks(&store), [] as [Value; 0]);
     fs::write(database, after).unwrap();
@@ -423,10 +420,10 @@ fn only_forgotten_working_containers_are_named() {
     assert_eq!(said(&found), [("forgotten-container", "report")], "{found:#?}");
     let directory = text(&found[0], "/path").to_owned();
     let _running = Process::start(Command::new("sleep").arg("600").current_dir(directory));
-    assert_eq!(leaks(&store), [] as [Value; 0], "a process stands in it");
+    assert_eq!(leaks(&store), [] as [Value; 0], "a process works in it");
 }
 
-/// Neither the library nor its check ever looks into a split imagestore.
+/// Neither the library nor its check reads a split imagestore.
 #[test]
 fn imagestore_has_its_own_leaks() {
     if !support::require_root() {
@@ -438,10 +435,8 @@ fn imagestore_has_its_own_leaks() {
     let orphan = overlay.join("7".repeat(64));
     fs::create_dir_all(orphan.join("diff")).unwrap();
     fs::write(orphan.join("link"), "ORPHANORPHANORPHANORPHANOR").unwrap();
-    let link = |name: &str, target: &str| {
-        std::os::unix::fs::symlink(target, overlay.join("l").join(name)).unwrap();
-    };
-    link("ORPHANORPHANORPHANORPHANOR", &format!("../{}/diff", "7".repeat(64)));
+    let id = "ORPHANORPHANORPHANORPHANOR";
+    std::os::unix::fs::symlink(format!("../{}/diff", "7".repeat(64)), overlay.join("l").join(id)).unwrap();
     let before = tree::listing(&placed);
     let args = ["scan", "--format", "json", "--sysroot", placed.to_str().unwrap()];
     let scan = program::layersweep(args).expect_code(0).json();
@@ -451,7 +446,7 @@ fn imagestore_has_its_own_leaks() {
     assert!(changes.is_empty(), "{changes:#?}");
 }
 
-/// A record in both files: the library takes the first.
+/// A record is in both files: the library reads the first.
 #[test]
 fn record_in_two_files_is_named() {
     let Some((_dir, store)) = bed_of(small::still) else { return };

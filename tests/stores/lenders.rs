@@ -1,5 +1,5 @@
-//! Stores that other stores take images from: whoever names them, they stay what they are, and
-//! what cannot be read of a borrower keeps their images.
+//! Stores that other stores borrow images from: whichever store names them, they keep their own rules, and an unreadable
+//! borrower keeps their images.
 
 #![allow(clippy::unwrap_used)] // the helpers belong to the tests
 
@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use crate::support::rulings::rulings_of_old;
 use layersweep::disk::Progress;
-use layersweep::model::Finding;
 use layersweep::policy::Policy;
 use layersweep::stores::{self, Measure, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
@@ -21,30 +20,40 @@ const CRIO: &str = "var/crio";
 const SHARED: &str = "var/shared";
 const OF_A_USER: &str = "home/ada/.local/share/containers/storage";
 
-/// A node's disk with four stores, each with one image. `borrowers` are the stores of podman and
-/// of a user, with what they name as additional image stores.
+/// Makes a node's disk with four stores, each with one image. `borrowers` are the additional image stores that podman's
+/// and a user's configuration name.
 fn node(borrowers: [&[&str]; 2]) -> TempDir {
     let disk = tempfile::tempdir().unwrap();
-    let write = |path: &str, text: &str| {
-        let path = disk.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
     for (number, store) in [PODMAN, CRIO, SHARED, OF_A_USER].into_iter().enumerate() {
         let id = format!("{number:064x}");
         let image = format!(r#"[{{"id":"{id}","names":["localhost/{store}:1"],"metadata":"{{}}"}}]"#);
-        write(&format!("{store}/overlay-images/images.json"), &image);
-        write(&format!("{store}/overlay-layers/layers.json"), "[]");
-        write(&format!("{store}/overlay-containers/containers.json"), "[]");
+        write(disk.path(), &format!("{store}/overlay-images/images.json"), &image);
+        write(disk.path(), &format!("{store}/overlay-layers/layers.json"), "[]");
+        write(disk.path(), &format!("{store}/overlay-containers/containers.json"), "[]");
     }
-    let options = |named: &[&str]| format!("[storage.options]\nadditionalimagestores = {named:?}\n");
+    let [of_root, of_ada] =
+        borrowers.map(|named| format!("[storage.options]\nadditionalimagestores = {named:?}\n"));
     let podman = format!("[storage]\ndriver = \"overlay\"\ngraphroot = \"/{PODMAN}\"\n");
-    write("etc/containers/storage.conf", &(podman + &options(borrowers[0])));
-    let ada = "[storage]\ndriver = \"overlay\"\n".to_owned() + &options(borrowers[1]);
-    write("home/ada/.config/containers/storage.conf", &ada);
-    write("etc/crio/crio.conf", &format!("[crio]\nroot = \"/{CRIO}\"\n"));
-    write("etc/passwd", "root:x:0:0::/root:/bin/sh\nada:x:1000:1000::/home/ada:/bin/sh\n");
+    let users = "root:x:0:0::/root:/bin/sh\nada:x:1000:1000::/home/ada:/bin/sh\n";
+    for (path, text) in [
+        ("etc/containers/storage.conf", podman + &of_root),
+        (
+            "home/ada/.config/containers/storage.conf",
+            "[storage]\ndriver = \"overlay\"\n".to_owned() + &of_ada,
+        ),
+        ("etc/crio/crio.conf", format!("[crio]\nroot = \"/{CRIO}\"\n")),
+        ("etc/passwd", users.to_owned()),
+    ] {
+        write(disk.path(), path, &text);
+    }
     disk
+}
+
+/// Writes a file of a node and its directories.
+fn write(disk: &Path, path: &str, text: &str) {
+    let path = disk.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
 }
 
 fn look(disk: &Path, measure: Measure) -> Scan {
@@ -60,25 +69,25 @@ fn look_at(disk: &Path, measure: Measure, graphroots: &[&str]) -> Scan {
     stores::run(&request, &Progress::default()).unwrap()
 }
 
-/// Which rule keeps the image of a store; an image that is not there is not asked for.
+/// Returns rule and detail that keep the image of a store, which must exist.
 fn keeps(scan: &Scan, store: &str) -> Option<(&'static str, String)> {
     let name = format!("localhost/{store}:1");
-    let at = scan.inventory.images.iter().position(|image| image.names == [name.clone()]);
+    let image_ix = scan.inventory.images.iter().position(|image| image.names == [name.clone()]);
     let ruling =
-        rulings_of_old(scan, &Policy::default()).swap_remove(at.unwrap_or_else(|| panic!("no {name}")));
+        rulings_of_old(scan, &Policy::default()).swap_remove(image_ix.unwrap_or_else(|| panic!("no {name}")));
     ruling.map(|ruling| (ruling.rule.as_str(), ruling.detail))
 }
 
-/// The stores by their roots, and whether each is read-only.
+/// Returns the stores by their roots, and whether each is read-only.
 fn stores(disk: &Path, scan: &Scan) -> Vec<(String, bool)> {
-    let stores = scan.inventory.stores.iter();
-    let within = |root: &Path| root.strip_prefix(disk).unwrap().display().to_string();
-    let mut stores: Vec<_> = stores.map(|store| (within(&store.root), store.read_only)).collect();
+    let mut stores: Vec<_> = (scan.inventory.stores.iter())
+        .map(|store| (store.root.strip_prefix(disk).unwrap().display().to_string(), store.read_only))
+        .collect();
     stores.sort();
     stores
 }
 
-/// Who names a store first makes no difference to whose it is.
+/// The order in which stores are named makes no difference.
 #[test]
 fn store_with_a_writer_is_not_read_only() {
     let paths = [format!("/{CRIO}"), format!("/{PODMAN}"), format!("/{SHARED}")];
@@ -101,14 +110,15 @@ fn store_with_a_writer_is_not_read_only() {
         );
         assert_eq!(keeps(&scan, CRIO), None, "{borrowers:?}");
         assert_eq!(keeps(&scan, SHARED).unwrap().0, "read-only-store");
-        // A store comes behind those that it takes images from.
-        let place = |root: &str| scan.inventory.stores.iter().position(|store| store.root.ends_with(root));
-        assert!(place(SHARED) < place(PODMAN));
-        assert!(borrowers[0].contains(&podman) || place(CRIO) < place(PODMAN), "{borrowers:?}");
+        // A store is listed after those that it borrows from.
+        let [shared, podmans, crios] = [SHARED, PODMAN, CRIO]
+            .map(|root| scan.inventory.stores.iter().position(|store| store.root.ends_with(root)));
+        assert!(shared < podmans);
+        assert!(borrowers[0].contains(&podman) || crios < podmans, "{borrowers:?}");
     }
 }
 
-/// What damages a store, or makes it unreadable.
+/// Damages a store, or makes it unreadable.
 fn ruin(store: &Path, how: &str) {
     match how {
         "containers" => fs::write(store.join("overlay-containers/containers.json"), "[{").unwrap(),
@@ -121,7 +131,7 @@ fn ruin(store: &Path, how: &str) {
     }
 }
 
-/// The containers of a store that was not read in full may use any image that it takes from others.
+/// Containers of a partly read store may use any image that it borrows.
 #[test]
 fn damaged_store_keeps_borrowed_images() {
     let (crio, podman) = (format!("/{CRIO}"), format!("/{PODMAN}"));
@@ -129,7 +139,7 @@ fn damaged_store_keeps_borrowed_images() {
         (PODMAN, CRIO, OF_A_USER, "containers"),
         (PODMAN, CRIO, OF_A_USER, "layers"),
         (PODMAN, CRIO, OF_A_USER, "loop"),
-        // Its configuration is in a home.
+        // The configuration of this borrower is in a home.
         (OF_A_USER, PODMAN, CRIO, "containers"),
     ] {
         for measure in [Measure::RecordsAndMounts, Measure::Everything] {
@@ -143,12 +153,12 @@ fn damaged_store_keeps_borrowed_images() {
             let (rule, detail) = keeps(&scan, lender).expect(&case);
             assert_eq!(rule, "damaged-store", "{case}: {detail}");
             assert!(detail.contains(borrower), "{case}: {detail}");
-            assert_eq!(keeps(&scan, other), None, "{case}: nobody borrows from it");
+            assert_eq!(keeps(&scan, other), None, "{case}: it has no borrower");
         }
     }
 }
 
-/// An imagestore is lent as well: here it is the graphroot of CRI-O.
+/// An imagestore is lent too: here it is the graphroot of CRI-O.
 #[test]
 fn damaged_store_keeps_images_of_imagestore() {
     let disk = node([&[], &[]]);
@@ -165,9 +175,10 @@ fn damaged_store_keeps_images_of_imagestore() {
     assert_eq!(lent, [true], "{:?}", scan.inventory.unread_users);
 }
 
-/// Records a container of the image that node() has put in `image_of`.
+/// Records a container of the image that [`node`] has put in `image_of`.
 fn container(disk: &Path, store: &str, image_of: &str) {
-    let number = [PODMAN, CRIO, SHARED, OF_A_USER].iter().position(|one| *one == image_of).unwrap();
+    let number =
+        [PODMAN, CRIO, SHARED, OF_A_USER].iter().position(|store_root| *store_root == image_of).unwrap();
     let text =
         format!(r#"[{{"id":"{:064x}","names":["web"],"image":"{number:064x}","metadata":"{{}}"}}]"#, 99);
     fs::write(disk.join(store).join("overlay-containers/containers.json"), text).unwrap();
@@ -180,7 +191,7 @@ fn is_in_use(scan: &Scan, store: &str) -> bool {
     })
 }
 
-/// A name limits what is shown, never who is asked: the borrower is not named.
+/// A named store limits the output, not the search for borrowers: the borrower is not named.
 #[test]
 fn named_store_is_checked_for_all_borrowers() {
     let crio = format!("/{CRIO}");
@@ -193,7 +204,7 @@ fn named_store_is_checked_for_all_borrowers() {
         assert_eq!((scan.inventory.stores.len(), scan.inventory.containers.len()), (1, 0));
         assert!(is_in_use(&scan, CRIO));
         assert!(is_in_use(&look(disk.path(), measure), CRIO));
-        // Whatever is wrong with it is told only where it matters.
+        // Its damage is reported only if it affects an image.
         ruin(&disk.path().join(PODMAN), "containers");
         let scan = look_at(disk.path(), measure, &[CRIO]);
         assert_eq!(keeps(&scan, CRIO).unwrap().0, "damaged-store");
@@ -220,7 +231,7 @@ fn stores_borrowing_from_each_other_are_kept() {
     }
 }
 
-/// Two graphroots with one imagestore: each image is there once, and the containers of both use it.
+/// Two graphroots with one imagestore: each image is listed once, and the containers of both use it.
 #[test]
 fn imagestore_of_two_stores_is_kept() {
     let disk = node([&[], &[]]);
@@ -245,7 +256,7 @@ fn imagestore_of_two_stores_is_kept() {
     }
 }
 
-/// What a user writes counts for what the user could be using, and for nothing else.
+/// The files of a user count only for the images that the user could be using.
 #[test]
 fn user_keeps_only_reachable_stores() {
     if !nix::unistd::geteuid().is_root() {
@@ -266,7 +277,7 @@ fn user_keeps_only_reachable_stores() {
             let case = format!("{change:?} {named:?}");
             container(disk.path(), OF_A_USER, PODMAN);
             let scan = look_at(disk.path(), Measure::RecordsAndMounts, named);
-            // With nothing named the store is shown, and says itself what it takes from where.
+            // If no store is named, the borrower itself is shown and lists its lenders.
             assert!(is_in_use(&scan, PODMAN) == reaches, "{case}");
             ruin(&store, "containers");
             let scan = look_at(disk.path(), Measure::RecordsAndMounts, named);
@@ -275,13 +286,13 @@ fn user_keeps_only_reachable_stores() {
         }
         change.iter().for_each(|path| mode(path, 0o755));
     }
-    // A record of the same id in a store that takes nothing from ours is another image.
+    // A record with the same id in a store that borrows nothing is another image.
     fs::write(disk.path().join("home/ada/.config/containers/storage.conf"), "[storage]\n").unwrap();
     container(disk.path(), OF_A_USER, PODMAN);
     assert_eq!(keeps(&look(disk.path(), Measure::RecordsAndMounts), PODMAN), None);
 }
 
-/// More stores than are looked at: then the user may be using any that he can read.
+/// More stores are named than are read: the user may be using any image that he can read.
 #[test]
 fn endless_store_list_keeps_readable_stores() {
     for (count, drop_ins, bytes, keeps_podmans) in [
@@ -292,12 +303,12 @@ fn endless_store_list_keeps_readable_stores() {
         (0, 0, 2 << 20, true),
     ] {
         let case = format!("{count} stores, {drop_ins} files, {bytes} bytes");
-        let named: Vec<_> = (0..count).map(|at| format!("/home/ada/{at}")).collect();
+        let named: Vec<_> = (0..count).map(|number| format!("/home/ada/{number}")).collect();
         let disk = node([&[], &named.iter().map(String::as_str).collect::<Vec<_>>()]);
         let config = disk.path().join("home/ada/.config/containers");
         fs::create_dir(config.join("storage.conf.d")).unwrap();
-        for at in 0..drop_ins {
-            fs::write(config.join(format!("storage.conf.d/{at}.conf")), "[storage]\n").unwrap();
+        for number in 0..drop_ins {
+            fs::write(config.join(format!("storage.conf.d/{number}.conf")), "[storage]\n").unwrap();
         }
         if bytes > 0 {
             fs::write(config.join("storage.conf"), " ".repeat(bytes)).unwrap();
@@ -308,12 +319,12 @@ fn endless_store_list_keeps_readable_stores() {
             assert!(started.elapsed() < Duration::from_secs(20), "{case}: {:?}", started.elapsed());
             let kept = keeps(&scan, PODMAN);
             assert_eq!(kept.is_some(), keeps_podmans, "{case}: {kept:?}");
-            let said =
-                |(rule, detail): &(_, String)| *rule == "damaged-store" && detail.contains("/home/ada");
-            assert!(kept.iter().all(said), "{case}: {kept:?}");
-            let finding = scan.inventory.findings.iter();
-            let finding = finding.clone().find(|one| one.message.contains("any store that ada can read"));
-            assert_eq!(finding.is_some(), keeps_podmans && named.is_empty(), "{case}");
+            let is_expected =
+                kept.iter().all(|(rule, detail)| *rule == "damaged-store" && detail.contains("/home/ada"));
+            assert!(is_expected, "{case}: {kept:?}");
+            let mut findings = scan.inventory.findings.iter();
+            let is_reported = findings.any(|finding| finding.message.contains("any store that ada can read"));
+            assert_eq!(is_reported, keeps_podmans && named.is_empty(), "{case}");
         }
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::chown(disk.path().join(OF_A_USER), Some(1000), Some(1000)).unwrap();
@@ -324,41 +335,44 @@ fn endless_store_list_keeps_readable_stores() {
     }
 }
 
-/// A chain that no driver mounts, with an image on each layer: as many steps as layers times images.
+/// A chain that no driver can mount, with an image on each layer: the number of steps is layers times images.
 #[test]
 fn unmountable_chain_affects_only_its_owner() {
     let podman = format!("/{PODMAN}");
     for measure in [Measure::RecordsAndMounts, Measure::Everything] {
         let disk = node([&[], &[&podman]]);
-        let id = |at: usize| format!("{at:064x}");
-        let all = |record: &dyn Fn(usize) -> String| {
-            format!("[{}]", (1000..9000).map(record).collect::<Vec<_>>().join(","))
-        };
-        let layer = |at: usize| format!(r#"{{"id":"{}","parent":"{}"}}"#, id(at), id(at - 1));
-        let image = |at: usize| format!(r#"{{"id":"{}","layer":"{}"}}"#, id(at), id(at));
+        let id = |number: usize| format!("{number:064x}");
+        let numbers = 1000..9000;
+        let layers: Vec<_> = numbers
+            .clone()
+            .map(|number| format!(r#"{{"id":"{}","parent":"{}"}}"#, id(number), id(number - 1)))
+            .collect();
+        let images: Vec<_> =
+            numbers.map(|number| format!(r#"{{"id":"{}","layer":"{}"}}"#, id(number), id(number))).collect();
         let store = disk.path().join(OF_A_USER);
-        fs::write(store.join("overlay-layers/layers.json"), all(&layer)).unwrap();
+        fs::write(store.join("overlay-layers/layers.json"), format!("[{}]", layers.join(","))).unwrap();
         let path = store.join("overlay-images/images.json");
-        let own = fs::read_to_string(&path).unwrap();
-        let own = own.strip_suffix(']').unwrap();
-        fs::write(&path, format!("{own},{}", &all(&image)[1..])).unwrap();
+        let records = fs::read_to_string(&path).unwrap();
+        let records = records.strip_suffix(']').unwrap();
+        fs::write(&path, format!("{records},{}]", images.join(","))).unwrap();
         let started = Instant::now();
         let scan = look(disk.path(), measure);
         assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
         let listed: usize = scan.inventory.images.iter().map(|image| image.layers.len()).sum();
         assert!(listed < 1_000_000, "{listed}");
-        let said = |finding: &Finding| finding.message.contains("more than can be mounted");
-        assert!(scan.inventory.findings.iter().any(said), "{:?}", scan.inventory.findings);
+        let findings = &scan.inventory.findings;
+        let mut messages = findings.iter().map(|finding| &finding.message);
+        assert!(messages.any(|message| message.contains("more than can be mounted")), "{findings:?}");
         for store in [OF_A_USER, PODMAN] {
             let (rule, _) = keeps(&scan, store).unwrap();
             assert_eq!(rule, "damaged-store", "{store}");
         }
-        assert_eq!(keeps(&scan, CRIO), None, "nobody borrows from it");
+        assert_eq!(keeps(&scan, CRIO), None, "it has no borrower");
     }
 }
 
-/// bootc's store is found by itself, once, whichever of its names leads there; it lends, and nobody
-/// deletes from it even where it is named.
+/// bootc's store is found without configuration, once, whichever of its paths leads to it; it lends images, and nothing is
+/// deleted from it even if it is named.
 #[test]
 fn bootcs_store_is_shown_and_read_only() {
     for (place, link) in [
@@ -367,15 +381,11 @@ fn bootcs_store_is_shown_and_read_only() {
     ] {
         let disk = node([&[], &[]]);
         let top = disk.path();
-        let write = |path: &str, text: &str| {
-            fs::create_dir_all(top.join(path).parent().unwrap()).unwrap();
-            fs::write(top.join(path), text).unwrap();
-        };
         let id = "b".repeat(64);
         let image = format!(r#"[{{"id":"{id}","names":["localhost/bootc:1"],"metadata":"{{}}"}}]"#);
-        write(&format!("{place}/overlay-images/images.json"), &image);
-        write(&format!("{place}/overlay-layers/layers.json"), "[]");
-        write(&format!("{place}/overlay-containers/containers.json"), "[]");
+        write(top, &format!("{place}/overlay-images/images.json"), &image);
+        write(top, &format!("{place}/overlay-layers/layers.json"), "[]");
+        write(top, &format!("{place}/overlay-containers/containers.json"), "[]");
         let target = if link.ends_with("storage") { place } else { "sysroot/composefs/bootc" };
         fs::create_dir_all(top.join(link).parent().unwrap()).unwrap();
         symlink(Path::new("/").join(target), top.join(link)).unwrap();
@@ -387,13 +397,14 @@ fn bootcs_store_is_shown_and_read_only() {
         assert_eq!(found.len(), 1, "{place}: once");
         assert_eq!(keeps(&scan, "bootc").unwrap().0, "read-only-store");
 
-        // A quadlet of root's podman runs it from there.
+        // A quadlet of root's podman runs the image from there.
         let used = format!(r#"[{{"id":"{}","image":"{id}","layer":"","metadata":"{{}}"}}]"#, "c".repeat(64));
-        write(&format!("{PODMAN}/overlay-containers/containers.json"), &used);
+        write(&top, &format!("{PODMAN}/overlay-containers/containers.json"), &used);
         let scan = look(&top, Measure::RecordsAndMounts);
-        let at = scan.inventory.images.iter().position(|image| image.id == id).unwrap();
-        let container = scan.inventory.containers.iter().find(|one| one.id.starts_with("cc")).unwrap();
-        assert_eq!(container.image, Some(at.into()), "{place}: its container's image is known");
+        let image_ix = scan.inventory.images.iter().position(|image| image.id == id).unwrap();
+        let container =
+            scan.inventory.containers.iter().find(|container| container.id.starts_with("cc")).unwrap();
+        assert_eq!(container.image, Some(image_ix.into()), "{place}: its container's image is known");
 
         let named = look_at(&top, Measure::RecordsAndMounts, &[place]);
         assert_eq!(stores(&top, &named), [(place.to_owned(), true)]);
@@ -401,8 +412,8 @@ fn bootcs_store_is_shown_and_read_only() {
     }
 }
 
-/// A configuration that cannot be read may name any store that its owner can read: images that only its owner uses
-/// would go.
+/// A configuration that cannot be read may name any store that its owner can read: without this rule, images that only
+/// its owner uses would be deleted.
 #[test]
 fn unreadable_configuration_keeps_readable_stores() {
     const OF_ADA: &str = "home/ada/.config/containers/storage.conf";
@@ -424,8 +435,9 @@ fn unreadable_configuration_keeps_readable_stores() {
             let is_kept = |disk: &Path| {
                 let scan = look_at(disk, Measure::RecordsAndMounts, named);
                 let kept = keeps(&scan, CRIO);
-                let said = |(rule, detail): &(_, String)| *rule == "damaged-store" && detail.contains(file);
-                assert!(kept.iter().all(said), "{file}: {kept:?}");
+                let is_expected =
+                    kept.iter().all(|(rule, detail)| *rule == "damaged-store" && detail.contains(file));
+                assert!(is_expected, "{file}: {kept:?}");
                 (kept.is_some(), scan)
             };
             assert!(!is_kept(disk.path()).0, "{file}: whole");
@@ -438,7 +450,7 @@ fn unreadable_configuration_keeps_readable_stores() {
             }
             assert!(is_kept(disk.path()).0, "{file}: {text}");
             if !of_root {
-                // One who has no known store may have one where that configuration says; that warns nobody else.
+                // A user without a known store may have one in that configuration; that warns no other user.
                 fs::rename(disk.path().join(OF_A_USER), disk.path().join("moved")).unwrap();
                 let (kept, scan) = is_kept(disk.path());
                 assert!(kept, "{file}: without a store");
@@ -449,7 +461,7 @@ fn unreadable_configuration_keeps_readable_stores() {
             assert_eq!(is_kept(disk.path()).0, of_root, "{file}: where only root can read");
         }
     }
-    // Homes that are no directories hold no configuration.
+    // A home that is not a directory contains no configuration.
     let disk = node([&[], &[]]);
     fs::create_dir(disk.path().join("dev")).unwrap();
     fs::write(disk.path().join("dev/null"), "").unwrap();

@@ -1,4 +1,4 @@
-//! What is read of stores: images, containers, leaks, artifacts, lenders; damaged, busy and read-only ones.
+//! Reading of stores: images, containers, leaks, artifacts and lenders; damaged, busy and read-only stores.
 
 mod artifact_runtime;
 mod artifact_store;

@@ -1,5 +1,5 @@
-//! Images that are mounted as volumes are in use, by what lies on the disk alone: CRI-O's annotation,
-//! containerd's snapshot keys.
+//! Images that are mounted as volumes are in use, according to the disk alone: CRI-O's annotation, and containerd's
+//! snapshot keys.
 
 #![allow(clippy::unwrap_used)]
 
@@ -40,12 +40,11 @@ fn crio_container(node: &Node, name: &str, volumes: &[&str]) -> PathBuf {
 }
 
 fn config(name: &str, volumes: &[&str]) -> String {
-    let entry = |id: &&str| {
+    let mut all = vec![json!({"container_path": "/etc/hosts", "host_path": "/h", "readonly": false})];
+    all.extend(volumes.iter().map(|id| {
         json!({"container_path": "/model", "host_path": "/x", "readonly": true,
         "image": {"image": id}})
-    };
-    let mut all = vec![json!({"container_path": "/etc/hosts", "host_path": "/h", "readonly": false})];
-    all.extend(volumes.iter().map(entry));
+    }));
     json!({"ociVersion": "1.0.2", "annotations": {
         "io.kubernetes.cri-o.Labels": "{}",
         "io.kubernetes.cri-o.Metadata": json!({"name": name, "attempt": 0}).to_string(),
@@ -68,17 +67,18 @@ fn image_volume_of_crio_container_is_kept() {
     let node = Node::of(small::store(&dir.path().join("root")));
     node.store.unmount();
     let other = id_of(&node, "other");
-    // An OCI artifact's id is in no store of images.
+    // The id of an OCI artifact is in no store of images.
     let userdata = crio_container(&node, "served", &[&other, &"f".repeat(64)]);
-    // Its root is mounted by the library, as CRI-O does it, and written to.
+    // The library mounts its root, as CRI-O does, and the container writes to it.
     let merged = node.store.storage(["mount", "served"]);
     fs::write(Path::new(merged.trim()).join("written"), vec![1; 700 << 10]).unwrap();
 
     let scan = node.scan();
     assert_eq!(number(&scan, "/totals/bytes"), tree::du(node.store.root()));
-    let served = list(&scan, "/containers").iter().find(|one| text(one, "/name") == "served").unwrap();
+    let served =
+        list(&scan, "/containers").iter().find(|container| text(container, "/name") == "served").unwrap();
     let bytes = number(served, "/bytes");
-    assert!((700 << 10..800 << 10).contains(&bytes), "what it wrote, and not its image: {served:#}");
+    assert!((700 << 10..800 << 10).contains(&bytes), "its own bytes, without its image: {served:#}");
     node.store.storage(["unmount", "served"]);
     let found = node::image(&scan, &small::name("other"));
     assert_eq!(found["in_use"], true);
@@ -106,7 +106,7 @@ fn image_volume_of_crio_container_is_kept() {
     assert_eq!(gone, [small::name("a2"), small::name("b")]);
     assert_eq!(rule(&gc, &small::name("other")), "in-use");
 
-    // However the runtime writes down what it has mounted.
+    // Every form in which the runtime may write the reference.
     let planned = edit::planned(node::image(&images, &small::name("other")));
     let digest = text(node::image(&images, &small::name("other")), "/digests/0").to_owned();
     for reference in
@@ -117,12 +117,16 @@ fn image_volume_of_crio_container_is_kept() {
         let error = editor.delete_image(&planned).unwrap_err();
         assert!(matches!(error.refusal(), Some(Refusal::UsedByContainer { .. })), "{reference}: {error}");
     }
-    // What a power loss leaves says nothing, so nothing may go.
+    // A file that a power failure emptied names no image, so no image may be deleted.
     fs::write(userdata.join("config.json"), b"").unwrap();
     let run = node.run(&["scan", "--format", "json"]).expect_code(3);
-    assert!(list(&run.json(), "/warnings").iter().any(|one| text(one, "/message").contains("image volumes")));
+    assert!(
+        list(&run.json(), "/warnings")
+            .iter()
+            .any(|warning| text(warning, "/message").contains("image volumes"))
+    );
     node.run(&["rm", "--via", "direct", &small::name("other")]).expect_code(5);
-    // Being made: CRI-O writes it after the record.
+    // A container that is being created: CRI-O writes this file after the record.
     fs::remove_file(userdata.join("config.json")).unwrap();
     assert_eq!(node::image(&node.scan(), &small::name("other"))["in_use"], false);
 }
@@ -142,8 +146,8 @@ fn image_left_mounted_by_crio_is_reported() {
     assert_eq!(leaks(&node), &[] as &[Value], "a volume");
     fs::write(userdata.join("config.json"), config("served", &[])).unwrap();
     let found = leaks(&node);
-    let told: Vec<_> = found.iter().map(|leak| (text(leak, "/class"), text(leak, "/id"))).collect();
-    assert_eq!(told, [("orphan-image-volume", other.as_str())]);
+    let classes: Vec<_> = found.iter().map(|leak| (text(leak, "/class"), text(leak, "/id"))).collect();
+    assert_eq!(classes, [("orphan-image-volume", other.as_str())]);
     assert_eq!(text(&found[0], "/verdict"), "report");
     assert!(
         text(&found[0], "/evidence").contains("CRI-O unmounts it when it removes the image"),
@@ -154,8 +158,7 @@ fn image_left_mounted_by_crio_is_reported() {
     node.store.unmount();
 }
 
-/// Makes what containerd 2.1 makes of an image volume: a snapshot, and a lease of the sandbox that
-/// holds it.
+/// Makes the objects of an image volume of containerd 2.1: a snapshot, and a lease of the sandbox on it.
 fn volume(node: &ContainerdNode, sandbox: &str, image: &Value) -> PathBuf {
     let digest = text(image, "/digests/0").strip_prefix("sha256:").unwrap().to_owned();
     let key =
@@ -191,20 +194,20 @@ fn image_volume_of_containerd_pod_is_kept() {
     for name in ["model", "free"] {
         node.set_first_detected(name, 50);
     }
-    // containerd itself would remove it.
+    // containerd itself would remove the image.
     node.run(&["rm", &full("model")]).expect_code(5);
     let gc = node.json(0, &["gc", "--max-age", "1d"]);
     let gone = deleted(&gc);
     assert_eq!(gone, [full("free")]);
     assert_eq!(rule(&gc, &full("model")), "in-use");
 
-    // The tag moves on. What is mounted is still known by its layers, or is there by its id.
+    // The tag moves to another image. The mounted image is still known by its layers, or exists by its id.
     let places = node.rig.places();
     let later = SignedDuration::from_hours(1);
     let read = containerd::read(&places, later);
     assert!(read.leaks("orphan-image-volume").is_empty());
 
-    // The pod goes; this containerd knows nothing of the lease.
+    // The pod is removed; this version of containerd does not know the lease.
     node.rig.shell(&format!(
         "cri RuntimeService/StopPodSandbox \"$(pb_str 1 {sandbox})\" >/dev/null
          cri RuntimeService/RemovePodSandbox \"$(pb_str 1 {sandbox})\" >/dev/null"
@@ -220,7 +223,7 @@ fn image_volume_of_containerd_pod_is_kept() {
     assert_eq!(read.nodes(leak).len(), 1);
     assert!(read.leaks("lease").is_empty(), "told once");
 
-    // The snapshot goes, a mount stays: only a configured state directory tells whose it is.
+    // The snapshot is removed, but a mount stays: only a configured state directory shows its owner.
     node.rig.shell(&format!("C leases rm {sandbox} >/dev/null; C snapshots rm {} || true", key.display()));
     fs::create_dir_all(&key).unwrap();
     let mount = support::loopfs::BindMount::new(node.rig.scratch(), &key);

@@ -1,4 +1,4 @@
-//! Reading changes nothing: not a lock file, not an access time.
+//! Reading changes nothing: no lock file, no access time.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -13,7 +13,7 @@ use support::program;
 use support::store::{self, Store};
 use support::{strace, tree};
 
-/// Every reading command, with the arguments that follow its name.
+/// Returns every reading command with its arguments.
 fn commands() -> Vec<Vec<&'static str>> {
     vec![
         vec!["scan"],
@@ -31,7 +31,7 @@ fn arguments(command: &[&str], root: &Path, runroot: &Path) -> Vec<std::ffi::OsS
     args
 }
 
-/// Without what differs from run to run on the same store.
+/// Returns a document without the fields that differ between runs on the same store.
 fn timeless(mut document: Value) -> Value {
     forget(&mut document);
     document
@@ -63,16 +63,16 @@ fn forget(value: &mut Value) {
     }
 }
 
-/// Leaks whose proof takes more than the records: names that have to be read, temporary files,
-/// and what processes and podman's database are asked about.
+/// Plants leaks whose proof needs more than the records: names that must be read, temporary files, and questions to
+/// processes and podman's database.
 fn plant_leaks(root: &Path) {
-    let nobody = "7".repeat(64);
+    let unrecorded = "7".repeat(64);
     let name = root.join("overlay/l/STRAYSTRAYSTRAYSTRAYSTRAYS");
-    std::os::unix::fs::symlink(format!("../{nobody}/diff"), name).unwrap();
+    std::os::unix::fs::symlink(format!("../{unrecorded}/diff"), name).unwrap();
     for directory in ["tmp/buildah1/deep", "volumes/lost/_data"] {
         std::fs::create_dir_all(root.join(directory)).unwrap();
     }
-    std::fs::create_dir_all(root.join("overlay-containers").join(nobody)).unwrap();
+    std::fs::create_dir_all(root.join("overlay-containers").join(unrecorded)).unwrap();
 }
 
 #[test]
@@ -115,10 +115,10 @@ fn nothing_changes_under_strictatime() {
         let tokens = |locks: &[std::path::PathBuf]| -> Vec<Vec<u8>> {
             locks.iter().map(|lock| std::fs::read(lock).unwrap()).collect()
         };
-        let tokens_before = tokens(&locks); // changes their access times, so it goes first
+        let tokens_before = tokens(&locks); // first, because it changes their access times
         let before = tree::listing(loopfs.path());
         let runroot_before = tree::listing(&store.runroot());
-        // The report walks the whole filesystem: elsewhere that would be the machine's own.
+        // The report reads the whole filesystem, which must not be the machine's own.
         for command in commands().into_iter().chain([vec!["report"]]) {
             let args = arguments(&command, store.root(), &store.runroot());
             program::layersweep(args).expect_code(0);

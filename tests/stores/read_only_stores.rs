@@ -1,4 +1,4 @@
-//! Stores that are not deleted from: additional image stores, and stores on a read-only mount.
+//! Stores that nothing is deleted from: additional image stores, and stores on a read-only mount.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use support::program::{self, Run, list, number, text};
 use support::store::{self, Store, succeed};
 use support::{node, small};
 
-/// The program where `storage.conf` of `store` counts.
+/// Runs the program with the `storage.conf` of `store`.
 fn run(store: &Store, words: &[&str]) -> Run {
     let mut command = program::command();
     command.args(words).arg("--state-dir").arg(store.scratch().join("state"));
@@ -61,15 +61,15 @@ fn additional_store_has_exclusive_bytes_and_frees_nothing() {
 
     let usage = json(&store, 0, &["usage"]);
     let lines = list(&usage, "/filesystems/0/rows").iter();
-    let line =
-        |kind: &str| lines.clone().find(|line| line["kind"] == kind).unwrap_or_else(|| panic!("{usage:#}"));
+    let line = |kind: &str| lines.clone().find(|line| line["kind"] == kind);
     let pinned = list(&listed, "/images").iter().filter(|image| image["pinned"] == true);
-    assert_eq!(number(line("images_pinned"), "/count"), pinned.count() as u64);
-    assert_eq!(number(line("images_pinned"), "/reclaimable_bytes"), 0);
-    let in_use = lines.clone().find(|line| line["kind"] == "images_in_use");
+    let line_of_pinned = line("images_pinned").unwrap_or_else(|| panic!("{usage:#}"));
+    assert_eq!(number(line_of_pinned, "/count"), pinned.count() as u64);
+    assert_eq!(number(line_of_pinned, "/reclaimable_bytes"), 0);
+    let in_use = line("images_in_use");
     assert!(in_use.is_none_or(|line| line["bytes"] == 0), "{usage:#}");
 
-    // The way that is named works.
+    // The command in the detail works.
     let rm = ["rm", "--via", "direct", "--min-age", "0s", &small::name("other")];
     let refused = json(&store, 5, &rm);
     assert_eq!(rule(&refused, &small::name("other")), "read-only-store");
@@ -92,7 +92,7 @@ fn additional_store_has_exclusive_bytes_and_frees_nothing() {
     assert_eq!(deleted(&json(&store, 0, &rm)), [name]);
 }
 
-/// Removes what a creator that dies early has not stored.
+/// Deletes the files that a creator that dies early has not stored.
 fn lose_data(store: &Store, keep_configuration: bool) -> String {
     let path = store.record("images.json");
     let mut images: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -108,7 +108,7 @@ fn lose_data(store: &Store, keep_configuration: bool) -> String {
     id
 }
 
-/// A layer that its maker has not finished.
+/// Marks a layer that its creator has not finished.
 fn flag_incomplete(store: &Store) -> String {
     let path = store.record("layers.json");
     let mut layers: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -165,8 +165,9 @@ fn image_without_manifest_is_found_with_every_driver() {
         store.unmount();
         let incomplete = flag_incomplete(&store);
         let sweep = store.run("sweep").json();
-        let is_it =
-            |leak: &Value| text(leak, "/class").starts_with("incomplete") && text(leak, "/id") == incomplete;
-        assert!(list(&sweep, "/leaks").iter().any(is_it), "{driver}: {sweep:#}");
+        let mut leaks = list(&sweep, "/leaks").iter();
+        let has_leak = leaks
+            .any(|leak| text(leak, "/class").starts_with("incomplete") && text(leak, "/id") == incomplete);
+        assert!(has_leak, "{driver}: {sweep:#}");
     }
 }

@@ -1,5 +1,4 @@
-//! `scan` when its records cannot be used as they should be: it goes on, says so and what
-//! helps, and loses nothing.
+//! `scan` with unusable records: it continues, reports the problem and the remedy, and loses nothing.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -24,8 +23,7 @@ fn of<'a>(document: &'a Value, name: &str) -> &'a Value {
     image(document, &small::name(name))
 }
 
-/// Fails unless a scan came to its end and told, on stderr and in its document, what is wrong
-/// with its records and what helps.
+/// Checks that a scan completed and reported, on stderr and in its document, the problem with its records and the remedy.
 #[track_caller]
 fn assert_warned(node: &Node, run: Run, parts: &[&str]) -> Value {
     let run = run.expect_code(0);
@@ -42,8 +40,8 @@ fn assert_warned(node: &Node, run: Run, parts: &[&str]) -> Value {
     scan
 }
 
-/// Fails unless all images are as old as they were, whether their records are there or the disk
-/// has to tell it once more: then a correction of the clock may have made them a little younger.
+/// Checks that all images are as old as before, whether their age is from the records or from the disk again: a correction
+/// of the clock may then have made them a little younger.
 #[track_caller]
 fn assert_same_ages(what: &str, before: &Value, after: &Value) {
     for name in IMAGES {
@@ -58,7 +56,7 @@ fn json_scan(node: &Node) -> Run {
     node.run(&["scan", "--format", "json"])
 }
 
-/// Writes until not one byte more fits.
+/// Writes until not one more byte fits.
 fn fill(filesystem: &Path) -> PathBuf {
     let path = filesystem.join("filler");
     let mut file = File::create(&path).unwrap();
@@ -94,7 +92,7 @@ fn full_or_read_only_disk_loses_nothing() {
     for name in IMAGES {
         assert_eq!(of(&full, name)["first_detected"], of(&first, name)["first_detected"], "{name}");
     }
-    assert_eq!(number(of(&full, "b"), "/use_count"), 1, "this scan knows what it saw");
+    assert_eq!(number(of(&full, "b"), "/use_count"), 1, "the scan's own document counts the use");
     assert_eq!(list(&node.json(&["history", "--all"]), "/runs").len(), 1, "it is not recorded");
 
     std::fs::remove_file(filler).unwrap();
@@ -107,7 +105,7 @@ fn full_or_read_only_disk_loses_nothing() {
     );
     node.store.podman(["rm", "briefer"]);
     assert_eq!(number(of(&unwritable, "base"), "/use_count"), 1);
-    // A quiet scan says it too: a timer has no other way to tell. A quiet look does not.
+    // A quiet scan reports it too, because a timer needs it. A quiet `images` does not.
     let quiet = node.run(&["scan", "-q", "--format", "json"]).expect_code(0);
     assert!(quiet.stderr.contains("this scan was not recorded: "), "{quiet:?}");
     assert_eq!(node.run(&["images", "-q"]).expect_code(0).stderr, "");
@@ -123,7 +121,7 @@ fn full_or_read_only_disk_loses_nothing() {
     let all = node.json(&["history", "--all"]);
     assert_eq!(list(&all, "/runs").len(), 2, "{all:#}");
     let points = node.json(&["history", "usage"]);
-    let readings = list(&points, "/filesystems").iter().flat_map(|one| list(one, "/points"));
+    let readings = list(&points, "/filesystems").iter().flat_map(|filesystem| list(filesystem, "/points"));
     assert!(readings.map(|point| number(point, "/readings")).sum::<u64>() >= 2, "{points:#}");
     node.scan();
     assert_eq!(list(&node.json(&["history", "--all"]), "/runs").len(), 3);
@@ -149,7 +147,7 @@ fn disk_full_from_start_is_scanned() {
     assert_eq!(list(&node.json(&["history", "--all"]), "/runs").len(), 1);
 }
 
-/// Damages what is stored in the table `name`: its first page.
+/// Damages the first page of the table `name`.
 fn damage(database: &Path, name: &str) {
     let connection = Connection::open(database).unwrap();
     let page: i64 = connection
@@ -162,8 +160,8 @@ fn damage(database: &Path, name: &str) {
         .unwrap();
 }
 
-/// A node with a past: since when the images are here, by its records; `b` was used, which only
-/// they know, and `other` is kept.
+/// Makes a node with a history: its records contain the age of its images and the use of `b`, which is nowhere else, and
+/// `other` is pinned.
 fn with_past(dir: &Path) -> (Node, Value) {
     let node = Node::of(small::still(dir));
     node.store.podman(["create", "--name", "brief", "--network", "none", &small::name("b"), "/x"]);
@@ -175,13 +173,13 @@ fn with_past(dir: &Path) -> (Node, Value) {
     (node, scan)
 }
 
-/// Databases that were set aside, without the logs that lie beside them.
+/// Returns the databases that were set aside, without their logs.
 fn asides(node: &Node) -> Vec<String> {
-    let is_log = |name: &String| name.ends_with("-wal") || name.ends_with("-shm");
-    node.state_names().into_iter().filter(|name| name.contains(".corrupt-") && !is_log(name)).collect()
+    let names = node.state_names().into_iter().filter(|name| name.contains(".corrupt-"));
+    names.filter(|name| !name.ends_with("-wal") && !name.ends_with("-shm")).collect()
 }
 
-/// What is damaged, how, and whether the use of `b` and the pin can be saved from the rest.
+/// A damaged part, a function that damages it, and whether the pins can be saved from the rest.
 type Damage<'a> = (&'a str, &'a dyn Fn(&Path), bool);
 
 #[test]
@@ -193,12 +191,10 @@ fn damaged_database_is_set_aside_by_scan() {
     let (node, before) = with_past(dir.path());
     let database = node.state.join("layersweep.db");
     let sound = std::fs::read(&database).unwrap();
-    let rubbish = |path: &Path| std::fs::write(path, vec![0x5a; 70_000]).unwrap();
-    let cut = |path: &Path| File::options().write(true).open(path).unwrap().set_len(5000).unwrap();
-    // Whether its keep-list can still be read; if not, everything is pinned.
+    // If the keep-list cannot be read, every image is pinned.
     let cases: [Damage<'_>; 6] = [
-        ("all of it", &rubbish, false),
-        ("its end", &cut, false),
+        ("all of it", &|path| std::fs::write(path, vec![0x5a; 70_000]).unwrap(), false),
+        ("its end", &|path| File::options().write(true).open(path).unwrap().set_len(5000).unwrap(), false),
         ("the images", &|path| damage(path, "images"), true),
         ("an index", &|path| damage(path, "images_present"), true),
         ("the pins", &|path| damage(path, "pins"), false),
@@ -208,7 +204,7 @@ fn damaged_database_is_set_aside_by_scan() {
         std::fs::write(&database, &sound).unwrap();
         damage(&database);
         let damaged = std::fs::read(&database).unwrap();
-        // Who only reads goes on too, and leaves the file to those who write.
+        // A reader continues too, and leaves the file to writers.
         let images = node.run(&["images", "--format", "json"]).expect_code(0);
         let images = node::document(images);
         assert!(std::fs::read(&database).unwrap() == damaged && asides(&node).is_empty(), "{what}");
@@ -223,7 +219,7 @@ fn damaged_database_is_set_aside_by_scan() {
         let kept = node.json(&["images"]);
         assert_eq!(of(&kept, "other")["pinned"], true, "{what}");
         assert_eq!(of(&kept, "b")["pinned"], !pins, "{what}");
-        // And all is well again.
+        // The next scan works as usual.
         let after = node.scan();
         assert_eq!(of(&after, "b")["use_count"], of(&scan, "b")["use_count"], "{what}");
         for name in node.state_names().iter().filter(|name| name.contains(".corrupt-")) {
@@ -232,7 +228,7 @@ fn damaged_database_is_set_aside_by_scan() {
     }
 }
 
-/// Two faults at a time: damage that cannot be set aside.
+/// Two faults at the same time: damage that cannot be set aside.
 #[test]
 fn unreadable_records_keep_everything() {
     if !store::require_tools() {
@@ -255,11 +251,11 @@ fn unreadable_records_keep_everything() {
     for words in [&["pin", "list"][..], &["history"], &["history", "usage"]] {
         let document = node.run(&[words, &["--format", "json"]].concat()).expect_code(3).json();
         assert_eq!(document["complete"], false, "{words:?}");
-        // And a person is not told that there is nothing.
+        // The screen does not suggest that there are no images.
         let said = node.run(words).expect_code(3).stdout;
         assert!(said.contains("cannot be read"), "{words:?}: {said}");
     }
-    // With the next scan it is known again what is kept.
+    // After the next scan the pins are known again.
     let run = node.run(&["scan", "--quiet"]).expect_code(0);
     assert!(run.stdout.is_empty() && run.stderr.contains("pin remove"), "{run:?}");
     let document = node.json(&["pin", "list"]);
@@ -276,7 +272,7 @@ fn quiet_scan_prints_nothing() {
     let run = node.run(&["scan", "--quiet"]).expect_code(0);
     assert!(run.stdout.is_empty() && run.stderr.is_empty(), "{run:?}");
     assert_eq!(list(&node.json(&["history", "--all"]), "/runs").len(), 1);
-    // Times are those of the zone that the environment names.
+    // Times are in the zone of the environment.
     let mut command = node.command(&["history", "--all"]);
     command.env("TZ", "Asia/Kolkata");
     let there = support::program::run(&mut command).expect_code(0).stdout;

@@ -1,5 +1,5 @@
-//! `layersweep scan` on a real store that changes all the time, killed at any instant: the
-//! database stays whole, no first detection ever moves, and no life is ever lost.
+//! `layersweep scan` on a real store that changes all the time, killed at any instant: the database stays whole, no first
+//! detection ever changes, and no life is lost.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test talks to its reader
 
@@ -17,16 +17,16 @@ use support::{small, store};
 
 const KILLS: usize = 200;
 
-/// So many of them strike a scan that makes the database.
+/// Number of kills during a scan that creates the database.
 const FRESH: usize = 25;
 
-/// Images that are there from the first scan to the last.
+/// Images that exist from the first scan to the last.
 const STEADY: [&str; 4] = ["base", "a", "a2", "b"];
 
-/// By row: all that never changes in a life.
+/// Columns that never change during a life, by row.
 type Lives = BTreeMap<i64, (String, i64, i64, String)>;
 
-/// What the records hold; fails unless the database is whole.
+/// Content of the records, read from a whole database.
 struct Held {
     lives: Lives,
     record_time: i64,
@@ -36,20 +36,20 @@ struct Held {
 impl Held {
     fn of(node: &Node) -> Option<Self> {
         let asides = node.state_names().iter().filter(|name| name.contains("corrupt")).count();
-        assert_eq!(asides, 0, "a kill is no damage");
+        assert_eq!(asides, 0, "a kill does not damage the database");
         let (from, _dir) = node.database()?;
-        let one = |sql: &str| from.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        let query = |sql: &str| from.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
         let check: String = from.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(check, "ok");
-        assert_eq!(one("SELECT count(*) FROM pragma_foreign_key_check"), 0);
+        assert_eq!(query("SELECT count(*) FROM pragma_foreign_key_check"), 0);
         Some(Self {
             lives: lives(&from),
-            record_time: one("SELECT coalesce(max(record_time), 0) FROM clock"),
-            runs: one("SELECT coalesce(sum(summed), 0) FROM runs"),
+            record_time: query("SELECT coalesce(max(record_time), 0) FROM clock"),
+            runs: query("SELECT coalesce(sum(summed), 0) FROM runs"),
         })
     }
 
-    /// Fails where something of `before` has moved or is gone.
+    /// Fails if something of `before` has changed or is gone.
     fn follows(&self, before: &Self) {
         for (row, life) in &before.lives {
             assert_eq!(self.lives.get(row), Some(life), "row {row}");
@@ -61,16 +61,17 @@ impl Held {
 
 fn lives(from: &Connection) -> Lives {
     let mut select = from.prepare("SELECT id, image_id, life, first_detected, evidence FROM images").unwrap();
-    let row =
-        |row: &rusqlite::Row<'_>| Ok((row.get(0)?, (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)));
-    select.query_map([], row).unwrap().collect::<Result<_, _>>().unwrap()
+    let rows = select
+        .query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))))
+        .unwrap();
+    rows.collect::<Result<_, _>>().unwrap()
 }
 
-/// Numbers that differ in each run of the test; the first line it prints tells them again.
+/// Numbers that differ in each run of the test, which prints their seed first.
 struct Dice(u64);
 
 impl Dice {
-    /// Anything from 0 to 1.
+    /// Returns a number from 0 to 1.
     #[allow(clippy::cast_precision_loss)]
     fn part(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
@@ -80,7 +81,7 @@ impl Dice {
     }
 }
 
-/// What changes between two scans, in turns; each is over in a moment.
+/// Makes the changes between two scans, in turn; each is short.
 fn change(store: &store::Store, turn: usize, kept: &mut Option<String>) {
     match turn % 8 {
         0 => drop(store.podman(["tag", &small::name("a"), "localhost/small/also:1"])),
@@ -94,7 +95,7 @@ fn change(store: &store::Store, turn: usize, kept: &mut Option<String>) {
     }
 }
 
-/// How long a scan takes until it begins to save, and in all: the median of a few.
+/// Measures the time until a scan begins to save, and its whole time: the median of a few scans.
 fn measured(node: &Node) -> Ends {
     let median = |words: &[&str]| {
         let mut times: Vec<_> = (0..5).map(|_| node.run(words).expect_code(0).took).collect();
@@ -107,15 +108,15 @@ fn measured(node: &Node) -> Ends {
     Ends { killed: 0, done: 0, unclosed: 0, all, reading }
 }
 
-/// What came of the runs that were to be killed, and how long a run takes.
+/// Results of the runs that were to be killed, and the duration of a run.
 struct Ends {
     killed: usize,
     done: usize,
-    /// Killed with the database open for writing.
+    /// Number of runs killed with the database open for writing.
     unclosed: usize,
-    /// A run to its end; follows what else the machine has to do.
+    /// Duration of a whole run, adapted to the load of the machine.
     all: Duration,
-    /// What part of it goes before anything is written.
+    /// Part of the run before anything is written.
     reading: f64,
 }
 
@@ -123,7 +124,7 @@ impl Ends {
     /// Kills a scan after `delay`, or `delay` after it has begun to write.
     fn kill(&mut self, node: &Node, delay: Duration, writing: bool) {
         let log = node.state.join("layersweep.db-wal");
-        // Whoever begins to write puts his name into it.
+        // A writer writes its name into this file.
         let lock = node.state.join("write.lock");
         let signed = || std::fs::metadata(&lock).and_then(|facts| facts.modified()).ok();
         let before = signed();
@@ -133,7 +134,7 @@ impl Ends {
         let mut due = (!writing).then_some(delay);
         while due.is_none_or(|due| started.elapsed() < due) {
             if let Some(status) = scan.try_wait().unwrap() {
-                assert_eq!(status.code(), Some(0), "a scan that came to its end");
+                assert_eq!(status.code(), Some(0), "a scan that completed");
                 self.all = (self.all * 3 + started.elapsed()) / 4;
                 self.done += 1;
                 return;
@@ -144,7 +145,7 @@ impl Ends {
             std::thread::sleep(Duration::from_micros(200));
         }
         scan.kill().unwrap();
-        // It may just have come to its end by itself.
+        // The scan may have just completed.
         match scan.wait().unwrap().signal() {
             Some(signal) => {
                 assert_eq!(signal, 9);
@@ -155,7 +156,7 @@ impl Ends {
         }
     }
 
-    /// A moment of a run: from one part of it to another.
+    /// Returns a random moment of a run between two parts of it.
     fn moment(&self, dice: &mut Dice, from: f64, to: f64) -> Duration {
         self.all.mul_f64(from + (to - from) * dice.part())
     }
@@ -190,8 +191,11 @@ fn kills_never_move_first_detection() {
     println!("{} of {FRESH} while the database was made", ends.unclosed);
 
     let first = node.scan();
-    let since = |name: &str| -> Timestamp { time(image(&first, &small::name(name)), "/first_detected") };
-    let steady = STEADY.map(|name| (small::name(name), since(name)));
+    let steady = STEADY.map(|name| {
+        let name = small::name(name);
+        let since: Timestamp = time(image(&first, &name), "/first_detected");
+        (name, since)
+    });
     let mut held = Held::of(&node).unwrap();
     let (mut turns, mut kept) = (0, None);
     let mut tries = 0;
@@ -202,11 +206,11 @@ fn kills_never_move_first_detection() {
             change(&node.store, turns, &mut kept);
             turns += 1;
             if [3, 5].contains(&(turns % 8)) {
-                // So that it is seen that one is gone, and that it is there again.
+                // A scan sees that an image is gone, and another that it has returned.
                 node.scan();
             }
         }
-        // Any moment; one around the time when it writes; one after it has begun to.
+        // Any moment; a moment around the writing; a moment after it has begun.
         let moment = match tries % 4 {
             0 | 2 => ends.moment(&mut dice, 0.0, 1.0),
             1 => ends.moment(&mut dice, ends.reading * 0.9, 1.05),
@@ -244,6 +248,9 @@ fn kills_never_move_first_detection() {
         after.runs,
         started.elapsed()
     );
-    assert!(ends.unclosed >= 10, "hardly a kill struck the writing");
-    assert!(after.lives.len() > 7 && other["lives"].as_u64().unwrap() > 2, "nothing went and came back");
+    assert!(ends.unclosed >= 10, "too few kills happened during writing");
+    assert!(
+        after.lives.len() > 7 && other["lives"].as_u64().unwrap() > 2,
+        "no image was removed and returned"
+    );
 }

@@ -1,4 +1,4 @@
-//! What `scan` records and what the other commands then know, as scripts and people meet it.
+//! Records of `scan`, and their effect on the other commands, for scripts and people.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -16,7 +16,7 @@ use support::program::{self, list, number, text, texts};
 use support::store::{self, Store};
 use support::{small, tree};
 
-/// Every command that only reads, on an image of the small store.
+/// Every command that only reads, for an image of the small store.
 const READING: [&[&str]; 7] = [
     &["images"],
     &["usage"],
@@ -39,18 +39,17 @@ fn tools() -> bool {
     store::require_tools() && Fs::Ext4.require() && support::require_program("debugfs")
 }
 
-/// When layers and images of [`aged`] were made.
+/// Returns the creation times of the layers and images of [`age`].
 fn made() -> (Timestamp, Timestamp) {
-    let before = |days: i64| {
+    let [layers, images] = [40, 30].map(|days| {
         let then = Timestamp::now() - SignedDuration::from_hours(24 * days);
         Timestamp::from_second(then.as_second()).unwrap()
-    };
-    (before(40), before(30))
+    });
+    (layers, images)
 }
 
-/// Makes the images of a store as old as if they had been pulled long ago: the records of their
-/// layers of `layers`, their metadata directories born at `images`, but for that of `late`,
-/// which is older than its layer.
+/// Makes the images of a store as old as if they had been pulled long ago: the records of their layers are of `layers`,
+/// and their metadata directories are born at `images`, except that of `late`, which is older than its layer.
 fn age(disk: &LoopFs, store: &Store, (layers, images): (Timestamp, Timestamp), late: &str) {
     let path = store.record("layers.json");
     let mut records: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -68,9 +67,8 @@ fn age(disk: &LoopFs, store: &Store, (layers, images): (Timestamp, Timestamp), l
         };
         let directory = store.record("images.json").with_file_name(text(record, "/id"));
         let directory = Path::new("/").join(directory.strip_prefix(disk.path()).unwrap());
-        let field =
-            move |name: &str, value: i64| format!("set_inode_field {} {name} @{value}", directory.display());
-        [field("crtime_extra", 0).replace('@', ""), field("crtime", born.as_second())]
+        [("crtime_extra", "0".to_owned()), ("crtime", format!("@{}", born.as_second()))]
+            .map(|(field, value)| format!("set_inode_field {} {field} {value}", directory.display()))
     });
     disk.debugfs(&requests.collect::<Vec<_>>());
 }
@@ -131,20 +129,20 @@ fn ages_come_from_records_after_first_scan() {
     let explained = node.json(&["explain", &small::name("b")]);
     let known = &explained["remembered"];
     assert_eq!((&known["rule"], time(known, "/first_detected")), (&json!("making"), layers));
-    let evidence = |kind: &str| list(known, "/evidence").iter().find(|one| one["kind"] == kind).unwrap();
+    let evidence = |kind: &str| list(known, "/evidence").iter().find(|row| row["kind"] == kind).unwrap();
     assert_eq!(time(evidence("top-layer"), "/at"), layers);
     assert_eq!(
         (&evidence("top-layer")["decides"], &evidence("metadata-directory")["decides"]),
         (&json!(true), &json!(false))
     );
-    let told = node.run(&["explain", &small::name("b")]).expect_code(0).stdout;
+    let shown = node.run(&["explain", &small::name("b")]).expect_code(0).stdout;
     let since = format!("since   {}", layers.to_string()[..16].replace('T', " "));
     for part in [
         &since,
         "(40d ago), from the record of its top layer; the creation of its metadata directory says",
         "used    1 time, last ",
     ] {
-        assert!(told.contains(part), "{part:?} in {told}");
+        assert!(shown.contains(part), "{part:?} in {shown}");
     }
 }
 
@@ -158,7 +156,7 @@ fn returning_image_starts_new_life() {
     age(&disk, &node.store, made(), "b");
     let before = first_detected(&node.scan(), "other");
 
-    // Away for a scan.
+    // Removed during a scan.
     node.store.podman(["rmi", &small::name("other")]);
     let without = node.scan();
     assert_eq!(list(&without, "/images").len(), 4);
@@ -174,7 +172,7 @@ fn returning_image_starts_new_life() {
     assert_eq!((number(other, "/lives"), &other["first_detected_from"]), (2, &json!("records")));
     assert!(time(other, "/first_detected") > gone, "{other:#}");
 
-    // Away and back between two scans.
+    // Removed and pulled again between two scans.
     let second = time(other, "/first_detected");
     node.store.podman(["rmi", &small::name("other")]);
     node.store.load(&[small::image("other")]);
@@ -194,7 +192,7 @@ fn returning_image_starts_new_life() {
         told.contains(&line) && told.contains("from the creation of its metadata directory"),
         "{line:?} in {told}"
     );
-    // The others were there all the time.
+    // The other images existed all the time.
     assert_eq!(number(of(&again, "a"), "/lives"), 1);
 }
 
@@ -205,8 +203,8 @@ fn readers_write_nothing() {
     }
     let dir = tempfile::tempdir().unwrap();
     let node = Node::of(small::still(dir.path()));
-    let all = || READING.into_iter().chain([&["scan", "--no-record"][..]]);
-    for words in all() {
+    let all: Vec<_> = READING.into_iter().chain([&["scan", "--no-record"][..]]).collect();
+    for &words in &all {
         node.run(words).expect_code(0);
         assert!(!node.state.exists(), "{words:?} made the state directory");
     }
@@ -214,7 +212,7 @@ fn readers_write_nothing() {
     node.run(&["pin", "add", "quay.io/*"]).expect_code(0);
     let state = node.state.parent().unwrap();
     let (bytes, listing) = (node::bytes(state), tree::listing(state));
-    for words in all() {
+    for &words in &all {
         node.json(words);
         let changed = tree::differences(&listing, &tree::listing(state));
         assert!(changed.is_empty(), "{words:?}: {changed:#?}");
@@ -301,7 +299,7 @@ fn history_contains_every_scan() {
     let times: Vec<_> = runs.iter().map(|run| time(run, "/started_at")).collect();
     assert!(times[0] > times[1] && times[1] > times[2], "the newest first: {times:?}");
 
-    // Readings of one minute are one point; here they have not come so close.
+    // Readings within one minute are one point.
     let series = node.json(&["history", "usage"]);
     let points = list(&series, "/filesystems/0/points");
     assert_eq!((points.len(), number(&points[0], "/readings")), (1, 3));
@@ -331,24 +329,25 @@ fn second_scan_measures_little() {
     }
     let dir = tempfile::tempdir().unwrap();
     let node = Node::of(small::still(dir.path()));
-    // What is younger is measured again.
+    // Younger layers are measured again.
     std::thread::sleep(SETTLED_AFTER.unsigned_abs() + Duration::from_secs(2));
-    let bytes = |scan: &Value| {
-        let figures = |of: &str, id: &str, fields: &[&str]| {
-            let one = |item: &Value| {
-                format!("{} {:?}", item[id], fields.iter().map(|name| &item[*name]).collect::<Vec<_>>())
-            };
-            list(scan, of).iter().map(one).collect::<Vec<_>>()
-        };
-        let mut all = figures("/layers", "id", &["bytes", "apparent_bytes", "inodes", "refcount"]);
-        all.extend(figures(
-            "/images",
-            "id",
-            &["total_bytes", "shared_bytes", "exclusive_bytes", "frees_bytes", "listed_bytes"],
-        ));
-        all.extend(figures("/containers", "id", &["bytes"]));
-        all.extend(figures("/stores", "root", &["bytes", "reclaimable_bytes"]));
-        all
+    let figures = |scan: &Value| {
+        let mut lines = Vec::new();
+        for (of, id, fields) in [
+            ("/layers", "id", &["bytes", "apparent_bytes", "inodes", "refcount"][..]),
+            (
+                "/images",
+                "id",
+                &["total_bytes", "shared_bytes", "exclusive_bytes", "frees_bytes", "listed_bytes"],
+            ),
+            ("/containers", "id", &["bytes"]),
+            ("/stores", "root", &["bytes", "reclaimable_bytes"]),
+        ] {
+            lines.extend(list(scan, of).iter().map(|row| {
+                format!("{} {:?}", row[id], fields.iter().map(|name| &row[*name]).collect::<Vec<_>>())
+            }));
+        }
+        lines
     };
     let effort = |scan: &Value| (number(scan, "/scan/cached_layers"), number(scan, "/scan/measured_layers"));
     let first = node.scan();
@@ -357,12 +356,12 @@ fn second_scan_measures_little() {
     let second = node.scan();
     let (cached, measured) = effort(&second);
     assert!(cached >= 3 && cached + measured == layers, "{cached} + {measured} of {layers}");
-    assert_eq!(bytes(&second), bytes(&first));
+    assert_eq!(figures(&second), figures(&first));
     let full = node.json(&["scan", "--full"]);
     assert_eq!(effort(&full), (0, layers));
-    assert_eq!(bytes(&full), bytes(&first));
+    assert_eq!(figures(&full), figures(&first));
     let unrecorded = node.json(&["scan", "--no-record"]);
-    assert!(effort(&unrecorded).0 > 0, "what is remembered is of use to who records nothing");
+    assert!(effort(&unrecorded).0 > 0, "a scan without recording uses the remembered sizes");
 }
 
 #[test]
@@ -372,7 +371,7 @@ fn concurrent_scans_are_all_recorded() {
     }
     let dir = tempfile::tempdir().unwrap();
     let node = Node::of(small::still(dir.path()));
-    // The first ones make the database together.
+    // The first scans create the database together.
     for round in 1..=2 {
         let scans: Vec<_> = (0..4)
             .map(|_| {
@@ -390,11 +389,10 @@ fn concurrent_scans_are_all_recorded() {
         assert_eq!(list(&all, "/runs").len(), 4 * round);
     }
     let images = node.json(&["images"]);
-    let since = |name: &str| first_detected(&images, name);
-    assert!(["a", "b", "other"].into_iter().all(|name| since(name) < Timestamp::now()));
+    assert!(["a", "b", "other"].into_iter().all(|name| first_detected(&images, name) < Timestamp::now()));
 }
 
-/// The program as on a node whose disk is mounted at `disk`: there it lies below `/var/lib`.
+/// Returns the program as on a node whose disk is mounted at `disk`: there the disk is below `/var/lib`.
 fn on_node(disk: &Path, words: &[&str]) -> Command {
     const SCRIPT: &str = "mount -t tmpfs none /var/lib && cd /var/lib && mkdir -p containers layersweep \
         && mount --bind \"$1/var/lib/containers\" containers \
@@ -421,14 +419,14 @@ fn records_of_dead_node_are_only_read() {
     let scan = |words: &[&str]| node::document(program::run(&mut on_node(disk.path(), words)).expect_code(0));
     let first = scan(&["scan"]);
     assert_eq!(of(&first, "a")["first_detected_from"], "records");
-    // What only the records know.
+    // A use that only the records contain.
     store.podman(["rm", "web"]);
     store.unmount();
     let living = scan(&["scan"]);
     program::run(&mut on_node(disk.path(), &["pin", "add", "localhost/small/other"])).expect_code(0);
     disk.remount();
 
-    // The records are read before access times are looked at.
+    // The records are read before access times are compared.
     let (bytes, listing) = (node::bytes(&lib.join("layersweep")), tree::listing(disk.path()));
     for words in [
         &["scan"][..],

@@ -1,4 +1,4 @@
-//! What a deletion gives back, measured on real filesystems that give it back late.
+//! Bytes that a deletion frees, measured on real filesystems that free them late.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // the helpers belong to the tests
 
@@ -18,7 +18,7 @@ use support::store::{self, Store};
 
 fn write(path: &Path, bytes: u64) {
     let mut file = fs::File::create(path).unwrap();
-    // Not zeroes, which a filesystem may treat as holes.
+    // Not zeroes, which a filesystem may store as holes.
     let block = vec![0xa5_u8; 1 << 20];
     for _ in 0..bytes / MIB {
         file.write_all(&block).unwrap();
@@ -78,17 +78,17 @@ fn open_deleted_files_free_nothing() {
 #[test]
 fn later_deletion_is_awaited() {
     each(|loopfs| {
-        for at in 0..8 {
-            write(&loopfs.path().join(format!("{at}")), 8 * MIB);
+        for number in 0..8 {
+            write(&loopfs.path().join(format!("{number}")), 8 * MIB);
         }
         let gauge = Gauge::open(loopfs.path()).unwrap();
         loopfs.sync();
         let before = gauge.room().unwrap();
         let directory = loopfs.path().to_path_buf();
         let other = std::thread::spawn(move || {
-            for at in 0..8 {
+            for number in 0..8 {
                 std::thread::sleep(Duration::from_millis(150));
-                fs::remove_file(directory.join(format!("{at}"))).unwrap();
+                fs::remove_file(directory.join(format!("{number}"))).unwrap();
             }
         });
         let settled = gauge.settle(&before, 64 * MIB, SettlePatience::default()).unwrap();
@@ -97,29 +97,31 @@ fn later_deletion_is_awaited() {
     });
 }
 
-/// Pulled a moment ago, with data that is not on the disk yet: XFS reserves more for it than it takes.
-/// With files of others among its own, if there are to be `neighbours`.
+/// Makes a store that was just pulled, with data that is not on the disk yet: XFS reserves more for it than it takes. With
+/// `neighbours`, files of other programs are among its own.
 fn fresh_store(fs: Fs, neighbours: bool) -> Option<(LoopFs, Store)> {
     if !store::require_tools() || !fs.require() {
         return None;
     }
     let loopfs = LoopFs::new(fs, 1024 * MIB);
     let store = Store::at(&loopfs.path().join("root"), "overlay");
-    let layer = |name: String, small_files| LayerSpec {
-        small_files,
-        files: vec![40_000, 70_000, 300_000, 600_000],
-        ..LayerSpec::new(&name)
-    };
-    let image = |at: u32| ImageSpec {
-        names: vec![format!("reg.local/fresh-{at}:1")],
-        layers: vec![layer("base".into(), 200), layer(format!("own-{at}"), 60 + 40 * at)],
-        label: format!("fresh-{at}"),
-    };
-    let images: Vec<_> = (0..8).map(image).collect();
-    for one in images.chunks(if neighbours { 1 } else { 8 }) {
-        store.load(one);
-        for at in 0..if neighbours { 40 } else { 0 } {
-            let directory = loopfs.path().join(format!("{}/{at}", one[0].label));
+    let images: Vec<_> = (0..8)
+        .map(|number: u32| ImageSpec {
+            names: vec![format!("reg.local/fresh-{number}:1")],
+            layers: [("base".to_owned(), 200), (format!("own-{number}"), 60 + 40 * number)]
+                .map(|(name, small_files)| LayerSpec {
+                    small_files,
+                    files: vec![40_000, 70_000, 300_000, 600_000],
+                    ..LayerSpec::new(&name)
+                })
+                .into(),
+            label: format!("fresh-{number}"),
+        })
+        .collect();
+    for chunk in images.chunks(if neighbours { 1 } else { 8 }) {
+        store.load(chunk);
+        for number in 0..if neighbours { 40 } else { 0 } {
+            let directory = loopfs.path().join(format!("{}/{number}", chunk[0].label));
             fs::create_dir_all(&directory).unwrap();
             fs::write(directory.join("file"), "x").unwrap();
         }
@@ -128,24 +130,24 @@ fn fresh_store(fs: Fs, neighbours: bool) -> Option<(LoopFs, Store)> {
     Some((loopfs, store))
 }
 
-/// Deletes all of its images; what was predicted and measured of each.
+/// Deletes all images of the store; returns the predicted and measured bytes of each.
 fn delete_all(store: &Store, command: Command) -> Vec<(u64, i64)> {
     let mut command = command;
     command.args(["rm", "--via", "direct", "--min-age", "0s", "--yes", "--format", "json"]);
-    command.args((0..8).map(|at| format!("reg.local/fresh-{at}:1")));
+    command.args((0..8).map(|number| format!("reg.local/fresh-{number}:1")));
     command.arg("--graphroot").arg(store.root()).arg("--runroot").arg(store.runroot());
     let document =
         program::run(command.arg("--state-dir").arg(store.scratch().join("state"))).expect_code(0).json();
     assert_eq!(list(&document, "/warnings").len(), 0, "{document:#}");
     let deleted = list(&document, "/deleted");
     assert_eq!(deleted.len(), 8, "{document:#}");
-    let figures = |one: &serde_json::Value| {
-        (number(one, "/predicted_bytes"), one["measured_bytes"].as_i64().expect("a measurement"))
-    };
-    deleted.iter().map(figures).collect()
+    let figures = deleted
+        .iter()
+        .map(|row| (number(row, "/predicted_bytes"), row["measured_bytes"].as_i64().expect("a measurement")));
+    figures.collect()
 }
 
-/// The program with the capabilities of the packaged unit, which has no `CAP_SYS_ADMIN`.
+/// Returns the program with the capabilities of the packaged unit, which has no `CAP_SYS_ADMIN`.
 fn as_in_the_unit() -> Command {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/layersweep-gc.service");
     let unit = fs::read_to_string(unit).unwrap();
@@ -159,18 +161,18 @@ fn as_in_the_unit() -> Command {
     command
 }
 
-/// Each within one percent or the filesystem's noise, and their sum too. XFS gives back a little of one image only
-/// while the next is measured.
+/// Checks that each figure is within one percent or the filesystem's noise, and their sum too. XFS frees a few bytes of
+/// an image only while the next is measured.
 fn judge(fs: Fs, figures: &[(u64, i64)]) {
     println!("{fs:?}: {figures:?}");
     let bound = |predicted: u64| i64::try_from((predicted / 100).max(NOISE_BYTES)).unwrap();
     let (mut sum, mut off) = (0, 0_i64);
     for (predicted, measured) in figures {
         let late = off.min(0).abs();
-        let own = measured - i64::try_from(*predicted).unwrap();
+        let difference = measured - i64::try_from(*predicted).unwrap();
         let expected = -bound(*predicted)..=bound(*predicted) + late;
-        assert!(expected.contains(&own), "{fs:?}: {measured} for {predicted} in {figures:?}");
-        (sum, off) = (sum + predicted, off + own);
+        assert!(expected.contains(&difference), "{fs:?}: {measured} for {predicted} in {figures:?}");
+        (sum, off) = (sum + predicted, off + difference);
     }
     assert!(off.abs() <= bound(sum), "{fs:?}: off by {off} in {figures:?}");
 }
@@ -184,8 +186,8 @@ fn new_image_frees_predicted_bytes() {
     }
 }
 
-/// XFS gives its inode numbers to `CAP_SYS_ADMIN` alone. Without them a chunk of inodes is promised
-/// although files outside the store keep it.
+/// XFS reports inode numbers only to `CAP_SYS_ADMIN`. Without them a chunk of inodes is promised although files outside
+/// the store keep it.
 #[test]
 fn packaged_unit_overestimates_shared_xfs_chunks() {
     if !support::require_program("setpriv") {
@@ -195,10 +197,13 @@ fn packaged_unit_overestimates_shared_xfs_chunks() {
     let figures = delete_all(&store, as_in_the_unit());
     println!("{figures:?}");
     let (mut predicted, mut measured) = (0, 0);
-    for (one, came) in &figures {
-        let came = u64::try_from(*came).unwrap();
-        assert!(came + (one / 8).max(NOISE_BYTES) >= *one && came <= one + NOISE_BYTES, "{figures:?}");
-        (predicted, measured) = (predicted + one, measured + came);
+    for (promised, freed) in &figures {
+        let freed = u64::try_from(*freed).unwrap();
+        assert!(
+            freed + (promised / 8).max(NOISE_BYTES) >= *promised && freed <= promised + NOISE_BYTES,
+            "{figures:?}"
+        );
+        (predicted, measured) = (predicted + promised, measured + freed);
     }
     assert!(measured + predicted / 10 >= predicted, "{measured} for {predicted}: {figures:?}");
 }

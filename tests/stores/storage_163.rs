@@ -1,6 +1,6 @@
-//! Stores as containers/storage 1.63 (Podman 6) leaves them: each layer on another one has the file
-//! `lower-layers`, and a missing name in `l/` is no longer made anew. The library itself is older here,
-//! so its new files are made by hand, and mounting is done as the new one does it.
+//! Stores as containers/storage 1.63 (Podman 6) leaves them: each layer with a parent has the file `lower-layers`, and a
+//! missing name in `l/` is no longer created anew. The library on the test machine is older, so the new files are made by
+//! hand, and mounting is done as the new library does it.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -31,8 +31,8 @@ fn layer(store: &Store, id: &str) -> PathBuf {
     store.root().join("overlay").join(id)
 }
 
-/// Mounts a layer as 1.63 does (`getLowerLayerIDs` in `storage/drivers/overlay`): by `lower-layers`, else
-/// by the names in `lower`; whether that works.
+/// Mounts a layer as 1.63 does (`getLowerLayerIDs` in `storage/drivers/overlay`): by `lower-layers`, else by the names in
+/// `lower`. Returns an error if that fails.
 fn mounts(store: &Store, id: &str) -> Result<(), String> {
     let overlay = store.root().join("overlay");
     let read = |name: &str| std::fs::read_to_string(layer(store, id).join(name));
@@ -45,18 +45,18 @@ fn mounts(store: &Store, id: &str) -> Result<(), String> {
         }
         _ => Vec::new(),
     };
-    let own = layer(store, id).join("diff");
-    let all: Vec<_> = std::iter::once(&own).chain(&lowers).map(|path| path.display().to_string()).collect();
-    let at = store.scratch().join("mounted");
-    std::fs::create_dir_all(&at).unwrap();
+    let upper = layer(store, id).join("diff");
+    let all: Vec<_> = std::iter::once(&upper).chain(&lowers).map(|path| path.display().to_string()).collect();
+    let target = store.scratch().join("mounted");
+    std::fs::create_dir_all(&target).unwrap();
     let options = format!("lowerdir={}", all.join(":"));
     let mounted =
-        Command::new("mount").args(["-t", "overlay", "x", "-o", &options]).arg(&at).output().unwrap();
+        Command::new("mount").args(["-t", "overlay", "x", "-o", &options]).arg(&target).output().unwrap();
     if !mounted.status.success() {
         return Err(String::from_utf8_lossy(&mounted.stderr).into_owned());
     }
-    let entries = std::fs::read_dir(&at).unwrap().count();
-    store::succeed(Command::new("umount").arg(&at));
+    let entries = std::fs::read_dir(&target).unwrap().count();
+    store::succeed(Command::new("umount").arg(&target));
     if entries > 0 { Ok(()) } else { Err("nothing is in it".into()) }
 }
 
@@ -94,7 +94,7 @@ fn missing_lower_layers_and_names_are_reported() {
     assert_eq!(program::number(bytes, "/total"), tree::du(store.root()));
     assert_eq!(missing_names(&sweep(&store, &[])), [""; 0]);
 
-    // The name of a base is gone: what has `lower-layers` does not mind.
+    // The name of a base is gone: a layer with `lower-layers` can still be mounted.
     let (old, parents) = &chains[0];
     let base = parents.last().unwrap();
     let name = std::fs::read_to_string(layer(&store, base).join("link")).unwrap();
@@ -103,7 +103,7 @@ fn missing_lower_layers_and_names_are_reported() {
     mounts(&store, old).unwrap();
     assert_eq!(missing_names(&sweep(&store, &[])), [base]);
 
-    // A layer of an older library does.
+    // A layer of an older library cannot be mounted.
     std::fs::remove_file(layer(&store, old).join("lower-layers")).unwrap();
     assert!(mounts(&store, old).is_err());
     sweep(&store, &["--repair", "missing-link"]);

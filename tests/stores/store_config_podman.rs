@@ -1,6 +1,6 @@
-//! What Podman says its store is, is what we say. Podman runs with a root of its own, put over
-//! the machine's by overlayfs, so that it finds our files in their usual places and leaves no
-//! trace; that takes root. Without root, only what variables can name is compared.
+//! Discovery finds the store that Podman reports. Podman runs in a separate root, an overlayfs over the machine's, so that
+//! it finds the test's files in their usual places and leaves no trace; that needs root. Without root, only stores that
+//! variables can name are compared.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,8 +11,8 @@ use layersweep::stores::RunningPrograms;
 use layersweep::stores::containers_storage::config::{Environment, StoreConfig, discover};
 use layersweep::sys::sysroot::Sysroot;
 
-/// Runs what follows with the root `$1/m`: the machine's, without its `storage.conf`, plus `$2`,
-/// as user `$3` with home `$4`. Everything is gone with the last process.
+/// Runs the following words in the root `$1/m`: the machine's root without its `storage.conf`, plus `$2`, as user `$3` with
+/// home `$4`. Everything is removed with the last process.
 const IN_A_ROOT: &str = r#"
 set -e
 top=$1 files=$2 uid=$3 home=$4
@@ -44,8 +44,8 @@ umount -l /outside
 const INFO: [&str; 3] =
     ["info", "--format", "{{.Store.GraphRoot}} {{.Store.RunRoot}} {{.Store.GraphDriverName}}"];
 
-/// Whether a test that needs `what` can run. Where the whole set must run, it has to.
-#[allow(clippy::print_stderr)] // why a test did nothing
+/// Returns whether a test that needs `what` can run; fails under CI if it cannot.
+#[allow(clippy::print_stderr)] // the reason of a skipped test
 fn available(what: &str, there: bool) -> bool {
     if !there {
         assert!(std::env::var_os("CI").is_none(), "{what} is missing, and CI is to test it");
@@ -54,7 +54,7 @@ fn available(what: &str, there: bool) -> bool {
     there
 }
 
-/// Podman's major version.
+/// Returns Podman's major version.
 fn podman() -> Option<u32> {
     let output = Command::new("podman").arg("--version").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
@@ -65,9 +65,8 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// What Podman may see of the environment.
+/// Returns the environment variables for Podman.
 fn variables(environment: &Environment, name: &str) -> Vec<(&'static str, String)> {
-    let text = |path: &Path| path.display().to_string();
     let mut variables = vec![("PATH", std::env::var("PATH").unwrap_or_default()), ("USER", name.to_owned())];
     for (key, path) in [
         ("HOME", &environment.home),
@@ -76,13 +75,13 @@ fn variables(environment: &Environment, name: &str) -> Vec<(&'static str, String
         ("XDG_RUNTIME_DIR", &environment.xdg_runtime_dir),
         ("CONTAINERS_STORAGE_CONF", &environment.containers_storage_conf),
     ] {
-        variables.extend(path.as_ref().map(|path| (key, text(path))));
+        variables.extend(path.as_ref().map(|path| (key, path.display().to_string())));
     }
     variables.extend(environment.storage_driver.iter().map(|d| ("STORAGE_DRIVER", d.clone())));
     variables
 }
 
-/// `podman info` in a root that has these files.
+/// Runs `podman info` in a root with these files.
 fn podman_in_a_root(files: &Path, environment: &Environment, name: &str) -> Output {
     let top = tempfile::tempdir().expect("a directory");
     let mut command = Command::new("unshare");
@@ -93,7 +92,7 @@ fn podman_in_a_root(files: &Path, environment: &Environment, name: &str) -> Outp
     command.output().expect("unshare runs")
 }
 
-/// `graphroot runroot driver`, as Podman prints it.
+/// Returns `graphroot runroot driver`, as Podman prints it.
 fn answer(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -101,21 +100,21 @@ fn answer(output: &Output) -> String {
     text
 }
 
-fn ours(store: &StoreConfig, driver: &str) -> String {
+fn expected_answer(store: &StoreConfig, driver: &str) -> String {
     // Without a configured driver, Podman picks one that works here.
     let driver = store.driver.as_deref().unwrap_or(driver);
     format!("{} {} {driver}", store.graphroot.display(), store.runroot.display())
 }
 
-/// The candidates, of which the first is by the rule of libraries up to 1.62.
+/// Checks that the candidates include Podman's answer; the first follows the rule of libraries up to 1.62.
 fn agree(sysroot: &Sysroot, environment: &Environment, says: &str, major: u32, case: &str) {
     let driver = says.rsplit(' ').next().unwrap_or_default();
     let stores = discover(sysroot, environment, &RunningPrograms::default()).stores;
-    let candidates: Vec<String> = stores.iter().map(|store| ours(store, driver)).collect();
+    let candidates: Vec<String> = stores.iter().map(|store| expected_answer(store, driver)).collect();
     if major < 6 {
         assert_eq!(candidates[0], says, "{case}: {environment:?}");
     } else {
-        assert!(candidates.iter().any(|one| one == says), "{case}: {says} not in {candidates:?}");
+        assert!(candidates.iter().any(|candidate| candidate == says), "{case}: {says} not in {candidates:?}");
     }
 }
 
@@ -168,7 +167,7 @@ fn user_store_matches_podman() {
             uid,
             home: Some(PathBuf::from(format!("/home/{name}"))),
             xdg_runtime_dir: Some(format!("/run/user/{uid}").into()),
-            // One that works on overlayfs.
+            // A driver that works on overlayfs.
             storage_driver: Some("vfs".into()),
             ..Environment::default()
         };
@@ -181,7 +180,7 @@ fn user_store_matches_podman() {
 #[test]
 fn store_from_variables_matches_podman() {
     if is_root() {
-        return eprintln!("skipped: root's run is compared in a root of its own");
+        return eprintln!("skipped: as root, podman is compared in a separate root");
     }
     let major = podman();
     if !available("podman", major.is_some()) {
@@ -192,9 +191,9 @@ fn store_from_variables_matches_podman() {
     let runtime = top.join("runtime");
     fs::create_dir(&runtime).expect("a directory");
     fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).expect("a mode");
-    let at = |name: &str| top.join(name).display().to_string();
-    write(top, "xdg/containers/storage.conf", &at("of-xdg"));
-    write(top, "named.conf", &at("of-named"));
+    let place = |name: &str| top.join(name).display().to_string();
+    write(top, "xdg/containers/storage.conf", &place("of-xdg"));
+    write(top, "named.conf", &place("of-named"));
     let base = Environment {
         uid: nix::unistd::geteuid().as_raw(),
         home: Some(top.join("home")),
@@ -205,7 +204,7 @@ fn store_from_variables_matches_podman() {
     let named = Environment { containers_storage_conf: Some(top.join("named.conf")), ..base.clone() };
     for environment in [base, named] {
         let mut command = Command::new("podman");
-        command.args(INFO).env_clear().envs(variables(&environment, "somebody"));
+        command.args(INFO).env_clear().envs(variables(&environment, "user"));
         let says = answer(&command.output().expect("podman runs"));
         agree(&Sysroot::live(), &environment, &says, major.unwrap_or(0), "variables");
     }

@@ -1,4 +1,4 @@
-//! Temporary files of pulls and builds where the configuration puts them.
+//! Temporary files of pulls and builds in configured places.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use support::program::{self, list, number, text};
 use support::small;
 use support::store::{self, Store, succeed};
 
-/// What a killed pull leaves.
+/// Makes the leftover of a killed pull; returns its path.
 fn blobs(directory: &Path) -> String {
     let path = directory.join("container_images_storage1402873645");
     fs::create_dir_all(&path).unwrap();
@@ -67,10 +67,10 @@ fn leftovers_in_configured_places_are_found() {
     let others = report.split("other data in ").skip(1);
     assert!(others.clone().all(|other| !other.starts_with(&pull)), "named as a leak alone: {report}");
 
-    // Unless a tool runs that may be making it, the leftover of the pull goes; the cache never does.
+    // The leftover of the pull is deleted unless a running tool may be making it; the cache is never deleted.
     let swept =
         run(&["sweep", "--delete", "--class", "vartmp", "--min-age", "0s", "--format", "json"]).json();
-    assert!(list(&swept, "/deleted").iter().all(|one| text(one, "/path") == pull), "{swept:#}");
+    assert!(list(&swept, "/deleted").iter().all(|row| text(row, "/path") == pull), "{swept:#}");
     assert!(temporary.join("buildah-cache/c/x").exists());
 }
 

@@ -1,4 +1,4 @@
-//! Planted leaks are found, and what only looks like one is left in peace.
+//! Planted leaks are found, and objects that only look like leaks are kept.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -25,7 +25,7 @@ struct Planted {
     finding: String,
 }
 
-/// The classes that `docs/leaks.md` promises to find: the first column of its table.
+/// Returns the classes that `docs/leaks.md` promises to find: the first column of its table.
 fn promised() -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/leaks.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -33,32 +33,32 @@ fn promised() -> Vec<String> {
     cells.flat_map(|cell| cell.split("`, `")).map(|class| class.trim_end_matches('`').to_owned()).collect()
 }
 
-/// What looks like a leak and is none, and what needs no finding; see `docs/leaks.md`.
+/// Objects that look like leaks and are not, and those that need no finding; see `docs/leaks.md`.
 const QUIET: [&str; 7] = [
     "volatile-ok",
     "shared-top",
     "mapped-top",
     "hardlink-cross",
     "backingfs",
-    // A lock file as an old library leaves it, or a new one that nobody wrote to: both are fine.
+    // A lock file as an old library leaves it, or a new one that was never written: both are fine.
     "old-lastwrite",
-    // Proving it takes the digest of every file.
+    // The proof needs the digest of every file.
     "modified-layer",
 ];
 
-/// The store that is injected into; its runroot lies beside it.
+/// Makes the store that leaks are planted in; its runroot is beside it.
 fn source(dir: &Path) -> (Store, PathBuf) {
     let home = dir.join("store");
     std::fs::create_dir(&home).unwrap();
     let store = Store::rig(&home.join("root"), "overlay");
-    // Two thirds of the bytes, which no class is about.
+    // Two thirds of the bytes, which no class needs.
     store.podman(["rm", "batch"]);
     store.podman(["rmi", "localhost/mk/data:1"]);
     store.unmount();
     (store, home)
 }
 
-/// Plants `classes` in a copy of the store at `home`; `all` for all.
+/// Plants `classes` in a copy of the store at `home`; `all` plants all.
 fn inject(home: &Path, injected: &Path, classes: &str) -> Vec<Planted> {
     store::succeed(Command::new(store::rig("inject.sh")).args([home, injected]).arg(classes));
     let table = std::fs::read_to_string(injected.join("INJECTED.tsv")).unwrap();
@@ -77,8 +77,7 @@ fn inject(home: &Path, injected: &Path, classes: &str) -> Vec<Planted> {
     planted.collect()
 }
 
-/// Scans an injected store as the only one of its machine, so that temporary files outside
-/// of it are looked at, too.
+/// Scans an injected store as the only one of its machine, so that temporary files outside of it are found too.
 fn scan(injected: &Path) -> Value {
     let config = injected.join("storage.conf");
     let text = format!(
@@ -94,7 +93,7 @@ fn scan(injected: &Path) -> Value {
     run.json()
 }
 
-/// Leaks of the injected store; the machine may have others.
+/// Returns the leaks of the injected store; the machine may have others.
 fn leaks_of(scan: &Value, injected: &Path) -> Vec<Value> {
     let root = injected.join("root");
     let leaks = list(scan, "/leaks").iter();
@@ -111,7 +110,7 @@ fn planted_leaks_are_found_and_traps_are_kept() {
     let disk = LoopFs::new(Fs::Ext4, 400 * MIB);
     let injected = disk.path().join("injected");
     let planted = inject(&home, &injected, "all");
-    // Young ones stay while a tool runs, which another test may do.
+    // Young files are kept while a tool runs, as another test may do.
     disk.age(&[&injected.join("vartmp"), &injected.join("root/tmp")], 9);
     assert!(planted.len() >= 35, "{planted:#?}");
     let _lock = locks::write_lock(&injected.join("root/overlay/staging/3333333333/staging.lock"));
@@ -134,7 +133,7 @@ fn planted_leaks_are_found_and_traps_are_kept() {
     for leak in &leaks {
         let class = text(leak, "/class");
         if !planted.iter().any(|planted| planted.finding == class) {
-            wrong.push(format!("nobody planted {leak}"));
+            wrong.push(format!("{leak} was not planted"));
         }
     }
     assert!(wrong.is_empty(), "{}\n{leaks:#?}", wrong.join("\n"));
@@ -166,7 +165,7 @@ fn each_class_is_found_with_its_bytes() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Complaints about the findings where only `class` is planted.
+/// Plants only `class`; returns the errors in the findings.
 fn alone(home: &Path, injected: &Path, class: &str) -> Vec<String> {
     let planted = inject(home, injected, class).pop().expect("it was planted");
     let lock = injected.join("root/overlay/staging/3333333333/staging.lock");
@@ -196,17 +195,17 @@ fn alone(home: &Path, injected: &Path, class: &str) -> Vec<String> {
     wrong
 }
 
-/// What the planted things weigh that nothing else holds. Record files are not among them,
-/// nor is what a repair would leave, nor a layer's short name, which is the store's.
+/// Returns the bytes of the planted objects that nothing else contains. Record files are excluded, and so are objects that
+/// a repair would keep, and the short name of a layer, which belongs to the store.
 fn du_of(planted: &Planted) -> u64 {
     let whole = ["reclaim", "keep"].contains(&planted.verdict.as_str()) || planted.class == "volume-orphan";
-    let is_object = |path: &&PathBuf| {
+    fn is_object(path: &PathBuf) -> bool {
         let name = path.extension().is_some_and(|extension| extension == "json");
         let link = path.parent().is_some_and(|parent| parent.ends_with("overlay/l"));
         !name && !link && path.symlink_metadata().is_ok()
-    };
+    }
     let mut objects: Vec<PathBuf> =
-        planted.paths.iter().filter(|_| whole).filter(is_object).cloned().collect();
+        planted.paths.iter().filter(|path| whole && is_object(path)).cloned().collect();
     if planted.class == "unref-young" {
         let split = format!("../../overlay-layers/{}.tar-split.gz", planted.object);
         objects.push(planted.paths[0].join(split));
@@ -218,20 +217,21 @@ fn du_of(planted: &Planted) -> u64 {
     objects.iter().map(|path| tree::du(path)).sum()
 }
 
-/// Complaints about a trap that somebody would delete.
+/// Returns the errors for a trap that a finding would delete.
 fn called_garbage(trap: &Planted, leaks: &[Value]) -> Vec<String> {
     let to_delete = leaks.iter().filter(|leak| leak["verdict"] == "reclaim");
     to_delete
         .filter(|leak| {
             let path = Path::new(text(leak, "/path"));
-            let touches = |kept: &PathBuf| kept.starts_with(path) || path.starts_with(kept);
-            text(leak, "/id") == trap.object || trap.paths.iter().any(touches)
+            let mut kept = trap.paths.iter();
+            text(leak, "/id") == trap.object
+                || kept.any(|kept| kept.starts_with(path) || path.starts_with(kept))
         })
         .map(|leak| format!("the trap {} is called garbage: {leak}", trap.class))
         .collect()
 }
 
-/// Complaints about a leak that was not found, or found as something else.
+/// Returns the errors for a leak that was not found, or found as another class.
 fn overlooked(planted: &Planted, leaks: &[Value]) -> Vec<String> {
     let found: Vec<&Value> = leaks
         .iter()
@@ -247,7 +247,7 @@ fn overlooked(planted: &Planted, leaks: &[Value]) -> Vec<String> {
         wrong.push(format!("{planted:?} is not found"));
     }
     for leak in found {
-        // What was planted a moment ago may be that of a tool which another test runs just now.
+        // A planted file may be taken for that of a tool which another test is running.
         let of_a_tool = ["vartmp", "graphroot-tmp"].contains(&planted.class.as_str())
             && text(leak, "/evidence").contains("may be using it");
         if text(leak, "/verdict") != planted.verdict && !of_a_tool {

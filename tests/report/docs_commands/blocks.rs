@@ -1,65 +1,65 @@
-//! The code blocks of a page, and what is to be done with each.
+//! Code blocks of a page, and the rule for each.
 
 use std::path::{Path, PathBuf};
 
 /// A code block.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// The page.
+    /// Path of the page.
     pub page: PathBuf,
     /// Line of its fence, from 1.
     pub line: usize,
-    /// The first word behind the fence.
+    /// First word after the fence.
     pub language: String,
-    /// What is in it.
+    /// Content of the block.
     pub text: String,
-    /// The words of the marker above it.
+    /// Words of the marker above the block.
     pub marker: Vec<String>,
-    /// Spaces before its fence.
+    /// Number of spaces before the fence.
     indent: usize,
 }
 
-/// What becomes of a block.
+/// Check for a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Commands, run in the prepared node.
+    /// Commands to run on the prepared node.
     Run(Run),
-    /// Commands, each behind `$ `, and what they print.
+    /// Commands after `$ `, each with its output.
     Screen(Run),
-    /// Commands of which only the form is checked.
+    /// Commands whose form is checked.
     Parse,
-    /// A configuration of ours.
+    /// A configuration of layersweep.
     Toml,
-    /// Some other TOML, JSON or YAML.
+    /// Other TOML, JSON or YAML.
     Data,
-    /// No commands.
+    /// Text without commands.
     Text,
 }
 
-/// How commands are run.
+/// Options of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// Exit code of the last command.
     pub exit: i32,
-    /// Without a container runtime.
+    /// True without a container runtime.
     pub no_runtime: bool,
-    /// On a filesystem without one free byte.
+    /// True on a filesystem without a free byte.
     pub full_disk: bool,
-    /// On a filesystem without one free inode.
+    /// True on a filesystem without a free inode.
     pub no_inodes: bool,
-    /// On a node as it was made, without records of ours and without leaks.
+    /// A new node, without records of layersweep and without leaks.
     pub bare: Option<Bare>,
-    /// Afterwards a new image can be pulled and run.
+    /// True if a new image can be pulled and run afterwards.
     pub works: bool,
-    /// On a node as it was made, whatever the blocks before have done.
+    /// True on a new node, whatever the earlier blocks did.
     pub fresh: bool,
-    /// What is printed must be what stands there, figures aside; else only the headlines of tables.
+    /// True if the output must be as shown, except for figures; else only the headlines of tables are compared.
     pub exact: bool,
     /// Words to replace.
     pub replace: Vec<(String, String)>,
 }
 
-/// Whose node it is.
+/// Owner of a bare node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bare {
     CriO,
@@ -68,8 +68,8 @@ pub enum Bare {
     ContainerdOnBtrfs,
 }
 
-/// Commands that change the machine, or need more than a node has: a cluster, a file of the reader's.
-/// Only parsed.
+/// Commands that change the machine, or need more than a node has: a cluster, or a file of the reader. They are only
+/// parsed.
 const OF_THE_MACHINE: &[&str] = &[
     "apk",
     "apt",
@@ -141,12 +141,12 @@ const OF_THE_MACHINE: &[&str] = &[
 ];
 
 impl Block {
-    /// Where it stands, for messages.
+    /// Returns page and line, for messages.
     pub fn place(&self) -> String {
         format!("{}:{}", self.page.display(), self.line)
     }
 
-    /// The commands: all of it, or of a screen what stands behind `$ `.
+    /// Returns the commands: the whole text, or the lines of a screen after `$ `.
     pub fn commands(&self) -> String {
         if !self.is_screen() {
             return self.text.clone();
@@ -155,7 +155,7 @@ impl Block {
         steps.collect::<Vec<_>>().join("\n") + "\n"
     }
 
-    /// Of a screen: each command with what it prints.
+    /// Returns the commands of a screen, each with its output.
     pub fn steps(&self) -> Vec<(String, Vec<String>)> {
         let mut steps: Vec<(String, Vec<String>)> = Vec::new();
         let prompt = self.prompt();
@@ -177,12 +177,12 @@ impl Block {
         self.found_prompt().is_some()
     }
 
-    /// What stands before its commands.
+    /// Returns the prompt before the commands.
     pub fn prompt(&self) -> &'static str {
         self.found_prompt().unwrap_or("$ ")
     }
 
-    /// `$ `, or root's `# ` where that begins no comment of a script.
+    /// Finds `$ `, or root's `# ` unless it begins a comment of a script.
     fn found_prompt(&self) -> Option<&'static str> {
         let first = self.text.lines().next().unwrap_or_default();
         let no_script = matches!(self.language.as_str(), "" | "console");
@@ -192,10 +192,10 @@ impl Block {
         }
     }
 
-    /// The rule for it.
+    /// Returns the rule for the block.
     ///
     /// # Errors
-    /// Where none covers it: what to do about that.
+    /// If no rule covers it, the message says what to do.
     pub fn rule(&self) -> Result<Rule, String> {
         let words: Vec<&str> = self.marker.iter().map(String::as_str).collect();
         match words.as_slice() {
@@ -227,8 +227,8 @@ impl Block {
         }
     }
 
-    /// Whether any of its commands is one that is never run here, is about a disk of another node, wants
-    /// a registry, or does not end by itself.
+    /// Returns whether any command is never run here, is about a disk of another node, needs a registry, or does not
+    /// end by itself.
     fn is_only_parsed(&self) -> bool {
         let commands = self.commands();
         let mut words = commands.lines().map(|line| line.split_whitespace().next().unwrap_or_default());
@@ -275,21 +275,21 @@ fn run(options: &[&str]) -> Result<Run, String> {
     Ok(run)
 }
 
-/// The code blocks of a page; `Err` where a fence is not closed.
+/// Returns the code blocks of a page, or an error if a fence is not closed.
 pub fn of_page(page: &Path, text: &str) -> Result<Vec<Block>, String> {
     let mut blocks = Vec::new();
     let mut marker = Vec::new();
     let mut open: Option<(String, Block)> = None;
-    for (at, line) in text.lines().enumerate() {
+    for (line_ix, line) in text.lines().enumerate() {
         let bare = line.trim_start();
         if let Some((fence, block)) = &mut open {
             if bare.trim_end() == fence.as_str() {
                 blocks.extend(open.take().map(|(_, block)| block));
             } else {
-                // In a list a block is indented as its fence is.
+                // In a list a block has the indentation of its fence.
                 let indent = (line.len() - bare.len()).min(block.indent);
                 block.text.push_str(&line[indent..]);
-                block.text.push('\n');
+                block.text.push(' ');
             }
             continue;
         }
@@ -298,13 +298,16 @@ pub fn of_page(page: &Path, text: &str) -> Result<Vec<Block>, String> {
         {
             marker = words.split_whitespace().map(str::to_owned).collect();
         } else if bare.starts_with("```") {
-            let fence: String = bare.chars().take_while(|c| *c == '`').collect();
+            let fence: String = bare.chars().take_while(|c| *c == ' ').collect();
             let language = bare[fence.len()..].split_whitespace().next().unwrap_or_default().to_owned();
             let (page, marker) = (page.to_path_buf(), std::mem::take(&mut marker));
             let indent = line.len() - bare.len();
-            open = Some((fence, Block { page, line: at + 1, language, text: String::new(), marker, indent }));
+            open = Some((
+                fence,
+                Block { page, line: line_ix + 1, language, text: String::new(), marker, indent },
+            ));
         } else if !bare.is_empty() && !marker.is_empty() {
-            return Err(format!("{}:{}: a marker without a block behind it", page.display(), at + 1));
+            return Err(format!("{}:{}: a marker without a block behind it", page.display(), line_ix + 1));
         }
     }
     match open {

@@ -1,4 +1,4 @@
-//! The form of commands, and of what is printed.
+//! Checks the form of commands, and their output.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use regex::Regex;
 use super::blocks::Block;
 use crate::support::program;
 
-/// What is wrong with the form of a block's commands.
+/// Returns the errors in the form of a block's commands.
 pub fn form(block: &Block) -> Vec<String> {
     let script = block.commands();
     let mut wrong = Vec::new();
@@ -30,18 +30,18 @@ pub fn form(block: &Block) -> Vec<String> {
     wrong
 }
 
-/// Placeholders that a shell would take for something of its own.
+/// Replaces placeholders that have a meaning for a shell.
 fn plain(script: &str) -> String {
     static ANGLES: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"<([A-Za-z][\w -]*)>").expect("a pattern"));
     ANGLES.replace_all(script, "placeholder").into_owned()
 }
 
-/// Whether our own command line understands these words: they are asked for help, so that all of them
-/// are read and nothing is done.
+/// Checks that the command line of layersweep accepts these words. It runs with `--help`, so that all words are read and
+/// nothing is done.
 pub fn understood(words: &[String]) -> Result<(), String> {
     let line = words.join(" ");
     let mut all = words.to_vec();
-    // What stands for "and so on".
+    // These words mean "and so on".
     all.retain(|word| word != "…" && word != "..." && !word.starts_with('['));
     all.push("--help".into());
     let run = program::layersweep(all);
@@ -51,7 +51,7 @@ pub fn understood(words: &[String]) -> Result<(), String> {
     }
 }
 
-/// The arguments of every `layersweep` in a script.
+/// Returns the arguments of every `layersweep` in a script.
 pub fn our_commands(script: &str) -> Vec<Vec<String>> {
     let joined = script.replace("\\\n", " ");
     joined.lines().flat_map(commands_of_line).collect()
@@ -81,11 +81,11 @@ fn commands_of_line(line: &str) -> Vec<Vec<String>> {
 #[derive(Debug, PartialEq)]
 enum Word {
     Text(String),
-    /// A comment, a pipe, a redirection: no more arguments.
+    /// A comment, a pipe or a redirection, which ends the arguments.
     Ends,
 }
 
-/// The words of a line as a shell takes them, as far as the pages go.
+/// Splits a line into words as a shell does, as far as the pages need it.
 fn words(line: &str) -> Vec<Word> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -111,22 +111,24 @@ fn words(line: &str) -> Vec<Word> {
     words
 }
 
-/// Headlines of tables: lines of capitals.
+/// Returns the headlines of tables: lines of capitals.
 fn headlines<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Vec<&'a str>> {
-    let capital = |c: char| c.is_ascii_uppercase() || c.is_whitespace();
-    let heads =
-        lines.filter(|line| line.trim().len() > 8 && line.trim().contains(' ') && line.chars().all(capital));
+    let heads = lines.filter(|line| {
+        line.trim().len() > 8
+            && line.trim().contains(' ')
+            && line.chars().all(|c| c.is_ascii_uppercase() || c.is_whitespace())
+    });
     heads.map(|line| line.split_whitespace().collect()).collect()
 }
 
-/// What a page shows and the program does not print.
+/// Returns the differences between the output in a page and the program's output.
 pub fn differences(shown: &[String], printed: &str, exact: bool) -> Vec<String> {
     if exact {
-        let clean = |lines: Vec<&str>| -> Vec<String> {
-            lines.iter().map(|line| shape(line)).filter(|line| !line.is_empty()).collect()
+        let shapes = |lines: &mut dyn Iterator<Item = &str>| -> Vec<String> {
+            lines.map(shape).filter(|line| !line.is_empty()).collect()
         };
-        let (shown, printed) =
-            (clean(shown.iter().map(String::as_str).collect()), clean(printed.lines().collect()));
+        let shown = shapes(&mut shown.iter().map(String::as_str));
+        let printed = shapes(&mut printed.lines());
         return match shown == printed {
             true => Vec::new(),
             false => vec![format!("shown:\n  {}\nprinted:\n  {}", shown.join("\n  "), printed.join("\n  "))],
@@ -138,7 +140,7 @@ pub fn differences(shown: &[String], printed: &str, exact: bool) -> Vec<String> 
     missing.map(|head| format!("no table is printed with the headline {}", head.join(" "))).collect()
 }
 
-/// A line without figures, ids and times.
+/// Returns a line without figures, ids and times.
 fn shape(line: &str) -> String {
     static FIGURES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         [
@@ -165,7 +167,7 @@ fn shape(line: &str) -> String {
     line
 }
 
-/// What is wrong with a configuration of ours.
+/// Returns the error in a configuration of layersweep.
 pub fn toml(block: &Block) -> Option<String> {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("layersweep.toml");
@@ -176,7 +178,7 @@ pub fn toml(block: &Block) -> Option<String> {
     (run.code != 0).then(|| format!("{}: the program says {}", block.place(), run.stderr.trim()))
 }
 
-/// What is wrong with some other data. A document of ours has to fit its schema.
+/// Returns the error in other data. A document of layersweep must fit its schema.
 pub fn data(block: &Block) -> Option<String> {
     let wrong = |why: String| Some(format!("{}: it is no {}: {why}", block.place(), block.language));
     if block.language == "yaml" {
@@ -198,27 +200,29 @@ pub fn data(block: &Block) -> Option<String> {
     errors.next().and_then(|error| wrong(format!("{}: {error}", error.instance_path())))
 }
 
-/// Code in a running text, line by line: `like this`.
+/// Returns code in running text with its line: `like this`.
 pub fn spans(text: &str) -> Vec<(usize, String)> {
     static SPAN: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"`([^`\n]+(?:\n[^`\n]+)?)`").expect("a pattern"));
     let prose = without_blocks(text);
-    let line = |at: usize| prose[..at].matches('\n').count() + 1;
-    let found = SPAN.captures_iter(&prose);
-    found.map(|span| (line(span.get(0).expect("a match").start()), span[1].replace('\n', " "))).collect()
+    let spans = SPAN.captures_iter(&prose).map(|span| {
+        let start = span.get(0).expect("a match").start();
+        (prose[..start].matches('\n').count() + 1, span[1].replace('\n', " "))
+    });
+    spans.collect()
 }
 
-/// Lines of commands that are code by their indentation alone.
+/// Returns the lines of commands that are code only by their indentation.
 pub fn indented(text: &str) -> impl Iterator<Item = usize> {
     let prose = without_blocks(text);
     let lines = prose.lines().enumerate().filter(|(_, line)| {
         let command = line.trim_start();
         line.starts_with("    ") && (command.starts_with("layersweep ") || command.starts_with("$ "))
     });
-    lines.map(|(at, _)| at + 1).collect::<Vec<_>>().into_iter()
+    lines.map(|(line_ix, _)| line_ix + 1).collect::<Vec<_>>().into_iter()
 }
 
-/// A page with its code blocks left empty.
+/// Returns a page whose code blocks are empty.
 pub fn without_blocks(text: &str) -> String {
     let mut inside = false;
     let mut prose = String::new();
@@ -233,8 +237,7 @@ pub fn without_blocks(text: &str) -> String {
     prose
 }
 
-/// Everything that a name with an underscore can be: of a document, of the configuration, of the
-/// sources.
+/// Returns the text of everything that may define a name with an underscore: schemas, configuration and sources.
 pub fn known_words() -> String {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut all = String::new();

@@ -1,4 +1,4 @@
-//! Links from page to page.
+//! Links between pages.
 
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
@@ -8,7 +8,7 @@ use regex::Regex;
 
 use super::check::without_blocks;
 
-/// Every link that leads nowhere: of pages by their path below the repository.
+/// Returns every broken link. Pages are given by their path below the repository.
 pub fn broken(pages: &HashMap<PathBuf, String>, top: &Path) -> Vec<String> {
     static LINK: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r#"!?\[[^\]]*\]\(([^)\s]+)(?: "[^"]*")?\)|(?:src|href)="([^"]+)""#).expect("a pattern")
@@ -30,10 +30,10 @@ pub fn broken(pages: &HashMap<PathBuf, String>, top: &Path) -> Vec<String> {
                 broken.push(format!("{}: {target}: there is no {}", page.display(), place.display()));
             } else if let Some(text) = pages.get(&place)
                 && !anchor.is_empty()
-                && !anchors(text).iter().any(|one| one == anchor)
+                && !anchors(text).iter().any(|other| other == anchor)
             {
                 broken.push(format!(
-                    "{}: {target}: no headline of {} is so called",
+                    "{}: {target}: {} has no such headline",
                     page.display(),
                     place.display()
                 ));
@@ -46,11 +46,11 @@ pub fn broken(pages: &HashMap<PathBuf, String>, top: &Path) -> Vec<String> {
 
 fn without_code(text: &str) -> String {
     static SPAN: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"`[^`\n]*`").expect("a pattern"));
-    // The text of a link may be code; its target never is.
+    // The text of a link may be code; its target is not.
     SPAN.replace_all(text, "code").into_owned()
 }
 
-/// Without `..`.
+/// Resolves `..`.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -63,7 +63,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// What GitHub calls the headlines of a page.
+/// Returns the anchors that GitHub gives to the headlines of a page.
 pub fn anchors(text: &str) -> Vec<String> {
     let mut anchors: Vec<String> = Vec::new();
     for line in without_blocks(text).lines().filter(|line| line.starts_with('#')) {
@@ -72,7 +72,7 @@ pub fn anchors(text: &str) -> Vec<String> {
         let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
         let again = anchors
             .iter()
-            .filter(|one| one.trim_end_matches(|c: char| c == '-' || c.is_ascii_digit()) == anchor);
+            .filter(|other| other.trim_end_matches(|c: char| c == ' ' || c.is_ascii_digit()) == anchor);
         match again.count() {
             0 => anchors.push(anchor),
             times => anchors.push(format!("{anchor}-{times}")),

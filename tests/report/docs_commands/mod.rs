@@ -1,5 +1,5 @@
-//! What README.md and docs/ tell the reader to type is run, and what they show is what the program
-//! prints. How to mark a block: CONTRIBUTING.md, "Pages".
+//! Runs the commands in README.md and docs/, and compares the output that they show with the program's. Markers of
+//! blocks: CONTRIBUTING.md, "Pages".
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -20,13 +20,12 @@ fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every page of the repository, by its path.
+/// Returns every page of the repository by its path.
 fn pages() -> HashMap<PathBuf, String> {
-    let skipped = |entry: &walkdir::DirEntry| {
+    let entries = walkdir::WalkDir::new(top()).into_iter().filter_entry(|entry| {
         let name = entry.file_name().to_string_lossy();
-        entry.depth() == 1 && (name == "target" || name.starts_with('.'))
-    };
-    let entries = walkdir::WalkDir::new(top()).into_iter().filter_entry(|entry| !skipped(entry));
+        entry.depth() != 1 || !(name == "target" || name.starts_with('.'))
+    });
     let pages = entries.map(|entry| entry.unwrap().into_path());
     let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     pages
@@ -34,12 +33,11 @@ fn pages() -> HashMap<PathBuf, String> {
         .collect()
 }
 
-/// The pages for operators and developers, with their blocks.
+/// Returns the pages for operators and developers, with their blocks.
 fn documentation() -> Vec<(PathBuf, String, Vec<Block>)> {
-    let of_ours = |path: &Path| path.starts_with("docs") || path.components().count() == 1;
     let mut found: Vec<_> = pages()
         .into_iter()
-        .filter(|(path, _)| of_ours(path))
+        .filter(|(path, _)| path.starts_with("docs") || path.components().count() == 1)
         .map(|(path, text)| {
             let blocks = blocks::of_page(&path, &text).unwrap_or_else(|why| panic!("{why}"));
             (path, text, blocks)
@@ -102,10 +100,10 @@ fn commands_in_the_running_text_are_understood() {
     assert_none(&wrong);
 }
 
-/// Settings of other programs that we say something about, and do not read.
+/// Settings of other programs that the pages mention and layersweep does not read.
 const OF_OTHERS: [&str; 1] = ["use_hard_links"];
 
-/// Fields of documents, keys of the configuration, and what others call theirs.
+/// Checks fields of documents, keys of the configuration, and names of other programs.
 #[test]
 fn names_in_the_running_text_exist() {
     let known = check::known_words();
@@ -220,7 +218,6 @@ fn planted_mistakes_are_found() {
         let found = if language == "toml" { check::toml(&block) } else { check::data(&block) };
         assert_eq!(found.is_none(), fits, "{text}: {found:?}");
     }
-    let shown = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let printed = "IMAGE  ID  SIZE\na  0123456789ab  1.5 MiB\nDone: 1 image.\n";
     for (page, exact, same) in [
         ("IMAGE ID   SIZE\nanother row of another store", false, true),
@@ -228,7 +225,8 @@ fn planted_mistakes_are_found() {
         ("IMAGE  ID  SIZE\na  ba9876543210  12 KiB\n\nDone: 3 image.", true, true),
         ("IMAGE  ID  SIZE\na  ba9876543210  12 KiB\nDone: 3 images.", true, false),
     ] {
-        assert_eq!(check::differences(&shown(page), printed, exact).is_empty(), same, "{page}");
+        let shown: Vec<_> = page.lines().map(str::to_owned).collect();
+        assert_eq!(check::differences(&shown, printed, exact).is_empty(), same, "{page}");
     }
 }
 
@@ -253,9 +251,9 @@ fn documented_commands_work() {
         let node = node::Prepared::new();
         let mut wrong = Vec::new();
         let mut count = 0;
-        let one = std::env::var_os("LAYERSWEEP_PAGE");
+        let only = std::env::var_os("LAYERSWEEP_PAGE");
         for (name, _, blocks) in pages {
-            if one.as_ref().is_some_and(|one| *one != name) {
+            if only.as_ref().is_some_and(|only| *only != name) {
                 continue;
             }
             let mut page = None;
@@ -267,7 +265,7 @@ fn documented_commands_work() {
                 };
                 count += 1;
                 if run.fresh {
-                    // The one before is taken away before another one is made.
+                    // The earlier page is removed before another one is made.
                     drop(page.take());
                 }
                 let page = page.get_or_insert_with(|| match run.bare {
@@ -277,16 +275,13 @@ fn documented_commands_work() {
                 wrong.extend(carry_out(page, &block, screen, &run));
             }
         }
-        assert!(count > 5 || one.is_some(), "{count}");
+        assert!(count > 5 || only.is_some(), "{count}");
         assert_none(&wrong);
     });
 }
 
-/// Runs a block; what is wrong with it.
+/// Runs a block; returns what is wrong with it.
 fn carry_out(page: &mut node::Page<'_>, block: &Block, screen: bool, run: &Run) -> Vec<String> {
-    let replaced = |text: &str| {
-        run.replace.iter().fold(text.to_owned(), |text, (word, by)| text.replace(word.as_str(), by))
-    };
     if run.full_disk {
         page.fill();
     }
@@ -297,14 +292,15 @@ fn carry_out(page: &mut node::Page<'_>, block: &Block, screen: bool, run: &Run) 
     let steps = if screen { block.steps() } else { vec![(block.text.clone(), Vec::new())] };
     let last = steps.len();
     let mut printed = String::new();
-    for (at, (command, mut shown)) in steps.into_iter().enumerate() {
-        let mut expected = if at + 1 == last { run.exit } else { 0 };
+    for (step, (command, mut shown)) in steps.into_iter().enumerate() {
+        let mut expected = if step + 1 == last { run.exit } else { 0 };
         shown.retain(|line| {
             let code = line.strip_prefix("[exit code ").and_then(|rest| rest.strip_suffix(']'));
             expected = code.and_then(|code| code.parse().ok()).unwrap_or(expected);
             code.is_none()
         });
-        let done = page.sh(&replaced(&command), !run.no_runtime);
+        let replaced = run.replace.iter().fold(command.clone(), |text, (word, by)| text.replace(&**word, by));
+        let done = page.sh(&replaced, !run.no_runtime);
         if std::env::var_os("LAYERSWEEP_PRINT").is_some() {
             println!(
                 "{}:\n$ {}\n{}[exit code {}]",
@@ -333,7 +329,9 @@ fn carry_out(page: &mut node::Page<'_>, block: &Block, screen: bool, run: &Run) 
         } else if screen {
             let differences = check::differences(&shown, &done.stdout, run.exact);
             wrong.extend(
-                differences.into_iter().map(|what| format!("{}: $ {command}\n{what}", block.place())),
+                differences
+                    .into_iter()
+                    .map(|difference| format!("{}: $ {command}\n{difference}", block.place())),
             );
         }
     }

@@ -1,6 +1,6 @@
-//! The prepared node: a mount namespace in which a store of podman lies where podman has it, with the
-//! runtime of the tests in front, records a month long, and a filesystem that is 91 % used. And bare ones,
-//! of podman, CRI-O and containerd, where a person begins without anything of ours on the disk.
+//! The prepared node: a mount namespace in which a store of podman is at its usual place, with the test CRI server in
+//! front, records of a month, and a filesystem that is 91 % used. Also bare nodes of podman, CRI-O and containerd,
+//! without any file of layersweep on the disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,14 +20,14 @@ use crate::support::program::{self, Run, text};
 use crate::support::reserve_file;
 use crate::support::store::{Store, succeed};
 
-/// Set inside the namespace.
+/// Environment variable that is set inside the namespace.
 const INSIDE: &str = "LAYERSWEEP_TEST_NAMESPACE";
-/// What the commands of a page work on.
+/// Store of the commands of a page.
 const GRAPHROOT: &str = "/var/lib/containers/storage";
 const STATE: &str = "/var/lib/layersweep";
 const TOOLS: &str = "/run/docs";
 
-/// Runs `work` in namespaces of its own: this test, once more.
+/// Runs `work` in new namespaces, by running this test again.
 pub fn inside(test: &str, work: impl FnOnce()) {
     machine::require_checkout_elsewhere();
     if std::env::var_os(INSIDE).is_some() {
@@ -37,28 +37,28 @@ pub fn inside(test: &str, work: impl FnOnce()) {
     again.args(["--mount", "--propagation", "private", "--fork", "--kill-child"]);
     again.arg("--net").arg(std::env::current_exe().expect("this program"));
     again.args(["--exact", test, "--nocapture", "--test-threads", "1"]).env(INSIDE, "1");
-    // Not where something is mounted over.
+    // It may be below a directory that is mounted over.
     again.env_remove("TMPDIR");
     let status = again.stdin(Stdio::null()).status().expect("unshare");
     assert!(status.success(), "see above for what is wrong with the pages");
 }
 
-/// The node.
+/// The node that pages copy.
 pub struct Prepared {
     store: Arc<Store>,
-    /// The address of `registry.example`.
+    /// Address of `registry.example`.
     registry: String,
-    /// Copies of the disk and of the records as they were made.
+    /// Image of the disk as it was made.
     disk: PathBuf,
     work: tempfile::TempDir,
 }
 
-/// A page's own copy of it, until it is dropped.
+/// A page's own copy of the node, until it is dropped.
 pub struct Page<'a> {
     node: &'a Prepared,
-    /// Where its filesystem is mounted.
+    /// Mount point of its filesystem.
     mount: &'static Path,
-    /// In the place of CRI-O.
+    /// Server in place of CRI-O.
     runtime: Option<CriServer>,
     containerd: Option<Rig>,
 }
@@ -74,8 +74,11 @@ fn path() -> String {
 fn images() -> Vec<ImageSpec> {
     let base = || layer("base", 12);
     let mut images = vec![image("base:1", vec![base()]), image("db:16", vec![base(), layer("db", 30)])];
-    images.extend((1..=5).map(|at| {
-        image(&format!("shop:1.{at}"), vec![base(), layer("node", 20), layer(&format!("shop-{at}"), 32)])
+    images.extend((1..=5).map(|number| {
+        image(
+            &format!("shop:1.{number}"),
+            vec![base(), layer("node", 20), layer(&format!("shop-{number}"), 32)],
+        )
     }));
     images.push(ImageSpec {
         names: vec!["registry.k8s.io/pause:3.9".into()],
@@ -85,11 +88,12 @@ fn images() -> Vec<ImageSpec> {
     images
 }
 
-/// What a containerd holds twice, as blobs and unpacked.
+/// Returns images that are small, because containerd stores them twice, as blobs and unpacked.
 fn images_of_containerd() -> Vec<ImageSpec> {
     let base = || running("base", 2);
-    let shop = |at| image(&format!("shop:1.{at}"), vec![base(), layer(&format!("shop-{at}"), 16)]);
-    let mut images: Vec<_> = (1..=5).map(shop).collect();
+    let mut images: Vec<_> = (1..=5)
+        .map(|number| image(&format!("shop:1.{number}"), vec![base(), layer(&format!("shop-{number}"), 16)]))
+        .collect();
     images.push(ImageSpec { names: vec!["reg.local/pause:1".into()], ..image("pause", vec![base()]) });
     images
 }
@@ -102,12 +106,12 @@ fn layer(name: &str, mebibytes: u64) -> LayerSpec {
     LayerSpec { small_files: 30, plain: vec![mebibytes * MIB], ..LayerSpec::new(name) }
 }
 
-/// With a program that can run.
+/// Returns a layer with a program that can run.
 fn running(name: &str, mebibytes: u64) -> LayerSpec {
     LayerSpec { programs: vec![busybox()], ..layer(name, mebibytes) }
 }
 
-/// Makes a filesystem in a file and mounts it as `/var`: the disk of a node.
+/// Makes a filesystem in a file and mounts it as `/var`, the disk of a node.
 fn mount_var(file: &Path, mkfs: &str) {
     sh(&format!(
         "{mkfs} {0}; mount -o loop {0} /var
@@ -119,14 +123,14 @@ fn mount_var(file: &Path, mkfs: &str) {
 const EXT4: &str = "mkfs.ext4 -q -F -b 4096 -m 0 -E lazy_itable_init=0,lazy_journal_init=0";
 
 impl Prepared {
-    /// Inside the namespace only: what is mounted over here is the machine's own.
+    /// Makes the node; only inside the namespace, because it mounts over directories of the machine.
     pub fn new() -> Self {
         assert!(std::env::var_os(INSIDE).is_some());
         let work = tempfile::Builder::new().prefix("layersweep-docs-").tempdir().expect("a directory");
         let (disk, binary) = (work.path().join("prepared"), env!("CARGO_BIN_EXE_layersweep"));
-        // Makes a directory beside the program's, which may be out of sight in a moment.
+        // This makes a directory beside the program's, which may be hidden in a moment.
         program::hermetic(&mut Command::new("true"));
-        // Nothing of this machine is left that a command could find, read or delete; nor what hides that from
+        // Hides everything of this machine that a command could find, read or delete, and the mounts that hide it from
         // other tests, which `df` would show.
         sh(&format!(
             "for dir in $(awk '$2 ~ /^\\/var\\// {{ print $2 }}' /proc/mounts | sort -r); do umount $dir; done
@@ -149,7 +153,7 @@ impl Prepared {
         for name in ["storage.conf", "containers.conf"] {
             fs::copy(store.scratch().join(name), Path::new("/etc/containers").join(name)).expect("a file");
         }
-        // Containers run where root may not raise its own limits, too, and with the cgroups of a container.
+        // Containers also run where root may not raise its own limits, and in the cgroups of a container.
         fs::create_dir("/etc/containers/containers.conf.d").expect("a directory");
         let limits = "default_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]";
         let runs = format!("[containers]\n{limits}\n[engine]\nruntime = \"runc\"\n");
@@ -174,20 +178,20 @@ impl Prepared {
         let pod = podman.sandbox("shop", "registry.k8s.io/pause:3.9");
         let container = podman.container(&pod, "shop", "shop", "registry.example/shop:1.5");
         for id in [pod, container] {
-            // What CRI-O keeps of each, and looks for when it starts.
+            // CRI-O keeps this file for each container, and looks for it when it starts.
             let userdata = Path::new(GRAPHROOT).join("overlay-containers").join(id).join("userdata");
             fs::create_dir_all(&userdata).expect("a directory");
             fs::write(userdata.join("config.json"), r#"{"ociVersion": "1.1.0"}"#).expect("a file");
         }
         succeed(node.command("layersweep").args(["scan", "-q"]));
-        for (at, image) in images().iter().enumerate() {
+        for (number, image) in images().iter().enumerate() {
             past::set_first_detected(
                 Path::new(STATE),
                 &image.names[0],
-                40 - 3 * i64::try_from(at).expect("few"),
+                40 - 3 * i64::try_from(number).expect("few"),
             );
         }
-        // Somebody else's files: what a node has beside its images.
+        // Files of the node beside its images.
         let fill = "set -- $(stat -f -c '%b %a %S' /var/lib/containers)
                     fallocate -l $((($2 - $1 * 9 / 100) * $3)) /var/lib/containers/core.4711";
         sh(fill);
@@ -200,8 +204,7 @@ impl Prepared {
         node
     }
 
-    /// Makes the disk of the bare nodes: a `/var` of its own, where the images are three weeks old by what the disk
-    /// tells.
+    /// Makes the disk of the bare nodes: a separate `/var`, where the images are three weeks old according to the disk.
     fn age(&self) {
         let work = self.work.path();
         sh(&format!("mkdir {0}/before; mount --bind /var/lib/containers {0}/before", work.display()));
@@ -226,13 +229,13 @@ impl Prepared {
         ));
     }
 
-    /// Everything as it was made.
+    /// Returns a page on the node as it was made.
     pub fn fresh(&self) -> Page<'_> {
         sh(&format!("cp -a {}/records {STATE}", self.work.path().display()));
         self.mounted(&self.disk, "/var/lib/containers")
     }
 
-    /// Without leaks and records of ours. Its images are three weeks old by what the disk tells.
+    /// Returns a page on a node without leaks and records. Its images are three weeks old according to the disk.
     pub fn bare(&self, kind: Bare) -> Page<'_> {
         if let Bare::Containerd | Bare::ContainerdOnBtrfs = kind {
             return self.containerd(kind);
@@ -241,15 +244,17 @@ impl Prepared {
         if kind == Bare::Podman {
             let all: serde_json::Value =
                 serde_json::from_str(&self.store.storage(["containers", "--json"])).expect("containers");
-            for one in all.as_array().expect("a list").iter().filter(|one| one["names"][0] != "db") {
-                self.store.storage(["delete-container", text(one, "/id")]);
+            for container in
+                all.as_array().expect("a list").iter().filter(|container| container["names"][0] != "db")
+            {
+                self.store.storage(["delete-container", text(container, "/id")]);
             }
             self.store.unmount();
         }
         page
     }
 
-    /// A real containerd on a disk of its own, with a pod, and a log that somebody else has written.
+    /// Returns a page on a real containerd with its own disk, a pod, and a log of another program.
     fn containerd(&self, kind: Bare) -> Page<'_> {
         let disk = self.work.path().join("disk");
         sh(&format!("truncate -s 380M {}", disk.display()));
@@ -262,10 +267,10 @@ impl Prepared {
         page.import(&[images.as_slice(), &[old]].concat());
         let rig = page.containerd.as_ref().expect("just started");
         rig.settle(images.len() + 1);
-        // As on any node that has been at work, containerd's databases have room of their own: where they have to
-        // grow, the first deletions free nothing until a later one makes containerd collect its garbage again.
+        // As on any node that has been in use, containerd's databases have free pages: if they have to grow, the first
+        // deletions free nothing until a later one makes containerd collect its garbage again.
         let all = rig.images();
-        let old = all.iter().find(|one| one.tags == ["registry.example/old:1"]).expect("it was imported");
+        let old = all.iter().find(|image| image.tags == ["registry.example/old:1"]).expect("it was imported");
         rig.remove(old.id.trim_start_matches("sha256:"));
         rig.script("30-pods.sh", &["--run", "shop-0", "registry.example/shop:1.5"]);
         let log = "/var/log/pods/default_shop-0_5d0f31b2-7a5c-4f7e-9d1e-0b6a7c8d9e01/shop";
@@ -273,7 +278,7 @@ impl Prepared {
             "mkdir -p /run/containerd /etc/layersweep {log}
              head -c 24M /dev/zero >{log}/0.log
              touch /run/containerd/containerd.sock; mount --bind {} /run/containerd/containerd.sock
-             # All that is on this disk has just come.
+             # Everything on this disk is new.
              printf '[images]\nmin_age = \"0s\"\n' >/etc/layersweep/layersweep.toml",
             rig.socket().display()
         ));
@@ -298,7 +303,7 @@ impl Prepared {
 }
 
 impl Page<'_> {
-    /// Runs a script as a person would type it: what it prints on either stream, in one.
+    /// Runs a script as a person would type it; returns both output streams in one.
     pub fn sh(&mut self, script: &str, runtime: bool) -> Run {
         match (runtime, &self.runtime) {
             (false, Some(_)) => self.stop_runtime(),
@@ -320,20 +325,20 @@ impl Page<'_> {
         fs::remove_file("/run/crio/crio.sock").expect("the socket");
     }
 
-    /// Takes every inode that is left.
+    /// Uses every free inode.
     pub fn fill_inodes(&self) {
         let top = self.mount.join("spool");
         fs::create_dir(&top).expect("a directory");
-        assert!((0..1_000_000).any(|at| fs::File::create(top.join(at.to_string())).is_err()));
+        assert!((0..1_000_000).any(|number| fs::File::create(top.join(number.to_string())).is_err()));
     }
 
-    /// Takes every byte that is left.
+    /// Uses every free byte.
     pub fn fill(&self) {
         reserve_file::fill_filesystem_of(self.mount);
         sh(&format!("sync -f {}", self.mount.display()));
     }
 
-    /// The tools of the node pull an image that is new, and run it.
+    /// Checks that the tools of the node pull a new image and run it.
     pub fn works(&self) {
         let run = "run --rm registry.example/new:1";
         let run = match &self.containerd {
@@ -370,7 +375,7 @@ impl Drop for Page<'_> {
         self.containerd = None;
         self.node.store.unmount();
         if self.node.work.path().join("disk").exists() {
-            // Somebody may just be closing a file.
+            // A process may just be closing a file.
             sh(&format!(
                 "for _ in $(seq 50); do umount {1} 2>/dev/null && break; sleep 0.1; done
                  ! mountpoint -q {1}
@@ -383,21 +388,24 @@ impl Drop for Page<'_> {
     }
 }
 
-/// What stands for something of the reader's, as this node has it.
+/// Replaces placeholders of the reader with objects of this node.
 fn on_this_node(script: &str) -> String {
     let mut script = script.to_owned();
-    if let Some(at) = script.find("/var/lib/containers/storage/overlay/").filter(|_| script.contains('…')) {
-        let end = script[at..].find(char::is_whitespace).map_or(script.len(), |end| at + end);
+    if let Some(start) = script.find("/var/lib/containers/storage/overlay/").filter(|_| script.contains(' '))
+    {
+        let end = script[start..].find(char::is_whitespace).map_or(script.len(), |end| start + end);
         let layers = fs::read_dir(Path::new(GRAPHROOT).join("overlay")).expect("the layers");
         let mut layers: Vec<_> = layers.map(|entry| entry.expect("an entry").path()).collect();
         layers.sort();
         let layer = layers.iter().find(|path| path.join("link").exists()).expect("a layer");
-        script.replace_range(at..end, &layer.display().to_string());
+        script.replace_range(start..end, &layer.display().to_string());
     }
-    let image = |text: &str| text.replace("IMAGE...", "IMAGE").replace("IMAGE", "registry.example/notes:1");
     script = script
         .lines()
-        .map(|line| if line.starts_with('#') { line.to_owned() } else { image(line) } + "\n")
+        .map(|line| match line.starts_with('#') {
+            true => line.to_owned() + "\n",
+            false => line.replace("IMAGE...", "IMAGE").replace("IMAGE", "registry.example/notes:1") + "\n",
+        })
         .collect();
     script
 }

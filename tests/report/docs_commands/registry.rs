@@ -1,5 +1,5 @@
-//! A registry with one image, on the loopback device of the node's network namespace: what `registry.example` is
-//! for the tools of the node.
+//! A registry with one image on the loopback device of the node's network namespace: `registry.example` for the tools
+//! of the node.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +15,7 @@ use crate::support::store::succeed;
 
 const OCI: &str = "application/vnd.oci.image";
 
-/// Serves `image` as long as this process lives; its address.
+/// Serves `image` until this process ends; returns the address.
 pub fn serve(image: &ImageSpec, work: &Path) -> String {
     let blobs = work.join("registry");
     fs::create_dir(&blobs).expect("a directory");
@@ -28,14 +28,14 @@ pub fn serve(image: &ImageSpec, work: &Path) -> String {
     let address = listener.local_addr().expect("its address").to_string();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            // A client that hangs up has what it wanted.
+            // A client that hangs up has what it needs.
             let _ = stream.and_then(|stream| answer(stream, &manifest, &blobs));
         }
     });
     address
 }
 
-/// The manifest of the image in a docker archive. Its files have the digests of their content as names.
+/// Returns the manifest of the image in a docker archive, whose files are named by their digests.
 fn manifest(blobs: &Path) -> Vec<u8> {
     let read = fs::read(blobs.join("manifest.json")).expect("a manifest");
     let archive: Value = serde_json::from_slice(&read).expect("a manifest");
@@ -60,7 +60,7 @@ fn answer(mut stream: TcpStream, manifest: &[u8], blobs: &Path) -> std::io::Resu
     while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
     let mut words = request.split(' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    // containerd asks a mirror with `?ns=registry.example` behind it.
+    // containerd adds `?ns=registry.example` to requests to a mirror.
     let path = path.split('?').next().unwrap_or_default();
     let hex = path.rsplit_once("/blobs/sha256:").map(|(_, hex)| hex);
     let blob: Option<PathBuf> = hex.and_then(|hex| {

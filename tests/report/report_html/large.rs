@@ -1,6 +1,6 @@
 //! The page of a large store.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::support::browser::{self, Browser, Window};
 use super::support::program::{list, number};
@@ -20,7 +20,7 @@ fn huge_store_stays_small_on_page() {
     let elements = page.number("document.querySelectorAll('*').length");
     assert!(elements < MOST_ELEMENTS, "{elements}");
     expect_sums(&mut page, &document);
-    // What was too small is there from nearer.
+    // Objects that were too small are shown after zooming in.
     let more = "#icicle .cell[data-kind=more]";
     let inside = page.number(&format!("+document.querySelector('{more}').dataset.own"));
     page.click(more);
@@ -31,7 +31,7 @@ fn huge_store_stays_small_on_page() {
     page.expect_quiet();
 }
 
-/// Of a large store the page lists the largest, and its pictures and tables sum the rest.
+/// For a large store the page lists the largest objects, and its pictures and tables sum the others.
 #[test]
 fn omitted_rows_are_summed() {
     if !browser::require() {
@@ -40,36 +40,40 @@ fn omitted_rows_are_summed() {
     let mut document = made::forest(60, 240);
     let layers = list(&document, "/scan/layers").to_vec();
     let images = list(&document, "/scan/images").to_vec();
-    // The parent of a layer that stays goes, and so do a top layer and an image.
-    let middle = layers
-        .iter()
-        .find(|one| !one["parent"].is_null() && layers.iter().any(|other| other["parent"] == one["id"]));
+    // The parent of a listed layer is omitted, and so are a top layer and an image.
+    let middle = layers.iter().find(|layer| {
+        !layer["parent"].is_null() && layers.iter().any(|other| other["parent"] == layer["id"])
+    });
     let middle = middle.unwrap().clone();
-    let has_children = |one: &Value| layers.iter().any(|other| other["parent"] == one["id"]);
-    let top = layers.iter().find(|one| !has_children(one) && one["parent"] != middle["id"]).unwrap().clone();
-    let gone = [&middle, &top].map(|one| one["id"].clone());
-    let bytes = |one: &Value| one["bytes"].as_u64().unwrap();
-    let group = |one: &Value| json!({ "store": ROOT, "kind": "layer", "base": one["parent"], "count": 1, "bytes": one["bytes"] });
-    let moved = layers.iter().filter(|one| one["parent"] == middle["id"]);
+    let top = layers.iter().find(|layer| {
+        layers.iter().all(|other| other["parent"] != layer["id"]) && layer["parent"] != middle["id"]
+    });
+    let top = top.unwrap().clone();
+    let omitted = [&middle, &top].map(|layer| layer["id"].clone());
+    let sizes = [&middle, &top].map(|layer| layer["bytes"].as_u64().unwrap());
+    let omitted_bytes = sizes.iter().sum::<u64>();
+    let groups = [&middle, &top].map(|layer| {
+        json!({ "store": ROOT, "kind": "layer", "base": layer["parent"], "count": 1, "bytes": layer["bytes"] })
+    });
+    let moved = layers.iter().filter(|layer| layer["parent"] == middle["id"]);
     let moved: Vec<_> =
-        moved.map(|one| json!({ "store": ROOT, "layer": one["id"], "base": middle["parent"] })).collect();
-    document["scan"]["layers"] = layers.iter().filter(|one| !gone.contains(&one["id"])).cloned().collect();
+        moved.map(|layer| json!({ "store": ROOT, "layer": layer["id"], "base": middle["parent"] })).collect();
+    let listed = layers.iter().filter(|layer| !omitted.contains(&layer["id"]));
+    document["scan"]["layers"] = listed.cloned().collect();
     document["scan"]["images"] = images[1..].to_vec().into();
     let exclusive = number(&images[0], "/exclusive_bytes");
     let none = json!({ "count": 0, "bytes": 0, "largest_bytes": 0 });
     document["omitted"] = json!({
         "images": { "count": 1, "bytes": exclusive, "largest_bytes": exclusive },
-        "layers": { "count": 2, "bytes": bytes(&middle) + bytes(&top), "largest_bytes": bytes(&middle).max(bytes(&top)) },
-        "containers": none, "leaks": none, "groups": [group(&middle), group(&top)], "bases": moved,
+        "layers": { "count": 2, "bytes": omitted_bytes, "largest_bytes": sizes.iter().max() },
+        "containers": none, "leaks": none, "groups": groups, "bases": moved,
     });
     let (_dir, file) = written(&document);
     let mut browser = Browser::start();
     let mut page = browser.open(&file, Window::default());
     assert_eq!(drawn(&mut page, "icicle"), sum(&layers, "bytes"));
     assert_eq!(drawn(&mut page, "treemap"), sum(&images, "exclusive_bytes"));
-    for (table, count, held) in
-        [("layers-table", 2, bytes(&middle) + bytes(&top)), ("images-table", 1, exclusive)]
-    {
+    for (table, count, held) in [("layers-table", 2, omitted_bytes), ("images-table", 1, exclusive)] {
         let foot = page.text(&format!("document.querySelector('#{table} tfoot').textContent"));
         assert!(foot.contains(&format!("… and {count} smaller")), "{foot}");
         assert_eq!(

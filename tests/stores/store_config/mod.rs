@@ -1,5 +1,5 @@
-//! Which stores the configuration files of a node name: small trees below `fixtures/config`,
-//! each taken as a root, and trees that are made here because git could not hold them.
+//! Stores that the configuration files of a node name: small trees below `fixtures/config`, each used as a root, and trees
+//! that are made here because git cannot store them.
 
 mod hostile;
 mod reads;
@@ -30,19 +30,21 @@ fn path(value: &str) -> Option<PathBuf> {
     Some(value.into())
 }
 
-/// A store in one line: graphroot, runroot, then whatever is not the rule.
+/// Returns a store in one line: graphroot, runroot, then every other setting.
 fn line(store: &StoreConfig) -> String {
     let mut line = format!("{} {}", store.graphroot.display(), store.runroot.display());
-    let mut add = |name: &str, paths: &[PathBuf]| {
+    let lists = [
+        ("run", &store.other_runroots[..]),
+        ("images", store.imagestore.as_slice()),
+        ("more-images", &store.other_imagestores),
+        ("ro", &store.additional_image_stores),
+        ("layers", &store.additional_layer_stores),
+    ];
+    for (name, paths) in lists {
         for path in paths {
             line.push_str(&format!(" {name}={}", path.display()));
         }
-    };
-    add("run", &store.other_runroots);
-    add("images", store.imagestore.as_slice());
-    add("more-images", &store.other_imagestores);
-    add("ro", &store.additional_image_stores);
-    add("layers", &store.additional_layer_stores);
+    }
     if let Some(driver) = &store.driver {
         line.push_str(&format!(" driver={driver}"));
     }
@@ -56,7 +58,7 @@ fn lines(discovery: &GraphrootDiscovery) -> Vec<String> {
     discovery.stores.iter().map(line).collect()
 }
 
-/// A root of its own, to be filled.
+/// Makes a new root with these files.
 fn made(files: &[(&str, &[u8])]) -> (tempfile::TempDir, Sysroot) {
     let disk = tempfile::tempdir().expect("a directory");
     for (name, text) in files {

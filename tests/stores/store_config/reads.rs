@@ -1,4 +1,4 @@
-//! How often files are read: a scan asks right before each deletion, on nodes with many users.
+//! Number of reads of each file: a run reads them right before each deletion, on nodes with many users.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 use super::{line, made, root};
 
-/// Files, each with how often it was opened.
+/// Files whose openings are counted.
 struct Watched {
     queue: OwnedFd,
     files: BTreeMap<i32, &'static str>,
@@ -25,16 +25,16 @@ struct Watched {
 impl Watched {
     fn new(disk: &Path, files: &[&'static str]) -> Self {
         let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).expect("a queue");
-        // Of events alike in a row the kernel keeps one: each opening is ended by its closing.
+        // The kernel merges equal consecutive events: each opening is followed by a closing.
         let flags = WatchFlags::OPEN | WatchFlags::CLOSE_NOWRITE;
-        let watch = |file: &&'static str| {
-            (inotify::add_watch(&queue, disk.join(file), flags).expect("a watch"), *file)
-        };
-        let files = files.iter().map(watch).collect();
+        let files = files
+            .iter()
+            .map(|file| (inotify::add_watch(&queue, disk.join(file), flags).expect("a watch"), *file))
+            .collect();
         Self { queue, files }
     }
 
-    /// How often each was opened since the last call, in the order of their watching.
+    /// Returns the number of openings of each file since the last call, in the order of `files`.
     fn opened(&self) -> Vec<(&'static str, usize)> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.queue, &mut buffer);
@@ -44,7 +44,7 @@ impl Watched {
             let count: &mut usize = opened.entry(event.wd()).or_default();
             *count += usize::from(event.events().contains(ReadFlags::OPEN));
         }
-        self.files.iter().map(|(at, file)| (*file, opened.get(at).copied().unwrap_or(0))).collect()
+        self.files.iter().map(|(watch, file)| (*file, opened.get(watch).copied().unwrap_or(0))).collect()
     }
 
     fn expect(&self, what: &str, times: &[usize]) {
@@ -59,12 +59,12 @@ const CRIO: &str = "etc/crio/crio.conf";
 const PASSWD: &str = "etc/passwd";
 const OF_A_USER: &str = "home/user7/.config/containers/storage.conf";
 
-/// A node with thirty users who all have a store.
+/// Makes a node with thirty users who all have a store.
 fn node() -> (tempfile::TempDir, Sysroot) {
     let mut passwd = "root:x:0:0:root:/root:/bin/sh\n".to_owned();
-    for at in 0..30 {
-        let uid = 1000 + at;
-        writeln!(passwd, "user{at}:x:{uid}:{uid}::/home/user{at}:/bin/sh").expect("a line");
+    for number in 0..30 {
+        let uid = 1000 + number;
+        writeln!(passwd, "user{number}:x:{uid}:{uid}::/home/user{number}:/bin/sh").expect("a line");
     }
     let (disk, sysroot) = made(&[
         (VENDOR, b"[storage]\ndriver = \"overlay\"\n"),
@@ -75,8 +75,8 @@ fn node() -> (tempfile::TempDir, Sysroot) {
         ("store/overlay-images/images.json", b"[]"),
         ("var/lib/containers/storage/overlay-images/images.json", b"[]"),
     ]);
-    for at in 0..30 {
-        let store = disk.path().join(format!("home/user{at}/.local/share/containers/storage"));
+    for number in 0..30 {
+        let store = disk.path().join(format!("home/user{number}/.local/share/containers/storage"));
         fs::create_dir_all(store).expect("a store");
     }
     (disk, sysroot)
@@ -93,7 +93,7 @@ fn each_file_is_read_once() {
     watched.expect("what sandboxes are made from", &[0, 0, 1, 0, 0]);
 }
 
-/// Whatever is named: any user's store may take images from it.
+/// Homes are searched whatever store is named: any user's store may borrow from it.
 #[test]
 fn homes_are_searched_once() {
     let (disk, sysroot) = node();
@@ -120,7 +120,7 @@ fn homes_are_searched_once() {
     }
 }
 
-/// The proof before a deletion, in the two ways in which it is asked for.
+/// The proof before a deletion, in both ways in which it is requested.
 #[test]
 fn lookup_reads_each_file_once() {
     let (disk, sysroot) = node();

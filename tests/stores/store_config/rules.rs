@@ -16,7 +16,7 @@ fn root_has_configured_stores() {
     let default = format!("/var/lib/containers/storage {default_run}");
     let cases: Vec<(&str, Environment, Vec<String>)> = vec![
         ("bare", root(), vec![format!("{default} (built-in default)")]),
-        // What the administrator's file leaves out is not taken from the vendor's.
+        // Settings that the administrator's file omits are not read from the vendor's.
         (
             "administrator",
             root(),
@@ -61,7 +61,7 @@ fn root_has_configured_stores() {
             },
             vec![format!("/of/named {default_run} (/srv/named.conf)")],
         ),
-        // The override is read by later libraries only, so both runroots count.
+        // Only later libraries read the override, so both runroots count.
         (
             "environment",
             Environment {
@@ -109,7 +109,7 @@ fn root_has_configured_stores() {
             root(),
             vec![format!("/of/storage.conf {default_run} images=/of/storage.conf-images ({ETC})")],
         ),
-        // An empty imagestore means none, an empty root means the one of storage.conf.
+        // An empty imagestore means none, an empty root means that of storage.conf.
         (
             "crio-unset",
             root(),
@@ -128,10 +128,10 @@ fn root_has_configured_stores() {
 
 #[test]
 fn pins_come_from_last_file() {
-    let pins = |case: &str| -> Vec<(String, String)> {
+    fn pins(case: &str) -> Vec<(String, String)> {
         let discovery = discover(&fixture(case), &root(), &RunningPrograms::default());
         discovery.pins.into_iter().map(|pin| (pin.pattern, pin.origin)).collect()
-    };
+    }
     let owned = |pattern: &str, origin: &str| (pattern.to_owned(), origin.to_owned());
     let drop_in = "/etc/crio/crio.conf.d/50-pinned-images";
     assert_eq!(
@@ -142,7 +142,7 @@ fn pins_come_from_last_file() {
             owned("registry.example/pause:1", "/etc/crio/crio.conf"),
         ]
     );
-    // Set to nothing; not set; no CRI-O.
+    // An empty setting; no setting; no CRI-O.
     assert_eq!(pins("crio-unset"), []);
     assert!(
         pins("crio-inherits")
@@ -185,9 +185,9 @@ fn errors_name_file_and_line() {
     ] {
         assert!(problems.contains(&expected), "{expected}\nis not in {problems:#?}");
     }
-    let starts = |start: String| problems.iter().any(|problem| problem.starts_with(&start));
-    assert!(starts(format!("{crio}.d/10-syntax: line 3: ")), "{problems:#?}");
-    assert!(starts(format!("{crio}.d/20-duplicate: line 2: ")), "{problems:#?}");
+    for start in [format!("{crio}.d/10-syntax: line 3: "), format!("{crio}.d/20-duplicate: line 2: ")] {
+        assert!(problems.iter().any(|problem| problem.starts_with(&start)), "{problems:#?}");
+    }
     assert_eq!(problems.len(), 12, "each once: {problems:#?}");
 }
 
@@ -202,7 +202,7 @@ fn missing_named_file_is_a_problem() {
 #[test]
 fn named_store_matches_configured_store() {
     for (graphroot, expected) in [
-        // CRI-O's.
+        // The graphroot of CRI-O.
         (
             "/of/crio.conf",
             "/of/crio.conf /of/10-sub.conf images=/of/10-images ro=/ro/storage.conf ro=/ro/a \
@@ -234,7 +234,7 @@ fn one_directory_is_one_store() {
     ]);
     fs::create_dir(disk.path().join("a")).expect("a directory");
     symlink("a", disk.path().join("b")).expect("a symlink");
-    // Two drivers are configured, so the directory has to show which it has.
+    // Two drivers are configured, so the directory must show the right one.
     assert_eq!(
         lines(&discover(&sysroot, &root(), &RunningPrograms::default())),
         ["/a /run/containers/storage run=/r images=/i (/etc/containers/storage.conf, /etc/crio/crio.conf)"]
@@ -258,7 +258,7 @@ fn dead_coreos_disk_is_understood() {
     fs::create_dir_all(var.join("lib/containers/storage")).expect("directories");
     fs::create_dir_all(var.join("home/core").join(in_home)).expect("directories");
     symlink("var/home", disk.path().join(deployment).join("home")).expect("a symlink");
-    // Its parts are looked for once, so only now.
+    // The parts of the sysroot are searched only once, so it is made now.
     let sysroot = Sysroot::at(disk.path());
     let discovery = discover(&sysroot, &root(), &RunningPrograms::default());
     assert_eq!(

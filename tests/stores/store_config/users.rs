@@ -16,7 +16,7 @@ fn users_have_their_own_stores() {
     let run = "/run/user/1000/containers";
     let cases: Vec<(&str, Environment, Vec<String>)> = vec![
         ("rootless-default", user(1000, "alice"), vec![format!("{HOMES} {run} (built-in default)")]),
-        // A variable that is not set is looked up in the user database.
+        // A variable that is not set is replaced by the user database.
         (
             "rootless-default",
             Environment { uid: 1000, ..Environment::default() },
@@ -31,8 +31,8 @@ fn users_have_their_own_stores() {
             },
             vec!["/data/containers/storage /runtime/containers (built-in default)".to_owned()],
         ),
-        // Up to 1.62 a user has root's rootless_storage_path alone; later root's whole file,
-        // whose graphroot then wins. Root's driver is not one that a user could use.
+        // Up to 1.62 only root's rootless_storage_path counts for a user; later root's whole file, whose graphroot then
+        // wins. Root's driver is not one that a user could use.
         (
             "rootless",
             user(1000, "alice"),
@@ -54,7 +54,7 @@ fn users_have_their_own_stores() {
                     .to_owned(),
             ],
         ),
-        // Podman takes only some of what a named file says; the library itself takes all.
+        // Podman reads only some settings of a named file; the library itself reads all.
         (
             "environment",
             Environment { containers_storage_conf: path("/srv/rootless.conf"), ..user(1000, "a") },
@@ -78,7 +78,7 @@ fn users_have_their_own_stores() {
         ),
     ];
     for (case, environment, expected) in cases {
-        // Root's stores come after the user's; where the graphroot is the same, in one entry.
+        // Root's stores follow the user's; if the graphroot is the same, both are one entry.
         let found = lines(&discover(&fixture(case), &environment, &RunningPrograms::default()));
         assert_eq!(found[..expected.len()], expected, "{case} {environment:?}");
     }
@@ -90,11 +90,11 @@ fn users_have_their_own_stores() {
 
 #[test]
 fn root_sees_the_stores_of_all_homes() {
-    let own = fs::metadata("/proc/self").expect("metadata").uid();
+    let uid = fs::metadata("/proc/self").expect("metadata").uid();
     let passwd = format!(
         "root:x:0:0:root:/root:/bin/bash\nbroken\n\nbad:x:-1:0::/home/bad:\n\
          rel:x:5:5::relative:\nalice:x:1000:1000::/home/alice:/bin/bash\n\
-         nobody:x:65534:65534::/nonexistent:\nsvc:x:{own}:7::/srv/svc:/sbin/nologin\n\
+         nobody:x:65534:65534::/nonexistent:\nsvc:x:{uid}:7::/srv/svc:/sbin/nologin\n\
          twin:x:1002:1002::/home/twin:\nthief:x:1003:1003::/home/thief:\n"
     );
     let mut bytes = passwd.into_bytes();
@@ -105,19 +105,22 @@ fn root_sees_the_stores_of_all_homes() {
         ("srv/svc/.config/containers/storage.conf", b"[storage]\ngraphroot = \"/srv/graph\"\n"),
         ("home/thief/.config/containers/storage.conf", b"[storage]\ngraphroot = \"/secret\"\n"),
     ]);
-    let make = |name: &str| fs::create_dir_all(disk.path().join(name)).expect("directories");
-    make("var/lib/containers/storage");
-    make("srv/graph");
-    make("secret");
-    make(&format!("home/alice/{in_home}"));
-    make(&format!("home/ldap/{in_home}"));
-    make("home/twin/.local/share/containers");
+    for name in [
+        "var/lib/containers/storage",
+        "srv/graph",
+        "secret",
+        &format!("home/alice/{in_home}"),
+        &format!("home/ldap/{in_home}"),
+    ] {
+        fs::create_dir_all(disk.path().join(name)).expect("directories");
+    }
+    fs::create_dir_all(disk.path().join("home/twin/.local/share/containers")).expect("directories");
     let odd = Path::new(std::ffi::OsStr::from_bytes(b"home/caf\xe9")).join(in_home);
     fs::create_dir_all(disk.path().join(&odd)).expect("directories");
     let link = disk.path().join("home/twin").join(in_home);
     symlink("/var/lib/containers/storage", link).expect("a symlink");
-    // Whoever owns the homes here owns `secret` too, unless that is another user's.
-    if own == 0 {
+    // The owner of these homes also owns `secret`, unless it is given to another user.
+    if uid == 0 {
         std::os::unix::fs::chown(disk.path().join("secret"), Some(4), Some(4)).expect("an owner");
     }
     let discovery = discover(&sysroot, &root(), &RunningPrograms::default());
@@ -125,14 +128,14 @@ fn root_sees_the_stores_of_all_homes() {
         "/var/lib/containers/storage /run/containers/storage (built-in default)".to_owned(),
         format!("/home/alice/{in_home} /run/user/1000/containers (home of alice)"),
     ];
-    if own != 0 {
-        // Root's own file is not read as a user's.
+    if uid != 0 {
+        // Root's own file is not read as that of a user.
         let origin = "/srv/svc/.config/containers/storage.conf";
-        expected.push(format!("/srv/graph /run/user/{own}/containers ({origin})"));
+        expected.push(format!("/srv/graph /run/user/{uid}/containers ({origin})"));
     }
     expected.push(format!("/home/caf\u{fffd}/{in_home} /run/user/1009/containers (home of caf\u{fffd})"));
-    expected.push(format!("/home/ldap/{in_home} /run/user/{own}/containers (home of ldap)"));
+    expected.push(format!("/home/ldap/{in_home} /run/user/{uid}/containers (home of ldap)"));
     assert_eq!(lines(&discovery), expected);
-    // Users do not look into each other's homes.
+    // Users do not search each other's homes.
     assert_eq!(discover(&sysroot, &user(1000, "alice"), &RunningPrograms::default()).stores.len(), 2);
 }
