@@ -1,5 +1,6 @@
-//! What is at and below one directory, as `du -x` counts it: each byte with its object of the scan, or with
-//! what it is outside of every store.
+//! Use of one directory, or file, as `du -x` counts it: each byte with its object of the scan, or with its kind of
+//! use
+//! outside the stores.
 
 use std::cell::LazyCell;
 use std::collections::HashSet;
@@ -19,54 +20,55 @@ use crate::stores::measurement::Shares;
 use crate::sys::mounts::{self, Mount};
 use crate::sys::quiet::{self, Within};
 
-/// What a directory holds.
+/// Use of a directory.
 #[derive(Clone, Debug)]
 pub struct Below {
-    /// The scan's, with those bytes alone that are there.
+    /// Inventory of the scan, with only those bytes that are in the directory.
     pub inventory: Inventory,
     pub refs: Refs,
     pub outside: Vec<OutsideUse>,
-    /// What could not be read.
+    /// Errors of the measurement.
     pub findings: Vec<Finding>,
 }
 
-/// Something that is in no store.
+/// Use outside the stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutsideUse {
     pub kind: OtherUserKind,
     pub path: PathBuf,
-    /// Whose it is, where the kind does not say.
+    /// Owner, if the kind does not imply it.
     pub holder: Option<String>,
     /// Allocated bytes.
     pub bytes: u64,
 }
 
-/// Measures what is at and below a place. The scan has to have kept its trees.
+/// Measures a path and everything below it. The scan must have kept its trees.
 #[must_use]
-pub fn below(scan: &Scan, known: &OtherUsageRequest, at: &Located, progress: &Progress) -> Below {
+pub fn below(scan: &Scan, known: &OtherUsageRequest, located: &Located, progress: &Progress) -> Below {
     let mut findings = Vec::new();
     let places = places::find(scan, known, &mut findings);
-    findings.retain(|finding| finding.path.starts_with(&at.path));
+    findings.retain(|finding| finding.path.starts_with(&located.path));
     let mut within = Within::default();
     scan.places.iter().flatten().for_each(|places| within.extend(places.within()));
-    let mut plan = WalkPlan::new(scan, &at.path);
+    let mut plan = WalkPlan::new(scan, &located.path);
     if !plan.add_stores(scan) {
-        // Held: a user may exchange a directory on the way for a symlink into his own mount.
-        let directory = if at.is_directory { Some(&*at.path) } else { at.path.parent() };
-        let held = scan.sysroot.open(&scan.sysroot.display(directory.unwrap_or(&at.path)));
-        match held {
+        // Opened once: a user may replace a directory on the path by a symlink into a mount of his own.
+        let directory = if located.is_directory { Some(&*located.path) } else { located.path.parent() };
+        let opened = scan.sysroot.open(&scan.sysroot.display(directory.unwrap_or(&located.path)));
+        match opened {
             Ok(root) => {
                 within.extend(Within::new([&root]));
-                plan.add_outside(at, places, &within, &mut findings);
+                plan.add_outside(located, places, &within, &mut findings);
             }
             Err(error) => {
-                findings.push(Finding::incomplete(&at.path, format!("opening it: {error}; not counted")));
+                findings
+                    .push(Finding::incomplete(&located.path, format!("opening it: {error}; not counted")));
             }
         }
     }
     let options = WalkOptions {
         threads: known.threads,
-        // As `du`: what files share by reflink counts with each of them.
+        // As `du`: bytes that files share by reflink count with each of them.
         extents: Extents::Off,
         apart: &plan.apart,
         within,
@@ -74,52 +76,54 @@ pub fn below(scan: &Scan, known: &OtherUsageRequest, at: &Located, progress: &Pr
         ..WalkOptions::default()
     };
     let measured = measure(&plan.roots, &plan.trees, &options);
-    findings.extend(unread(&measured, &at.path, "not counted"));
-    if measured.mounts.iter().any(|(_, path)| *path == at.path) {
-        findings.push(Finding::new(&at.path, "a filesystem is mounted there: what it shows is not counted"));
+    findings.extend(unread(&measured, &located.path, "not counted"));
+    if measured.mounts.iter().any(|(_, path)| *path == located.path) {
+        findings
+            .push(Finding::new(&located.path, "a filesystem is mounted there: what it shows is not counted"));
     }
     let (inventory, outside) = divided(scan, measured, plan.outside);
     Below { refs: Refs::new(&inventory), inventory, outside, findings }
 }
 
-/// What to walk. Units are nodes of the inventory, and behind them what is outside.
+/// Trees to walk. The first units are the nodes of the inventory, the others are uses outside the stores.
 struct WalkPlan<'a> {
-    at: &'a Path,
-    /// Those of the stores, then others.
+    /// Path that is measured.
+    target: &'a Path,
+    /// Roots of the stores, then others.
     roots: Vec<PathBuf>,
     trees: Vec<Tree<'static>>,
-    /// Roots that trees of their own count.
+    /// Roots that are counted by trees of their own.
     apart: Vec<usize>,
     outside: Vec<OutsideUse>,
     nodes: usize,
-    /// Roots of stores that are counted from the top.
+    /// Roots of stores that a tree counts from the top.
     tops: HashSet<usize>,
-    /// Roots of stores that are at or below `at`, on its filesystem.
+    /// For each root of a store: true if it is at or below `target`, on the same filesystem.
     here: Vec<bool>,
-    /// What belongs to a store in a directory that does not.
-    held: HashSet<PathBuf>,
+    /// Entries that belong to a store, in directories that do not.
+    store_entries: HashSet<PathBuf>,
 }
 
 impl<'a> WalkPlan<'a> {
-    fn new(scan: &Scan, at: &'a Path) -> Self {
+    fn new(scan: &Scan, target: &'a Path) -> Self {
         let (mut roots, parts) = (scan.trees.roots.clone(), scan.trees.parts.iter());
         let mounts = mounts::read().unwrap_or_default();
         for root in &mut roots {
-            if let Some(path) = seen_below(&mounts, at, root) {
+            if let Some(path) = seen_below(&mounts, target, root) {
                 *root = path;
             }
         }
         let tops = parts.filter(|(_, part)| part.1.as_os_str().is_empty()).map(|(_, part)| part.0);
         Self {
-            here: are_here(roots.iter().map(PathBuf::as_path), at),
+            here: are_here(roots.iter().map(PathBuf::as_path), target),
             tops: tops.collect(),
-            at,
+            target,
             roots,
             trees: Vec::new(),
             apart: Vec::new(),
             outside: Vec::new(),
             nodes: scan.inventory.nodes.len(),
-            held: HashSet::new(),
+            store_entries: HashSet::new(),
         }
     }
 
@@ -127,34 +131,36 @@ impl<'a> WalkPlan<'a> {
         self.trees.push(Tree { root, path: path.into(), unit, scope });
     }
 
-    /// Whether a path is at or below a directory whose every entry is a store's.
+    /// Returns true if a path is at or below a directory whose every entry belongs to a store.
     fn is_in_store(&self, path: &Path) -> bool {
         self.tops.iter().any(|top| path.starts_with(&self.roots[*top]))
     }
 
-    /// Adds what of the stores is there; returns whether that is everything.
+    /// Adds the trees of the stores at the target; returns true if they cover all of it.
     fn add_stores(&mut self, scan: &Scan) -> bool {
         self.apart.extend(self.tops.iter().copied().filter(|top| self.here[*top]));
-        let mut covered = self.is_in_store(self.at);
+        let mut covered = self.is_in_store(self.target);
         for (node, (root, path, scope)) in &scan.trees.parts {
-            let (at, directory, unit) = (self.at, &self.roots[*root], node.get());
+            let (target, directory, unit) = (self.target, &self.roots[*root], node.get());
             if self.here[*root] {
                 if !self.tops.contains(root) {
-                    self.held.insert(directory.join(path));
+                    self.store_entries.insert(directory.join(path));
                 }
                 self.tree(*root, path.clone(), unit, *scope);
                 continue;
             }
-            let Ok(below) = at.strip_prefix(directory) else { continue };
+            let Ok(below) = target.strip_prefix(directory) else { continue };
             if path.starts_with(below) {
                 covered |= path == below && scope.is_whole();
                 self.tree(*root, path.clone(), unit, *scope);
             } else if scope.is_whole() && below.starts_with(path) {
-                // Another store may begin between the two.
+                // Another store may start between the two.
                 let whole = directory.join(path);
-                let begins =
-                    |top: &usize| at.starts_with(&self.roots[*top]) && self.roots[*top].starts_with(&whole);
-                if !self.tops.iter().any(|top| top != root && begins(top)) {
+                let has_other_store = self.tops.iter().filter(|top| *top != root).any(|top| {
+                    let top = &self.roots[*top];
+                    target.starts_with(top) && top.starts_with(&whole)
+                });
+                if !has_other_store {
                     covered = true;
                     self.tree(*root, below.to_path_buf(), unit, TreeScope::Whole);
                 }
@@ -163,40 +169,42 @@ impl<'a> WalkPlan<'a> {
         covered
     }
 
-    /// Adds the rest: by its known uses, and by the entries of the directory.
+    /// Adds trees for everything outside the stores: by known uses, and by the entries of the directory.
     fn add_outside(
         &mut self,
-        at: &Located,
+        located: &Located,
         mut places: Vec<KnownUse>,
         within: &Within,
         findings: &mut Vec<Finding>,
     ) {
         places.retain(|place| !place.is_store && !self.is_in_store(&place.path));
-        let around = places.iter().filter(|place| self.at.starts_with(&place.path));
+        let around = places.iter().filter(|place| self.target.starts_with(&place.path));
         let around = around.max_by_key(|place| place.path.components().count());
         let (kind, holder) =
             around.map_or((OtherUserKind::Directory, None), |place| (place.kind, place.holder.clone()));
-        let user = OutsideUse { kind, path: at.path.clone(), holder, bytes: 0 };
+        let user = OutsideUse { kind, path: located.path.clone(), holder, bytes: 0 };
 
         let named: HashSet<_> = places.iter().map(|place| place.path.clone()).collect();
-        let temporary: HashSet<_> = self.held.iter().filter_map(|held| held.parent()).collect();
+        let temporary: HashSet<_> =
+            self.store_entries.iter().filter_map(|store_entry| store_entry.parent()).collect();
         let unnamed = temporary.into_iter().filter(|path| !named.contains(*path) && !self.is_in_store(path));
         let unnamed = unnamed.map(|path| (OtherUserKind::VarTmp, path.to_path_buf(), None));
         let places = places.into_iter().map(|place| (place.kind, place.path, place.holder));
-        let mut inside: Vec<_> = places.chain(unnamed).filter(|(_, path, _)| path != self.at).collect();
-        let mut are_here = are_here(inside.iter().map(|(_, path, _)| path.as_path()), self.at).into_iter();
+        let mut inside: Vec<_> = places.chain(unnamed).filter(|(_, path, _)| path != self.target).collect();
+        let mut are_here =
+            are_here(inside.iter().map(|(_, path, _)| path.as_path()), self.target).into_iter();
         inside.retain(|_| are_here.next().unwrap_or(false));
 
-        let root = self.root(&at.path);
+        let root = self.root(&located.path);
         self.entry(root, PathBuf::new(), TreeScope::EntryOnly, &user);
-        if at.is_directory {
+        if located.is_directory {
             self.entries(root, &user, true, (within, findings));
         }
         for (kind, path, holder) in inside {
             let user = OutsideUse { kind, holder, bytes: 0, path };
             let root = self.root(&user.path);
             self.apart.push(root);
-            if self.held.iter().any(|held| held.parent() == Some(&user.path)) {
+            if self.store_entries.iter().any(|store_entry| store_entry.parent() == Some(&user.path)) {
                 self.entry(root, PathBuf::new(), TreeScope::EntryOnly, &user);
                 self.entries(root, &user, false, (within, findings));
             } else {
@@ -210,7 +218,7 @@ impl<'a> WalkPlan<'a> {
         self.roots.len() - 1
     }
 
-    /// A tree that goes to a use, the last one if it is the same.
+    /// Adds a tree of the use `user`. Consecutive trees of the same use have the same unit.
     fn entry(&mut self, root: usize, path: PathBuf, scope: TreeScope, user: &OutsideUse) {
         if self.outside.last() != Some(user) {
             self.outside.push(user.clone());
@@ -218,12 +226,12 @@ impl<'a> WalkPlan<'a> {
         self.tree(root, path, self.nodes + self.outside.len() - 1, scope);
     }
 
-    /// A tree for each entry of a directory; `each`: which is a use of its own.
+    /// Adds a tree for each entry of a directory. With `by_entry`, each entry is a use of its own.
     fn entries(
         &mut self,
         root: usize,
         user: &OutsideUse,
-        each: bool,
+        by_entry: bool,
         (within, findings): (&Within, &mut Vec<Finding>),
     ) {
         let entries = match within.list(&user.path) {
@@ -235,21 +243,24 @@ impl<'a> WalkPlan<'a> {
         };
         for entry in entries {
             let path = user.path.join(&entry.name);
-            if self.held.contains(&path) {
+            if self.store_entries.contains(&path) {
                 continue;
             }
             let kind = match user.kind {
                 OtherUserKind::Directory => places::kind_on_top(&entry),
                 kind => kind,
             };
-            let own = OutsideUse { kind, path, ..user.clone() };
             let name = PathBuf::from(entry.name);
-            self.entry(root, name, TreeScope::Whole, if each { &own } else { user });
+            match by_entry {
+                true => self.entry(root, name, TreeScope::Whole, &OutsideUse { kind, path, ..user.clone() }),
+                false => self.entry(root, name, TreeScope::Whole, user),
+            }
         }
     }
 }
 
-/// The path below `directory` of a store's directory that was found through another mount: the source of a bind mount
+/// Returns the path below `directory` of a store's root that was found through another mount: the source of a bind
+/// mount
 /// shows the same files.
 fn seen_below(mounts: &[Mount], directory: &Path, root: &Path) -> Option<PathBuf> {
     if root.starts_with(directory) || directory.starts_with(root) {
@@ -261,14 +272,22 @@ fn seen_below(mounts: &[Mount], directory: &Path, root: &Path) -> Option<PathBuf
     (mounts::location(mounts, &path)? == there).then_some(path)
 }
 
-/// Which of some paths are at or below a directory, and on its filesystem.
-fn are_here<'p>(paths: impl Iterator<Item = &'p Path>, at: &Path) -> Vec<bool> {
-    let device = |path: &Path| quiet::facts(path).ok().map(|facts| facts.device);
-    let own = LazyCell::new(|| device(at));
-    paths.map(|path| path == at || path.starts_with(at) && own.is_some() && device(path) == *own).collect()
+/// Returns for each path whether it is at or below `target`, and on the same filesystem.
+fn are_here<'p>(paths: impl Iterator<Item = &'p Path>, target: &Path) -> Vec<bool> {
+    let target_device = LazyCell::new(|| device_of(target));
+    let is_here = paths.map(|path| {
+        let is_below = path.starts_with(target) && path != target;
+        path == target || is_below && target_device.is_some() && device_of(path) == *target_device
+    });
+    is_here.collect()
 }
 
-/// The inventory with the measured sizes, and what is in no store. Inodes that a store shares with what is
+fn device_of(path: &Path) -> Option<u64> {
+    quiet::facts(path).ok().map(|facts| facts.device)
+}
+
+/// Returns the inventory with the measured sizes, and the uses outside the stores. Inodes with links both in a
+/// store and
 /// outside count with the store.
 fn divided(scan: &Scan, measured: Measured, mut outside: Vec<OutsideUse>) -> (Inventory, Vec<OutsideUse>) {
     let mut inventory = scan.inventory.clone();
@@ -279,28 +298,33 @@ fn divided(scan: &Scan, measured: Measured, mut outside: Vec<OutsideUse>) -> (In
         node.size = Size { bytes, ..Size::default() };
     }
     outside.iter_mut().zip(tallies).for_each(|(user, tally)| user.bytes = tally.bytes);
-    for shared in measured.shared_inodes.iter().filter(|shared| shared.units.iter().all(|at| *at >= nodes)) {
+    for shared in
+        measured.shared_inodes.iter().filter(|shared| shared.units.iter().all(|unit| *unit >= nodes))
+    {
         let first = shared.units.first().and_then(|first| outside.get_mut(*first - nodes));
         first.into_iter().for_each(|user| user.bytes += shared.tally.bytes);
     }
-    let all: HashMap<usize, NodeIx> = (0..nodes).map(|at| (at, at.into())).collect();
+    let all: HashMap<usize, NodeIx> = (0..nodes).map(|unit| (unit, unit.into())).collect();
     let costs = vec![CostModel::default(); inventory.filesystems.len()];
     let shares = Shares { inodes: measured.shared_inodes, ..Shares::default() };
     shares.share(&mut inventory, &all, &costs);
     (inventory, outside)
 }
 
-/// What a walk could not read, and what that means for its bytes.
+/// Returns the entries that a walk could not read, each with `consequence`, its effect on the bytes.
 pub(super) fn unread<'m>(
     measured: &'m Measured,
     top: &'m Path,
-    so: &'m str,
+    consequence: &'m str,
 ) -> impl Iterator<Item = Finding> + 'm {
-    /// More say nothing more.
+    /// Maximum number of errors that are listed.
     const MOST: usize = 10;
     let errors = measured.errors.iter().filter(|error| !error.vanished);
     let more = errors.clone().count().saturating_sub(MOST);
-    let more = (more > 0).then(|| Finding::incomplete(top, format!("{more} more could not be read; {so}")));
+    let more =
+        (more > 0).then(|| Finding::incomplete(top, format!("{more} more could not be read; {consequence}")));
     let listed = errors.take(MOST);
-    listed.map(move |error| Finding::incomplete(&error.path, format!("{}; {so}", error.message))).chain(more)
+    let listed = listed
+        .map(move |error| Finding::incomplete(&error.path, format!("{}; {consequence}", error.message)));
+    listed.chain(more)
 }

@@ -1,4 +1,4 @@
-//! The largest log files by name: a single runaway log can fill a disk.
+//! The largest log files by name: a single log that grows without limit can fill a disk.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,24 +10,26 @@ use crate::node::places::KubeletPlaces;
 use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
 
-/// So many are named.
+/// Maximum number of files that are named.
 const MOST: usize = 20;
 
-/// The largest log files on the filesystems of a scan, the journal's left out: its size is its
-/// own to keep.
+/// Returns the largest log files on the filesystems of a scan. The journal's are left out: systemd limits their
+/// size.
 pub(super) fn logs(sysroot: &Sysroot, places: &[KnownUse], known: &KubeletPlaces) -> Vec<BigFile> {
     let mut largest = Largest::default();
     let journal: Vec<_> =
         places.iter().filter(|place| place.kind == OtherUserKind::Journal).map(|place| &place.path).collect();
-    let logs = |place: &&KnownUse| matches!(place.kind, OtherUserKind::PodLogs | OtherUserKind::Logs);
-    for place in places.iter().filter(logs) {
+    for place in places {
+        if !matches!(place.kind, OtherUserKind::PodLogs | OtherUserKind::Logs) {
+            continue;
+        }
         let Some(filesystem) = place.filesystem else { continue };
         let is_journal = |path: &Path| journal.iter().any(|journal| *journal == path);
         let found = quiet::files_below(&place.path, &is_journal, &mut |path, facts, bytes| {
             let inode = (facts.device, facts.inode);
             largest.add(inode, BigFile { filesystem, path, bytes, pod: None, container: None });
         });
-        // The walk, which measures the same place, tells of what cannot be read.
+        // The walk of the same place reports what cannot be read.
         if let Err(error) = found {
             tracing::debug!("looking for log files in {}: {error}", place.path.display());
         }
@@ -45,7 +47,7 @@ pub(super) fn logs(sysroot: &Sysroot, places: &[KnownUse], known: &KubeletPlaces
     found
 }
 
-/// The largest of many, each inode once: no more than these are kept.
+/// The largest [`MOST`] of many files, each inode once.
 #[derive(Debug, Default)]
 struct Largest(BTreeMap<(Reverse<u64>, PathBuf), (Inode, BigFile)>);
 
@@ -54,7 +56,7 @@ type Inode = (u64, u64);
 
 impl Largest {
     fn add(&mut self, inode: Inode, file: BigFile) {
-        // What was left out before was smaller than all that is here, and is so again.
+        // A file that was dropped before was smaller than all files here, and is dropped again.
         if self.0.values().any(|(known, _)| *known == inode) {
             return;
         }
@@ -64,7 +66,7 @@ impl Largest {
         }
     }
 
-    /// The largest first.
+    /// Returns the files, the largest first.
     fn sorted(self) -> Vec<BigFile> {
         self.0.into_values().map(|(_, file)| file).collect()
     }
@@ -76,18 +78,20 @@ mod tests {
     use crate::model::FilesystemIx;
 
     #[test]
-    fn only_the_largest_are_kept_each_once() {
+    fn only_largest_files_are_kept_once() {
         let mut largest = Largest::default();
-        let file = |bytes: u64, path: String| BigFile {
-            filesystem: FilesystemIx::from(0),
-            path: path.into(),
-            bytes,
-            pod: None,
-            container: None,
-        };
-        for at in 0..1000_u64 {
-            // In no order, each under two names.
-            let bytes = at * 7919 % 1000;
+        fn file(bytes: u64, path: String) -> BigFile {
+            BigFile {
+                filesystem: FilesystemIx::from(0),
+                path: path.into(),
+                bytes,
+                pod: None,
+                container: None,
+            }
+        }
+        for number in 0..1000_u64 {
+            // In mixed order, each under two names.
+            let bytes = number * 7919 % 1000;
             largest.add((1, bytes), file(bytes, format!("/a/{bytes}")));
             largest.add((1, bytes), file(bytes, format!("/b/{bytes}")));
             assert!(largest.0.len() <= MOST);

@@ -1,10 +1,10 @@
-//! Large directories in the stores that belong to no image, container or leak: volumes, or another store.
+//! Large directories in stores that belong to no image, container or leak: volumes, or another store.
 
 use std::path::{Path, PathBuf};
 
 use super::sizes::{bytes_by_unit, tree};
 use crate::disk::{Extents, TreeScope, WalkOptions, measure as walk};
-use crate::model::{FilesystemIx, Node, NodeKind, StoreIx};
+use crate::model::{FilesystemIx, NodeKind, StoreIx};
 use crate::stores::Scan;
 use crate::stores::containerd::places::is_root;
 use crate::stores::containers_storage::places::drivers_in;
@@ -12,10 +12,10 @@ use crate::sys::allowance::{self, Allowance};
 use crate::sys::quiet::Within;
 use crate::sys::root::Root;
 
-/// Smaller ones are not named.
+/// Minimum allocated bytes of a directory that is named.
 const LEAST: u64 = 1 << 20;
 
-/// A directory at the top of a store that holds at least 1 % of what is used.
+/// A directory at the top of a store that contains at least 1 % of the used bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LargeDirectory {
     pub store: StoreIx,
@@ -23,19 +23,18 @@ pub struct LargeDirectory {
     pub path: PathBuf,
     /// Allocated bytes.
     pub bytes: u64,
-    /// Its largest entry, with its allocated bytes.
+    /// Largest entry, with its allocated bytes.
     pub largest: Option<(PathBuf, u64)>,
-    /// True for a store of its own, which was not read.
+    /// True if the directory is itself a store, which was not read.
     pub is_store: bool,
 }
 
-/// The large directories of all stores.
+/// Returns the large directories of all stores.
 pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {
-    let is_large = |node: &&Node| {
+    let large = scan.inventory.nodes.iter().filter(|node| {
         let used = scan.inventory[node.filesystem].used_bytes;
         node.kind == NodeKind::Other && node.size.bytes >= (used / 100).max(LEAST)
-    };
-    let large = scan.inventory.nodes.iter().filter(is_large);
+    });
     let directories = large.map(|node| {
         let root = scan.sysroot.open(&scan.sysroot.display(&node.path)).ok();
         LargeDirectory {

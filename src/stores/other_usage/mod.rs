@@ -1,8 +1,10 @@
-//! Other users of the stores' filesystems: logs, the journal, volumes of pods, temporary files,
-//! and everything else by its top-level directory, or what in it holds nearly all. Read-only; never crosses a mount.
+//! Other users of the stores' filesystems: logs, the journal, volumes of pods, temporary files, and everything else
+//! by
+//! its top-level directory, or by the entry that contains nearly all of that. Read-only; never crosses a mount.
 //!
-//! Stores are measured by the scan and left out here. Files with hard links or shared extents
-//! both in a store and outside count with the store only, so that no byte counts twice.
+//! The scan has measured the stores, so they are left out here. Files with hard links or shared extents both in a
+//! store
+//! and outside count only with the store: no byte counts twice.
 
 mod below;
 mod big;
@@ -30,26 +32,26 @@ use sizes::{bytes_by_unit, tree};
 use types::KnownUse;
 pub use types::{BigFile, OtherUsageRequest, OtherUser, OtherUserKind, OtherUsers, PodShare, SeenWhole};
 
-/// What a unit of the walk is.
+/// Unit of the walk.
 #[derive(Clone, Debug)]
 struct Unit {
     kind: OtherUserKind,
-    /// Where its kind begins: the key that units of one user share.
+    /// Top path of the user: units of the same user have the same one.
     user: PathBuf,
-    /// The pod whose share this is.
+    /// Pod that the unit belongs to.
     pod: Option<String>,
     path: PathBuf,
-    /// Whose it is, where the kind does not say.
+    /// Owner, if the kind does not imply it.
     holder: Option<String>,
 }
 
-/// Measures other users of the scanned filesystems.
+/// Measures the other users of the scanned filesystems.
 #[must_use]
 pub fn measure(scan: &Scan, known: &OtherUsageRequest, progress: &Progress) -> OtherUsers {
     let mut all = OtherUsers::default();
     let places = places::find(scan, known, &mut all.findings);
-    for at in 0..scan.inventory.filesystems.len() {
-        of_filesystem(scan, at.into(), &places, (known, progress), &mut all);
+    for filesystem_ix in 0..scan.inventory.filesystems.len() {
+        of_filesystem(scan, filesystem_ix.into(), &places, (known, progress), &mut all);
     }
     if !scan.sysroot.is_foreign() {
         deleted_files(scan, &mut all);
@@ -63,23 +65,24 @@ pub fn measure(scan: &Scan, known: &OtherUsageRequest, progress: &Progress) -> O
 
 fn of_filesystem(
     scan: &Scan,
-    at: FilesystemIx,
+    filesystem_ix: FilesystemIx,
     places: &[KnownUse],
     (known, progress): (&OtherUsageRequest, &Progress),
     all: &mut OtherUsers,
 ) {
-    let facts = &scan.inventory.filesystems[at.get()];
-    let here: Vec<_> = places.iter().filter(|place| place.filesystem == Some(at)).collect();
+    let facts = &scan.inventory.filesystems[filesystem_ix.get()];
+    let here: Vec<_> = places.iter().filter(|place| place.filesystem == Some(filesystem_ix)).collect();
     let mounts = mounts::read().unwrap_or_default();
     let mount = mounts::widest(&mounts, &facts.mount, scan.sysroot.root()).to_path_buf();
     let mut roots = vec![mount.clone()];
     let mut units: Vec<Unit> = Vec::new();
     let mut trees = Vec::new();
-    // Files directly in the top directory, and the top directory itself, belong to no entry.
+    // The top directory itself and the files directly in it belong to no entry.
     let top =
         Unit { kind: OtherUserKind::Directory, user: mount.clone(), pod: None, path: mount, holder: None };
-    let is_wanted =
-        known.most_inodes.is_none_or(|most| inodes_outside(scan, at).is_some_and(|inodes| inodes <= most));
+    let is_wanted = known
+        .most_inodes
+        .is_none_or(|most| inodes_outside(scan, filesystem_ix).is_some_and(|inodes| inodes <= most));
     let is_in_store = places::are_of_stores(&mounts, places, &top.path);
     let location = mounts::location(&mounts, &top.path);
     if is_wanted && !is_in_store {
@@ -111,26 +114,31 @@ fn of_filesystem(
     let is_whole = location.as_ref().is_some_and(|location| location.path == Path::new("/"));
     if is_whole && (is_wanted || is_in_store) && !all.findings.iter().any(|finding| finding.incomplete) {
         let mount_points = location.iter().flat_map(|location| covering(&mounts, location)).collect();
-        all.seen_whole.push(SeenWhole { filesystem: at, top: roots[0].clone(), mount_points });
+        all.seen_whole.push(SeenWhole { filesystem: filesystem_ix, top: roots[0].clone(), mount_points });
     }
     let bytes = bytes_by_unit(&measured, units.len());
-    gather(at, units, &bytes, all);
+    gather(filesystem_ix, units, &bytes, all);
     if let Ok(top) = scan.sysroot.open(&scan.sysroot.display(&roots[0])) {
         let options = WalkOptions { progress: None, ..options };
-        narrow::narrow(at, &Within::new([&top]), &roots, &options, all);
+        narrow::narrow(filesystem_ix, &Within::new([&top]), &roots, &options, all);
     }
 }
 
-/// Mount points on directories of a filesystem, which hide what is in these: disks first, and those near the top.
+/// Returns mount points on directories of a filesystem, which hide the files in these directories. Disks come
+/// first,
+/// then those near the top.
 fn covering(mounts: &[Mount], top: &Location) -> Vec<PathBuf> {
-    /// Mounts on directories that are empty in every system.
+    /// Types of mounts on directories that are empty on every system.
     const OF_THE_SYSTEM: [&str; 6] = ["autofs", "devtmpfs", "nsfs", "overlay", "proc", "sysfs"];
-    let is_over = |mount: &&Mount| {
+    let mut over: Vec<&Mount> = Vec::new();
+    for mount in mounts {
         let below = mounts.iter().find(|below| below.id == mount.parent && below.id != mount.id);
-        below.is_some_and(|below| below.device == top.device && !mount.repeats(below))
+        if below.is_some_and(|below| below.device == top.device && !mount.repeats(below))
             && !OF_THE_SYSTEM.contains(&mount.fstype.as_str())
-    };
-    let mut over: Vec<_> = mounts.iter().filter(is_over).collect();
+        {
+            over.push(mount);
+        }
+    }
     over.sort_by_key(|mount| {
         (!mount.source.starts_with("/dev/"), mount.mount_point.components().count(), &mount.mount_point)
     });
@@ -138,17 +146,16 @@ fn covering(mounts: &[Mount], top: &Location) -> Vec<PathBuf> {
     over.into_iter().map(|mount| mount.mount_point.clone()).collect()
 }
 
-/// How many inodes of a filesystem are in use, besides those of the stores; `None` where it has no fixed
-/// number of inodes.
-fn inodes_outside(scan: &Scan, at: FilesystemIx) -> Option<u64> {
-    let Filesystem { inodes, inodes_free, .. } = scan.inventory[at];
-    let here = scan.inventory.nodes.iter().filter(|node| node.filesystem == at);
+/// Returns the number of used inodes of a filesystem outside the stores; `None` if it has no fixed number of
+/// inodes.
+fn inodes_outside(scan: &Scan, filesystem_ix: FilesystemIx) -> Option<u64> {
+    let Filesystem { inodes, inodes_free, .. } = scan.inventory[filesystem_ix];
+    let here = scan.inventory.nodes.iter().filter(|node| node.filesystem == filesystem_ix);
     let stores = here.fold(0, |sum: u64, node| sum.saturating_add(node.size.inodes));
     (inodes > 0).then(|| inodes.saturating_sub(inodes_free).saturating_sub(stores))
 }
 
-/// A tree for each entry of a directory, and one for the directory's own entry: units that share
-/// one user.
+/// Adds a tree for each entry of a directory, and one for the directory itself. Their units have the same user.
 fn add(units: &mut Vec<Unit>, trees: &mut Vec<Tree<'_>>, root: usize, unit: Unit, all: &mut OtherUsers) {
     trees.push(tree(root, PathBuf::new(), units.len(), TreeScope::EntryOnly));
     units.push(unit.clone());
@@ -180,8 +187,8 @@ fn gather(filesystem: FilesystemIx, units: Vec<Unit>, bytes: &[u64], all: &mut O
             all.pods.push(PodShare { kind, filesystem, pod, path, bytes: *bytes });
         }
         let next = all.other_users.len();
-        let at = *sums.entry(unit.user.clone()).or_insert(next);
-        match all.other_users.get_mut(at) {
+        let position = *sums.entry(unit.user.clone()).or_insert(next);
+        match all.other_users.get_mut(position) {
             Some(user) => user.bytes += bytes,
             None => all.other_users.push(OtherUser {
                 kind: unit.kind,
@@ -194,7 +201,7 @@ fn gather(filesystem: FilesystemIx, units: Vec<Unit>, bytes: &[u64], all: &mut O
     }
 }
 
-/// Files that have no name any more, on filesystems of the scan.
+/// Adds deleted files that a process still holds open, on filesystems of the scan.
 fn deleted_files(scan: &Scan, all: &mut OtherUsers) {
     let files = match deleted::files() {
         Ok(files) => files,
@@ -215,30 +222,39 @@ fn deleted_files(scan: &Scan, all: &mut OtherUsers) {
     }));
 }
 
-/// The filesystem of the scan that the bytes of a deleted file are on.
+/// Returns the filesystem of the scan that contains the bytes of a deleted file.
 fn holder_of(scan: &Scan, file: &DeletedFile) -> Option<FilesystemIx> {
-    let filesystems = &scan.inventory.filesystems;
-    let by_source = |source: &str| {
-        let is_it = |one: &Filesystem| source.starts_with("/dev/") && one.device == source;
-        filesystems.iter().position(is_it).map(FilesystemIx::from)
-    };
-    let by_number = || {
-        let number = |one: &Filesystem| quiet::facts(&one.mount).ok().map(|facts| facts.device);
-        filesystems.iter().position(|one| number(one) == Some(file.device)).map(FilesystemIx::from)
-    };
     match &file.backing {
         Some(Backing::Upper(upper)) if Path::new(upper).is_absolute() => {
             filesystem_of(scan, Path::new(upper))
         }
-        // Storage drivers mount from within their own directory, since options are short.
+        // Storage drivers mount with relative paths from within their own directory, because options have limited
+        // length.
         Some(Backing::Upper(upper)) => {
             let stores = scan.inventory.stores.iter();
             let mut places = stores.map(|store| store.root.join(&store.driver).join(upper));
             places.find_map(|place| filesystem_of(scan, &place))
         }
-        Some(Backing::Source(source)) => by_source(source).or_else(by_number),
-        None => by_number(),
+        Some(Backing::Source(source)) => with_source(scan, source).or_else(|| with_number(scan, file.device)),
+        None => with_number(scan, file.device),
     }
+}
+
+/// Returns the filesystem whose block device is `source`.
+fn with_source(scan: &Scan, source: &str) -> Option<FilesystemIx> {
+    let is_device = source.starts_with("/dev/");
+    let position = scan.inventory.filesystems.iter().position(|facts| is_device && facts.device == source);
+    position.map(FilesystemIx::from)
+}
+
+/// Returns the filesystem with this `st_dev`.
+fn with_number(scan: &Scan, number: u64) -> Option<FilesystemIx> {
+    let position = scan
+        .inventory
+        .filesystems
+        .iter()
+        .position(|filesystem| quiet::facts(&filesystem.mount).is_ok_and(|facts| facts.device == number));
+    position.map(FilesystemIx::from)
 }
 
 #[cfg(test)]

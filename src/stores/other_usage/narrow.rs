@@ -1,4 +1,4 @@
-//! Names what fills a directory: `/var/lib` is no answer where one file in it holds nearly all.
+//! Finds the entry that fills a directory: `/var/lib` is not helpful if one file in it contains nearly all bytes.
 
 use std::path::{Path, PathBuf};
 
@@ -8,42 +8,43 @@ use crate::disk::{TreeScope, WalkOptions, measure as walk};
 use crate::model::FilesystemIx;
 use crate::sys::quiet::Within;
 
-/// So many of the largest directories are looked into: more are not named in a sentence, and each is read again.
+/// Number of the largest directories that are examined: one sentence cannot name more, and each is read again.
 const MOST: usize = 3;
 
-/// What holds less helps nobody.
+/// Minimum bytes of a directory that is examined.
 const LEAST: u64 = 1 << 20;
 
-/// A directory is left for what is in it so many times at most.
+/// Maximum depth of the entry that replaces a directory.
 const DEEPEST: usize = 8;
 
-/// Moves the bytes of the largest directories to the one file or directory in each that holds nearly all of
-/// it, as deep as there is one; the rest stays with the directory.
+/// Moves the bytes of the largest directories to the file or directory in each that contains at least four fifths
+/// of
+/// them, as deep as there is one. The remaining bytes stay with the directory.
 pub(super) fn narrow(
-    at: FilesystemIx,
+    filesystem: FilesystemIx,
     within: &Within,
     roots: &[PathBuf],
     options: &WalkOptions<'_>,
     all: &mut OtherUsers,
 ) {
-    let is_directory = |user: &OtherUser| {
+    let mut largest: Vec<usize> = (0..all.other_users.len()).collect();
+    largest.retain(|position| {
+        let user = &all.other_users[*position];
         user.kind == OtherUserKind::Directory
-            && user.filesystem == at
+            && user.filesystem == filesystem
             && user.bytes >= LEAST
             && roots.first().is_some_and(|mount| *mount != user.path)
-    };
-    let mut largest: Vec<usize> = (0..all.other_users.len()).collect();
-    largest.retain(|user| is_directory(&all.other_users[*user]));
+    });
     largest.sort_by_key(|user| std::cmp::Reverse(all.other_users[*user].bytes));
     for position in largest.into_iter().take(MOST) {
         let user = &mut all.other_users[position];
         let (mut path, mut bytes) = (user.path.clone(), user.bytes);
         for _ in 0..DEEPEST {
-            let Some((most, held)) = most_of(&path, within, roots, options) else { break };
-            if held < bytes / 5 * 4 {
+            let Some((most, contained)) = most_of(&path, within, roots, options) else { break };
+            if contained < bytes / 5 * 4 {
                 break;
             }
-            (path, bytes) = (most, held);
+            (path, bytes) = (most, contained);
         }
         if path != user.path {
             user.bytes = user.bytes.saturating_sub(bytes);
@@ -53,7 +54,7 @@ pub(super) fn narrow(
     }
 }
 
-/// What holds the most in a directory below the first root; `None` where it is none.
+/// Returns the largest entry of a directory below the first root, and its bytes.
 fn most_of(
     directory: &Path,
     within: &Within,

@@ -1,4 +1,4 @@
-//! The usual paths of other users of a node's disk.
+//! Usual paths of other users of a node's disk.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -12,32 +12,32 @@ use crate::stores::Scan;
 use crate::sys::mounts::{self, Mount};
 use crate::sys::{quiet, root};
 
-/// Directories of known use, and those of the stores. A place that exists only as part of another
-/// one of the same use is not named again.
+/// Returns the directories of known use, and those of the stores. A place inside another one of the same use
+/// appears
+/// only once.
 pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Finding>) -> Vec<KnownUse> {
     use OtherUserKind::{CoreDumps, Journal, KubeletVolumes, Layersweep, Logs, PodLogs, Swap, VarTmp};
     let mut seen = HashSet::new();
     let mut places = Vec::new();
     let mounts = mounts::read().unwrap_or_default();
-    let device = |path: &Path| mounts::location(&mounts, path).map(|here| here.device);
-    let devices: Vec<_> = scan.inventory.filesystems.iter().map(|at| device(&at.mount)).collect();
+    let devices: Vec<_> =
+        scan.inventory.filesystems.iter().map(|filesystem| device_of(&mounts, &filesystem.mount)).collect();
     let mut add = |kind, path: PathBuf, is_store, holder: Option<String>| {
         if seen.insert(path.clone()) {
-            // The process that serves a filesystem may never answer.
-            let is_silent = is_fuse(&mounts, &path) && !devices.contains(&device(&path));
+            // A FUSE process that does not answer would block `filesystem_of`.
+            let is_silent = is_fuse(&mounts, &path) && !devices.contains(&device_of(&mounts, &path));
             let filesystem = if is_silent { None } else { filesystem_of(scan, &path) };
             places.push(KnownUse { kind, path, filesystem, is_store, holder });
         }
     };
     let areas: Vec<_> = scan.areas.iter().flatten().collect();
-    // A bind mount in a store shows files of the store; volumes are the users' own.
-    let is_inside = |mount: &&Mount| {
-        let names = areas.iter().filter_map(|area| mount.mount_point.strip_prefix(area).ok());
+    // A bind mount in a store shows files of the store; volumes belong to users.
+    let mounted = mounts.iter().map(|mount| &mount.mount_point).filter(|mount_point| {
+        let names = areas.iter().filter_map(|area| mount_point.strip_prefix(area).ok());
         names.filter_map(|below| below.iter().next()).any(|name| name != "volumes")
-    };
-    let mounted = mounts.iter().filter(is_inside).map(|mount| &mount.mount_point);
+    });
     for directory in areas.iter().copied().chain(mounted) {
-        // The kind of a store's place says nothing.
+        // The kind of a store's place is not used.
         add(OtherUserKind::Directory, directory.clone(), true, None);
     }
     for (name, directory) in scan.snapshotters.iter().cloned() {
@@ -56,7 +56,7 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
         (Swap, "/swap".into()),
     ];
     for (kind, path) in kubelet.chain(pod_logs).chain(usual) {
-        // What a server keeps is on none of these disks, and it need never answer.
+        // Files on a network filesystem are on none of these disks, and its server may not answer.
         let found = match scan.sysroot.is_foreign() {
             true => scan.sysroot.resolve(&path),
             false => root::find_at_hand(&path).map(|(_, path)| path),
@@ -71,12 +71,12 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
         };
         let is_directory =
             quiet::facts(&resolved).is_ok_and(|facts| facts.kind == quiet::FileKind::Directory);
-        // Swap files are on the top: see `kind_on_top`.
+        // Swap files are recognized in the top directory: see `kind_on_top`.
         if is_directory {
             add(kind, resolved, false, None);
         }
     }
-    // The scan has counted what is in a store.
+    // The scan has already measured the directories of stores.
     let in_store: Vec<_> =
         places.iter().map(|place| !place.is_store && are_of_stores(&mounts, &places, &place.path)).collect();
     let mut in_store = in_store.into_iter();
@@ -84,14 +84,19 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
     places
 }
 
-/// Returns whether a process serves the filesystem of a path.
+/// Returns the device of the filesystem that contains a path, by the mount table.
+fn device_of(mounts: &[Mount], path: &Path) -> Option<(u32, u32)> {
+    mounts::location(mounts, path).map(|location| location.device)
+}
+
+/// Returns true if a process serves the filesystem of a path (FUSE).
 fn is_fuse(mounts: &[Mount], path: &Path) -> bool {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.mount_point));
     let mount = above.max_by_key(|mount| mount.mount_point.components().count());
     mount.is_some_and(|mount| mount.fstype.starts_with("fuse"))
 }
 
-/// Returns whether a directory belongs to a store, through whichever mount it is seen.
+/// Returns true if a directory is part of a store, even if it is seen through another mount.
 pub(super) fn are_of_stores(mounts: &[Mount], places: &[KnownUse], directory: &Path) -> bool {
     let here = mounts::location(mounts, directory);
     let mut stores = places.iter().filter(|place| place.is_store);
@@ -100,23 +105,28 @@ pub(super) fn are_of_stores(mounts: &[Mount], places: &[KnownUse], directory: &P
     })
 }
 
-/// The filesystem of the scan that holds a path; `None` where it is none of them.
+/// Returns the filesystem of the scan that contains a path, if there is one.
 #[must_use]
 pub fn filesystem_of(scan: &Scan, path: &Path) -> Option<FilesystemIx> {
     let (facts, _) = filesystem::of(path).ok()?;
-    let number = |path: &Path| quiet::facts(path).ok().map(|facts| facts.device);
-    let here = number(path);
-    let same = scan.inventory.filesystems.iter().position(|one| {
-        match one.device.starts_with("/dev/") && facts.device.starts_with("/dev/") {
-            true => one.device == facts.device,
-            false => here.is_some() && number(&one.mount) == here,
+    let number = number_of(path);
+    let same = scan.inventory.filesystems.iter().position(|known| {
+        match known.device.starts_with("/dev/") && facts.device.starts_with("/dev/") {
+            true => known.device == facts.device,
+            false => number.is_some() && number_of(&known.mount) == number,
         }
     });
     same.map(FilesystemIx::from)
 }
 
-/// `<namespace>/<name>` of the directory of a pod's logs, `<namespace>_<name>_<uid>`; of its
-/// volumes there is only the uid.
+/// Returns the `st_dev` of a path.
+fn number_of(path: &Path) -> Option<u64> {
+    quiet::facts(path).ok().map(|facts| facts.device)
+}
+
+/// Returns `<namespace>/<name>` for the directory of a pod's logs, `<namespace>_<name>_<uid>`. The name of a
+/// directory
+/// of its volumes is the uid, which is returned unchanged.
 pub(super) fn pod_name(directory: &OsStr) -> String {
     let name = directory.to_string_lossy();
     match name.split('_').collect::<Vec<_>>().as_slice() {
@@ -125,7 +135,7 @@ pub(super) fn pod_name(directory: &OsStr) -> String {
     }
 }
 
-/// The kind of an entry on the top of a filesystem.
+/// Returns the kind of an entry in the top directory of a filesystem.
 pub(super) fn kind_on_top(entry: &quiet::DirectoryEntry) -> OtherUserKind {
     let is_swap = ["swapfile", "swap.img", "swap"].iter().any(|name| entry.name == *name);
     match entry.kind == quiet::FileKind::File && is_swap {
@@ -134,7 +144,7 @@ pub(super) fn kind_on_top(entry: &quiet::DirectoryEntry) -> OtherUserKind {
     }
 }
 
-/// Gives volumes of pods the names that the directories of their logs have beside the uid.
+/// Replaces the uid of pods' volumes by the name that the directory of the pod's logs has for the same uid.
 pub(super) fn name_by_uid(pods: &mut [PodShare]) {
     let names: std::collections::HashMap<String, String> = pods
         .iter()

@@ -1,4 +1,4 @@
-//! What a walk measured, by unit.
+//! Sizes of the units of a walk.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,9 @@ pub(super) fn tree(root: usize, path: PathBuf, unit: usize, scope: TreeScope) ->
     Tree { root, path: path.into(), unit, scope }
 }
 
-/// Bytes of each unit: inodes and extents that several share count once, with the first of them;
-/// those also shared outside of all units (with a store) are not counted here.
+/// Returns the bytes of each unit. Inodes and extents that several units share count once, with the first of them.
+/// Those
+/// that are also shared with a file outside the units (in a store) are not counted.
 pub(super) fn bytes_by_unit(measured: &Measured, units: usize) -> Vec<u64> {
     let mut bytes: Vec<u64> = measured.units.iter().map(|tally| tally.bytes).collect();
     bytes.resize(units, 0);
@@ -19,12 +20,12 @@ pub(super) fn bytes_by_unit(measured: &Measured, units: usize) -> Vec<u64> {
         }
     }
     for shared in &measured.shared_extents {
-        let mut stays = if shared.outside { 0 } else { shared.physical_bytes };
+        let mut left = if shared.outside { 0 } else { shared.physical_bytes };
         for (unit, counted) in &shared.counted {
-            let keeps = stays.min(*counted);
-            stays -= keeps;
+            let kept = left.min(*counted);
+            left -= kept;
             if let Some(bytes) = bytes.get_mut(*unit) {
-                *bytes = bytes.saturating_sub(counted - keeps);
+                *bytes = bytes.saturating_sub(counted - kept);
             }
         }
     }

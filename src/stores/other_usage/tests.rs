@@ -8,7 +8,7 @@ fn tally(bytes: u64) -> Tally {
 }
 
 #[test]
-fn what_several_share_counts_once_and_with_a_store_not_at_all() {
+fn shared_bytes_count_once_and_not_outside_stores() {
     let measured = Measured {
         units: vec![tally(10), tally(20), tally(300)],
         shared_inodes: vec![
@@ -26,7 +26,7 @@ fn what_several_share_counts_once_and_with_a_store_not_at_all() {
 }
 
 #[test]
-fn names_of_pods() {
+fn pods_are_named_by_log_directories() {
     for (directory, expected) in [
         ("shop_cart-0_1111-22", "shop/cart-0"),
         ("1111-22", "1111-22"),
@@ -35,13 +35,9 @@ fn names_of_pods() {
     ] {
         assert_eq!(places::pod_name(OsStr::new(directory)), expected);
     }
-    let pod = |kind, name: &str, path: &str| PodShare {
-        kind,
-        filesystem: FilesystemIx::from(0),
-        pod: name.into(),
-        path: path.into(),
-        bytes: 1,
-    };
+    fn pod(kind: OtherUserKind, name: &str, path: &str) -> PodShare {
+        PodShare { kind, filesystem: FilesystemIx::from(0), pod: name.into(), path: path.into(), bytes: 1 }
+    }
     let mut pods = [
         pod(OtherUserKind::PodLogs, "shop/cart-0", "/var/log/pods/shop_cart-0_1111-22"),
         pod(OtherUserKind::KubeletVolumes, "1111-22", "/var/lib/kubelet/pods/1111-22"),

@@ -1,4 +1,4 @@
-//! Types of the other users of a disk.
+//! Types for the other users of a disk.
 
 use std::path::PathBuf;
 
@@ -6,81 +6,81 @@ use super::large::LargeDirectory;
 use crate::model::{FilesystemIx, Finding};
 use crate::node::places::KubeletPlaces;
 
-/// What kind of use it is.
+/// Kind of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OtherUserKind {
     PodLogs,
     /// The journal of systemd.
     Journal,
     Logs,
-    /// What the kubelet keeps for pods: volumes on this disk, plugins' files.
+    /// Files of the kubelet for pods: volumes on this disk, files of plugins.
     KubeletVolumes,
     /// Temporary files that outlive a reboot.
     VarTmp,
-    /// Our own records.
+    /// Records of this program.
     Layersweep,
-    /// Dumps of programs that crashed, and of the kernel.
+    /// Core dumps of programs and of the kernel.
     CoreDumps,
     Swap,
     /// Files of a snapshotter that runs beside containerd.
     Snapshotter,
-    /// Files without a name that a process holds open.
+    /// Deleted files that a process holds open.
     DeletedOpen,
-    /// Anything else, by its top-level directory, or by what holds nearly all of that.
+    /// Anything else, by its top-level directory, or by the entry that contains nearly all of that.
     Directory,
 }
 
 impl OtherUserKind {
-    /// Whether each entry of such a place is a pod's.
+    /// Returns true if each entry of such a place belongs to one pod.
     pub(super) fn is_by_pod(self) -> bool {
         matches!(self, Self::PodLogs | Self::KubeletVolumes)
     }
 }
 
-/// A use of a filesystem.
+/// A user of a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherUser {
     pub kind: OtherUserKind,
     pub filesystem: FilesystemIx,
-    /// Its path as we see it; for deleted files the name that they had.
+    /// Path on this system; for a deleted file its last name.
     pub path: PathBuf,
-    /// Allocated bytes, each once.
+    /// Allocated bytes; shared ones count once.
     pub bytes: u64,
-    /// What holds it, if known: the process of a deleted file, the name of a snapshotter.
+    /// Owner, if known: the process of a deleted file, the name of a snapshotter.
     pub holder: Option<String>,
 }
 
-/// What one pod holds of a kind.
+/// Use of a kind by one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodShare {
     /// [`OtherUserKind::PodLogs`] or [`OtherUserKind::KubeletVolumes`].
     pub kind: OtherUserKind,
     pub filesystem: FilesystemIx,
-    /// `<namespace>/<name>`, else its uid.
+    /// `<namespace>/<name>`, or the uid if the name is unknown.
     pub pod: String,
-    /// Its path on this system.
+    /// Path on this system.
     pub path: PathBuf,
-    /// Allocated bytes, part of the kind's.
+    /// Allocated bytes, included in those of the kind.
     pub bytes: u64,
 }
 
-/// All of them.
+/// All other users of the scanned filesystems.
 #[derive(Clone, Debug, Default)]
 pub struct OtherUsers {
-    /// By filesystem and kind; several of kind [`OtherUserKind::Directory`] and
-    /// [`OtherUserKind::DeletedOpen`].
+    /// Users by filesystem and kind. The kinds [`OtherUserKind::Directory`] and [`OtherUserKind::DeletedOpen`] may
+    /// appear several times.
     pub other_users: Vec<OtherUser>,
     /// Shares of pods, the largest first.
     pub pods: Vec<PodShare>,
     /// The largest log files, the largest first.
     pub logs: Vec<BigFile>,
-    /// Large directories in the stores, which are in `other` of the scan.
+    /// Large directories in the stores, which the scan counts as `other`.
     pub large: Vec<LargeDirectory>,
     /// Filesystems of which every visible file was measured.
     pub seen_whole: Vec<SeenWhole>,
-    /// What could not be read, and mounts that were not entered.
+    /// Directories that could not be read, and mounts that were not entered.
     pub findings: Vec<Finding>,
-    /// Inodes that were looked at.
+    /// Number of inodes examined.
     pub inodes: u64,
 }
 
@@ -90,27 +90,27 @@ pub struct SeenWhole {
     pub filesystem: FilesystemIx,
     /// Mount point of the whole filesystem.
     pub top: PathBuf,
-    /// Mount points on its directories: files below them are hidden.
+    /// Mount points on its directories; files in these directories are hidden.
     pub mount_points: Vec<PathBuf>,
 }
 
-/// Where to look besides the usual places.
+/// Settings of the measurement.
 #[derive(Clone, Debug, Default)]
 pub struct OtherUsageRequest {
-    /// Our own state directory, as a path inside the sysroot.
+    /// State directory of this program, as a path inside the sysroot.
     pub state_dir: PathBuf,
     pub places: KubeletPlaces,
-    /// Threads; 0 for the default.
+    /// Number of threads; 0 for the default.
     pub threads: usize,
-    /// Every directory is measured on a filesystem that has at most so many inodes in use besides those
-    /// of the stores; else the places of known use alone. `None`: always.
+    /// Maximum number of used inodes outside the stores on a filesystem where every directory is measured. On
+    /// filesystems with more, only the places of known use are measured. `None`: no limit.
     pub most_inodes: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BigFile {
     pub filesystem: FilesystemIx,
-    /// Its path on this system.
+    /// Path on this system.
     pub path: PathBuf,
     /// Allocated bytes.
     pub bytes: u64,
@@ -124,12 +124,12 @@ pub struct BigFile {
 #[derive(Clone, Debug)]
 pub(super) struct KnownUse {
     pub(super) kind: OtherUserKind,
-    /// Its path as we see it, without symlinks.
+    /// Path on this system, without symlinks.
     pub(super) path: PathBuf,
-    /// Its filesystem, if it is one of the scan's.
+    /// Filesystem, if it is one of the scan's.
     pub(super) filesystem: Option<FilesystemIx>,
-    /// A store, which the scan has measured.
+    /// True for a store, which the scan has measured.
     pub(super) is_store: bool,
-    /// Whose it is, where the kind does not say.
+    /// Owner, if the kind does not imply it.
     pub(super) holder: Option<String>,
 }
