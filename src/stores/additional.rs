@@ -1,4 +1,4 @@
-//! Stores that other stores take images from: additional image stores and imagestores.
+//! Stores from which other stores take images: additional image stores and imagestores.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,7 @@ use crate::stores::containers_storage::needs::Need;
 use crate::sys::root::{Root, Who};
 use crate::sys::sysroot::Sysroot;
 
-/// Where a directory really is. The same one has the same device and inode, whatever it is
-/// called: a bind mount is not a symlink.
+/// A directory, identified by device and inode number: a bind mount gives it a second path that is not a symlink.
 #[derive(Clone, Debug)]
 pub(super) struct RealDirectory {
     path: PathBuf,
@@ -27,7 +26,7 @@ impl RealDirectory {
         Self { path, identity }
     }
 
-    /// What is open already, wherever its path leads by now.
+    /// Returns a directory that is already open, even if its path names another one by now.
     pub(super) fn opened(root: &Root) -> Self {
         Self { path: root.to_path_buf(), identity: Some(root.identity()) }
     }
@@ -41,91 +40,102 @@ impl RealDirectory {
     }
 }
 
-/// The graphroots and imagestores that another process writes to.
+/// Graphroots and imagestores to which the configured stores write.
 #[derive(Debug)]
-pub(super) struct Own {
-    /// One a store; `None` where there is no such directory.
+pub(super) struct WrittenDirectories {
+    /// Graphroot of each store; `None` if the directory does not exist.
     graphroots: Vec<Option<RealDirectory>>,
     imagestores: Vec<Vec<RealDirectory>>,
 }
 
-impl Own {
+impl WrittenDirectories {
     pub(super) fn new(sysroot: &Sysroot, stores: &[StoreConfig]) -> Self {
-        let place = |path: &PathBuf| match sysroot.open(path) {
-            Ok(root) => Some(RealDirectory::opened(&root)),
-            Err(_) => sysroot.resolve(path).ok().map(|path| RealDirectory { path, identity: None }),
-        };
-        let imagestores = |store: &StoreConfig| {
-            store.imagestore.iter().chain(&store.other_imagestores).filter_map(place).collect()
-        };
+        let imagestores = stores.iter().map(|store| {
+            let named = store.imagestore.iter().chain(&store.other_imagestores);
+            named.filter_map(|path| Self::placed(sysroot, path)).collect()
+        });
         Self {
-            graphroots: stores.iter().map(|store| place(&store.graphroot)).collect(),
-            imagestores: stores.iter().map(imagestores).collect(),
+            graphroots: stores.iter().map(|store| Self::placed(sysroot, &store.graphroot)).collect(),
+            imagestores: imagestores.collect(),
         }
     }
 
-    /// The store that writes to `directory`, and where that is by its own name: the one with this
-    /// graphroot, else the first with this imagestore.
+    fn placed(sysroot: &Sysroot, path: &Path) -> Option<RealDirectory> {
+        match sysroot.open(path) {
+            Ok(root) => Some(RealDirectory::opened(&root)),
+            Err(_) => sysroot.resolve(path).ok().map(|path| RealDirectory { path, identity: None }),
+        }
+    }
+
+    /// Returns the store that writes to `wanted`, and the path under which it does: the store with this graphroot,
+    /// else
+    /// the first with this imagestore.
     pub(super) fn find(&self, wanted: &RealDirectory) -> Option<(usize, &Path)> {
-        let graphroots = self.graphroots.iter().enumerate();
-        let mut graphroots =
-            graphroots.filter_map(|(at, place)| Some((at, place.as_ref().filter(|it| it.is(wanted))?)));
-        let imagestores = self.imagestores.iter().enumerate();
-        let mut imagestores =
-            imagestores.filter_map(|(at, places)| Some((at, places.iter().find(|place| place.is(wanted))?)));
-        let found = graphroots.next().or_else(|| imagestores.next());
-        found.map(|(at, place)| (at, place.path.as_path()))
+        for (position, graphroot) in self.graphroots.iter().enumerate() {
+            if let Some(place) = graphroot.as_ref().filter(|graphroot| graphroot.is(wanted)) {
+                return Some((position, place.path.as_path()));
+            }
+        }
+        for (position, imagestores) in self.imagestores.iter().enumerate() {
+            if let Some(place) = imagestores.iter().find(|imagestore| imagestore.is(wanted)) {
+                return Some((position, place.path.as_path()));
+            }
+        }
+        None
     }
 
-    /// Whether the store at position `at` has this graphroot.
-    pub(super) fn find_graphroot(&self, wanted: &RealDirectory, at: usize) -> bool {
-        self.graphroots[at].as_ref().is_some_and(|place| place.is(wanted))
+    /// Returns true if the store at `position` has this graphroot.
+    pub(super) fn find_graphroot(&self, wanted: &RealDirectory, position: usize) -> bool {
+        self.graphroots[position].as_ref().is_some_and(|place| place.is(wanted))
     }
 
-    /// Positions of all stores, each behind those that it takes images from. Where they go round in
-    /// a circle, somebody comes first.
+    /// Returns the positions of all stores, each after the stores from which it takes images. Cycles are broken at
+    /// an
+    /// arbitrary store.
     pub(super) fn additional_first(&self, sysroot: &Sysroot, stores: &[StoreConfig]) -> Vec<usize> {
-        let additional_stores = |at: usize| {
-            let named = borrowed(&stores[at]).filter_map(|path| sysroot.resolve(path).ok());
-            named
-                .filter_map(|path| self.find(&RealDirectory::of(path)).map(|found| found.0))
-                .collect::<Vec<_>>()
-        };
         let mut order = Vec::new();
         let mut begun = vec![false; stores.len()];
         for first in 0..stores.len() {
-            // Those to be looked into, the deepest last, each with its additional_stores still to come.
+            // Path of the depth-first search: each store with the additional stores that are still to be visited.
             let mut path: Vec<(usize, Vec<usize>)> = Vec::new();
             let mut next = Some(first);
             loop {
-                if let Some(at) = next.filter(|at| !begun[*at]) {
-                    begun[at] = true;
-                    path.push((at, additional_stores(at).into_iter().rev().collect()));
+                if let Some(position) = next.filter(|position| !begun[*position]) {
+                    begun[position] = true;
+                    let mut waiting = self.additional_stores(sysroot, &stores[position]);
+                    waiting.reverse();
+                    path.push((position, waiting));
                 }
-                let Some((at, waiting)) = path.last_mut() else { break };
+                let Some((position, waiting)) = path.last_mut() else { break };
                 next = waiting.pop();
                 if next.is_none() {
-                    order.push(*at);
+                    order.push(*position);
                     path.pop();
                 }
             }
         }
         order
     }
+
+    /// Returns the positions of the stores from which `store` takes images.
+    fn additional_stores(&self, sysroot: &Sysroot, store: &StoreConfig) -> Vec<usize> {
+        let named = borrowed(store).filter_map(|path| sysroot.resolve(path).ok());
+        named.filter_map(|path| Some(self.find(&RealDirectory::of(path))?.0)).collect()
+    }
 }
 
-/// A store that could not be read at all.
+/// A store that could not be read.
 #[derive(Clone, Debug)]
 pub(super) struct Unread {
     /// Position among the stores to read.
     pub(super) position: usize,
     pub(super) graphroot: PathBuf,
-    /// Where its images may come from.
+    /// Directories from which its images may come.
     pub(super) borrows_from: Vec<PathBuf>,
 }
 
 impl Unread {
-    /// As a borrower whose needs are unknown.
+    /// Returns it as a borrower with unknown needs.
     pub(super) fn borrower(&self) -> Borrower<'_> {
         Borrower {
             position: None,
@@ -138,27 +148,30 @@ impl Unread {
     }
 }
 
-/// Where the images of a store may come from, by its configuration.
+/// Returns the directories from which the images of a store may come, by its configuration.
 pub(super) fn borrowed(store: &StoreConfig) -> impl Iterator<Item = &PathBuf> {
     store.additional_image_stores.iter().chain(&store.imagestore).chain(&store.other_imagestores)
 }
 
-/// Whether the owner of the store `borrower` can reach the files in the store `additional_store` at all.
-/// A store that its owner cannot read is not used, whatever the configuration says. One that cannot be
-/// examined counts as reachable.
+/// Returns true if the owner of the store `borrower` can reach the files in the store `additional_store`. A store
+/// that
+/// its user cannot read is not used, although the configuration names it. If this cannot be examined, the store
+/// counts as
+/// reachable.
 pub(super) fn may_reach(sysroot: &Sysroot, borrower: &Path, additional_store: (&Path, &str)) -> bool {
     let owner = nearest(sysroot, borrower).map_or(0, |root| root.owner());
     can_read(sysroot, owner, additional_store)
 }
 
-/// Whether a user can read the records of a store with this driver. One that cannot be examined counts as readable.
+/// Returns true if a user can read the records of a store with this driver, or if this cannot be examined.
 pub(super) fn can_read(sysroot: &Sysroot, uid: u32, (store, driver): (&Path, &str)) -> bool {
     let records = nearest(sysroot, &store.join(format!("{driver}-layers")));
     records.is_none_or(|records| records.way().admits(&Who::user(uid)))
 }
 
-/// A directory, or the nearest one above it. A user may have mounted what never answers, so nothing is examined by its
-/// path.
+/// Opens a directory or, if it does not exist, its nearest parent that does. Examining it by its path could block:
+/// a user
+/// may have mounted a filesystem that does not answer.
 fn nearest(sysroot: &Sysroot, path: &Path) -> Option<Root> {
     path.ancestors().find_map(|path| {
         let inside = Path::new("/").join(path.strip_prefix(sysroot.root()).unwrap_or(path));
@@ -166,16 +179,17 @@ fn nearest(sysroot: &Sysroot, path: &Path) -> Option<Root> {
     })
 }
 
-/// A store that is shown, and its ids.
+/// A store that is shown, with the ids of its images and layers.
 struct AdditionalStore<'a> {
-    at: usize,
+    position: usize,
     roots: Vec<RealDirectory>,
     driver: String,
     ids: &'a Ids,
 }
 
-/// Notes what stores take from each other: who needs which images and layers of a store that is
-/// shown, and which stores may be used by one whose containers are not all known, or that is not known itself.
+/// Adds the uses between stores to the inventory: the images and layers of a store that another store needs, and
+/// the
+/// users of a store whose needs are unknown, because they could not be read completely or at all.
 pub(super) fn note(
     inventory: &mut Inventory,
     sysroot: &Sysroot,
@@ -187,28 +201,29 @@ pub(super) fn note(
     let additional_stores: Vec<AdditionalStore<'_>> = readings
         .iter()
         .enumerate()
-        .filter_map(|(at, reading)| {
-            let store = &inventory.stores[at];
+        .filter_map(|(position, reading)| {
+            let store = &inventory.stores[position];
             let ids = ids.get(&(store.root.clone(), store.driver.clone()))?;
             let roots = reading.roots().into_iter().map(RealDirectory::of).collect();
-            Some(AdditionalStore { at, roots, driver: store.driver.clone(), ids })
+            Some(AdditionalStore { position, roots, driver: store.driver.clone(), ids })
         })
         .collect();
-    // A container that is shown says itself what it is made from.
+    // The image of a container that is shown is known from the container itself.
+    let containers = inventory.containers.iter();
     let shown: HashSet<_> =
-        inventory.containers.iter().filter_map(|one| Some((one.store, one.image?))).collect();
+        containers.filter_map(|container| Some((container.store, container.image?))).collect();
     let (mut uses, mut unread_users) = (Vec::new(), Vec::new());
     for borrower in borrowers {
         let mut from =
             additional_stores_of(&borrower.borrows_from, &additional_stores, sysroot, &borrower.root);
         from.retain(|additional_store| {
             let same_driver = borrower.driver.is_none_or(|driver| driver == additional_store.driver);
-            Some(additional_store.at) != borrower.position && same_driver
+            Some(additional_store.position) != borrower.position && same_driver
         });
         for additional_store in from {
             if borrower.is_damaged {
-                unread_users
-                    .push(UnreadUser { store: additional_store.at.into(), path: borrower.root.clone() });
+                let store = additional_store.position.into();
+                unread_users.push(UnreadUser { store, path: borrower.root.clone() });
             }
             for need in &borrower.needs {
                 uses.extend(use_of(inventory, (borrower, &shown), additional_store, need));
@@ -216,10 +231,13 @@ pub(super) fn note(
         }
     }
     for config in unread {
-        let reads = |root: &RealDirectory, driver: &str| can_read(sysroot, config.uid, (&root.path, driver));
-        let from =
-            additional_stores.iter().filter(|one| one.roots.iter().any(|root| reads(root, &one.driver)));
-        unread_users.extend(from.map(|one| UnreadUser { store: one.at.into(), path: config.file.clone() }));
+        for store in &additional_stores {
+            let mut roots = store.roots.iter();
+            if roots.any(|root| can_read(sysroot, config.uid, (&root.path, &store.driver))) {
+                let path = config.file.clone();
+                unread_users.push(UnreadUser { store: store.position.into(), path });
+            }
+        }
     }
     unread_users.dedup();
     inventory.uses.extend(uses);
@@ -233,12 +251,12 @@ fn additional_stores_of<'a, 'b>(
     borrower: &Path,
 ) -> Vec<&'a AdditionalStore<'b>> {
     let named: Vec<_> = borrows_from.iter().cloned().map(RealDirectory::of).collect();
-    let is_named = |root: &&RealDirectory| named.iter().any(|place| place.is(root));
-    let is_named_store = |additional_store: &&AdditionalStore<'_>| {
-        let mut roots = additional_store.roots.iter().filter(is_named);
-        roots.any(|root| may_reach(sysroot, borrower, (&root.path, &additional_store.driver)))
-    };
-    additional_stores.iter().filter(is_named_store).collect()
+    let stores = additional_stores.iter().filter(|additional_store| {
+        let roots = &additional_store.roots;
+        let mut named_roots = roots.iter().filter(|root| named.iter().any(|place| place.is(root)));
+        named_roots.any(|root| may_reach(sysroot, borrower, (&root.path, &additional_store.driver)))
+    });
+    stores.collect()
 }
 
 fn use_of(
@@ -247,8 +265,8 @@ fn use_of(
     additional_store: &AdditionalStore<'_>,
     need: &Need,
 ) -> Option<Use> {
-    let mut images: Vec<_> =
-        need.images.iter().flat_map(|one| additional_store.ids.images(inventory, one)).collect();
+    let named = need.images.iter();
+    let mut images: Vec<_> = named.flat_map(|name| additional_store.ids.images(inventory, name)).collect();
     let store = borrower.position.map(StoreIx::from);
     images.retain(|image| store.is_none_or(|store| !shown.contains(&(store, *image))));
     let holds: Vec<_> =

@@ -1,4 +1,4 @@
-//! Adds one store of any kind to an inventory.
+//! Adds a store of any kind to an inventory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,22 +15,22 @@ use crate::model::{
 use crate::sys::clock::Present;
 use crate::sys::namespaces;
 
-/// The inventory, and what has to be known besides the store itself.
+/// Target of filling an inventory with one store, and facts beside the store itself.
 #[derive(Debug)]
 pub struct InventoryWriter<'a> {
-    /// What is filled.
+    /// Inventory that is filled.
     pub inventory: &'a mut Inventory,
-    /// The store's entry in it.
+    /// Entry of the store in the inventory.
     pub store: StoreIx,
-    /// Filesystem and cost model of each root that units' parts are given below.
+    /// Filesystem and cost model of each root of the store.
     pub root_costs: &'a [(FilesystemIx, CostModel)],
     /// Mount points that are in use now.
     pub mounts: &'a [PathBuf],
-    /// Whose labels to read.
+    /// Images whose labels are read.
     pub labels: &'a LabelsOf,
-    /// The time that ages are counted to.
+    /// Time that ages refer to.
     pub present: &'a Present,
-    /// Whether to look for leaks. Dangling records are always reported.
+    /// True if leaks are searched. Dangling records are always reported.
     pub leaks: bool,
 }
 
@@ -39,7 +39,7 @@ impl InventoryWriter<'_> {
         self.root_costs.get(root).copied().unwrap_or((FilesystemIx::from(0), CostModel::default()))
     }
 
-    /// What `tally`, measured in an area, takes and would free.
+    /// Returns the size of `tally`, which was measured below root `area`.
     pub(super) fn size(&self, area: usize, tally: &Tally) -> Size {
         let frees_bytes = self.cost_of(area).1.frees(tally);
         Size { bytes: tally.bytes, apparent_bytes: tally.apparent_bytes, inodes: tally.inodes, frees_bytes }
@@ -88,14 +88,15 @@ impl InventoryWriter<'_> {
         });
     }
 
-    /// Whether something is mounted at or below `path`.
+    /// Returns true if something is mounted at or below `path`.
     pub(super) fn is_mounted(&self, path: &Path) -> bool {
         self.mounts.iter().any(|mount| mount.starts_with(path))
     }
 }
 
-/// Mount points below `places` in all mount namespaces. Where they cannot be read, anything may be
-/// mounted: then they are those that `all` names, and nothing is called reclaimable.
+/// Returns the mount points below `places` in all mount namespaces. If they cannot be read, returns the paths of
+/// `all`
+/// and adds a finding: everything counts as mounted then, so nothing is called reclaimable.
 pub(super) fn mounts_below(
     places: &[PathBuf],
     findings: &mut Vec<Finding>,
@@ -108,19 +109,22 @@ pub(super) fn mounts_below(
     })
 }
 
-/// Maximum number of leaks of one class in a store that are listed where each only tells a person something, and of
-/// warnings about a store. The rest are counted: any user can make very many.
+/// Maximum number of leaks of a class in a store that are listed although they cannot be deleted, and of warnings
+/// about
+/// a store. The rest are counted: any user can cause very many of them.
 const MOST_LISTED: usize = 1000;
 
-/// Counts what exceeds [`MOST_LISTED`] among the leaks and findings of one store, which begin at these positions.
+/// Counts the leaks and findings of a store that exceed [`MOST_LISTED`]. The store's leaks and findings start at
+/// these
+/// positions.
 pub(super) fn count_rest(inventory: &mut Inventory, store: StoreIx, leaks: usize, findings: usize) {
     let root = inventory[store].root.clone();
     let mut counts: BTreeMap<LeakClass, usize> = BTreeMap::new();
     for leak in inventory.leaks.split_off(leaks) {
-        let is_told = leak.class.recipe().is_none() && leak.holds.is_empty();
+        let is_report_only = leak.class.recipe().is_none() && leak.holds.is_empty();
         let count = counts.entry(leak.class).or_default();
-        *count += usize::from(is_told);
-        if !is_told || *count <= MOST_LISTED {
+        *count += usize::from(is_report_only);
+        if !is_report_only || *count <= MOST_LISTED {
             inventory.leaks.push(leak);
         }
     }

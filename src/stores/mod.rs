@@ -1,4 +1,4 @@
-//! One scan: find the stores, read their records, measure them, fill the inventory.
+//! A scan: finds the stores, reads their records, measures them, and fills the inventory.
 
 mod additional;
 pub mod bolt;
@@ -46,42 +46,43 @@ pub use running::{RunningPrograms, RuntimeStore};
 use store::{Filling, Store};
 use unit::{StoreTrees, UnitTree};
 
-/// What a scan found.
+/// Result of a scan.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    /// The inventory: everything that uses bytes, and who holds it.
+    /// Inventory: everything that uses bytes, and the objects that need it.
     pub inventory: Inventory,
-    /// Its reference counts.
+    /// Reference counts of the inventory.
     pub refs: Refs,
-    /// How it was measured.
+    /// Effort of the measurement.
     pub effort: Effort,
-    /// The time that ages are counted to.
+    /// Time that ages refer to.
     pub taken_at: Timestamp,
     /// The root that was scanned.
     pub sysroot: Sysroot,
-    /// What to leave for later scans, by store (`None`: as it was), where [`measure`] was given
-    /// sizes; never of another system's disk.
+    /// Sizes to store for later scans, by store (`None`: unchanged). Present only if [`measure`] was given sizes,
+    /// and
+    /// never for another system's disk.
     pub sizes: Option<Vec<(StoreId, Option<StoreSizes>)>>,
-    /// For each store where its parts lie, if it is one that can be edited.
+    /// Locations of the parts of each store, if it can be edited.
     pub places: Vec<Option<StorePlaces>>,
     /// Directories that belong to each store, its root first.
     pub areas: Vec<Vec<PathBuf>>,
-    /// Snapshotters that run beside containerd and whose records are not readable: name and directory.
+    /// Snapshotters that run beside containerd and whose records cannot be read: name and directory.
     pub snapshotters: Vec<(String, PathBuf)>,
-    /// The present that dates on the disk were counted to.
+    /// Clock that dates on the disk were compared with.
     pub present: Present,
-    /// The trees of all units, where [`ScanRequest::keep_trees`] was given; else none.
+    /// Trees of all units, if [`ScanRequest::keep_trees`] was set; otherwise empty.
     pub trees: StoreTrees,
-    /// The request, to repeat it.
+    /// The request, to repeat the scan.
     pub request: ScanRequest,
 }
 
-/// Whether the store of `image`, one of `scan`, has it now; `None` where it is not found and the records
-/// are damaged.
-/// No other store is read, and none is looked for.
+/// Returns true if the store of `image`, an image of `scan`, still contains it; `None` if it is not found and the
+/// records
+/// are damaged. Reads no other store and does not search for stores.
 ///
 /// # Errors
-/// When the records cannot be read at all.
+/// If the records cannot be read at all.
 pub fn has_image(request: &ScanRequest, scan: &Scan, image: &Image) -> std::io::Result<Option<bool>> {
     match &scan.places[image.store.get()] {
         Some(places) => graphroots::has_image(request, places, &image.id),
@@ -90,14 +91,14 @@ pub fn has_image(request: &ScanRequest, scan: &Scan, image: &Image) -> std::io::
 }
 
 impl Scan {
-    /// Whether everything was read: sizes are exact, not lower bounds.
+    /// Returns true if everything was read: sizes are exact, not lower bounds.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         !self.inventory.findings.iter().any(|finding| finding.incomplete)
     }
 }
 
-/// The records of all stores of a request, as far as they can be read.
+/// Records of all stores of a request, as far as they can be read.
 #[derive(Debug)]
 pub struct ReadStores {
     graphroots: graphroots::Graphroots,
@@ -108,28 +109,29 @@ pub struct ReadStores {
 /// Reads the records of all stores of the request: the first half of [`run`].
 ///
 /// # Errors
-/// When a named store cannot be read at all.
+/// If a named store cannot be read at all.
 pub fn read(request: &ScanRequest) -> Result<ReadStores, Error> {
     let started = Instant::now();
     let (graphroots, containerds) = rayon::join(|| graphroots::find(request), || containerds::find(request));
     Ok(ReadStores { graphroots: graphroots?, containerds: containerds?, started })
 }
 
-/// Scans all stores of the request.
+/// Scans all stores of the request. Files of a store that cannot be read become findings of the inventory.
 ///
 /// # Errors
-/// When there is no store, or a named one cannot be read at all. What cannot be read
-/// inside a store is a finding of the inventory.
+/// If there is no store, or a named store cannot be read at all.
 pub fn run(request: &ScanRequest, progress: &Progress) -> Result<Scan, Error> {
     measure(request, read(request)?, None, progress)
 }
 
-/// Measures the stores that were read: the second half of [`run`]. `sizes` are those that earlier scans
-/// measured: `None` measures everything and leaves nothing for later scans; an empty cache measures everything, too, but
-/// leaves sizes.
+/// Measures the stores that were read: the second half of [`run`]. `sizes` are those measured by earlier scans.
+/// `None`
+/// measures everything and stores nothing for later scans; an empty cache measures everything too, but returns
+/// sizes for
+/// later scans.
 ///
 /// # Errors
-/// When there is no store.
+/// If there is no store.
 pub fn measure(
     request: &ScanRequest,
     records: ReadStores,
@@ -170,7 +172,7 @@ pub fn measure(
     let mut readings = measurement.take_readings();
     let (nodes, trees) = fill(&mut filling, &mut readings, &root_filesystems, &measurement);
     let ids = filling.ids;
-    let shown = readings.iter().enumerate().filter_map(|(at, reading)| reading.borrower(at));
+    let shown = readings.iter().enumerate().filter_map(|(position, reading)| reading.borrower(position));
     let others = others.iter().map(|other| other.borrower(None)).chain(unread.iter().map(Unread::borrower));
     let borrowers: Vec<_> = shown.chain(others).collect();
     additional::note(&mut inventory, &request.sysroot, &readings, &ids, &borrowers, &unread_configs);
@@ -181,7 +183,7 @@ pub fn measure(
     let places = readings.iter().map(|reading| reading.places().cloned()).collect();
     let areas = readings.iter().map(|reading| areas_of(reading.as_ref())).collect();
     let snapshotters = readings.iter().flat_map(|reading| reading.snapshotters()).collect();
-    // The records are of no use any more.
+    // Free the records: they are no longer needed.
     drop(readings);
     drop((measurement, nodes));
     tracing::info!("{} nodes, {} findings", inventory.nodes.len(), inventory.findings.len());
@@ -207,8 +209,8 @@ pub fn measure(
     })
 }
 
-/// Fills the inventory with what each store holds: the node of each measured slot, and the trees of the nodes
-/// where those are to be kept.
+/// Fills the inventory with the content of each store. Returns the node of each measured slot, and the trees of the
+/// nodes if they are kept.
 fn fill(
     filling: &mut Filling<'_>,
     readings: &mut [Box<dyn Store>],
@@ -230,10 +232,10 @@ fn fill(
     (nodes, trees)
 }
 
-/// The directories that belong to a store, its root first; each may be a mount of its own.
+/// Returns the directories that belong to a store, its root first; each may be a mount.
 fn areas_of(reading: &dyn Store) -> Vec<PathBuf> {
     match reading.places() {
-        // Its roots have directories among them where others leave temporary files.
+        // Its roots include directories in which other programs leave temporary files.
         Some(places) => places.roots().drain(..places.first_temporary()).collect(),
         None => reading.roots(),
     }
@@ -241,7 +243,7 @@ fn areas_of(reading: &dyn Store) -> Vec<PathBuf> {
 
 fn effort_of(started: Instant, progress: &Progress, nodes: &[Node], from_cache: &HashSet<usize>) -> Effort {
     let layers = nodes.iter().enumerate().filter(|(_, node)| node.layer.is_some());
-    let (cached, measured): (Vec<_>, Vec<_>) = layers.partition(|(at, _)| from_cache.contains(at));
+    let (cached, measured): (Vec<_>, Vec<_>) = layers.partition(|(node, _)| from_cache.contains(node));
     Effort {
         seconds: (started.elapsed().as_secs_f64() * 1000.0).round() / 1000.0,
         inodes: progress.inodes.load(std::sync::atomic::Ordering::Relaxed),
@@ -250,19 +252,20 @@ fn effort_of(started: Instant, progress: &Progress, nodes: &[Node], from_cache: 
     }
 }
 
-/// What the filesystems of these roots make necessary to look at.
+/// Returns the measurements that the filesystems of these roots require.
 fn needs_of(
     readings: &[Box<dyn Store>],
     root_filesystems: &[Vec<(FilesystemIx, CostModel)>],
 ) -> MeasurementNeeds {
-    let any = |asked: fn(&CostModel) -> bool| root_filesystems.iter().flatten().any(|(_, cost)| asked(cost));
+    let costs: Vec<_> = root_filesystems.iter().flatten().map(|(_, cost)| cost).collect();
+    let reflinks = costs.iter().any(|cost| cost.reflinks);
     let small_too = readings.iter().any(|reading| reading.copies_by_reflink());
-    let extents = match (any(|cost| cost.reflinks), small_too) {
+    let extents = match (reflinks, small_too) {
         (false, _) => Extents::Off,
         (true, true) => Extents::All,
         (true, false) => Extents::Probe,
     };
-    MeasurementNeeds { extents, inode_chunks: any(|cost| cost.inode_chunks) }
+    MeasurementNeeds { extents, inode_chunks: costs.iter().any(|cost| cost.inode_chunks) }
 }
 
 fn parts_of(reading: &dyn Store) -> Vec<Vec<UnitTree>> {

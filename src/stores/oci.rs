@@ -1,29 +1,29 @@
-//! Parses the documents of images and artifacts: indexes and manifests, of OCI's or Docker's format. Pure.
+//! Parses the documents of images and artifacts: indexes and manifests in OCI's and Docker's formats. Pure.
 
 use oci_spec::image;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// One entry of an index or manifest.
+/// Entry of an index or manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
     /// Digest of the blob.
     pub digest: String,
-    /// Its length in bytes, as written there.
+    /// Length in bytes, according to the document.
     pub size: Option<u64>,
-    /// `os/architecture`, of an index's entry that has a platform.
+    /// `os/architecture`, for an entry of an index with a platform.
     pub platform: Option<String>,
 }
 
-/// A blob that leads to others.
+/// A blob that refers to other blobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
     /// An index or manifest list.
     Index(Vec<Descriptor>),
     Manifest {
-        /// `None` in an artifact's manifest without one.
+        /// `None` for an artifact's manifest without a config.
         config: Option<Descriptor>,
-        /// The layers, the base first.
+        /// Layers, the base first.
         layers: Vec<Descriptor>,
     },
 }
@@ -34,23 +34,28 @@ pub fn parse(bytes: &[u8]) -> Option<Document> {
     document(&serde_json::from_slice(bytes).ok()?)
 }
 
-/// The same of parsed JSON.
+/// Same as [`parse`], for parsed JSON.
 ///
-/// The specification's types refuse a whole document for one odd field: a descriptor without
-/// media type or size, an invalid digest, an annotation that is null. Runtimes run images
-/// from such documents all the same, so a descriptor that the types refuse is read field by field.
+/// The specification's types refuse a whole document for one unusual field: a descriptor without media type or
+/// size, an
+/// invalid digest, an annotation that is null. Runtimes run images from such documents all the same, so a
+/// descriptor that
+/// the types refuse is read field by field.
 #[must_use]
 pub fn document(json: &Value) -> Option<Document> {
-    let list = |name: &str| Some(json.get(name)?.as_array()?.iter().filter_map(descriptor).collect());
-    if let Some(manifests) = list("manifests") {
+    if let Some(manifests) = descriptors(json, "manifests") {
         return Some(Document::Index(manifests));
     }
     let config = json.get("config").and_then(descriptor);
-    match list("layers").or_else(|| list("blobs")) {
+    match descriptors(json, "layers").or_else(|| descriptors(json, "blobs")) {
         // Go writes an empty list as `null`.
         None if config.is_none() => json.get("manifests")?.is_null().then(|| Document::Index(Vec::new())),
         layers => Some(Document::Manifest { config, layers: layers.unwrap_or_default() }),
     }
+}
+
+fn descriptors(json: &Value, name: &str) -> Option<Vec<Descriptor>> {
+    Some(json.get(name)?.as_array()?.iter().filter_map(descriptor).collect())
 }
 
 fn descriptor(json: &Value) -> Option<Descriptor> {
@@ -58,25 +63,28 @@ fn descriptor(json: &Value) -> Option<Descriptor> {
 }
 
 impl From<image::Descriptor> for Descriptor {
-    fn from(one: image::Descriptor) -> Self {
-        let platform = |platform: &image::Platform| format!("{}/{}", platform.os(), platform.architecture());
+    fn from(descriptor: image::Descriptor) -> Self {
+        let platform = descriptor.platform().as_ref();
         Self {
-            digest: one.digest().to_string(),
-            size: Some(one.size()),
-            platform: one.platform().as_ref().map(platform),
+            digest: descriptor.digest().to_string(),
+            size: Some(descriptor.size()),
+            platform: platform.map(|platform| format!("{}/{}", platform.os(), platform.architecture())),
         }
     }
 }
 
-/// The same by the few fields that count, whatever the others are.
+/// Reads only the fields that are needed, whatever the others contain.
 fn odd_descriptor(json: &Value) -> Option<Descriptor> {
-    let of = |path: &str| json.pointer(path).and_then(Value::as_str);
+    let platform = text(json, "/platform/os").zip(text(json, "/platform/architecture"));
     Some(Descriptor {
-        digest: of("/digest")?.to_owned(),
+        digest: text(json, "/digest")?.to_owned(),
         size: json.get("size").and_then(Value::as_u64),
-        platform: of("/platform/os").zip(of("/platform/architecture")).map(|(os, cpu)| format!("{os}/{cpu}")),
+        platform: platform.map(|(os, cpu)| format!("{os}/{cpu}")),
     })
 }
 
+fn text<'a>(json: &'a Value, pointer: &str) -> Option<&'a str> {
+    json.pointer(pointer).and_then(Value::as_str)
+}
 #[cfg(test)]
 mod tests;

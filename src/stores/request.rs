@@ -14,14 +14,14 @@ use crate::stores::running::RunningPrograms;
 use crate::sys::clock::Leap;
 use crate::sys::sysroot::Sysroot;
 
-/// What to scan.
+/// Stores to scan, and the way to do it.
 #[derive(Clone, Debug)]
 pub struct ScanRequest {
-    /// The root that every path is taken in.
+    /// Root that all paths are relative to.
     pub sysroot: Sysroot,
-    /// Graphroots by name; no name of any kind means: find all stores.
+    /// Named graphroots. If no store of any kind is named, all stores are found.
     pub graphroots: Vec<PathBuf>,
-    /// containerd roots by name.
+    /// Named roots of containerd.
     pub containerd_roots: Vec<PathBuf>,
     /// A runroot that overrides the configured one.
     pub runroot: Option<PathBuf>,
@@ -29,38 +29,39 @@ pub struct ScanRequest {
     pub environment: Environment,
     /// Stores that programs on this node report; empty for another system's disk.
     pub running: Arc<RunningPrograms>,
-    /// Walker threads; 0 for the default.
+    /// Number of walker threads; 0 for the default.
     pub threads: usize,
-    /// How long to wait for writers.
+    /// Maximum time to wait for writers.
     pub patience: Patience,
-    /// Whom not to wait for again.
+    /// Stores whose writers are not waited for again.
     pub busy_stores: BusyStores,
-    /// Whether to measure at all.
+    /// Extent of the measurement.
     pub measure: Measure,
-    /// Whose labels to read: a file or two for every image.
+    /// Images whose labels are read: one or two files for each image.
     pub labels: LabelsOf,
-    /// The time that ages are counted to.
+    /// Time that ages refer to.
     pub now: Timestamp,
-    /// Leaps of the wall clock, which dates on the disk are corrected by.
+    /// Leaps of the wall clock, by which dates on the disk are corrected.
     pub leaps: Vec<Leap>,
-    /// Measure everything, whatever is cached.
+    /// Measure everything, even if sizes are cached.
     pub full: bool,
-    /// What was read of containerd's already, by whatever scan has a clone of this.
+    /// Content of containerd's databases that scans with a clone of this have already read.
     pub read_cache: ReadCache,
-    /// Keep the trees of all units, to divide a directory by them.
+    /// Keep the trees of all units, to attribute a directory's bytes to them.
     pub keep_trees: bool,
 }
 
-/// How much a scan measures.
+/// Extent of a scan's measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Everything: who holds how many bytes.
+    /// Measure everything.
     Everything,
-    /// Nothing: every size is 0, and no leaks are looked for. Who uses and keeps what comes
-    /// from the records alone, in milliseconds, and can be asked right before a deletion.
+    /// Measure nothing: every size is 0, and leaks are not searched. Users and references come from the records and
+    /// the
+    /// mounts alone, in milliseconds, so that they can be read again right before a deletion.
     RecordsAndMounts,
-    /// Nothing, and no mounts are read either: a container's state is what its records say. That is enough
-    /// for images, which a container uses in every state.
+    /// Measure nothing and read no mounts: the state of a container is that in its records. This is sufficient for
+    /// images, which a container uses in every state.
     Records,
 }
 
@@ -75,7 +76,7 @@ impl Measure {
 }
 
 impl ScanRequest {
-    /// To find all stores of a root and measure everything.
+    /// Request for all stores of a root, with everything measured.
     #[must_use]
     pub fn of(sysroot: Sysroot) -> Self {
         Self {
@@ -98,22 +99,22 @@ impl ScanRequest {
         }
     }
 
-    /// Whether there is anything at a path that was named.
+    /// Returns true if a named path exists, or if this cannot be determined.
     pub(super) fn exists(&self, path: &Path) -> bool {
         !self.sysroot.open(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
     }
 
-    /// Naming any store switches discovery off.
+    /// Returns true if any store is named, which disables discovery.
     pub(super) fn names_stores(&self) -> bool {
         !self.graphroots.is_empty() || !self.containerd_roots.is_empty()
     }
 }
 
-/// How the scan was done.
+/// Effort of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "EffortDoc"))]
 pub struct Effort {
-    /// How long it took, to the millisecond.
+    /// Duration, to the millisecond.
     pub seconds: f64,
     /// Inodes examined.
     pub inodes: u64,
@@ -123,7 +124,7 @@ pub struct Effort {
     pub measured_layers: usize,
 }
 
-/// Why a scan has no result.
+/// Reasons why a scan has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A named path is not a store.
@@ -131,7 +132,7 @@ pub enum Error {
     NotAStore {
         path: PathBuf,
         exists: bool,
-        /// What to name instead.
+        /// Advice on the path to name instead.
         hint: &'static str,
     },
     /// A named store cannot be read.
@@ -142,7 +143,7 @@ pub enum Error {
     NoneFound {
         /// The mounted root that was searched; `None` for the running system.
         sysroot: Option<PathBuf>,
-        /// The configured paths, none of which has a store; inside the root.
+        /// Configured paths, inside the root; none of them contains a store.
         looked: Vec<PathBuf>,
         /// Problems of the configuration.
         findings: Vec<Finding>,

@@ -1,15 +1,15 @@
-//! Stores of programs that run on this node, as those tell.
+//! Stores of programs that run on this node, as they report them.
 
 use std::path::PathBuf;
 
 use crate::model::StoreKind;
 
-/// Facts from running programs, beside what files say: command lines and answers of runtimes.
+/// Facts from running programs: command lines and answers of runtimes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunningPrograms {
-    /// Command lines of containerd, k3s and RKE2: a program and its arguments each.
+    /// Command lines of containerd, k3s and RKE2, each with program and arguments.
     pub containerds: Vec<Vec<String>>,
-    /// The stores of the runtimes that answer on the sockets of this node.
+    /// Stores of the runtimes that answer on the sockets of this node.
     pub stores: Vec<RuntimeStore>,
 }
 
@@ -17,16 +17,16 @@ pub struct RunningPrograms {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeStore {
     pub store_type: StoreKind,
-    /// Its root: graphroot, or containerd's root. Symlinks are followed if it exists for us.
+    /// Graphroot, or containerd's root. Symlinks are resolved if it exists on this system.
     pub root: PathBuf,
-    /// containerd's state directory, if it tells.
+    /// containerd's state directory, if reported.
     pub state: Option<PathBuf>,
-    /// Storage driver or snapshotter, if the runtime tells.
+    /// Storage driver or snapshotter, if reported.
     pub driver: Option<String>,
     /// A separate store of the image layers (CRI-O's `imagestore`).
     pub image_root: Option<PathBuf>,
-    /// The image that it makes pod sandboxes from, if it tells.
+    /// Image that the runtime uses for pod sandboxes, if reported.
     pub sandbox_image: Option<String>,
-    /// The source of this, for messages.
+    /// Source of these facts, for messages.
     pub origin: String,
 }

@@ -1,4 +1,4 @@
-//! The interface of a store that was read, for every kind of store.
+//! Interface of a store that has been read, for all kinds of stores.
 
 use std::fmt::Debug;
 use std::io;
@@ -17,24 +17,25 @@ use crate::stores::containers_storage::needs::Need;
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::sys::clock::Present;
 
-/// An inode that is in one unit's tree and goes with another unit.
+/// An inode in the tree of one unit that is deleted with another unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reassigned {
     /// `st_dev`.
     pub(super) device: u64,
     /// `st_ino`.
     pub(super) inode: u64,
-    /// Position of the unit that it goes with.
+    /// Position of the unit with which it is deleted.
     pub(super) unit: usize,
 }
 
 /// A store whose records have been read.
 pub(super) trait Store: Debug {
-    /// The store's entry in the inventory.
+    /// Returns the store's entry in the inventory.
     fn entry(&self, filesystem: FilesystemIx) -> crate::model::Store;
 
-    /// The directories that parts are given below. Each may be a mount of its own; no other
-    /// mount is crossed. The first is the store's root.
+    /// Returns the directories that the paths of parts are relative to. Each may be a mount; no other mount is
+    /// entered.
+    /// The first is the store's root.
     fn roots(&self) -> Vec<PathBuf>;
 
     /// Returns the images and layers that it takes from other stores, if its kind of store can. `position` is its
@@ -44,52 +45,57 @@ pub(super) trait Store: Debug {
         None
     }
 
-    /// All units, in an order that only a new reading changes.
+    /// Returns all units, in an order that changes only when the records are read again.
     fn units(&self) -> Vec<UnitView<'_>>;
 
-    /// For each unit a fingerprint of its record, if its files stay as they are while its stamp does:
-    /// its size may then come from an earlier scan. Units behind the end have none.
+    /// Returns for each unit a fingerprint of its record, if its files cannot change without a change of its stamp:
+    /// its
+    /// size may then come from an earlier scan. The list may be shorter than the units; the rest have none.
     fn fingerprints(&self) -> Vec<Option<Fingerprint>> {
         Vec::new()
     }
 
-    /// For each unit the stamp that `disk::stamp` would gather, where it was taken when the records were
-    /// read. Units behind the end have none.
+    /// Returns for each unit the stamp that `disk::stamp` would gather, if it was taken when the records were read.
+    /// The
+    /// list may be shorter than the units; the rest have none.
     fn stamps(&self) -> Vec<Option<Fingerprint>> {
         Vec::new()
     }
 
-    /// Where a graphroot's parts lie, for its editor; `None` for stores of another kind.
+    /// Returns the locations of a graphroot's parts, for its editor; `None` for other kinds of stores.
     fn places(&self) -> Option<&StorePlaces> {
         None
     }
 
-    /// Snapshotters beside a containerd whose files are none of the store's: name and directory.
+    /// Returns snapshotters beside a containerd whose files do not belong to the store: name and directory.
     fn snapshotters(&self) -> Vec<(String, PathBuf)> {
         Vec::new()
     }
 
-    /// Small files, too, are likely to share extents.
+    /// Returns true if small files are likely to share extents too.
     fn copies_by_reflink(&self) -> bool;
 
-    /// Inodes without blocks of their own that go with another unit than the one they are
-    /// counted in. Looks them up on the disk.
+    /// Returns inodes without blocks of their own that are deleted with another unit than the one that counts them.
+    /// Looks
+    /// them up on the disk.
     fn reassigned(&self) -> Vec<Reassigned> {
         Vec::new()
     }
 
-    /// Another process may have written since the reading.
+    /// Returns true if another process may have written to the store since it was read.
     fn moved(&self) -> bool;
 
     /// Reads the records again.
     ///
     /// # Errors
-    /// When the store can no longer be read; the earlier reading stays.
+    /// If the store can no longer be read; the earlier reading is kept.
     fn read_again(&mut self, request: &ScanRequest) -> io::Result<()>;
 
-    /// Adds nodes, images, containers, leaks and findings; returns the node of each
-    /// unit. `root_costs` belong to the roots, `tallies` to the units, one by one. Units and
-    /// listings may be gone afterwards: a large store is not to be in memory twice.
+    /// Adds nodes, images, containers, leaks and findings; returns the node of each unit. `root_costs` are in the
+    /// order
+    /// of the roots, `tallies` in that of the units. May drop the units and the listings, so that a large store is
+    /// not in
+    /// memory twice.
     fn fill(
         &mut self,
         filling: &mut Filling<'_>,
@@ -99,26 +105,27 @@ pub(super) trait Store: Debug {
     ) -> Vec<NodeIx>;
 }
 
-/// One store that was read, and may take images from others.
+/// A store that has been read and may take images from others.
 pub(crate) struct Borrower<'a> {
     /// Position among the stores shown; `None` if the store was not requested.
     pub(super) position: Option<usize>,
     pub(super) root: PathBuf,
-    /// `None`: it could not be read at all, and may have any.
+    /// Storage driver; `None` if the store could not be read, so that it may have any.
     pub(super) driver: Option<&'a str>,
     pub(super) is_damaged: bool,
     pub(super) borrows_from: Vec<PathBuf>,
     pub(super) needs: Vec<Need>,
 }
 
-/// What stores are filled into, and what they may look up.
+/// Target of filling an inventory, and facts that the stores look up for it.
 pub(super) struct Filling<'a> {
     pub(super) inventory: &'a mut Inventory,
     pub(super) request: &'a ScanRequest,
     /// CRI-O's pins.
     pub(super) pins: &'a [Pin],
-    /// Ids of the graphroots filled so far, by path and driver: additional image stores.
+    /// Ids of the graphroots filled so far, by path and driver. Stores look up those of their additional image
+    /// stores.
     pub(super) ids: HashMap<(PathBuf, String), Ids>,
-    /// The time that ages are counted to.
+    /// Time that ages refer to.
     pub(super) present: &'a Present,
 }

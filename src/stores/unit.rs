@@ -1,4 +1,4 @@
-//! Units: what is counted together, for every kind of store.
+//! Units of all kinds of stores: files and directories that are counted together.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -6,24 +6,24 @@ use std::path::PathBuf;
 use crate::disk::TreeScope;
 use crate::model::NodeIx;
 
-/// A tree to walk: position of the root that its path is below, that path, how much of it.
+/// A tree to walk: position of its root, path below that root, part of the tree.
 pub type UnitTree = (usize, PathBuf, TreeScope);
 
-/// What a unit is, in one kind of store.
+/// Kind of a unit, for one kind of store.
 pub trait UnitKind: Clone + Debug {
-    /// Its kind as text. With id and parts it identifies a unit.
+    /// Returns the kind as text. Together with id and parts it identifies a unit.
     fn tag(&self) -> &'static str;
 }
 
-/// Something whose bytes are counted together.
+/// Files and directories whose bytes are counted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit<K> {
     pub kind: K,
-    /// Its id or name.
+    /// Id or name.
     pub id: String,
-    /// Its main directory or file, absolute.
+    /// Main directory or file, absolute.
     pub path: PathBuf,
-    /// What to walk.
+    /// Trees to walk.
     pub parts: Vec<UnitTree>,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn views<K: UnitKind>(units: &[Unit<K>]) -> Vec<UnitView<'_>> {
     units.map(|unit| UnitView { tag: unit.kind.tag(), id: &unit.id, parts: &unit.parts }).collect()
 }
 
-/// The trees of all units of all stores.
+/// Trees of the units of all stores.
 #[derive(Clone, Debug, Default)]
 pub struct StoreTrees {
     /// The roots of all stores.
@@ -50,7 +50,7 @@ pub struct StoreTrees {
 }
 
 impl StoreTrees {
-    /// Adds a store's units, of which `nodes` are the nodes, one by one.
+    /// Adds the units of a store. `nodes` are their nodes, in the same order.
     pub(super) fn add(&mut self, roots: Vec<PathBuf>, units: Vec<Vec<UnitTree>>, nodes: &[NodeIx]) {
         let first = self.roots.len();
         for (parts, node) in units.into_iter().zip(nodes) {

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use crate::model::{Consistency, Finding, StoreKind};
-use crate::stores::additional::{self, Own, RealDirectory, Unread};
+use crate::stores::additional::{self, RealDirectory, Unread, WrittenDirectories};
 use crate::stores::containers_storage::artifacts;
 use crate::stores::containers_storage::artifacts::store::Artifacts;
 use crate::stores::containers_storage::config::{self, GraphrootDiscovery, Pin, StoreConfig, UnreadConfig};
@@ -99,7 +99,7 @@ pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
         let of_root = all.iter_mut().filter(|store| placed_owner(request, store) == 0);
         of_root.for_each(|store| store.additional_image_stores.extend(bootc.clone()));
     }
-    let own = Own::new(&request.sysroot, &all);
+    let own = WrittenDirectories::new(&request.sysroot, &all);
     let known = Configured { all: &all, asked, own: &own };
     for at in own.additional_first(&request.sysroot, &all).into_iter().filter(|at| *at < asked) {
         let store = &all[at];
@@ -180,7 +180,7 @@ pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
         ..StoreConfig::default()
     };
     let all = [vec![this], found.stores.clone(), others].concat();
-    let own = Own::new(&request.sysroot, &all);
+    let own = WrittenDirectories::new(&request.sysroot, &all);
     let known = Configured { all: &all, asked: 1, own: &own };
     outside.add(WatchedFiles::beside_records(places), needs::beside(places));
     let request = &records_of_another(request, places);
@@ -243,7 +243,7 @@ fn records_of_another(request: &ScanRequest, asked: &StorePlaces) -> ScanRequest
 struct Configured<'a> {
     all: &'a [StoreConfig],
     asked: usize,
-    own: &'a Own,
+    own: &'a WrittenDirectories,
 }
 
 impl Configured<'_> {

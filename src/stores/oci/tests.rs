@@ -6,26 +6,27 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn documents() {
+fn indexes_and_manifests_are_parsed() {
     let index = br#"{"manifests":[{"digest":"sha256:a","size":7,"platform":{"os":"linux","architecture":"arm64"}},{"x":1}]}"#;
     let child = Descriptor { digest: "sha256:a".into(), size: Some(7), platform: Some("linux/arm64".into()) };
     assert_eq!(parse(index), Some(Document::Index(vec![child])));
     let plain = br#"{"config":{"digest":"c","size":10},"layers":[{"digest":"layer","size":10}]}"#;
-    let one = |digest: &str| Descriptor { digest: digest.into(), size: Some(10), platform: None };
-    let expected = Document::Manifest { config: Some(one("c")), layers: vec![one("layer")] };
+    fn blob(digest: &str) -> Descriptor {
+        Descriptor { digest: digest.into(), size: Some(10), platform: None }
+    }
+    let expected = Document::Manifest { config: Some(blob("c")), layers: vec![blob("layer")] };
     assert_eq!(parse(plain), Some(expected));
     let artifact = br#"{"blobs":[{"digest":"layer","size":10}]}"#;
-    assert_eq!(parse(artifact), Some(Document::Manifest { config: None, layers: vec![one("layer")] }));
+    assert_eq!(parse(artifact), Some(Document::Manifest { config: None, layers: vec![blob("layer")] }));
     assert_eq!(parse(br#"{"manifests":null}"#), Some(Document::Index(vec![])));
     for other in [b"".as_slice(), b"[]", b"{}", br#"{"config":{}}"#, br#"{"rootfs":{"diff_ids":[]}}"#] {
         assert_eq!(parse(other), None);
     }
 }
 
-/// Every index and manifest of the fixtures is what the specification says, and reads the same in both
-/// ways.
+/// Every index and manifest of the fixtures conforms to the specification, and both ways of reading it agree.
 #[test]
-fn documents_of_three_versions() {
+fn fixtures_are_read_the_same_both_ways() {
     let mut read = 0;
     for version in ["1.6.20", "1.7.34", "2.3.4"] {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd").join(version);
@@ -55,54 +56,61 @@ fn documents_of_three_versions() {
 
 /// Documents that the specification's types refuse: everything readable in them is read.
 #[test]
-fn documents_that_nobody_should_have_written() {
+fn invalid_documents_are_read_field_by_field() {
+    fn blob(digest: &str, size: Option<u64>) -> Descriptor {
+        Descriptor { digest: digest.into(), size, platform: None }
+    }
+    fn manifest(config: &Value, layer: &Value) -> Value {
+        json!({"schemaVersion": 2, "config": config, "layers": [layer]})
+    }
     let digest = format!("sha256:{}", "ab".repeat(32));
     let other = format!("sha256:{}", "cd".repeat(32));
-    let one = |digest: &str, size| Descriptor { digest: digest.into(), size, platform: None };
     let good = json!({"mediaType": "application/octet-stream", "digest": other, "size": 2});
-    let manifest = |config: Value| json!({"schemaVersion": 2, "config": config, "layers": [good]});
-    let layers = vec![one(&other, Some(2))];
+    let layers = vec![blob(&other, Some(2))];
     let docker = "application/vnd.docker.container.image.v1+json";
     for (config, expected) in [
-        (json!({"mediaType": docker, "digest": digest, "size": 7}), one(&digest, Some(7))),
-        (json!({"digest": digest, "size": 7}), one(&digest, Some(7))),
-        (json!({"mediaType": null, "digest": digest, "size": 7}), one(&digest, Some(7))),
-        (json!({"mediaType": docker, "digest": digest}), one(&digest, None)),
-        (json!({"mediaType": docker, "digest": digest, "size": -1}), one(&digest, None)),
-        (json!({"mediaType": docker, "digest": digest, "size": "7"}), one(&digest, None)),
+        (json!({"mediaType": docker, "digest": digest, "size": 7}), blob(&digest, Some(7))),
+        (json!({"digest": digest, "size": 7}), blob(&digest, Some(7))),
+        (json!({"mediaType": null, "digest": digest, "size": 7}), blob(&digest, Some(7))),
+        (json!({"mediaType": docker, "digest": digest}), blob(&digest, None)),
+        (json!({"mediaType": docker, "digest": digest, "size": -1}), blob(&digest, None)),
+        (json!({"mediaType": docker, "digest": digest, "size": "7"}), blob(&digest, None)),
         (
             json!({"mediaType": docker, "digest": digest, "size": 7, "annotations": {"a": null}}),
-            one(&digest, Some(7)),
+            blob(&digest, Some(7)),
         ),
-        (json!({"mediaType": docker, "digest": digest, "size": 7, "urls": "no list"}), one(&digest, Some(7))),
+        (
+            json!({"mediaType": docker, "digest": digest, "size": 7, "urls": "no list"}),
+            blob(&digest, Some(7)),
+        ),
         (
             json!({"mediaType": docker, "digest": digest, "size": 7, "platform": {"os": 1}}),
-            one(&digest, Some(7)),
+            blob(&digest, Some(7)),
         ),
-        (json!({"mediaType": docker, "digest": "SHA256:AB", "size": 7}), one("SHA256:AB", Some(7))),
-        (json!({"mediaType": docker, "digest": "", "size": 7}), one("", Some(7))),
-        (json!({"mediaType": docker, "digest": "../../etc", "size": 7}), one("../../etc", Some(7))),
+        (json!({"mediaType": docker, "digest": "SHA256:AB", "size": 7}), blob("SHA256:AB", Some(7))),
+        (json!({"mediaType": docker, "digest": "", "size": 7}), blob("", Some(7))),
+        (json!({"mediaType": docker, "digest": "../../etc", "size": 7}), blob("../../etc", Some(7))),
     ] {
-        let document = manifest(config.clone());
+        let document = manifest(&config, &good);
         let expected = Some(Document::Manifest { config: Some(expected), layers: layers.clone() });
         assert_eq!(parse(document.to_string().as_bytes()), expected, "{config}");
-        // An entry of an index is odd by itself: those beside it are read.
+        // One invalid entry of an index does not prevent the others from being read.
         let index = json!({"schemaVersion": "two", "manifests": [config, good, null, 7, {}]});
         let Some(Document::Index(children)) = parse(index.to_string().as_bytes()) else { panic!("{index}") };
         assert_eq!(children.len(), 2, "{index}");
     }
     for version in [json!(null), json!(1), json!("2"), json!({})] {
-        let mut document = manifest(good.clone());
+        let mut document = manifest(&good, &good);
         document["schemaVersion"] = version;
         assert!(parse(document.to_string().as_bytes()).is_some(), "{document}");
     }
-    // A list of manifests is an index, whatever else it has and however odd it is.
-    let mut both = manifest(good.clone());
+    // A document with a list of manifests is an index, whatever else it contains.
+    let mut both = manifest(&good, &good);
     both["manifests"] = json!([{"digest": 1}]);
     assert_eq!(parse(both.to_string().as_bytes()), Some(Document::Index(vec![])));
     both["manifests"] = json!(null);
     assert!(matches!(parse(both.to_string().as_bytes()), Some(Document::Manifest { .. })));
-    // Deeper than any parser goes.
+    // Deeper than any parser accepts.
     assert_eq!(parse("[".repeat(100_000).as_bytes()), None);
 }
 
@@ -125,7 +133,9 @@ fn entry() -> impl Strategy<Value = Value> {
     let good = ("sha256:[0-9a-f]{64}", any::<u64>(), proptest::option::of(platform)).prop_map(
         |(digest, size, platform)| match platform {
             None => json!({"mediaType": "a/b", "digest": digest, "size": size}),
-            Some(one) => json!({"mediaType": "a/b", "digest": digest, "size": size, "platform": one}),
+            Some(platform) => {
+                json!({"mediaType": "a/b", "digest": digest, "size": size, "platform": platform})
+            }
         },
     );
     let any =
@@ -134,16 +144,16 @@ fn entry() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// The specification's types and the raw fields agree on each descriptor that both read.
+    /// The specification's types and the raw fields agree on each descriptor that both can read.
     #[test]
-    fn both_ways_agree(descriptor in entry()) {
+    fn typed_and_raw_descriptors_agree(descriptor in entry()) {
         if let Ok(typed) = image::Descriptor::deserialize(&descriptor) {
             prop_assert_eq!(Some(typed.into()), odd_descriptor(&descriptor));
         }
     }
 
     #[test]
-    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = parse(&bytes);
     }
 }
