@@ -1,4 +1,4 @@
-//! Tables, JSON, metrics and the HTML page. Takes results, decides nothing.
+//! Output formats: tables, JSON, metrics and the HTML page. They format results and decide nothing.
 
 pub mod html;
 pub mod json;

@@ -1,15 +1,15 @@
-//! The parts of the page that are the same in every report.
+//! Parts of the page that are the same in every report.
 
-/// The frame of the page, with `{{name}}` where something is filled in.
+/// Frame of the page, with `{{name}}` for each value.
 pub(super) const PAGE: &str = include_str!("assets/page.html");
 
-/// Its style.
+/// Style of the page.
 pub(super) const STYLE: &str = include_str!("assets/page.css");
 
-/// Layouts of hierarchies: d3-hierarchy, ISC licence (`assets/vendor`), as published.
+/// Layouts of hierarchies: d3-hierarchy as published, ISC licence (`assets/vendor`).
 pub(super) const LIBRARY: &str = include_str!("assets/vendor/d3-hierarchy-3.1.3.min.js");
 
-/// Our own script, in the order in which its parts know each other.
+/// Parts of layersweep's script, each after those that it uses.
 const PARTS: [&str; 10] = [
     include_str!("assets/core.js"),
     include_str!("assets/model.js"),
@@ -23,7 +23,7 @@ const PARTS: [&str; 10] = [
     include_str!("assets/main.js"),
 ];
 
-/// Our own script in one piece, which leaves no names behind.
+/// Returns layersweep's script in one piece, in a function that keeps its names out of the global scope.
 pub(super) fn script() -> String {
     format!("(() => {{\n'use strict';\n{}}})();\n", PARTS.concat())
 }

@@ -1,8 +1,9 @@
-//! The report as one page: the document, and pictures and tables drawn from it by a script in the page.
+//! The report as a single HTML page: the JSON document, and pictures and tables drawn from it by a script in
+//! the page.
 //!
-//! The page loads nothing. Its content security policy allows the two scripts and the style that are in
-//! it, by their digests, and nothing else: what a foreign string might smuggle in does not run.
-//! The whole document is in it once, as JSON on one line, so that a reader of a ticket can take it out.
+//! The page loads nothing. Its content security policy allows only the two scripts and the style that it
+//! contains, by their digests, so a script smuggled in by the name of an image does not run. The whole
+//! document is in the page once, as JSON on one line, so that a reader of a ticket can extract it.
 
 mod assets;
 
@@ -19,19 +20,19 @@ use sha2::{Digest as _, Sha256};
 use crate::report::json::ReportDoc;
 use crate::report::text::{self, Screen, acts_on_terminal, safe};
 
-/// The page of a report, with its end of line.
+/// Builds the page of a report, with its end of line.
 ///
 /// # Errors
 /// If the document cannot be written as JSON.
 pub fn page(report: &ReportDoc) -> serde_json::Result<String> {
-    let at = report.header.generated_at;
+    let generated_at = report.header.generated_at;
     let place = report.host.as_ref().or(report.sysroot.as_ref());
     let place = place.map(|place| format!(" of {}", safe(place))).unwrap_or_default();
-    let title = format!("layersweep report{place}, {}", at.strftime("%Y-%m-%d"));
-    page_of(report, &title, &at.to_string(), &plain(report))
+    let title = format!("layersweep report{place}, {}", generated_at.strftime("%Y-%m-%d"));
+    page_of(report, &title, &generated_at.to_string(), &plain(report))
 }
 
-/// What the page says without its script: what to do, and the report as text.
+/// Builds the text of a page without scripts: the advice, and the report as text.
 fn plain(report: &ReportDoc) -> String {
     let advice = &report.verdict.advice;
     let mut out = format!("{}: {}\n", advice.urgency, safe(&advice.headline));
@@ -43,7 +44,8 @@ fn plain(report: &ReportDoc) -> String {
     format!("{out}\n{}", strip_str(&text::report(report, &screen)))
 }
 
-/// The page of any such document, with its title, its time and what it says without its script as plain text.
+/// Builds the page of any document like a report, with its title, its time and its plain text for a reader
+/// without scripts.
 ///
 /// # Errors
 /// If the document cannot be written as JSON.
@@ -75,21 +77,22 @@ pub fn page_of(
     }))
 }
 
-/// A source of the policy: the digest of an inline script or style.
+/// Returns the source expression of the policy for an inline script or style: its digest.
 fn digest(text: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)))
 }
 
-/// Plain text as text of the page. What acts on a terminal is escaped as well, but for ends of lines.
+/// Escapes plain text for the page. Characters that control a terminal are escaped too, except ends of lines.
 fn escape(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(safe).collect();
     let text = lines.join("\n").replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
-/// JSON that ends no element and starts no comment, whatever its strings say, and that can be shown on a
-/// terminal. These characters occur in strings alone, where JSON has another way of writing them: it
-/// stays the same document.
+/// Escapes JSON so that no string in it can end the element or start a comment, or control a terminal.
+///
+/// These characters occur only in strings, where JSON has another notation for them, so the document stays
+/// the same.
 fn embeddable(json: &str) -> String {
     let mut out = String::with_capacity(json.len() + json.len() / 64);
     for c in json.chars() {
@@ -105,7 +108,7 @@ fn embeddable(json: &str) -> String {
     out
 }
 
-/// The template with what `value` says for every `{{name}}`. What is filled in is not looked at again.
+/// Replaces every `{{name}}` of the template with the value of the name. Values are not searched for names.
 fn fill<'a>(template: &str, value: impl Fn(&str) -> Cow<'a, str>) -> String {
     let mut out = String::with_capacity(1 << 18);
     let mut rest = template;

@@ -16,7 +16,7 @@ fn page(document: &Value) -> String {
 }
 
 #[test]
-fn the_document_comes_back_as_it_was() {
+fn document_can_be_extracted_unchanged() {
     let page = page(&sample());
     let (_, after) = page.split_once("<script type=\"application/json\" id=\"report\">\n").unwrap();
     let document: Value = serde_json::from_str(after.lines().next().unwrap()).unwrap();
@@ -24,13 +24,13 @@ fn the_document_comes_back_as_it_was() {
 }
 
 #[test]
-fn the_document_is_in_the_page_once() {
+fn document_is_in_the_page_once() {
     let page = page(&json!({ "host": "a", "scan": { "images": ["only-once-in-here"] } }));
     assert_eq!(page.matches("only-once-in-here").count(), 1);
 }
 
 #[test]
-fn hostile_strings_are_no_markup() {
+fn hostile_strings_are_not_markup() {
     let page = page(&sample());
     let harmless = page_of(&json!({ "kind": "report" }), "", "", "").unwrap();
     for sign in ["<script", "</script", "<!--", "<img", "<style", "</style", "</title"] {
@@ -42,7 +42,7 @@ fn hostile_strings_are_no_markup() {
 }
 
 #[test]
-fn the_policy_names_what_is_in_the_page() {
+fn policy_allows_only_content_of_the_page() {
     let page = page(&sample());
     let policy = page.split_once("Content-Security-Policy\" content=\"").unwrap().1;
     let policy = policy.split_once('"').unwrap().0;
@@ -50,11 +50,8 @@ fn the_policy_names_what_is_in_the_page() {
     for unsafe_source in ["unsafe", "http", "data:", "*"] {
         assert!(!policy.contains(unsafe_source), "{policy}");
     }
-    let between = |start: &str, end: &str| {
-        let (_, after) = page.split_once(start).unwrap();
-        digest(after.split_once(end).unwrap().0)
-    };
-    assert!(policy.contains(&format!("style-src {};", between("<style>", "</style>"))), "{policy}");
+    let style = page.split_once("<style>").unwrap().1.split_once("</style>").unwrap().0;
+    assert!(policy.contains(&format!("style-src {};", digest(style))), "{policy}");
     let scripts: Vec<&str> = page.split("<script>").skip(1).collect();
     assert_eq!(scripts.len(), 2);
     for script in scripts {
@@ -63,15 +60,15 @@ fn the_policy_names_what_is_in_the_page() {
 }
 
 #[test]
-fn nothing_in_the_page_leads_elsewhere() {
+fn page_loads_nothing() {
     let page = page_of(&json!({}), "", "", "").unwrap();
     for sign in ["src=", "url(", "@import", "fetch(", "XMLHttpRequest", "WebSocket", "import("] {
-        for (at, _) in page.match_indices(sign) {
-            let found = &page[at..page.len().min(at + 12)];
+        for (position, _) in page.match_indices(sign) {
+            let found = &page[position..page.len().min(position + 12)];
             assert!(found.starts_with("url(#"), "{sign}: {found}");
         }
     }
-    // The name of SVG's namespace and the library's home in its licence line are the only addresses.
+    // The only addresses are the name of SVG's namespace and the library's home page in its licence line.
     let addresses = page.matches("http").count();
     assert_eq!(
         page.matches("http://www.w3.org/2000/svg").count() + page.matches("// https://d3js.org/").count() + 1,
@@ -81,7 +78,7 @@ fn nothing_in_the_page_leads_elsewhere() {
 }
 
 #[test]
-fn only_names_are_filled_in() {
+fn filled_values_are_not_searched_for_names() {
     let filled = fill("a{{x}}b{{y}}c{{", |name| format!("<{name}{{{{x}}}}>").into());
     assert_eq!(filled, "a<x{{x}}>b<y{{x}}>c{{");
 }

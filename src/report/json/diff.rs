@@ -50,7 +50,8 @@ pub struct TakenDoc {
     /// Id of the scan in the records, or name of the file.
     pub id: String,
     /// Time of the scan.
-    pub at: Timestamp,
+    #[serde(rename = "at")]
+    pub taken_at: Timestamp,
     /// True if everything was read.
     pub complete: bool,
 }
@@ -202,7 +203,7 @@ fn of_kind(changes: &[Change], kind: SummaryKind) -> impl Iterator<Item = &Chang
 }
 
 fn taken(scan: &ComparedScan) -> TakenDoc {
-    TakenDoc { id: scan.id.clone(), at: scan.taken_at, complete: scan.summary.complete }
+    TakenDoc { id: scan.id.clone(), taken_at: scan.taken_at, complete: scan.summary.complete }
 }
 
 fn artifacts(before: &ScanSummary, after: &ScanSummary) -> ArtifactsDiffDoc {

@@ -157,7 +157,8 @@ pub struct DeletedDoc {
     /// Percentage used after it; for a dry run, predicted.
     pub usage_after_percent: Option<f64>,
     /// Time of the deletion; null for a dry run.
-    pub at: Option<Timestamp>,
+    #[serde(rename = "at")]
+    pub deleted_at: Option<Timestamp>,
     /// Number of members left in its group, which is deleted together, itself included.
     pub group: Option<usize>,
     /// Bytes of leaks deleted along with it, in addition to its own.
@@ -361,7 +362,7 @@ pub(super) fn step(step: &Step, mounts: &[PathBuf]) -> DeletedDoc {
         predicted_bytes: step.predicted_bytes(),
         measured_bytes: None,
         usage_after_percent: step.expected.map(|space| two_decimals(space.used_percent())),
-        at: None,
+        deleted_at: None,
         group: step.group,
         byproduct_bytes: 0,
         differs: false,
@@ -391,7 +392,7 @@ pub(super) fn deletion(deletion: &Deletion, mounts: &[PathBuf]) -> DeletedDoc {
         freed: parts.collect(),
         measured_bytes: deletion.measured_bytes,
         usage_after_percent: deletion.usage_after_percent.map(two_decimals),
-        at: Some(deletion.at),
+        deleted_at: Some(deletion.at),
         byproduct_bytes: deletion.byproduct_bytes,
         differs: deletion.is_off(),
         others_wrote: deletion.is_disturbed(),

@@ -109,7 +109,8 @@ pub struct DeletionDoc {
     /// Percentage used after it.
     pub usage_after_percent: Option<f64>,
     /// Time of the deletion.
-    pub at: Timestamp,
+    #[serde(rename = "at")]
+    pub deleted_at: Timestamp,
     /// `gone`; `failed` if the object is still there; `unknown` if the run ended or was killed before the
     /// result was known, and no scan has looked since.
     pub outcome: &'static str,
@@ -189,7 +190,8 @@ pub fn history_scans(now: Timestamp, past: KeptScans) -> HistoryScansDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PointDoc {
     /// Time of the reading, or start of the hour or day.
-    pub at: Timestamp,
+    #[serde(rename = "at")]
+    pub time: Timestamp,
     /// Length of the period in seconds: 0 for a single reading, 3600 or 86400.
     pub span_seconds: i64,
     /// Number of readings.
@@ -289,7 +291,7 @@ fn deletion(deletion: DeletionRow) -> DeletionDoc {
         differs: deletion.error.is_none()
             && deletion.measured_bytes.is_some_and(|measured| differs(deletion.predicted_bytes, measured)),
         usage_after_percent: deletion.usage_after_percent.map(two_decimals),
-        at: deletion.at,
+        deleted_at: deletion.at,
         outcome: match (deletion.certainty, &deletion.error) {
             (Certainty::Unknown, _) => "unknown",
             (_, None) => "gone",
@@ -303,7 +305,7 @@ fn deletion(deletion: DeletionRow) -> DeletionDoc {
 fn point(point: &Point) -> PointDoc {
     let [min, avg, max] = point.used_percent().map(two_decimals);
     PointDoc {
-        at: point.at,
+        time: point.at,
         span_seconds: point.span.seconds(),
         readings: point.readings,
         capacity_bytes: point.capacity_bytes,

@@ -41,7 +41,8 @@ pub struct EvidenceDoc {
     /// `image-record`, `top-layer`, `metadata-directory`, `container` or `pull-record`.
     pub kind: EvidenceKind,
     /// Time of the evidence.
-    pub at: Timestamp,
+    #[serde(rename = "at")]
+    pub time: Timestamp,
     /// True if this evidence decided.
     pub decides: bool,
 }
@@ -70,7 +71,7 @@ impl RememberedDoc {
         let deciding = age.detection.deciding();
         let evidence = age.detection.found.iter().map(|found| EvidenceDoc {
             kind: found.kind,
-            at: found.at,
+            time: found.at,
             decides: deciding.as_ref() == Some(found),
         });
         Self {

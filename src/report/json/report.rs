@@ -96,7 +96,8 @@ pub struct UsageSeriesDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsagePointDoc {
     /// Time of the reading, or start of the hour or day.
-    pub at: Timestamp,
+    #[serde(rename = "at")]
+    pub time: Timestamp,
     /// Length of the period in seconds: 0 for a single reading, 3600 or 86400.
     pub span_seconds: i64,
     /// Lowest reading.
@@ -286,7 +287,7 @@ fn series(series: &Series) -> UsageSeriesDoc {
     let points = series.points.iter().map(|point| {
         let [_, used_percent, _] = point.used_percent().map(two_decimals);
         UsagePointDoc {
-            at: point.at,
+            time: point.at,
             span_seconds: point.span.seconds(),
             used_low_bytes: point.used.low,
             used_mean_bytes: point.used.mean,

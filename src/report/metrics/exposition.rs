@@ -1,5 +1,4 @@
-//! The text format of Prometheus, version 0.0.4: families, their samples, and how both are written.
-//! Pure.
+//! Text format of Prometheus, version 0.0.4: metric families, their samples, and their syntax.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -8,51 +7,51 @@ use crate::model::names::names;
 use crate::report::text::{CELL, safe, shorten};
 
 names! {
-    /// What a metric is to Prometheus.
+    /// Metric type in Prometheus.
     Type {
-        /// It goes up and down.
+        /// Value that can rise and fall.
         Gauge = "gauge",
-        /// It only goes up, or starts again at 0.
+        /// Value that only rises, or starts again at 0.
         Counter = "counter",
     }
 }
 
-/// A metric: what its samples have in common.
+/// Metric family: the common properties of its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
-    /// Its name, with the unit at its end.
+    /// Name of the metric, which ends with the unit.
     pub name: &'static str,
-    /// What it is to Prometheus.
+    /// Metric type.
     pub kind: Type,
-    /// What it says, in a line; the same wherever it is printed.
+    /// Description in one line, the same in every output.
     pub help: &'static str,
-    /// The labels of its samples, in order.
+    /// Names of the labels, in their order.
     pub labels: &'static [&'static str],
 }
 
-/// All samples of an answer.
+/// Samples of all families.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exposition {
-    /// By the family's name and the labels as they are written: what would be said twice is said once,
-    /// since a reader refuses the whole text otherwise.
+    /// Values by family name and written labels. A map, because Prometheus rejects a text that contains the
+    /// same sample twice.
     samples: BTreeMap<&'static str, BTreeMap<String, String>>,
 }
 
 impl Exposition {
-    /// Adds a sample, with the values of the family's labels in their order. One with the same labels
-    /// that is there already stays.
+    /// Adds a sample, with the values of the family's labels in their order. An existing sample with the same
+    /// labels is kept.
     pub fn add(&mut self, family: &Family, labels: &[&str], value: impl Display) {
         assert_eq!(labels.len(), family.labels.len(), "{}", family.name);
         let mut text = String::new();
         for (name, value) in family.labels.iter().zip(labels) {
             let separator = if text.is_empty() { "" } else { "," };
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = write!(text, "{separator}{name}=\"{}\"", escaped(value));
         }
         self.samples.entry(family.name).or_default().entry(text).or_insert_with(|| value.to_string());
     }
 
-    /// The text: `families` in their order, those without a sample left out.
+    /// Writes the samples of `families` in their order, without families that have none.
     pub fn text(&self, families: &[&Family]) -> String {
         let mut text = String::new();
         for family in families {
@@ -71,8 +70,8 @@ impl Exposition {
     }
 }
 
-/// A label's value between its quotes. It may be anybody's text, so what acts on a terminal, an end of line too, is
-/// written out first. It is cut as in a table: a name is in many samples.
+/// Escapes a label value. It can be text from an image, so characters that control a terminal, including ends
+/// of lines, are escaped first. It is shortened as in a table, because a name occurs in many samples.
 fn escaped(value: &str) -> String {
     shorten(&safe(value), CELL, "…").replace('\\', "\\\\").replace('"', "\\\"")
 }
@@ -88,7 +87,7 @@ mod tests {
     const PLAIN: Family = Family { name: "y_total", kind: Type::Counter, help: "Plain.", labels: &[] };
 
     #[test]
-    fn families_are_written_once_and_in_order() {
+    fn families_are_written_in_order_without_duplicates() {
         let mut page = Exposition::default();
         page.add(&FAMILY, &["2", ""], 7);
         page.add(&PLAIN, &[], 1);
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn long_values_are_cut() {
+    fn long_label_values_are_shortened() {
         let mut page = Exposition::default();
         page.add(&FAMILY, &[&format!("quay.io/{}\n:1", "x".repeat(500_000)), ""], 7);
         let text = page.text(&[&FAMILY]);
@@ -113,7 +112,7 @@ mod tests {
 
     type Labels = Vec<(String, String)>;
 
-    /// A sample's line read as a reader does: name, labels, value.
+    /// Parses a sample into name, labels and value, as Prometheus does.
     fn read(line: &str) -> Option<(String, Labels, String)> {
         let (name, rest) = line.split_once('{')?;
         let mut labels = Vec::new();
@@ -148,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_label_value_breaks_out(a in ".*|[\\\\\"\n\r{}=, #\u{202e}\u{1b}\u{0}]{0,20}", b in "\\PC*") {
+        fn label_value_cannot_end_its_quotes(a in ".*|[\\\\\"\n\r{}=, #\u{202e}\u{1b}\u{0}]{0,20}", b in "\\PC*") {
             let mut page = Exposition::default();
             page.add(&FAMILY, &[&a, &b], 5);
             let text = page.text(&[&FAMILY]);

@@ -1,4 +1,4 @@
-//! Every metric there is. `docs/metrics.md` lists them, too.
+//! All metric families, which `docs/metrics.md` lists too.
 
 use super::exposition::{Family, Type};
 

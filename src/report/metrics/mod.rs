@@ -1,5 +1,5 @@
-//! Metrics for Prometheus: what the last scans found, what was deleted ever since, and how full the
-//! filesystems are now. `docs/metrics.md` describes them.
+//! Metrics for Prometheus: the result of the last scans, the sums of all deletions, and the current usage of
+//! the filesystems. `docs/metrics.md` describes them.
 
 mod exposition;
 mod families;
@@ -23,7 +23,7 @@ use crate::policy::Targets;
 use crate::policy::Thresholds;
 use crate::policy::forecast::Forecast;
 
-/// The metrics as text.
+/// Formats the metrics as text.
 pub fn text(facts: &MetricsData) -> String {
     let mut page = Exposition::default();
     page.add(family::BUILD_INFO, &[facts.version], 1);
@@ -60,7 +60,7 @@ pub fn text(facts: &MetricsData) -> String {
     page.text(FAMILIES)
 }
 
-/// The labels of a store: its root and its driver.
+/// Returns the labels of a store: its root and its driver.
 fn labels(key: &StoreId) -> (String, &str) {
     (key.root().to_string_lossy().into_owned(), key.driver())
 }
@@ -68,43 +68,42 @@ fn labels(key: &StoreId) -> (String, &str) {
 fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Filesystem>) {
     let (root, driver) = labels(&store.key);
     let figures = &store.figures;
-    let is = [&*root, driver];
+    let store_labels = [&*root, driver];
     let is_of_artifacts = driver == ARTIFACTS;
-    let with = |label| [is[0], is[1], label];
     let mount = filesystem
         .map_or_else(|| figures.mount.clone(), |filesystem| filesystem.mount.to_string_lossy().into_owned());
-    page.add(family::STORE_INFO, &[is[0], is[1], store.key.kind().as_str(), &mount], 1);
-    page.add(family::SCAN_TIMESTAMP, &is, seconds(store.scanned));
-    page.add(family::SCAN_DURATION, &is, store.seconds);
-    page.add(family::SCAN_COMPLETE, &is, u8::from(figures.complete));
+    page.add(family::STORE_INFO, &[store_labels[0], store_labels[1], store.key.kind().as_str(), &mount], 1);
+    page.add(family::SCAN_TIMESTAMP, &store_labels, seconds(store.scanned));
+    page.add(family::SCAN_DURATION, &store_labels, store.seconds);
+    page.add(family::SCAN_COMPLETE, &store_labels, u8::from(figures.complete));
     for (kind, bytes) in &figures.bytes {
         // A store of artifacts has no images.
         let kind = if is_of_artifacts && kind == "images" { ARTIFACTS } else { kind };
-        page.add(family::STORAGE_BYTES, &[is[0], is[1], kind], *bytes);
+        page.add(family::STORAGE_BYTES, &[store_labels[0], store_labels[1], kind], *bytes);
     }
     for (owner, bytes) in &figures.fair {
-        page.add(family::STORAGE_FAIR, &with(owner), *bytes);
+        page.add(family::STORAGE_FAIR, &[store_labels[0], store_labels[1], owner], *bytes);
     }
-    page.add(family::STORAGE_RECLAIMABLE, &is, figures.reclaimable_bytes);
-    page.add(family::STORAGE_INODES, &is, figures.inodes);
+    page.add(family::STORAGE_RECLAIMABLE, &store_labels, figures.reclaimable_bytes);
+    page.add(family::STORAGE_INODES, &store_labels, figures.inodes);
     for standing in Standing::ALL {
         let count = figures.images.get(standing.as_str()).copied().unwrap_or(0);
         match is_of_artifacts {
-            true => page.add(family::ARTIFACTS, &[is[0], standing.as_str()], count),
-            false => page.add(family::IMAGES, &with(standing.as_str()), count),
+            true => page.add(family::ARTIFACTS, &[store_labels[0], standing.as_str()], count),
+            false => page.add(family::IMAGES, &[store_labels[0], store_labels[1], standing.as_str()], count),
         }
     }
-    page.add(family::LAYERS, &is, figures.layers);
+    page.add(family::LAYERS, &store_labels, figures.layers);
     for state in ContainerState::ALL {
         let count = figures.containers.get(state.as_str()).copied().unwrap_or(0);
-        page.add(family::CONTAINERS, &with(state.as_str()), count);
+        page.add(family::CONTAINERS, &[store_labels[0], store_labels[1], state.as_str()], count);
     }
     for leaks in &figures.leaks {
-        let labels = [is[0], is[1], &leaks.class, &leaks.verdict];
+        let labels = [store_labels[0], store_labels[1], &leaks.class, &leaks.verdict];
         page.add(family::LEAKS, &labels, leaks.count);
         page.add(family::LEAK_BYTES, &labels, leaks.bytes);
     }
-    // Numbers that contradict each other say nothing.
+    // Figures that contradict each other are not published.
     if let Some(filesystem) = filesystem.filter(|filesystem| filesystem.used_percent().is_some()) {
         page.add(family::FILESYSTEM_SIZE, &[&mount], filesystem.capacity_bytes);
         page.add(family::FILESYSTEM_AVAIL, &[&mount], filesystem.available_bytes);
@@ -128,19 +127,18 @@ fn add_forecast(page: &mut Exposition, filesystem: &Filesystem, forecast: &Forec
 }
 
 fn add_targets(page: &mut Exposition, targets: &Targets) {
-    let mut add = |resource: &'static str, marks: Option<Thresholds>| {
-        let Some(Thresholds { high, low }) = marks else { return };
-        page.add(family::HIGH_MARK, &[resource], f64::from(high) / 100.0);
-        page.add(family::LOW_MARK, &[resource], f64::from(low) / 100.0);
-    };
-    add("bytes", targets.used);
-    add("inodes", targets.inodes);
+    for (resource, thresholds) in [("bytes", targets.used), ("inodes", targets.inodes)] {
+        if let Some(Thresholds { high, low }) = thresholds {
+            page.add(family::HIGH_MARK, &[resource], f64::from(high) / 100.0);
+            page.add(family::LOW_MARK, &[resource], f64::from(low) / 100.0);
+        }
+    }
     if let Some(floor) = targets.free {
         page.add(family::MIN_FREE, &[], floor.start_below);
     }
 }
 
-/// How runs end that have a target.
+/// Outcomes of runs that have a target.
 const BY_TARGET: &[OutcomeKind] = &[
     OutcomeKind::NotNeeded,
     OutcomeKind::Reached,
@@ -149,8 +147,8 @@ const BY_TARGET: &[OutcomeKind] = &[
     OutcomeKind::Refused,
 ];
 
-/// Commands that delete, how their runs end, and what they delete: these begin at 0, so that the first
-/// one is seen to happen.
+/// Commands that delete, with the outcomes of their runs and the kinds of objects that they delete. These
+/// counters begin at 0, so that the first increase is visible.
 const DELETING: [(Command, &[OutcomeKind], &[TargetKind]); 3] = [
     (
         Command::Gc,
@@ -188,7 +186,7 @@ fn add_counters(page: &mut Exposition, counters: &[Counter]) {
         };
         page.add(family, &labels, counter.value);
     }
-    // What is there stays.
+    // A sample that exists already is not replaced.
     for outcome in [OutcomeKind::Done, OutcomeKind::Incomplete] {
         page.add(family::SCANS, &[outcome.as_str()], 0);
     }
@@ -225,12 +223,12 @@ fn add_last_run(page: &mut Exposition, run: &LastRun) {
     }
 }
 
-/// The outcome of a run that has none.
+/// Outcome of a run that did not end.
 const UNFINISHED: &str = "unfinished";
 
-/// To the millisecond.
-fn seconds(at: Timestamp) -> f64 {
-    (at.as_duration().as_secs_f64() * 1000.0).round() / 1000.0
+/// Converts a time to seconds with three decimals.
+fn seconds(time: Timestamp) -> f64 {
+    (time.as_duration().as_secs_f64() * 1000.0).round() / 1000.0
 }
 
 #[cfg(test)]
@@ -238,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_exact_to_the_millisecond() {
+    fn times_are_exact_to_a_millisecond() {
         for (millis, text) in
             [(1_772_366_400_007, "1772366400.007"), (1_772_366_400_000, "1772366400"), (-1, "-0.001")]
         {

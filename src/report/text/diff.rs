@@ -13,7 +13,7 @@ const ROWS: usize = 15;
 pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
     let (before, after) = (taken(&document.before, screen), taken(&document.after, screen));
     let mut out = format!("From {before} to {after}\n");
-    if document.before.at > document.after.at {
+    if document.before.taken_at > document.after.taken_at {
         out.push_str("The first scan is the later one: additions are shown as removals.\n");
     }
     for (scan, word) in [(&document.before, "first"), (&document.after, "second")] {
@@ -61,7 +61,7 @@ pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
 }
 
 fn taken(scan: &TakenDoc, screen: &Screen) -> String {
-    format!("{} ({})", screen.minute(scan.at), safe(&scan.id))
+    format!("{} ({})", screen.minute(scan.taken_at), safe(&scan.id))
 }
 
 fn change(change_bytes: i64) -> String {

@@ -242,7 +242,7 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
         age(Some(known.first_detected), now)
     );
     for evidence in known.evidence.iter().filter(|evidence| !evidence.decides) {
-        out.push_str(&format!("; {} says {}", source(evidence), screen.minute(evidence.at)));
+        out.push_str(&format!("; {} says {}", source(evidence), screen.minute(evidence.time)));
     }
     if known.first_detected_from == Basis::Disk {
         out.push_str("; not in the records");
@@ -319,7 +319,7 @@ mod tests {
             text.parse().unwrap()
         }
         fn evidence(kind: EvidenceKind, text: &str, decides: bool) -> EvidenceDoc {
-            EvidenceDoc { kind, at: time(text), decides }
+            EvidenceDoc { kind, time: time(text), decides }
         }
         let known = RememberedDoc {
             first_detected: time("2026-11-02T10:00:00Z"),

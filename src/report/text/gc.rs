@@ -1,8 +1,8 @@
-//! A run that deletes images, carried out or planned.
+//! Text of `gc` and `rm`: a run that deletes objects, carried out or planned.
 
 mod side_by_side;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use unicode_width::UnicodeWidthStr;
 
@@ -17,34 +17,36 @@ use crate::model::outcome::differs;
 use crate::model::plan::Phase;
 use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
 
-/// The whole run.
+/// Formats the whole run.
 pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     let mut out = resumed(document.resumed);
     for comparison in &document.comparison {
         out.push_str(&side_by_side::side_by_side(document, comparison, screen));
     }
-    // With several of them, each has its own block, and a deletion is in the block of each that it frees bytes on.
+    // With several filesystems, each has its own block, and a deletion is in the block of every filesystem on
+    // which it frees bytes.
     let several = document.filesystems.len() > 1;
     let mut has_block = false;
     for filesystem in &document.filesystems {
         if has_block {
             out.push('\n');
         }
-        // A comparison has told of its own.
+        // The comparison contains the line about its filesystem.
         if document.comparison.iter().all(|both| both.mount != filesystem.mount) {
             out.push_str(&situation(document, filesystem));
         }
         if several {
-            let here: Vec<_> =
-                document.deleted.iter().filter_map(|one| freed_on(one, &filesystem.mount)).collect();
+            let here = document.deleted.iter().filter_map(|deleted| freed_on(deleted, &filesystem.mount));
+            let here: Vec<_> = here.collect();
             has_block |= !here.is_empty();
             out.push_str(&deletions(document, &here.iter().collect::<Vec<_>>(), screen));
         }
     }
-    let is_shown = |one: &DeletedDoc| {
-        several && document.filesystems.iter().any(|filesystem| freed_on(one, &filesystem.mount).is_some())
-    };
-    let rest: Vec<_> = document.deleted.iter().filter(|one| !is_shown(one)).collect();
+    let rest = document.deleted.iter().filter(|deleted| {
+        !several
+            || document.filesystems.iter().all(|filesystem| freed_on(deleted, &filesystem.mount).is_none())
+    });
+    let rest: Vec<_> = rest.collect();
     out.push_str(&deletions(document, &rest, screen));
     out.push_str(&kept(document, screen));
     if !document.errors.is_empty() {
@@ -79,9 +81,9 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     out
 }
 
-/// A deletion with what it frees on one filesystem, if it frees bytes there.
+/// Returns a deletion with the bytes that it frees on one filesystem, or `None` if it frees none there.
 fn freed_on(deleted: &DeletedDoc, mount: &str) -> Option<DeletedDoc> {
-    let freed = deleted.freed.iter().find(|one| one.filesystem == mount && one.predicted_bytes > 0)?;
+    let freed = deleted.freed.iter().find(|freed| freed.filesystem == mount && freed.predicted_bytes > 0)?;
     let (predicted_bytes, measured_bytes) = (freed.predicted_bytes, freed.measured_bytes);
     Some(DeletedDoc {
         predicted_bytes,
@@ -92,11 +94,11 @@ fn freed_on(deleted: &DeletedDoc, mount: &str) -> Option<DeletedDoc> {
     })
 }
 
-/// Why what is left stays.
+/// Explains why the remaining images are kept.
 fn remaining(document: &GcDoc) -> String {
-    let is_kept_by = |rule: &str| document.kept.iter().any(|kept| kept.rule == rule);
-    let has_failed = || document.errors.iter().any(|error| error.phase == Phase::RemoveImage);
-    if document.kept.is_empty() && !has_failed() {
+    let rules: BTreeSet<&str> = document.kept.iter().map(|kept| kept.rule).collect();
+    let has_failed = document.errors.iter().any(|error| error.phase == Phase::RemoveImage);
+    if document.kept.is_empty() && !has_failed {
         return "No image remains; `layersweep usage` shows what uses the disk.\n".to_owned();
     }
     let young = document.kept.iter().find(|kept| kept.rule == "min-age").map(|kept| {
@@ -104,22 +106,22 @@ fn remaining(document: &GcDoc) -> String {
     });
     let others = [
         (true, "are in use or protected"),
-        (is_kept_by("out-of-reach"), "are out of reach"),
-        (is_kept_by("frees-nothing"), "would free too little"),
-        (is_kept_by("backing-off") || has_failed(), "could not be deleted and are tried again later"),
+        (rules.contains("out-of-reach"), "are out of reach"),
+        (rules.contains("frees-nothing"), "would free too little"),
+        (rules.contains("backing-off") || has_failed, "could not be deleted and are tried again later"),
     ];
-    let others = others.into_iter().filter(|(is_so, _)| *is_so).map(|(_, words)| words.to_owned());
+    let others = others.into_iter().filter(|(applies, _)| *applies).map(|(_, words)| words.to_owned());
     let why: Vec<_> = young.into_iter().chain(others).collect();
     format!("The remaining images {}; `layersweep usage` shows what uses the disk.\n", why.join(", or "))
 }
 
-/// An id cut short, a path as it is.
+/// Shortens an id, but not a path.
 fn object(id: &str) -> String {
     if id.starts_with('/') { safe(id) } else { short_id(id) }
 }
 
-/// Less of root's reserve is used by chance.
-const WORTH_A_WORD: u64 = 1 << 20;
+/// Minimum use of root's reserve that is mentioned: less is used by chance.
+const MIN_OWED_BYTES: u64 = 1 << 20;
 
 fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
     let used = percent(filesystem.usage_before_percent);
@@ -145,7 +147,7 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
                 format!("no deletion needed, but those for other filesystems free {} here", bytes(freed))
             }
         },
-        (false, wanted, 0) if filesystem.owed_bytes >= WORTH_A_WORD => {
+        (false, wanted, 0) if filesystem.owed_bytes >= MIN_OWED_BYTES => {
             format!(
                 "{} to free, the first {} of it for root's reserve",
                 bytes(wanted),
@@ -163,7 +165,7 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
     format!("{}: {used} used{inodes}{thresholds}: {wanted}\n", safe(&filesystem.mount))
 }
 
-/// Bytes that deletions for the space of other filesystems are predicted to free on one.
+/// Returns the bytes that deletions for the space of other filesystems are predicted to free on this one.
 fn freed_for_others(document: &GcDoc, filesystem: &GcFilesystemDoc) -> u64 {
     let several = document.filesystems.len() > 1;
     let for_space = document.deleted.iter().filter(|deleted| several && deleted.reason == "space");
@@ -173,16 +175,13 @@ fn freed_for_others(document: &GcDoc, filesystem: &GcFilesystemDoc) -> u64 {
 
 const GROUP: &str = "Images \"with N more\" share layers with those below them; together they free these.\n";
 
-/// podman names so what was built or loaded here (containers-registries.conf(5) knows no such registry).
+/// Prefix of names that podman gives to images built or loaded here. It is not a registry: see
+/// containers-registries.conf(5).
 const BUILT_HERE: &str = "localhost/";
 
-/// Of images that no registry has: all that a person can do is to keep them.
+/// Formats a hint about deleted images that no registry has: an operator can only pin such images.
 fn built_here(all: &[&DeletedDoc]) -> String {
-    let is_built_here = |deleted: &&&DeletedDoc| {
-        let mut names = deleted.names.iter();
-        deleted.kind == "image" && names.len() > 0 && names.all(|name| name.starts_with(BUILT_HERE))
-    };
-    let which = match all.iter().filter(is_built_here).count() {
+    let which = match all.iter().filter(|deleted| is_built_here(deleted)).count() {
         0 => return String::new(),
         1 => "1 image was built or loaded here and cannot be pulled again under its name".to_owned(),
         many => {
@@ -192,7 +191,12 @@ fn built_here(all: &[&DeletedDoc]) -> String {
     format!("{which}.\nTo keep such images: layersweep pin add '{BUILT_HERE}*'\n")
 }
 
-/// The table of these deletions, after an empty line.
+fn is_built_here(deleted: &DeletedDoc) -> bool {
+    let mut names = deleted.names.iter();
+    deleted.kind == "image" && names.len() > 0 && names.all(|name| name.starts_with(BUILT_HERE))
+}
+
+/// Formats the table of these deletions after an empty line.
 fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
     if all.is_empty() {
         return String::new();
@@ -200,8 +204,8 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
     let only_images = all.iter().all(|deleted| deleted.kind == "image");
     let first = if only_images { "IMAGE" } else { "WHAT" };
     let mut headings = vec![first, "ID", "REASON", ">PREDICTED"];
-    let done = !document.dry_run;
-    if done {
+    let is_done = !document.dry_run;
+    if is_done {
         headings.push(">MEASURED");
     }
     headings.extend([">USED AFTER", ""]);
@@ -215,12 +219,12 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
                 "image" => names(&deleted.names),
                 kind => format!("{kind} {}", names(&deleted.names)),
             },
-            // A log has no id but its path.
+            // A log has a path instead of an id.
             if deleted.kind == "log" { String::new() } else { short_id(&deleted.id) },
             reason(deleted),
             bytes(deleted.predicted_bytes),
         ];
-        if done {
+        if is_done {
             cells.push(measured(deleted.measured_bytes, deleted.others_wrote));
         }
         cells.push(deleted.usage_after_percent.map_or_else(|| "-".into(), |used| format!("{used:.2}%")));
@@ -247,7 +251,7 @@ fn reason(deleted: &DeletedDoc) -> String {
     }
 }
 
-/// What stays, by rule; where it was asked for by name, each with the reason.
+/// Formats the kept objects by rule; for `rm`, each with its reason.
 fn kept(document: &GcDoc, screen: &Screen) -> String {
     let mut table;
     if document.header.kind == "rm" {
@@ -262,7 +266,7 @@ fn kept(document: &GcDoc, screen: &Screen) -> String {
             rules.entry((kept.kind == "image", kept.kind, kept.rule)).or_default().push(kept);
         }
         let mut rules: Vec<_> = rules.into_iter().collect();
-        // As what goes: images last.
+        // Images last, as among the deletions.
         rules
             .sort_by_key(|((image, kind, rule), kept)| (*image, *kind, std::cmp::Reverse(kept.len()), *rule));
         let only_images = rules.iter().all(|((image, ..), _)| *image);
@@ -277,29 +281,30 @@ fn kept(document: &GcDoc, screen: &Screen) -> String {
     table.block()
 }
 
-/// As many names as a line has room for, few at most.
+/// Formats as many names as fit on a line, at most [`MOST`].
 fn which(kept: &[&KeptDoc], screen: &Screen) -> String {
-    const MOST: usize = 3;
-    // What the two columns before need, if the rule's name is a long one.
+    // Width of the two columns before this one, with a long name of a rule.
     const BEFORE: usize = 26;
-    let shown = |most: usize| {
-        let names: Vec<_> = kept.iter().take(most).map(|kept| name_or_id(&kept.names, &kept.id)).collect();
-        let names = names.join(", ");
-        match kept.len().saturating_sub(most) {
-            0 => names,
-            more => format!("{names} and {more} more"),
-        }
-    };
-    let fits = |text: &String| screen.width.is_none_or(|width| text.width() + BEFORE <= width);
-    (1..=MOST).rev().map(shown).find(fits).unwrap_or_else(|| shown(1))
+    let candidates = (1..=MOST).rev().map(|number| first_names(kept, number));
+    let mut fitting =
+        candidates.filter(|text| screen.width.is_none_or(|width| text.width() + BEFORE <= width));
+    fitting.next().unwrap_or_else(|| first_names(kept, 1))
 }
 
-/// `2 images`, `1 leak and 2 images`.
+/// Maximum number of names of kept objects on a line.
+const MOST: usize = 3;
+
+fn first_names(kept: &[&KeptDoc], number: usize) -> String {
+    let names: Vec<_> = kept.iter().take(number).map(|kept| name_or_id(&kept.names, &kept.id)).collect();
+    let names = names.join(", ");
+    match kept.len().saturating_sub(number) {
+        0 => names,
+        more => format!("{names} and {more} more"),
+    }
+}
+
+/// Counts the deletions by kind, for example `2 images` or `1 leak and 2 images`.
 fn counted(document: &GcDoc) -> String {
-    let several = |(kind, many): (&str, &str)| {
-        let deleted = document.deleted.iter().filter(|one| one.kind == kind).count();
-        (deleted > 0).then(|| count(deleted, kind, many))
-    };
     let kinds = [
         ("leak", "leaks"),
         ("container", "containers"),
@@ -308,15 +313,22 @@ fn counted(document: &GcDoc) -> String {
         ("artifact", "artifacts"),
         ("image", "images"),
     ];
-    let parts: Vec<_> = kinds.into_iter().filter_map(several).collect();
+    let parts: Vec<_> = kinds
+        .into_iter()
+        .map(|(kind, plural)| {
+            (kind, plural, document.deleted.iter().filter(|deleted| deleted.kind == kind).count())
+        })
+        .filter(|(.., number)| *number > 0)
+        .map(|(kind, plural, number)| count(number, kind, plural))
+        .collect();
     if parts.is_empty() { "0 images".into() } else { listed(&parts) }
 }
 
 fn ending(document: &GcDoc) -> String {
     let used = percent(document.usage_after_percent);
     let images = counted(document);
-    let short = document.filesystems.iter().find(|one| one.wanted_inodes > 0);
-    let inodes = short.and_then(|one| one.inodes_free_after);
+    let short = document.filesystems.iter().find(|filesystem| filesystem.wanted_inodes > 0);
+    let inodes = short.and_then(|filesystem| filesystem.inodes_free_after);
     let inodes = inodes.map_or_else(String::new, |free| format!(", {free} inodes free"));
     if document.dry_run {
         return match (document.outcome, document.deleted.len()) {
@@ -358,7 +370,7 @@ fn freed(document: &GcDoc) -> String {
     }
 }
 
-/// What the kubelet's algorithm takes the same deletions for.
+/// Formats the bytes that the kubelet's algorithm believes that the same deletions free.
 fn believed(document: &GcDoc) -> String {
     document
         .believed_bytes

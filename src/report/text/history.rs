@@ -148,7 +148,7 @@ fn lines_without_trailing_blanks(text: &str) -> String {
 
 fn deletion_cells(deletion: &DeletionDoc, screen: &Screen) -> Vec<String> {
     vec![
-        format!("  {}", screen.clock(deletion.at)),
+        format!("  {}", screen.clock(deletion.deleted_at)),
         deletion.kind.into(),
         name_or_id(&deletion.names, &deletion.id),
         deletion.reason.into(),
@@ -252,7 +252,7 @@ pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
 
 fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen) -> String {
     let samples = series.points.iter().map(|point| Sample {
-        from: point.at,
+        from: point.time,
         to: end(point),
         low: point.used_percent.min,
         high: point.used_percent.max,
@@ -299,15 +299,15 @@ fn summary(points: &[PointDoc], screen: &Screen) -> String {
 
 fn summary_line(label: &str, percent: f64, point: &PointDoc, screen: &Screen) -> String {
     let when = match point.span_seconds {
-        86_400 => screen.date(point.at),
-        3600 => format!("{}, within the hour", screen.minute(point.at)),
-        _ => screen.minute(point.at),
+        86_400 => screen.date(point.time),
+        3600 => format!("{}, within the hour", screen.minute(point.time)),
+        _ => screen.minute(point.time),
     };
     format!("{label:8}{percent:>5.1}%  {when}")
 }
 
 fn end(point: &PointDoc) -> Timestamp {
-    point.at.saturating_add(jiff::SignedDuration::from_secs(point.span_seconds)).unwrap_or(point.at)
+    point.time.saturating_add(jiff::SignedDuration::from_secs(point.span_seconds)).unwrap_or(point.time)
 }
 
 fn inodes_percent(point: &PointDoc) -> Option<u64> {
@@ -320,7 +320,7 @@ fn points(series: &SeriesDoc, screen: &Screen) -> String {
     let mut table = Table::new(screen, &headings);
     for point in &series.points {
         table.row(vec![
-            screen.time(point.at),
+            screen.time(point.time),
             match point.span_seconds {
                 86_400 => "day".into(),
                 3600 => "hour".into(),

@@ -105,7 +105,7 @@ fn series_of<'a>(document: &'a ReportDoc, disk: &ReportFilesystemDoc) -> Option<
         None => series.filesystem == facts.mount,
         Some(_) => series.points.last().is_some_and(|point| point.capacity_bytes == facts.capacity_bytes),
     });
-    candidates.max_by_key(|series| series.points.last().map(|point| point.at))
+    candidates.max_by_key(|series| series.points.last().map(|point| point.time))
 }
 
 /// Indentation below the sizes of causes.

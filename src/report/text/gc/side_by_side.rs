@@ -1,4 +1,4 @@
-//! Both policies side by side, then the kubelet's runs one by one.
+//! Comparison of both policies: their sums, then each run of the kubelet.
 
 use crate::policy::compare::{Comparison, PredictedRun, Prediction};
 use crate::report::json::{ComparisonDoc, GcDoc};
@@ -6,7 +6,7 @@ use crate::report::text::format::{bytes, name_or_id, percent, safe};
 use crate::report::text::screen::Screen;
 use crate::report::text::table::{Table, heading};
 
-/// A comparison, and what the rest of the document is then.
+/// Formats a comparison, up to the heading of the run that the document contains.
 pub(super) fn side_by_side(
     document: &GcDoc,
     ComparisonDoc { mount, both }: &ComparisonDoc,
@@ -24,30 +24,32 @@ pub(super) fn side_by_side(
         out.push_str(&then(document, &both.kubelet));
     }
     out.push_str(&format!("\n{}", heading("The first run by policy kubelet, as layersweep carries it out")));
-    out.push_str(&spared(document, both));
+    out.push_str(&protected(document, both));
     out
 }
 
 fn totals(both: &Comparison, screen: &Screen) -> String {
     let mut table = Table::new(screen, &["", ">KUBELET", ">EXACT"]);
-    let mut row = |what: &str, of: &dyn Fn(&Prediction) -> String| {
-        table.row(vec![what.into(), of(&both.kubelet), of(&both.exact)]);
-    };
-    row("runs", &|prediction| prediction.runs.len().to_string());
-    row("images deleted", &|prediction| prediction.deleted.to_string());
-    row("believed to be freed", &|prediction| bytes(prediction.believed_bytes));
-    row("actually freed", &|prediction| bytes(prediction.freed_bytes));
-    row("usage afterwards", &|prediction| percent(Some(prediction.usage_after_percent)));
-    row("low threshold reached", &|prediction| if prediction.reached { "yes".into() } else { "NO".into() });
+    let rows: [(&str, fn(&Prediction) -> String); 6] = [
+        ("runs", |prediction| prediction.runs.len().to_string()),
+        ("images deleted", |prediction| prediction.deleted.to_string()),
+        ("believed to be freed", |prediction| bytes(prediction.believed_bytes)),
+        ("actually freed", |prediction| bytes(prediction.freed_bytes)),
+        ("usage afterwards", |prediction| percent(Some(prediction.usage_after_percent))),
+        ("low threshold reached", |prediction| if prediction.reached { "yes".into() } else { "NO".into() }),
+    ];
+    for (label, value) in rows {
+        table.row(vec![label.into(), value(&both.kubelet), value(&both.exact)]);
+    }
     table.render()
 }
 
 fn runs(runs: &[PredictedRun], screen: &Screen) -> String {
     let mut table =
         Table::new(screen, &[">RUN", ">WANTED", ">IMAGES", ">BELIEVED", ">ACTUALLY FREED", ">USED AFTER"]);
-    for (at, run) in runs.iter().enumerate() {
+    for (position, run) in runs.iter().enumerate() {
         table.row(vec![
-            (at + 1).to_string(),
+            (position + 1).to_string(),
             bytes(run.wanted_bytes),
             run.deleted.len().to_string(),
             bytes(run.believed_bytes),
@@ -56,22 +58,22 @@ fn runs(runs: &[PredictedRun], screen: &Screen) -> String {
         ]);
     }
     let mut out = table.render();
-    for (at, run) in runs.iter().enumerate().filter(|(_, run)| !run.still_there.is_empty()) {
-        let (count, run) = (run.still_there.len(), at + 1);
+    for (position, run) in runs.iter().enumerate().filter(|(_, run)| !run.still_there.is_empty()) {
+        let (count, run) = (run.still_there.len(), position + 1);
         out.push_str(&format!("run {run}: {count} artifacts count as deleted but still exist\n"));
     }
-    for (at, run) in runs.iter().enumerate() {
+    for (position, run) in runs.iter().enumerate() {
         let Some(failure) = &run.failure else { continue };
         let events = match run.events.as_slice() {
             [] => String::new(),
             events => format!(" ({})", events.join(", ")),
         };
-        out.push_str(&format!("run {} fails: {}{events}\n", at + 1, safe(failure)));
+        out.push_str(&format!("run {} fails: {}{events}\n", position + 1, safe(failure)));
     }
     out
 }
 
-/// What comes after the last run that is shown.
+/// Describes the runs after the last one that is shown.
 fn then(document: &GcDoc, kubelet: &Prediction) -> String {
     let Some(last) = kubelet.runs.last() else { return String::new() };
     let used = percent(Some(kubelet.usage_after_percent));
@@ -90,17 +92,16 @@ fn then(document: &GcDoc, kubelet: &Prediction) -> String {
     }
 }
 
-/// What the kubelet would delete and we would not, even by its policy.
-fn spared(document: &GcDoc, both: &Comparison) -> String {
-    let Some(first) = both.kubelet.runs.first() else { return String::new() };
-    let goes = |id: &String| document.deleted.iter().any(|deleted| deleted.id == *id);
-    let spared = first.deleted.iter().filter(|id| !goes(id));
-    let spared: Vec<_> = spared.filter_map(|id| document.kept.iter().find(|kept| kept.id == **id)).collect();
-    let Some(one) = spared.first() else { return String::new() };
+/// Formats the images that the kubelet would delete and layersweep keeps, even with the kubelet's policy.
+fn protected(document: &GcDoc, both: &Comparison) -> String {
+    let Some(run) = both.kubelet.runs.first() else { return String::new() };
+    let kept = run.deleted.iter().filter(|id| document.deleted.iter().all(|deleted| deleted.id != **id));
+    let kept: Vec<_> = kept.filter_map(|id| document.kept.iter().find(|kept| kept.id == **id)).collect();
+    let Some(first) = kept.first() else { return String::new() };
     format!(
         "keeps {} of the images above, protected by layersweep's own rules (the first is {}: {})\n",
-        spared.len(),
-        name_or_id(&one.names, &one.id),
-        safe(&one.detail)
+        kept.len(),
+        name_or_id(&first.names, &first.id),
+        safe(&first.detail)
     )
 }

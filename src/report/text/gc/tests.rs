@@ -25,19 +25,19 @@ fn freed(mount: &str, predicted: u64, measured: Option<i64>) -> FreedDoc {
     }
 }
 
-fn deleted(at: u8, predicted: u64, measured: Option<i64>) -> DeletedDoc {
+fn deleted(number: u8, predicted: u64, measured: Option<i64>) -> DeletedDoc {
     DeletedDoc {
         kind: "image",
-        id: format!("{at:064x}"),
-        names: vec![format!("registry.example/a-team-with-a-long-name/app-{at}:1")],
+        id: format!("{number:064x}"),
+        names: vec![format!("registry.example/a-team-with-a-long-name/app-{number}:1")],
         store: "/s".into(),
         filesystem: Some("/var".into()),
         freed: vec![freed("/var", predicted, measured)],
         reason: "space",
         predicted_bytes: predicted,
         measured_bytes: measured,
-        usage_after_percent: Some(70.0 - f64::from(at)),
-        at: None,
+        usage_after_percent: Some(70.0 - f64::from(number)),
+        deleted_at: None,
         group: None,
         byproduct_bytes: 0,
         differs: false,
@@ -55,7 +55,7 @@ fn kept(name: &str, rule: &'static str) -> KeptDoc {
     }
 }
 
-/// A run that reached its end.
+/// Returns a run that reached its target.
 fn document() -> GcDoc {
     GcDoc {
         header: Header { schema_version: SCHEMA_VERSION, kind: "gc", generated_at: Timestamp::UNIX_EPOCH },
@@ -104,7 +104,7 @@ fn document() -> GcDoc {
 }
 
 #[test]
-fn a_run_on_a_wide_and_on_a_narrow_screen() {
+fn run_fits_wide_and_narrow_screens() {
     let mut document = document();
     document.deleted[1].differs = true;
     let expected = "\
@@ -131,7 +131,7 @@ Low threshold reached: 2 images deleted, 99.0 MiB freed (100.0 MiB predicted); 6
 }
 
 #[test]
-fn each_filesystem_has_its_own_block() {
+fn filesystems_have_separate_blocks() {
     let mut document = document();
     let other = GcFilesystemDoc { mount: "/data".into(), ..document.filesystems[0].clone() };
     document.filesystems.push(other);
@@ -144,7 +144,7 @@ fn each_filesystem_has_its_own_block() {
     assert_eq!(lines[..8], ["/var", "", "IMAGE", &first, "", "/data", "", "IMAGE"], "{text}");
     assert_eq!(lines[8], second, "{text}");
 
-    // Blobs on one, snapshots on the other, which is not short of space.
+    // Blobs on one filesystem, snapshots on the other, which has enough space.
     let parts = vec![freed("/var", 20 << 20, Some(20 << 20)), freed("/data", 30 << 20, Some(29 << 20))];
     document.deleted[1].freed = parts;
     document.filesystems[1].started = Vec::new();
@@ -158,7 +158,7 @@ fn each_filesystem_has_its_own_block() {
 }
 
 #[test]
-fn what_others_wrote_meanwhile_is_no_figure() {
+fn writes_of_others_make_freed_bytes_unknown() {
     let mut document = document();
     (document.deleted[1].measured_bytes, document.deleted[1].others_wrote) = (Some(3 << 20), true);
     let text = shown(&document, None);
@@ -168,7 +168,7 @@ fn what_others_wrote_meanwhile_is_no_figure() {
 }
 
 #[test]
-fn where_a_threshold_cannot_be_judged_no_deletion_is_said_to_be_needless() {
+fn failed_filesystem_cannot_be_judged() {
     let mut document = document();
     document.filesystems[0].started.clear();
     assert!(shown(&document, None).contains(": no deletion needed\n"));
@@ -178,30 +178,30 @@ fn where_a_threshold_cannot_be_judged_no_deletion_is_said_to_be_needless() {
 }
 
 #[test]
-fn what_cannot_be_pulled_again_is_said() {
-    let mut document = document();
-    let note = |document: &GcDoc| {
+fn deleted_local_images_have_a_hint() {
+    fn note(document: &GcDoc) -> Option<String> {
         let text = shown(document, None);
         let (before, _) = text.split_once(".\nTo keep such images: layersweep pin add 'localhost/*'\n")?;
         before.lines().last().map(str::to_owned)
-    };
+    }
+    let mut document = document();
     assert_eq!(note(&document), None);
     document.deleted[0].names = vec!["localhost/app:1".into(), "registry.example/app:1".into()];
-    assert_eq!(note(&document), None, "it has another name");
+    assert_eq!(note(&document), None, "also has a name in a registry");
     document.deleted[0].names.truncate(1);
-    let one = "1 image was built or loaded here and cannot be pulled again under its name";
-    assert_eq!(note(&document).as_deref(), Some(one));
+    let single = "1 image was built or loaded here and cannot be pulled again under its name";
+    assert_eq!(note(&document).as_deref(), Some(single));
     document.deleted[1].names.clear();
-    assert_eq!(note(&document).as_deref(), Some(one), "what has no name is a rest");
+    assert_eq!(note(&document).as_deref(), Some(single), "an image without names is not counted");
     document.deleted[1].names = vec!["localhost/db:1".into()];
-    let two = "2 images were built or loaded here and cannot be pulled again under their names";
-    assert_eq!(note(&document).as_deref(), Some(two));
+    let both = "2 images were built or loaded here and cannot be pulled again under their names";
+    assert_eq!(note(&document).as_deref(), Some(both));
 }
 
 #[test]
-fn a_narrow_screen_names_fewer_of_what_stays() {
-    let name = |at: u8| kept(&format!("registry.example/some-team/app-{at}:1"), "in-use");
-    let document = GcDoc { kept: (0..9).map(name).collect(), ..document() };
+fn narrow_screen_names_fewer_kept_images() {
+    let kept = (0..9).map(|number| kept(&format!("registry.example/some-team/app-{number}:1"), "in-use"));
+    let document = GcDoc { kept: kept.collect(), ..document() };
     let line = |width| {
         let text = shown(&document, width);
         text.lines().find(|line| line.starts_with("in-use ")).unwrap().to_owned()
@@ -213,23 +213,23 @@ fn a_narrow_screen_names_fewer_of_what_stays() {
 }
 
 #[test]
-fn why_the_remaining_images_stay() {
-    let said = |rules: &[&'static str]| {
+fn reasons_of_remaining_images_are_listed() {
+    fn reasons(rules: &[&'static str]) -> String {
         let kept = rules.iter().map(|rule| kept("a", rule)).collect();
         let shown = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, ..document() }, None);
         let line = shown.lines().find_map(|line| line.strip_prefix("The remaining images "));
         line.unwrap().split(';').next().unwrap().to_owned()
-    };
-    assert_eq!(said(&["in-use"]), "are in use or protected");
-    assert_eq!(said(&["in-use", "frees-nothing"]), "are in use or protected, or would free too little");
+    }
+    assert_eq!(reasons(&["in-use"]), "are in use or protected");
+    assert_eq!(reasons(&["in-use", "frees-nothing"]), "are in use or protected, or would free too little");
     let young = "are too young (min-age: `layersweep explain aaaaaaaaaaaa` says for how long), or are in use or protected";
-    assert_eq!(said(&["min-age"]), young);
+    assert_eq!(reasons(&["min-age"]), young);
     let failed = "are in use or protected, or could not be deleted and are tried again later";
-    assert_eq!(said(&["backing-off"]), failed);
+    assert_eq!(reasons(&["backing-off"]), failed);
 }
 
 #[test]
-fn what_went_wrong_comes_before_the_end() {
+fn failures_are_shown_before_the_end() {
     let document = GcDoc {
         outcome: OutcomeKind::NotReached,
         deleted: vec![],
@@ -257,7 +257,7 @@ shows what uses the disk.
 }
 
 fn prediction(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> Prediction {
-    let run = |(deleted, believed, freed, used): &(&[&str], u64, u64, f64)| PredictedRun {
+    let predicted = runs.iter().map(|(deleted, believed, freed, used)| PredictedRun {
         deleted: deleted.iter().map(|id| id.repeat(32)).collect(),
         still_there: vec![],
         wanted_bytes: 96 << 20,
@@ -266,9 +266,9 @@ fn prediction(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> Prediction {
         usage_after_percent: *used,
         failure: None,
         events: vec![],
-    };
+    });
     Prediction {
-        runs: runs.iter().map(run).collect(),
+        runs: predicted.collect(),
         deleted: runs.iter().map(|run| run.0.len()).sum(),
         believed_bytes: runs.iter().map(|run| run.1 << 20).sum(),
         freed_bytes: runs.iter().map(|run| run.2 << 20).sum(),
@@ -292,7 +292,7 @@ fn compared(kubelet: Prediction) -> GcDoc {
 }
 
 #[test]
-fn side_by_side() {
+fn policies_are_compared_side_by_side() {
     let document = compared(prediction(&[(&["bb", "dd"], 98, 30, 75.0), (&["ee"], 70, 20, 73.5)], false));
     let text = shown(&document, Some(80));
     let expected = "\
@@ -328,7 +328,7 @@ IMAGE ";
 }
 
 #[test]
-fn a_kubelet_that_fails_for_ever() {
+fn repeated_failure_of_the_kubelet_is_shown() {
     let mut kubelet = prediction(&[(&["bb"], 98, 30, 75.0), (&[], 0, 0, 75.0)], false);
     kubelet.runs[1].failure = Some("wanted to free 5 bytes, but freed 0".into());
     kubelet.runs[1].events = vec!["FreeDiskSpaceFailed", "ImageGCFailed"];
@@ -340,12 +340,14 @@ Every run after it fails in the same way.
 }
 
 #[test]
-fn what_goes_by_age_alone_is_said_on_top() {
+fn deletion_only_by_age_is_shown_first() {
+    fn first(document: &GcDoc) -> String {
+        shown(document, None).lines().next().unwrap().to_owned()
+    }
     let mut document = GcDoc { dry_run: true, trigger: Trigger { space: false, age: true }, ..document() };
     (document.high_percent, document.low_percent) = (None, None);
     document.filesystems[0].started = vec![];
     document.deleted[0].reason = "age";
-    let first = |document: &GcDoc| shown(document, None).lines().next().unwrap().to_owned();
     assert_eq!(first(&document), "/var: 77.00% used: no deletion needed for space, only by age");
     document.deleted.clear();
     assert_eq!(first(&document), "/var: 77.00% used: no deletion needed");

@@ -148,16 +148,16 @@ pub(super) fn sparkline(
         return String::new();
     };
     let columns = width.saturating_sub(4).max(10);
-    let from = first.at.as_second();
-    let span = (last.at.as_second() - from).max(1);
+    let from = first.time.as_second();
+    let span = (last.time.as_second() - from).max(1);
     let column_of = |second: i64| {
         let column = i128::from(second - from) * i128::try_from(columns - 1).unwrap_or(0) / i128::from(span);
         usize::try_from(column).ok().filter(|column| *column < columns)
     };
     let mut highest: Vec<Option<f64>> = vec![None; columns];
     for point in &series.points {
-        let end = point.at.as_second() + point.span_seconds.saturating_sub(1).max(0);
-        let (first, last) = (column_of(point.at.as_second()), column_of(end));
+        let end = point.time.as_second() + point.span_seconds.saturating_sub(1).max(0);
+        let (first, last) = (column_of(point.time.as_second()), column_of(end));
         let columns = first.unwrap_or(0)..=last.unwrap_or(columns - 1);
         for column in &mut highest[columns] {
             *column = Some(column.map_or(point.used_percent, |known| known.max(point.used_percent)));
@@ -175,7 +175,7 @@ pub(super) fn sparkline(
         0 => String::new(),
         number => format!("; {} that deleted, marked", count(number, "run", "runs")),
     };
-    let (since, until) = (screen.minute(first.at), screen.minute(last.at));
+    let (since, until) = (screen.minute(first.time), screen.minute(last.time));
     // The last point may be old, or the mean of several readings in one minute.
     let now = now.map_or_else(String::new, |now| format!(", now {now:.1}%"));
     let when = match since == until {

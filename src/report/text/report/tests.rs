@@ -89,7 +89,7 @@ fn bar_shows_parts_and_thresholds_to_scale() {
 fn sparkline_shows_the_highest_of_each_column() {
     fn point(time: &str, used_percent: f64, span_seconds: i64) -> UsagePointDoc {
         UsagePointDoc {
-            at: time.parse().unwrap(),
+            time: time.parse().unwrap(),
             span_seconds,
             used_low_bytes: 0,
             used_mean_bytes: 0,
