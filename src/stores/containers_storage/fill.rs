@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use super::inspect::mountpoints::Mounted;
 use super::needs;
-use super::records::{ImageRecord, LayerRecord};
+use super::records::LayerRecord;
 use super::snapshot::Snapshot;
 use super::units::{FilesOfLayer, StorageUnit, Unit};
 use crate::disk::Tally;
@@ -24,67 +24,71 @@ use crate::stores::inventory_writer::InventoryWriter;
 use crate::sys::processes::Processes;
 use crate::sys::quiet::Within;
 
-/// The drivers that keep a directory a layer where we look for it.
+/// Drivers with a directory for each layer in a known place.
 const MEASURED: [&str; 2] = ["overlay", "vfs"];
 
 /// Ids of one store, for the stores that use it as an additional store.
 #[derive(Clone, Debug, Default)]
 pub struct Ids {
     layers: Vec<NodeIx>,
-    /// Made when somebody asks, which few do.
+    /// Built at the first use, since few stores are used as an additional store.
     layers_by_id: OnceCell<HashMap<String, NodeIx>>,
     images: HashMap<String, ImageIx>,
-    /// Directories of layers whose records are lost.
+    /// Directories of layers without a record.
     strays: HashMap<String, NodeIx>,
 }
 
 impl Ids {
-    /// What is there of the layer with this id.
+    /// Returns the node of the layer with this id, which may lack a record.
     #[must_use]
     pub fn layer(&self, inventory: &Inventory, id: &str) -> Option<NodeIx> {
         self.recorded_layer(inventory, id).or_else(|| self.strays.get(id).copied())
     }
 
     fn recorded_layer(&self, inventory: &Inventory, id: &str) -> Option<NodeIx> {
-        let by_id = || self.layers.iter().map(|node| (inventory[*node].id.clone(), *node)).collect();
-        self.layers_by_id.get_or_init(by_id).get(id).copied()
+        let by_id = self
+            .layers_by_id
+            .get_or_init(|| self.layers.iter().map(|node| (inventory[*node].id.clone(), *node)).collect());
+        by_id.get(id).copied()
     }
 
-    /// The images that `reference` may mean.
+    /// Returns the images that `reference` may mean.
     #[must_use]
     pub fn images(&self, inventory: &Inventory, reference: &str) -> Vec<ImageIx> {
         images_of(&self.images, inventory, reference)
     }
 }
 
-/// Those of `images`, by id, that `reference` may mean.
+/// Returns those of `images`, by id, that `reference` may mean.
 fn images_of(images: &HashMap<String, ImageIx>, inventory: &Inventory, reference: &str) -> Vec<ImageIx> {
     if let Some(image) = images.get(reference) {
         return vec![*image];
     }
-    let is_it = |at: &ImageIx| {
-        let image = &inventory[*at];
+    let possible = images.values().copied().filter(|image_ix| {
+        let image = &inventory[*image_ix];
         may_be(reference, &image.id, &image.names, &image.digests)
-    };
-    images.values().copied().filter(is_it).collect()
+    });
+    possible.collect()
 }
 
-/// Names and digests of an image in, what keeps it out: one text a reason.
+/// Function from an image's names and digests to the reasons why it is pinned.
 pub type PinnedBy<'a> = dyn Fn(&[String], &[String]) -> Vec<PinReason> + 'a;
 
-/// What [`fill`] made of a store.
+/// Result of [`fill`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filled {
-    /// The node of each unit.
+    /// Node of each unit.
     pub nodes: Vec<NodeIx>,
-    /// For stores that read from this one.
+    /// Ids for stores that use this one as an additional store.
     pub ids: Ids,
 }
 
-/// Adds one store's nodes, images, containers, leaks and findings to the inventory.
-/// `tallies` belong to `units` one by one, `files` to the layers of the records; `mounted` is what the
-/// library says it has mounted, of the time of the writer's mounts. Layers and images may come from the
-/// stores `additional`; `pinned_by` says which configuration keeps an image with these names and digests.
+/// Adds the nodes, images, containers, leaks and findings of a store to the inventory.
+///
+/// * `tallies` has an element for each unit, `files` an element for each recorded layer.
+/// * `mounted` contains the mounts that the library has recorded, read at the same time as the mounts of `writer`.
+/// * `additional` are the stores whose layers and images this store can use.
+/// * `pinned_by` returns the reasons why an image with these names and digests is pinned.
 pub(super) fn fill(
     writer: InventoryWriter<'_>,
     (snapshot, units, files): (&Snapshot, Vec<Unit>, &[FilesOfLayer]),
@@ -111,13 +115,15 @@ pub(super) fn fill(
         processes: OnceCell::new(),
     };
     filler.writer.inventory.nodes.reserve(units.len());
-    // Each unit goes when its node comes: a large store is not in memory twice.
+    // Each unit is dropped when its node is created, so that a large store is not in memory twice.
     for (unit, tally) in units.into_iter().zip(tallies) {
-        let orphan =
-            if let StorageUnit::Orphan(what) = unit.kind { Some((what, unit.clone())) } else { None };
+        let orphan = match unit.kind {
+            StorageUnit::Orphan(orphan) => Some((orphan, unit.clone())),
+            _ => None,
+        };
         let node = filler.unit(unit, tally);
         filler.nodes.push(node);
-        filler.orphans.extend(orphan.map(|(what, unit)| (what, unit, node)));
+        filler.orphans.extend(orphan.map(|(orphan, unit)| (orphan, unit, node)));
     }
     filler.layers_without_directory();
     filler.chain_layers();
@@ -125,8 +131,7 @@ pub(super) fn fill(
     let read_only = filler.writer.inventory[filler.writer.store].read_only;
     filler.containers(&images);
     if read_only {
-        let all = filler.nodes.iter().copied();
-        filler.writer.inventory.anchored.extend(all);
+        filler.writer.inventory.anchored.extend(&filler.nodes);
     } else {
         if filler.writer.leaks {
             filler.orphans();
@@ -137,21 +142,28 @@ pub(super) fn fill(
             filler.unmeasured_driver();
         }
     }
-    let strays = filler.orphans.iter().filter(|(what, ..)| *what == Orphan::LayerDirectory);
+    let strays = filler.orphans.iter().filter(|(orphan, ..)| *orphan == Orphan::LayerDirectory);
     let strays = strays.map(|(_, unit, node)| (unit.id.clone(), *node)).collect();
     let layers = filler.layers.iter().copied().flatten().collect();
-    let mut beside = needs::beside_records(snapshot);
-    beside.extend(filler.mounted_images());
+    let mut needs = needs::beside_records(snapshot);
+    needs.extend(filler.mounted_images());
     let ids = Ids { layers, layers_by_id: OnceCell::new(), images, strays };
     let (nodes, inventory) = (filler.nodes, filler.writer.inventory);
-    for need in beside {
-        let has_top = |record: &&ImageRecord| record.tops().any(|top| need.tops.contains(top));
-        let of_tops = snapshot.images.iter().filter(has_top).map(|record| ids.images[&record.id]);
+    for need in needs {
         let images: Vec<_> = match need.any_image {
             true => ids.images.values().copied().collect(),
-            false => need.images.iter().flat_map(|one| ids.images(inventory, one)).chain(of_tops).collect(),
+            false => {
+                let mut images: Vec<_> =
+                    need.images.iter().flat_map(|reference| ids.images(inventory, reference)).collect();
+                for record in &snapshot.images {
+                    if record.tops().any(|top| need.tops.contains(top)) {
+                        images.push(ids.images[&record.id]);
+                    }
+                }
+                images
+            }
         };
-        let holds: Vec<_> = need.layers.iter().filter_map(|one| ids.layer(inventory, one)).collect();
+        let holds: Vec<_> = need.layers.iter().filter_map(|id| ids.layer(inventory, id)).collect();
         if !(images.is_empty() && holds.is_empty()) {
             inventory.uses.push(Use { by: need.by, container: None, images, holds, is_listed: false });
         }
@@ -163,34 +175,37 @@ pub(super) fn fill(
 struct Filler<'a> {
     writer: InventoryWriter<'a>,
     snapshot: &'a Snapshot,
-    /// Reading in the store.
+    /// Reader for files of the store.
     within: Within,
     additional: &'a [&'a Ids],
     pinned_by: &'a PinnedBy<'a>,
     nodes: Vec<NodeIx>,
+    /// Node of each recorded layer, by position.
     layers: Vec<Option<NodeIx>>,
+    /// Node of each image's directory, by position of the record.
     images: Vec<Option<NodeIx>>,
+    /// Node of each container's directory, by position of the record.
     containers: Vec<Option<NodeIx>>,
-    /// Apparent bytes of containers' layers.
+    /// Apparent bytes of the content of containers' layers, by position of the layer.
     contents: HashMap<usize, u64>,
-    /// By position of the layer.
+    /// Files of each layer, by position of the layer.
     files: &'a [FilesOfLayer],
-    /// By position of the container: what its engine noted, whatever is mounted.
+    /// State of each container according to its engine, by position of the container. Mounts are not considered.
     recorded_states: Vec<ContainerState>,
     mounted: Option<Vec<Mounted>>,
     orphans: Vec<(Orphan, Unit, NodeIx)>,
-    /// Read when somebody asks; `None` where they cannot be read.
+    /// Read at the first use; `None` if they cannot be read.
     processes: OnceCell<Option<Processes>>,
 }
 
 impl Filler<'_> {
-    /// `id` is that of the layer.
-    fn layer_node(&mut self, at: usize, id: String, area: usize, path: PathBuf, size: Size) -> NodeIx {
-        if let Some(node) = self.layers[at] {
+    /// Returns the node of the layer at `position`. Adds `size` to an existing node, or creates it.
+    fn layer_node(&mut self, position: usize, id: String, area: usize, path: PathBuf, size: Size) -> NodeIx {
+        if let Some(node) = self.layers[position] {
             self.writer.inventory[node].size += size;
             return node;
         }
-        let record: &LayerRecord = &self.snapshot.layers[at];
+        let record: &LayerRecord = &self.snapshot.layers[position];
         let node = self.writer.add(NodeKind::Layer, id, area, path, size);
         self.writer.inventory[node].layer = Some(Box::new(LayerFacts {
             parent: record.parent.clone(),
@@ -200,7 +215,7 @@ impl Filler<'_> {
             snapshotter: None,
             listed_bytes: record.diff_size,
         }));
-        self.layers[at] = Some(node);
+        self.layers[position] = Some(node);
         node
     }
 
@@ -208,10 +223,10 @@ impl Filler<'_> {
         let area = unit.parts.first().map_or(0, |part| part.0);
         let size = self.writer.size(area, tally);
         let kind = match unit.kind {
-            StorageUnit::Layer(at) => return self.layer_node(at, unit.id, area, unit.path, size),
-            StorageUnit::LayerContent(at) => {
-                self.contents.insert(at, tally.apparent_bytes);
-                return self.layer_node(at, unit.id, area, unit.path, size);
+            StorageUnit::Layer(layer) => return self.layer_node(layer, unit.id, area, unit.path, size),
+            StorageUnit::LayerContent(layer) => {
+                self.contents.insert(layer, tally.apparent_bytes);
+                return self.layer_node(layer, unit.id, area, unit.path, size);
             }
             StorageUnit::Image(_) => NodeKind::ImageMetadata,
             StorageUnit::Container(_) => NodeKind::ContainerMetadata,
@@ -226,8 +241,8 @@ impl Filler<'_> {
         let id = if let StorageUnit::Other(name) = &unit.kind { name.clone() } else { unit.id };
         let node = self.writer.add(kind, id, area, unit.path, size);
         match unit.kind {
-            StorageUnit::Image(at) => self.images[at] = Some(node),
-            StorageUnit::Container(at) => self.containers[at] = Some(node),
+            StorageUnit::Image(image) => self.images[image] = Some(node),
+            StorageUnit::Container(container) => self.containers[container] = Some(node),
             StorageUnit::Orphan(_) => {}
             _ => self.writer.inventory.anchored.push(node),
         }
@@ -239,13 +254,13 @@ impl Filler<'_> {
     }
 
     fn find_layer(&self, id: &str) -> Option<NodeIx> {
-        let own = self.snapshot.layer_at(OsStr::new(id)).and_then(|at| self.layers[at]);
-        own.or_else(|| {
+        let layer = self.snapshot.layer_at(OsStr::new(id)).and_then(|position| self.layers[position]);
+        layer.or_else(|| {
             self.additional.iter().find_map(|store| store.recorded_layer(self.writer.inventory, id))
         })
     }
 
-    /// Of another driver we know the records, but not where the bytes of each layer are.
+    /// Reports that the store has a driver whose records are known, but not the files of each layer.
     fn unmeasured_driver(&mut self) {
         let places = &self.snapshot.places;
         let message = format!(

@@ -1,4 +1,4 @@
-//! Builds the inventory of an artifact store from its layout and measured bytes.
+//! Adds an artifact store to the inventory.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ use crate::stores::leaks::age;
 use crate::sys::namespaces::Mounts;
 use crate::sys::quiet::Within;
 
-/// Adds the nodes, artifacts, users, leaks and findings of one store to `inventory`; returns the
-/// node of each unit. `tallies` belong to the units of `layout` one by one.
+/// Adds the nodes, artifacts, users, leaks and findings of a store to the inventory. Returns the node of each unit.
+/// `tallies` has an element for each unit of `layout`.
 pub fn fill(
     writer: InventoryWriter<'_>,
     layout: &Layout,
@@ -33,7 +33,7 @@ pub fn fill(
     let units = layout.units.iter().zip(tallies);
     let nodes: Vec<_> = units.map(|(unit, tally)| filler.unit(unit, tally)).collect();
     if !layout.places.foreign && !layout.blobs.is_empty() {
-        filler.look_at_mounts();
+        filler.read_mounts();
     }
     let first = filler.writer.inventory.images.len();
     filler.artifacts();
@@ -51,7 +51,7 @@ struct Filler<'a> {
     within: Within,
     pinned_by: &'a PinnedBy<'a>,
     blobs: BTreeMap<&'a str, NodeIx>,
-    /// Where each blob is mounted.
+    /// Mount point of each mounted blob, by digest.
     mounted: BTreeMap<String, PathBuf>,
 }
 
@@ -73,8 +73,8 @@ impl<'a> Filler<'a> {
         if let ArtifactUnit::Blob(digest) = &unit.kind {
             self.blobs.insert(digest, node);
         }
-        let is_held = matches!(kind, NodeKind::Blob | NodeKind::Orphan);
-        if self.layout.places.read_only || !is_held {
+        let is_deletable = matches!(kind, NodeKind::Blob | NodeKind::Orphan);
+        if self.layout.places.read_only || !is_deletable {
             self.writer.inventory.anchored.push(node);
         }
         node
@@ -88,22 +88,22 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// A blob is no older than its making, whatever time of change it was given.
+    /// Returns the creation time of a blob, or its modification time if that is later.
     fn since(&self, path: &Path) -> Option<Timestamp> {
         since::of_orphan(&self.within, Orphan::TempDirectory, path)
     }
 
-    fn look_at_mounts(&mut self) {
-        // Who may not look at all processes sees none of their mounts, and a deletion proves them
-        // again; for that one this is an error.
+    fn read_mounts(&mut self) {
+        // A process without the permission to inspect all other processes cannot see their mounts. That is not an error
+        // here: before a deletion they are read again, and then it is an error.
         let mounts = match Mounts::read(&[self.layout.directory().join(BLOBS)]) {
             Ok(mounts) => mounts,
             Err(error) => return tracing::debug!("mounts of artifacts cannot be seen: {error}"),
         };
         for digest in self.layout.blobs.keys() {
             let path = self.layout.path_of(digest);
-            if let Some(seen) = path.and_then(|path| mounts.user(&path, &[])) {
-                self.mounted.insert(digest.clone(), seen.mount.mount_point.clone());
+            if let Some(user) = path.and_then(|path| mounts.user(&path, &[])) {
+                self.mounted.insert(digest.clone(), user.mount.mount_point.clone());
             }
         }
     }
@@ -125,7 +125,7 @@ impl<'a> Filler<'a> {
                 names: artifact.names.clone(),
                 created: None,
                 evidence: born
-                    .map(|at| Evidence { kind: EvidenceKind::MetadataDirectory, at })
+                    .map(|time| Evidence { kind: EvidenceKind::MetadataDirectory, at: time })
                     .into_iter()
                     .collect(),
                 is_list: false,
@@ -149,32 +149,35 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Volumes by the containers' records, and mounts where no record tells.
+    /// Adds the users of artifacts: containers by their records, then mounts of artifacts that no container uses.
+    /// `first` is the position of the store's first artifact among the images of the inventory.
     fn users(&mut self, first: usize) {
         if self.layout.artifacts.is_empty() {
             return;
         }
         let mut used = HashSet::new();
         for user in users::of(&self.layout.places) {
-            let artifacts = self.layout.artifacts.iter().enumerate();
-            let means = artifacts.filter(|(_, artifact)| user.means(artifact)).map(|(at, _)| at);
-            let means: Vec<_> = means.collect();
-            used.extend(means.iter().copied());
-            self.used(user.by, user.container, first, &means);
+            let positions = self.positions(|artifact| user.means(artifact));
+            used.extend(positions.iter().copied());
+            self.add_use(user.by, user.container, first, &positions);
         }
-        for (digest, at) in std::mem::take(&mut self.mounted) {
-            let artifacts = self.layout.artifacts.iter().enumerate();
-            let holding = artifacts.filter(|(_, artifact)| artifact.reach.blobs.contains(&digest));
-            let holding: Vec<_> = holding.map(|(at, _)| at).collect();
-            if !holding.iter().any(|at| used.contains(at)) {
-                self.used(format!("the mount at {}", at.display()), None, first, &holding);
+        for (digest, mount_point) in std::mem::take(&mut self.mounted) {
+            let positions = self.positions(|artifact| artifact.reach.blobs.contains(&digest));
+            if !positions.iter().any(|position| used.contains(position)) {
+                self.add_use(format!("the mount at {}", mount_point.display()), None, first, &positions);
             }
-            self.mounted.insert(digest, at);
+            self.mounted.insert(digest, mount_point);
         }
     }
 
-    fn used(&mut self, by: String, container: Option<String>, first: usize, artifacts: &[usize]) {
-        let images: Vec<_> = artifacts.iter().map(|at| ImageIx::from(first + at)).collect();
+    /// Returns the positions of the artifacts for which `test` returns true.
+    fn positions(&self, test: impl Fn(&Artifact) -> bool) -> Vec<usize> {
+        let artifacts = self.layout.artifacts.iter().enumerate();
+        artifacts.filter(|(_, artifact)| test(artifact)).map(|(position, _)| position).collect()
+    }
+
+    fn add_use(&mut self, by: String, container: Option<String>, first: usize, artifacts: &[usize]) {
+        let images: Vec<_> = artifacts.iter().map(|artifact| ImageIx::from(first + artifact)).collect();
         if !images.is_empty() {
             self.writer.inventory.uses.push(Use {
                 by,
@@ -188,15 +191,15 @@ impl<'a> Filler<'a> {
 
     fn leaks(&mut self, nodes: &[NodeIx]) {
         let layout = self.layout;
-        let needed: HashSet<&str> =
-            layout.artifacts.iter().flat_map(|one| &one.reach.blobs).map(String::as_str).collect();
+        let needed = layout.artifacts.iter().flat_map(|artifact| &artifact.reach.blobs);
+        let needed: HashSet<&str> = needed.map(String::as_str).collect();
         for (unit, node) in layout.units.iter().zip(nodes) {
             let digest = match &unit.kind {
                 ArtifactUnit::Blob(digest) if !needed.contains(digest.as_str()) => Some(digest),
                 ArtifactUnit::Temporary => None,
                 _ => continue,
             };
-            // Times are not set back here, and under the lock no process changes it.
+            // The modification time is enough: no tool sets it back, and processes change the file only under the lock.
             let since = since::changed(&self.within, &unit.path);
             let known = Circumstances {
                 consistency: layout.consistency,
@@ -218,21 +221,26 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// The blobs of an artifact that are not there as its manifests say. An index may name platforms
-/// that were never pulled; then its first member has to be there.
+/// Returns the blobs of an artifact that are missing, or have another length than in the manifest.
+///
+/// An index may name platforms that were never pulled. Their manifests are not missing if at least one manifest is
+/// there.
 fn missing(artifact: &Artifact, layout: &Layout) -> Vec<String> {
     let unread = &artifact.reach.unread;
-    let complete = artifact.reach.documents.iter().filter(|one| !unread.contains(one)).count();
+    let complete = artifact.reach.documents.iter().filter(|digest| !unread.contains(digest)).count();
     let has_manifest = !artifact.reach.layers.is_empty() || complete > 1;
-    let mut missing: Vec<_> = match has_manifest || unread.is_empty() {
-        true => unread.iter().filter(|one| **one == artifact.digest).cloned().collect(),
-        false => unread.clone(),
-    };
-    let layers = artifact.reach.layers.iter();
-    let torn = layers.filter(|(digest, size)| match layout.blobs.get(digest) {
-        Some(length) => size.is_some_and(|size| size != *length),
-        None => layout::split(digest).is_some(),
-    });
-    missing.extend(torn.map(|(digest, _)| digest.clone()));
+    let mut missing = unread.clone();
+    if has_manifest {
+        missing.retain(|digest| *digest == artifact.digest);
+    }
+    for (digest, size) in &artifact.reach.layers {
+        let is_missing = match layout.blobs.get(digest) {
+            Some(length) => size.is_some_and(|size| size != *length),
+            None => layout::split(digest).is_some(),
+        };
+        if is_missing {
+            missing.push(digest.clone());
+        }
+    }
     missing
 }

@@ -1,7 +1,7 @@
-//! Parses the JSON of an OCI layout: the index and the manifests that it references. Pure.
+//! Parser for the JSON of an OCI layout: the index, and the manifests that it references. Pure.
 //!
-//! Parsed field by field; every digest anywhere in a document counts as needed: the blobs of a
-//! document of a later version must not be deleted because its type is unknown here.
+//! Every digest anywhere in a document counts as needed, even in unknown fields: layersweep must not delete the blobs of
+//! a document of a later version because it does not know that version's fields.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -11,81 +11,83 @@ use serde_json::Value;
 use crate::stores::oci;
 use crate::sys::allowance::{self, Allowance};
 
-/// The directory of the blobs.
+/// Name of the directory of blobs.
 pub(super) const BLOBS: &str = "blobs";
 
-/// Where an entry of the index has its name (OCI image specification, `annotations.md`).
+/// Annotation with the name of an index entry (OCI image specification, `annotations.md`).
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
-/// Hex digits of a digest of the longest algorithm, sha512.
+/// Maximum number of hex digits: those of sha512, the longest algorithm.
 const MOST_HEX: usize = 128;
 
-/// One entry of `index.json`: a name of an artifact.
+/// Entry of `index.json`: a name of an artifact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// Digest of its manifest, or of an index of manifests.
+    /// Digest of the manifest, or of an index of manifests.
     pub digest: String,
-    /// Its name; an entry can be without.
+    /// An entry can lack a name.
     pub name: Option<String>,
 }
 
-/// What a manifest or an index says.
+/// Content of a manifest or an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document {
-    /// Digests of further documents: an index has one for each platform.
+    /// Digests of further documents: an index has a document for each platform.
     pub members: Vec<String>,
-    /// Digests and lengths of the layers, in their order.
+    /// Digests and lengths (in bytes) of the layers, in the order of the manifest.
     pub layers: Vec<(String, Option<u64>)>,
-    /// Every digest in it.
+    /// Every digest in the document.
     pub needs: BTreeSet<String>,
     /// Annotations, in the order of their keys.
     pub annotations: Vec<(String, String)>,
 }
 
-/// A digest as algorithm and hex digits, if it is one that can be the name of a file.
+/// Splits a digest into algorithm and hex digits. Returns `None` unless both are safe as file names.
 #[must_use]
 pub fn split(digest: &str) -> Option<(&str, &str)> {
     let (algorithm, hex) = digest.split_once(':')?;
-    let is_word = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    (is_word(algorithm) && is_hex(hex)).then_some((algorithm, hex))
+    let is_word = !algorithm.is_empty() && algorithm.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    (is_word && is_hex(hex)).then_some((algorithm, hex))
 }
 
-/// Where a blob is below the store.
+/// Returns the path of a blob, relative to the store.
 #[must_use]
 pub fn path_of(digest: &str) -> Option<PathBuf> {
     let (algorithm, hex) = split(digest)?;
     Some(Path::new(BLOBS).join(algorithm).join(hex))
 }
 
-/// The hex digits of a digest, as file names have them.
+/// Returns true for the hex digits of a digest, in lower case as in file names.
 #[must_use]
 pub fn is_hex(text: &str) -> bool {
-    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    (32..=MOST_HEX).contains(&text.len()) && text.bytes().all(hex)
+    (32..=MOST_HEX).contains(&text.len())
+        && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The entry that a row of `manifests` is; `None` where it has no digest.
-fn entry(row: &Value) -> Option<IndexEntry> {
-    let digest = row.get("digest")?.as_str()?;
+/// Parses an element of `manifests`. Returns `None` if it has no digest.
+fn entry(element: &Value) -> Option<IndexEntry> {
+    let digest = element.get("digest")?.as_str()?;
     split(digest)?;
-    let name = row.get("annotations").and_then(|all| all.get(REF_NAME)).and_then(Value::as_str);
+    let annotations = element.get("annotations");
+    let name = annotations.and_then(|annotations| annotations.get(REF_NAME)).and_then(Value::as_str);
     let name = name.filter(|name| !name.is_empty()).map(str::to_owned);
     Some(IndexEntry { digest: digest.to_owned(), name })
 }
 
-/// The entries of an index in their order, `None` for a row without a digest; `None` where the file is no index.
+/// Parses an index and returns its entries in order, with `None` for an entry without a digest. Returns `None` if the
+/// file is not an index.
 #[must_use]
 pub fn index(bytes: &[u8]) -> Option<Vec<Option<IndexEntry>>> {
     let mut fields: BTreeMap<String, Value> = serde_json::from_slice(bytes).ok()?;
     match fields.remove("manifests") {
         // Go writes an empty list as `null`.
         None | Some(Value::Null) => Some(Vec::new()),
-        Some(Value::Array(rows)) => Some(rows.iter().map(entry).collect()),
+        Some(Value::Array(elements)) => Some(elements.iter().map(entry).collect()),
         Some(_) => None,
     }
 }
 
-/// Reads a manifest or an index; `None` where it is neither.
+/// Parses a manifest or an index. Returns `None` for anything else.
 #[must_use]
 pub fn document(bytes: &[u8]) -> Option<Document> {
     let json: Value = serde_json::from_slice(bytes).ok()?;
@@ -103,45 +105,46 @@ pub fn document(bytes: &[u8]) -> Option<Document> {
     Some(Document { members, layers, needs, annotations })
 }
 
-fn collect(json: &Value, into: &mut BTreeSet<String>) {
+/// Collects the digests in a JSON value.
+fn collect(json: &Value, digests: &mut BTreeSet<String>) {
     match json {
         Value::String(text) if split(text).is_some() => {
-            into.insert(text.clone());
+            digests.insert(text.clone());
         }
-        Value::Array(all) => all.iter().for_each(|one| collect(one, into)),
-        Value::Object(all) => all.values().for_each(|one| collect(one, into)),
+        Value::Array(elements) => elements.iter().for_each(|element| collect(element, digests)),
+        Value::Object(fields) => fields.values().for_each(|value| collect(value, digests)),
         _ => {}
     }
 }
 
-/// All that an entry leads to.
+/// Documents and blobs that an index entry needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// Its manifests and indexes, the entry's own first, whether or not they are there.
+    /// Digests of manifests and indexes, beginning with that of the entry. The blobs may be missing.
     pub documents: Vec<String>,
-    /// Every digest that it needs, its documents too.
+    /// Every needed digest, including those of the documents.
     pub blobs: BTreeSet<String>,
-    /// Layers of all its manifests, each once, with the length that the manifest says.
+    /// Layers of all manifests, each once, with the length in the manifest.
     pub layers: Vec<(String, Option<u64>)>,
-    /// Documents that are not there, or cannot be understood.
+    /// Documents that are missing or cannot be parsed.
     pub unread: Vec<String>,
-    /// Annotations of its first document.
+    /// Annotations of the first document.
     pub annotations: Vec<(String, String)>,
 }
 
 impl Reach {
-    /// Sum of the layers' lengths, which CRI-O lists as the size; `None` where one has none.
+    /// Returns the sum of the layers' lengths, which CRI-O lists as the size, or `None` if a length is unknown.
     #[must_use]
     pub fn listed_bytes(&self) -> Option<u64> {
         self.layers.iter().try_fold(0_u64, |sum, (_, size)| sum.checked_add((*size)?))
     }
 }
 
-/// The documents of blobs, each as it was when it was first read.
+/// Cache of parsed documents, by digest.
 pub type Documents = HashMap<String, Option<Document>>;
 
-/// Follows `digest`; `read` gives the document of a blob that is not known yet. A document beyond the allowance counts
-/// as unread.
+/// Follows the references of `digest`. Calls `read` for documents that are not in the cache `known`. A document that
+/// exceeds the allowance counts as unread.
 pub fn reach(
     digest: &str,
     known: &mut Documents,
@@ -152,14 +155,14 @@ pub fn reach(
     let mut waiting = vec![digest.to_owned()];
     let (mut seen, mut listed) = (HashSet::new(), HashSet::new());
     while let Some(next) = waiting.pop() {
-        // An index that leads to itself ends here.
+        // An index may refer to itself.
         if !seen.insert(next.clone()) {
             continue;
         }
         reach.blobs.insert(next.clone());
         let document = known.entry(next.clone()).or_insert_with(|| read(&next)).as_ref();
-        let weight = |document: &&Document| allowance::TEXT * document.needs.len() as u64;
-        let document = document.filter(|document| allowance.charge(weight(document)).is_ok());
+        let document = document
+            .filter(|document| allowance.charge(allowance::TEXT * document.needs.len() as u64).is_ok());
         let is_first = reach.documents.is_empty();
         let Some(document) = document else {
             reach.unread.push(next.clone());
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn entries() {
+    fn entry_without_digest_is_counted() {
         let [a, b] = ['a', 'b'].map(digest);
         let index = format!(
             r#"{{"schemaVersion":2,"manifests":[{{"digest":"{a}","annotations":{{"{REF_NAME}":"q.io/m:1"}}}},
@@ -203,8 +206,8 @@ mod tests {
             [IndexEntry { digest: a, name: Some("q.io/m:1".into()) }, IndexEntry { digest: b, name: None }];
         assert_eq!(index.len(), 5);
         assert_eq!(index.into_iter().flatten().collect::<Vec<_>>(), expected);
-        for none in ["{}", r#"{"manifests":null}"#] {
-            assert_eq!(super::index(none.as_bytes()), Some(Vec::new()), "{none}");
+        for empty in ["{}", r#"{"manifests":null}"#] {
+            assert_eq!(super::index(empty.as_bytes()), Some(Vec::new()), "{empty}");
         }
         for text in ["", "[]", "7", r#"{"manifests":7}"#, r#"{"manifests":{}}"#, "{"] {
             assert!(super::index(text.as_bytes()).is_none(), "{text}");
@@ -212,45 +215,51 @@ mod tests {
     }
 
     #[test]
-    fn an_index_leads_to_all_its_members() {
-        let [top, one, two, config, shared, own, subject] = ['0', '1', '2', '3', '4', '5', '6'].map(digest);
-        let manifest = |layers: &[&str]| {
-            let layers: Vec<_> = layers.iter().map(|l| format!(r#"{{"digest":"{l}","size":10}}"#)).collect();
-            format!(
-                r#"{{"config":{{"digest":"{config}"}},"layers":[{}],"subject":{{"digest":"{subject}"}},
-                "annotations":{{"k":"v","n":7}}}}"#,
-                layers.join(",")
-            )
-        };
-        // It leads to itself, too.
-        let index =
-            format!(r#"{{"manifests":[{{"digest":"{one}"}},{{"digest":"{two}"}},{{"digest":"{top}"}}]}}"#);
-        let read = |wanted: &str| {
-            let text = match wanted {
-                _ if wanted == top => index.clone(),
-                _ if wanted == one => manifest(&[&shared, &own]),
-                _ if wanted == two => manifest(&[&shared]),
-                _ => return None,
-            };
-            document(text.as_bytes())
-        };
-        let expected = BTreeSet::from([&top, &one, &two, &config, &shared, &own, &subject].map(Clone::clone));
+    fn all_members_of_an_index_are_reached() {
+        let [top, first, second, config, shared, unshared, subject] =
+            ['0', '1', '2', '3', '4', '5', '6'].map(digest);
+        let config_and_subject = format!(
+            r#""config":{{"digest":"{config}"}},"subject":{{"digest":"{subject}"}},"annotations":{{"k":"v","n":7}}"#
+        );
+        // The index also refers to itself.
+        let documents = HashMap::from([
+            (
+                top.clone(),
+                format!(
+                    r#"{{"manifests":[{{"digest":"{first}"}},{{"digest":"{second}"}},{{"digest":"{top}"}}]}}"#
+                ),
+            ),
+            (
+                first.clone(),
+                format!(
+                    r#"{{{config_and_subject},"layers":[{{"digest":"{shared}","size":10}},
+                    {{"digest":"{unshared}","size":10}}]}}"#
+                ),
+            ),
+            (
+                second.clone(),
+                format!(r#"{{{config_and_subject},"layers":[{{"digest":"{shared}","size":10}}]}}"#),
+            ),
+        ]);
+        let read: &dyn Fn(&str) -> Option<Document> = &|digest| document(documents.get(digest)?.as_bytes());
+        let expected =
+            BTreeSet::from([&top, &first, &second, &config, &shared, &unshared, &subject].map(Clone::clone));
         let mut known = Documents::new();
-        let found = reach(&top, &mut known, &read, &Allowance::default());
-        assert_eq!(found.documents, [top.clone(), one.clone(), two.clone()]);
+        let found = reach(&top, &mut known, read, &Allowance::default());
+        assert_eq!(found.documents, [top.clone(), first.clone(), second.clone()]);
         assert_eq!(found.blobs, expected);
         assert_eq!(found.listed_bytes(), Some(20));
         assert_eq!(found.unread, [""; 0]);
         assert_eq!(
-            reach(&one, &mut known, &read, &Allowance::default()).annotations,
+            reach(&first, &mut known, read, &Allowance::default()).annotations,
             [("k".to_owned(), "v".to_owned())]
         );
-        let gone = digest('9');
-        assert_eq!(reach(&gone, &mut known, &read, &Allowance::default()).unread, [gone]);
+        let absent = digest('9');
+        assert_eq!(reach(&absent, &mut known, read, &Allowance::default()).unread, [absent]);
     }
 
     #[test]
-    fn sizes_that_are_absurd() {
+    fn invalid_sizes_are_unknown() {
         let [a, b] = ['a', 'b'].map(digest);
         let max = u64::MAX;
         let text = format!(r#"{{"layers":[{{"digest":"{a}","size":{max}}},{{"digest":"{b}","size":1}}]}}"#);
@@ -293,11 +302,11 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an index and its documents say: no panic, an end, and no name of a file but a digest.
+        /// With any content of an index and its documents, the walk ends, does not panic, and finds only digests.
         #[test]
-        fn nothing_leads_astray(index in json(), one in json(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn hostile_documents_yield_only_digests(index in json(), content in json(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = (super::index(&bytes), document(&bytes));
-            let text = one.to_string();
+            let text = content.to_string();
             let index = super::index(index.to_string().as_bytes());
             for entry in index.iter().flatten().flatten() {
                 let found = reach(&entry.digest, &mut Documents::new(), &|_| document(text.as_bytes()), &Allowance::default());

@@ -1,55 +1,54 @@
-//! Unused and inconsistent objects in an artifact store. Pure.
+//! Judges unused and inconsistent objects of an artifact store. Pure.
 
 use jiff::SignedDuration;
 
 use crate::model::{Consistency, LeakClass, Verdict};
 use crate::stores::leaks::{GRACE, Judgement};
 
-/// Temporary files of pulls and additions (`oci-put-blob123`).
+/// Returns true for the name of a temporary file of a pull or an addition (`oci-put-blob123`).
 pub(super) fn is_temporary(name: &str) -> bool {
     name.starts_with("oci-put-blob")
 }
 
-/// What is known of a file that nothing needs.
+/// Facts about a file that no artifact needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Circumstances {
     pub(super) consistency: Consistency,
     /// A process holds the lock.
     pub(super) is_locked: bool,
-    /// Something has it mounted.
+    /// The file is mounted.
     pub(super) is_mounted: bool,
     pub(super) age: Option<SignedDuration>,
 }
 
-/// A blob that no entry of the index needs.
+/// Judges a blob that no entry of the index needs.
 pub(super) fn orphan(known: Circumstances) -> Judgement {
     judge("no index entry needs this blob", known)
 }
 
-/// A temporary file.
+/// Judges a temporary file.
 pub(super) fn temporary(known: Circumstances) -> Judgement {
     judge("a temporary file of a pull or an addition", known)
 }
 
-fn judge(what: &str, known: Circumstances) -> Judgement {
-    let because = |verdict, why: &str| Judgement::of(LeakClass::ArtifactOrphan, what).but(verdict, why);
-    if known.consistency == Consistency::Damaged {
-        return because(Verdict::Report, "but the index could not be read completely");
-    }
-    if known.is_locked || known.consistency == Consistency::WriterActive {
-        return because(Verdict::Keep, "a process holds the store's lock: a pull or removal is in progress");
-    }
-    if known.is_mounted {
-        return because(Verdict::Report, "but it is still mounted somewhere");
-    }
-    match known.age {
-        Some(age) if age >= GRACE => because(Verdict::Report, "no process holds the store's lock"),
-        Some(_) => because(Verdict::Keep, "it is younger than 24 hours"),
-        None => because(Verdict::Keep, "its age is unknown"),
-    }
+fn judge(fact: &str, known: Circumstances) -> Judgement {
+    let (verdict, reason) = if known.consistency == Consistency::Damaged {
+        (Verdict::Report, "but the index could not be read completely")
+    } else if known.is_locked || known.consistency == Consistency::WriterActive {
+        (Verdict::Keep, "a process holds the store's lock: a pull or removal is in progress")
+    } else if known.is_mounted {
+        (Verdict::Report, "but it is still mounted somewhere")
+    } else {
+        match known.age {
+            Some(age) if age >= GRACE => (Verdict::Report, "no process holds the store's lock"),
+            Some(_) => (Verdict::Keep, "it is younger than 24 hours"),
+            None => (Verdict::Keep, "its age is unknown"),
+        }
+    };
+    Judgement::of(LeakClass::ArtifactOrphan, fact).but(verdict, reason)
 }
 
-/// An entry of the index without some of its blobs.
+/// Judges an entry of the index some of whose blobs are missing.
 pub(super) fn broken(missing: &[String], is_certain: bool) -> Judgement {
     let first = missing.first().map_or("", String::as_str);
     let more = match missing.len() {
@@ -66,14 +65,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts() {
+    fn unused_file_is_reported_after_24_hours() {
         let old = Circumstances {
             consistency: Consistency::Consistent,
             is_locked: false,
             is_mounted: false,
             age: Some(SignedDuration::from_hours(25)),
         };
-        for (what, known, verdict) in [
+        for (case, known, verdict) in [
             ("old", old, Verdict::Report),
             ("young", Circumstances { age: Some(SignedDuration::from_hours(23)), ..old }, Verdict::Keep),
             ("of unknown age", Circumstances { age: None, ..old }, Verdict::Keep),
@@ -82,13 +81,13 @@ mod tests {
             ("written", Circumstances { consistency: Consistency::WriterActive, ..old }, Verdict::Keep),
             ("damaged", Circumstances { consistency: Consistency::Damaged, ..old }, Verdict::Report),
         ] {
-            assert_eq!(orphan(known).verdict, verdict, "{what}");
-            assert_eq!(temporary(known).verdict, verdict, "{what}");
+            assert_eq!(orphan(known).verdict, verdict, "{case}");
+            assert_eq!(temporary(known).verdict, verdict, "{case}");
         }
     }
 
     #[test]
-    fn names() {
+    fn temporary_file_is_recognized_by_prefix() {
         for (name, expected) in [("oci-put-blob123", true), ("index.json", false), ("my-oci-put-blob", false)]
         {
             assert_eq!(is_temporary(name), expected, "{name}");

@@ -1,17 +1,15 @@
-//! OCI artifacts: the store that CRI-O (1.32 on) and Podman (5.4 on) keep in a graphroot.
+//! OCI artifacts: the store that CRI-O (since 1.32) and Podman (since 5.4) have in a graphroot.
 //!
-//! `<graphroot>/artifacts` is an OCI layout (image specification, `image-layout.md`), always in the
-//! graphroot, even where image layers are in an imagestore of their own (cri-o `internal/ociartifact`,
-//! podman `libpod/runtime.go`):
+//! `<graphroot>/artifacts` is an OCI layout (image specification, `image-layout.md`). It is always in the graphroot, even
+//! if image layers are in a separate imagestore (cri-o `internal/ociartifact`, podman `libpod/runtime.go`):
 //!
-//! * `index.json` has an entry for each name; blobs are in `blobs/sha256/<hex>` and are shared;
-//! * `index.lock` is a lock file of containers/storage: exclusive for a pull from its beginning to its
-//!   end, for an addition and a removal;
-//! * a pull writes `oci-put-blob…` beside them, renames each into place, and writes the index last
-//!   (container-libs `image/oci/layout/oci_dest.go`), so one that was killed leaves blobs that no
-//!   entry needs.
+//! * `index.json` has an entry for each name. Artifacts share the blobs in `blobs/sha256/<hex>`.
+//! * `index.lock` is a lock file of containers/storage. A pull holds it exclusively from beginning to end, and so do an
+//!   addition and a removal.
+//! * A pull writes each blob to `oci-put-blob…`, renames it into place, and writes the index last (container-libs
+//!   `image/oci/layout/oci_dest.go`). A killed pull therefore leaves blobs that no entry needs.
 //!
-//! To the inventory it is a store with the driver `artifacts` in the same graphroot.
+//! In the inventory it is a store with the driver `artifacts` in the same graphroot.
 
 mod fill;
 pub mod layout;
@@ -26,10 +24,10 @@ pub use fill::fill;
 use layout::BLOBS;
 pub use read::{ArtifactUnit, Layout, Unit, exists, moved, read};
 
-/// The driver that the store has in the inventory, and its directory in the graphroot.
+/// Driver of the store in the inventory, and name of its directory in the graphroot.
 pub const DRIVER: &str = crate::model::ARTIFACTS;
 
-/// Where the artifacts of a graphroot lie.
+/// Returns the directory of a graphroot's artifacts.
 #[must_use]
 pub fn directory(graphroot: &Path) -> PathBuf {
     graphroot.join(DRIVER)

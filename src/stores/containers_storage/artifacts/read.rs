@@ -1,4 +1,4 @@
-//! Reads an artifact store consistently and without changing anything, not even access times.
+//! Reads an artifact store consistently, without changing anything, even access times.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -21,61 +21,62 @@ use crate::sys::quiet::{self, FileKind, InodeFacts};
 const INDEX: &str = "index.json";
 const LOCK: &str = "index.lock";
 
-/// An index of 100,000 entries has some 30 MB.
+/// Maximum size of the index. An index with 100,000 entries has about 30 MB.
 const MOST_INDEX_BYTES: u64 = 256 << 20;
 
-/// The libraries read no longer manifest (container-libs, `image/internal/iolimits`).
+/// Maximum size of a manifest that the libraries read (container-libs, `image/internal/iolimits`).
 const MOST_DOCUMENT_BYTES: u64 = 4 << 20;
 
+/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// An artifact: what all entries with the same digest name.
+/// An artifact: all entries of the index with the same digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
-    /// Digest of its manifest or index.
+    /// Digest of the manifest or index.
     pub digest: String,
-    /// Its names, in the order of the index.
+    /// Names, in the order of the index.
     pub names: Vec<String>,
-    /// What it needs.
+    /// Documents and blobs that the artifact needs.
     pub reach: Reach,
 }
 
 impl Artifact {
-    /// What CRI and podman call its id: the digest's hex.
+    /// Returns the id in CRI and podman: the hex digits of the digest.
     #[must_use]
     pub fn id(&self) -> &str {
         layout::split(&self.digest).map_or(&self.digest, |(_, hex)| hex)
     }
 }
 
-/// A store as it was read.
+/// Content of an artifact store.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Its path; the driver is [`DRIVER`].
+    /// Directories of the store; the driver is [`DRIVER`].
     pub places: StorePlaces,
     /// The artifacts, in the order of the index.
     pub artifacts: Vec<Artifact>,
-    /// Lengths of the existing blobs, by digest.
+    /// Lengths of the existing blobs in bytes, by digest.
     pub blobs: BTreeMap<String, u64>,
-    /// Everything in the directory, each entry once.
+    /// All files and directories of the store, each once.
     pub units: Vec<Unit>,
     /// A process holds the lock exclusively: a pull, an addition or a removal is in progress.
     pub is_locked: bool,
-    /// Whether the index is complete.
+    /// Degree to which the index can be trusted.
     pub consistency: Consistency,
-    /// What could not be read.
+    /// Files that could not be read.
     pub findings: Vec<Finding>,
     signature: Option<Signature>,
 }
 
-/// What a unit is.
+/// Kind of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArtifactUnit {
     /// A blob, by its digest.
     Blob(String),
     /// A temporary file of a pull or an addition.
     Temporary,
-    /// Directories, the layout's own file, the lock.
+    /// Directories, `oci-layout`, the lock file.
     Metadata,
     /// The index, which every deletion rewrites.
     Index,
@@ -97,25 +98,26 @@ impl UnitKind for ArtifactUnit {
     }
 }
 
-/// What changes with every write of the index.
+/// Values that change with every write of the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Signature {
     index: Option<InodeFacts>,
     is_locked: bool,
 }
 
-/// Whether the graphroot of `places` has an artifact store, and not just something of that name.
+/// Returns true if the graphroot of `places` has an artifact store. A directory of that name alone is not enough.
 #[must_use]
 pub fn exists(places: &StorePlaces) -> bool {
     let (within, top) = (places.within(), directory(&places.graphroot));
-    let has = |name: &str, kind| within.facts(&top.join(name)).is_ok_and(|facts| facts.kind == kind);
-    has("oci-layout", FileKind::File) || has(INDEX, FileKind::File) || has(BLOBS, FileKind::Directory)
+    [("oci-layout", FileKind::File), (INDEX, FileKind::File), (BLOBS, FileKind::Directory)]
+        .into_iter()
+        .any(|(name, kind)| within.facts(&top.join(name)).is_ok_and(|facts| facts.kind == kind))
 }
 
-/// Reads the store; `places` has the driver [`DRIVER`].
+/// Reads the store. `places` has the driver [`DRIVER`].
 ///
 /// # Errors
-/// When its directory cannot be listed. What cannot be read in it is a finding.
+/// When the store's directory cannot be listed. Any other read error becomes a finding.
 pub fn read(places: &StorePlaces, patience: Patience) -> io::Result<Layout> {
     assert_eq!(places.driver, DRIVER);
     let started = Instant::now();
@@ -123,13 +125,17 @@ pub fn read(places: &StorePlaces, patience: Patience) -> io::Result<Layout> {
         let before = sign(places);
         let mut layout = read_once(places)?;
         let after = sign(places);
-        let quiet = before.as_ref().is_ok_and(|before| after.as_ref().is_ok_and(|after| before == after));
-        let is_locked = |signed: &io::Result<Signature>| !signed.as_ref().is_ok_and(|it| !it.is_locked);
-        layout.is_locked = is_locked(&before) || is_locked(&after);
-        // A pull holds the lock for as long as it lasts, and the index is whole all the time.
-        if (quiet && layout.consistency == Consistency::Consistent) || started.elapsed() >= patience.unlocked
+        let is_unchanged = matches!((&before, &after), (Ok(before), Ok(after)) if before == after);
+        // A lock that cannot be queried counts as held.
+        layout.is_locked = [&before, &after].into_iter().any(|signature| match signature {
+            Ok(signature) => signature.is_locked,
+            Err(_) => true,
+        });
+        // A held lock is not waited for: a pull holds it from beginning to end, and the index is complete all the time.
+        if (is_unchanged && layout.consistency == Consistency::Consistent)
+            || started.elapsed() >= patience.unlocked
         {
-            if !quiet {
+            if !is_unchanged {
                 layout.consistency = layout.consistency.max(Consistency::WriterActive);
             }
             if let Err(error) = &before {
@@ -145,7 +151,7 @@ pub fn read(places: &StorePlaces, patience: Patience) -> io::Result<Layout> {
     }
 }
 
-/// Whether another process may have written since the reading.
+/// Returns true if a process may have written to the store since `layout` was read.
 #[must_use]
 pub fn moved(layout: &Layout) -> bool {
     let now = sign(&layout.places).ok();
@@ -182,13 +188,13 @@ fn read_once(places: &StorePlaces) -> io::Result<Layout> {
 }
 
 impl Layout {
-    /// The store's directory.
+    /// Returns the store's directory.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         directory(&self.places.graphroot)
     }
 
-    /// The path of a blob.
+    /// Returns the path of a blob.
     #[must_use]
     pub fn path_of(&self, digest: &str) -> Option<PathBuf> {
         Some(self.directory().join(layout::path_of(digest)?))
@@ -199,20 +205,21 @@ impl Layout {
         self.findings.push(Finding::incomplete(path, message));
     }
 
-    fn add(&mut self, what: ArtifactUnit, id: &str, below: PathBuf, scope: TreeScope) {
+    /// Adds a file or directory as a unit. All metadata forms a single unit.
+    fn add(&mut self, kind: ArtifactUnit, id: &str, below: PathBuf, scope: TreeScope) {
         let path = self.directory().join(&below);
         let part = (0, below, scope);
-        let bookkeeping = matches!(what, ArtifactUnit::Metadata);
-        let is_metadata = |unit: &Unit| unit.kind == ArtifactUnit::Metadata;
-        let known = if bookkeeping { self.units.iter().position(is_metadata) } else { None };
-        match known {
-            Some(at) => self.units[at].parts.push(part),
-            None => self.units.push(Unit { kind: what, id: id.to_owned(), path, parts: vec![part] }),
+        if kind == ArtifactUnit::Metadata
+            && let Some(unit) = self.units.iter_mut().find(|unit| unit.kind == ArtifactUnit::Metadata)
+        {
+            unit.parts.push(part);
+            return;
         }
+        self.units.push(Unit { kind, id: id.to_owned(), path, parts: vec![part] });
     }
 
-    fn whole(&mut self, what: ArtifactUnit, id: &OsStr, below: PathBuf) {
-        self.add(what, &id.to_string_lossy(), below, TreeScope::Whole);
+    fn whole(&mut self, kind: ArtifactUnit, id: &OsStr, below: PathBuf) {
+        self.add(kind, &id.to_string_lossy(), below, TreeScope::Whole);
     }
 
     fn metadata(&mut self, below: PathBuf, scope: TreeScope) {
@@ -237,7 +244,7 @@ impl Layout {
         Ok(())
     }
 
-    /// What cannot be listed is not there for us, and that is said.
+    /// Lists a directory. If that fails, reports it and returns no entries.
     fn listed(&mut self, within: &quiet::Within, below: &Path) -> Vec<quiet::DirectoryEntry> {
         let path = self.directory().join(below);
         within.list(&path).unwrap_or_else(|error| {
@@ -276,7 +283,7 @@ impl Layout {
         let within = self.places.within();
         let bytes = match within.read_dense(&path, MOST_INDEX_BYTES) {
             Ok(bytes) => bytes,
-            // Nothing was ever added.
+            // The store is new.
             Err(error) if error.kind() == ErrorKind::NotFound && self.blobs.is_empty() => return,
             Err(error) => return self.broken(path, format!("cannot be read: {error}")),
         };
@@ -285,19 +292,23 @@ impl Layout {
         };
         let mut documents = Documents::new();
         let mut without_digest = 0_usize;
-        let mut at: HashMap<String, usize> = HashMap::new();
+        let mut positions: HashMap<String, usize> = HashMap::new();
         for entry in entries {
             let Some(IndexEntry { digest, name }) = entry else {
                 without_digest += 1;
                 continue;
             };
-            let place = *at.entry(digest.clone()).or_insert_with(|| {
-                let read = |wanted: &str| self.document(&within, wanted);
-                let reach = layout::reach(&digest, &mut documents, &read, &self.places.allowance);
+            let position = *positions.entry(digest.clone()).or_insert_with(|| {
+                let reach = layout::reach(
+                    &digest,
+                    &mut documents,
+                    &|digest| self.document(&within, digest),
+                    &self.places.allowance,
+                );
                 self.artifacts.push(Artifact { digest, names: Vec::new(), reach });
                 self.artifacts.len() - 1
             });
-            self.artifacts[place].names.extend(name);
+            self.artifacts[position].names.extend(name);
         }
         match without_digest {
             0 => {}
@@ -307,7 +318,7 @@ impl Layout {
     }
 
     fn document(&self, within: &quiet::Within, digest: &str) -> Option<Document> {
-        // Of what is longer nothing is a document for anybody.
+        // No library parses a longer blob as a document.
         self.blobs.get(digest).filter(|length| **length <= MOST_DOCUMENT_BYTES)?;
         let document = layout::document(&within.read(&self.path_of(digest)?, MOST_DOCUMENT_BYTES).ok()?)?;
         let texts = document.needs.len() + document.annotations.len();

@@ -1,4 +1,4 @@
-//! Stores of OCI artifacts: one in every graphroot that has any, and CRI-O's additional ones.
+//! Implements the store interface for OCI artifacts: those of a graphroot, and CRI-O's additional stores.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,21 +14,21 @@ use crate::stores::request::ScanRequest;
 use crate::stores::store::{Filling, Store, UnitView};
 use crate::stores::unit::views;
 
-/// A store of artifacts that was read.
+/// An artifact store.
 #[derive(Clone, Debug)]
 pub struct Artifacts {
     layout: Layout,
     origin: String,
-    /// One of CRI-O's additional stores, whose artifacts it calls pinned (cri-o
+    /// The store is one of CRI-O's additional stores. CRI-O reports its artifacts as pinned (cri-o
     /// `internal/ociartifact`).
     is_additional: bool,
 }
 
 impl Artifacts {
-    /// Reads the one at `places`, if there is one.
+    /// Reads the artifact store at `places`, or returns `None` if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be listed.
+    /// When the store cannot be listed.
     pub(crate) fn find(
         places: &StorePlaces,
         origin: &str,
@@ -41,12 +41,11 @@ impl Artifacts {
         Ok(Some(Self { layout, origin: origin.to_owned(), is_additional: false }))
     }
 
-    /// As one that CRI-O's configuration names beside its own.
+    /// Marks the store as one of CRI-O's additional stores.
     pub(crate) fn into_additional(self) -> Self {
         Self { is_additional: true, ..self }
     }
 
-    /// Its path.
     pub(crate) fn directory(&self) -> PathBuf {
         self.layout.directory()
     }
@@ -109,11 +108,10 @@ impl Store for Artifacts {
             present: filling.present,
             leaks: filling.request.measure.finds_leaks(),
         };
-        let pinned_by = |names: &[String], digests: &[String]| {
+        artifacts::fill(writer, &self.layout, tallies, &|names, digests| {
             let mut reasons = pinned_by(filling.pins, names, digests);
             reasons.extend(by_store.clone().map(Into::into));
             reasons
-        };
-        artifacts::fill(writer, &self.layout, tallies, &pinned_by)
+        })
     }
 }

@@ -1,7 +1,6 @@
-//! Containers that have an artifact as a volume, from their own records.
+//! Finds containers that use an artifact as a volume.
 //!
-//! Mounts exist only while a container runs; its records exist as long as the
-//! container.
+//! A mount exists only while the container runs, so the containers' records are read instead.
 
 use std::io;
 
@@ -14,33 +13,32 @@ use crate::stores::containers_storage::records::is_id;
 use crate::sys::allowance;
 use crate::sys::quiet::{FileKind, Within};
 
-/// A container that has volumes.
+/// Use of an artifact as a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeUse {
-    /// Who, for messages.
+    /// The user, for messages.
     pub(crate) by: String,
-    /// Its id, where it is CRI-O's.
+    /// Id of a container of CRI-O.
     pub(crate) container: Option<String>,
-    /// What it calls the artifact: an id, a digest or a name. `None`: it is unknown, and may be
-    /// any.
+    /// Reference to the artifact: an id, a digest or a name. `None` means that it is unknown and may be any artifact.
     pub(crate) reference: Option<String>,
 }
 
 impl VolumeUse {
-    /// Whether it is, or may be, this artifact.
+    /// Returns true if the volume is, or may be, this artifact.
     pub(crate) fn means(&self, artifact: &Artifact) -> bool {
         self.means_one_of(&artifact.digest, &artifact.names)
     }
 
     pub(crate) fn means_one_of(&self, digest: &str, names: &[String]) -> bool {
         let Some(reference) = &self.reference else { return true };
-        // Podman takes the start of a digest for it.
+        // Podman accepts the beginning of a digest.
         let hex = digest.rsplit(':').next().unwrap_or(digest);
         may_be(reference, hex, names, &[digest.to_owned()])
     }
 }
 
-/// All that the containers of the graphroot say, whichever driver they have.
+/// Returns the volumes of all containers of the graphroot, with any driver.
 pub(crate) fn of(places: &StorePlaces) -> Vec<VolumeUse> {
     let within = places.within();
     let mut found = of_crio(&within, places);
@@ -67,7 +65,7 @@ fn of_podman(container: &PodmanContainer) -> impl Iterator<Item = VolumeUse> {
 fn of_crio(within: &Within, places: &StorePlaces) -> Vec<VolumeUse> {
     let graphroot = &places.graphroot;
     let mut found = Vec::new();
-    // Without a listing there are no records to go by, and the store of the images says so.
+    // If the graphroot cannot be listed, the image store in it reports that.
     for entry in within.list(graphroot).unwrap_or_default() {
         let is_records = entry.name.to_str().is_some_and(|name| name.ends_with("-containers"));
         if !is_records || entry.kind != FileKind::Directory {
@@ -79,7 +77,7 @@ fn of_crio(within: &Within, places: &StorePlaces) -> Vec<VolumeUse> {
             found.push(VolumeUse { by, ..VolumeUse::default() });
             Vec::new()
         });
-        for id in containers.iter().filter_map(|one| one.name.to_str()).filter(|name| is_id(name)) {
+        for id in containers.iter().filter_map(|entry| entry.name.to_str()).filter(|name| is_id(name)) {
             if let Err(error) = places.allowance.charge(allowance::CONTAINER) {
                 found.push(VolumeUse {
                     by: format!("possibly a container of {} ({error})", records.display()),
@@ -102,9 +100,12 @@ fn of_container(id: &str, volumes: io::Result<ImageVolumes>) -> Vec<VolumeUse> {
         }
     };
     let by = format!("the cri-o container {}, which has it as a volume", name.as_deref().unwrap_or(id));
-    let container = Some(id.to_owned());
-    let of = |id| VolumeUse { by: by.clone(), container: container.clone(), reference: Some(id) };
-    ids.into_iter().map(of).collect()
+    let uses = ids.into_iter().map(|reference| VolumeUse {
+        by: by.clone(),
+        container: Some(id.to_owned()),
+        reference: Some(reference),
+    });
+    uses.collect()
 }
 
 #[cfg(test)]
@@ -112,29 +113,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn artifacts_in_crio_containers() {
-        let volumes = |name: Option<&str>, ids: &[&str]| {
+    fn volumes_of_crio_container_are_found() {
+        fn volumes(name: Option<&str>, ids: &[&str]) -> io::Result<ImageVolumes> {
             let ids = ids.iter().map(|id| (*id).to_owned()).collect();
             Ok(ImageVolumes { name: name.map(str::to_owned), ids })
-        };
-        let of = |volumes| {
-            let found = of_container("c1", volumes).into_iter();
-            found.map(|one| (one.by, one.reference)).collect::<Vec<_>>()
-        };
+        }
+        fn uses(volumes: io::Result<ImageVolumes>) -> Vec<(String, Option<String>)> {
+            of_container("c1", volumes).into_iter().map(|volume| (volume.by, volume.reference)).collect()
+        }
         let named = "the cri-o container model-server, which has it as a volume";
         assert_eq!(
-            of(volumes(Some("model-server"), &["aa", "bb"])),
+            uses(volumes(Some("model-server"), &["aa", "bb"])),
             [(named.into(), Some("aa".into())), (named.into(), Some("bb".into()))]
         );
         let unnamed = "the cri-o container c1, which has it as a volume";
-        assert_eq!(of(volumes(None, &["aa"])), [(unnamed.into(), Some("aa".into()))]);
-        assert_eq!(of(volumes(None, &[])), []);
+        assert_eq!(uses(volumes(None, &["aa"])), [(unnamed.into(), Some("aa".into()))]);
+        assert_eq!(uses(volumes(None, &[])), []);
         let unknown = "the container c1, whose volumes are unknown (cut off)";
-        assert_eq!(of(Err(io::Error::other("cut off"))), [(unknown.into(), None)], "may be any");
+        assert_eq!(uses(Err(io::Error::other("cut off"))), [(unknown.into(), None)], "may be any");
     }
 
     #[test]
-    fn references() {
+    fn artifact_is_matched_by_id_digest_or_name() {
         let hex = "ab".repeat(32);
         let digest = format!("sha256:{hex}");
         let names = ["quay.io/test/model:v1".to_owned(), "quay.io/test/other:latest".to_owned()];

@@ -1,4 +1,4 @@
-//! Containers and the engines that created them.
+//! Adds containers to the inventory.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -17,10 +17,10 @@ impl Filler<'_> {
     pub(super) fn containers(&mut self, images: &HashMap<String, ImageIx>) {
         let snapshot = self.snapshot;
         let first = self.writer.inventory.containers.len();
-        for (at, record) in snapshot.containers.iter().enumerate() {
+        for (position, record) in snapshot.containers.iter().enumerate() {
             let records = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);
             let directory = records.join(&record.id);
-            let metadata = match self.containers[at] {
+            let metadata = match self.containers[position] {
                 Some(node) => node,
                 None => {
                     self.writer.add(NodeKind::ContainerMetadata, &record.id, 0, &directory, Size::default())
@@ -35,8 +35,8 @@ impl Filler<'_> {
                     if let Some(facts) = &mut self.writer.inventory[node].layer {
                         facts.read_write = true;
                     }
-                    listed_bytes =
-                        self.snapshot.layer_at(OsStr::new(id)).and_then(|at| self.contents.get(&at)).copied();
+                    let layer = self.snapshot.layer_at(OsStr::new(id));
+                    listed_bytes = layer.and_then(|position| self.contents.get(&position)).copied();
                     mounted = self.writer.is_mounted(&self.writer.inventory[node].path);
                 } else if self.is_sound() {
                     let evidence = format!(
@@ -70,10 +70,10 @@ impl Filler<'_> {
             });
             self.recorded_states.push(recorded);
             let state = match (mounted, recorded) {
-                // CRI-O mounts the root filesystem when it creates a container.
+                // CRI-O mounts the root filesystem already when it creates a container.
                 (_, ContainerState::Created) => ContainerState::Created,
                 (true, _) => ContainerState::Running,
-                // A database that says "running" may be of before the last boot.
+                // The database can be from before the last boot: without a mount, "running" is not certain.
                 (false, ContainerState::Running) if by_podman.is_some() => ContainerState::Unknown,
                 (false, recorded) => recorded,
             };
@@ -98,28 +98,29 @@ impl Filler<'_> {
                 holds,
             });
         }
-        let own = &mut self.writer.inventory.containers[first..];
-        let of_sandboxes: HashMap<_, _> = own
+        // Only sandboxes have a namespace in their records: copy it to the containers of the pod.
+        let containers = &mut self.writer.inventory.containers[first..];
+        let namespaces: HashMap<_, _> = containers
             .iter()
             .filter_map(|container| Some((container.id.to_string(), container.namespace.clone()?)))
             .collect();
-        for container in own.iter_mut().filter(|container| container.namespace.is_none()) {
+        for container in containers.iter_mut().filter(|container| container.namespace.is_none()) {
             let sandbox = container.sandbox_id.as_ref();
-            container.namespace = sandbox.and_then(|id| of_sandboxes.get(id)).cloned();
+            container.namespace = sandbox.and_then(|id| namespaces.get(id)).cloned();
         }
     }
 
-    /// Whether what the records do not list is missing: not where they are damaged.
+    /// Returns true unless the records are damaged. With damaged records, an object without a record need not be missing.
     fn is_sound(&self) -> bool {
         self.writer.inventory[self.writer.store].consistency != Consistency::Damaged
     }
 
     fn find_image(&self, images: &HashMap<String, ImageIx>, id: &str) -> Option<ImageIx> {
-        let elsewhere = || self.additional.iter().find_map(|store| store.images.get(id));
-        images.get(id).or_else(elsewhere).copied()
+        let mut stores = std::iter::once(images).chain(self.additional.iter().map(|store| &store.images));
+        stores.find_map(|images| images.get(id)).copied()
     }
 
-    /// The images that `reference` may mean, here or in an additional store.
+    /// Returns the images that `reference` may mean, in this store or in an additional one.
     fn possible_images(&self, images: &HashMap<String, ImageIx>, reference: &str) -> Vec<ImageIx> {
         if let Some(image) = self.find_image(images, reference) {
             return vec![image];
@@ -129,11 +130,11 @@ impl Filler<'_> {
         images_of(images, inventory, reference).into_iter().chain(elsewhere).collect()
     }
 
-    /// The images that a container of CRI-O's has, or may have, mounted as volumes. OCI artifacts are none of them.
+    /// Returns the images that a container of CRI-O uses, or may use, as volumes. OCI artifacts are not included.
     fn image_volumes(&mut self, images: &HashMap<String, ImageIx>, directory: &Path) -> Vec<ImageIx> {
         match cri_o::image_volumes(&self.within, directory) {
-            Ok(found) => found.ids.iter().flat_map(|one| self.possible_images(images, one)).collect(),
-            // It may use any image.
+            Ok(volumes) => volumes.ids.iter().flat_map(|id| self.possible_images(images, id)).collect(),
+            // The container may use any image: damaged records protect all of them.
             Err(error) => {
                 let message = format!("{error}; the image volumes of this container are unknown");
                 let path = directory.join("userdata/config.json");

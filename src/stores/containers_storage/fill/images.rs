@@ -1,4 +1,4 @@
-//! Layers in their chains, and images.
+//! Adds images and chains of layers to the inventory.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ use crate::stores::leaks::Judgement;
 use crate::sys::allowance;
 use crate::sys::quiet::Within;
 
-/// What the way down from an image needs of a node: it goes through 60 layers, which lie far apart.
+/// Parent and size of a node, for a table of its own. The walk from an image down to its base visits some 60 nodes. The
+/// nodes are far apart in memory, the elements of this table are not.
 struct Link {
     parent: Option<NodeIx>,
     listed_bytes: Option<u64>,
@@ -26,28 +27,29 @@ struct Link {
 
 impl Link {
     fn of(node: &Node) -> Self {
-        // What a layer needs first is its parent, and nothing else yet.
+        // The first need of a layer is its parent. No other needs have been added yet.
         let parent = node.needs.first().copied();
         Self { parent, listed_bytes: node.layer.as_ref().and_then(|layer| layer.listed_bytes) }
     }
 }
 
 impl Filler<'_> {
-    /// A record without any file still has a place in the chains.
+    /// Adds a node for each recorded layer without files, since it can still be part of a chain.
     pub(super) fn layers_without_directory(&mut self) {
         let snapshot = self.snapshot;
         let driver = snapshot.places.graphroot.join(&snapshot.places.driver);
-        for (at, record) in snapshot.layers.iter().enumerate() {
-            if self.layers[at].is_none() {
-                self.layer_node(at, record.id.clone(), 0, driver.join(&record.id), Size::default());
+        for (position, record) in snapshot.layers.iter().enumerate() {
+            if self.layers[position].is_none() {
+                self.layer_node(position, record.id.clone(), 0, driver.join(&record.id), Size::default());
             }
         }
     }
 
+    /// Adds the parent of each layer to its needs, and reports missing parents.
     pub(super) fn chain_layers(&mut self) {
-        for at in 0..self.snapshot.layers.len() {
-            let record = &self.snapshot.layers[at];
-            let (Some(parent), Some(node)) = (&record.parent, self.layers[at]) else { continue };
+        let snapshot = self.snapshot;
+        for (position, record) in snapshot.layers.iter().enumerate() {
+            let (Some(parent), Some(node)) = (&record.parent, self.layers[position]) else { continue };
             if let Some(parent) = self.find_layer(parent) {
                 self.writer.inventory[node].needs.push(parent);
             } else {
@@ -68,24 +70,24 @@ impl Filler<'_> {
         let snapshot = self.snapshot;
         let mut labels = labels::of_images(snapshot, self.writer.labels).into_iter();
         let in_graphroot = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Images);
-        // With an imagestore a directory is in one of several places.
-        let directory_of = |(record, node): (&ImageRecord, &Option<NodeIx>)| {
-            node.map_or_else(
-                || in_graphroot.join(&record.id),
-                |node| self.writer.inventory[node].path.clone(),
-            )
-        };
-        let directories: Vec<_> = snapshot.images.iter().zip(&self.images).map(directory_of).collect();
+        let directories = snapshot.images.iter().zip(&self.images);
+        let directories: Vec<PathBuf> = directories
+            .map(|(record, node)| match node {
+                // With an imagestore, the directory can be in any area.
+                Some(node) => self.writer.inventory[*node].path.clone(),
+                None => in_graphroot.join(&record.id),
+            })
+            .collect();
         let within = &self.within;
-        let born = |directory: &PathBuf| birth_of(within, directory);
-        let mut births = directories.par_iter().map(born).collect::<Vec<_>>().into_iter();
-        let top = |record: &ImageRecord| record.layer.as_deref().and_then(|id| self.find_layer(id));
-        let tops: Vec<_> = snapshot.images.iter().map(top).collect();
+        let births: Vec<_> = directories.par_iter().map(|directory| birth_of(within, directory)).collect();
+        let mut births = births.into_iter();
+        let tops = snapshot.images.iter().map(|record| self.find_layer(record.layer.as_deref()?));
+        let tops: Vec<_> = tops.collect();
         let chains: Vec<_> = tops.into_par_iter().map(|top| chain(&links, top)).collect();
         let mut chains = chains.into_iter();
-        for (at, record) in snapshot.images.iter().enumerate() {
-            let directory = &directories[at];
-            let metadata = match self.images[at] {
+        for (position, record) in snapshot.images.iter().enumerate() {
+            let directory = &directories[position];
+            let metadata = match self.images[position] {
                 Some(node) => node,
                 None => self.writer.add(NodeKind::ImageMetadata, &record.id, 0, directory, Size::default()),
             };
@@ -103,14 +105,16 @@ impl Filler<'_> {
                 }
             }
             let chain = chains.next().unwrap_or_default();
-            // Many images have the same layers: each id is held once.
+            // Many images have the same layers. They share the memory of the ids.
             let layers = chain.iter().map(|node| {
-                let id = || self.writer.inventory[*node].id.as_str().into();
-                layer_ids[node.get()].get_or_insert_with(id).clone()
+                layer_ids[node.get()]
+                    .get_or_insert_with(|| self.writer.inventory[*node].id.as_str().into())
+                    .clone()
             });
             let layers = layers.collect();
             let mut names = record.names.clone();
-            // The first one is shown. A pull by digest adds a name in front of the tag (container-libs, `storage/store.go`).
+            // The first name is shown, so tags come first. A pull by digest inserts its name before the tag
+            // (container-libs, `storage/store.go`).
             names.sort_by_key(|name| name.contains('@'));
             ids.insert(record.id.clone(), ImageIx::from(self.writer.inventory.images.len()));
             self.writer.inventory.images.push(Image {
@@ -132,7 +136,7 @@ impl Filler<'_> {
         ids
     }
 
-    /// Which images the manifest lists are made of.
+    /// Adds the members of manifest lists.
     fn lists(&mut self, images: &HashMap<String, ImageIx>) {
         let snapshot = self.snapshot;
         let mut by_digest: HashMap<&str, Vec<ImageIx>> = HashMap::new();
@@ -168,9 +172,8 @@ impl Filler<'_> {
         }
     }
 
-    /// What podman prints as the image's size: the lengths of all layers' tars (mapped
-    /// mapped layers included) and of all big data, as recorded (container-libs,
-    /// `storage/store.go`, `ImageSize`). `layers` are those of its own chain.
+    /// Returns the size that podman prints for an image: the recorded lengths of the tars of all layers, including mapped
+    /// layers, and of all big data (container-libs, `storage/store.go`, `ImageSize`). `layers` is the image's chain.
     fn listed(&self, links: &[Link], record: &ImageRecord, mut layers: Vec<NodeIx>) -> Option<u64> {
         record.layer.iter().try_for_each(|top| self.find_layer(top).map(drop))?;
         for top in &record.mapped_layers {
@@ -189,12 +192,12 @@ impl Filler<'_> {
     }
 }
 
-/// Layers from `top` down to the base; a chain that bites its tail ends there, and so does one
-/// that goes through more stores than it can.
+/// Returns the layers from `top` down to the base. A cyclic chain ends before its first repetition. The limit of
+/// twice [`DEEPEST`] ends a chain through additional stores, which are not limited in sum.
 fn chain(links: &[Link], top: Option<NodeIx>) -> Vec<NodeIx> {
     let mut chain: Vec<NodeIx> = Vec::new();
     let mut next = top;
-    // A chain is short: looking through it costs less than a set beside it.
+    // A chain is short, so searching it is faster than a hash set.
     while let Some(node) = next.filter(|node| chain.len() < 2 * DEEPEST && !chain.contains(node)) {
         chain.push(node);
         next = links[node.get()].parent;
@@ -202,8 +205,8 @@ fn chain(links: &[Link], top: Option<NodeIx>) -> Vec<NodeIx> {
     chain
 }
 
-/// When the image's directory was created here; the record has the date of the build.
+/// Returns the creation time of the image's directory, as evidence of the pull. The record contains the build time.
 fn birth_of(within: &Within, directory: &Path) -> Vec<Evidence> {
     let born = within.born(directory).ok().flatten();
-    born.map(|at| Evidence { kind: EvidenceKind::MetadataDirectory, at }).into_iter().collect()
+    born.map(|time| Evidence { kind: EvidenceKind::MetadataDirectory, at: time }).into_iter().collect()
 }

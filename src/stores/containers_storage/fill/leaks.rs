@@ -1,4 +1,4 @@
-//! Objects without a record or without a user.
+//! Finds objects without a record or without a user.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -21,14 +21,14 @@ use crate::stores::leaks::{Judgement, age};
 use crate::sys::processes::Processes;
 
 impl Filler<'_> {
-    /// When something was last changed.
     pub(super) fn changed(&self, path: &Path) -> Option<Timestamp> {
         since::changed(&self.within, path)
     }
 
-    /// A record without its object, or a dangling one.
-    pub(super) fn broken(&mut self, judged: Judgement, id: &str, at: NodeIx, since: Option<Timestamp>) {
-        let path = self.writer.inventory[at].path.clone();
+    /// Reports a record whose object or whose parts are missing. Unless the records are consistent, the verdict is only
+    /// "report".
+    pub(super) fn broken(&mut self, judged: Judgement, id: &str, node: NodeIx, since: Option<Timestamp>) {
+        let path = self.writer.inventory[node].path.clone();
         let judged = match self.snapshot.consistency {
             Consistency::Consistent => judged,
             _ => judged.with(Verdict::Report),
@@ -51,18 +51,18 @@ impl Filler<'_> {
         }
     }
 
-    /// Says of a container that only podman's database knows, or may know, that something of this age may
-    /// belong to it.
+    /// Describes a container without a record that may own an object of this age. Such a container is only in podman's
+    /// database, or may be in it.
     fn lost_container(&self, since: Option<Timestamp>) -> Option<String> {
         if let Engine::Unreadable(_) = self.snapshot.inspection.engine {
             return Some("podman's database, which may name its container, cannot be read".into());
         }
-        // A container's layer is created right before podman writes down the container.
-        const APART: SignedDuration = SignedDuration::from_hours(1);
+        // Podman creates the layer of a container right before it records the container.
+        const MARGIN: SignedDuration = SignedDuration::from_hours(1);
         let lost = needs::lost_containers(self.snapshot).into_iter().find(|(_, container)| {
-            let made = container.created.zip(since);
-            made.is_none_or(|(container, thing)| {
-                thing >= container.saturating_sub(APART).unwrap_or(container)
+            let times = container.created.zip(since);
+            times.is_none_or(|(container_time, object_time)| {
+                object_time >= container_time.saturating_sub(MARGIN).unwrap_or(container_time)
             })
         });
         let name = &lost?.1.name;
@@ -71,16 +71,17 @@ impl Filler<'_> {
 
     pub(super) fn orphans(&mut self) {
         let orphans = std::mem::take(&mut self.orphans);
-        for (what, unit, node) in &orphans {
-            let what = *what;
-            let since = since::of_orphan(&self.within, what, &unit.path);
+        for (orphan, unit, node) in &orphans {
+            let orphan = *orphan;
+            let since = since::of_orphan(&self.within, orphan, &unit.path);
             let mut known = self.circumstances(&unit.path, since);
             known.has_link = self.within.facts(&unit.path.join("link")).is_ok();
-            known.is_unfinished = what == Orphan::LayerDirectory && self.is_unfinished(&unit.id);
-            known.lock_held = self.lock_held(what, unit);
-            let doubt = || temporary_files::doubt(&self.within, &unit.path);
-            known.doubt = (what == Orphan::VarTmp).then(doubt).flatten();
-            known.presence = match what {
+            known.is_unfinished = orphan == Orphan::LayerDirectory && self.is_unfinished(&unit.id);
+            known.lock_held = self.lock_held(orphan, unit);
+            if orphan == Orphan::VarTmp {
+                known.doubt = temporary_files::doubt(&self.within, &unit.path);
+            }
+            known.presence = match orphan {
                 Orphan::ContainerDirectory if self.is_known_to_podman(&unit.id) => {
                     UseByProcess::InUse("podman's own database".into())
                 }
@@ -88,38 +89,40 @@ impl Filler<'_> {
                 Orphan::GraphrootTmp | Orphan::VarTmp => self.presence("", Some(&unit.path), &TOOLS),
                 _ => known.presence,
             };
-            self.writer.leak(leaks::orphan(what, &known), &unit.id, &unit.path, since, vec![*node]);
+            self.writer.leak(leaks::orphan(orphan, &known), &unit.id, &unit.path, since, vec![*node]);
         }
         self.orphans = orphans;
     }
 
-    /// Whether a directory of this name was emptied, and its layer is still to be deleted.
+    /// Returns true for the name of a directory that an interrupted deletion emptied, whose layer still has a record.
     fn is_unfinished(&self, name: &str) -> bool {
         let ids = self.snapshot.layers.iter().map(|layer| layer.id.as_str());
-        let has_directory = |at: usize| Ok::<_, Infallible>(self.files[at].directory);
-        quarantine_name::lost_layer(name, ids, has_directory) != Ok(None)
+        let lost =
+            quarantine_name::lost_layer(name, ids, |layer| Ok::<_, Infallible>(self.files[layer].directory));
+        lost != Ok(None)
     }
 
     fn is_known_to_podman(&self, id: &str) -> bool {
         self.snapshot.inspection.engine.containers().any(|(known, _)| known == id)
     }
 
-    /// Whether anybody holds the lock file of a staging area or temporary directory.
-    fn lock_held(&self, what: Orphan, unit: &Unit) -> Option<bool> {
-        let lock = match what {
+    /// Returns true if a process holds the lock file of a staging area or temporary directory, and `None` if there is no
+    /// lock file.
+    fn lock_held(&self, orphan: Orphan, unit: &Unit) -> Option<bool> {
+        let lock = match orphan {
             Orphan::Staging => unit.path.join("staging.lock"),
             Orphan::TempDirectory => unit.path.parent()?.join(format!("lock-{}", unit.id)),
             _ => return None,
         };
-        // A lock that cannot be opened or asked counts as held. Asking writes nothing, so a
-        // sysroot is asked, too: it may be a running node's.
+        // A lock that cannot be opened or queried counts as held. Querying writes nothing, so locks below a mounted root
+        // are queried, too: it may be the root of a running node.
         match LockFile::open(&self.within, &lock) {
             Ok(file) => Some(file?.is_held().unwrap_or(true)),
             Err(_) => Some(true),
         }
     }
 
-    /// Layers that no image and no container reaches, and layers flagged incomplete.
+    /// Reports layers that no image and no container uses, and layers flagged incomplete.
     pub(super) fn unused_layers(&mut self) {
         let snapshot = self.snapshot;
         let mut used = vec![false; self.writer.inventory.nodes.len()];
@@ -127,15 +130,15 @@ impl Filler<'_> {
         for top in tops.chain(snapshot.containers.iter().filter_map(|container| container.layer.as_ref())) {
             let mut next = self.find_layer(top);
             while let Some(node) = next.filter(|node| !std::mem::replace(&mut used[node.get()], true)) {
-                // What a layer needs first is its parent.
+                // The first need of a layer is its parent.
                 next = self.writer.inventory[node].needs.first().copied();
             }
         }
         let is_measured = self.is_measured();
-        for (at, record) in snapshot.layers.iter().enumerate() {
-            let Some(node) = self.layers[at] else { continue };
+        for (position, record) in snapshot.layers.iter().enumerate() {
+            let Some(node) = self.layers[position] else { continue };
             if !is_measured {
-                // The place of its files is unknown, and no store with such a driver is edited.
+                // The path of its files is unknown, and layersweep does not edit stores with such a driver.
                 if record.incomplete {
                     let path = self.writer.inventory[node].path.clone();
                     let judged = leaks::incomplete(&self.circumstances(&path, record.created));
@@ -145,9 +148,8 @@ impl Filler<'_> {
                 }
                 continue;
             }
-            let missing = !self.files[at].directory;
             if !record.incomplete && used[node.get()] {
-                if missing {
+                if !self.files[position].directory {
                     let evidence = "the layer has a record and is in use, but its directory does not exist";
                     let judged = Judgement::of(LeakClass::LayerNoDir, evidence);
                     self.broken(judged, &record.id, node, record.created);
@@ -157,14 +159,12 @@ impl Filler<'_> {
             let path = self.writer.inventory[node].path.clone();
             if record.incomplete {
                 let known = self.circumstances(&path, record.created);
-                let immutable =
-                    || [path.clone(), path.join("diff")].iter().any(|one| self.within.is_immutable(one));
-                let judged = match known.consistency {
-                    Consistency::Consistent if known.mounted || immutable() => {
-                        leaks::stuck(known.mounted, &path)
-                    }
-                    _ => leaks::incomplete(&known),
-                };
+                let is_stuck = known.consistency == Consistency::Consistent
+                    && (known.mounted
+                        || self.within.is_immutable(&path)
+                        || self.within.is_immutable(&path.join("diff")));
+                let judged =
+                    if is_stuck { leaks::stuck(known.mounted, &path) } else { leaks::incomplete(&known) };
                 self.writer.leak(judged, &record.id, &path, record.created, vec![node]);
             } else {
                 let known = self.circumstances(&path, record.created);
@@ -174,8 +174,8 @@ impl Filler<'_> {
         }
     }
 
-    /// Who belongs to the container `id`, or has a file below `path` open.
-    /// `makers` are programs that may be making it right now.
+    /// Returns whether a process belongs to the container `id` or has a file below `path` open. `makers` are programs
+    /// that may be creating the object.
     pub(super) fn presence(&self, id: &str, path: Option<&Path>, makers: &[&str]) -> UseByProcess {
         if self.snapshot.places.foreign {
             return UseByProcess::Unknown("this is another machine's disk");

@@ -1,4 +1,5 @@
-//! Inconsistent recorded objects: names, data, mounts, containers of engines.
+//! Reports recorded objects that are inconsistent: repeated records, missing data, mounts, containers that their engine
+//! lacks.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::Filler;
-use crate::model::{Consistency, ContainerState, Finding, ImageIx, LeakClass, Owner};
+use crate::model::{Consistency, ContainerState, Finding, LeakClass, Owner};
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::inspect::found::{Fault, FaultOf};
 use crate::stores::containers_storage::leaks::{self, UseByProcess};
@@ -17,7 +18,7 @@ use crate::stores::containers_storage::records::{ImageRecord, is_id};
 use crate::stores::leaks::{GRACE, Judgement, age};
 
 impl Filler<'_> {
-    /// Everything of this kind. From records that moved or are damaged nothing is concluded.
+    /// Reports all of these, but only if the records are consistent.
     pub(super) fn recorded(&mut self) {
         if self.snapshot.consistency != Consistency::Consistent {
             return;
@@ -34,34 +35,34 @@ impl Filler<'_> {
         self.writer.leak(judged, id, path, since, Vec::new());
     }
 
-    /// Ids that stand in two records, the plain and the volatile file for example.
+    /// Reports ids with two records, for example in the permanent and in the volatile file.
     fn repeated(&mut self) {
         let places = &self.snapshot.places;
         for (kind, id) in &self.snapshot.repeated {
             let path = places.records_dir(&places.graphroot, *kind);
-            let what = kind.singular();
-            let evidence = format!("this {what} is recorded twice; the library uses the first record");
+            let object = kind.singular();
+            let evidence = format!("this {object} is recorded twice; the library uses the first record");
             self.note(Judgement::of(LeakClass::DupRecord, evidence), id, &path, None);
         }
     }
 
-    /// Reports the faults that the inspection found.
+    /// Reports the faults found by the inspection.
     fn faults(&mut self) {
         let snapshot = self.snapshot;
         for Fault { of, path, judged } in &snapshot.inspection.faults {
             let changed = self.changed(path);
             let (id, since) = match *of {
-                FaultOf::Layer(at) => {
-                    let record = &snapshot.layers[at];
+                FaultOf::Layer(position) => {
+                    let record = &snapshot.layers[position];
                     (&record.id, changed.or(record.created))
                 }
-                FaultOf::Image(at) => {
-                    let id = &snapshot.images[at].id;
-                    // Data that a tag in this store lacks are read from the store that lends the image.
+                FaultOf::Image(position) => {
+                    let id = &snapshot.images[position].id;
+                    // Podman reads the missing data of a tag from the additional store that has the image.
                     if self.additional.iter().any(|store| store.images.contains_key(id)) {
                         continue;
                     }
-                    // A missing file changed the directory when it was removed.
+                    // If the file is missing, its deletion changed the directory.
                     (id, changed.or_else(|| self.changed(path.parent()?)))
                 }
             };
@@ -69,7 +70,7 @@ impl Filler<'_> {
         }
     }
 
-    /// Containers that their engine does not know, or that no engine minds.
+    /// Reports containers that podman's database lacks, and forgotten working containers of buildah.
     fn engines(&mut self) {
         let snapshot = self.snapshot;
         if let Engine::Unreadable(why) = &snapshot.inspection.engine {
@@ -78,21 +79,20 @@ impl Filler<'_> {
             );
             self.writer.inventory.findings.push(Finding::new(&*snapshot.places.graphroot, message));
         }
-        let all = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);
+        let directory = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);
         let first = self.writer.inventory.containers.len() - snapshot.containers.len();
-        for (at, record) in snapshot.containers.iter().enumerate() {
-            let container = &self.writer.inventory.containers[first + at];
+        for (position, record) in snapshot.containers.iter().enumerate() {
+            let container = &self.writer.inventory.containers[first + position];
             let owner = container.owner;
             let age = age(record.created, self.writer.present);
-            let path = all.join(&record.id);
+            let path = directory.join(&record.id);
             let judged = match owner {
-                Owner::Buildah => {
+                Owner::Buildah if age.is_some_and(|age| age >= GRACE) => {
                     let layer = record.layer.as_deref().and_then(|id| self.find_layer(id));
                     let mounted =
                         layer.is_some_and(|node| self.writer.is_mounted(&self.writer.inventory[node].path));
-                    let presence = || self.presence(&record.id, Some(&path), &[]);
-                    let old = age.is_some_and(|age| age >= GRACE);
-                    old.then(|| leaks::external_container(&record.id, age, mounted, &presence())).flatten()
+                    let presence = self.presence(&record.id, Some(&path), &[]);
+                    leaks::external_container(&record.id, age, mounted, &presence)
                 }
                 Owner::Podman => match &snapshot.inspection.engine {
                     Engine::Known(known) if !known.containers.contains_key(&record.id) => {
@@ -108,18 +108,22 @@ impl Filler<'_> {
         }
     }
 
-    /// What the library believes to be mounted, and what is.
+    /// Reports the differences between the mounts that the library has recorded and the actual mounts.
     fn mount_tables(&mut self) {
         let Some(mounted) = self.mounted.take() else { return };
         let places = &self.snapshot.places;
         let by_layer = self.mounts_by_layer();
-        let recorded: HashSet<&str> = mounted.iter().map(|one| one.layer.as_str()).collect();
-        // In another mount namespace another store may lie at the same path, as in a container that runs podman.
-        let is_leaked = |id: &str| {
-            let is_ours = self.snapshot.layer_at(OsStr::new(id)).is_some();
-            is_ours && !recorded.contains(id) && !self.may_be_mounted_for_a_container(id)
-        };
-        let mut leaked: Vec<_> = by_layer.iter().filter(|(id, _)| is_leaked(id)).collect();
+        let recorded: HashSet<&str> = mounted.iter().map(|mounted| mounted.layer.as_str()).collect();
+        let mut leaked: Vec<_> = by_layer
+            .iter()
+            .filter(|(id, _)| {
+                // Another mount namespace can have another store at the same path, for example in a container that runs
+                // podman. The layers of that store are not recorded here.
+                self.snapshot.layer_at(OsStr::new(id)).is_some()
+                    && !recorded.contains(id.as_str())
+                    && !self.may_be_mounted_for_container(id)
+            })
+            .collect();
         leaked.sort_unstable();
         for (id, path) in leaked {
             let evidence = "mounted, but listed in no mountpoints.json: unmount it before deleting the \
@@ -130,10 +134,10 @@ impl Filler<'_> {
         self.unused_volumes(&volumes, &by_layer);
         for entry in &mounted {
             let is_merged = entry.path.file_name() == Some(OsStr::new("merged"));
-            // Another graphroot may have the same runroot.
-            let ours = self.snapshot.layer_at(OsStr::new(&entry.layer)).is_some()
+            // Another graphroot can have the same runroot.
+            let is_of_this_store = self.snapshot.layer_at(OsStr::new(&entry.layer)).is_some()
                 || places.areas().any(|area| entry.path.starts_with(area));
-            if !is_merged || !ours || entry.is_mounted || by_layer.contains_key(&entry.layer) {
+            if !is_merged || !is_of_this_store || entry.is_mounted || by_layer.contains_key(&entry.layer) {
                 continue;
             }
             let evidence = match self.presence("", None, &[]) {
@@ -149,7 +153,7 @@ impl Filler<'_> {
         }
     }
 
-    /// The first mount point of each layer that something is mounted on or below.
+    /// Returns the first mount point of each layer with a mount at or below its directory.
     fn mounts_by_layer(&self) -> HashMap<String, PathBuf> {
         let places = &self.snapshot.places;
         let mut by_layer: HashMap<String, PathBuf> = HashMap::new();
@@ -167,12 +171,12 @@ impl Filler<'_> {
         by_layer
     }
 
-    /// Mounts of images: `podman image mount` is in no other record. On a node of CRI-O they are volumes, or what CRI-O
-    /// leaves of them until it removes the image ([`Self::unused_volumes`]).
+    /// Returns the needs of mounted images. A mount by `podman image mount` is in no other record.
+    ///
+    /// On a node with CRI-O the result is empty. There, mounted images are volumes, or were volumes and stay mounted until
+    /// CRI-O removes the image ([`Self::unused_volumes`]).
     pub(super) fn mounted_images(&self) -> Vec<Need> {
-        let store = self.writer.store;
-        let mut containers = self.writer.inventory.containers.iter();
-        if containers.any(|one| one.store == store && one.owner == Owner::CriO) {
+        if self.has_crio_containers() {
             return Vec::new();
         }
         let by_layer = self.mounts_by_layer();
@@ -188,43 +192,54 @@ impl Filler<'_> {
         mounted.into_iter().map(|top| Need::of_mount(top)).collect()
     }
 
-    /// Whether a container may be using this layer, as its root filesystem or as a volume. `mountpoints.json` does not
-    /// tell: a library that does not know a record (before 1.45 the volatile ones, which are CRI-O's) drops its entry.
-    fn may_be_mounted_for_a_container(&self, layer: &str) -> bool {
-        let path = || self.find_layer(layer).map(|node| self.writer.inventory[node].path.as_path());
+    /// Returns true if a container may be using this layer, as its root filesystem or as a volume.
+    ///
+    /// `mountpoints.json` does not prove the opposite. A library that does not know a record drops its entry, for example
+    /// versions before 1.45 for volatile records, which are all of CRI-O's.
+    fn may_be_mounted_for_container(&self, layer: &str) -> bool {
         let records = self.snapshot.containers.iter();
         let first = self.writer.inventory.containers.len() - records.len();
-        let own = &self.writer.inventory.containers[first..];
-        let is_alive = records.zip(&self.recorded_states).zip(own).any(|((record, state), container)| {
-            let is_it = record.layer.as_deref() == Some(layer);
-            is_it
-                && match state {
-                    ContainerState::Created | ContainerState::Running => true,
-                    // Without an infra container it has no process.
-                    ContainerState::Unknown if container.sandbox => true,
-                    ContainerState::Exited | ContainerState::Unknown => {
-                        !matches!(self.presence(&record.id, path(), &[]), UseByProcess::Unused { .. })
-                    }
+        let containers = &self.writer.inventory.containers[first..];
+        for ((record, state), container) in records.zip(&self.recorded_states).zip(containers) {
+            if record.layer.as_deref() != Some(layer) {
+                continue;
+            }
+            let may_be_used = match state {
+                ContainerState::Created | ContainerState::Running => true,
+                // A sandbox without an infra container has no process.
+                ContainerState::Unknown if container.sandbox => true,
+                ContainerState::Exited | ContainerState::Unknown => {
+                    let node = self.find_layer(layer);
+                    let path = node.map(|node| self.writer.inventory[node].path.as_path());
+                    !matches!(self.presence(&record.id, path, &[]), UseByProcess::Unused { .. })
                 }
-        });
+            };
+            if may_be_used {
+                return true;
+            }
+        }
         let mut images = self.snapshot.images.iter().filter(|image| image.layer.as_deref() == Some(layer));
-        is_alive || images.any(|image| self.is_volume(&image.id))
+        images.any(|image| self.is_volume(&image.id))
     }
 
-    /// Whether a container of this store has the image mounted as a volume.
+    /// Returns true if a container of this store uses the image as a volume.
     fn is_volume(&self, id: &str) -> bool {
-        let named = |image: &ImageIx| self.writer.inventory[*image].id == id;
-        let store = self.writer.store;
-        let mut containers = self.writer.inventory.containers.iter().filter(|one| one.store == store);
-        containers.any(|container| container.volumes.iter().any(named))
+        let inventory = &self.writer.inventory;
+        let mut containers =
+            inventory.containers.iter().filter(|container| container.store == self.writer.store);
+        containers.any(|container| container.volumes.iter().any(|image| inventory[*image].id == id))
     }
 
-    /// Mounted layers that are an image's, on a node of CRI-O, none of whose containers has that image as
-    /// a volume. CRI-O unmounts an image neither when its container ends nor when that is removed, but when the image is.
+    fn has_crio_containers(&self) -> bool {
+        let mut containers = self.writer.inventory.containers.iter();
+        containers.any(|container| container.store == self.writer.store && container.owner == Owner::CriO)
+    }
+
+    /// Reports mounted images that no container of CRI-O uses as a volume, on a node with CRI-O.
+    ///
+    /// CRI-O unmounts an image volume only when it removes the image, not when the container exits or is removed.
     fn unused_volumes(&mut self, mounted: &[&str], paths: &HashMap<String, PathBuf>) {
-        let store = self.writer.store;
-        let containers = &self.writer.inventory.containers;
-        if !containers.iter().any(|one| one.store == store && one.owner == Owner::CriO) {
+        if !self.has_crio_containers() {
             return;
         }
         let images = &self.snapshot.images;

@@ -1,4 +1,4 @@
-//! Checks the files beside the records: images' big data, and CRI-O's `config.json`.
+//! Checks the big data of images.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,59 +16,61 @@ use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::leaks::Judgement;
-use crate::sys::quiet::{Below, FileKind, Within};
+use crate::sys::quiet::{FileKind, Within};
 
-/// How much of a file is looked at for the zeroes that a power cut leaves.
+/// Number of bytes at the start of a file that are checked for zeroes, which a power failure leaves.
 const BEGINNING: usize = 64;
 
-/// Looks at the files of every image.
+/// Checks the files of every image.
 pub(super) fn faults(snapshot: &Snapshot) -> Vec<Fault> {
     let within = snapshot.places.within();
     let images = snapshot.images.par_iter().enumerate();
-    let found = images.flat_map_iter(|(at, image)| match directory(snapshot, &image.id) {
-        Some(directory) => of_image(&within, &directory, at, image),
-        None => without_directory(snapshot, at, image),
+    let faults = images.flat_map_iter(|(position, image)| match directory(snapshot, &image.id) {
+        Some(directory) => of_image(&within, &directory, position, image),
+        None => without_directory(snapshot, position, image),
     });
-    found.collect()
+    faults.collect()
 }
 
-/// An image's directory; with a split imagestore it is in one of several places.
+/// Returns an image's directory. With a split imagestore, it can be in any area.
 pub(crate) fn directory(snapshot: &Snapshot, id: &str) -> Option<PathBuf> {
     let places = &snapshot.places;
-    let mut all = places.areas().map(|area| places.records_dir(area, RecordKind::Images));
-    let has = |directory: &PathBuf| {
-        let entries = snapshot.entries(directory);
+    places.areas().find_map(|area| {
+        let directory = places.records_dir(area, RecordKind::Images);
+        let entries = snapshot.entries(&directory);
         let found = entries.binary_search_by(|entry| entry.name.as_os_str().cmp(OsStr::new(id)));
-        found.is_ok_and(|at| entries[at].kind == FileKind::Directory)
-    };
-    all.find(has).map(|directory| directory.join(id))
+        let entry = &entries[found.ok()?];
+        (entry.kind == FileKind::Directory).then(|| directory.join(id))
+    })
 }
 
-fn without_directory(snapshot: &Snapshot, at: usize, image: &ImageRecord) -> Vec<Fault> {
+fn without_directory(snapshot: &Snapshot, position: usize, image: &ImageRecord) -> Vec<Fault> {
     let path = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Images).join(&image.id);
     let judged =
         image.big_data.first().map(|(name, _)| missing(name)).or_else(|| lacks(image).map(never_stored));
-    judged.map(|judged| Fault { of: FaultOf::Image(at), path, judged }).into_iter().collect()
+    judged.map(|judged| Fault { of: FaultOf::Image(position), path, judged }).into_iter().collect()
 }
 
-/// The writer of the image died before it stored this.
-fn never_stored(what: &str) -> Judgement {
-    let fails = if what == MANIFEST { ", and `podman images` of this whole store fails" } else { "" };
-    let evidence = format!("the record has no {what}{fails}: {AGAIN}");
+/// Judges an image whose pull was interrupted before this data was stored.
+fn never_stored(data: &str) -> Judgement {
+    let fails = if data == MANIFEST { ", and `podman images` of this whole store fails" } else { "" };
+    let evidence = format!("the record has no {data}{fails}: {AGAIN}");
     Judgement::of(LeakClass::BrokenImage, evidence)
 }
 
-/// Data that every tool needs of an image and that its record does not list: without a manifest `podman images` of the whole store
-/// fails. Docker's schema 1 has the configuration in the manifest, and a manifest list has none.
+/// Returns the data that every tool needs and that the image's record lacks.
+///
+/// If a single image lacks its manifest, `podman images` of the whole store fails. An image of Docker's schema 1 can lack
+/// the configuration, since the manifest contains it, and a manifest list has no configuration.
 pub(crate) fn lacks(image: &ImageRecord) -> Option<&'static str> {
-    let has = |is_it: fn(&str) -> bool| image.big_data.iter().any(|(key, _)| is_it(key));
-    if !has(is_manifest) {
+    if !image.big_data.iter().any(|(key, _)| is_manifest(key)) {
         return Some(MANIFEST);
     }
-    let has_configuration = has(|key| key.contains(':') && !is_manifest(key)) || lists::is_list(image);
-    (!has_configuration).then_some("configuration")
+    let has_configuration = image.big_data.iter().any(|(key, _)| key.contains(':') && !is_manifest(key));
+    (!has_configuration && !lists::is_list(image)).then_some("configuration")
 }
 
+/// Advice for an image with missing or damaged data.
 const AGAIN: &str = "remove the image and pull it again";
 
 fn missing(name: &str) -> Judgement {
@@ -76,40 +78,45 @@ fn missing(name: &str) -> Judgement {
     Judgement::of(LeakClass::BrokenImage, evidence)
 }
 
-fn of_image(within: &Within, directory: &Path, at: usize, image: &ImageRecord) -> Vec<Fault> {
-    let mut wrong = Vec::new();
+fn of_image(within: &Within, directory: &Path, position: usize, image: &ImageRecord) -> Vec<Fault> {
+    let mut faults = Vec::new();
     let below = within.below(directory);
-    let configuration = || {
-        let manifest = within.read(&directory.join(MANIFEST), LIMIT_BYTES).ok()?;
-        configuration_of(&manifest)
-    };
-    let lacking = lacks(image).filter(|what| *what == MANIFEST || configuration().is_some());
-    if let Some(what) = lacking {
+    let lacking = lacks(image).filter(|data| *data == MANIFEST || names_configuration(within, directory));
+    if let Some(data) = lacking {
         let path = directory.to_path_buf();
-        wrong.push(Fault { of: FaultOf::Image(at), path, judged: never_stored(what) });
+        faults.push(Fault { of: FaultOf::Image(position), path, judged: never_stored(data) });
     }
     for (name, recorded) in &image.big_data {
         let file = file_name(name);
-        let size = |evidence| Judgement::of(LeakClass::BrokenImage, evidence);
         let mut beginning = [1; BEGINNING];
-        let mut look = |below: &Below| below.beginning(Path::new(&file), &mut beginning);
-        let looked = below.as_ref().map_err(io::Error::kind);
-        let looked = looked.and_then(|below| look(below).map_err(|error| error.kind()));
-        let judged = match (looked, recorded) {
+        let read = match &below {
+            Ok(below) => below.beginning(Path::new(&file), &mut beginning).map_err(|error| error.kind()),
+            Err(error) => Err(error.kind()),
+        };
+        let judged = match (read, recorded) {
             (Err(io::ErrorKind::NotFound), _) => missing(name),
             (Err(_), _) => continue,
             (Ok((facts, _)), Some(recorded)) if facts.length != *recorded => {
-                size(format!("{name:?} has {} bytes, its record says {recorded}: {AGAIN}", facts.length))
+                let evidence =
+                    format!("{name:?} has {} bytes, its record says {recorded}: {AGAIN}", facts.length);
+                Judgement::of(LeakClass::BrokenImage, evidence)
             }
-            // What none of these files begins with.
-            (Ok((_, read)), _) if read > 0 && beginning[..read].iter().all(|&byte| byte == 0) => {
-                size(format!("{name:?} begins with zeroes, typical after a power failure: {AGAIN}"))
+            // No valid file begins with zeroes.
+            (Ok((_, length)), _) if length > 0 && beginning[..length].iter().all(|&byte| byte == 0) => {
+                let evidence = format!("{name:?} begins with zeroes, typical after a power failure: {AGAIN}");
+                Judgement::of(LeakClass::BrokenImage, evidence)
             }
             _ => continue,
         };
-        wrong.push(Fault { of: FaultOf::Image(at), path: directory.join(file), judged });
+        faults.push(Fault { of: FaultOf::Image(position), path: directory.join(file), judged });
     }
-    wrong
+    faults
+}
+
+/// Returns true if the image's manifest can be read and names a configuration.
+fn names_configuration(within: &Within, directory: &Path) -> bool {
+    let manifest = within.read(&directory.join(MANIFEST), LIMIT_BYTES);
+    manifest.is_ok_and(|manifest| configuration_of(&manifest).is_some())
 }
 
 #[cfg(test)]
@@ -117,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_record_lacks() {
+    fn missing_manifest_or_configuration_is_found() {
         for (keys, layer, expected) in [
             (&["manifest", "sha256:ab", "signature-ab"][..], true, None),
             (&["manifest-sha256:cd", "sha256:ab"], true, None),
@@ -134,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn each_file_of_an_image() {
+    fn short_zeroed_and_missing_files_are_found() {
         let dir = tempfile::tempdir().unwrap();
-        let write = |name: &str, bytes: &[u8]| std::fs::write(dir.path().join(name), bytes).unwrap();
-        write("manifest", b"{}");
-        write("short", b"{");
-        write("zeroes", &[0; 100]);
-        write("empty", b"");
+        for (name, bytes) in
+            [("manifest", &b"{}"[..]), ("short", b"{"), ("zeroes", &[0; 100]), ("empty", b"")]
+        {
+            std::fs::write(dir.path().join(name), bytes).unwrap();
+        }
         let image = ImageRecord {
             big_data: [("manifest", 2), ("short", 2), ("zeroes", 100), ("empty", 0), ("gone", 1)]
                 .map(|(name, size)| (name.to_owned(), Some(size)))
@@ -148,14 +155,14 @@ mod tests {
             ..ImageRecord::default()
         };
         let within = Within::at([dir.path()]);
-        let wrong = of_image(&within, dir.path(), 7, &image);
+        let faults = of_image(&within, dir.path(), 7, &image);
         let expected = [
             "\"short\" has 1 bytes, its record says 2",
             "\"zeroes\" begins with zeroes",
             "\"gone\", which is missing",
         ];
-        assert_eq!(wrong.len(), expected.len(), "{wrong:?}");
-        for (fault, words) in wrong.iter().zip(expected) {
+        assert_eq!(faults.len(), expected.len(), "{faults:?}");
+        for (fault, words) in faults.iter().zip(expected) {
             assert_eq!(
                 (fault.of, fault.judged.class),
                 (FaultOf::Image(7), LeakClass::BrokenImage),

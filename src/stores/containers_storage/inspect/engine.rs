@@ -1,11 +1,13 @@
-//! Podman's own database: which containers and volumes podman knows.
+//! Reader for podman's database, which contains podman's containers and volumes.
 //!
-//! Two kinds are in use (podman, `libpod/boltdb_state_internal.go` and
-//! `libpod/sqlite_state_internal.go`): `libpod/bolt_state.db`, a bolt file, and `db.sql`,
-//! SQLite. Neither is opened in place by a database library, which would take locks and
-//! write: the files, including SQLite's log, are copied and the copy is read.
+//! Two formats are in use: the bolt file `libpod/bolt_state.db` and the SQLite file `db.sql` (podman,
+//! `libpod/boltdb_state_internal.go` and `libpod/sqlite_state_internal.go`).
+//!
+//! A database library would take locks and write to the file. Therefore the files, including SQLite's log, are copied
+//! into memory, and the copy is read.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,21 +26,21 @@ use crate::sys::allowance::{self, Allowance};
 use crate::sys::quiet::Within;
 use crate::sys::sqlite;
 
-/// A database of ten thousand containers has some hundred MB at most.
+/// Maximum size of a database. That of ten thousand containers has at most a few hundred MB.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// What podman's database says.
+/// Podman's database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Engine {
-    /// There is none: podman was never used here, or the database was removed.
+    /// There is no database: podman was never used with this store, or the database was deleted.
     #[default]
     Absent,
-    /// There is one that could not be read, with the reason.
+    /// Reason why an existing database cannot be read.
     Unreadable(String),
     Known(PodmanRecords),
 }
 
-/// The content of the database, as far as it matters.
+/// Containers and volumes in the database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodmanRecords {
     /// Containers by id.
@@ -47,61 +49,69 @@ pub(crate) struct PodmanRecords {
     pub(crate) volumes: HashSet<String>,
 }
 
-/// Podman's own data of a container, independent of the store's records.
+/// A container in podman's database. It may lack a record in the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodmanContainer {
     pub(crate) state: ContainerState,
-    /// Its name, or its id.
+    /// Name, or the id if it has no name.
     pub(crate) name: String,
-    /// The id of the image that it was made from.
+    /// Id of the image from which the container was created.
     pub(crate) image: Option<String>,
-    /// Names or ids of the images that are mounted into it: `--mount type=image`.
+    /// Names or ids of images mounted into the container: `--mount type=image`.
     pub(crate) image_volumes: Vec<String>,
-    /// Names or digests of the artifacts that are mounted into it: `--mount type=artifact`.
+    /// Names or digests of artifacts mounted into the container: `--mount type=artifact`.
     pub(crate) artifact_volumes: Vec<String>,
     pub(crate) created: Option<Timestamp>,
 }
 
 impl PodmanContainer {
-    /// From the number of its state, and its configuration (podman, `libpod/container_config.go`).
+    /// Creates a container from the number of its state and its configuration (podman, `libpod/container_config.go`).
     ///
     /// # Errors
-    /// Where that does not tell which images it uses.
-    fn new(id: &str, number: Option<u64>, config: Option<&[u8]>) -> Result<Self, String> {
-        let unknown = || format!("the configuration of container {id} cannot be read");
-        let config: Option<Value> = config.and_then(|text| serde_json::from_slice(text).ok());
-        let config = config.filter(Value::is_object).ok_or_else(unknown)?;
-        let text = |name: &str| config[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-        let volumes = |key: &str| {
-            let volumes = config[key].as_array().into_iter().flatten();
-            let sources = volumes.map(|volume| volume["source"].as_str().map(str::to_owned));
-            sources.collect::<Option<Vec<_>>>().ok_or_else(unknown)
-        };
-        Ok(Self {
-            state: state(number),
-            name: text("name").unwrap_or_else(|| id.to_owned()),
-            image: text("rootfsImageID"),
-            image_volumes: volumes("ctrImageVolumes")?,
-            artifact_volumes: volumes("artifactVolumes")?,
-            created: text("createdTime").and_then(|time| time.parse().ok()),
+    /// When the configuration does not show which images the container uses.
+    fn new(id: &str, state_number: Option<u64>, config: Option<&[u8]>) -> Result<Self, String> {
+        Self::parse(id, state_number, config)
+            .ok_or_else(|| format!("the configuration of container {id} cannot be read"))
+    }
+
+    fn parse(id: &str, state_number: Option<u64>, config: Option<&[u8]>) -> Option<Self> {
+        let config: Value = serde_json::from_slice(config?).ok().filter(Value::is_object)?;
+        Some(Self {
+            state: state(state_number),
+            name: text(&config, "name").unwrap_or_else(|| id.to_owned()),
+            image: text(&config, "rootfsImageID"),
+            image_volumes: volume_sources(&config, "ctrImageVolumes")?,
+            artifact_volumes: volume_sources(&config, "artifactVolumes")?,
+            created: text(&config, "createdTime").and_then(|time| time.parse().ok()),
         })
     }
 
-    /// Images are compared with each that it names.
+    /// Charges the work of comparing every image with each reference of the container.
     fn charge(&self, allowance: &Allowance) -> io::Result<()> {
-        let named = 1 + self.image_volumes.len() + self.artifact_volumes.len();
-        allowance.charge(allowance::CONTAINER * named as u64)
+        let references = 1 + self.image_volumes.len() + self.artifact_volumes.len();
+        allowance.charge(allowance::CONTAINER * references as u64)
     }
 }
 
+/// Returns a string that is not empty.
+fn text(config: &Value, name: &str) -> Option<String> {
+    config[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// Returns the sources of a list of volumes, or `None` if a volume has no source.
+fn volume_sources(config: &Value, key: &str) -> Option<Vec<String>> {
+    let volumes = config[key].as_array().into_iter().flatten();
+    volumes.map(|volume| volume["source"].as_str().map(str::to_owned)).collect()
+}
+
 impl Engine {
-    /// The containers, where podman has any.
+    /// Returns podman's containers by id, or none if the database is absent or unreadable.
     pub(crate) fn containers(&self) -> impl Iterator<Item = (&str, &PodmanContainer)> {
         let known = if let Self::Known(known) = self { Some(&known.containers) } else { None };
         known.into_iter().flatten().map(|(id, found)| (id.as_str(), found))
     }
 
-    /// Whether podman has this volume; `None` if unknown.
+    /// Returns true if podman has this volume, and `None` if that is unknown.
     pub(crate) fn has_volume(&self, name: &str) -> Option<bool> {
         match self {
             Self::Absent => Some(false),
@@ -118,23 +128,23 @@ pub(crate) fn read(places: &StorePlaces) -> Engine {
     let [bolts, sqlites] = places.podman_databases();
     let allowance = &places.allowance;
     let bolts = bolts.iter().map(|path| bolt(&within, path, allowance));
-    let found = bolts.chain(sqlites.iter().map(|path| sqlite(&within, path, allowance)));
-    let mut all: Option<PodmanRecords> = None;
-    for known in found {
-        match known {
+    let databases = bolts.chain(sqlites.iter().map(|path| sqlite(&within, path, allowance)));
+    let mut merged: Option<PodmanRecords> = None;
+    for database in databases {
+        match database {
             Err(error) => return Engine::Unreadable(error),
             Ok(None) => {}
             Ok(Some(newer)) => {
-                let known = all.get_or_insert_default();
-                known.containers.extend(newer.containers);
-                known.volumes.extend(newer.volumes);
+                let merged = merged.get_or_insert_default();
+                merged.containers.extend(newer.containers);
+                merged.volumes.extend(newer.volumes);
             }
         }
     }
-    all.map_or(Engine::Absent, Engine::Known)
+    merged.map_or(Engine::Absent, Engine::Known)
 }
 
-/// Podman's numbers for states (`libpod/define/containerstate.go`).
+/// Converts podman's number of a state (`libpod/define/containerstate.go`).
 fn state(number: Option<u64>) -> ContainerState {
     match number {
         Some(1 | 2) => ContainerState::Created,
@@ -144,6 +154,11 @@ fn state(number: Option<u64>) -> ContainerState {
     }
 }
 
+/// Adds the path of the database to an error.
+fn about(path: &Path, error: impl Display) -> String {
+    format!("{}: {error}", path.display())
+}
+
 fn bolt(within: &Within, path: &Path, allowance: &Allowance) -> Result<Option<PodmanRecords>, String> {
     let limits = Limits { bytes: MOST_BYTES, attempts: 10, patience: Duration::from_millis(300) };
     let database = match within.open_file(path) {
@@ -151,55 +166,55 @@ fn bolt(within: &Within, path: &Path, allowance: &Allowance) -> Result<Option<Po
         opened => opened.and_then(|file| within.charge(&file).map(|()| file)).map_err(BoltError::from),
     };
     let database = database.and_then(|file| Database::read(&file, &limits));
-    let about = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let database = database.map_err(|error| about(&error))?;
-    // What the other one would lead to may have one container more.
+    let database = database.map_err(|error| about(path, error))?;
+    // The damaged page may be that of a later transaction, with one more container.
     if database.has_one_meta() {
-        return Err(about(
-            &"one of its two meta pages is damaged, and the other may be of an earlier transaction",
-        ));
+        let error = "one of its two meta pages is damaged, and the other may be of an earlier transaction";
+        return Err(about(path, error));
     }
     let root = database.root();
     let mut known = PodmanRecords::default();
-    let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
-    let Some(all) = root.bucket("all-ctrs") else {
-        return Err(format!("{}: it has no list of containers", path.display()));
+    let Some(ids) = root.bucket("all-ctrs") else {
+        return Err(about(path, "it has no list of containers"));
     };
     let details = root.bucket("ctr");
-    for (id, _) in all.entries() {
-        let id = text(id);
+    for (id, _) in ids.entries() {
+        let id = String::from_utf8_lossy(id).into_owned();
         let details = details.and_then(|bucket| bucket.bucket(&id));
-        let bytes = details.and_then(|bucket| bucket.value("state"));
-        let number = bytes.and_then(|state| Object::of(state).get("state").ok().flatten());
+        let state = details.and_then(|bucket| bucket.value("state"));
+        let state_number = state.and_then(|state| Object::of(state).get("state").ok().flatten());
         let config = details.and_then(|bucket| bucket.value("config"));
-        let container = PodmanContainer::new(&id, number, config).map_err(|error| about(&error))?;
-        container.charge(allowance).map_err(|error| about(&error))?;
+        let container =
+            PodmanContainer::new(&id, state_number, config).map_err(|error| about(path, error))?;
+        container.charge(allowance).map_err(|error| about(path, error))?;
         known.containers.insert(id, container);
     }
-    // Pods' and volumes' buckets came later than containers'.
+    // These buckets are missing in databases of early podman versions.
     for bucket in ["allVolumes", "vol"] {
         let entries = root.bucket(bucket).into_iter().flat_map(|bucket| bucket.entries());
         for (name, _) in entries {
-            allowance.charge(allowance::TEXT).map_err(|error| about(&error))?;
-            known.volumes.insert(text(name));
+            allowance.charge(allowance::TEXT).map_err(|error| about(path, error))?;
+            known.volumes.insert(String::from_utf8_lossy(name).into_owned());
         }
     }
     Ok(Some(known))
 }
 
 fn sqlite(within: &Within, path: &Path, allowance: &Allowance) -> Result<Option<PodmanRecords>, String> {
-    let about = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let bytes = sqlite::copy(within, path, MOST_BYTES).map_err(|error| about(&error))?;
-    bytes.map(|bytes| tables(bytes, allowance).map_err(|error| about(&error))).transpose()
+    let bytes = sqlite::copy(within, path, MOST_BYTES).map_err(|error| about(path, error))?;
+    bytes.map(|bytes| tables(bytes, allowance).map_err(|error| about(path, error))).transpose()
 }
 
-/// How long reading podman's tables may take, and the longest value in them. Any user may have written
-/// the file, and it is read for every command of root's.
+/// Maximum time for reading podman's tables. Any user may have written the file, and every command of root reads it.
 const MOST_TIME: Duration = Duration::from_secs(5);
+
+/// Maximum size of a value in podman's tables.
 const MOST_VALUE: i32 = 8 << 20;
 
-/// A copy in memory, in which nothing but plain tables is read: a view, or a column that is computed, is
-/// a program of whoever wrote the file.
+/// Opens a copy of a database in memory.
+///
+/// SAFETY: only plain tables are read. A view or a generated column is a program of the user who wrote the file
+/// (`table_that_is_not_plain_is_not_read`).
 fn opened(bytes: Vec<u8>) -> Result<Connection, TableError> {
     let mut connection = Connection::open_in_memory()?;
     let length = bytes.len();
@@ -225,10 +240,10 @@ fn opened(bytes: Vec<u8>) -> Result<Connection, TableError> {
     Ok(connection)
 }
 
-/// What is read of podman's database.
+/// Tables that are read.
 const TABLES: [&str; 3] = ["ContainerConfig", "ContainerState", "VolumeConfig"];
 
-/// Why podman's tables are not read.
+/// Errors that keep podman's tables from being read.
 #[derive(Debug, thiserror::Error)]
 enum TableError {
     #[error("{0} is not a plain table")]
@@ -248,11 +263,11 @@ fn tables(bytes: Vec<u8>, allowance: &Allowance) -> Result<PodmanRecords, TableE
     let mut statement = connection.prepare(sql)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let number: Option<u64> = row.get::<_, Option<i64>>(1)?.and_then(|number| number.try_into().ok());
+        let state_number = row.get::<_, Option<i64>>(1)?.and_then(|number| number.try_into().ok());
         let config: Option<String> = row.get(2)?;
         let config = config.as_deref().map(str::as_bytes);
         let id: String = row.get(0)?;
-        let container = PodmanContainer::new(&id, number, config).map_err(TableError::Config)?;
+        let container = PodmanContainer::new(&id, state_number, config).map_err(TableError::Config)?;
         container.charge(allowance)?;
         known.containers.insert(id, container);
     }
@@ -273,7 +288,7 @@ mod tests {
         StorePlaces::for_tests(crate::sys::root::Root::open(graphroot).unwrap())
     }
 
-    /// The tables that podman makes, without the columns that do not matter here.
+    /// Creates a database with podman's tables, without the columns that do not matter here.
     fn database(path: &std::path::PathBuf, journal: &str) -> Connection {
         let connection = Connection::open(path).unwrap();
         connection
@@ -294,6 +309,13 @@ mod tests {
         connection
     }
 
+    fn file_names(dir: &Path) -> Vec<std::ffi::OsString> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    }
+
     #[test]
     fn sqlite_is_read_from_a_copy() {
         for journal in ["DELETE", "WAL"] {
@@ -301,16 +323,10 @@ mod tests {
             assert_eq!(read(&places(dir.path())), Engine::Absent);
             let path = dir.path().join("db.sql");
             let connection = database(&path, journal);
-            // All of it is in the log as long as podman runs.
+            // While podman runs, all content is in the log.
             let live = read(&places(dir.path()));
             connection.close().unwrap();
-            let names = || {
-                let mut names: Vec<_> =
-                    std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-                names.sort();
-                names
-            };
-            let before = names();
+            let before = file_names(dir.path());
             let engine = read(&places(dir.path()));
             assert_eq!(live, engine, "{journal}");
             let Engine::Known(known) = &engine else { panic!("{engine:?}") };
@@ -327,13 +343,13 @@ mod tests {
             assert_eq!(known.containers["cc"], PodmanContainer { name: "cc".into(), ..Default::default() });
             assert_eq!(engine.has_volume("data"), Some(true));
             assert_eq!(engine.has_volume("other"), Some(false));
-            assert_eq!(names(), before, "nothing is made beside it");
+            assert_eq!(file_names(dir.path()), before, "no file is created");
         }
     }
 
-    /// Then any image may be mounted into it.
+    /// A container without a readable configuration may use any image.
     #[test]
-    fn a_container_whose_configuration_cannot_be_read() {
+    fn unreadable_configuration_makes_database_unreadable() {
         for config in ["", "[", "[]", r#"{"ctrImageVolumes":[{"dest":"/d"}]}"#, r#"{"artifactVolumes":[7]}"#]
         {
             let dir = tempfile::tempdir().unwrap();
@@ -344,10 +360,10 @@ mod tests {
         }
     }
 
-    /// Podman writes, moves its log into the database and begins a new log while we read: what is
-    /// read is of one moment, and never older than what was committed before.
+    /// While the database is read, podman writes, moves its log into the database and starts a new log. The copy must be
+    /// of a single moment, and not older than the last commit before it.
     #[test]
-    fn a_database_that_is_written_all_the_time() {
+    fn copy_of_busy_database_is_consistent() {
         use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db.sql");
@@ -357,43 +373,43 @@ mod tests {
         let (committed, ended) = (&AtomicU64::new(0), &AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                for at in 1.. {
+                for number in 1.. {
                     let sql = format!(
-                        "BEGIN; INSERT INTO ContainerConfig VALUES('c{at}', '', '{{}}');
-                         INSERT INTO VolumeConfig VALUES('v{at}', '');
-                         DELETE FROM bulk WHERE rowid % 50 = {at} % 50;
+                        "BEGIN; INSERT INTO ContainerConfig VALUES('c{number}', '', '{{}}');
+                         INSERT INTO VolumeConfig VALUES('v{number}', '');
+                         DELETE FROM bulk WHERE rowid % 50 = {number} % 50;
                          INSERT INTO bulk VALUES(randomblob(9000)); COMMIT;"
                     );
                     writer.execute_batch(&sql).unwrap();
-                    committed.store(at, Ordering::SeqCst);
+                    committed.store(number, Ordering::SeqCst);
                     if ended.load(Ordering::SeqCst) {
                         break;
                     }
                     std::thread::sleep(Duration::from_micros(300));
                 }
             });
-            let mut read_well = 0;
+            let mut successes = 0;
             for _ in 0..60 {
                 let least = committed.load(Ordering::SeqCst);
                 match read(&places(dir.path())) {
                     Engine::Known(known) => {
                         let containers = known.containers.len() as u64 - 3;
-                        assert_eq!(known.volumes.len() as u64 - 1, containers, "of one transaction");
+                        assert_eq!(known.volumes.len() as u64 - 1, containers, "of the same transaction");
                         assert!(containers >= least, "{containers}, {least} before");
-                        read_well += 1;
+                        successes += 1;
                     }
                     Engine::Unreadable(why) => assert!(why.contains("kept changing"), "{why}"),
                     Engine::Absent => panic!("it is there"),
                 }
             }
             ended.store(true, Ordering::SeqCst);
-            assert!(read_well > 40, "{read_well}");
+            assert!(successes > 40, "{successes}");
         });
     }
 
-    /// Whoever wrote the file cannot make us run programs of theirs, nor fill our memory.
+    /// The user who wrote the file must not be able to run SQL in layersweep, or to fill its memory.
     #[test]
-    fn what_is_no_plain_table_is_not_read() {
+    fn table_that_is_not_plain_is_not_read() {
         let tables = "CREATE TABLE ContainerState(ID, State); CREATE TABLE VolumeConfig(Name);";
         let plain = "CREATE TABLE ContainerConfig(ID, Name, JSON);";
         for (sql, why) in [
@@ -416,7 +432,7 @@ mod tests {
                 "too big",
             ),
             (
-                // Compared each with each: hours.
+                // A join of all rows with all rows, which would take hours.
                 format!(
                     "{tables} {plain}
                      WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 100000)
@@ -432,14 +448,17 @@ mod tests {
             drop(written);
             let start = Instant::now();
             let engine = read(&places(dir.path()));
-            assert!(matches!(&engine, Engine::Unreadable(said) if said.contains(why)), "{why}: {engine:?}");
+            assert!(
+                matches!(&engine, Engine::Unreadable(reason) if reason.contains(why)),
+                "{why}: {engine:?}"
+            );
             assert!(start.elapsed() < 3 * MOST_TIME, "{why}: {:?}", start.elapsed());
         }
     }
 
-    /// A change that was interrupted can only be taken back by SQLite.
+    /// Only SQLite can roll back an interrupted change.
     #[test]
-    fn a_journal_that_is_left_is_unreadable() {
+    fn database_with_leftover_journal_is_unreadable() {
         let dir = tempfile::tempdir().unwrap();
         database(&dir.path().join("db.sql"), "DELETE").close().unwrap();
         std::fs::write(dir.path().join("db.sql-journal"), "something").unwrap();
@@ -448,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_database_tells_nothing() {
+    fn file_that_is_no_database_is_unreadable() {
         for (name, content) in [
             ("db.sql", b"SQLite format 3\0 and then nothing of the kind".as_slice()),
             ("db.sql", &[0; 5000]),

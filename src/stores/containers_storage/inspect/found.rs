@@ -1,4 +1,4 @@
-//! Results of the inspection.
+//! Result types of the inspection.
 
 use std::path::PathBuf;
 
@@ -6,20 +6,20 @@ use super::engine::Engine;
 use crate::disk::Fingerprint;
 use crate::stores::leaks::Judgement;
 
-/// Results of the inspection. Empty if it was skipped or its reading was inconsistent.
+/// Results of the inspection. Empty if it was skipped, or if the store was written to in the meantime.
 #[derive(Clone, Debug, Default)]
 pub struct Inspection {
-    /// The inspection ran and nothing was written meanwhile.
+    /// The inspection ran, and the store was not written to in the meantime.
     pub(crate) valid: bool,
     pub(crate) faults: Vec<Fault>,
     /// The layers' symlinks in `l/`.
     pub(crate) short_names: Vec<ShortName>,
-    /// By position of the layer, the stamp of its directory; nothing where none were taken.
+    /// Stamp of each layer's directory, by position of the layer. Empty without an inspection.
     pub(crate) stamps: Vec<Option<Fingerprint>>,
     pub(crate) engine: Engine,
 }
 
-/// The symlink in `l/` that is a recorded layer's.
+/// The symlink in `l/` of a recorded layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShortName {
     /// Position of the layer's record.
@@ -30,7 +30,7 @@ pub(crate) struct ShortName {
     pub(crate) inode: u64,
 }
 
-/// Something wrong with a layer's short name, or with an image's own files.
+/// An inconsistency of a layer's short name or of an image's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) of: FaultOf,
@@ -38,7 +38,7 @@ pub(crate) struct Fault {
     pub(crate) judged: Judgement,
 }
 
-/// Whose fault is reported. Numbers are positions of records.
+/// Object that has a fault. Numbers are positions of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultOf {
     Layer(usize),

@@ -1,10 +1,11 @@
-//! The overlay driver's short names: `l/NAME` is a symlink to `../<id>/diff`, the layer's
-//! file `link` holds the name, and the file `lower` of its descendants holds `l/NAME`
-//! (container-libs, `storage/drivers/overlay/overlay.go`).
+//! Short names of the overlay driver.
 //!
-//! Since library version 1.63 (Podman 6) a layer also has the file `lower-layers`, the ids of its
-//! parents, and is mounted by that. Older layers still need the names in `l/`, and that version no
-//! longer recreates a missing one.
+//! `l/NAME` is a symlink to `../<id>/diff`. The layer's file `link` contains `NAME`, and the file `lower` of its
+//! descendants contains `l/NAME` (container-libs, `storage/drivers/overlay/overlay.go`).
+//!
+//! Since library version 1.63 (Podman 6), a layer also has the file `lower-layers` with the ids of its parents, and the
+//! library uses that file to mount it. Older layers still need the names in `l/`, but this version no longer recreates a
+//! missing name.
 
 use std::ffi::OsStr;
 use std::io;
@@ -20,61 +21,66 @@ use crate::model::LeakClass;
 use crate::stores::containers_storage::records::is_id;
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::leaks::Judgement;
-use crate::sys::quiet::{Below, FileKind, if_present};
+use crate::sys::quiet::{Below, FileKind, Within, if_present};
 
-/// A name has 26 letters.
+/// Maximum size of a `link` file. A name has 26 letters.
 const MOST_LINK_BYTES: u64 = 256;
 
-/// What the `link` file of a directory says.
+/// Content of a `link` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Name {
-    /// It is in `l/`, and has this inode there.
-    There(String, u64),
-    /// It is not.
+    /// A name that is in `l/`, and its inode.
+    Present(String, u64),
+    /// A name that is not in `l/`.
     Missing(String),
+    /// The file is empty or missing.
     Blank,
 }
 
-/// What was found in the driver's directories.
+/// Faults, names and stamps found in the driver's directories.
 #[derive(Debug, Default)]
 pub(super) struct LinksFound {
     pub(super) faults: Vec<Fault>,
     pub(super) short_names: Vec<ShortName>,
-    /// By position of the layer: the stamp of its directory.
+    /// Stamp of each layer's directory, by position of the layer.
     pub(super) stamps: Vec<Option<Fingerprint>>,
 }
 
-/// Looks at every area. An area where something could not be read has no faults, and no names.
+/// Inspects every area. An area that cannot be read completely is skipped.
 pub(super) fn look(snapshot: &Snapshot) -> LinksFound {
     let mut found = LinksFound::default();
     if snapshot.places.driver != "overlay" {
         return found;
     }
     let areas: Vec<_> = snapshot.places.areas().filter_map(|area| Area::read(snapshot, area).ok()).collect();
-    let complete = |id: &str| snapshot.layer_at(OsStr::new(id)).filter(|at| !snapshot.layers[*at].incomplete);
     found.stamps = vec![None; snapshot.layers.len()];
     for area in &areas {
         for ((id, name), stamp) in area.directories.iter().zip(&area.stamps) {
-            let Some(layer) = complete(id) else { continue };
+            let Some(layer) = complete_layer(snapshot, id) else { continue };
             found.stamps[layer] = *stamp;
-            if let Name::There(_, inode) = name {
+            if let Name::Present(_, inode) = name {
                 found.short_names.push(ShortName { layer, device: area.device, inode: *inode });
             }
         }
-        found.faults.extend(judge(area, complete));
+        found.faults.extend(judge(area, |id| complete_layer(snapshot, id)));
     }
     found
 }
 
-/// One driver directory.
+/// Returns the position of the layer with this id, unless it is flagged incomplete.
+fn complete_layer(snapshot: &Snapshot, id: &str) -> Option<usize> {
+    snapshot.layer_at(OsStr::new(id)).filter(|position| !snapshot.layers[*position].incomplete)
+}
+
+/// The driver's directory in an area.
 #[derive(Debug)]
 pub(super) struct Area<'a> {
     pub(super) driver: PathBuf,
     /// `st_dev` of `l/`.
     pub(super) device: u64,
-    /// Layer directories, in order, and what their `link` file says.
+    /// Directories of layers, in order, with the content of their `link` files.
     pub(super) directories: Vec<(&'a str, Name)>,
-    /// Of each of them; `None` where it could not be taken.
+    /// Stamp of each directory; `None` if it could not be determined.
     pub(super) stamps: Vec<Option<Fingerprint>>,
 }
 
@@ -83,10 +89,6 @@ impl<'a> Area<'a> {
         let within = snapshot.places.within();
         let driver = area.join(&snapshot.places.driver);
         let links = driver.join("l");
-        let list = || {
-            let Some(names) = if_present(within.symlinks(&links))? else { return Ok((HashMap::new(), 0)) };
-            Ok::<_, io::Error>((names, within.facts(&links)?.device))
-        };
         let directories: Vec<_> = snapshot
             .entries(&driver)
             .iter()
@@ -94,25 +96,35 @@ impl<'a> Area<'a> {
             .filter_map(|entry| entry.name.to_str().filter(|name| is_id(name)))
             .collect();
         let below = within.below(&driver)?;
-        let read = || directories.par_iter().map(|id| read(&below, id)).collect::<io::Result<Vec<_>>>();
-        let (listed, read) = rayon::join(list, read);
-        let ((names, device), read) = (listed?, read?);
-        let named = directories.into_par_iter().zip(read);
-        let (directories, stamps) =
-            named.map(|(id, (text, stamp))| ((id, Name::new(text, &names)), stamp)).unzip();
+        let (listed, contents) = rayon::join(
+            || list(&within, &links),
+            || directories.par_iter().map(|id| read(&below, id)).collect::<io::Result<Vec<_>>>(),
+        );
+        let ((names, device), contents) = (listed?, contents?);
+        let (directories, stamps) = directories
+            .into_par_iter()
+            .zip(contents)
+            .map(|(id, (text, stamp))| ((id, Name::new(text, &names)), stamp))
+            .unzip();
         Ok(Self { driver, device, directories, stamps })
     }
 }
 
-/// What the directory's `link` file says, and the directory's stamp: of a large store it takes long to
-/// look up each directory once more.
+/// Returns the inodes of the symlinks in `l/`, by name, and the device of that directory.
+fn list(within: &Within, links: &Path) -> io::Result<(HashMap<String, u64>, u64)> {
+    let Some(names) = if_present(within.symlinks(links))? else { return Ok((HashMap::new(), 0)) };
+    Ok((names, within.facts(links)?.device))
+}
+
+/// Returns the content of the directory's `link` file, and the directory's stamp. Both are read with a single lookup of
+/// the directory, since lookups take most of the time in a large store.
 fn read(below: &Below, id: &str) -> io::Result<(String, Option<Fingerprint>)> {
     let id = Path::new(id);
     let (stamp, text) = match below.directory(id) {
         Ok(directory) => {
             (stamp::of_directory(directory.as_fd()).ok(), directory.read(Path::new("link"), MOST_LINK_BYTES))
         }
-        // A mount, perhaps: whoever measures it knows which are entered.
+        // The directory may be a mount. The measurement decides whether to enter it, so there is no stamp here.
         Err(_) => (None, below.read(&id.join("link"), MOST_LINK_BYTES)),
     };
     let text = if_present(text)?.unwrap_or_default();
@@ -123,21 +135,24 @@ impl Name {
     pub(super) fn new(text: String, names: &HashMap<String, u64>) -> Self {
         match names.get(&text) {
             _ if text.is_empty() => Self::Blank,
-            Some(inode) => Self::There(text, *inode),
+            Some(inode) => Self::Present(text, *inode),
             None => Self::Missing(text),
         }
     }
 }
 
-/// Layers, of those that `layer` finds as recorded and complete, that have no short name. Library versions up to 1.62
-/// make a missing one anew at a mount; later ones cannot mount layers on it that have no `lower-layers`.
+/// Finds layers without a short name, among those for which `layer` returns a position.
+///
+/// Library versions up to 1.62 recreate a missing name when they mount the layer. Later versions do not, and they cannot
+/// mount a descendant that has no `lower-layers`.
 pub(super) fn judge(area: &Area<'_>, layer: impl Fn(&str) -> Option<usize>) -> Vec<Fault> {
     let links = area.driver.join("l");
-    let fault = |(id, name): &(&str, Name)| {
+    let mut faults = Vec::new();
+    for (id, name) in &area.directories {
         let (path, evidence) = match name {
-            Name::There(..) => return None,
-            // A name with a slash leads elsewhere.
-            Name::Missing(name) if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => return None,
+            Name::Present(..) => continue,
+            // A name with a slash would be a path outside `l/`.
+            Name::Missing(name) if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => continue,
             Name::Missing(name) => (
                 links.join(name),
                 format!(
@@ -149,10 +164,12 @@ pub(super) fn judge(area: &Area<'_>, layer: impl Fn(&str) -> Option<usize>) -> V
                 "the layer's `link` file is empty or missing, so the layer cannot be mounted".into(),
             ),
         };
-        let judged = Judgement::of(LeakClass::MissingLink, evidence);
-        Some(Fault { of: FaultOf::Layer(layer(id)?), path, judged })
-    };
-    area.directories.iter().filter_map(fault).collect()
+        if let Some(layer) = layer(id) {
+            let judged = Judgement::of(LeakClass::MissingLink, evidence);
+            faults.push(Fault { of: FaultOf::Layer(layer), path, judged });
+        }
+    }
+    faults
 }
 
 #[cfg(test)]

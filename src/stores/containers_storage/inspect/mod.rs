@@ -1,8 +1,8 @@
-//! Inspects what the records only name: short links, big data, the engines' files beside
-//! the records, podman's own database, the mount table.
+//! Inspects files that the records only name: short names, big data, files of the engines, podman's database, the mount
+//! tables.
 //!
-//! It runs after the records were read and counts only if nothing was written since: an
-//! inconsistency in between is work in progress and is not reported.
+//! The inspection runs after the records were read. Its result counts only if the store was not written to since then:
+//! otherwise an inconsistency is work in progress and is not reported.
 
 pub(super) mod data;
 pub(super) mod engine;
@@ -15,8 +15,8 @@ use crate::model::Consistency;
 use crate::stores::request::Measure;
 use found::Inspection;
 
-/// Looks at some files of every layer and image. Where nothing is measured, or the reading is not
-/// consistent, only podman's database is read, which knows the states of its containers.
+/// Inspects some files of every layer and image. If nothing is measured or the records are not consistent, reads only
+/// podman's database, which contains the states of podman's containers.
 pub fn inspect(snapshot: &mut Snapshot, measure: Measure) {
     snapshot.inspection = Inspection::default();
     if snapshot.places.read_only {
@@ -27,10 +27,10 @@ pub fn inspect(snapshot: &mut Snapshot, measure: Measure) {
         snapshot.inspection.engine = engine;
         return;
     }
-    let seen = &*snapshot;
-    let (links, of_images) = rayon::join(|| links::look(seen), || data::faults(seen));
+    let read = &*snapshot;
+    let (links, image_faults) = rayon::join(|| links::look(read), || data::faults(read));
     let links::LinksFound { mut faults, short_names, stamps } = links;
-    faults.extend(of_images);
+    faults.extend(image_faults);
     let found = Inspection { valid: true, faults, short_names, stamps, engine };
     snapshot.inspection = match moved(snapshot) {
         Ok(false) => found,

@@ -1,6 +1,7 @@
-//! `mountpoints.json` in the runroot: which layers the library has mounted, and how often
-//! (container-libs, `storage/layers.go`, `saveMounts`). The library mounts and unmounts
-//! under `mountpoints.lock` and rewrites the file before it releases the lock.
+//! `mountpoints.json` in the runroot: the library's count of mounts of each layer (container-libs, `storage/layers.go`,
+//! `saveMounts`).
+//!
+//! The library mounts and unmounts under `mountpoints.lock`, and rewrites the file before it releases the lock.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,46 +13,47 @@ use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::sys::namespaces::Mounts;
 use crate::sys::quiet::{InodeFacts, Within, if_present};
-use crate::sys::root::Root;
 
-/// A mount of every layer of a node that runs a thousand containers fits many times.
+/// Maximum size of the file. Many times the size for a node with a thousand containers and every layer mounted.
 pub(crate) const MOST_BYTES: u64 = 64 << 20;
 
-/// How often a table that keeps changing is read again.
+/// Maximum number of attempts to read a table that keeps changing.
 const TRIES: u32 = 20;
+
+/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// One entry of the file (`layerMountPoint`).
+/// Entry of the file (`layerMountPoint`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Mounted {
     #[serde(rename = "id")]
     pub(crate) layer: String,
-    /// Where it is said to be mounted.
+    /// Mount point according to the file.
     pub(crate) path: PathBuf,
     count: i64,
-    /// The file that says so.
+    /// Path of the file.
     #[serde(skip)]
     pub(crate) file: PathBuf,
-    /// Whether it is mounted there, or an overlay anywhere has the layer as upper or lower directory; only of
+    /// The layer is mounted at `path`, or an overlay at any path has it as upper or lower directory. Set only in
     /// [`MountTables`].
     #[serde(skip)]
     pub(crate) is_mounted: bool,
 }
 
-/// What the library says and what the kernel says, at one moment.
+/// Mounts according to the library and according to the kernel, at the same moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountTables {
-    /// Entries with a count above 0; `None` where the library keeps no such file.
+    /// Entries with a count above 0; `None` if there is no such file.
     pub(crate) recorded: Option<Vec<Mounted>>,
-    /// Mount points below the store and its runroots, of all mount namespaces that we may look into.
+    /// Mount points below the store and its runroots, in all mount namespaces that this process can inspect.
     pub(crate) mounts: Vec<PathBuf>,
 }
 
-/// Only the library's own word.
+/// Returns the mounts according to the library.
 ///
 /// # Errors
-/// When a file cannot be read or understood: then what is mounted is unknown.
+/// When a file cannot be read or parsed. Then the mounts are unknown.
 pub(crate) fn counted(places: &StorePlaces) -> io::Result<Vec<Mounted>> {
     let within = places.within();
     let mut found = Vec::new();
@@ -68,7 +70,8 @@ fn of_file(within: &Within, file: &Path) -> io::Result<Option<Vec<Mounted>>> {
     Ok(Some(entries))
 }
 
-/// Reads both; `None` where the library kept mounting, something cannot be read, or it mounts nothing here.
+/// Reads both tables. Returns `None` if the library kept changing its mounts, if a table cannot be read, or if the driver
+/// does not mount layers.
 pub(crate) fn read(places: &StorePlaces) -> Option<MountTables> {
     if places.foreign || places.driver != "overlay" {
         return None;
@@ -83,22 +86,19 @@ pub(crate) fn read(places: &StorePlaces) -> Option<MountTables> {
     None
 }
 
-/// A mount or unmount that ended meanwhile has rewritten the file, and one that has not
-/// ended holds the lock.
+/// Reads both tables once. Returns `None` if the library has mounted or unmounted a layer in the meantime: then the file
+/// was rewritten, or the lock is still held.
 fn read_once(places: &StorePlaces) -> io::Result<Option<MountTables>> {
     let within = places.within();
     let files = places.mountpoint_files();
-    let identities = || -> io::Result<Vec<Option<InodeFacts>>> {
-        files.iter().map(|file| if_present(within.facts(file))).collect()
-    };
-    let before = identities()?;
+    let before = identities(&within, &files)?;
     let mut tables = MountTables::default();
     for file in &files {
         if let Some(entries) = of_file(&within, file)? {
             tables.recorded.get_or_insert_default().extend(entries);
         }
     }
-    // The library mounts layers of an imagestore below the runroot (container-libs, `drivers/overlay/overlay.go`, `get`).
+    // Layers of an imagestore are mounted below the runroot (container-libs, `drivers/overlay/overlay.go`, `get`).
     let directories: Vec<_> = places.areas().chain(&places.runroots).map(|root| root.to_path_buf()).collect();
     let mounts = Mounts::read(&directories)?;
     for entry in tables.recorded.iter_mut().flatten() {
@@ -111,20 +111,29 @@ fn read_once(places: &StorePlaces) -> io::Result<Option<MountTables>> {
             return Ok(None);
         }
     }
-    Ok((identities()? == before).then_some(tables))
+    Ok((identities(&within, &files)? == before).then_some(tables))
 }
 
-/// A container's own mount namespace may have the layer as `/` alone.
+fn identities(within: &Within, files: &[PathBuf]) -> io::Result<Vec<Option<InodeFacts>>> {
+    files.iter().map(|file| if_present(within.facts(file))).collect()
+}
+
+/// Returns true if the layer is mounted in any mount namespace.
+///
+/// A container's mount namespace may show the mount only as `/`, so the options of overlay mounts are compared with the
+/// layer's id and short name, too.
 fn is_mounted(places: &StorePlaces, within: &Within, mounts: &Mounts, entry: &Mounted) -> bool {
-    let link = |area: &Root| {
+    if mounts.user(&entry.path, &[&entry.layer]).is_some() {
+        return true;
+    }
+    places.areas().any(|area| {
         let link = within.read(&places.layer_directories(area).join(&entry.layer).join("link"), 4096);
-        link.ok().and_then(|text| String::from_utf8(text).ok())
-    };
-    mounts.user(&entry.path, &[&entry.layer]).is_some()
-        || places.areas().filter_map(link).any(|link| mounts.user(&entry.path, &[link.trim()]).is_some())
+        let name = link.ok().and_then(|text| String::from_utf8(text).ok());
+        name.is_some_and(|name| mounts.user(&entry.path, &[name.trim()]).is_some())
+    })
 }
 
-/// The entries with a count above 0.
+/// Parses the file and returns the entries with a count above 0.
 pub(crate) fn parse(content: &[u8]) -> io::Result<Vec<Mounted>> {
     if content.is_empty() {
         return Ok(Vec::new());
@@ -138,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_that_count() {
+    fn entries_with_a_count_are_parsed() {
         let content =
             br#"[{"id":"a","path":"/g/overlay/a/merged","count":2},{"id":"b","path":"/x","count":0},{"id":"c"}]"#;
         let path = PathBuf::from("/g/overlay/a/merged");
