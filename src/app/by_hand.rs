@@ -45,7 +45,7 @@ pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
         let places = outside::known(request, config, scan, None).places;
         kept.extend(places.data_directories().map(Path::to_path_buf));
         best(&others, &is_of_root, &kept)
-            .unwrap_or_else(|| "no file or directory outside of the stores takes 1 MiB or more".into())
+            .unwrap_or_else(|| "no file or directory outside the stores uses 1 MiB or more".into())
     };
     let by_hand = format!("free space by hand and run this again: {suggestion}");
     let can_be_edited = inventory.stores.iter().any(|store| {
@@ -70,7 +70,7 @@ pub(super) fn out_of_inodes(scan: &Scan) -> Vec<Finding> {
         let in_stores: u64 = nodes.map(|node| node.size.inodes).sum();
         let advice = match in_stores < filesystem.inodes / 10 {
             true => format!(
-                "deleting images frees hardly any; `du -x --inodes {} | sort -n | tail` shows what holds them",
+                "deleting images frees hardly any; `du -x --inodes {} | sort -n | tail` shows what uses them",
                 shell_word(&filesystem.mount.to_string_lossy())
             ),
             false => "and no target for inodes is set: `layersweep gc --inodes-high 90` deletes images until 85% are \
@@ -128,13 +128,13 @@ fn command(user: &OtherUser, is_of_root: &dyn Fn(&Path) -> bool, kept: &[PathBuf
         OtherUserKind::Journal => format!("journalctl --vacuum-size=16M ({path}, {size})"),
         OtherUserKind::DeletedOpen => {
             let holder = user.holder.as_deref().unwrap_or("the process");
-            format!("restart {holder}, which holds the deleted file {path} ({size})")
+            format!("restart {holder}, which has the deleted file {path} ({size}) open")
         }
         // Part of it must not be deleted by hand.
         OtherUserKind::Directory | OtherUserKind::KubeletVolumes
             if kept.iter().any(|kept| kept.starts_with(&user.path) || user.path.starts_with(kept)) =>
         {
-            format!("`layersweep explain {path}` shows what takes {size} there")
+            format!("`layersweep explain {path}` shows what uses {size} there")
         }
         _ if is_of_root(&user.path) && user.path.symlink_metadata().is_ok_and(|facts| facts.is_file()) => {
             format!("rm {path} ({size}), if it is not needed")
@@ -176,7 +176,7 @@ mod tests {
             others.other_users = vec![user(kind, path, 800)];
             assert_eq!(
                 best(&others).unwrap(),
-                format!("`layersweep explain {path}` shows what takes 800.0 MiB there")
+                format!("`layersweep explain {path}` shows what uses 800.0 MiB there")
             );
         }
         others.other_users = vec![user(OtherUserKind::Directory, "/home", 900)];

@@ -45,10 +45,10 @@ impl Database {
     /// As [`Self::open`].
     pub(super) fn open_at(directory: StateDirectory, access: Access) -> Result<Self, Error> {
         let opened = Records::open(&directory, access, PATIENCE);
-        Self::of(opened, directory)
+        Self::new(opened, directory)
     }
 
-    fn of(opened: Result<Opened, history::Error>, directory: StateDirectory) -> Result<Self, Error> {
+    fn new(opened: Result<Opened, history::Error>, directory: StateDirectory) -> Result<Self, Error> {
         let Opened { records, found, degraded } = opened.map_err(|source| failed(&directory, source))?;
         let unreadable = !found && hides_something(&directory, &degraded);
         Ok(Self { records, directory, found, unreadable, degraded, newer: None })
@@ -68,7 +68,7 @@ impl Database {
                 let empty = Self::open_at(StateDirectory { unresolved, ..directory.clone() }, Access::Read)?;
                 Ok(Self { directory, unreadable: true, newer: Some(newer), ..empty })
             }
-            opened => Self::of(opened, directory),
+            opened => Self::new(opened, directory),
         }
     }
 
@@ -204,7 +204,7 @@ pub(super) fn failed(directory: &StateDirectory, source: history::Error) -> Erro
 fn unchanged(why: &Degraded) -> Error {
     let hint = match why {
         Degraded::DiskFull { path } => format!(
-            "make some room on the filesystem of {} (`layersweep report` names what can go), then try again; until \
+            "make some room on the filesystem of {} (`layersweep report` shows what can be deleted), then try again; until \
              then `names` below [protect] in the configuration keeps images",
             path.display()
         ),

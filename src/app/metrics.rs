@@ -76,14 +76,14 @@ pub struct Gathered {
 /// # Errors
 /// When the database cannot be used.
 pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered, Error> {
-    let mut open = OurDatabase::open(request, Access::Read)?;
-    let (_, warnings) = open.apply_waiting()?;
-    let (remembered, unreadable_stores) = open.read(|connection| {
+    let mut database = OurDatabase::open(request, Access::Read)?;
+    let (_, warnings) = database.apply_waiting()?;
+    let (remembered, unreadable_stores) = database.read(|connection| {
         let all = figures::all(connection)?;
         let remembered = Remembered {
             stores: all.stores,
             biggest: if top > 0 { figures::biggest(connection, top)? } else { Vec::new() },
-            counters: if open.unreadable { None } else { Some(counters::all(connection)?) },
+            counters: if database.unreadable { None } else { Some(counters::all(connection)?) },
             last_runs: counters::last_runs(connection)?,
         };
         Ok((remembered, all.unreadable))
@@ -96,12 +96,12 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
         .map(|store| filesystem::facts(store.key.root()).ok().filter(|_| is_this_machine))
         .collect();
     let known = filesystems.iter().flatten();
-    let mut forecasts = open.read(|connection| forecast::of(connection, known))?.into_iter();
+    let mut forecasts = database.read(|connection| forecast::of(connection, known))?.into_iter();
     let forecasts =
         filesystems.iter().map(|filesystem| filesystem.as_ref().and_then(|_| forecasts.next()?)).collect();
-    let directory = &open.directory;
-    let database = DatabaseState {
-        ok: open.degraded.is_empty() && unreadable_stores == 0,
+    let directory = &database.directory;
+    let state = DatabaseState {
+        ok: database.degraded.is_empty() && unreadable_stores == 0,
         bytes: checkup::bytes(directory),
         set_aside: checkup::quarantined(&directory.dir).ok().map(|found| found.len() as u64),
         waiting: checkup::waiting(directory).ok().map(|count| count as u64).filter(|_| is_this_machine),
@@ -112,9 +112,9 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
         filesystems,
         forecasts,
         targets,
-        database,
+        database: state,
     };
-    let OurDatabase { directory, unreadable, degraded, .. } = open;
+    let OurDatabase { directory, unreadable, degraded, .. } = database;
     Ok(Gathered { facts, degraded, warnings, unreadable_stores, unreadable, dir: directory.dir })
 }
 

@@ -1,5 +1,7 @@
-//! The use cases, one module for each command. Each takes a request and returns a result. They do not know
-//! the command line and write to no stream: messages during the work are passed to an [`observer::Observer`].
+//! The use cases: a module for each command, and the modules that they share.
+//!
+//! A use case takes a request and returns a result. It is independent of the command line and does not write to
+//! stdout or stderr: it passes messages to an [`observer::Observer`].
 
 mod by_hand;
 pub mod completion;

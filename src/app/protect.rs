@@ -140,8 +140,8 @@ fn quadlets(request: &ScanRequest) -> Result<(Vec<Quadlet>, Vec<Finding>), Unrea
         directories.push((UnitDirectory { path, foreign }, Arc::clone(stores)));
     };
     let of_root = Arc::new(StoreSelection::Except(graphroots.concat()));
-    // Another user may not be able to read root's quadlets. That is not an error: the user cannot delete from root's
-    // stores.
+    // Another user may be unable to read root's quadlets. That is not an error: the user cannot delete from root's
+    // stores either.
     let is_root = environment.uid == 0;
     SYSTEM.iter().for_each(|path| add(path.into(), !is_root, &of_root));
     let of_users = Arc::new(StoreSelection::Only(graphroots.concat()));
@@ -187,8 +187,8 @@ fn owned_graphroots(request: &ScanRequest, user: &UserStores) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the additional stores and imagestores of a user that the user can read: a user does not keep images that
-/// are readable only to others.
+/// Returns the additional stores and imagestores of a user that the user can read. The quadlets of a user must not
+/// keep images in stores that the user cannot read.
 fn readable_additional_stores(sysroot: &Sysroot, user: &UserStores) -> Vec<PathBuf> {
     let additional =
         user.stores.iter().flat_map(|store| store.additional_image_stores.iter().chain(&store.imagestore));

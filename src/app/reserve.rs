@@ -22,12 +22,12 @@ pub(super) fn of_runtime(directory: &StateDirectory, store: &RuntimeStore) -> Op
 
 /// Returns the reserve files of all stores of a scan that can have one, without duplicates.
 pub(super) fn of_all(scan: &Scan, directory: &StateDirectory) -> Vec<ReserveFile> {
-    let mut all: Vec<ReserveFile> = Vec::new();
+    let mut files: Vec<ReserveFile> = Vec::new();
     for (store, places) in scan.inventory.stores.iter().zip(&scan.places) {
         if store.read_only {
             continue;
         }
-        let found = match (store.kind, places) {
+        let of_store = match (store.kind, places) {
             (StoreKind::Containerd, _) => {
                 ReserveFile::in_state_dir(&directory.dir, &store.root).map(|file| file.into_iter().collect())
             }
@@ -35,11 +35,11 @@ pub(super) fn of_all(scan: &Scan, directory: &StateDirectory) -> Vec<ReserveFile
             (StoreKind::ContainersStorage, None) => continue,
         };
         // A missing state directory is not an error: it does not contain a reserve file yet.
-        all.extend(found.unwrap_or_default());
+        files.extend(of_store.unwrap_or_default());
     }
-    all.sort_by(|a, b| a.path().cmp(b.path()));
-    all.dedup_by(|a, b| a.path() == b.path());
-    all
+    files.sort_by(|a, b| a.path().cmp(b.path()));
+    files.dedup_by(|a, b| a.path() == b.path());
+    files
 }
 
 /// Creates the reserve files of a scan where there is room. On another machine's disk nothing is written.
@@ -59,9 +59,9 @@ pub fn create_all(scan: &Scan, directory: &StateDirectory, observer: &dyn Observ
 
 /// Returns the reserve files of a scan that do not exist.
 pub(super) fn missing(scan: &Scan, directory: &StateDirectory) -> Vec<ReserveFile> {
-    let mut all = of_all(scan, directory);
-    all.retain(|reserve| !reserve.exists());
-    all
+    let mut files = of_all(scan, directory);
+    files.retain(|reserve| !reserve.exists());
+    files
 }
 
 /// Reports which of the missing reserve files were created, because they count as used space.

@@ -9,7 +9,8 @@ use crate::model::StoreKind;
 use crate::stores::Scan;
 use crate::sys::sysroot::Sysroot;
 
-/// Returns the socket that a flag or the configuration names.
+/// Returns the socket that a flag or the configuration names. Its text was validated when the flag or the
+/// configuration was read.
 pub fn named(request: &Request) -> Result<Option<Endpoint>, Error> {
     let Some(text) = &request.cri_endpoint else { return Ok(None) };
     let endpoint = text.parse().map_err(|error| {

@@ -1,4 +1,8 @@
-//! Knowledge from the database before a scan.
+//! Knowledge from the database before a scan: the keep-list, the known images and their ages, cached sizes.
+//!
+//! A database that cannot be read must not make a deletion possible: all images count as pinned then, and dates on
+//! the disk are not trusted unless the clock is synchronised. Times are in record time, which is the wall clock
+//! without its leaps ([`clock`]): a clock that is set ahead must not make images old.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -62,13 +66,13 @@ pub struct State {
     pub(super) last_gc_failed: bool,
     /// The keep-list when the records were opened.
     pub(super) pins: Pins,
-    /// Cached sizes of layers from earlier scans. The scan takes them out.
+    /// Cached sizes of layers from earlier scans; empty once the scan has started to measure.
     pub(super) sizes: SizeCache,
     /// Leaps of the wall clock, which correct the dates on the disk.
     pub(super) leaps: Vec<Leap>,
     /// Start of the scan by the wall clock.
     pub(super) began: Timestamp,
-    /// Start of the scan in record time. The last use of an object that the scan saw in use is recorded as later.
+    /// Start of the scan in record time. An object that the scan saw in use is recorded as used after this time.
     pub(super) scanned: Timestamp,
     /// The clocks at the end of the scan; at its start until it has ended.
     pub(super) clock: ClockReading,
@@ -199,7 +203,7 @@ impl State {
     /// Reads from the present records. They are opened again, because a copy of them is large and rarely needed
     /// after the scan.
     pub(super) fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
-        // Problems of the database were reported when it was opened first.
+        // Problems of the database were reported when the state was opened.
         let mut database = Database::open_at(self.directory.clone(), Access::Read)?;
         database.apply_waiting()?;
         database.read(work)

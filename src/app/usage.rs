@@ -55,9 +55,9 @@ pub struct DiskUsage {
 #[derive(Clone, Debug, Default)]
 pub struct Grouped {
     pub groups: Vec<Group>,
-    /// Bytes that only build caches reach.
+    /// Bytes of build caches that no image or container reaches.
     pub build_cache: u64,
-    /// Bytes that only leaks reach.
+    /// Bytes of leaks that no image, container or build cache reaches.
     pub leaks: u64,
     /// Bytes of the stores' metadata.
     pub metadata: u64,

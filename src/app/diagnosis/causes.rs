@@ -18,8 +18,8 @@ use crate::policy::leaks::{self, Decision, KeepReason, LeakPlan};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 
-/// Inverse of the minimum share of the used bytes: a cause below 1/200 of them is left out. Leaks, unused images and
-/// build caches only have to reach [`LEAST`].
+/// Inverse of the minimum share of the used bytes: a cause below 1/200 of them is left out. For leaks, build caches
+/// and unused images that are not pinned, only [`LEAST`] applies.
 const SMALL: u64 = 200;
 /// Minimum bytes of any cause.
 const LEAST: u64 = 1 << 20;
@@ -249,7 +249,7 @@ fn containers(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.scan.inventory;
     let foreign = context.scan.sysroot.is_foreign();
     let live = context.scan.refs.live();
-    let mut found = Vec::new();
+    let mut causes = Vec::new();
     for (position, container) in inventory.containers.iter().enumerate() {
         let bytes = context.alone(&live, ix, Root::Container(position.into()));
         if bytes < context.least(ix) {
@@ -275,7 +275,7 @@ fn containers(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         let layer = held.find(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
         let (name, owner) = (&container.name, container.owner.as_str());
         let text = format!("writable layer of {name} container {owner} ({state})");
-        found.push(Cause {
+        causes.push(Cause {
             title: format!("container {name}"),
             remedy: match dead {
                 true => {
@@ -293,7 +293,7 @@ fn containers(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             ..context.cause(ix, kind, bytes, text)
         });
     }
-    found
+    causes
 }
 
 /// Returns the remedy for a container that does not run. `foreign`: the container is on another machine's disk, where
@@ -315,7 +315,7 @@ fn removal(owner: Owner, id: &str, command: Option<String>, foreign: bool) -> St
 /// Returns the build caches. Layers that images or containers reach are not counted.
 fn build_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let Scan { inventory, refs, .. } = context.scan;
-    let mut found = Vec::new();
+    let mut causes = Vec::new();
     for cache in &inventory.build_caches {
         let nodes = cache.holds.iter().filter(|node| refs.refcount(**node) == 0);
         let nodes = nodes.map(|node| &inventory[*node]).filter(|node| node.filesystem == ix);
@@ -324,7 +324,7 @@ fn build_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             continue;
         }
         let records = display::count(cache.records, "record", "records");
-        found.push(Cause {
+        causes.push(Cause {
             title: format!("build cache of {}", cache.owner()),
             remedy: cache.remedy().into(),
             path: Some(context.inside(&inventory[cache.store].root)),
@@ -340,7 +340,7 @@ fn build_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             )
         });
     }
-    found
+    causes
 }
 
 /// Returns the leaks. More than [`MOST_LEAKS_BY_NAME`] leaks of one class with the same remedy are one cause.
@@ -357,7 +357,7 @@ fn leaks(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             groups.entry((leak.class, remedy)).or_default().push((position, bytes));
         }
     }
-    let mut found = Vec::new();
+    let mut causes = Vec::new();
     for ((class, _), members) in groups {
         if members.len() > MOST_LEAKS_BY_NAME {
             let roots: Vec<_> =
@@ -370,7 +370,7 @@ fn leaks(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
                 let title = format!("{} leaks of class {class}", members.len());
                 let text = format!("{title}; the largest: {}", leak.evidence);
                 let cause = context.cause(ix, CauseKind::Leak, bytes, text);
-                found.push(Cause { title, remedy, taken_by, ..cause });
+                causes.push(Cause { title, remedy, taken_by, ..cause });
             }
             continue;
         }
@@ -382,7 +382,7 @@ fn leaks(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
                 LeakClass::VarTmp => format!("{class} {}", context.inside(&leak.path)),
                 _ => format!("{class} {}", short_id(&leak.id)),
             };
-            found.push(Cause {
+            causes.push(Cause {
                 title: format!("leak {name}"),
                 remedy,
                 id: Some(leak.id.clone()),
@@ -392,7 +392,7 @@ fn leaks(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             });
         }
     }
-    found
+    causes
 }
 
 /// Returns the remedy for a leak, or for `many` of its class, and the program or person that applies it.

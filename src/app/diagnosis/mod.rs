@@ -1,7 +1,7 @@
 //! Diagnosis of a disk: the parts that use its bytes, the causes of the usage, and the remedies.
 //!
-//! [`divide`] splits the used bytes of a filesystem into parts whose sum is exact. [`causes`] names the objects to
-//! look at first, for example a large log or a leak. [`summary`] and [`advice`] put both into words. All functions
+//! [`divide()`] splits the used bytes of a filesystem into parts whose sum is exact. [`causes()`] names the objects to
+//! look at first, for example a large log or a leak. [`summary()`] and [`advice()`] put both into words. All functions
 //! are pure: the caller has read the disk.
 
 mod advice;
@@ -151,7 +151,7 @@ names! {
     CauseKind {
         /// Data in a store that nothing uses.
         Leak = "leak",
-        /// An unused image that is pinned.
+        /// An unused image that is pinned or protected.
         PinnedImage = "pinned-image",
         /// Writable layer of a container that does not run.
         DeadContainer = "dead-container",

@@ -41,7 +41,7 @@ pub(super) fn start(node: &Node<'_>) -> Vec<Check> {
     }
     checks.push(repair(&start));
     if matches!(start.wipe, Some((false, _))) {
-        let message = "internal_wipe is off: containers and images from before a reboot or upgrade stay";
+        let message = "internal_wipe is off: containers and images from before a reboot or upgrade are kept";
         checks.push(Check::note(source(&start.wipe), message));
     }
     checks

@@ -31,7 +31,7 @@ pub(super) fn filesystems(node: &Node<'_>) -> Vec<Check> {
         let mut check = judge(filesystem, &thresholds[ix], forecast.as_ref(), node.is_foreign());
         match outside::largest(&outside::parts(scan, &others, ix.into())) {
             largest if largest.is_empty() => {}
-            largest => check.message.push_str(&format!("; not in any store are, among others, {largest}")),
+            largest => check.message.push_str(&format!("; the largest data outside the stores: {largest}")),
         }
         checks.push(Check { object: node.shown(&filesystem.mount), ..check });
     }
@@ -84,13 +84,13 @@ fn judge(
     let remedy = match status {
         Status::Ok | Status::Note => String::new(),
         _ if is_out_of_inodes => format!(
-            "`layersweep layers` shows the inodes of layers, `du -x --inodes {} | sort -n | tail` what else holds them{}",
+            "`layersweep layers` shows the inodes of layers, `du -x --inodes {} | sort -n | tail` what else uses inodes{}",
             shell_word(&filesystem.mount.to_string_lossy()),
             if is_foreign { "" } else { "; `layersweep gc --inodes-high 90 --dry-run` what can be deleted" }
         ),
         // layersweep never deletes from another machine's disk.
-        _ if is_foreign => "`layersweep report` shows what holds the space, and what can be deleted".into(),
-        _ => "`layersweep usage` shows what holds the space, `layersweep gc --dry-run` what can be deleted; what is \
+        _ if is_foreign => "`layersweep report` shows what uses the space, and what can be deleted".into(),
+        _ => "`layersweep usage` shows what uses the space, `layersweep gc --dry-run` what can be deleted; what is \
               not in any store is deleted by hand"
             .into(),
     };
