@@ -164,7 +164,7 @@ impl execute::RunObserver for Recorder<'_> {
         let (kind, id, name) = (step.target.kind.as_str(), step.target.id.as_str(), step.target.title());
         tracing::info!(id, name, predicted_bytes = step.predicted_bytes(), "deleting {kind}");
         let layers = if self.is_direct { step.layers.clone() } else { Vec::new() };
-        let pins = self.journal.begins(runs::DeletionRow { layers, ..self.row(step, None) });
+        let pins = self.journal.begin_deletion(runs::DeletionRow { layers, ..self.row(step, None) });
         let (disk_full, others): (Vec<_>, Vec<_>) = self
             .journal
             .take_degraded()
@@ -184,11 +184,11 @@ impl execute::RunObserver for Recorder<'_> {
     }
 
     fn spared(&mut self, _: &Step) {
-        self.journal.spared();
+        self.journal.cancelled();
     }
 
     fn gone(&mut self, step: &Step) {
-        self.awaited = Some(self.journal.gone(self.row(step, None)));
+        self.awaited = Some(self.journal.deleted(self.row(step, None)));
     }
 
     fn deleted(&mut self, deletion: &Deletion) {
@@ -206,7 +206,7 @@ impl execute::RunObserver for Recorder<'_> {
             usage_after_percent: *usage_after_percent,
             ..self.row(step, None)
         };
-        self.journal.gone(row);
+        self.journal.deleted(row);
     }
 
     fn failed(&mut self, step: &Step, problem: &Problem) {

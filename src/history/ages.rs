@@ -1,7 +1,8 @@
-//! First detection of an image, and what its age is counted from. Pure.
+//! First detection of an image, and the time from which its age is counted. Pure.
 //!
-//! Evidence on the disk is in the time of the node's wall clock when it was made; records
-//! are in record time. Doubts make an image younger, never older.
+//! Two time lines meet here: dates on the disk are in the time of the wall clock at their writing, and records are in
+//! record time ([`super::clock`]). When the evidence is ambiguous, the later time is taken, so that an image never
+//! looks older than it is and is never deleted too early.
 
 use std::collections::HashSet;
 
@@ -11,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use crate::model::names::names;
 use crate::model::{Evidence, EvidenceKind, ImageIx, Inventory, StoreKind};
 
-/// 2015-01-01T00:00:00Z: what is said to be older was made by a clock that was not set, or
-/// says nothing. No store had today's form by then.
+/// 2015-01-01T00:00:00Z. An earlier date was written by a clock that was not set, or has no meaning: no store existed
+/// in today's form by then.
 const FIRST_PLAUSIBLE_SECOND: i64 = 1_420_070_400;
 
-/// The two times of one moment.
+/// The same moment on both time lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     pub record_time: Timestamp,
@@ -23,81 +24,88 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// A time on the disk as record time. Where record time is ahead of the wall clock, a
-    /// time may have been written before or after the clock was set back; taken for the
-    /// later, it makes nothing too old.
-    fn placed(&self, at: Timestamp) -> Timestamp {
+    /// Converts a date on the disk to record time. If record time is ahead of the wall clock, the date may have been
+    /// written before or after the clock was set back. It is treated as written after, so that nothing looks too old.
+    fn to_record_time(self, date: Timestamp) -> Timestamp {
         let ahead = self.record_time.duration_since(self.wall).max(SignedDuration::ZERO);
-        at.saturating_add(ahead).unwrap_or(Timestamp::MAX)
+        date.saturating_add(ahead).unwrap_or(Timestamp::MAX)
     }
 }
 
 names! {
-    /// Why `first_detected` is what it is.
+    /// Origin of `first_detected`.
     AgeRule {
-        /// The latest thing of it that the disk says was made.
+        /// The latest creation date of a part of the image on the disk.
         Making = "making",
-        /// Its first container; the disk says of no part of it when it was made.
+        /// The first container of the image; the disk has no creation date of any part.
         Container = "container",
-        /// The first scan that saw it; the disk says nothing plausible.
+        /// The first scan that saw the image; the disk has no plausible date.
         FirstScan = "first-scan",
-        /// The first scan that saw it; the disk gives a time in the future, so it was written
-        /// by a clock that was wrong.
+        /// The first scan that saw the image; a date on the disk is in the future, so it was written by a wrong
+        /// clock.
         FutureEvidence = "future-evidence",
-        /// It was not in the store at an earlier scan, which proves more than the disk does.
+        /// An earlier scan proved that the image was not in the store, which overrides the dates on the disk.
         AbsentBefore = "absent-before",
-        /// What was stored of it cannot be read any more.
+        /// The stored evidence cannot be read any more.
         Lost = "lost",
     }
 }
 
-/// What the first detection of an image gave; stored with it and never changed.
+/// Result of the first detection of an image. It is stored with the image and never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstDetection {
     pub rule: AgeRule,
-    /// All that the disk said then, by the node's wall clock.
+    /// All evidence on the disk at that time, by the node's wall clock.
     pub found: Vec<Evidence>,
 }
 
 impl FirstDetection {
-    /// The piece of evidence that decided, if one did.
+    /// Returns the piece of evidence that decided, if one did.
     #[must_use]
     pub fn deciding(&self) -> Option<Evidence> {
-        let plausible = self.found.iter().filter(|one| is_plausible(one.at));
+        let plausible = self.found.iter().filter(|evidence| is_plausible(evidence.at));
         match self.rule {
             AgeRule::Making => {
-                plausible.filter(|one| one.kind.is_creation()).max_by_key(|one| one.at).copied()
+                plausible.filter(|evidence| evidence.kind.is_creation()).max_by_key(|evidence| evidence.at)
             }
             AgeRule::Container => {
-                plausible.filter(|one| !one.kind.is_creation()).min_by_key(|one| one.at).copied()
+                plausible.filter(|evidence| !evidence.kind.is_creation()).min_by_key(|evidence| evidence.at)
             }
-            AgeRule::FutureEvidence => plausible.max_by_key(|one| one.at).copied(),
+            AgeRule::FutureEvidence => plausible.max_by_key(|evidence| evidence.at),
             AgeRule::FirstScan | AgeRule::AbsentBefore | AgeRule::Lost => None,
         }
+        .copied()
     }
 }
 
-fn is_plausible(at: Timestamp) -> bool {
-    at.as_second() >= FIRST_PLAUSIBLE_SECOND
+fn is_plausible(date: Timestamp) -> bool {
+    date.as_second() >= FIRST_PLAUSIBLE_SECOND
 }
 
-/// First detection of an image without a record. `absent_at`: when a complete scan of
-/// its store, or the end of an earlier life, last proved it not to be there.
+/// Returns the first detection of an image without a record. `absent_at` is the last time at which the image was proven
+/// absent, by a complete scan of its store or by the end of an earlier life.
 #[must_use]
 pub fn first_detection(
     evidence: &[Evidence],
     absent_at: Option<Timestamp>,
     now: &Moment,
 ) -> (Timestamp, FirstDetection) {
-    let plausible = || evidence.iter().filter(|one| is_plausible(one.at));
-    let making = plausible().filter(|one| one.kind.is_creation()).map(|one| now.placed(one.at)).max();
-    let container = plausible().filter(|one| !one.kind.is_creation()).map(|one| now.placed(one.at)).min();
-    let (mut first, mut rule) = match (making, container) {
-        (Some(at), _) => (at, AgeRule::Making),
-        (None, Some(at)) => (at, AgeRule::Container),
+    let mut creation = None;
+    let mut container = None;
+    for evidence in evidence.iter().filter(|evidence| is_plausible(evidence.at)) {
+        let time = now.to_record_time(evidence.at);
+        if evidence.kind.is_creation() {
+            creation = creation.max(Some(time));
+        } else {
+            container = Some(container.map_or(time, |first: Timestamp| first.min(time)));
+        }
+    }
+    let (mut first, mut rule) = match (creation, container) {
+        (Some(time), _) => (time, AgeRule::Making),
+        (None, Some(time)) => (time, AgeRule::Container),
         (None, None) => (now.record_time, AgeRule::FirstScan),
     };
-    // As exactly as the records keep it, so that recording it does not change it.
+    // The records keep microseconds. Round now, so that the value is the same before and after it is recorded.
     first = Timestamp::from_microsecond(first.as_microsecond()).unwrap_or(first);
     if first > now.record_time {
         (first, rule) = (now.record_time, AgeRule::FutureEvidence);
@@ -105,35 +113,34 @@ pub fn first_detection(
     if let Some(absent_at) = absent_at
         && first <= absent_at
     {
-        // The moment after, since it was not there at that moment.
+        // One microsecond later, since the image was absent at that time.
         let after = absent_at.saturating_add(SignedDuration::from_micros(1)).unwrap_or(absent_at);
         (first, rule) = (after.min(now.record_time), AgeRule::AbsentBefore);
     }
     (first, FirstDetection { rule, found: evidence.to_vec() })
 }
 
-/// When the part of an image was made that every pull makes anew: its metadata directory,
-/// or containerd's record of it.
+/// Returns the creation date of the part of an image that every pull creates anew: the metadata directory, or
+/// containerd's image record.
 #[must_use]
 pub fn made(kind: StoreKind, evidence: &[Evidence]) -> Option<Timestamp> {
-    let what = match kind {
+    let part = match kind {
         StoreKind::ContainersStorage => EvidenceKind::MetadataDirectory,
         StoreKind::Containerd => EvidenceKind::ImageRecord,
     };
-    evidence.iter().find(|one| one.kind == what).map(|one| one.at)
+    evidence.iter().find(|evidence| evidence.kind == part).map(|evidence| evidence.at)
 }
 
-/// What is known of an image that was there before.
+/// Knowledge about an image from the scan that saw it last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
     /// [`made`] at its first detection, in whole microseconds.
     pub made: Option<Timestamp>,
-    /// The wall clock when it was last seen.
+    /// Wall clock when the image was last seen.
     pub seen_wall: Timestamp,
 }
 
-/// Whether an image that is there, and was there when it was last seen, was deleted and
-/// pulled again in between.
+/// Checks whether an image that exists now, and existed when it was last seen, was deleted and pulled again in between.
 #[must_use]
 pub fn was_remade(kind: StoreKind, before: &Before, evidence: &[Evidence], now: &Moment) -> bool {
     let Some(made) = made(kind, evidence) else { return false };
@@ -143,47 +150,46 @@ pub fn was_remade(kind: StoreKind, before: &Before, evidence: &[Evidence], now: 
         return false;
     }
     match kind {
-        // A directory is born once.
+        // A directory is created once.
         StoreKind::ContainersStorage => true,
-        // This is the oldest of the records of all its names: it changes too when the
-        // oldest name is taken away, and the next oldest was seen before. Where the clock
-        // has been set back since, times do not tell; then it is the younger.
+        // `made` is the date of the oldest record among all names of the image. It also changes when the oldest name
+        // is removed, but then the next oldest record already existed at the last scan. If the clock was set back
+        // since, the dates prove nothing, and the image counts as pulled again, which makes it younger.
         StoreKind::Containerd => made > known && (made > before.seen_wall || before.seen_wall > now.wall),
     }
 }
 
 names! {
-    /// Where an age comes from.
+    /// Source of an age.
     Basis {
         Records = "records",
-        /// What the disk says now; the records do not know the image, or cannot be read.
+        /// The dates on the disk; the records do not contain the image, or cannot be read.
         Disk = "disk",
     }
 }
 
-/// The age of an image, and what is known of its use.
+/// Age and use of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageAge {
-    /// When it was first detected, as far as proven.
+    /// Time of the first detection, as far as it is proven.
     pub first_detected: Timestamp,
-    /// What that was taken from.
+    /// Evidence for this time.
     pub detection: FirstDetection,
-    /// When a container on it was last seen; `None`: never.
+    /// Time at which a container of the image was last seen; `None`: never.
     pub last_used: Option<Timestamp>,
-    /// Containers seen on it in this life, each once.
+    /// Number of distinct containers seen in this life of the image.
     pub use_count: u64,
-    /// Which life of this image it is, from 1. It has had one less before, as far as they
-    /// are remembered.
+    /// Number of this life of the image, from 1: earlier lives that are remembered ended with a deletion.
     pub life: u32,
-    /// What its age is counted from: the later of first detected and last used, or later
-    /// still: the scan that first saw it unused again, since its last container may have been
-    /// there until then, or where a correction of the clock would have aged it.
+    /// Time from which the age counts: the later of first detected and last used. It is later still in two cases: a
+    /// scan found the image unused again, whose last container may have existed until that scan, or a correction of
+    /// the clock would otherwise have aged the image.
     pub counted_from: Timestamp,
-    /// Where this comes from.
+    /// Source of these values.
     pub basis: Basis,
 }
 
-/// What an image's age is counted from.
+/// Returns the time from which an image's age counts: the latest of the three.
 #[must_use]
 pub fn counted_from(
     first_detected: Timestamp,
@@ -196,21 +202,21 @@ pub fn counted_from(
 /// The ages of all images of one inventory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InventoryAges {
-    /// By position of the image.
+    /// Indexed by [`ImageIx`].
     pub(super) images: Vec<ImageAge>,
-    /// The record time that ages are counted to.
+    /// Record time to which the ages are counted.
     pub now: Timestamp,
 }
 
 impl InventoryAges {
-    /// Of one image of the inventory that these ages were made for.
+    /// Returns the age of an image of the inventory from which these ages were computed.
     #[must_use]
     pub fn of(&self, image: ImageIx) -> &ImageAge {
         &self.images[image.get()]
     }
 }
 
-/// The age of an image without a record.
+/// Returns the age of an image without a record.
 pub(super) fn unrecorded(
     evidence: &[Evidence],
     absent_at: Option<Timestamp>,
@@ -231,7 +237,7 @@ pub(super) fn unrecorded(
     }
 }
 
-/// How many containers, and others, use each image.
+/// Counts the containers and other users of each image.
 pub(super) fn users(inventory: &Inventory) -> Vec<u64> {
     let mut users = vec![0; inventory.images.len()];
     let mut seen = HashSet::new();
@@ -240,7 +246,7 @@ pub(super) fn users(inventory: &Inventory) -> Vec<u64> {
             container.images().for_each(|image| users[image.get()] += 1);
         }
     }
-    for image in inventory.uses.iter().flat_map(|one| &one.images) {
+    for image in inventory.uses.iter().flat_map(|user| &user.images) {
         users[image.get()] += 1;
     }
     users

@@ -1,4 +1,4 @@
-//! Images whose deletion failed, so that they are not retried at once.
+//! Images whose deletion failed, so that they are not tried again at once.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ pub use crate::model::BackOff;
 use crate::model::StoreId;
 use crate::model::path_text;
 
-/// All of them, by store and image id.
+/// Loads all back-offs, by store and image id.
 pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreId, String), BackOff>> {
     connection
         .prepare_cached("SELECT * FROM attempts")?
@@ -25,8 +25,7 @@ pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreId, Strin
         .collect()
 }
 
-/// Records a failed deletion attempt at `tried` (record time). A later attempt that is already recorded
-/// stays.
+/// Records a deletion attempt that failed at `tried` (record time), unless a later attempt is already recorded.
 pub fn set(
     tx: &Transaction<'_>,
     store: &StoreId,
@@ -53,17 +52,22 @@ pub fn set(
     Ok(())
 }
 
-/// Deletes the failed attempts of an image that was deleted at `at` (record time).
-pub fn clear(tx: &Transaction<'_>, store: &StoreId, image_id: &str, at: Timestamp) -> rusqlite::Result<()> {
+/// Deletes the failed attempts of an image that was deleted at `deleted` (record time).
+pub fn clear(
+    tx: &Transaction<'_>,
+    store: &StoreId,
+    image_id: &str,
+    deleted: Timestamp,
+) -> rusqlite::Result<()> {
     tx.prepare_cached(
         "DELETE FROM attempts WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 AND tried <= ?5",
     )?
-    .execute(params![store.kind(), path_text::to_text(store.root()), store.driver(), image_id, micros(at)])?;
+    .execute(params![store.kind(), path_text::to_text(store.root()), store.driver(), image_id, micros(deleted)])?;
     Ok(())
 }
 
-/// Forgets all images of the store at row `store` of `stores` that have no present life there.
-/// For a complete scan, after it has written what it saw.
+/// Deletes the attempts of all images that are no longer in a store. `store` is the store's row. Called after a complete
+/// scan has been written.
 pub(super) fn forget_gone(tx: &Transaction<'_>, store: i64, now: Timestamp) -> rusqlite::Result<()> {
     tx.prepare_cached(
         "DELETE FROM attempts
@@ -75,7 +79,7 @@ pub(super) fn forget_gone(tx: &Transaction<'_>, store: i64, now: Timestamp) -> r
     Ok(())
 }
 
-/// Forgets an image of the store at row `store` of `stores`: it was pulled again.
+/// Deletes the attempts of an image that was pulled again. `store` is the store's row.
 pub(super) fn forget(
     tx: &Transaction<'_>,
     store: i64,

@@ -1,5 +1,4 @@
-//! A look at the state of the records, for who is asked whether all is well. Changes nothing, not
-//! even a lock.
+//! State of the records, for `doctor`. Nothing is changed, and no lock is taken.
 
 use std::fs::File;
 use std::io;
@@ -13,13 +12,13 @@ use crate::sys::quiet;
 
 pub use super::schema::version as schema;
 
-/// Damaged databases in quarantine, the oldest first.
+/// Returns the damaged databases in quarantine, the oldest first.
 pub fn quarantined(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let start = beside(Path::new(DATABASE), ".corrupt-");
     let start = start.to_string_lossy();
     let mut found: Vec<_> = names(dir)?
         .into_iter()
-        // Each may have files of SQLite's beside it.
+        // A database may have SQLite's sidecar files beside it.
         .filter(|name| name.starts_with(&*start) && !SIDECARS.iter().any(|end| name.ends_with(end)))
         .map(|name| dir.join(name))
         .collect();
@@ -27,47 +26,45 @@ pub fn quarantined(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Length of the database and its log; `None` where there is none, or it cannot be looked at.
+/// Returns the length of the database and its log, or `None` if there is no database or it cannot be examined.
 #[must_use]
 pub fn bytes(directory: &StateDirectory) -> Option<u64> {
     let path = directory.dir.join(DATABASE);
-    let length = |path: &Path| quiet::facts(path).ok().map(|facts| facts.length);
-    let log = length(&beside(&path, "-wal")).unwrap_or(0);
-    length(&path).map(|length| length.saturating_add(log))
+    let database = quiet::facts(&path).ok()?.length;
+    let log = quiet::facts(&beside(&path, "-wal")).map_or(0, |facts| facts.length);
+    Some(database.saturating_add(log))
 }
 
-/// Number of files that wait to be saved.
+/// Number of runs in the queue.
 pub fn waiting(directory: &StateDirectory) -> io::Result<usize> {
     let Some(dir) = &directory.pending else { return Ok(0) };
     Ok(names(dir)?.iter().filter(|name| *name != RUN_LOCK).count())
 }
 
-/// The running garbage collection: the process that locks the state directory, as the kernel lists locks (on
-/// btrfs it lists them under another device than `stat` gives, and none is found). It
-/// is not tried, since another run may want it at that moment.
+/// Returns the process that runs a garbage collection, which is the one that locks the state directory.
+///
+/// The kernel's list of locks is read, because trying the lock could make another run fail that wants it at that moment.
+/// On btrfs the list has another device number than `stat`, so no process is found there.
 pub fn run_under_way(directory: &StateDirectory) -> io::Result<Option<StateLockHolder>> {
     let Ok(facts) = std::fs::metadata(&directory.dir) else { return Ok(None) };
     let text = std::fs::read_to_string("/proc/locks")?;
     let Some(pid) = locked_by(&text, facts.dev(), facts.ino()) else { return Ok(None) };
-    let signed =
+    let named =
         File::open(directory.dir.join(RUN_LOCK)).map(|file| StateLockHolder::of(&file)).unwrap_or_default();
-    // The name in the file may be that of an earlier run.
-    Ok(Some(match signed.pid == pid {
-        true => signed,
-        false => StateLockHolder { pid, ..StateLockHolder::default() },
-    }))
+    // The file may still name an earlier run.
+    Ok(Some(if named.pid == pid { named } else { StateLockHolder { pid, ..StateLockHolder::default() } }))
 }
 
-/// The process with a `flock` on an inode, by `/proc/locks` (`proc_locks(5)`): `Some(None)` where
-/// it is in another namespace of processes.
+/// Returns the process with a `flock` on an inode, from the text of `/proc/locks` (`proc_locks(5)`). `Some(None)` is a
+/// process in another PID namespace.
 fn locked_by(text: &str, device: u64, inode: u64) -> Option<Option<u32>> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let place = format!("{major:02x}:{minor:02x}:{inode}");
+    let inode = format!("{major:02x}:{minor:02x}:{inode}");
     text.lines().find_map(|line| {
         let words: Vec<_> = line.split_whitespace().collect();
-        // `1: -> FLOCK …` only waits.
-        let is_it = words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&place.as_str());
-        is_it.then(|| words[4].parse().ok().filter(|pid| *pid > 0))
+        // A line `1: -> FLOCK …` is a process that waits.
+        let is_holder = words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&inode.as_str());
+        is_holder.then(|| words[4].parse().ok().filter(|pid| *pid > 0))
     })
 }
 
@@ -85,7 +82,7 @@ mod tests {
     use crate::history::RunLock;
 
     #[test]
-    fn locks_as_the_kernel_lists_them() {
+    fn holder_is_found_in_the_kernels_list() {
         let text = "1: POSIX  ADVISORY  WRITE 12 00:19:77 0 EOF\n\
                     2: FLOCK  ADVISORY  WRITE 4711 fe:01:77 0 EOF\n\
                     2: -> FLOCK  ADVISORY  WRITE 4712 fe:01:78 0 EOF\n\
@@ -98,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_seen_and_not_disturbed() {
+    fn running_collection_is_found_and_not_disturbed() {
         let dir = tempfile::tempdir().unwrap();
         let directory = StateDirectory::local(&dir.path().join("state"));
         assert!(run_under_way(&directory).unwrap().is_none());

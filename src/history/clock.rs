@@ -1,48 +1,52 @@
 //! Record time: the time line of the records. Pure.
 //!
-//! It follows the wall clock of a node whose clock is right to within seconds, through
-//! reboots and suspension. It never goes back. What the wall clock claims beyond what
-//! `CLOCK_BOOTTIME` proves is believed only from a synchronised clock, and where record
-//! time then leaps, a [`Correction`] keeps everything recorded in doubt from ageing by the
-//! leap: nothing ever looks older than proven.
+//! Ages decide which images are deleted, so a wrong wall clock must not make anything look older than it is. Record time
+//! follows the wall clock of a node whose clock is right, to within seconds, through reboots and suspension, and never
+//! goes back. `CLOCK_BOOTTIME` proves how much time has passed since the last reading in the same boot. If the wall
+//! clock claims more than that, it is believed only if the clock is synchronised. Record time then leaps, and a
+//! [`Correction`] moves the ages of everything that was recorded in doubt by the same amount.
+//!
+//! Example: the clock's battery is empty, and the node boots with a date in 1970. Record time continues from the last
+//! reading by the time since boot. Five minutes later the time service sets the clock, and record time leaps to the
+//! present. Images from before the boot age by the leap, since the time has really passed for them. An image that was
+//! first seen in those five minutes does not.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::sys::clock::{ClockReading, Leap};
 
-/// What is stored of the last reading of the clocks.
+/// Stored state of the last reading of the clocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClockState {
     /// Record time at that reading.
     pub record_time: Timestamp,
-    /// The wall clock then.
+    /// Wall clock at that reading.
     pub wall: Timestamp,
     pub boot_id: String,
     /// Microseconds since that boot.
     pub since_boot: i64,
-    /// `None`: record time is settled, a synchronised clock has agreed with it. Else what
-    /// was recorded after this moment of record time was recorded in doubt: a later leap
-    /// of record time must not make it older.
+    /// `None` if record time is settled, which means that a synchronised clock has agreed with it. Otherwise everything
+    /// recorded after this record time was recorded in doubt: a later leap of record time must not make it older.
     pub unsettled_after: Option<Timestamp>,
-    /// Leaps of the wall clock, the oldest first: what dates on the disk are counted by.
+    /// Leaps of the wall clock, the oldest first. Dates on the disk are corrected by them.
     pub leaps: Vec<Leap>,
 }
 
-/// Record time has leapt ahead of what is proven to have passed.
+/// A leap of record time ahead of the time that is proven to have passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Correction {
-    /// Times up to this one are true and age by the leap.
+    /// Times up to this one are true: their ages grow by the leap.
     pub after: Timestamp,
-    /// Ages that are counted from later times are counted from so much later still.
+    /// Times after it are moved forwards by this amount, so that their ages do not grow.
     pub by: SignedDuration,
 }
 
-/// The outcome of a reading.
+/// Result of a reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advance {
-    /// What to store; its `record_time` is the present record time.
+    /// State to store. Its `record_time` is the present record time.
     pub state: ClockState,
-    /// What to apply to stored ages first.
+    /// Correction to apply to the stored ages before that.
     pub correction: Option<Correction>,
 }
 
@@ -50,24 +54,23 @@ const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const DAY: i64 = 24 * 60 * MINUTE;
 
-/// 2020-01-01T00:00:00Z. A clock that shows less was never set: we are younger than that.
+/// 2020-01-01T00:00:00Z. A clock with an earlier date was never set, because layersweep is younger than that.
 pub const FIRST_PLAUSIBLE: i64 = 1_577_836_800 * SECOND;
 
-/// Beyond the time since boot, a gap between two boots that an unsynchronised clock may
-/// claim: real-time clocks lose their setting, but rarely by an hour or two.
+/// Maximum gap between two boots, beyond the time since boot, that an unsynchronised clock may claim. Real-time clocks
+/// lose their setting, but are rarely wrong by an hour or two.
 const LONGEST_UNPROVEN_GAP: i64 = DAY;
 
-/// Where record time is ahead of a synchronised clock, it runs slower by this part until
-/// they meet again.
+/// If record time is ahead of a synchronised clock, it runs slower by one part in this number until they agree.
 const SLOWER_BY: i64 = 16;
 
-/// After so long without one, a leap makes nothing look older than anybody asks for.
+/// Time after which a leap is forgotten. No setting for ages is longer, so no decision depends on older leaps.
 const LEAPS_COUNT_FOR: SignedDuration = SignedDuration::from_hours(31 * 24);
 
-/// Number of leaps that are kept apart.
-const MOST_LEAPS: usize = 32;
+/// Maximum number of leaps that are stored separately; older leaps are merged.
+const MAX_LEAPS: usize = 32;
 
-/// Works out the present record time from the last stored reading and the present one.
+/// Computes the present record time from the last stored reading and the present one.
 #[must_use]
 pub fn advance(last: Option<&ClockState>, now: &ClockReading) -> Advance {
     let step = match last {
@@ -75,8 +78,8 @@ pub fn advance(last: Option<&ClockState>, now: &ClockReading) -> Advance {
         Some(last) if last.boot_id == now.boot_id && now.since_boot >= last.since_boot => {
             same_boot(&Last::of(last), now)
         }
-        // The machine was set back to a snapshot of its memory: the time since boot proves
-        // nothing, and the kernel's word on the clock is from then.
+        // The machine was restored from a snapshot of its memory: the time since boot proves nothing, and the
+        // kernel's synchronisation state is that of the snapshot.
         Some(last) if last.boot_id == now.boot_id => {
             other_boot(&Last::of(last), &ClockReading { since_boot: 0, synchronised: false, ..now.clone() })
         }
@@ -97,7 +100,7 @@ pub fn advance(last: Option<&ClockState>, now: &ClockReading) -> Advance {
     }
 }
 
-/// The leaps that dates on the disk are to be corrected by: those of `last`, and the one since.
+/// Returns the leaps by which dates on the disk are corrected: those of `last`, and a leap since then.
 fn leaps(last: Option<&ClockState>, now: &ClockReading) -> Vec<Leap> {
     let Some(last) = last else { return Vec::new() };
     let same_boot = last.boot_id == now.boot_id && now.since_boot >= last.since_boot;
@@ -105,18 +108,18 @@ fn leaps(last: Option<&ClockState>, now: &ClockReading) -> Vec<Leap> {
     let by = if same_boot { ahead.saturating_sub(now.since_boot - last.since_boot) } else { 0 };
     let leapt = if same_boot { by > tolerance(now.since_boot - last.since_boot) } else { ahead > 0 };
     let mut leaps = last.leaps.clone();
-    // Processes that wrote between the two boots have ended; what was written since this boot, before
-    // the clock was set, may have any date from then on.
+    // Between two boots there is no process that could write. Dates written since this boot, before the clock was set,
+    // may be any date from `last.wall` on.
     leaps.extend(leapt.then_some(Leap { from: last.wall, to: now.wall, by }));
     leaps.retain(|leap| now.wall.duration_since(leap.to) < LEAPS_COUNT_FOR);
-    while leaps.len() > MOST_LEAPS {
+    while leaps.len() > MAX_LEAPS {
         let first = leaps.remove(0);
         leaps[0] = Leap { from: first.from, to: leaps[0].to, by: leaps[0].by.saturating_add(first.by) };
     }
     leaps
 }
 
-/// The stored state in microseconds.
+/// [`ClockState`] in microseconds.
 struct Last {
     record: i64,
     wall: i64,
@@ -138,11 +141,11 @@ impl Last {
 struct ClockStep {
     record: i64,
     unsettled: Option<i64>,
-    /// After which time, and by how much.
+    /// The fields of a [`Correction`].
     leap: Option<(i64, i64)>,
 }
 
-/// Everything, however early.
+/// A time before all others: everything is in doubt.
 fn always() -> i64 {
     Timestamp::MIN.as_microsecond()
 }
@@ -153,12 +156,12 @@ fn first(now: &ClockReading) -> ClockStep {
         let record = FIRST_PLAUSIBLE + now.since_boot.max(0);
         return ClockStep { record, unsettled: Some(always()), leap: None };
     }
-    // Had the clock been wrong, it was wrong since the boot.
+    // If the clock is wrong, it has been wrong since the boot.
     let boot = wall.saturating_sub(now.since_boot);
     ClockStep { record: wall, unsettled: (!now.synchronised).then_some(boot), leap: None }
 }
 
-/// How far two clocks of one boot may drift apart.
+/// Maximum difference between two clocks of one boot after `passed` microseconds.
 fn tolerance(passed: i64) -> i64 {
     (passed / 1000).clamp(2 * SECOND, MINUTE)
 }
@@ -168,8 +171,8 @@ fn same_boot(last: &Last, now: &ClockReading) -> ClockStep {
     let passed = now.since_boot - last.since_boot;
     let expected = last.record.saturating_add(passed);
     let ahead = wall.saturating_sub(expected);
-    // The kernel slews both clocks alike, so they differ by the readings' own delay and by
-    // what it rounds at suspension.
+    // The kernel slews both clocks alike. They differ by the delay between the two readings, and by rounding when the
+    // machine is suspended.
     let tolerance = tolerance(passed);
     let unsettled = last.unsettled.filter(|_| !now.synchronised);
     if ahead.abs() <= tolerance {
@@ -177,20 +180,17 @@ fn same_boot(last: &Last, now: &ClockReading) -> ClockStep {
         return ClockStep { record, unsettled, leap: None };
     }
     if ahead < 0 {
-        let record = match now.synchronised {
-            true => expected - (passed / SLOWER_BY).min(-ahead),
-            false => expected,
-        };
-        return ClockStep { record, unsettled, leap: None };
+        let slower = if now.synchronised { (passed / SLOWER_BY).min(-ahead) } else { 0 };
+        return ClockStep { record: expected - slower, unsettled, leap: None };
     }
-    // A clock that nobody had set before is believed even without a time service.
-    let set_at_last = last.wall < FIRST_PLAUSIBLE && wall >= FIRST_PLAUSIBLE;
+    // If the clock had never been set at the last reading, a plausible time is believed even without a time service.
+    let was_set = last.wall < FIRST_PLAUSIBLE && wall >= FIRST_PLAUSIBLE;
     match last.unsettled {
-        Some(after) if now.synchronised || set_at_last => {
+        Some(after) if now.synchronised || was_set => {
             ClockStep { record: wall, unsettled, leap: Some((after, ahead)) }
         }
-        // A step forwards ages nothing. If the clock is synchronised and stays there, record
-        // time catches up at the next reading, and still nothing ages.
+        // A step forwards does not age anything. If the clock is synchronised and keeps its time, record time catches up
+        // at the next reading, again without ageing anything.
         after => ClockStep { record: expected, unsettled: Some(after.unwrap_or_else(always)), leap: None },
     }
 }
@@ -201,7 +201,6 @@ fn other_boot(last: &Last, now: &ClockReading) -> ClockStep {
     let gap = wall.saturating_sub(last.wall).min(wall.saturating_sub(last.record));
     let claimed = last.record.saturating_add(gap).max(proven);
     let doubted = Some(last.unsettled.unwrap_or(last.record));
-    let leap = |after: i64, from: i64, to: i64| (to > from).then_some((after, to - from));
     match (now.synchronised, last.unsettled) {
         _ if wall < FIRST_PLAUSIBLE => ClockStep { record: proven, unsettled: doubted, leap: None },
         (true, Some(after)) => {
@@ -222,7 +221,11 @@ fn other_boot(last: &Last, now: &ClockReading) -> ClockStep {
     }
 }
 
-/// The time, or the earliest or latest that there is.
+fn leap(after: i64, from: i64, to: i64) -> Option<(i64, i64)> {
+    (to > from).then_some((after, to - from))
+}
+
+/// Converts microseconds to a time, clamped to the earliest and latest possible time.
 fn timestamp(micros: i64) -> Timestamp {
     Timestamp::from_microsecond(micros).unwrap_or(if micros < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }

@@ -1,6 +1,6 @@
-//! Sums over all runs that were ever recorded. Triggers of the database keep them
-//! (`migrations/0001_history.sql`), so that they outlive the rows they come from, and each row
-//! counts once, however often and from wherever it is written.
+//! Sums over all runs that were ever recorded. Triggers of the database maintain them
+//! (`migrations/0001_history.sql`), so that they survive the deletion of the rows, and each row counts once however
+//! often it is written.
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
@@ -15,18 +15,18 @@ pub struct Counter {
     pub name: String,
     /// `scan`, `gc`, `sweep` or `rm`.
     pub command: String,
-    /// An outcome, [`KILLED`], a kind of what was deleted, or [`BYPRODUCT`].
+    /// An outcome, [`KILLED`], a kind of deleted object, or [`BYPRODUCT`].
     pub label: String,
-    /// How many, or how many bytes.
+    /// A number, or a number of bytes.
     pub value: u64,
 }
 
-/// Outcome under which interrupted runs are counted.
+/// Outcome of interrupted runs.
 pub const KILLED: &str = "killed";
-/// What leaks count as that went along with something else.
+/// Label of leaks that were deleted along with another object.
 pub const BYPRODUCT: &str = "byproduct";
 
-/// All sums that are not 0.
+/// Returns all sums except those that are 0.
 pub fn all(from: &Connection) -> rusqlite::Result<Vec<Counter>> {
     from.prepare_cached("SELECT name, command, label, value FROM counters ORDER BY name, command, label")?
         .query_map([], |row| {
@@ -40,23 +40,23 @@ pub fn all(from: &Connection) -> rusqlite::Result<Vec<Counter>> {
         .collect()
 }
 
-/// The last run of a command.
+/// Last run of a command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LastRun {
     pub command: Command,
-    /// When it ended, or began where it has no end; by the wall clock as it is known now.
-    pub at: Timestamp,
-    /// How it ended; `None`: it has not, or was killed.
+    /// End of the run, or its start if it has no end, converted from record time to the present wall clock.
+    pub time: Timestamp,
+    /// Outcome; `None` if the run has not ended or was killed.
     pub outcome: Option<OutcomeKind>,
-    /// Mount point of the filesystem that the percents are of.
+    /// Mount point of the filesystem to which the percentages apply.
     pub mount: Option<String>,
     pub usage_before_percent: Option<f64>,
     pub usage_after_percent: Option<f64>,
 }
 
-/// The last run of each command that deletes.
+/// Returns the last run of each command that deletes.
 pub fn last_runs(from: &Connection) -> rusqlite::Result<Vec<LastRun>> {
-    // Record time never goes back; the wall clock, which graphs go by, may be elsewhere.
+    // Graphs use the wall clock, which may differ from record time.
     let ahead = known::clock(from)?.map(|clock| clock.wall.duration_since(clock.record_time));
     let mut runs = Vec::new();
     for command in [Command::Gc, Command::Rm, Command::Sweep] {
@@ -66,10 +66,10 @@ pub fn last_runs(from: &Connection) -> rusqlite::Result<Vec<LastRun>> {
                  FROM runs WHERE command = ?1 ORDER BY started DESC, id DESC LIMIT 1",
             )?
             .query_row([command], |row| {
-                let at = time(row, "at")?;
+                let recorded = time(row, "at")?;
                 Ok(LastRun {
                     command,
-                    at: ahead.and_then(|ahead| at.checked_add(ahead).ok()).unwrap_or(at),
+                    time: ahead.and_then(|ahead| recorded.checked_add(ahead).ok()).unwrap_or(recorded),
                     outcome: row.get("outcome")?,
                     mount: row.get("mount")?,
                     usage_before_percent: row.get("usage_before_percent")?,

@@ -1,4 +1,4 @@
-//! The database file: opening, transactions, and going on without it.
+//! The database file: opening it, transactions, and working without it.
 
 use std::time::Duration;
 
@@ -13,58 +13,58 @@ use super::quarantine::{self, renew};
 use super::schema;
 use super::state_directory::{StateDirectory, make_private, trusted};
 
-/// Default wait of a writer for another one.
+/// Default time that a writer waits for another writer.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A log of that many bytes is moved into the file: each opening reads it.
+/// Length of the log from which it is moved into the database file, because each opening reads the log.
 const LONG_LOG: u64 = 1 << 20;
 
-/// What the database is opened for.
+/// Purpose of opening the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Look only: the files are read, and not even SQLite's own lock files are made.
+    /// Only read: the files are read as bytes, and not even SQLite's lock files are created.
     Read,
-    /// Record something; the database is created where there is none.
+    /// Write; a missing database is created.
     Write,
-    /// The same where a reader has found damage: its structure is looked at in full first.
+    /// Write, after a reader has found damage: the whole structure is checked first.
     Mend,
 }
 
+/// Connection to the database, or to a copy of it in memory.
 #[derive(Debug)]
 pub struct Records {
-    // Closed before `lock` is dropped.
+    // Declared first: the connection must close before the lock is released.
     connection: Connection,
     directory: StateDirectory,
     patience: Duration,
-    /// The right to write to the file that the connection has open; `None`: it is a copy in memory.
+    /// Write lock of the database file; `None` if the connection is a copy in memory.
     lock: Option<StateLock>,
 }
 
-/// The records, and what is wrong with them.
+/// Opened records, and the problems found on the way.
 #[derive(Debug)]
 pub struct Opened {
-    /// Always usable; whether what is written there is kept says [`Records::is_kept`].
+    /// Always usable; [`Records::is_kept`] tells whether writes reach the disk.
     pub records: Records,
-    /// Whether there was a database that could be read.
+    /// A readable database existed.
     pub found: bool,
-    /// What to warn of.
+    /// Problems to warn of.
     pub degraded: Vec<Degraded>,
 }
 
 impl Records {
     /// Opens the records at `directory`, whatever state they are in.
     ///
-    /// For reading, they are copied into memory with their log: that blocks nobody, is
-    /// blocked by nobody, needs no space and no permission to write (SQLite's own way of
-    /// reading makes a `-shm` file), and an older schema is brought to the present one there.
+    /// For reading, the database and its log are copied into memory. That neither blocks nor waits for other
+    /// processes, and needs neither space nor permission to write (SQLite itself would create a `-shm` file to read).
+    /// An older schema is migrated in the copy.
     ///
-    /// For writing, it is ours alone until the records are dropped: open late, close early. A
-    /// damaged database is quarantined and a new one created.
-    /// Where nothing can be written, or another run keeps writing for longer than `patience`,
-    /// the records are such a copy too, or empty: writing works, and is not kept.
+    /// For writing, the lock is held until the records are dropped, so open late and close early. A damaged database
+    /// is quarantined and a new one created. If writing is impossible, or another run keeps the lock for longer than
+    /// `patience`, the records are a copy in memory, or empty: writes succeed but are not kept.
     ///
     /// # Errors
-    /// Only [`Error::Newer`], and what SQLite says about a database in memory.
+    /// Only [`Error::Newer`], and errors of SQLite on a database in memory.
     pub fn open(directory: &StateDirectory, access: Access, patience: Duration) -> Result<Opened, Error> {
         match &directory.unresolved {
             Some((std::io::ErrorKind::NotFound, _)) => return Self::without(directory, patience, Vec::new()),
@@ -74,7 +74,7 @@ impl Records {
             }
             None => {}
         }
-        // A dead node's disk is looked at as it is.
+        // On the disk of another system, the owner of the state directory does not matter.
         if !directory.foreign
             && let Err(error) = trusted(&directory.dir)
         {
@@ -84,7 +84,7 @@ impl Records {
         if access == Access::Read || directory.foreign {
             return Self::copied(directory, patience, Vec::new());
         }
-        // Looked at before anything is touched, a lock file included.
+        // Checked before anything is changed, even before a lock file is created.
         refuse_newer(directory)?;
         match Self::for_writing(directory, access == Access::Mend, patience, None) {
             Ok(opened) => Ok(opened),
@@ -93,35 +93,38 @@ impl Records {
         }
     }
 
-    /// Opens the database at `directory` for writing; what hinders that is an error, and no copy of
-    /// it is made. For who writes a little and often, and has another place for it. `left` is what
-    /// [`Self::leave`] returned: as long as that holds, nobody else has written, and nothing is checked.
+    /// Opens the database at `directory` for writing. Any obstacle is an error, and no copy is made. It is for a
+    /// caller that writes a little and often, and has another place to write to.
+    ///
+    /// `left` is the stamp that [`Self::leave`] returned. While the files still match it, no other process has written,
+    /// and all checks are skipped.
     pub(super) fn open_to_write(
         directory: &StateDirectory,
         patience: Duration,
         left: Option<&Stamp>,
     ) -> Result<Opened, Error> {
-        let not_readable = |cause: String| Degraded::NotReadable { path: directory.dir.clone(), cause };
-        if let Some((_, cause)) = &directory.unresolved {
-            return Err(not_readable(cause.clone()).into());
+        fn not_readable(directory: &StateDirectory, cause: String) -> Error {
+            Degraded::NotReadable { path: directory.dir.clone(), cause }.into()
         }
-        trusted(&directory.dir).map_err(|error| not_readable(error.to_string()))?;
+        if let Some((_, cause)) = &directory.unresolved {
+            return Err(not_readable(directory, cause.clone()));
+        }
+        trusted(&directory.dir).map_err(|error| not_readable(directory, error.to_string()))?;
         if left.is_none() {
             refuse_newer(directory)?;
         }
         Self::for_writing(directory, false, patience, left)
     }
 
-    /// From now on waits for no disk: what is written stays in the log, also when the database is closed,
-    /// until the log is long. A process that is killed loses none of it; a power cut may take back the
-    /// last of it.
+    /// Stops waiting for the disk: from now on, writes stay in the log, also when the database is closed, until the log
+    /// is long. If the process is killed nothing is lost; a power cut may undo the last writes.
     pub(super) fn defer_sync(&self) -> rusqlite::Result<()> {
         self.connection.pragma_update(None, "synchronous", "NORMAL")?;
-        let long = Stamp::of(&self.directory.dir).is_some_and(|now| now.log_bytes() > LONG_LOG);
-        self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !long).map(drop)
+        let is_long = Stamp::of(&self.directory.dir).is_some_and(|now| now.log_bytes() > LONG_LOG);
+        self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !is_long).map(drop)
     }
 
-    /// Closes the database, and returns what its files are like then.
+    /// Closes the database, and returns the stamp of its files at that time.
     pub(super) fn leave(self) -> Option<Stamp> {
         let Self { connection, directory, lock, .. } = self;
         drop(connection);
@@ -130,39 +133,38 @@ impl Records {
         left
     }
 
-    /// Whether what is written is kept. If not, it is to wait ([`super::pending`]).
+    /// Returns whether writes reach the disk. If not, they must be queued ([`super::pending`]).
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.lock.is_some()
     }
 
-    /// Reads; sees one moment of the database.
+    /// Reads in one transaction, so that all reads see the same state.
     pub fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
-        let moment = self.connection.unchecked_transaction().map_err(|error| self.judge(error))?;
-        work(&moment).map_err(|error| self.judge(error))
+        let transaction = self.connection.unchecked_transaction().map_err(|error| self.judge(error))?;
+        work(&transaction).map_err(|error| self.judge(error))
     }
 
-    /// Writes all or nothing.
+    /// Writes in one transaction.
     pub fn write<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
-        let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
-        let written = begun.and_then(|transaction| {
-            let done = work(&transaction)?;
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let written = transaction.and_then(|transaction| {
+            let result = work(&transaction)?;
             transaction.commit()?;
-            Ok(done)
+            Ok(result)
         });
         written.map_err(|error| self.judge(error))
     }
 
-    /// Goes on with a copy of the records in memory, because writing failed. What is written
-    /// from now on is not kept.
+    /// Continues with a copy of the records in memory after a write failed. Later writes are not kept.
     pub fn fall_back(&mut self) -> Result<Vec<Degraded>, Error> {
         if !self.is_kept() {
             return Ok(Vec::new());
         }
-        // Closed first: the copy is to see what closing moves from the log into the file.
+        // Close first, because closing moves the log into the file, which the copy should contain.
         self.connection = Connection::open_in_memory()?;
         self.lock = None;
         let opened = Self::copied(&self.directory, self.patience, Vec::new())?;
@@ -170,15 +172,15 @@ impl Records {
         Ok(opened.degraded)
     }
 
-    /// Quarantines the database after `damage` was found during use, and continues with a new one.
+    /// Quarantines the database after `damage` was found during use, and continues with a new database.
     ///
     /// # Errors
-    /// Why there is no new one; then it goes on with a copy, as [`Self::fall_back`].
+    /// Reason why there is no new database; the records are then a copy, as after [`Self::fall_back`].
     pub(super) fn renew(&mut self, damage: Degraded) -> Result<Degraded, Error> {
         let Some(lock) = self.lock.take() else {
             return Err(damage.into());
         };
-        // Quarantined unchanged, with its log.
+        // The database is quarantined unchanged, with its log.
         self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         self.connection = Connection::open_in_memory()?;
         let renewed = renew(&self.directory.dir, judged(&self.directory.dir, damage)).and_then(|renewed| {
@@ -208,7 +210,7 @@ impl Records {
 
     fn for_writing(
         directory: &StateDirectory,
-        doubt: bool,
+        is_doubtful: bool,
         patience: Duration,
         left: Option<&Stamp>,
     ) -> Result<Opened, Error> {
@@ -226,7 +228,7 @@ impl Records {
                 }
                 DatabaseFile::Database { version, unclosed } => {
                     refuse(directory, version)?;
-                    connect(directory, Check::of(dir, unclosed || doubt), patience)
+                    connect(directory, Check::of(dir, unclosed || is_doubtful), patience)
                 }
                 DatabaseFile::Damaged(why) => Err(Degraded::corrupt(&dir.join(DATABASE), why).into()),
             }
@@ -269,7 +271,7 @@ impl Records {
         }
     }
 
-    /// Empty records in memory.
+    /// Returns empty records in memory.
     fn without(
         directory: &StateDirectory,
         patience: Duration,
@@ -283,7 +285,7 @@ impl Records {
     }
 }
 
-/// Adds `new`, unless the same was said already of the same fault.
+/// Adds `new`, unless a problem of the same kind is already noted.
 fn note(degraded: &mut Vec<Degraded>, new: Degraded) {
     if degraded.iter().all(|old| old.code() != new.code()) {
         degraded.push(new);

@@ -1,5 +1,5 @@
-//! What a scan found in each store, in counts and bytes: what `layersweep metrics` remembers. One
-//! row a store, replaced by the next scan.
+//! Counts and bytes of each store at its last scan, for `layersweep metrics`. Each store has one row, which the next
+//! scan replaces.
 
 use std::collections::BTreeMap;
 
@@ -11,35 +11,35 @@ use super::values::{from_json, store, time, unsigned};
 use crate::model::refs::{self, GroupBy, GroupKind, Refs};
 use crate::model::{Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx};
 
-/// Counts and bytes of one store; each is the field of the same name in the documents of `scan` and
+/// Counts and bytes of a store. Each field has the meaning of the field with the same name in the documents of `scan` and
 /// `usage`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Mount point of its filesystem.
+    /// Mount point of the store's filesystem.
     pub mount: String,
-    /// It may only be read.
+    /// The store is read-only.
     pub read_only: bool,
-    /// Everything in it could be read: no figure is a lower bound.
+    /// The whole store could be read. If not, the figures are lower bounds.
     pub complete: bool,
-    /// Allocated bytes by who holds them: `images`, `containers`, `leaks`, `metadata`, `other`.
+    /// Allocated bytes by kind of object: `images`, `containers`, `leaks`, `metadata`, `other`.
     pub bytes: BTreeMap<String, u64>,
-    /// The same bytes, each layer's divided equally among the images and containers that use it, by owner
-    /// of the containers: `cri-o`, `podman` and so on; `none` for images that no container uses; `leaks`,
-    /// `metadata` and `other` for what no image or container uses.
+    /// The same bytes by owner. The bytes of a layer are divided equally among the images and containers that use it, and
+    /// go to the owner of the container: `cri-o`, `podman` and so on; `none` for images without a container; `leaks`,
+    /// `metadata` and `other` for the rest.
     #[serde(default)]
     pub fair: BTreeMap<String, u64>,
     #[serde(default)]
     pub inodes: u64,
-    /// Bytes freed if all unused images and reclaimable leaks were deleted together.
+    /// Bytes that the deletion of all unused images and reclaimable leaks would free together.
     #[serde(default)]
     pub reclaimable_bytes: u64,
-    /// Images by why they stay: `in_use`, `pinned`, `read_only`, `unused`.
+    /// Number of images by standing: `in_use`, `pinned`, `read_only`, `unused`.
     #[serde(default)]
     pub images: BTreeMap<String, u64>,
-    /// Layers, snapshots and blobs.
+    /// Number of layers, snapshots and blobs.
     #[serde(default)]
     pub layers: u64,
-    /// Containers by state.
+    /// Number of containers by state.
     #[serde(default)]
     pub containers: BTreeMap<String, u64>,
     /// Leaks by class and verdict.
@@ -58,50 +58,53 @@ pub struct LeakFigures {
     pub bytes: u64,
 }
 
-/// A store with what its last scan found.
+/// Figures of a store, and the scan that they are from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreFigures {
     pub key: StoreId,
-    /// When that scan began, by the wall clock.
+    /// Start of the scan, by the wall clock.
     pub scanned: Timestamp,
-    /// How long it took for all stores together, in seconds.
+    /// Duration of the scan of all stores together, in seconds.
     pub seconds: f64,
     pub figures: Figures,
 }
 
-/// Counts every store of an inventory, in their order.
+/// Returns the figures of every store of an inventory, in the order of the stores.
 #[must_use]
 pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
     let mut images: Vec<BTreeMap<String, u64>> = vec![BTreeMap::new(); inventory.stores.len()];
-    for (at, image) in inventory.images.iter().enumerate() {
-        let standing = refs::standing(inventory, refs, ImageIx::from(at));
+    for (image_ix, image) in inventory.images.iter().enumerate() {
+        let standing = refs::standing(inventory, refs, ImageIx::from(image_ix));
         *images[image.store.get()].entry(standing.as_str().to_owned()).or_default() += 1;
     }
     let mut leaks: Vec<BTreeMap<_, (u64, u64)>> = vec![BTreeMap::new(); inventory.stores.len()];
-    for (at, leak) in inventory.leaks.iter().enumerate() {
+    for (leak_ix, leak) in inventory.leaks.iter().enumerate() {
         let sum = leaks[leak.store.get()].entry((leak.class.as_str(), leak.verdict.as_str())).or_default();
         sum.0 += 1;
-        sum.1 = sum.1.saturating_add(leak_bytes(inventory, LeakIx::from(at)));
+        sum.1 = sum.1.saturating_add(leak_bytes(inventory, LeakIx::from(leak_ix)));
     }
     let stores = inventory.stores.iter().zip(images).zip(leaks).enumerate();
-    let stores = stores.map(|(at, ((store, images), leaks))| {
-        let at = StoreIx::from(at);
-        let sums = refs::breakdown(inventory, refs, at);
+    let stores = stores.map(|(store_ix, ((store, images), leaks))| {
+        let store_ix = StoreIx::from(store_ix);
+        let sums = refs::breakdown(inventory, refs, store_ix);
         let mut containers = BTreeMap::new();
-        for container in inventory.containers.iter().filter(|container| container.store == at) {
+        for container in inventory.containers.iter().filter(|container| container.store == store_ix) {
             *containers.entry(container.state.as_str().to_owned()).or_default() += 1;
         }
         Figures {
             mount: inventory[store.filesystem].mount.to_string_lossy().into_owned(),
             read_only: store.read_only,
-            complete: !inventory.findings.iter().any(|finding| concerns(inventory, at, finding)),
+            complete: !inventory.findings.iter().any(|finding| concerns(inventory, store_ix, finding)),
             bytes: sums.by_holder().map(|(holder, size)| (holder.to_owned(), size.bytes)).into(),
-            fair: by_owner(inventory, refs, at),
+            fair: by_owner(inventory, refs, store_ix),
             inodes: sums.total().inodes,
-            reclaimable_bytes: refs::reclaimable(inventory, refs, &[at]).frees_bytes,
+            reclaimable_bytes: refs::reclaimable(inventory, refs, &[store_ix]).frees_bytes,
             images,
-            layers: inventory.nodes.iter().filter(|node| node.store == at && is_layer(node.kind)).count()
-                as u64,
+            layers: inventory
+                .nodes
+                .iter()
+                .filter(|node| node.store == store_ix && is_layer(node.kind))
+                .count() as u64,
             containers,
             leaks: leaks
                 .into_iter()
@@ -117,11 +120,10 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
     stores.collect()
 }
 
-/// A store's bytes by owner.
+/// Returns the bytes of a store by owner.
 fn by_owner(inventory: &Inventory, refs: &Refs, store: StoreIx) -> BTreeMap<String, u64> {
-    let fair = refs::fair(inventory, refs, |node| match inventory[node].store == store {
-        true => refs::size_in_store(inventory, node),
-        false => 0,
+    let fair = refs::fair(inventory, refs, |node| {
+        if inventory[node].store == store { refs::size_in_store(inventory, node) } else { 0 }
     });
     let owners = refs::groups(inventory, &fair, GroupBy::Owner).into_iter();
     let owners = owners.map(|group| match group.kind {
@@ -141,34 +143,35 @@ fn is_layer(kind: NodeKind) -> bool {
     matches!(kind, NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob)
 }
 
-fn leak_bytes(inventory: &Inventory, at: LeakIx) -> u64 {
-    Refs::held_bytes(inventory, &inventory[at].holds)
+fn leak_bytes(inventory: &Inventory, leak: LeakIx) -> u64 {
+    Refs::held_bytes(inventory, &inventory[leak].holds)
 }
 
-/// Whether the figures of a store are lower bounds because of a finding: it lies in the store, or in
-/// none, and then it may be about any.
+/// Checks whether a finding makes the figures of a store lower bounds. A finding outside of all stores may concern any of
+/// them.
 fn concerns(inventory: &Inventory, store: StoreIx, finding: &Finding) -> bool {
-    let inside = |at: usize| finding.path.starts_with(&inventory.stores[at].root);
-    finding.incomplete && (inside(store.get()) || !(0..inventory.stores.len()).any(inside))
+    finding.incomplete
+        && (finding.path.starts_with(&inventory[store].root)
+            || !inventory.stores.iter().any(|store| finding.path.starts_with(&store.root)))
 }
 
-/// What is remembered of the stores.
+/// Stored figures of all stores.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AllFigures {
-    /// Every store that can be read, by root and driver.
+    /// Stores whose figures can be read, by root and driver.
     pub stores: Vec<StoreFigures>,
-    /// So many that cannot; the next scan writes them anew.
+    /// Number of stores whose figures cannot be read; the next scan replaces them.
     pub unreadable: usize,
 }
 
-/// What is remembered of every store. What cannot be read of one says nothing about the others.
+/// Loads the figures of all stores. An unreadable row does not prevent the use of the others.
 pub fn all(from: &Connection) -> rusqlite::Result<AllFigures> {
     let mut rows = from.prepare_cached(
         "SELECT kind, root, driver, wall, seconds, figures FROM store_figures
          JOIN stores ON stores.id = store ORDER BY root, kind, driver",
     )?;
     let mut all = AllFigures::default();
-    for store in rows.query_map([], |row| Ok(one(row)))? {
+    for store in rows.query_map([], |row| Ok(store_figures(row)))? {
         match store? {
             Ok(store) => all.stores.push(store),
             Err(error) => {
@@ -180,7 +183,7 @@ pub fn all(from: &Connection) -> rusqlite::Result<AllFigures> {
     Ok(all)
 }
 
-fn one(row: &Row<'_>) -> rusqlite::Result<StoreFigures> {
+fn store_figures(row: &Row<'_>) -> rusqlite::Result<StoreFigures> {
     Ok(StoreFigures {
         key: store(row, "kind")?,
         scanned: time(row, "wall")?,
@@ -189,26 +192,26 @@ fn one(row: &Row<'_>) -> rusqlite::Result<StoreFigures> {
     })
 }
 
-/// An image that is there, and what it holds.
+/// A present image, and its exclusive bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BigImage {
     pub key: StoreId,
     pub id: String,
-    /// Its first name, or empty.
+    /// First name; empty if it has none.
     pub name: String,
-    /// What only it reaches.
+    /// Bytes that only this image reaches.
     pub exclusive_bytes: u64,
 }
 
-/// The `most` images with the most exclusive bytes, of stores that are remembered.
-pub fn biggest(from: &Connection, most: u16) -> rusqlite::Result<Vec<BigImage>> {
+/// Returns the `limit` images with the most exclusive bytes, in stores with stored figures.
+pub fn biggest(from: &Connection, limit: u16) -> rusqlite::Result<Vec<BigImage>> {
     from.prepare_cached(
         "SELECT kind, root, driver, image_id, coalesce(names ->> '$[0]', '') AS name, exclusive_bytes
          FROM images JOIN stores ON stores.id = images.store
          WHERE gone_since IS NULL AND images.store IN (SELECT store FROM store_figures)
          ORDER BY exclusive_bytes DESC, image_id, kind, root, driver LIMIT ?1",
     )?
-    .query_map([most], |row| {
+    .query_map([limit], |row| {
         Ok(BigImage {
             key: store(row, "kind")?,
             id: row.get("image_id")?,

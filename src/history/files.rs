@@ -1,5 +1,5 @@
-//! The database's files, read without a trace ([`sqlite::copy`]): before SQLite may open them, and
-//! where it cannot.
+//! The database's files, read as bytes and without a trace ([`sqlite::copy`]): before SQLite may open them, and where
+//! SQLite cannot open them.
 
 use std::io;
 use std::path::Path;
@@ -13,28 +13,28 @@ use crate::sys::sqlite::{HEADER, LOG_HEADER};
 /// Name of the database in the state directory.
 pub const DATABASE: &str = "layersweep.db";
 
-/// A longer database, or a longer log, is not copied. Retention keeps it under 50 MiB.
-const LONGEST_COPY: u64 = 512 << 20;
+/// Maximum length of a database, and of a log, that is copied. Retention keeps the database under 50 MiB.
+const MAX_COPY: u64 = 512 << 20;
 
-/// The files that SQLite keeps beside a database.
+/// Suffixes of the files that SQLite keeps beside a database.
 pub(super) const SIDECARS: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// What lies in the place of the database.
+/// State of the database file.
 #[derive(Debug)]
 pub(super) enum DatabaseFile {
     Missing,
-    /// A file that is no database of ours.
+    /// A file that is not a database of layersweep.
     Damaged(String),
-    /// A database; whether it is sound remains to be seen.
+    /// A database, which may still be damaged.
     Database {
-        /// `PRAGMA user_version`: how many migrations were applied.
+        /// `PRAGMA user_version`: number of migrations that were applied.
         version: u32,
-        /// There is something in the log: it is open now, or was not closed.
+        /// The log is not empty: the database is open now, or was not closed.
         unclosed: bool,
     },
 }
 
-/// Looks at what lies in `dir`; changes nothing.
+/// Examines the database file in `dir` without changing anything.
 pub(super) fn look(dir: &Path) -> io::Result<DatabaseFile> {
     let path = dir.join(DATABASE);
     let within = match within(&path) {
@@ -43,8 +43,8 @@ pub(super) fn look(dir: &Path) -> io::Result<DatabaseFile> {
         Err(error) => return Err(error),
     };
     let unclosed = sqlite::start(&within, &beside(&path, "-wal"), LOG_HEADER)?.len() == LOG_HEADER;
-    // The log may carry a newer first page than the file, and a sound one where a power cut tore that
-    // of the file. What SQLite does not read it will say of the file itself.
+    // The log may contain a newer first page than the file, or an intact one if a power cut damaged that of the file. If
+    // the log cannot be merged, the file's own first page decides.
     let first = match unclosed.then(|| copy(&path)) {
         Some(Ok(Some(merged))) => merged,
         _ => sqlite::start(&within, &path, HEADER)?,
@@ -55,7 +55,7 @@ pub(super) fn look(dir: &Path) -> io::Result<DatabaseFile> {
     })
 }
 
-/// What the first bytes of a database file say of its schema, before SQLite may open it
+/// Reads the schema version from the first bytes of a database file, before SQLite may open it
 /// (<https://www.sqlite.org/fileformat2.html>).
 pub(super) fn schema_version(bytes: &[u8]) -> Result<u32, &'static str> {
     if bytes.is_empty() {
@@ -64,32 +64,35 @@ pub(super) fn schema_version(bytes: &[u8]) -> Result<u32, &'static str> {
     let Some(header) = bytes.first_chunk::<HEADER>() else {
         return Err("it is shorter than a header");
     };
-    let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     if !header.starts_with(b"SQLite format 3\0") {
         return Err("it is not an SQLite database");
     }
     if !matches!((header[18], header[19]), (1, 1) | (2, 2)) {
         return Err("its format version is unknown");
     }
-    if number(68) != APPLICATION_ID {
+    if be_u32(header, 68) != APPLICATION_ID {
         return Err("it is not a database of layersweep");
     }
-    match number(60) {
+    match be_u32(header, 60) {
         0 => Err("its schema has no version"),
         version => Ok(version),
     }
 }
 
-/// The content of the database at `path` with its log, as one file without a log; `None` where there
-/// is none.
+/// Reads the big-endian number at `offset`.
+fn be_u32(header: &[u8; HEADER], offset: usize) -> u32 {
+    u32::from_be_bytes([header[offset], header[offset + 1], header[offset + 2], header[offset + 3]])
+}
+
+/// Returns the content of the database at `path`, with its log merged into it, or `None` if there is no database.
 pub(super) fn copy(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match within(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        within => sqlite::copy(&within?, path, LONGEST_COPY),
+        within => sqlite::copy(&within?, path, MAX_COPY),
     }
 }
 
-/// What shows that others have written to the database: its file and its log, as they are now.
+/// Facts about the database file and its log that change when another process writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     database: quiet::InodeFacts,
@@ -97,7 +100,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// `None` where that cannot be told.
+    /// Returns `None` if the facts cannot be read.
     pub(super) fn of(dir: &Path) -> Option<Self> {
         let path = dir.join(DATABASE);
         let log = match quiet::facts(&beside(&path, "-wal")) {
@@ -107,13 +110,12 @@ impl Stamp {
         quiet::facts(&path).ok().map(|database| Self { database, log })
     }
 
-    /// Length of the log.
     pub(super) fn log_bytes(&self) -> u64 {
         self.log.as_ref().map_or(0, |log| log.length)
     }
 }
 
-/// The directory of the file at `path`, opened once; fails where there is no such file.
+/// Opens the directory of the file at `path`, once; fails if the file does not exist.
 fn within(path: &Path) -> io::Result<Within> {
     quiet::facts(path)?;
     Ok(Within::at(path.parent()))
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn headers() {
+    fn header_is_checked() {
         assert_eq!(header(|_| ()), Ok(7));
         assert_eq!(header(|b| b[18..20].fill(1)), Ok(7));
         assert_eq!(header(|b| b[60..64].fill(0xff)), Ok(u32::MAX));

@@ -1,4 +1,4 @@
-//! What is wrong with the records, in one line, with a hint.
+//! Problems with the records, each as one line and a hint.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -11,25 +11,25 @@ use rustix::io::Errno;
 
 use super::lock::{LockError, StateLockHolder};
 
-/// Free bytes below which a failing write is put down to a full disk: XFS and btrfs refuse
-/// before the last block is gone.
+/// Number of free bytes below which a failing write is explained by a full disk. XFS and btrfs refuse writes before the
+/// last block is used.
 const FULL: u64 = 128 << 10;
 
-/// Why the records cannot be used.
+/// Reason why the records cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A newer layersweep made it. Nothing was written.
+    /// A newer layersweep wrote the database. Nothing was written to it.
     #[error("{} has schema version {found}; this layersweep supports only up to {known}", path.display())]
     Newer {
         path: PathBuf,
         found: u32,
-        /// The newest that this binary knows.
+        /// Newest schema version that this binary supports.
         known: u32,
     },
-    /// Something is wrong with the file or its filesystem.
+    /// A problem of the file or its filesystem.
     #[error("{0}")]
     Degraded(Box<Degraded>),
-    /// SQLite says no to what was asked.
+    /// SQLite rejected the statement.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
 }
@@ -40,20 +40,20 @@ impl From<Degraded> for Error {
     }
 }
 
-/// Why the database could not be used fully. The run continues with what can be read from it and from
-/// the disk; the record of a run that deletes is queued ([`super::pending`]).
+/// Reason why the database could not be used fully. The run continues with what can be read from it and from the disk; the
+/// record of a run that deletes is queued ([`super::pending`]).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Degraded {
-    /// No permission to read them, or the path cannot exist.
+    /// No permission to read the records, or the path cannot exist.
     #[error("the records in {} cannot be read ({cause}); working without them", path.display())]
     NotReadable { path: PathBuf, cause: String },
     /// The state directory is not a directory, or its path leads through a file.
     #[error("the state directory {} is not a directory; working without records", path.display())]
     NoDirectory { path: PathBuf },
-    /// They may not be written by us.
+    /// No permission to write the records.
     #[error("the records in {} cannot be written ({cause})", path.display())]
     NotWritable { path: PathBuf, cause: String },
-    /// Another run holds the lock for longer than we wait.
+    /// Another run held the lock for longer than this one waits.
     #[error("the records are locked by {holder} ({})", path.display())]
     Locked {
         /// The lock file or database.
@@ -65,28 +65,28 @@ pub enum Degraded {
     DiskFull { path: PathBuf },
     #[error("the filesystem of {} is read-only", path.display())]
     ReadOnly { path: PathBuf },
-    /// The disk, or the filesystem, fails. `cause` is what the kernel or SQLite said.
+    /// The disk or the filesystem fails. `cause` is the message of the kernel or SQLite.
     #[error("the records in {} cannot be used ({cause})", path.display())]
     Io { path: PathBuf, cause: String },
-    /// The database is sound, but could not be brought to the present schema.
+    /// The database is intact, but could not be migrated to the present schema.
     #[error("{} cannot be migrated to the current schema ({cause})", path.display())]
     NotUpgraded { path: PathBuf, cause: String },
-    /// A newer layersweep has taken the database over in the middle of a run. `known`: the newest that this
-    /// binary knows.
+    /// A newer layersweep migrated the database during this run. `known` is the newest schema version that this binary
+    /// supports.
     #[error(
         "{} now has schema version {found}; this layersweep supports only up to {known}",
         path.display()
     )]
     Newer { path: PathBuf, found: u32, known: u32 },
-    /// The database is damaged, or no database.
+    /// The database is damaged, or the file is not a database.
     #[error("{}", damaged(path, cause, quarantined.as_deref(), *keep_list_lost))]
     Corrupt {
         path: PathBuf,
-        /// How that shows.
+        /// Symptom of the damage.
         cause: String,
-        /// Its quarantine path; `None`: it was left in place.
+        /// Its quarantine path; `None` if it was left in place.
         quarantined: Option<PathBuf>,
-        /// Its keep-list could not be read: everything is pinned now.
+        /// Its keep-list could not be read, so everything is pinned now.
         keep_list_lost: bool,
     },
 }
@@ -96,9 +96,10 @@ fn damaged(path: &Path, cause: &str, quarantined: Option<&Path>, keep_list_lost:
     let Some(copy) = quarantined else {
         return format!("the database {path} is damaged ({cause}); working without it");
     };
-    let keep_list = match keep_list_lost {
-        true => ", and every image is pinned, since the keep-list could not be read",
-        false => " and its keep-list",
+    let keep_list = if keep_list_lost {
+        ", and every image is pinned, since the keep-list could not be read"
+    } else {
+        " and its keep-list"
     };
     format!(
         "the database {path} was damaged ({cause}); it is kept as {}; a new one was created from the \
@@ -108,7 +109,7 @@ fn damaged(path: &Path, cause: &str, quarantined: Option<&Path>, keep_list_lost:
 }
 
 impl Degraded {
-    /// A stable name for programs: `disk-full`.
+    /// Returns a stable name for programs: `disk-full`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -125,7 +126,7 @@ impl Degraded {
         }
     }
 
-    /// The text of the `hint:` line.
+    /// Returns the text of the `hint:` line.
     #[must_use]
     pub fn remedy(&self) -> String {
         match self {
@@ -165,7 +166,7 @@ impl Degraded {
         }
     }
 
-    /// What a failed system call on `path` means.
+    /// Classifies the error of a system call on `path`.
     pub(super) fn from_io(path: &Path, error: &io::Error) -> Self {
         let (path, cause) = (path.to_path_buf(), error.to_string());
         match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -177,7 +178,7 @@ impl Degraded {
         }
     }
 
-    /// What a failed reading of `path` means.
+    /// Classifies an error of reading `path`.
     pub(super) fn from_reading(path: &Path, error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotADirectory => Self::NoDirectory { path: path.to_path_buf() },
@@ -195,10 +196,10 @@ impl Degraded {
         }
     }
 
-    /// What SQLite's refusal on `database` means; `None`: it is no matter of the file.
+    /// Classifies an error of SQLite on `database`. Returns `None` if the error does not concern the file.
     ///
-    /// SQLite's own codes do not tell a full disk from a failing one in all cases (making
-    /// the `-shm` file fails as an I/O error in each), so the filesystem is asked.
+    /// SQLite's own codes do not always distinguish a full disk from a failing one (for example, if the `-shm` file
+    /// cannot be created, the code is an I/O error in both cases), so the filesystem is examined.
     pub(super) fn from_sqlite(database: &Path, error: &rusqlite::Error) -> Option<Self> {
         let rusqlite::Error::SqliteFailure(failure, _) = error else {
             return None;
@@ -224,7 +225,7 @@ impl Degraded {
         Self::Corrupt { path: database.to_path_buf(), cause, quarantined: None, keep_list_lost: false }
     }
 
-    /// What the filesystem at `path` has against being written.
+    /// Finds the reason why the filesystem at `path` refuses writes.
     fn of_filesystem(path: PathBuf, cause: String) -> Self {
         let Ok(facts) = rustix::fs::statvfs(&path) else {
             return Self::Io { path, cause };
@@ -237,15 +238,14 @@ impl Degraded {
             return Self::DiskFull { path };
         }
         match attempt(&path) {
-            // What it says of the file as SQLite knows it is more than what the probe says.
+            // The file's own error is more specific than the successful probe.
             Ok(()) => Self::Io { path, cause },
             Err(error) => Self::from_io(&path, &error),
         }
     }
 }
 
-/// Something else lies there, or the path leads through a file. A disk that says nothing of it is
-/// another matter.
+/// Checks whether `path` exists and is not a directory, or leads through a file. An unreadable path is neither.
 pub(super) fn is_no_directory(path: &Path) -> bool {
     match std::fs::metadata(path) {
         Ok(facts) => !facts.is_dir(),
@@ -253,8 +253,7 @@ pub(super) fn is_no_directory(path: &Path) -> bool {
     }
 }
 
-/// Tries to write as SQLite does: btrfs has none left for a new file while `statvfs` still
-/// shows space.
+/// Tries to write a file, as SQLite does: btrfs may have no space for a new file while `statvfs` still reports free space.
 fn attempt(dir: &Path) -> io::Result<()> {
     let path = dir.join(format!("probe.{}", std::process::id()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
@@ -268,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_errno_has_its_meaning() {
+    fn errnos_are_classified() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = &file.path().join("var/lib/layersweep");
         for (errno, code) in [
@@ -288,16 +287,20 @@ mod tests {
     }
 
     #[test]
-    fn sqlite_codes_that_say_nothing_about_the_file_are_not_degradations() {
+    fn sqlite_errors_are_classified() {
         let path = Path::new("/var/lib/layersweep/layersweep.db");
-        let failure = |code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
         use rusqlite::ffi::{SQLITE_BUSY, SQLITE_CONSTRAINT, SQLITE_CORRUPT, SQLITE_FULL, SQLITE_NOTADB};
-        let code = |error: &rusqlite::Error| Degraded::from_sqlite(path, error).map(|it| it.code());
-        assert_eq!(code(&failure(SQLITE_FULL)), Some("disk-full"));
-        assert_eq!(code(&failure(SQLITE_BUSY)), Some("locked"));
-        assert_eq!(code(&failure(SQLITE_CORRUPT)), Some("corrupt"));
-        assert_eq!(code(&failure(SQLITE_NOTADB)), Some("corrupt"));
-        assert_eq!(code(&failure(SQLITE_CONSTRAINT)), None);
-        assert_eq!(code(&rusqlite::Error::QueryReturnedNoRows), None);
+        for (code, expected) in [
+            (SQLITE_FULL, Some("disk-full")),
+            (SQLITE_BUSY, Some("locked")),
+            (SQLITE_CORRUPT, Some("corrupt")),
+            (SQLITE_NOTADB, Some("corrupt")),
+            (SQLITE_CONSTRAINT, None),
+        ] {
+            let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+            let degraded = Degraded::from_sqlite(path, &error);
+            assert_eq!(degraded.as_ref().map(Degraded::code), expected, "{code}");
+        }
+        assert_eq!(Degraded::from_sqlite(path, &rusqlite::Error::QueryReturnedNoRows), None);
     }
 }

@@ -1,11 +1,13 @@
-//! The journal of a run, written while it runs.
+//! The journal of a run, written while the run deletes.
 //!
-//! That a deletion begins is saved before it does, and its outcome with the next thing at the latest: a
-//! run that is killed has left what it did, and of the last deletion a scan finds out. No deletion waits
-//! long for that, nor for the disk: only the end of the run is synchronised. The database is held only
-//! for the moment of writing: a run takes minutes, and scans want to write too. From the first failure
-//! on the run waits in a file, which is written anew with each thing, until its end tries the database
-//! once more.
+//! A deletion is saved before it starts, and its outcome at the latest with the next entry. If the run is killed, the
+//! database contains everything that it did, and the outcome of the last deletion is determined by the next scan
+//! ([`super::runs::confirm`]).
+//!
+//! Saving must not delay deletions. The wait for other writers is short, and only the end of the run is synchronised to
+//! the disk. The database is locked only for the moment of writing, because a run takes minutes and scans want to write
+//! too. After the first failure the run is saved in a queue file ([`super::pending`]), which each entry replaces; the
+//! end of the run tries the database again.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -23,49 +25,48 @@ use super::save::save_with_waiting;
 use super::state_directory::StateDirectory;
 use crate::sys::stop;
 
-/// How long a deletion waits for another writer, and then for a program that is not ours:
-/// together a second.
+/// Time that a deletion waits for another writer, and then again for another program that has the database open: one
+/// second together.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// The record of a run in progress. Its errors never fail the run; the caller reports them.
+/// Record of a run in progress. Its errors never fail the run; the caller reports them.
 #[derive(Debug)]
 #[must_use = "a run without an end looks killed"]
 pub struct Journal {
     directory: StateDirectory,
     queue: Queue,
     record: RunRecord,
-    /// The database has everything before this position, as far as we know.
+    /// Entries before this position are in the database, as far as known.
     from: usize,
-    /// What the files of the database were like when this last wrote to it.
+    /// Stamp of the database files after the last write.
     left: Option<Stamp>,
-    /// The keep-list when this last wrote to it.
+    /// Keep-list at the last write.
     pins: Option<Vec<Pin>>,
-    /// The position of the deletion that was begun and whose outcome is open.
+    /// Position of the deletion that was started and has no outcome yet.
     open: Option<usize>,
-    /// The database could not be written: it is tried again at the end.
+    /// The database could not be written. It is tried again at the end.
     waits: bool,
-    /// What became of the last file.
+    /// Result of the last write of the queue file.
     waiting: Option<SaveWarning>,
     reported: HashSet<&'static str>,
     degraded: Vec<Degraded>,
     warnings: Vec<SaveWarning>,
 }
 
-/// What became of a journal.
+/// Result of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEnd {
-    /// Whether all of it is in the database. If not, it waits, unless a warning says that it is
-    /// lost.
+    /// The whole record is in the database. If not, it is queued, unless a warning says that it is lost.
     pub kept: bool,
-    /// Why it is not, or was not for a while, without what was reported before.
+    /// Reasons why the record is not in the database, or was not for a while, except those already reported.
     pub degraded: Vec<Degraded>,
-    /// What to warn of besides.
+    /// Further warnings.
     pub warnings: Vec<SaveWarning>,
 }
 
 impl Journal {
-    /// Begins the record of a run. Nothing is written before [`Self::begins`], the first event
-    /// or the end: a run with nothing to do writes once.
+    /// Begins the record of a run. Nothing is written before [`Self::begin_deletion`], the first event or the end, so a
+    /// run with nothing to do writes once.
     pub fn begin(directory: &StateDirectory, start: Start) -> Self {
         Self {
             queue: Queue::of(directory),
@@ -83,39 +84,38 @@ impl Journal {
         }
     }
 
-    /// Something is about to be deleted: if the run is killed meanwhile, that it was begun has a
-    /// record, and a later scan says what came of it. What follows is [`Self::gone`],
-    /// [`Self::failed`], [`Self::spared`], or nothing if the outcome is unknown.
+    /// Records that a deletion is about to start. If the run is killed meanwhile, a later scan finds the outcome. The
+    /// caller then calls [`Self::deleted`], [`Self::failed`] or [`Self::cancelled`], or nothing if the outcome is unknown.
     ///
-    /// Returns the keep-list at that moment; `None` where the database could not be used.
-    pub fn begins(&mut self, deletion: DeletionRow) -> Option<Vec<Pin>> {
+    /// Returns the keep-list at that moment, or `None` if the database could not be used.
+    pub fn begin_deletion(&mut self, deletion: DeletionRow) -> Option<Vec<Pin>> {
         let error = Some(BEGUN.to_owned());
         let deletion = DeletionRow { error, certainty: Certainty::Unknown, ..deletion };
         self.open = Some(self.record.entries.len());
-        self.record.entries.push(RunEntry { deletion, back_off: None, spared: false });
+        self.record.entries.push(RunEntry { deletion, back_off: None, is_cancelled: false });
         self.save(SHORT);
         self.pins.take()
     }
 
-    /// The announced deletion was not requested after all.
-    pub fn spared(&mut self) {
-        self.change_open(|entry| entry.spared = true);
+    /// Records that the started deletion was not requested after all.
+    pub fn cancelled(&mut self) {
+        self.change_open(|entry| entry.is_cancelled = true);
     }
 
-    /// The outcome of the announced deletion is unknown, for the reason `why`.
+    /// Records that the outcome of the started deletion is unknown, for the reason `why`.
     pub fn unproven(&mut self, why: &str) {
         self.change_open(|entry| {
             entry.deletion.error = Some(format!("{why}; its outcome is not known yet"));
         });
     }
 
-    /// Something was deleted; an image then is no longer among those that could not be. What came of it may
-    /// follow as [`Self::measured`] at the position that is returned.
-    pub fn gone(&mut self, deletion: DeletionRow) -> usize {
-        self.add(RunEntry { deletion, back_off: None, spared: false })
+    /// Records a deletion. An image is then removed from the list of failed deletions. The measured result may follow
+    /// with [`Self::measured`], given the position that is returned.
+    pub fn deleted(&mut self, deletion: DeletionRow) -> usize {
+        self.add(RunEntry { deletion, back_off: None, is_cancelled: false })
     }
 
-    /// The measured result of the deletion at `position`.
+    /// Records the measured result of the deletion at `position`.
     pub fn measured(
         &mut self,
         position: usize,
@@ -130,33 +130,33 @@ impl Journal {
         });
     }
 
-    /// Something could not be deleted: `deletion.error` says why. `back_off` is what is remembered of an image.
+    /// Records a failed deletion. `deletion.error` is the reason, and `back_off` delays the next attempt for an image.
     pub fn failed(&mut self, deletion: DeletionRow, back_off: Option<BackOff>) {
-        self.add(RunEntry { deletion, back_off, spared: false });
+        self.add(RunEntry { deletion, back_off, is_cancelled: false });
     }
 
-    /// An event that the kubelet would report on its node.
+    /// Records an event that the kubelet would report on its node.
     pub fn event(&mut self, event: Event) {
         self.record.events.push(event);
         self.save(SHORT);
     }
 
-    /// Problems with saving since the last call, each kind once per run.
+    /// Returns the problems with saving since the last call, each kind once per run.
     pub fn take_degraded(&mut self) -> Vec<Degraded> {
         std::mem::take(&mut self.degraded)
     }
 
-    /// Whether it deleted something, or tried to.
+    /// Checks whether the run deleted something, or tried to.
     #[must_use]
     pub fn has_acted(&self) -> bool {
-        self.record.entries.iter().any(|entry| !entry.spared)
+        self.record.entries.iter().any(|entry| !entry.is_cancelled)
     }
 
-    /// The run has ended. Waits for other writers as long as any command.
+    /// Ends the run. Waits for other writers as long as any other command.
     pub fn end(mut self, end: RunEnd) -> JournalEnd {
         self.record.end = Some(end);
         self.waits = false;
-        // After a signal there is no time to wait in; what is not saved waits in its file.
+        // After a signal there is no time to wait: an unsaved record stays in its queue file.
         let kept = self.save(if stop::is_asked() { SHORT } else { PATIENCE });
         if !kept {
             self.warnings.extend(self.waiting.take());
@@ -170,7 +170,7 @@ impl Journal {
             self.save(SHORT);
             return self.record.entries.len() - 1;
         };
-        // That it was begun is saved: its outcome goes with the next thing.
+        // The start of the deletion is saved already; its outcome is saved with the next entry.
         self.record.entries[position] = entry;
         self.from = self.from.min(position);
         position
@@ -189,8 +189,7 @@ impl Journal {
         self.save(SHORT);
     }
 
-    /// Saves what has changed, in the database or else in a file; whether all of it is in the
-    /// database now.
+    /// Saves all changes, in the database or else in a queue file. Returns whether all are in the database.
     fn save(&mut self, patience: Duration) -> bool {
         self.pins = None;
         if self.directory.foreign {
@@ -211,34 +210,38 @@ impl Journal {
         false
     }
 
-    /// Opens the database, writes what waits and what is new, and closes it again.
+    /// Opens the database, writes the queued runs and the new entries, and closes it.
     fn write(&mut self, patience: Duration) -> Result<(), Degraded> {
-        let path = self.directory.dir.join(DATABASE);
-        let unsaved = |error| match error {
-            Error::Degraded(why) => *why,
-            Error::Newer { path, found, known } => Degraded::Newer { path, found, known },
-            // What it refuses now, it will refuse from the file, and is renamed there.
-            Error::Sqlite(error) => Degraded::Io { path: path.clone(), cause: error.to_string() },
-        };
-        let mut opened =
-            Records::open_to_write(&self.directory, patience, self.left.take().as_ref()).map_err(&unsaved)?;
+        let mut opened = Records::open_to_write(&self.directory, patience, self.left.take().as_ref())
+            .map_err(|error| self.unsaved(error))?;
         opened.degraded.drain(..).for_each(|why| self.report(why));
-        // The file of what waits is removed once it is saved, so then that has to be on the disk.
+        // Queue files are deleted once they are saved, so the write must reach the disk first.
         let (waiting, mut warnings) = self.queue.all();
         if self.record.end.is_none() && waiting.is_empty() {
-            opened.records.defer_sync().map_err(|error| unsaved(error.into()))?;
+            opened.records.defer_sync().map_err(|error| self.unsaved(error.into()))?;
         }
         let mut degraded = Vec::new();
         let (record, from) = (&self.record, self.from);
-        let done =
+        let saved =
             save_with_waiting(&mut opened.records, &self.queue, (&mut degraded, &mut warnings), |tx| {
                 put_from(tx, record, from).and_then(|()| pins::list(tx))
             });
         degraded.into_iter().for_each(|why| self.report(why));
         self.add_warnings(warnings);
-        self.left = opened.records.leave().filter(|_| done.is_ok());
-        self.pins = Some(done.map_err(unsaved)?.0);
+        self.left = opened.records.leave().filter(|_| saved.is_ok());
+        self.pins = Some(saved.map_err(|error| self.unsaved(error))?.0);
         Ok(())
+    }
+
+    fn unsaved(&self, error: Error) -> Degraded {
+        match error {
+            Error::Degraded(why) => *why,
+            Error::Newer { path, found, known } => Degraded::Newer { path, found, known },
+            // A statement that SQLite rejects now is rejected again when the file is applied, and the file is renamed.
+            Error::Sqlite(error) => {
+                Degraded::Io { path: self.directory.dir.join(DATABASE), cause: error.to_string() }
+            }
+        }
     }
 
     fn report(&mut self, why: Degraded) {
@@ -247,7 +250,7 @@ impl Journal {
         }
     }
 
-    /// Warnings come with each try; each is kept once.
+    /// Adds the warnings of a write. Each write returns all of them, so repetitions are dropped.
     fn add_warnings(&mut self, warnings: Vec<SaveWarning>) {
         for warning in warnings {
             if !self.warnings.contains(&warning) {

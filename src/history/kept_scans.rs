@@ -1,7 +1,7 @@
 //! Summaries of earlier scans, kept for comparison (`diff`).
 //!
-//! The newest scan of each hour is kept for a day, the newest of each day for thirty; and always the last two,
-//! which `diff` compares by default.
+//! The newest scan of each hour is kept for a day, and the newest scan of each day for thirty days. The last two scans,
+//! which `diff` compares by default, are always kept.
 
 use std::borrow::Cow;
 use std::io::{BufReader, BufWriter, IntoInnerError, Read};
@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::values::{damaged, json, micros, signed, time, unsigned};
 use crate::model::scan_summary::{ComparedScan, ScanSummary, SummaryKind, SummaryStore};
 
-/// Deletes the others. Times are microseconds: an hour, a day and thirty days.
+/// Deletes the scans that are not kept. Times are microseconds: an hour, a day and thirty days.
 const THIN: &str = "
     DELETE FROM kept_scans WHERE id NOT IN (
         SELECT id FROM (
@@ -29,21 +29,21 @@ const THIN: &str = "
            OR of_hour = 1 AND at > ?1 - 86400000000
            OR of_day = 1 AND at > ?1 - 2592000000000)";
 
-/// No summary is longer, whatever its row says.
-const LONGEST: u64 = 512 << 20;
+/// Maximum length of an unpacked summary. A damaged row may claim more.
+const MAX_UNPACKED: u64 = 512 << 20;
 
-/// The scan that a summary was made from.
+/// The scan of a summary.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanned<'a> {
     pub run_id: &'a str,
-    /// When it began, in record time.
+    /// Start of the scan, in record time.
     pub at: Timestamp,
-    /// All stores were scanned. If not, the others are taken from the scan before.
+    /// All stores were scanned. If not, the summary of the other stores is copied from the previous scan.
     pub all_stores: bool,
 }
 
-/// A summary, and as it is stored. To make that of a large store takes longer than to write it, and needs
-/// no database.
+/// A summary, with its stored form. Packing the summary of a large store takes longer than writing it and needs no
+/// database, so it happens before the database is locked.
 #[derive(Debug)]
 pub struct Packed {
     summary: ScanSummary,
@@ -57,11 +57,11 @@ impl Packed {
     }
 }
 
-/// Keeps the summary of a recorded scan and deletes summaries that are due. Idempotent.
+/// Stores the summary of a recorded scan, and deletes the scans that are no longer kept. Idempotent.
 pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, packed: &Packed) -> rusqlite::Result<()> {
     let before = match all(tx) {
         Ok(before) => before,
-        // An unreadable row would block every later scan; nothing else refers to these rows.
+        // An unreadable row would fail every later scan. No other table refers to these rows, so they are deleted.
         Err(error) => {
             tracing::warn!("discarding the scans kept for diff: {error}");
             tx.execute("DELETE FROM kept_scans", [])?;
@@ -74,7 +74,7 @@ pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, packed: &Packed) -> rusql
         && let Some(before) = before.last()
         && has_elsewhere(tx, before, &summary)?
     {
-        // An unreadable earlier summary says nothing about the stores that were not scanned.
+        // If the previous summary is unreadable, the stores that were not scanned are missing from this one.
         match load(tx, before) {
             Ok(before) => add_elsewhere(&mut summary, before.summary),
             Err(error) => tracing::warn!("the scan before this one: {error}"),
@@ -97,25 +97,23 @@ pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, packed: &Packed) -> rusql
     Ok(())
 }
 
-/// Whether a kept scan has stores or filesystems that `summary` has not. A summary is not unpacked for
-/// that: of a large store it takes longer than the rest of the saving.
+/// Checks whether a kept scan has stores or filesystems that `summary` does not have. Its outline is compared, because
+/// unpacking the summary of a large store takes longer than all other steps of saving.
 fn has_elsewhere(tx: &Transaction<'_>, before: &KeptScan, summary: &ScanSummary) -> rusqlite::Result<bool> {
-    let here = summary.outline();
+    let outline = summary.outline();
     let mut select = tx.prepare_cached("SELECT outline FROM kept_scans WHERE id = ?1")?;
     select.query_row([before.id], |row| {
         let text = row.get_ref(0)?.as_str().unwrap_or_default();
-        let outline = serde_json::from_str::<Vec<(SummaryStore, String)>>(text);
-        let is_elsewhere =
-            |(place, mount): &(SummaryStore, String)| here.binary_search(&(place, mount)).is_err();
-        Ok(outline.map_or(true, |outline| outline.iter().any(is_elsewhere)))
+        let Ok(before) = serde_json::from_str::<Vec<(SummaryStore, String)>>(text) else { return Ok(true) };
+        Ok(before.iter().any(|(place, mount)| outline.binary_search(&(place, mount)).is_err()))
     })
 }
 
-/// Copies the stores and filesystems that were not scanned from the scan before.
+/// Copies the stores and filesystems that were not scanned from the previous scan.
 fn add_elsewhere(summary: &mut Cow<'_, ScanSummary>, before: ScanSummary) {
-    let seen: Vec<_> = summary.places().into_iter().cloned().collect();
+    let scanned: Vec<_> = summary.places().into_iter().cloned().collect();
     for (key, entry) in before.entries {
-        let is_elsewhere = key.kind == SummaryKind::Filesystem || !seen.contains(&key.place);
+        let is_elsewhere = key.kind == SummaryKind::Filesystem || !scanned.contains(&key.place);
         if is_elsewhere && !summary.entries.contains_key(&key) {
             summary.to_mut().entries.insert(key, entry);
         }
@@ -123,79 +121,79 @@ fn add_elsewhere(summary: &mut Cow<'_, ScanSummary>, before: ScanSummary) {
 }
 
 fn pack(summary: &ScanSummary) -> rusqlite::Result<Vec<u8>> {
-    let pack = || {
-        let to = DeflateEncoder::new(Vec::new(), Compression::fast());
-        // Each piece that the encoder takes costs it a pass over its buffer.
-        let mut to = BufWriter::with_capacity(1 << 16, to);
-        serde_json::to_writer(&mut to, summary)?;
-        to.into_inner().map_err(IntoInnerError::into_error)?.finish()
-    };
-    pack().map_err(|error: std::io::Error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+    fn pack(summary: &ScanSummary) -> std::io::Result<Vec<u8>> {
+        let encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+        // The encoder scans its buffer for each write, so writes are collected first.
+        let mut writer = BufWriter::with_capacity(1 << 16, encoder);
+        serde_json::to_writer(&mut writer, summary)?;
+        writer.into_inner().map_err(IntoInnerError::into_error)?.finish()
+    }
+    pack(summary).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }
 
-fn unpacked(packed: &[u8]) -> rusqlite::Result<ScanSummary> {
-    // The text of a large store is ten times as long: it is not in memory at once.
-    let text = BufReader::with_capacity(1 << 16, DeflateDecoder::new(packed).take(LONGEST));
+fn unpack(packed: &[u8]) -> rusqlite::Result<ScanSummary> {
+    // The text of a large store is ten times as long, so it is parsed while it is unpacked.
+    let text = BufReader::with_capacity(1 << 16, DeflateDecoder::new(packed).take(MAX_UNPACKED));
     serde_json::from_reader(text).map_err(damaged)
 }
 
-/// What a kept scan saw.
+/// Loads the summary of a kept scan.
 pub fn load(connection: &Connection, scan: &KeptScan) -> rusqlite::Result<ComparedScan> {
     let packed: Option<Vec<u8>> = connection
         .prepare_cached("SELECT summary FROM kept_scans WHERE id = ?1")?
         .query_row([scan.id], |row| row.get(0))
         .optional()?;
     let packed = packed.ok_or_else(|| damaged("a kept scan without a summary"))?;
-    Ok(ComparedScan { id: scan.run_id.clone(), taken_at: scan.at, summary: unpacked(&packed)? })
+    Ok(ComparedScan { id: scan.run_id.clone(), taken_at: scan.at, summary: unpack(&packed)? })
 }
 
-/// A scan that is kept.
+/// Scan whose summary is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeptScan {
-    /// Its place in the order of scans.
+    /// Row in the database; rows are in the order of the scans.
     #[serde(skip)]
     id: i64,
-    /// Its id.
+    /// Id of the scan.
     pub run_id: String,
-    /// When it began.
+    /// Start of the scan.
     pub at: Timestamp,
-    /// Everything could be read.
+    /// The whole node could be read.
     pub complete: bool,
     /// Allocated bytes of all stores.
     pub bytes: u64,
 }
 
-/// How a user names a scan.
+/// A user's way to name a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanName {
-    /// The newest, or so many before it.
+    /// The newest scan, or the given number before it.
     Last(usize),
-    /// Its id, or the start of it.
+    /// The id of a scan, or a prefix of it.
     Id(String),
-    /// The last one that had begun by then.
+    /// The last scan that had begun at this time.
     At(Timestamp),
 }
 
-/// Why a name matches no scan.
+/// Reason why a name matches no scan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     #[error("no scan is kept to compare with")]
     None,
-    /// There are not that many.
+    /// Fewer scans are kept.
     #[error("{}", match .0 { 1 => "only 1 scan is kept".to_owned(), many => format!("only {many} scans are kept") })]
     Few(usize),
-    /// The first is later.
+    /// The first kept scan is later.
     #[error("the oldest kept scan is of {0}")]
     Later(Timestamp),
-    /// No id begins so.
+    /// No id has this prefix.
     #[error("no kept scan has that id")]
     Unknown,
     #[error("it could be any of {}", .0.join(", "))]
     Ambiguous(Vec<String>),
 }
 
-/// All kept scans, the oldest first.
+/// Returns all kept scans, the oldest first.
 pub fn all(connection: &Connection) -> rusqlite::Result<Vec<KeptScan>> {
     connection
         .prepare_cached("SELECT id, run_id, at, complete, bytes FROM kept_scans ORDER BY id")?
@@ -211,7 +209,7 @@ pub fn all(connection: &Connection) -> rusqlite::Result<Vec<KeptScan>> {
         .collect()
 }
 
-/// The scan among `scans`, the oldest first, that is meant.
+/// Finds the scan with a name among `scans`, which are sorted from the oldest to the newest.
 pub fn find<'a>(scans: &'a [KeptScan], name: &ScanName) -> Result<&'a KeptScan, Missing> {
     if scans.is_empty() {
         return Err(Missing::None);
@@ -227,7 +225,7 @@ pub fn find<'a>(scans: &'a [KeptScan], name: &ScanName) -> Result<&'a KeptScan, 
             let found: Vec<_> = scans.iter().filter(|scan| scan.run_id.starts_with(id.as_str())).collect();
             match found.as_slice() {
                 [] => Err(Missing::Unknown),
-                [one] => Ok(one),
+                [scan] => Ok(scan),
                 several => match several.iter().find(|scan| scan.run_id == *id) {
                     Some(exact) => Ok(exact),
                     None => Err(Missing::Ambiguous(

@@ -1,4 +1,4 @@
-//! Images as the database knows them.
+//! Images in the database.
 
 use std::collections::HashMap;
 
@@ -11,36 +11,36 @@ use super::values::{from_json, maybe_time, moment, store, time};
 use crate::model::path_text;
 use crate::model::{Image, Inventory, StoreId};
 
-/// One stay of an image in a store: from first detection until a complete scan no longer finds it.
+/// One stay of an image in a store: from its first detection to the first complete scan that no longer finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Life {
-    /// Its row, for what refers to it.
+    /// Row in the database, to which other tables refer.
     pub row: i64,
     pub store: StoreId,
     pub image_id: String,
-    /// Its age and use.
+    /// Age and use in this life.
     pub age: ImageAge,
     pub last_seen: Timestamp,
-    /// The first complete scan that no longer found it; `None`: it is there.
+    /// First complete scan that no longer found the image; `None` if it is present.
     pub gone_since: Option<Timestamp>,
-    /// Its names when it was last seen.
+    /// Names when it was last seen.
     pub names: Vec<String>,
-    /// Configuration kept it.
+    /// The configuration protected the image when it was last seen.
     pub pinned: bool,
-    /// All that it reached.
+    /// Bytes that the image reached.
     pub total_bytes: u64,
-    /// Of that, what only it reached.
+    /// Bytes that only this image reached.
     pub exclusive_bytes: u64,
-    /// What its deletion would have freed.
+    /// Bytes that its deletion would have freed.
     pub frees_bytes: u64,
-    /// The size that the runtime's tools printed.
+    /// Size that the runtime's tools printed.
     pub listed_bytes: Option<u64>,
     made: Option<Timestamp>,
-    /// A container was on it when it was last seen.
+    /// A container used the image when it was last seen.
     in_use: bool,
 }
 
-/// All images that the database lists as present.
+/// All images that are present according to the database.
 #[derive(Clone, Debug, Default)]
 pub struct KnownImages {
     stores: HashMap<StoreId, KnownStore>,
@@ -54,31 +54,31 @@ struct KnownStore {
     last_seen: Timestamp,
     /// Present lives by image id.
     lives: HashMap<String, Life>,
-    /// How many lives of an image have ended.
+    /// Number of the last ended life of an image, by image id.
     ended: HashMap<String, u32>,
 }
 
 impl KnownImages {
-    /// The present life of an image.
+    /// Returns the present life of an image.
     #[must_use]
     pub fn image(&self, store: &StoreId, image_id: &str) -> Option<&Life> {
         self.stores.get(store)?.lives.get(image_id)
     }
 
-    /// All present lives, in no order.
+    /// Returns all present lives, unordered.
     pub fn all(&self) -> impl Iterator<Item = &Life> {
         self.stores.values().flat_map(|store| store.lives.values())
     }
 
-    /// The stored state of the clock, to read the clocks against.
+    /// Returns the stored state of the clock, with which new readings are compared.
     #[must_use]
     pub fn clock(&self) -> Option<&ClockState> {
         self.clock.as_ref()
     }
 
-    /// The ages of all images of an inventory: from the records where they know the image,
-    /// else from the disk. Right whether or not the scan itself has been recorded: an image
-    /// that was pulled again since is judged anew, one that is in use now was used now.
+    /// Returns the ages of all images of an inventory, from the records if they contain the image, otherwise from the
+    /// disk. The ages are right whether or not this scan has been recorded: an image that was pulled again since the
+    /// last record is judged anew, and an image that is in use now counts as used now.
     #[must_use]
     pub fn ages(&self, inventory: &Inventory, now: &Moment) -> InventoryAges {
         let users = ages::users(inventory);
@@ -96,8 +96,8 @@ impl KnownImages {
             let ended = seen.ended.get(image.id.as_str()).copied().unwrap_or(0);
             return ages::unrecorded(&image.evidence, seen.last_complete, users, ended + 1, now);
         };
-        let out_of_sight = life.last_seen < seen.last_seen;
-        let seen_wall = if out_of_sight { life.last_seen } else { seen.last_wall };
+        let is_out_of_sight = life.last_seen < seen.last_seen;
+        let seen_wall = if is_out_of_sight { life.last_seen } else { seen.last_wall };
         let before = Before { made: life.made, seen_wall };
         if ages::was_remade(store.kind(), &before, &image.evidence, now) {
             let next = life.age.life + 1;
@@ -109,14 +109,14 @@ impl KnownImages {
             age.counted_from = age.counted_from.max(now.record_time);
             age.use_count = age.use_count.max(users);
         } else if life.in_use {
-            // Until now, as far as is proven.
+            // A container used it at the last scan, and may have existed until now.
             age.counted_from = age.counted_from.max(now.record_time);
         }
         age
     }
 }
 
-/// The stored state of the clock; `None` before the first scan record.
+/// Loads the stored state of the clock; `None` before the first scan record.
 pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
     from.prepare_cached("SELECT * FROM clock")?
         .query_row([], |row| {
@@ -132,7 +132,7 @@ pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
         .optional()
 }
 
-/// Everything known of the images that are there.
+/// Loads all present images.
 pub fn images(from: &Connection) -> rusqlite::Result<KnownImages> {
     let mut rows = store_rows(from)?;
     let mut select = from.prepare_cached(
@@ -154,7 +154,7 @@ pub fn images(from: &Connection) -> rusqlite::Result<KnownImages> {
     Ok(known)
 }
 
-/// The stores by their rows, without those whose kind makes no sense.
+/// Loads the stores by row, without those of an unknown kind.
 fn store_rows(from: &Connection) -> rusqlite::Result<HashMap<i64, (StoreId, KnownStore)>> {
     let mut select = from.prepare_cached("SELECT * FROM stores")?;
     let stores = select.query_map([], |row| {
@@ -172,7 +172,7 @@ fn store_rows(from: &Connection) -> rusqlite::Result<HashMap<i64, (StoreId, Know
     stores.filter_map(Result::transpose).collect()
 }
 
-/// All lives of one image of one store, the latest first.
+/// Loads all lives of an image of a store, the latest first.
 pub fn lives(from: &Connection, store: &StoreId, image_id: &str) -> rusqlite::Result<Vec<Life>> {
     select_lives(
         from,
@@ -203,10 +203,9 @@ fn select_lives(
 }
 
 fn life(row: &Row<'_>, store: StoreId) -> rusqlite::Result<Life> {
-    let optional = |at: usize| row.get::<_, Option<i64>>(at)?.map(moment).transpose();
     let first_detected = moment(row.get(4)?)?;
-    let last_used = optional(8)?;
-    // One row that came out of a damaged database must not take all others with it.
+    let last_used = optional(row, 8)?;
+    // A damaged row must not make all others unreadable.
     let detection: Option<FirstDetection> = json(row, 5)?;
     Ok(Life {
         row: row.get(1)?,
@@ -218,28 +217,32 @@ fn life(row: &Row<'_>, store: StoreId) -> rusqlite::Result<Life> {
             last_used,
             use_count: count(row.get(10)?),
             life: row.get(3)?,
-            counted_from: ages::counted_from(first_detected, last_used, optional(9)?),
+            counted_from: ages::counted_from(first_detected, last_used, optional(row, 9)?),
             basis: Basis::Records,
         },
         last_seen: moment(row.get(7)?)?,
-        gone_since: optional(11)?,
+        gone_since: optional(row, 11)?,
         names: json(row, 12)?.unwrap_or_default(),
         total_bytes: count(row.get(13)?),
         exclusive_bytes: count(row.get(14)?),
         frees_bytes: count(row.get(15)?),
         listed_bytes: row.get::<_, Option<i64>>(16)?.map(count),
         pinned: row.get(17)?,
-        made: optional(6)?,
+        made: optional(row, 6)?,
         in_use: row.get(18)?,
     })
 }
 
-/// `None` where the text is not what we write.
-fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<T>> {
-    Ok(serde_json::from_str(row.get_ref(at)?.as_str()?).ok())
+fn optional(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+    row.get::<_, Option<i64>>(column)?.map(moment).transpose()
 }
 
-/// A stored count; none is negative.
+/// Parses a column of JSON; `None` if layersweep did not write it in this form.
+fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<T>> {
+    Ok(serde_json::from_str(row.get_ref(column)?.as_str()?).ok())
+}
+
+/// Converts a stored count; a negative one is damage and counts as 0.
 fn count(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }

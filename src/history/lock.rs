@@ -1,7 +1,7 @@
-//! Locks: one writer at a time, and one garbage collection at a time.
+//! Locks of the state directory: one writer at a time, and one garbage collection at a time.
 //!
-//! The locks are `flock`, which the kernel releases when the process ends. The files' content only names
-//! the holder and is valid only while the lock is held.
+//! The locks are `flock`, which the kernel releases when the process exits. The content of a lock file only names the
+//! holder, and is valid only while the lock is held.
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
@@ -15,46 +15,47 @@ use jiff::Timestamp;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-/// Held while the database is written to.
+/// Name of the lock for writing to the database.
 const WRITE_LOCK: &str = "write.lock";
-/// Held while the metrics are written.
+/// Name of the lock for writing the metrics.
 const METRICS_LOCK: &str = "metrics.lock";
-/// Held for a whole garbage collection.
+/// Name of the lock of a garbage collection, which is held for the whole run.
 pub(super) const RUN_LOCK: &str = "run.lock";
 
-/// Bytes that name the holder. The file is always as long, so that it can be written anew
+/// Length of a lock file, which contains the name of the holder. The length is fixed, so that the file can be overwritten
 /// on a full disk.
-const RECORD: usize = 512;
+const HOLDER_BYTES: usize = 512;
 
-/// For how many times two milliseconds a lock may be held in passing.
-const GLANCES: u32 = 10;
+/// Number of attempts, two milliseconds apart, while an unnamed process holds a lock. [`RunLock::is_free`] holds it that
+/// short.
+const MAX_ATTEMPTS: u32 = 10;
 
-/// Who holds a lock.
+/// Holder of a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateLockHolder {
-    /// Process id; `None`: not known.
+    /// Process id; `None` if unknown.
     pub pid: Option<u32>,
-    /// Its command line, cut short.
+    /// Command line, truncated.
     pub command: String,
-    /// Since when, by the wall clock.
+    /// Time at which the lock was taken, by the wall clock.
     pub since: Option<Timestamp>,
 }
 
 impl StateLockHolder {
-    fn ourselves() -> Self {
+    fn this_process() -> Self {
         let words: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let command: String = words.join(" ").chars().filter(|c| !c.is_control()).take(100).collect();
         Self { pid: Some(std::process::id()), command, since: Some(Timestamp::now()) }
     }
 
-    /// The holder left no name, or that of a process that has ended.
-    fn is_nobody(&self) -> bool {
+    /// Checks whether the holder is unnamed, or named a process that has exited.
+    fn is_unknown(&self) -> bool {
         self.pid.is_none_or(|pid| !Path::new("/proc").join(pid.to_string()).exists())
     }
 
-    /// The holder named in `file`.
+    /// Reads the holder from a lock file.
     pub(super) fn of(file: &File) -> Self {
-        let mut record = [0; RECORD];
+        let mut record = [0; HOLDER_BYTES];
         let length = file.read_at(&mut record, 0).unwrap_or(0);
         serde_json::from_slice(&record[..length]).unwrap_or_default()
     }
@@ -70,38 +71,41 @@ impl fmt::Display for StateLockHolder {
     }
 }
 
-/// Why a lock was not taken.
+/// Reason why a lock was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     #[error("{} is locked by {holder}", path.display())]
     Held {
         path: PathBuf,
-        /// Who has it, as far as known.
+        /// Holder of the lock, as far as known.
         holder: StateLockHolder,
     },
-    /// The file cannot be made or locked.
+    /// The lock file cannot be created or locked.
     #[error("locking {}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
 }
 
-/// A lock file of the state directory, until it is dropped.
+/// A lock file of the state directory, locked until it is dropped.
 #[derive(Debug)]
 pub struct StateLock {
     _file: File,
 }
 
 impl StateLock {
-    /// The right to write to the database. Waits for at most `patience`.
+    /// Takes the lock for writing to the database. Waits for at most `patience`.
     ///
     /// # Errors
-    /// When somebody else keeps it for longer, or the file cannot be made.
+    /// If another process holds the lock for longer, or the file cannot be created.
     pub(super) fn for_writing(dir: &Path, patience: Duration) -> Result<Self, LockError> {
         acquire(&dir.join(WRITE_LOCK), patience).map(|file| Self { _file: file })
     }
 
-    /// The right to write what these records say to a file for others: who has it reads last and writes last.
-    /// It lies with the records, where nobody else can take it. `None`: no lock file can be made there (no
-    /// records, a disk that is full or only read, somebody else's records), so no others have one to wait for.
+    /// Takes the lock for writing metrics to a file for other programs. Each holder reads the records and writes the file,
+    /// so the last writer has read last.
+    ///
+    /// The lock file is in the state directory, where other users cannot take it. Returns `None` if no lock file can be
+    /// created there (no records, a full or read-only disk, records of another user): no other process can have the lock
+    /// then either.
     pub fn for_metrics(state_dir: &Path, patience: Duration) -> Result<Option<Self>, LockError> {
         match acquire(&state_dir.join(METRICS_LOCK), patience) {
             Ok(file) => Ok(Some(Self { _file: file })),
@@ -114,33 +118,33 @@ impl StateLock {
     }
 }
 
-/// The right to collect garbage on this node, until it is dropped.
+/// Lock of the garbage collection on this node, held until it is dropped.
 #[derive(Debug)]
 pub struct RunLock {
-    // The directory too: it can be locked where there is no room left for a lock file.
+    // The directory is locked too, because that works when there is no space for a lock file.
     _directory: Option<File>,
     _file: Option<File>,
 }
 
 impl RunLock {
-    /// No lock, where not even a directory for one can be made.
+    /// Returns no lock, for the case that not even the directory can be created.
     #[must_use]
     pub fn none() -> Self {
         Self { _directory: None, _file: None }
     }
 
-    /// Takes the lock of the state directory at once; makes the directory where there is none.
+    /// Takes the lock of the state directory without waiting. Creates a missing directory.
     ///
-    /// Works on a full disk and on a read-only one, where a lock file cannot be made: then
-    /// the directory itself is the lock, and the holder has no name.
+    /// It works on a full and on a read-only disk, where a lock file cannot be created: the directory itself is locked
+    /// then, and the holder has no name.
     ///
     /// # Errors
-    /// When another run has it, or the directory cannot be made or opened.
+    /// If another run holds the lock, or the directory cannot be created or opened.
     pub fn acquire(state_dir: &Path) -> Result<Self, LockError> {
-        for _ in 0..GLANCES {
+        for _ in 0..MAX_ATTEMPTS {
             match Self::acquire_once(state_dir) {
-                // Somebody without a name may be just looking whether it is held.
-                Err(LockError::Held { holder, .. }) if holder.is_nobody() => {
+                // An unnamed holder may be a process that only tests the lock.
+                Err(LockError::Held { holder, .. }) if holder.is_unknown() => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 taken => return taken,
@@ -149,34 +153,32 @@ impl RunLock {
         Self::acquire_once(state_dir)
     }
 
-    /// Whether no other process's run is under way: it is also true where this process holds the lock. Takes it for a
-    /// moment, without leaving a name.
+    /// Checks that no other process runs a garbage collection. Also true if this process holds the lock. Takes the lock for
+    /// a moment, without leaving a name.
     #[must_use]
     pub fn is_free(state_dir: &Path) -> bool {
         let Ok(directory) = File::open(state_dir) else { return false };
         let path = state_dir.join(RUN_LOCK);
         let file = File::open(&path).ok();
-        let ours =
-            || file.as_ref().is_some_and(|file| StateLockHolder::of(file).pid == Some(std::process::id()));
-        let free = |file: &File| file.try_lock_shared().is_ok();
-        (free(&directory) && file.as_ref().is_none_or(free)) || ours()
+        let is_free = directory.try_lock_shared().is_ok()
+            && file.as_ref().is_none_or(|file| file.try_lock_shared().is_ok());
+        is_free || file.as_ref().is_some_and(|file| StateLockHolder::of(file).pid == Some(std::process::id()))
     }
 
     fn acquire_once(state_dir: &Path) -> Result<Self, LockError> {
-        let failed = |source| LockError::Io { path: state_dir.to_path_buf(), source };
-        super::state_directory::make_private(state_dir).map_err(failed)?;
-        let directory = File::open(state_dir).map_err(failed)?;
+        super::state_directory::make_private(state_dir).map_err(|error| lock_error(state_dir, error))?;
+        let directory = File::open(state_dir).map_err(|error| lock_error(state_dir, error))?;
         let path = state_dir.join(RUN_LOCK);
         if let Err(error) = directory.try_lock_exclusive() {
             if !is_held(&error) {
-                return Err(failed(error));
+                return Err(lock_error(state_dir, error));
             }
             let holder = File::open(&path).map(|file| StateLockHolder::of(&file)).unwrap_or_default();
             return Err(LockError::Held { path, holder });
         }
-        // Somebody may have removed the directory meanwhile, and others lock a new one.
+        // The directory may have been replaced meanwhile, and other processes lock the new one.
         if !is_same(&directory, std::fs::metadata(state_dir)) {
-            return Err(failed(io::ErrorKind::NotFound.into()));
+            return Err(lock_error(state_dir, io::ErrorKind::NotFound.into()));
         }
         let file = match acquire(&path, Duration::ZERO) {
             Ok(file) => Some(file),
@@ -188,7 +190,6 @@ impl RunLock {
 }
 
 fn acquire(path: &Path, patience: Duration) -> Result<File, LockError> {
-    let failed = |source| LockError::Io { path: path.to_path_buf(), source };
     let start = Instant::now();
     let mut pause = Duration::from_millis(2);
     loop {
@@ -201,42 +202,47 @@ fn acquire(path: &Path, patience: Duration) -> Result<File, LockError> {
             .mode(0o600)
             .custom_flags(flags)
             .open(path)
-            .map_err(failed)?;
+            .map_err(|error| lock_error(path, error))?;
         match file.try_lock_exclusive() {
-            // Somebody may have removed the file meanwhile, and others lock a new one.
+            // The file may have been replaced meanwhile, and other processes lock the new one.
             Ok(()) if !is_same(&file, std::fs::symlink_metadata(path)) => continue,
             Ok(()) => {
                 sign(&file);
                 return Ok(file);
             }
-            Err(error) if !is_held(&error) => return Err(failed(error)),
+            Err(error) if !is_held(&error) => return Err(lock_error(path, error)),
             Err(_) => {}
         }
-        let left = patience.saturating_sub(start.elapsed());
-        if left.is_zero() {
+        let remaining = patience.saturating_sub(start.elapsed());
+        if remaining.is_zero() {
             return Err(LockError::Held { path: path.to_path_buf(), holder: StateLockHolder::of(&file) });
         }
-        std::thread::sleep(pause.min(left));
+        std::thread::sleep(pause.min(remaining));
         pause = (pause * 2).min(Duration::from_millis(100));
     }
+}
+
+fn lock_error(path: &Path, source: io::Error) -> LockError {
+    LockError::Io { path: path.to_path_buf(), source }
 }
 
 fn is_held(error: &io::Error) -> bool {
     error.raw_os_error() == fs2::lock_contended_error().raw_os_error()
 }
 
-fn is_same(file: &File, theirs: io::Result<Metadata>) -> bool {
-    let of = |metadata: Metadata| (metadata.dev(), metadata.ino());
-    matches!((file.metadata().map(of), theirs.map(of)), (Ok(ours), Ok(theirs)) if ours == theirs)
+/// Checks whether an open file is still the one at its path, whose metadata are `present`.
+fn is_same(file: &File, present: io::Result<Metadata>) -> bool {
+    matches!((file.metadata(), present), (Ok(opened), Ok(present))
+        if (opened.dev(), opened.ino()) == (present.dev(), present.ino()))
 }
 
-/// Writes our name into the file. The lock holds without it, so a full disk does not matter.
+/// Writes the name of this process into the lock file. The lock works without the name, so a full disk does not matter.
 fn sign(file: &File) {
-    let mut record = serde_json::to_vec(&StateLockHolder::ourselves()).unwrap_or_default();
-    if record.len() >= RECORD {
+    let mut record = serde_json::to_vec(&StateLockHolder::this_process()).unwrap_or_default();
+    if record.len() >= HOLDER_BYTES {
         record.clear();
     }
-    record.resize(RECORD - 1, b' ');
+    record.resize(HOLDER_BYTES - 1, b' ');
     record.push(b'\n');
     if let Err(error) = file.write_all_at(&record, 0) {
         tracing::debug!("the lock file does not name its holder: {error}");
@@ -248,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_a_time_and_the_holder_is_named() {
+    fn writers_take_turns_and_holder_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let first = StateLock::for_writing(dir.path(), Duration::ZERO).unwrap();
         let start = Instant::now();
@@ -262,27 +268,27 @@ mod tests {
             std::thread::spawn(move || StateLock::for_writing(&path, Duration::from_secs(20)).is_ok());
         std::thread::sleep(Duration::from_millis(30));
         drop(first);
-        assert!(waiting.join().unwrap(), "the second one gets it as soon as it is free");
+        assert!(waiting.join().unwrap(), "the second writer gets the lock once it is free");
         let mode = std::fs::metadata(dir.path().join(WRITE_LOCK)).unwrap().mode();
         assert_eq!(mode & 0o7777, 0o600);
     }
 
     #[test]
-    fn a_second_run_fails_at_once_whichever_lock_the_first_could_take() {
+    fn second_run_fails_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("new");
         let first = RunLock::acquire(&state).unwrap();
         let error = RunLock::acquire(&state).unwrap_err();
         assert!(matches!(&error, LockError::Held { holder, .. } if holder.pid.is_some()), "{error}");
         drop(first);
-        // As if the first had found no room for the file.
+        // The state of a first run that had no space for the lock file.
         let directory = File::open(&state).unwrap();
         directory.try_lock_exclusive().unwrap();
         std::fs::remove_file(state.join(RUN_LOCK)).unwrap();
         let error = RunLock::acquire(&state).unwrap_err();
         assert!(error.to_string().contains("another process"), "{error}");
         drop(directory);
-        // As if a tool of the node's own had taken the file alone.
+        // The state of another program that locked only the file.
         let file = acquire(&state.join(RUN_LOCK), Duration::ZERO).unwrap();
         assert!(matches!(RunLock::acquire(&state), Err(LockError::Held { .. })));
         drop(file);
@@ -290,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_may_be_a_link() {
+    fn state_directory_may_be_a_symlink() {
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("link");
         std::fs::create_dir(dir.path().join("state")).unwrap();
@@ -302,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_holder_wrote_is_not_believed_and_rubbish_is_nobody() {
+    fn damaged_lock_file_names_no_holder() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(RUN_LOCK);
         std::fs::write(&path, "{\"pid\": 1").unwrap();

@@ -1,9 +1,9 @@
-//! State that outlives a scan: first detection and last use of images, deletions and what they freed,
-//! and the sizes of layers that do not change.
+//! State that outlives a scan: first detection and last use of images, deletions and the bytes that they freed, and
+//! sizes of layers that do not change.
 //!
-//! SQLite in our own state directory. Readers are never blocked; writers take turns. The
-//! database may be missing, locked, read-only, on a full disk or damaged, and the program
-//! still works from what the disk itself says.
+//! The state is an SQLite database in layersweep's own state directory. Readers never wait, and writers take turns.
+//! The database may be missing, locked, read-only, damaged or on a full disk; the program then works with what the
+//! disk itself says.
 
 pub mod ages;
 pub mod back_offs;

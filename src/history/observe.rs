@@ -1,5 +1,8 @@
-//! Writes a scan record to the database: what is new, what has changed, what is gone. What is
-//! as it was costs no write.
+//! Writes a scan record to the database: new, changed and vanished objects. Unchanged objects need no write.
+//!
+//! Most scans find a node as it was, so the time at which an object was last seen is stored once for the whole store. The
+//! object's own `last_seen` is NULL while it is present. It is filled when the object drops out of sight, which is when an
+//! incomplete scan does not find it, or when it is found to be gone.
 
 mod containers;
 mod images;
@@ -17,12 +20,13 @@ use super::{known, retention};
 use crate::model::path_text;
 use crate::model::{Consistency, StoreKind};
 
-/// Records a scan record; its record time. Of a store that was recorded more recently, by a
-/// scan that ran beside this one, nothing is taken.
+/// Records a scan record and returns its record time. Nothing is recorded for a store that a later scan has recorded
+/// already, which happens when two scans run at the same time.
 pub fn observe(to: &Transaction<'_>, scan_record: &ScanRecord) -> rusqlite::Result<Timestamp> {
     let last = known::clock(to)?;
     let now = tick(to, last.as_ref(), scan_record)?;
-    let named = scan_record.images.iter().enumerate().filter(|(_, image)| image.in_use).map(|(at, _)| at);
+    let named =
+        scan_record.images.iter().enumerate().filter(|(_, image)| image.in_use).map(|(image_ix, _)| image_ix);
     let mut writer = Writer {
         to,
         scan_record,
@@ -46,7 +50,7 @@ pub fn observe(to: &Transaction<'_>, scan_record: &ScanRecord) -> rusqlite::Resu
     Ok(now.record_time)
 }
 
-/// Lets record time advance to the scan record, unless the scan record is from before.
+/// Advances record time to the scan record, unless the scan record is older than the last reading.
 fn tick(
     to: &Transaction<'_>,
     last: Option<&ClockState>,
@@ -86,7 +90,7 @@ fn store_clock(to: &Transaction<'_>, state: &ClockState) -> rusqlite::Result<()>
     Ok(())
 }
 
-/// Keeps images from ageing by a leap of record time.
+/// Prevents images from ageing by a leap of record time.
 fn correct(to: &Transaction<'_>, correction: Correction) -> rusqlite::Result<()> {
     to.prepare_cached(
         "UPDATE images SET proven_since = counted + ?2
@@ -104,23 +108,23 @@ struct Writer<'a> {
     to: &'a Transaction<'a>,
     scan_record: &'a ScanRecord,
     now: Moment,
-    /// `now` as it is stored.
+    /// `now` in the stored form.
     micros: i64,
-    /// Positions of images that a container names.
+    /// Images that a container names, as indices into the scan record.
     in_use: HashSet<usize>,
-    /// By position of the image: the row of its present life.
+    /// Row of the present life of each image, by index of the image.
     lives: Vec<Option<i64>>,
-    /// Containers newly seen on a life.
+    /// Number of new containers of each life, by row.
     uses: HashMap<i64, i64>,
 }
 
-/// A store as the records had it before this scan record.
+/// A store as recorded before this scan record.
 struct StoreRow {
     id: i64,
     kind: StoreKind,
-    /// Positions in the scan record; more than one where a store was read twice.
+    /// Indices into the scan record; several if a store was read twice.
     positions: Vec<usize>,
-    /// Everything that is there was listed.
+    /// The scan listed everything in the store.
     is_complete: bool,
     last_seen: i64,
     last_complete: Option<i64>,
@@ -128,12 +132,12 @@ struct StoreRow {
 }
 
 impl Writer<'_> {
-    /// Finds or adds the stores that were not scanned later, and writes that they were seen.
+    /// Finds or adds the scanned stores, except those that a later scan has recorded, and records that they were seen.
     fn stores(&self) -> rusqlite::Result<Vec<StoreRow>> {
-        // What is made while the scan goes on may be newer than what was seen.
+        // An object created during the scan may be newer than what the scan saw, so the start of the scan counts.
         let wall = micros(self.scan_record.taken_at);
         let mut stores: Vec<StoreRow> = Vec::new();
-        for (at, seen) in self.scan_record.stores.iter().enumerate() {
+        for (position, seen) in self.scan_record.stores.iter().enumerate() {
             let key = &seen.key;
             let (kind, root, driver) = (key.kind(), path_text::to_text(key.root()), key.driver());
             self.to
@@ -152,7 +156,7 @@ impl Writer<'_> {
                     Ok(StoreRow {
                         id: row.get("id")?,
                         kind,
-                        positions: vec![at],
+                        positions: vec![position],
                         is_complete: seen.consistency == Consistency::Consistent,
                         last_seen: row.get("last_seen")?,
                         last_complete: row.get("last_complete")?,
@@ -161,7 +165,7 @@ impl Writer<'_> {
                 })?;
             match stores.iter_mut().find(|known| known.id == store.id) {
                 Some(twice) => {
-                    twice.positions.push(at);
+                    twice.positions.push(position);
                     twice.is_complete &= store.is_complete;
                 }
                 None => stores.push(store),
@@ -179,8 +183,8 @@ impl Writer<'_> {
         Ok(stores)
     }
 
-    /// Writes that something of a store that is present in `table` has dropped out of sight, if it had not
-    /// before: the store's own time says no longer when it was last seen.
+    /// Records that a present row of `table` has dropped out of sight, if it has not before. Its `last_seen` is filled,
+    /// because that of the store now belongs to this scan.
     fn out_of_sight(&self, table: &str, id: i64, store: &StoreRow) -> rusqlite::Result<()> {
         self.to
             .prepare_cached(&format!(
@@ -191,7 +195,7 @@ impl Writer<'_> {
     }
 
     fn count_uses(&self) -> rusqlite::Result<()> {
-        // A sum that is too large would be no integer any more, and refused.
+        // A larger sum would overflow to a real number, which the STRICT table refuses.
         let mut update = self
             .to
             .prepare_cached("UPDATE images SET use_count = min(use_count, 1 << 62) + ?2 WHERE id = ?1")?;

@@ -13,46 +13,46 @@ use super::health::{Degraded, Error};
 use super::schema;
 use super::state_directory::StateDirectory;
 
-/// How long a program that is not ours is waited for at most.
-const FOREIGN: Duration = Duration::from_secs(5);
+/// Maximum time that another program with the database open, such as `sqlite3`, is waited for.
+const OTHER_PROGRAM: Duration = Duration::from_secs(5);
 
-/// What every connection of ours is like. The file may have been written by others: no
-/// function with effects is called for its schema's sake, no cell is believed beyond its page.
+/// Configures a connection. The file may have been written by another program: functions with side effects are not
+/// called by its schema, and no cell is read beyond its page.
 pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "foreign_keys", true)?;
-    // FULL syncs the log at each commit. NORMAL does so only before a checkpoint: a power cut
-    // then takes back commits that were reported as saved, after the files that waited are gone.
-    // A journal, which commits with each deletion, does with NORMAL until it ends.
+    // FULL syncs the log at each commit. NORMAL syncs it only before a checkpoint: a power cut could then undo commits
+    // that were reported as saved, after the queue files were deleted. A journal commits with each deletion and uses
+    // NORMAL until its end.
     connection.pragma_update(None, "synchronous", "FULL")?;
-    // A log that was once long is cut when it is begun anew.
+    // A log that was long once is truncated when it starts again.
     connection.pragma_update(None, "journal_size_limit", 4 << 20)
 }
 
-/// A database in memory with `content`, at the present schema; says why it is damaged.
+/// Opens a database in memory with `content`, migrated to the present schema. The error is the damage.
 pub(super) fn in_memory(content: &[u8]) -> Result<Connection, String> {
     files::schema_version(content)?;
-    let open = || {
-        let mut connection = Connection::open_in_memory()?;
-        connection.deserialize_read_exact("main", content, content.len(), false)?;
-        configure(&connection)?;
-        // All of it is in memory, so this costs little; and a reader that meets the damage later
-        // could only give up.
-        check_integrity(&connection)?;
-        schema::migrate(&mut connection)?;
-        let missing = schema::missing(&connection)?;
-        Ok::<_, rusqlite::Error>((connection, missing))
-    };
-    match open() {
-        Ok((connection, None)) => Ok(connection),
-        Ok((_, Some(missing))) => Err(format!("{missing} is missing")),
+    let mut connection = memory_with(content).map_err(|error| error.to_string())?;
+    schema::migrate(&mut connection).map_err(|error| error.to_string())?;
+    match schema::missing(&connection) {
+        Ok(None) => Ok(connection),
+        Ok(Some(missing)) => Err(format!("{missing} is missing")),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Fails where a newer layersweep made the database; what else is wrong shows later.
+fn memory_with(content: &[u8]) -> rusqlite::Result<Connection> {
+    let mut connection = Connection::open_in_memory()?;
+    connection.deserialize_read_exact("main", content, content.len(), false)?;
+    configure(&connection)?;
+    // The content is in memory, so this is cheap. A reader that found the damage later could only give up.
+    check_integrity(&connection)?;
+    Ok(connection)
+}
+
+/// Fails if a newer layersweep wrote the database. Other problems are found later.
 pub(super) fn refuse_newer(directory: &StateDirectory) -> Result<(), Error> {
     match files::look(&directory.dir) {
         Ok(DatabaseFile::Database { version, .. }) => refuse(directory, version),
@@ -65,34 +65,33 @@ pub(super) fn refuse(directory: &StateDirectory, found: u32) -> Result<(), Error
     if found > known { Err(Error::Newer { path, found, known }) } else { Ok(()) }
 }
 
-/// How far a database is looked at before it is used.
+/// Extent of the checks before a database is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
-    /// Not at all: this process has checked it before, and nobody has written to it since.
+    /// No checks: this process has checked the database before, and no other process has written to it since.
     Nothing,
     Schema,
-    /// Its structure too, in full.
+    /// The schema and the whole structure.
     Structure,
 }
 
 impl Check {
-    /// Of a database in `dir`. `doubtful`: it was not closed, or damage was seen.
+    /// Returns the checks for the database in `dir`. `is_doubtful`: it was not closed, or damage was found.
     ///
-    /// `quick_check` reads the whole file: of 46 MiB, 0.04 s to 0.1 s from the page cache and 1.4 s
-    /// from the disk, which is too much for a run every five minutes. It is done where the last
-    /// writer did not close the file, and by the first run of a day (UTC): closing writes the file, so
-    /// its modification time says which run that is. Damage that is met in between is dealt with
-    /// where it is met ([`super::Records`]).
-    pub(super) fn of(dir: &Path, doubtful: bool) -> Self {
-        let day = |time: Timestamp| time.to_zoned(TimeZone::UTC).date();
+    /// The structure check `quick_check` reads the whole file: for 46 MiB it takes 0.04 s to 0.1 s from the page cache and
+    /// 1.4 s from the disk, which is too much for a run every five minutes. It is done if the last writer did not close
+    /// the file, and by the first run of each day (UTC). Closing writes the file, so its modification time shows whether a
+    /// run was the first. Damage that is found in between is handled where it is found ([`super::Records`]).
+    pub(super) fn of(dir: &Path, is_doubtful: bool) -> Self {
         let modified = crate::sys::quiet::facts(&dir.join(DATABASE)).ok().and_then(|facts| facts.modified);
-        let today = modified.is_some_and(|modified| day(modified) == day(Timestamp::now()));
-        if doubtful || !today { Self::Structure } else { Self::Schema }
+        let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
+        let is_of_today = modified.is_some_and(|modified| modified.to_zoned(TimeZone::UTC).date() == today);
+        if is_doubtful || !is_of_today { Self::Structure } else { Self::Schema }
     }
 }
 
-/// Opens the database at `directory` for writing; the caller holds the lock. A program that is not ours
-/// and holds the file is waited for as long as `patience`.
+/// Opens the database at `directory` for writing; the caller holds the lock. Waits for at most `patience` for another
+/// program that has the file open.
 pub(super) fn connect(
     directory: &StateDirectory,
     check: Check,
@@ -103,7 +102,7 @@ pub(super) fn connect(
     opened.map_err(|error| match error {
         Error::Sqlite(error) => match Degraded::from_sqlite(&path, &error) {
             Some(degraded) => judged(&directory.dir, degraded).into(),
-            // Not for lack of soundness: what it holds is worth more than a new beginning.
+            // The database is not damaged, and its content is worth more than a new database.
             None => Degraded::NotUpgraded { path, cause: error.to_string() }.into(),
         },
         other => other,
@@ -112,19 +111,19 @@ pub(super) fn connect(
 
 fn open_existing(directory: &StateDirectory, check: Check, patience: Duration) -> Result<Connection, Error> {
     let dir = &directory.dir;
-    let failed = |error: std::io::Error| Degraded::from_io(dir, &error);
-    // SQLite is to follow no symlink in place of the database, so the way there has none.
-    let path = dir.canonicalize().map_err(failed)?.join(DATABASE);
+    // SQLite must not follow a symlink in place of the database, so the path is resolved up to the file name.
+    let real = dir.canonicalize().map_err(|error| Degraded::from_io(dir, &error))?;
+    let path = real.join(DATABASE);
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags(&path, flags)?;
-    // Our own writers wait for the lock; this is for an sqlite3 at work on the file.
-    connection.busy_timeout(patience.min(FOREIGN))?;
-    // If it is damaged, file and log are quarantined unchanged: SQLite must not merge them or remove the log.
+    // layersweep's own writers wait for the lock. This timeout is for another program, such as `sqlite3`.
+    connection.busy_timeout(patience.min(OTHER_PROGRAM))?;
+    // A damaged file and its log are quarantined unchanged: SQLite must not merge them or delete the log.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    // Then SQLite needs no `-shm` file. It maps that into memory, and where its pages cannot be
-    // written any more (seen on an XFS that has shut down), the kernel ends the process with
-    // SIGBUS. The lock excludes all other writers; readers take copies.
+    // In this mode SQLite needs no `-shm` file. It would map that file into memory, and if the pages cannot be written any
+    // more (seen on an XFS that had shut down), the kernel kills the process with SIGBUS. The lock excludes all other
+    // writers, and readers use copies.
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     if connection.is_readonly("main")? {
         let cause = "it is read-only".into();
@@ -136,10 +135,10 @@ fn open_existing(directory: &StateDirectory, check: Check, patience: Duration) -
     }
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     if check != Check::Nothing {
-        // It is so already, unless somebody has copied it with a tool of their own.
+        // This is already the mode, unless the file was copied with another tool.
         connection.pragma_update(None, "journal_mode", "WAL")?;
         schema::migrate(&mut connection)?;
-        // Checked again through SQLite: no writer came in between.
+        // Checked again, now through SQLite: no other writer came in between.
         refuse(directory, schema::version(&connection)?)?;
         if let Some(missing) = schema::missing(&connection)? {
             return Err(Degraded::corrupt(&path, format!("{missing} is missing")).into());
@@ -149,21 +148,21 @@ fn open_existing(directory: &StateDirectory, check: Check, patience: Duration) -
     Ok(connection)
 }
 
-/// Finds what is wrong with the structure of the database.
+/// Checks the structure of the database.
 pub(super) fn check_integrity(connection: &Connection) -> rusqlite::Result<()> {
     let first: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if first == "ok" {
         return Ok(());
     }
     let failure = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-    // SQLite heads its finding with the name of the database, on a line of its own.
+    // SQLite writes the name of the database on the first line, and its finding on the last.
     let first = first.lines().last().unwrap_or_default().trim().to_owned();
     Err(rusqlite::Error::SqliteFailure(failure, Some(first)))
 }
 
-/// What damage that SQLite reports really is. To a read that fails with EIO it says the same
-/// as to a malformed page; but a disk that fails is no reason to begin anew, and what was read
-/// wrong once may be read right the next time. Not while this process has the file open: it is read.
+/// Decides whether damage that SQLite reported is real. SQLite reports the same error for a read that fails with EIO as for
+/// a malformed page. But a failing disk is no reason for a new database, and a page that was read wrongly once may be read
+/// correctly the next time. This process must not have the file open, because it is read again.
 pub(super) fn judged(dir: &Path, degraded: Degraded) -> Degraded {
     let Degraded::Corrupt { cause, .. } = &degraded else {
         return degraded;
@@ -174,11 +173,11 @@ pub(super) fn judged(dir: &Path, degraded: Degraded) -> Degraded {
         Err(error) if error.raw_os_error().is_some() => return Degraded::from_reading(dir, &error),
         Err(_) => return degraded,
     };
-    let sound = in_memory(&content).is_ok_and(|copy| {
-        let all = copy.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
-        all.is_ok_and(|all| all == "ok")
+    let is_sound = in_memory(&content).is_ok_and(|copy| {
+        let result = copy.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
+        result.is_ok_and(|result| result == "ok")
     });
-    if sound {
+    if is_sound {
         let cause = format!("{cause}; a second read found no damage");
         return Degraded::Io { path: dir.to_path_buf(), cause };
     }

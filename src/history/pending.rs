@@ -1,8 +1,8 @@
 //! Queue of runs that could not be written to the database yet.
 //!
-//! One JSON file each, named after its run, in a directory of the running system (`/run`), since the disk of
-//! the database is often the trouble. Files are written under another name and renamed, so each is whole or
-//! not there. Applying one twice changes nothing, so it does not matter where we are killed.
+//! Each run is a JSON file, named after the run. The queue is a directory of the running system (`/run`), because the
+//! problem is often the disk of the database. A file is written under another name and renamed, so it is complete or does
+//! not exist. Applying a file twice changes nothing, so the process may be killed at any point.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,27 +20,28 @@ const ENDING: &str = ".json";
 const UNREADABLE: &str = ".unreadable";
 const UNFINISHED: &str = ".unfinished";
 
-/// Two days of runs every five minutes, within the memory that a node can spare.
-const MOST_FILES: usize = 576;
-const MOST_BYTES: u64 = 64 << 20;
+/// Maximum number of queued runs: two days of runs every five minutes.
+const MAX_FILES: usize = 576;
+/// Maximum size of the queue in bytes. `/run` is in memory.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// A warning about a queue entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SaveWarning {
-    /// Queued for the next run.
+    /// The run is queued for the next run.
     #[error("the record of this run is queued in {} until another run can save it; a reboot loses it", .0.display())]
     Kept(PathBuf),
-    /// A file or the directory cannot be used. A file that makes no sense was renamed.
+    /// A file or the directory cannot be used. A file that cannot be parsed was renamed.
     #[error("queued records in {} cannot be used: {cause}", path.display())]
     Unusable { path: PathBuf, cause: String },
-    /// The record of this run could be saved nowhere.
+    /// The record of this run could not be saved anywhere.
     #[error(
         "the record of this run is LOST: it could be saved neither in the database nor in the queue: {0}"
     )]
     Lost(String),
 }
 
-/// A run that was read from its file.
+/// A queued run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waiting {
     pub path: PathBuf,
@@ -59,28 +60,21 @@ impl Queue {
         Self { dir: directory.pending.clone().filter(|_| !directory.foreign) }
     }
 
-    /// Keeps `run`, in place of what was kept of it before. Says where, and loudly if it is lost.
+    /// Queues `run`, and replaces an earlier state of it. The warning names the file, or says that the run is lost.
     pub fn put(&self, run: &RunRecord) -> SaveWarning {
-        self.put_at_most(run, MOST_FILES, MOST_BYTES)
+        self.put_at_most(run, MAX_FILES, MAX_BYTES)
     }
 
-    fn put_at_most(&self, run: &RunRecord, files: usize, bytes: u64) -> SaveWarning {
+    fn put_at_most(&self, run: &RunRecord, max_files: usize, max_bytes: u64) -> SaveWarning {
         let Some(path) = &self.dir else { return SaveWarning::Lost("there is none".into()) };
-        let name = format!("{}{ENDING}", run.start.run_id);
-        let put = || {
-            let content = serde_json::to_vec(run)?;
-            let directory = PendingDirectory::make(path)?;
-            directory.check_room(&name, content.len() as u64, files, bytes)?;
-            directory.write(&name, &content)
-        };
-        match put() {
+        match put_in(path, run, max_files, max_bytes) {
             Ok(path) => SaveWarning::Kept(path),
             Err(error) => SaveWarning::Lost(format!("{}: {error}", path.display())),
         }
     }
 
-    /// All runs, the oldest first. They stay until [`Self::done`] removes them. What cannot be read is
-    /// renamed in its directory.
+    /// Returns all queued runs, the oldest first. They stay until [`Self::done`] removes them. A file that cannot be
+    /// parsed is renamed.
     #[must_use]
     pub fn all(&self) -> (Vec<Waiting>, Vec<SaveWarning>) {
         let (mut waiting, mut warnings) = (Vec::new(), Vec::new());
@@ -96,7 +90,7 @@ impl Queue {
                     directory.take(name, &mut waiting, &mut warnings);
                 }
             }
-            // There is no queue below a file; the file itself is reported for the state directory.
+            // A file where the parent directory should be is reported as a problem of the state directory.
             Err(error)
                 if path.parent().is_some_and(is_no_directory)
                     && error.kind() == io::ErrorKind::NotADirectory => {}
@@ -105,19 +99,23 @@ impl Queue {
         (waiting, warnings)
     }
 
-    /// Removes what is saved now.
+    /// Removes the files of runs that have been saved.
     pub fn done(&self, paths: &[PathBuf]) -> Vec<SaveWarning> {
-        let removed = |path: &PathBuf| match std::fs::remove_file(path) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                None
+        let mut warnings = Vec::new();
+        for path in paths {
+            match std::fs::remove_file(path) {
+                Err(error)
+                    if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+                {
+                    warnings.push(unusable(path, &error.to_string()));
+                }
+                _ => {}
             }
-            Err(error) => Some(unusable(path, &error.to_string())),
-            Ok(()) => None,
-        };
-        paths.iter().filter_map(removed).collect()
+        }
+        warnings
     }
 
-    /// Renames a file that can be read but not be applied, so that it does not stand in the way.
+    /// Renames a file that can be parsed but not applied, so that it does not block the queue.
     pub(super) fn refuse(&self, waiting: &Waiting, cause: &str) -> SaveWarning {
         let parent = waiting.path.parent().unwrap_or(&waiting.path);
         let name = waiting.path.file_name().unwrap_or_default().to_string_lossy();
@@ -129,11 +127,19 @@ impl Queue {
     }
 }
 
+fn put_in(path: &Path, run: &RunRecord, max_files: usize, max_bytes: u64) -> io::Result<PathBuf> {
+    let name = format!("{}{ENDING}", run.start.run_id);
+    let content = serde_json::to_vec(run)?;
+    let directory = PendingDirectory::make(path)?;
+    directory.check_room(&name, content.len() as u64, max_files, max_bytes)?;
+    directory.write(&name, &content)
+}
+
 fn unusable(path: &Path, cause: &str) -> SaveWarning {
     SaveWarning::Unusable { path: path.to_path_buf(), cause: cause.to_owned() }
 }
 
-/// One directory, held open: nobody can put another one in its place meanwhile.
+/// The directory of the queue, held open so that it cannot be replaced by another one.
 struct PendingDirectory {
     fd: OwnedFd,
     path: PathBuf,
@@ -145,8 +151,8 @@ impl PendingDirectory {
         Self::open(path)?.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Opens the directory if there is one. We may be root, and `/run` or `/tmp` may hold what
-    /// others have planted: it must be a directory, ours, and writable for us alone.
+    /// Opens the directory if it exists. layersweep may run as root, and other users can create files in `/run` or `/tmp`:
+    /// the path must be a directory, belong to this user, and be writable for this user only.
     fn open(path: &Path) -> io::Result<Option<Self>> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
         let fd = match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
@@ -154,7 +160,7 @@ impl PendingDirectory {
             other => other?,
         };
         let facts = rustix::fs::fstat(&fd)?;
-        let denied = |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        let denied = |reason: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         if facts.st_uid != rustix::process::geteuid().as_raw() {
             return denied("it belongs to another user");
         }
@@ -164,7 +170,7 @@ impl PendingDirectory {
         Ok(Some(Self { fd, path: path.to_path_buf() }))
     }
 
-    /// Names and lengths of its files, the oldest run first.
+    /// Lists the names and lengths of its files, the oldest run first.
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
@@ -173,7 +179,7 @@ impl PendingDirectory {
                 continue;
             };
             match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-                // Another run has saved it.
+                // Another run has saved and removed it.
                 Err(Errno::NOENT) => {}
                 facts => files.push((name.to_owned(), u64::try_from(facts?.st_size).unwrap_or(0))),
             }
@@ -182,12 +188,12 @@ impl PendingDirectory {
         Ok(files)
     }
 
-    /// Fails if a file `own` of `bytes` more is too much beside the others.
-    fn check_room(&self, own: &str, bytes: u64, most_files: usize, most_bytes: u64) -> io::Result<()> {
+    /// Fails if a file `name` with `bytes` bytes would exceed the limits of the queue.
+    fn check_room(&self, name: &str, bytes: u64, max_files: usize, max_bytes: u64) -> io::Result<()> {
         let mut files = self.list()?;
-        files.retain(|(name, _)| name != own);
+        files.retain(|(other, _)| other != name);
         let total: u64 = files.iter().map(|(_, length)| length).sum();
-        if files.len() >= most_files || total.saturating_add(bytes) > most_bytes {
+        if files.len() >= max_files || total.saturating_add(bytes) > max_bytes {
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "the queue is full"));
         }
         Ok(())
@@ -202,7 +208,7 @@ impl PendingDirectory {
             Ok(rustix::fs::fsync(&self.fd)?)
         });
         if let Err(error) = written {
-            // The first error is the one that says why.
+            // The first error is the reason; an error of the cleanup is not reported.
             let _ = rustix::fs::unlinkat(&self.fd, &unfinished, AtFlags::empty());
             return Err(error);
         }
@@ -211,9 +217,9 @@ impl PendingDirectory {
 
     fn take(&self, name: &str, waiting: &mut Vec<Waiting>, warnings: &mut Vec<SaveWarning>) {
         let path = self.path.join(name);
-        let content = match crate::sys::quiet::Within::at([self.path.as_path()]).read(&path, MOST_BYTES) {
+        let content = match crate::sys::quiet::Within::at([self.path.as_path()]).read(&path, MAX_BYTES) {
             Ok(content) => content,
-            // Another run was faster.
+            // Another run has saved and removed it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => return warnings.push(unusable(&path, &error.to_string())),
         };

@@ -1,4 +1,4 @@
-//! A run as it is saved, in the database or in a file that waits for it.
+//! A run in the form in which it is saved, in the database or in a queue file.
 
 use rusqlite::Transaction;
 use serde::{Deserialize, Serialize};
@@ -7,50 +7,51 @@ use super::back_offs::{self, BackOff};
 use super::runs::{self, Certainty, DeletionRow, Event, RunEnd, Start, TargetKind};
 use super::usage;
 
-/// A run as far as it has come.
+/// A run up to now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
     pub start: Start,
-    /// What it deleted or tried to, in order.
+    /// Its deletions and failed attempts, in order.
     pub entries: Vec<RunEntry>,
     /// Events that the kubelet would have reported.
     pub events: Vec<Event>,
-    /// How it ended; `None`: it has not.
+    /// Its end; `None` if it has not ended.
     pub end: Option<RunEnd>,
 }
 
-/// A deletion or a try, and what is remembered for the next runs.
+/// A deletion or a failed attempt, with consequences for later runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunEntry {
     pub deletion: DeletionRow,
-    /// An image that could not be deleted: not before this again.
+    /// Delay of the next attempt for an image that could not be deleted.
     pub back_off: Option<BackOff>,
-    /// It was begun, but not asked for after all: there is nothing to tell.
-    pub spared: bool,
+    /// The deletion was started, but not requested after all: it leaves no row.
+    #[serde(rename = "spared")]
+    pub is_cancelled: bool,
 }
 
 impl RunRecord {
-    /// A run that has done nothing so far.
+    /// Returns a run that has not deleted anything yet.
     #[must_use]
     pub fn of(start: Start) -> Self {
         Self { start, entries: Vec::new(), events: Vec::new(), end: None }
     }
 }
 
-/// Writes a run to the database. May be called with any states of the same run, any number of times:
-/// the rows are those of all that was ever put.
+/// Writes a run to the database. It may be called with any states of the same run, any number of times: the rows are the
+/// union of all states that were written.
 pub fn put(tx: &Transaction<'_>, record: &RunRecord) -> rusqlite::Result<()> {
     put_from(tx, record, 0)
 }
 
-/// The same where the database is believed to have all before position `from`. If it has not
-/// (another one was put in its place), everything is put.
+/// Like [`put`], but skips entries before position `from`, which the database is believed to contain. If it does not
+/// (another database was put in its place), all entries are written.
 pub(super) fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) -> rusqlite::Result<()> {
-    let from = runs::known(tx, &record.start.run_id)?.map_or(0, |there| there.min(from));
+    let from = runs::known(tx, &record.start.run_id)?.map_or(0, |saved| saved.min(from));
     let run = runs::begin(tx, &record.start)?;
     for (position, entry) in record.entries.iter().enumerate().skip(from) {
-        if entry.spared {
-            runs::spared(tx, run, position)?;
+        if entry.is_cancelled {
+            runs::cancel(tx, run, position)?;
             continue;
         }
         runs::deleted(tx, run, position, &entry.deletion)?;
@@ -58,10 +59,10 @@ pub(super) fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) ->
             continue;
         }
         let (Some(store), TargetKind::Image) = (&entry.deletion.store, entry.deletion.kind) else { continue };
-        let (id, at) = (&entry.deletion.id, entry.deletion.at);
+        let (id, time) = (&entry.deletion.id, entry.deletion.at);
         match (&entry.back_off, &entry.deletion.error) {
-            (Some(back_off), _) => back_offs::set(tx, store, id, at, back_off)?,
-            (None, None) => back_offs::clear(tx, store, id, at)?,
+            (Some(back_off), _) => back_offs::set(tx, store, id, time, back_off)?,
+            (None, None) => back_offs::clear(tx, store, id, time)?,
             (None, Some(_)) => {}
         }
     }

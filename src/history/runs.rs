@@ -125,8 +125,8 @@ pub fn begun(connection: &Connection) -> rusqlite::Result<Vec<DeletionRow>> {
         .collect()
 }
 
-/// Forgets the deletion at `position`, which was begun and not asked for after all.
-pub(super) fn spared(tx: &Transaction<'_>, run: i64, position: usize) -> rusqlite::Result<()> {
+/// Deletes the row of the deletion at `position`, which was started but not requested after all.
+pub(super) fn cancel(tx: &Transaction<'_>, run: i64, position: usize) -> rusqlite::Result<()> {
     tx.prepare_cached("DELETE FROM deletions WHERE run = ?1 AND position = ?2 AND outcome = 'unknown'")?
         .execute(params![run, signed(position)])?;
     tx.prepare_cached(

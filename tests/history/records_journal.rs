@@ -99,17 +99,17 @@ fn deletion(number: usize) -> DeletionRow {
 }
 
 fn delete(journal: &mut Journal, number: usize) {
-    let position = journal.gone(deletion(number));
+    let position = journal.deleted(deletion(number));
     assert_eq!(position, number);
     journal.measured(position, Some(5), 0, Some(70.5));
 }
 
 /// The same in a run that says so before.
 fn announced(journal: &mut Journal, number: usize) {
-    journal.begins(deletion(number));
+    journal.begin_deletion(deletion(number));
     let measured =
         DeletionRow { measured_bytes: Some(5), usage_after_percent: Some(70.5), ..deletion(number) };
-    journal.gone(measured);
+    journal.deleted(measured);
 }
 
 fn reached() -> RunEnd {
@@ -158,7 +158,7 @@ fn full_disk_delays_and_loses_nothing() {
         }
         let filler = fill(disk.path());
         let mut journal = node.journal("full");
-        journal.begins(deletion(0));
+        journal.begin_deletion(deletion(0));
         let began = Instant::now();
         for number in 0..200 {
             delete(&mut journal, number);
@@ -337,8 +337,8 @@ fn announced_deletion_is_saved_first() {
     let mut journal = node.journal("killed");
     for number in 0..40 {
         announced(&mut journal, number);
-        assert_eq!(journal.begins(deletion(number + 1)), Some(Vec::new()), "the keep-list is empty");
-        journal.spared();
+        assert_eq!(journal.begin_deletion(deletion(number + 1)), Some(Vec::new()), "the keep-list is empty");
+        journal.cancelled();
         // Readers take the log with the file, whatever the length of either.
         assert_whole(&node.shown()[0], number + 1, false);
     }
@@ -462,9 +462,9 @@ fn journal_for_ever(dir: &Path) {
     for round in 0.. {
         let run = format!("{}-{round}", std::process::id());
         let mut journal = journal(&place, &run);
-        journal.begins(deletion(0));
+        journal.begin_deletion(deletion(0));
         for number in 0..7 {
-            let position = journal.gone(deletion(number));
+            let position = journal.deleted(deletion(number));
             say(format!("saved {run} {} 0\n", position + 1));
             journal.measured(position, Some(5), 0, Some(70.5));
             say(format!("saved {run} {} 1\n", position + 1));
@@ -571,7 +571,7 @@ fn attempts_are_deleted_with_image() {
     let again = BackOff { failures: 2, next_try: at(2000), last_error: "in use".into() };
     let refused = DeletionRow { id: ids[0].clone(), error: Some("in use".into()), ..deletion(400) };
     journal.failed(refused, Some(again));
-    journal.gone(DeletionRow { id: ids[2].clone(), ..deletion(401) });
+    journal.deleted(DeletionRow { id: ids[2].clone(), ..deletion(401) });
     assert!(journal.end(RunEnd::of(at(500), OutcomeKind::Reached)).kept);
     let mut records = scan_records::open(&node.place.dir);
     assert_eq!(tries(&records), [(ids[0].clone(), 2)]);

@@ -62,7 +62,7 @@ fn everything() -> MetricsData {
             }]),
             last_runs: vec![LastRun {
                 command: runs::Command::Gc,
-                at: time,
+                time,
                 outcome: Some(OutcomeKind::Reached),
                 mount: Some("/".into()),
                 usage_before_percent: Some(75.123),

@@ -5,41 +5,41 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn evidence(all: &[(EvidenceKind, &str)]) -> Vec<Evidence> {
-    all.iter().map(|(what, time)| Evidence { kind: *what, at: at(time) }).collect()
+    all.iter().map(|(kind, time)| Evidence { kind: *kind, at: at(time) }).collect()
 }
 
 use EvidenceKind::{Container, ImageRecord, MetadataDirectory, TopLayer};
 
 const NOW: &str = "2026-03-01T12:00:00Z";
 
-/// Name, evidence, when it was not there, first detected, rule.
+/// Name, evidence, time at which it was absent, first detected, rule.
 type Sight =
     (&'static str, &'static [(EvidenceKind, &'static str)], Option<&'static str>, &'static str, AgeRule);
 
-/// A moment of a node whose clock is right.
+/// A moment on a node whose clock is right.
 fn right(now: Timestamp) -> Moment {
     Moment { record_time: now, wall: now }
 }
 
 #[test]
-fn first_detection_takes_the_latest_that_is_proven() {
+fn first_detection_is_the_latest_proven_time() {
     let rows: &[Sight] = &[
         (
-            "the latest making counts",
+            "the latest creation counts",
             &[(TopLayer, "2025-01-01T00:00:00Z"), (MetadataDirectory, "2026-02-01T00:00:00Z")],
             None,
             "2026-02-01T00:00:00Z",
             AgeRule::Making,
         ),
         (
-            "a container says less than a making",
+            "a creation overrides a container",
             &[(ImageRecord, "2025-06-01T00:00:00Z"), (Container, "2025-07-01T00:00:00Z")],
             None,
             "2025-06-01T00:00:00Z",
             AgeRule::Making,
         ),
         (
-            "no making: the container",
+            "no creation: the container",
             &[(TopLayer, "1970-01-01T00:00:09Z"), (Container, "2025-07-01T00:00:00Z")],
             None,
             "2025-07-01T00:00:00Z",
@@ -50,7 +50,7 @@ fn first_detection_takes_the_latest_that_is_proven() {
         ("just before 2015", &[(TopLayer, "2014-12-31T23:59:59Z")], None, NOW, AgeRule::FirstScan),
         ("2015", &[(TopLayer, "2015-01-01T00:00:00Z")], None, "2015-01-01T00:00:00Z", AgeRule::Making),
         (
-            "one part from the future",
+            "a part from the future",
             &[(TopLayer, "2025-01-01T00:00:00Z"), (MetadataDirectory, "2026-03-01T12:00:01Z")],
             None,
             NOW,
@@ -65,14 +65,14 @@ fn first_detection_takes_the_latest_that_is_proven() {
         ),
         ("now", &[(TopLayer, NOW)], None, NOW, AgeRule::Making),
         (
-            "it was not there at the last scan",
+            "it was absent at the last scan",
             &[(TopLayer, "2025-01-01T00:00:00Z")],
             Some("2026-02-28T00:00:00Z"),
             "2026-02-28T00:00:00.000001Z",
             AgeRule::AbsentBefore,
         ),
         (
-            "it came after the last scan, and says so",
+            "it was created after the last scan",
             &[(TopLayer, "2026-02-28T00:05:00Z")],
             Some("2026-02-28T00:00:00Z"),
             "2026-02-28T00:05:00Z",
@@ -100,25 +100,25 @@ fn first_detection_takes_the_latest_that_is_proven() {
     }
 }
 
-/// Record time an hour ahead of the wall clock, which was set back: an image pulled ten
-/// minutes ago must not look 70 minutes old.
+/// Record time is an hour ahead of the wall clock, which was set back: an image pulled ten minutes ago must not look
+/// 70 minutes old.
 #[test]
-fn evidence_is_placed_in_record_time() {
+fn dates_are_converted_to_record_time() {
     let found = evidence(&[(TopLayer, "2026-03-01T10:50:00Z")]);
     let now = Moment { record_time: at(NOW), wall: at("2026-03-01T11:00:00Z") };
     assert_eq!(first_detection(&found, None, &now).0, at("2026-03-01T11:50:00Z"));
-    // Made before the clock was set back: the wall clock has yet to get there.
+    // Created before the clock was set back: this date is in the future of the wall clock.
     let found = evidence(&[(TopLayer, "2026-03-01T11:30:00Z")]);
     let (first, detection) = first_detection(&found, None, &now);
     assert_eq!((first, detection.rule), (at(NOW), AgeRule::FutureEvidence));
-    // The wall clock is ahead: its times are taken as they are, which is later than true.
+    // If the wall clock is ahead, dates are used as they are, which is later than their true time.
     let now = Moment { record_time: at(NOW), wall: at("2026-03-01T13:00:00Z") };
     let found = evidence(&[(TopLayer, "2026-03-01T11:50:00Z")]);
     assert_eq!(first_detection(&found, None, &now).0, at("2026-03-01T11:50:00Z"));
 }
 
 #[test]
-fn a_second_pull_is_told_from_a_long_stay() {
+fn second_pull_differs_from_a_long_stay() {
     use StoreKind::{Containerd, ContainersStorage};
     type Case = (&'static str, StoreKind, Option<&'static str>, &'static str, Option<&'static str>, bool);
     let cases: &[Case] = &[
@@ -138,14 +138,14 @@ fn a_second_pull_is_told_from_a_long_stay() {
         ("none before, from the future", ContainersStorage, None, "T11:00", Some("T13:00"), false),
         ("same record", Containerd, Some("T10:00"), "T11:00", Some("T10:00"), false),
         ("a new record", Containerd, Some("T10:00"), "T11:00", Some("T11:30"), true),
-        ("the oldest name went", Containerd, Some("T10:00"), "T11:00", Some("T10:30"), false),
+        ("the oldest name was removed", Containerd, Some("T10:00"), "T11:00", Some("T10:30"), false),
         ("an older name", Containerd, Some("T10:00"), "T11:00", Some("T09:00"), false),
         ("the clock was set back since", Containerd, Some("T10:00"), "T20:00", Some("T11:30"), true),
     ];
     for (name, kind, known, seen, found, expected) in cases {
         let time = |text: &str| at(&format!("2026-03-01{text}:00Z"));
-        let what = if *kind == Containerd { ImageRecord } else { MetadataDirectory };
-        let found: Vec<_> = found.iter().map(|text| Evidence { kind: what, at: time(text) }).collect();
+        let part = if *kind == Containerd { ImageRecord } else { MetadataDirectory };
+        let found: Vec<_> = found.iter().map(|text| Evidence { kind: part, at: time(text) }).collect();
         let before = Before { made: known.map(time), seen_wall: time(seen) };
         let now = right(at(NOW));
         assert_eq!(was_remade(*kind, &before, &found, &now), *expected, "{name}");
@@ -153,7 +153,7 @@ fn a_second_pull_is_told_from_a_long_stay() {
 }
 
 #[test]
-fn age_counts_from_the_latest() {
+fn age_counts_from_the_latest_time() {
     let (early, later, latest) = (at("2026-01-01T00:00:00Z"), at("2026-02-01T00:00:00Z"), at(NOW));
     assert_eq!(counted_from(early, None, None), early);
     assert_eq!(counted_from(early, Some(later), None), later);

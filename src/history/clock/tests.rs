@@ -11,22 +11,21 @@ fn reading(boot: &str, since_boot: i64, wall: i64, synchronised: bool) -> ClockR
     ClockReading { wall: timestamp(wall), boot_id: boot.into(), since_boot, synchronised }
 }
 
-/// A reading and what it must give: record time, settled, leap.
+/// A reading (boot, since boot, wall, synchronised) and its result: record time, settled, leap.
 type Row = (&'static str, i64, i64, bool, i64, bool, Option<i64>);
 
-/// Goes through the readings one after the other. Times but those since boot are seconds
-/// from noon.
+/// Advances through the readings. Times are in seconds from noon, except the time since boot.
 fn walk(name: &str, rows: &[Row]) -> Vec<Advance> {
     let mut last: Option<ClockState> = None;
     let mut all = Vec::new();
-    for (at, (boot, since, wall, synchronised, record, settled, leap)) in rows.iter().enumerate() {
+    for (row, (boot, since, wall, synchronised, record, settled, leap)) in rows.iter().enumerate() {
         let now = reading(boot, since * SECOND, NOON + wall * SECOND, *synchronised);
         let advance = advance(last.as_ref(), &now);
         let got = advance.state.record_time.as_microsecond() - NOON;
-        assert_eq!(got, record * SECOND, "{name}, row {at}: record time {} s", got / SECOND);
-        assert_eq!(advance.state.unsettled_after.is_none(), *settled, "{name}, row {at}: settled");
+        assert_eq!(got, record * SECOND, "{name}, row {row}: record time {} s", got / SECOND);
+        assert_eq!(advance.state.unsettled_after.is_none(), *settled, "{name}, row {row}: settled");
         let leapt = advance.correction.map(|correction| correction.by.as_secs());
-        assert_eq!(leapt, *leap, "{name}, row {at}: leap");
+        assert_eq!(leapt, *leap, "{name}, row {row}: leap");
         last = Some(advance.state.clone());
         all.push(advance);
     }
@@ -34,13 +33,13 @@ fn walk(name: &str, rows: &[Row]) -> Vec<Advance> {
 }
 
 #[test]
-fn record_time_tracks_a_clock_that_is_right() {
+fn record_time_follows_a_right_clock() {
     walk(
         "an ordinary day",
         &[
             ("a", 100, 0, true, 0, true, None),
             ("a", 400, 300, true, 300, true, None),
-            // Slewed: never more than a part in a thousand, either way.
+            // Slewed, by at most one part in a thousand either way.
             ("a", 4000, 3903, true, 3903, true, None),
             ("a", 7600, 7500, true, 7500, true, None),
             // The time service is silent for a while.
@@ -61,11 +60,11 @@ fn record_time_tracks_a_clock_that_is_right() {
         ],
     );
     walk(
-        "never a time service, the clock is right all the same",
+        "the clock is right without a time service",
         &[
             ("a", 100, 0, false, 0, false, None),
             ("a", 400, 300, false, 300, false, None),
-            // The gap is followed, but what was recorded in doubt ages by 10 s only.
+            // The gap is believed, but what was recorded in doubt ages by 10 s only.
             ("b", 10, 400, false, 400, false, Some(90)),
             ("b", 310, 700, false, 700, false, None),
         ],
@@ -73,7 +72,7 @@ fn record_time_tracks_a_clock_that_is_right() {
 }
 
 #[test]
-fn steps_within_a_boot() {
+fn steps_within_a_boot_age_nothing() {
     walk(
         "set forwards by an hour, by hand",
         &[
@@ -83,7 +82,7 @@ fn steps_within_a_boot() {
         ],
     );
     let rows = walk(
-        "set forwards by a time service: caught up with, ageing nothing",
+        "set forwards by a time service: record time catches up, nothing ages",
         &[
             ("a", 100, 0, true, 0, true, None),
             ("a", 400, 3900, true, 300, false, None),
@@ -101,7 +100,7 @@ fn steps_within_a_boot() {
         ],
     );
     walk(
-        "set back by a time service: time goes on, a sixteenth slower until they meet",
+        "set back by a time service: record time runs a sixteenth slower until they agree",
         &[
             ("a", 100, 0, true, 0, true, None),
             ("a", 1700, -2000, true, 1500, true, None),
@@ -121,9 +120,9 @@ fn steps_within_a_boot() {
 }
 
 #[test]
-fn boots_with_a_wrong_clock() {
+fn wrong_clock_after_a_boot_is_not_believed() {
     let rows = walk(
-        "the battery is empty, a time service mends it after five minutes",
+        "the battery is empty, a time service sets it after five minutes",
         &[
             ("a", 1000, 0, true, 0, true, None),
             ("b", 30, -NOON / SECOND, false, 30, false, None),
@@ -131,7 +130,7 @@ fn boots_with_a_wrong_clock() {
             ("b", 630, 86_700, true, 86_700, true, None),
         ],
     );
-    // What was there before the boot has aged by the day, the rest has not.
+    // Images from before the boot have aged by the day, later ones have not.
     assert_eq!(rows[2].correction.unwrap().after, timestamp(NOON));
     walk(
         "an hour behind after the boot",
@@ -142,7 +141,7 @@ fn boots_with_a_wrong_clock() {
         ],
     );
     walk(
-        "five years ahead after the boot, never mended: only what is proven",
+        "five years ahead after the boot, never corrected: only proven time passes",
         &[
             ("a", 1000, 0, true, 0, true, None),
             ("b", 30, 157_000_000, false, 30, false, None),
@@ -163,7 +162,7 @@ fn boots_with_a_wrong_clock() {
         ],
     );
     walk(
-        "off for 24 hours with a clock nobody vouches for",
+        "off for 24 hours with an unsynchronised clock",
         &[
             ("a", 1000, 0, true, 0, true, None),
             ("b", 30, 86_430, false, 86_430, false, None),
@@ -177,7 +176,7 @@ fn boots_with_a_wrong_clock() {
 }
 
 #[test]
-fn doubt_is_carried_over_boots() {
+fn doubt_survives_reboots() {
     let rows = walk(
         "unbelieved in one boot, synchronised in the next",
         &[
@@ -186,9 +185,9 @@ fn doubt_is_carried_over_boots() {
             ("c", 30, 604_900, true, 604_900, true, Some(604_840)),
         ],
     );
-    assert_eq!(rows[2].correction.unwrap().after, timestamp(NOON), "what came in boot b has not aged");
+    assert_eq!(rows[2].correction.unwrap().after, timestamp(NOON), "images of boot b have not aged");
     walk(
-        "behind the wall clock at the reboot: caught up with",
+        "behind the wall clock at the reboot: record time catches up",
         &[
             ("a", 1000, 0, true, 0, true, None),
             ("a", 1100, 3700, true, 100, false, None),
@@ -198,7 +197,7 @@ fn doubt_is_carried_over_boots() {
 }
 
 #[test]
-fn the_first_reading_ever() {
+fn first_reading_is_believed_if_plausible() {
     let first = advance(None, &reading("a", 50 * SECOND, NOON, true)).state;
     assert_eq!((first.record_time, first.unsettled_after), (timestamp(NOON), None));
     let first = advance(None, &reading("a", 50 * SECOND, NOON, false)).state;
@@ -208,7 +207,7 @@ fn the_first_reading_ever() {
     for wall in [0, -5 * DAY, FIRST_PLAUSIBLE - 1] {
         let first = advance(None, &reading("a", 50 * SECOND, wall, true)).state;
         assert_eq!(first.record_time, timestamp(FIRST_PLAUSIBLE + 50 * SECOND));
-        // Somebody sets the clock by hand: record time follows, and nothing ages by it.
+        // A user sets the clock: record time follows, and nothing ages by it.
         let set = advance(Some(&first), &reading("a", 80 * SECOND, NOON, false));
         assert_eq!(set.state.record_time, timestamp(NOON));
         let correction = set.correction.unwrap();
@@ -218,7 +217,7 @@ fn the_first_reading_ever() {
 }
 
 #[test]
-fn memory_set_back_to_a_snapshot() {
+fn restored_memory_snapshot_ages_nothing() {
     walk(
         "the clock was set at once",
         &[
@@ -228,7 +227,7 @@ fn memory_set_back_to_a_snapshot() {
         ],
     );
     walk(
-        "the clock is from then, and mended later",
+        "the clock is that of the snapshot, and is set later",
         &[
             ("a", 5000, 0, true, 0, true, None),
             ("a", 1000, -4000, true, 0, false, None),
@@ -246,7 +245,7 @@ fn memory_set_back_to_a_snapshot() {
 }
 
 #[test]
-fn absurd_readings_do_no_harm() {
+fn record_time_never_goes_back_with_extreme_readings() {
     let extremes = [Timestamp::MIN, Timestamp::UNIX_EPOCH, timestamp(NOON), Timestamp::MAX];
     for first in extremes {
         for (boot, since_boot) in [("a", 0), ("a", i64::MAX / 4), ("b", 5), ("b", i64::MIN)] {
@@ -261,13 +260,13 @@ fn absurd_readings_do_no_harm() {
     }
 }
 
-/// What a test machine does next.
+/// Next event of a simulated machine.
 #[derive(Clone, Debug)]
 struct MachineStep {
     passes: i64,
-    /// Starts another boot, with that much time off.
+    /// Reboots, with this time switched off.
     off: Option<i64>,
-    /// The wall clock is set so far off the true time.
+    /// Sets the wall clock to the true time plus this offset.
     set: Option<i64>,
     synchronised: bool,
 }
@@ -287,15 +286,15 @@ fn events(wrong: std::ops::Range<i64>) -> impl Strategy<Value = Vec<MachineStep>
 
 /// A moment at which something was recorded.
 struct Mark {
-    /// What its age is counted from.
+    /// Time from which its age counts.
     counted: i64,
     made: i64,
     boot: usize,
-    /// What tolerances may have added since.
+    /// Time that tolerances may have added since.
     slack: i64,
 }
 
-/// Runs the machine and hands every mark's age to `check`: (age, true age, slack, this boot).
+/// Simulates the machine and calls `check` for the age of every mark: (age, true age, slack, same boot).
 fn run(events: &[MachineStep], truthful: bool, mut check: impl FnMut(i64, i64, i64, bool)) {
     let (mut now, mut boot, mut since, mut wrong) = (NOON, 0_usize, 100 * SECOND, 0);
     let mut last: Option<ClockState> = None;
@@ -317,7 +316,8 @@ fn run(events: &[MachineStep], truthful: bool, mut check: impl FnMut(i64, i64, i
         let record = advance.state.record_time.as_microsecond();
         if let Some(last) = &last {
             assert!(advance.state.record_time >= last.record_time, "went back");
-            let leap = advance.correction.map_or(0, |leap| i64::try_from(leap.by.as_micros()).unwrap());
+            let leap =
+                advance.correction.map_or(0, |correction| i64::try_from(correction.by.as_micros()).unwrap());
             assert!(leap >= 0);
             if last.boot_id == advance.state.boot_id {
                 let grown = record - last.record_time.as_microsecond() - leap;
@@ -339,7 +339,7 @@ fn run(events: &[MachineStep], truthful: bool, mut check: impl FnMut(i64, i64, i
 }
 
 proptest! {
-    /// Whatever happens to the wall clock, and whoever vouches for it.
+    /// For every sequence of settings of the wall clock, synchronised or not.
     #[test]
     fn within_a_boot_nothing_ages_faster_than_time(events in events(-3000 * DAY..3000 * DAY)) {
         run(&events, false, |age, truth, slack, this_boot| {
@@ -347,15 +347,15 @@ proptest! {
         });
     }
 
-    /// A synchronised clock is right; another may be behind, as after a loss of power.
+    /// A synchronised clock is right; an unsynchronised one may be behind, as after a loss of power.
     #[test]
     fn over_boots_nothing_looks_older_than_it_is(events in events(-60_000 * DAY..0)) {
         run(&events, true, |age, truth, slack, _| assert!(age <= truth + slack, "{age} {truth}"));
     }
 
-    /// A node with a good clock and a time service, whenever it is read.
+    /// A node with a right clock and a time service.
     #[test]
-    fn a_good_clock_is_followed(
+    fn right_clock_is_followed(
         events in events(0..1),
         jitter in proptest::collection::vec(-SECOND / 2..SECOND / 2, 40)
     ) {

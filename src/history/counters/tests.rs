@@ -37,7 +37,7 @@ fn database() -> Connection {
     connection
 }
 
-/// In one transaction.
+/// Runs `work` in one transaction.
 fn put<T>(connection: &mut Connection, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> T {
     let tx = connection.transaction().unwrap();
     let done = work(&tx).unwrap();
@@ -49,10 +49,13 @@ fn begin(connection: &mut Connection, command: Command, seconds: i64) -> i64 {
     put(connection, |tx| runs::begin(tx, &Start::of(command, at(seconds))))
 }
 
-/// `name command label` and its value.
-fn said(connection: &Connection) -> BTreeMap<String, u64> {
-    let all = all(connection).unwrap().into_iter();
-    all.map(|one| (format!("{} {} {}", one.name, one.command, one.label), one.value)).collect()
+/// All sums as `name command label` and value.
+fn sums(connection: &Connection) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for Counter { name, command, label, value } in all(connection).unwrap() {
+        sums.insert(format!("{name} {command} {label}"), value);
+    }
+    sums
 }
 
 fn expected<const N: usize>(sums: [(&str, u64); N]) -> BTreeMap<String, u64> {
@@ -60,19 +63,19 @@ fn expected<const N: usize>(sums: [(&str, u64); N]) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn each_row_counts_once_and_nothing_is_taken_back() {
+fn each_row_counts_once_and_sums_never_decrease() {
     let mut connection = database();
     let run = begin(&mut connection, Command::Gc, 0);
     let steps = [
         (0, deletion(None)),
         (0, deletion(Some(90))),
         (0, deletion(Some(90))),
-        // Others wrote more than came back.
+        // Other processes wrote more than the deletion freed.
         (1, deletion(None)),
         (1, deletion(Some(-5000))),
         (2, DeletionRow { byproduct_bytes: 7, ..deletion(Some(100)) }),
         (2, DeletionRow { byproduct_bytes: 9, ..deletion(Some(100)) }),
-        // Once more, with less.
+        // The same deletion again, with smaller values.
         (2, DeletionRow { byproduct_bytes: 3, ..deletion(Some(40)) }),
         (3, DeletionRow { error: Some("in use".into()), ..deletion(None) }),
         (4, DeletionRow { kind: TargetKind::Leak, ..deletion(Some(0)) }),
@@ -80,7 +83,7 @@ fn each_row_counts_once_and_nothing_is_taken_back() {
     let mut before = BTreeMap::new();
     for (position, deletion) in steps {
         put(&mut connection, |tx| runs::deleted(tx, run, position, &deletion));
-        let now = said(&connection);
+        let now = sums(&connection);
         for (name, value) in &before {
             assert!(now[name] >= *value, "{name} went down: {value}, {now:?}");
         }
@@ -90,7 +93,7 @@ fn each_row_counts_once_and_nothing_is_taken_back() {
         put(&mut connection, |tx| runs::end(tx, run, &RunEnd::of(at(9), outcome)));
     }
     assert_eq!(
-        said(&connection),
+        sums(&connection),
         expected([
             ("runs gc reached", 1),
             ("deletions gc image", 3),
@@ -106,29 +109,29 @@ fn each_row_counts_once_and_nothing_is_taken_back() {
 }
 
 #[test]
-fn a_run_without_an_end_was_killed_once_the_next_one_begins() {
+fn run_without_end_is_killed_when_another_begins() {
     let mut connection = database();
     let first = begin(&mut connection, Command::Gc, 0);
     put(&mut connection, |tx| {
         runs::record(tx, &Start::of(Command::Scan, at(5)), &RunEnd::of(at(6), OutcomeKind::Done))
     });
-    assert_eq!(said(&connection), expected([("runs scan done", 1)]));
+    assert_eq!(sums(&connection), expected([("runs scan done", 1)]));
     let second = begin(&mut connection, Command::Sweep, 10);
     let killed = expected([("runs gc killed", 1), ("runs scan done", 1)]);
-    assert_eq!(said(&connection), killed);
-    // Its end was only late to be saved: it is counted already.
+    assert_eq!(sums(&connection), killed);
+    // Its end is saved late: it is counted as killed already.
     put(&mut connection, |tx| runs::end(tx, first, &RunEnd::of(at(9), OutcomeKind::Reached)));
-    assert_eq!(said(&connection), killed);
-    // One that comes late says nothing about those after it.
+    assert_eq!(sums(&connection), killed);
+    // A run that is saved late does not make later runs killed.
     begin(&mut connection, Command::Rm, 1);
     put(&mut connection, |tx| runs::end(tx, second, &RunEnd::of(at(19), OutcomeKind::Done)));
-    assert_eq!(said(&connection)["runs sweep done"], 1);
+    assert_eq!(sums(&connection)["runs sweep done"], 1);
     begin(&mut connection, Command::Rm, 30);
-    assert_eq!(said(&connection)["runs rm killed"], 1);
+    assert_eq!(sums(&connection)["runs rm killed"], 1);
 }
 
 #[test]
-fn sums_outlive_what_is_forgotten() {
+fn sums_survive_the_deletion_of_rows() {
     let mut connection = database();
     let day = 86_400;
     for number in 0..900 {
@@ -147,22 +150,22 @@ fn sums_outlive_what_is_forgotten() {
         });
     }
     let rows: i64 = connection.query_row("SELECT count(*) FROM deletions", [], |row| row.get(0)).unwrap();
-    assert!(rows < 800, "nothing was forgotten: {rows}");
-    let said = said(&connection);
-    assert_eq!((said["runs gc reached"], said["runs scan done"]), (900, 900));
-    assert_eq!((said["freed_bytes gc image"], said["predicted_bytes gc image"]), (9000, 90_000));
+    assert!(rows < 800, "no row was deleted: {rows}");
+    let sums = sums(&connection);
+    assert_eq!((sums["runs gc reached"], sums["runs scan done"]), (900, 900));
+    assert_eq!((sums["freed_bytes gc image"], sums["predicted_bytes gc image"]), (9000, 90_000));
     assert_eq!(last_runs(&connection).unwrap().len(), 1);
 }
 
 #[test]
-fn a_new_database_in_place_of_a_damaged_one_begins_at_0() {
+fn new_database_after_damage_starts_at_zero() {
     let dir = tempfile::tempdir().unwrap();
     let mut records = kept(dir.path());
     let scan = |records: &mut Records| {
         records
             .write(|tx| {
                 runs::record(tx, &Start::of(Command::Scan, at(0)), &RunEnd::of(at(1), OutcomeKind::Done))?;
-                Ok(said(tx))
+                Ok(sums(tx))
             })
             .unwrap()
     };
@@ -175,7 +178,7 @@ fn a_new_database_in_place_of_a_damaged_one_begins_at_0() {
 }
 
 #[test]
-fn the_last_run_is_told_by_the_wall_clock() {
+fn last_run_has_wall_clock_times() {
     let mut connection = database();
     // The wall clock was set back by an hour; record time never is.
     connection
@@ -190,12 +193,12 @@ fn the_last_run_is_told_by_the_wall_clock() {
     });
     let start = Start { mount: Some("/var".into()), ..Start::of(Command::Gc, at(7200)) };
     let run = put(&mut connection, |tx| runs::begin(tx, &start));
-    let last = |connection: &Connection| last_runs(connection).unwrap().remove(0);
-    assert_eq!((last(&connection).at, last(&connection).outcome), (at(3600), None));
+    let last = last_runs(&connection).unwrap().remove(0);
+    assert_eq!((last.time, last.outcome), (at(3600), None));
     let end = RunEnd { usage_after_percent: Some(70.5), ..RunEnd::of(at(7260), OutcomeKind::NotReached) };
     put(&mut connection, |tx| runs::end(tx, run, &end));
-    let last = last(&connection);
-    assert_eq!(last.at, at(3600) + SignedDuration::from_secs(60));
+    let last = last_runs(&connection).unwrap().remove(0);
+    assert_eq!(last.time, at(3600) + SignedDuration::from_secs(60));
     assert_eq!((last.outcome, last.usage_after_percent), (Some(OutcomeKind::NotReached), Some(70.5)));
     assert_eq!(last.mount.as_deref(), Some("/var"));
 }

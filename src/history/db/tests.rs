@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Instant;
 
-/// Every file of a directory with its bytes: what a test compares where nothing may be written.
+/// Every file of a directory with its bytes, for tests that nothing is written.
 fn bytes_of(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     entries
@@ -23,7 +23,7 @@ fn open(dir: &Path, access: Access) -> Opened {
     Records::open(&StateDirectory::local(dir), access, Duration::from_millis(200)).unwrap()
 }
 
-/// Opens the one in `dir` for writing, where nothing is wrong with that.
+/// Opens the database in `dir` for writing, without problems.
 pub(in crate::history) fn kept(dir: &Path) -> Records {
     let opened = Records::open(&StateDirectory::local(dir), Access::Write, PATIENCE).unwrap();
     assert!(opened.records.is_kept(), "{:?}", opened.degraded);
@@ -36,13 +36,11 @@ fn add_store(records: &mut Records, root: &str) -> Result<usize, Error> {
 }
 
 fn stores(records: &Records) -> Vec<String> {
-    let all = |connection: &Connection| {
-        connection.prepare("SELECT root FROM stores ORDER BY id")?.query_map([], |row| row.get(0))?.collect()
-    };
-    records.read(all).unwrap()
+    let sql = "SELECT root FROM stores ORDER BY id";
+    records.read(|connection| connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect()).unwrap()
 }
 
-/// A database with some rows, closed.
+/// Creates a database with some rows, and closes it.
 fn filled(dir: &Path) {
     let mut records = kept(dir);
     let sql = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 39)
@@ -52,31 +50,30 @@ fn filled(dir: &Path) {
 }
 
 #[test]
-fn a_new_database_is_ours_alone_complete_and_in_wal_mode() {
+fn new_database_is_private_complete_and_in_wal_mode() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let mut records = kept(&state);
     assert!(records.is_kept());
     add_store(&mut records, "/a").unwrap();
-    let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o7777;
-    assert_eq!(mode(&state), 0o700);
-    for suffix in ["", "-wal"] {
-        assert_eq!(mode(&beside(&state.join(DATABASE), suffix)), 0o600, "{suffix}");
-    }
+    let modes = [state.clone(), state.join(DATABASE), beside(&state.join(DATABASE), "-wal")]
+        .map(|path| std::fs::metadata(path).unwrap().mode() & 0o7777);
+    assert_eq!(modes, [0o700, 0o600, 0o600]);
     assert!(!beside(&state.join(DATABASE), "-shm").exists());
-    let pragma = |name: &str| {
-        records
-            .read(|connection| connection.pragma_query_value(None, name, |row| row.get::<_, Value>(0)))
-            .unwrap()
-    };
-    assert_eq!(pragma("journal_mode"), Value::Text("wal".into()));
-    assert_eq!(pragma("synchronous"), Value::Integer(2));
-    assert_eq!(pragma("foreign_keys"), Value::Integer(1));
-    assert_eq!(pragma("application_id"), Value::Integer(APPLICATION_ID.into()));
-    assert_eq!(pragma("user_version"), Value::Integer(schema::newest().into()));
+    for (name, expected) in [
+        ("journal_mode", Value::Text("wal".into())),
+        ("synchronous", Value::Integer(2)),
+        ("foreign_keys", Value::Integer(1)),
+        ("application_id", Value::Integer(APPLICATION_ID.into())),
+        ("user_version", Value::Integer(schema::newest().into())),
+    ] {
+        let value: Value =
+            records.read(|connection| connection.pragma_query_value(None, name, |row| row.get(0))).unwrap();
+        assert_eq!(value, expected, "{name}");
+    }
     drop(records);
     let names: Vec<_> = bytes_of(&state).into_keys().collect();
-    assert_eq!(names, [DATABASE, "write.lock"], "nothing else is left");
+    assert_eq!(names, [DATABASE, "write.lock"], "no other file is left");
 }
 
 #[test]
@@ -100,7 +97,7 @@ fn reading_leaves_no_trace_and_sees_the_log() {
 }
 
 #[test]
-fn readers_wait_for_no_writer() {
+fn readers_do_not_wait_for_a_writer() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
     let mut writer = kept(dir.path());
@@ -118,15 +115,15 @@ fn readers_wait_for_no_writer() {
 }
 
 #[test]
-fn a_copy_is_one_moment_however_busy_the_writer_is() {
+fn copy_is_consistent_while_a_writer_is_busy() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = kept(dir.path());
-    let place = dir.path().join(DATABASE);
+    let path = dir.path().join(DATABASE);
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let told = stop.clone();
+    let stopped = stop.clone();
     let writing = std::thread::spawn(move || {
         let mut number = 0;
-        while !told.load(std::sync::atomic::Ordering::Relaxed) {
+        while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
             number += 1;
             writer
                 .write(|transaction| {
@@ -134,7 +131,7 @@ fn a_copy_is_one_moment_however_busy_the_writer_is() {
                         let sql = "INSERT INTO pins VALUES (hex(randomblob(700)), '', random())";
                         transaction.execute(sql, [])?;
                     }
-                    // Begun anew all the time, which is what a copy must notice.
+                    // The log starts again all the time, and a copy must notice that.
                     transaction.execute("DELETE FROM pins WHERE abs(added) % 5 = ?1 % 5", [number])
                 })
                 .unwrap();
@@ -145,7 +142,7 @@ fn a_copy_is_one_moment_however_busy_the_writer_is() {
     });
     let mut copies = 0;
     for _ in 0..60 {
-        if let Ok(Some(content)) = files::copy(&place) {
+        if let Ok(Some(content)) = files::copy(&path) {
             let connection = in_memory(&content).unwrap();
             check_integrity(&connection).unwrap();
             copies += 1;
@@ -165,7 +162,7 @@ fn check_integrity_in(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 #[test]
-fn a_newer_schema_is_refused_without_a_write_even_if_only_the_log_has_it() {
+fn newer_schema_is_refused_without_a_write() {
     for in_log in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         filled(dir.path());
@@ -177,7 +174,7 @@ fn a_newer_schema_is_refused_without_a_write_even_if_only_the_log_has_it() {
         let unclosed = bytes_of(dir.path());
         drop(newer);
         if in_log {
-            // As a killed process leaves it.
+            // The state that a killed process leaves.
             for (name, content) in &unclosed {
                 std::fs::write(dir.path().join(name), content).unwrap();
             }
@@ -192,7 +189,7 @@ fn a_newer_schema_is_refused_without_a_write_even_if_only_the_log_has_it() {
     }
 }
 
-/// What may befall a database, and whether SQLite can tell at all.
+/// Each kind of damage that SQLite or the schema check can detect.
 #[test]
 fn damaged_database_is_quarantined_and_a_new_one_created() {
     type Damage = fn(&mut Vec<u8>);
@@ -206,21 +203,23 @@ fn damaged_database_is_quarantined_and_a_new_one_created() {
             bytes[middle..]
                 .iter_mut()
                 .zip((0..).map(|n: usize| (n * 7919 % 251) as u8))
-                .for_each(|(b, r)| *b = r);
+                .for_each(|(byte, rubbish)| *byte = rubbish);
         }),
         ("not a database", |bytes| *bytes = b"hello, world\n".repeat(1000)),
-        ("somebody else's database", |bytes| bytes[68..72].fill(9)),
+        ("database of another program", |bytes| bytes[68..72].fill(9)),
         ("a database without a version", |bytes| bytes[60..64].fill(0)),
         ("another name of a table", |bytes| {
-            // Wherever it stands: a page that was split keeps a stale copy.
+            // Every occurrence: a page that was split keeps a stale copy.
             let found: Vec<_> = (0..bytes.len() - 20)
-                .filter(|at| bytes[*at..].starts_with(b"CREATE TABLE images "))
+                .filter(|position| bytes[*position..].starts_with(b"CREATE TABLE images "))
                 .collect();
             assert!(!found.is_empty());
-            found.iter().for_each(|at| bytes[at + 13..at + 19].copy_from_slice(b"imagoz"));
+            for position in found {
+                bytes[position + 13..position + 19].copy_from_slice(b"imagoz");
+            }
         }),
     ];
-    for (what, damage) in cases {
+    for (case, damage) in cases {
         let dir = tempfile::tempdir().unwrap();
         filled(dir.path());
         let path = dir.path().join(DATABASE);
@@ -232,29 +231,29 @@ fn damaged_database_is_quarantined_and_a_new_one_created() {
         let before = bytes_of(dir.path());
 
         let reader = open(dir.path(), Access::Read);
-        assert!(bytes_of(dir.path()) == before, "{what}: a reader only says so");
-        // An empty file may as well be a new one.
-        if what != "emptied" {
-            assert_eq!((reader.degraded[0].code(), reader.found), ("corrupt", false), "{what}");
+        assert!(bytes_of(dir.path()) == before, "{case}: a reader only reports it");
+        // A reader may take an empty file for a new database.
+        if case != "emptied" {
+            assert_eq!((reader.degraded[0].code(), reader.found), ("corrupt", false), "{case}");
         }
         let mut opened = open(dir.path(), Access::Write);
         let [Degraded::Corrupt { quarantined: Some(quarantined), .. }] = &opened.degraded[..] else {
-            panic!("{what}: {:?}", opened.degraded);
+            panic!("{case}: {:?}", opened.degraded);
         };
         assert!(opened.records.is_kept());
-        assert!(std::fs::read(quarantined).unwrap() == bytes, "{what}: kept as it was");
+        assert!(std::fs::read(quarantined).unwrap() == bytes, "{case}: kept unchanged");
         let log = std::fs::read(beside(quarantined, "-wal")).ok();
-        assert_eq!(log.as_deref(), Some(&b"a log of rubbish"[..]), "{what}: {:?}", opened.degraded);
+        assert_eq!(log.as_deref(), Some(&b"a log of rubbish"[..]), "{case}: {:?}", opened.degraded);
         assert!(opened.degraded[0].to_string().contains(&*quarantined.to_string_lossy()));
         add_store(&mut opened.records, "/new").unwrap();
         opened.records.read(check_integrity_in).unwrap();
         drop(opened);
         let again = open(dir.path(), Access::Write);
-        assert!(again.degraded.is_empty() && stores(&again.records).contains(&"/new".to_owned()), "{what}");
+        assert!(again.degraded.is_empty() && stores(&again.records).contains(&"/new".to_owned()), "{case}");
     }
 }
 
-/// A database with this keep-list, and 200 stores to damage.
+/// Creates a database with this keep-list, and 200 stores that can be damaged.
 fn pinned(dir: &Path, patterns: &[&str]) {
     let mut records = kept(dir);
     for number in 0..200 {
@@ -270,12 +269,12 @@ fn patterns(records: &Records) -> Vec<String> {
     records.read(pins::list).unwrap().into_iter().map(|pin| pin.pattern).collect()
 }
 
-/// Zeroes the pages of a table or index, and makes the file look old.
-fn zero(dir: &Path, what: &str) {
+/// Zeroes the root page of a table or index, and makes the file look old.
+fn zero(dir: &Path, name: &str) {
     let path = dir.join(DATABASE);
     let connection = Connection::open(&path).unwrap();
     let page = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
-    let page: i64 = connection.query_row(page, [what], |row| row.get(0)).unwrap();
+    let page: i64 = connection.query_row(page, [name], |row| row.get(0)).unwrap();
     let size: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0)).unwrap();
     drop(connection);
     let file = std::fs::File::options().write(true).open(&path).unwrap();
@@ -284,7 +283,7 @@ fn zero(dir: &Path, what: &str) {
 }
 
 #[test]
-fn keep_list_of_a_damaged_database_is_not_lost() {
+fn keep_list_of_damaged_database_is_kept() {
     for kept in [&["quay.io/team/*", "docker.io/library/nginx"][..], &[]] {
         let dir = tempfile::tempdir().unwrap();
         pinned(dir.path(), kept);
@@ -301,7 +300,7 @@ fn keep_list_of_a_damaged_database_is_not_lost() {
 }
 
 #[test]
-fn a_keep_list_that_cannot_be_read_pins_everything() {
+fn unreadable_keep_list_pins_everything() {
     let dir = tempfile::tempdir().unwrap();
     pinned(dir.path(), &["quay.io/team/*"]);
     zero(dir.path(), "pins");
@@ -313,14 +312,14 @@ fn a_keep_list_that_cannot_be_read_pins_everything() {
     assert!(why.remedy().contains("pin remove '*'"), "{}", why.remedy());
     assert_eq!(patterns(&opened.records), ["*"]);
     drop(opened);
-    // It is said once, and stays until somebody removes it.
+    // It is reported once, and the pin stays until the operator removes it.
     let again = open(dir.path(), Access::Write);
     assert!(again.degraded.is_empty());
     assert_eq!(patterns(&again.records), ["*"]);
 }
 
 #[test]
-fn killed_between_two_databases_the_keep_list_is_still_found() {
+fn keep_list_is_found_after_kill_during_quarantine() {
     let dir = tempfile::tempdir().unwrap();
     pinned(dir.path(), &["quay.io/team/*"]);
     crate::history::quarantine::quarantine(dir.path()).unwrap();
@@ -330,7 +329,7 @@ fn killed_between_two_databases_the_keep_list_is_still_found() {
 }
 
 #[test]
-fn a_log_without_its_database_is_not_read_into_a_new_one() {
+fn log_without_database_is_not_read() {
     let dir = tempfile::tempdir().unwrap();
     let mut records = kept(dir.path());
     add_store(&mut records, "/old").unwrap();
@@ -349,7 +348,7 @@ fn a_log_without_its_database_is_not_read_into_a_new_one() {
 }
 
 #[test]
-fn quarantine_never_replaces() {
+fn quarantine_replaces_no_file() {
     let dir = tempfile::tempdir().unwrap();
     for number in 0..5 {
         std::fs::write(dir.path().join(DATABASE), format!("rubbish {number}")).unwrap();
@@ -362,7 +361,7 @@ fn quarantine_never_replaces() {
 }
 
 #[test]
-fn whoever_keeps_the_lock_makes_others_work_in_memory() {
+fn locked_database_is_copied_into_memory() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
     let lock = StateLock::for_writing(dir.path(), Duration::ZERO).unwrap();
@@ -379,8 +378,7 @@ fn whoever_keeps_the_lock_makes_others_work_in_memory() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Whatever happens to the bytes: no panic, and what was there is still there, either in
-    /// use or under another name.
+    /// For all damage there is no panic, and the old file still exists, in use or in quarantine.
     #[test]
     fn flipped_bytes_neither_panic_nor_lose_the_file(
         flips in proptest::collection::vec((any::<prop::sample::Index>(), 1u8..), 1..12),
@@ -399,8 +397,8 @@ proptest! {
         }
         let target = beside(&path, if in_log { "-wal" } else { "" });
         let mut bytes = std::fs::read(&target).unwrap();
-        for (at, flip) in &flips {
-            *at.get_mut(&mut bytes) ^= flip;
+        for (index, flip) in &flips {
+            *index.get_mut(&mut bytes) ^= flip;
         }
         std::fs::write(&target, &bytes).unwrap();
         if old {
@@ -421,7 +419,7 @@ proptest! {
                 let used = add_store(&mut opened.records, "/after");
                 match quarantined {
                     Some(quarantined) => {
-                        // SQLite may have moved pages of the log into it before it found out.
+                        // SQLite may have moved pages of the log into it before it found the damage.
                         prop_assert!(std::fs::metadata(&quarantined).unwrap().len() > 0);
                         used.unwrap();
                         opened.records.read(check_integrity_in).unwrap();
@@ -442,16 +440,18 @@ proptest! {
 }
 
 fn content_or_error(connection: &Connection) -> i64 {
-    let count = |table| {
-        connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0))
-    };
-    ["stores", "images", "containers"].iter().filter_map(|table| count(table).ok()).sum()
+    let mut rows = 0;
+    for table in ["stores", "images", "containers"] {
+        let count = connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0));
+        rows += count.unwrap_or(0);
+    }
+    rows
 }
 
-/// Whatever page is lost, readers either say so or can read everything, and the next writer who
-/// is told of the doubt begins anew.
+/// For each lost page, readers report the damage or can read everything, and a writer that opens with [`Access::Mend`]
+/// creates a new database.
 #[test]
-fn a_lost_page_stops_nobody() {
+fn lost_page_is_reported_and_mended() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
     let path = dir.path().join(DATABASE);

@@ -27,14 +27,16 @@ fn database(roots: &[&str]) -> Connection {
     connection
 }
 
-/// A scan of these stores, each with so many layers.
+/// Records a scan of these stores, each with a number of layers.
 fn scan(connection: &mut Connection, seconds: i64, all: bool, stores: &[(&str, u64)]) {
     let clock =
         ClockReading { wall: at(seconds + 1), boot_id: "b".into(), since_boot: 0, synchronised: true };
     let nothing = Inventory::default();
     let mut record = ScanRecord::new(&nothing, &Refs::new(&nothing), at(seconds + 1), clock, None);
-    let seen = |root| SeenStore { key: key(root), consistency: Consistency::Consistent };
-    record.stores = stores.iter().map(|(root, _)| seen(root)).collect();
+    record.stores = stores
+        .iter()
+        .map(|(root, _)| SeenStore { key: key(root), consistency: Consistency::Consistent })
+        .collect();
     let figures =
         stores.iter().map(|(_, layers)| Figures { layers: *layers, ..Figures::default() }).collect();
     let scan = ScanRun { run_id: "r".into(), record, seconds: 0.5, complete: true, figures, all_stores: all };
@@ -45,7 +47,7 @@ fn scan(connection: &mut Connection, seconds: i64, all: bool, stores: &[(&str, u
 
 fn layers(connection: &Connection) -> Vec<(String, u64)> {
     let all = all(connection).unwrap().stores.into_iter();
-    all.map(|one| (one.key.root().to_string_lossy().into_owned(), one.figures.layers)).collect()
+    all.map(|store| (store.key.root().to_string_lossy().into_owned(), store.figures.layers)).collect()
 }
 
 fn list(stores: &[(&str, u64)]) -> Vec<(String, u64)> {
@@ -53,25 +55,25 @@ fn list(stores: &[(&str, u64)]) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn the_last_scan_is_what_is_remembered() {
+fn figures_of_the_last_scan_are_stored() {
     let mut connection = database(&["/a", "/b"]);
     scan(&mut connection, 10, true, &[("/a", 1), ("/b", 2)]);
     scan(&mut connection, 20, true, &[("/a", 3), ("/b", 4)]);
-    // It had waited to be saved.
+    // This scan is earlier: it waited in the queue.
     scan(&mut connection, 15, true, &[("/a", 9)]);
     assert_eq!(layers(&connection), list(&[("/a", 3), ("/b", 4)]));
     let first = all(&connection).unwrap().stores.remove(0);
     assert_eq!((first.scanned, first.seconds), (at(21), 0.5));
-    // One store was named, or not everything could be read: nothing follows for the other.
+    // Only one store was scanned: the other keeps its figures.
     scan(&mut connection, 30, false, &[("/a", 5)]);
     assert_eq!(layers(&connection), list(&[("/a", 5), ("/b", 4)]));
-    // All were looked for.
+    // All stores were scanned, and the other was not found.
     scan(&mut connection, 40, true, &[("/a", 6)]);
     assert_eq!(layers(&connection), list(&[("/a", 6)]));
-    // An older scan of a store that has gone since.
+    // An earlier scan of a store that has been removed since.
     scan(&mut connection, 35, true, &[("/b", 7), ("/a", 7)]);
     assert_eq!(layers(&connection)[0], ("/a".to_owned(), 6));
-    // The last one goes, too.
+    // The last store is removed too.
     scan(&mut connection, 50, false, &[]);
     assert!(!layers(&connection).is_empty());
     scan(&mut connection, 60, true, &[]);
@@ -79,13 +81,13 @@ fn the_last_scan_is_what_is_remembered() {
 }
 
 #[test]
-fn what_a_newer_version_adds_is_no_damage_and_what_is_none_is() {
+fn newer_fields_are_ignored_and_damage_is_counted() {
     let mut connection = database(&["/a", "/b"]);
     scan(&mut connection, 10, true, &[("/a", 1), ("/b", 2)]);
     let put = |text: &str| {
         connection.execute("UPDATE store_figures SET figures = ?1 WHERE store = 1", [text]).unwrap();
         let all = all(&connection).unwrap();
-        assert_eq!(all.stores.last().unwrap().figures.layers, 2, "the other one is as it was");
+        assert_eq!(all.stores.last().unwrap().figures.layers, 2, "the other store is unchanged");
         (all.stores.len(), all.unreadable)
     };
     let newer = r#"{"mount":"/","read_only":false,"complete":true,"bytes":{"images":5},"colour":"red"}"#;
@@ -96,5 +98,5 @@ fn what_a_newer_version_adds_is_no_damage_and_what_is_none_is() {
     connection.execute("UPDATE store_figures SET wall = 9000000000000000000 WHERE store = 1", []).unwrap();
     assert_eq!(all(&connection).unwrap().unreadable, 1);
     scan(&mut connection, 20, true, &[("/a", 3), ("/b", 4)]);
-    assert_eq!(layers(&connection), list(&[("/a", 3), ("/b", 4)]), "the next scan fixes it");
+    assert_eq!(layers(&connection), list(&[("/a", 3), ("/b", 4)]), "the next scan replaces it");
 }

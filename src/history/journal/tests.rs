@@ -68,37 +68,37 @@ fn end() -> RunEnd {
     }
 }
 
-/// What happens in a run.
+/// An event in the run of a test.
 #[derive(Clone, Copy, Debug)]
-enum Happens {
-    Gone,
-    /// What was measured of the deletion before, if it went.
+enum Step {
+    Deleted,
+    /// The result of the last successful deletion is measured.
     Measured,
-    Refused,
+    Failed,
     Event,
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
-    use Happens::*;
-    prop_oneof![4 => Just(Gone), 4 => Just(Measured), 2 => Just(Refused), 1 => Just(Event)]
+fn steps() -> impl Strategy<Value = Step> {
+    use Step::*;
+    prop_oneof![4 => Just(Deleted), 4 => Just(Measured), 2 => Just(Failed), 1 => Just(Event)]
 }
 
-impl Happens {
-    /// Whether it was to be saved.
-    fn to(self, journal: &mut Journal) -> bool {
+impl Step {
+    /// Records the step; returns `false` if there was nothing to record.
+    fn apply(self, journal: &mut Journal) -> bool {
         let number = journal.record.entries.len();
         match self {
-            Self::Gone => {
-                assert_eq!(journal.gone(deletion(number)), number);
+            Self::Deleted => {
+                assert_eq!(journal.deleted(deletion(number)), number);
             }
             Self::Measured => {
                 let last = journal.record.entries.iter().rposition(|entry| entry.deletion.error.is_none());
                 let Some(last) = last else { return false };
                 journal.measured(last, Some(77), 5, Some(74.5));
             }
-            Self::Refused => {
-                let refused = DeletionRow { error: Some("in use".into()), ..deletion(number) };
-                journal.failed(refused, Some(back_off(number)));
+            Self::Failed => {
+                let failed = DeletionRow { error: Some("in use".into()), ..deletion(number) };
+                journal.failed(failed, Some(back_off(number)));
             }
             Self::Event => {
                 let event = Event { reason: "FreeDiskSpaceFailed".into(), message: "too little".into() };
@@ -109,13 +109,13 @@ impl Happens {
     }
 }
 
-/// All that a run leaves in the database.
+/// All rows that a run leaves in the database.
 fn rows(connection: &Connection) -> rusqlite::Result<Vec<Vec<Value>>> {
     let mut all = Vec::new();
     for table in ["runs", "deletions", "attempts", "usage", "counters"] {
         let mut statement = connection.prepare(&format!("SELECT * FROM {table}"))?;
         let columns = statement.column_count();
-        let rows = statement.query_map([], |row| (0..columns).map(|at| row.get(at)).collect())?;
+        let rows = statement.query_map([], |row| (0..columns).map(|column| row.get(column)).collect())?;
         all.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
     }
     Ok(all)
@@ -124,7 +124,7 @@ fn rows(connection: &Connection) -> rusqlite::Result<Vec<Vec<Value>>> {
 fn database() -> Connection {
     let mut connection = Connection::open_in_memory().unwrap();
     schema::fill(&mut connection).unwrap();
-    // One that would not go before, and goes now.
+    // An image whose deletion failed before.
     let tx = connection.transaction().unwrap();
     back_offs::set(&tx, &store(), "image 0", at(0), &back_off(0)).unwrap();
     back_offs::set(&tx, &store(), "image of others", at(0), &back_off(0)).unwrap();
@@ -142,7 +142,7 @@ fn rows_of(states: &[RunRecord]) -> Vec<Vec<Value>> {
     rows(&connection).unwrap()
 }
 
-/// A journal that can write nowhere.
+/// A journal without a place to write to.
 fn nowhere() -> Journal {
     let mut directory = StateDirectory::local(std::path::Path::new("/nonexistent"));
     directory.foreign = true;
@@ -152,19 +152,19 @@ fn nowhere() -> Journal {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever states were put before, as JSON from a file or not, twice or in another order: the
-    /// rows are those of the last state.
+    /// The rows depend only on the last state, whatever earlier states were written before it, from memory or from JSON,
+    /// repeatedly or in another order.
     #[test]
     fn only_the_last_state_counts(
-        story in proptest::collection::vec(happens(), 0..30),
+        steps in proptest::collection::vec(steps(), 0..30),
         puts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
         ended in any::<bool>(),
         last_put in any::<prop::sample::Index>(),
     ) {
         let mut journal = nowhere();
         let mut states = vec![journal.record.clone()];
-        for happens in story {
-            happens.to(&mut journal);
+        for step in steps {
+            step.apply(&mut journal);
             states.push(journal.record.clone());
         }
         if ended {
@@ -180,7 +180,7 @@ proptest! {
                 serde_json::from_slice::<RunRecord>(&serde_json::to_vec(state).unwrap()).unwrap()
             })
             .collect();
-        // Killed after it was put, or not: a later state never comes before it.
+        // The last state may be followed by earlier ones, as when the process was killed before it removed its file.
         sequence.insert(last_put.index(sequence.len() + 1), last.clone());
         prop_assert_eq!(rows_of(&sequence), expected);
     }
@@ -188,14 +188,14 @@ proptest! {
 }
 
 proptest! {
-    // Each opens a database dozens of times.
+    // Each case opens a database dozens of times.
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// The database and the directory for what waits fail and recover at random, the run is killed or ends, and
-    /// the next command saves what waits: nothing is missing that could be written anywhere.
+    /// The database and the directory of the queue fail and recover at random, the run ends or is killed, and the next
+    /// command saves the queue: every entry that could be written somewhere is in the database.
     #[test]
-    fn killed_anywhere_nothing_is_lost_that_had_a_place(
-        story in proptest::collection::vec((happens(), any::<bool>(), any::<bool>()), 1..12),
+    fn killed_run_loses_no_saved_entry(
+        steps in proptest::collection::vec((steps(), any::<bool>(), any::<bool>()), 1..12),
         ends in any::<Option<bool>>(),
     ) {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
@@ -204,13 +204,13 @@ proptest! {
         let nowhere = StateDirectory { pending: None, ..directory.clone() };
         journal.queue = Queue::of(&nowhere);
         let (mut saved, mut waits) = (None, false);
-        for (happens, database, file) in story {
+        for (step, database, file) in steps {
             journal.directory.unresolved =
                 (!database).then(|| (std::io::ErrorKind::PermissionDenied, "not now".into()));
             journal.queue = Queue::of(if file { &directory } else { &nowhere });
             journal.waits = false;
-            if happens.to(&mut journal) && (database || file) {
-                // A file that cannot be reached stays, and is applied once more.
+            if step.apply(&mut journal) && (database || file) {
+                // A queue file that cannot be reached stays, and is applied again later.
                 (saved, waits) = (Some(journal.record.clone()), if database && !file { waits } else { !database });
             }
         }
@@ -255,7 +255,7 @@ proptest! {
     }
 }
 
-/// Saves what waits, as the next command does; how many, and what there is to warn of.
+/// Saves the queue, as the next command does. Returns the number of saved runs, and the warnings.
 fn catch_up(records: &mut Records, directory: &StateDirectory) -> (usize, Vec<SaveWarning>) {
     let mut warnings = Vec::new();
     let ((), saved) =
@@ -264,18 +264,18 @@ fn catch_up(records: &mut Records, directory: &StateDirectory) -> (usize, Vec<Sa
     (saved, warnings)
 }
 
-/// A long run while nothing can be written to the database.
+/// A long run during which the database cannot be written.
 #[test]
-fn a_run_that_waits_is_one_file_and_tries_the_database_once() {
+fn unsaved_run_uses_one_file_and_one_attempt() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let directory = StateDirectory::local(dir.path());
     let mut journal = Journal::begin(&directory, start());
     journal.directory.unresolved = Some((std::io::ErrorKind::PermissionDenied, "not now".into()));
     for number in 0..200 {
-        let position = journal.gone(deletion(number));
+        let position = journal.deleted(deletion(number));
         journal.measured(position, Some(5), 0, None);
     }
-    assert_eq!(journal.take_degraded().len(), 1, "said once");
+    assert_eq!(journal.take_degraded().len(), 1, "reported once");
     let files: Vec<_> =
         std::fs::read_dir(directory.pending.as_ref().unwrap()).unwrap().map(Result::unwrap).collect();
     assert_eq!(files.len(), 1);
@@ -284,11 +284,11 @@ fn a_run_that_waits_is_one_file_and_tries_the_database_once() {
     assert_eq!(catch_up(&mut records, &directory), (1, vec![]));
     let (runs, _) = records.read(|from| runs::list(from, &runs::Query::default())).unwrap();
     assert_eq!(runs[0].deletions.len(), 200);
-    assert_eq!(runs[0].measured_bytes, Some(1000), "of a run that was killed, what its deletions gave");
+    assert_eq!(runs[0].measured_bytes, Some(1000), "a killed run has the sum of its deletions");
 }
 
 #[test]
-fn a_run_with_nothing_to_do_writes_once_and_is_quiet() {
+fn run_without_work_writes_once_and_is_quiet() {
     let dir = tempfile::tempdir().unwrap();
     let directory = StateDirectory::local(&dir.path().join("state"));
     let journal = Journal::begin(&directory, start());
@@ -302,11 +302,11 @@ fn a_run_with_nothing_to_do_writes_once_and_is_quiet() {
 }
 
 #[test]
-fn the_run_is_there_while_the_first_deletion_is_under_way_and_killed_once_another_came() {
+fn run_is_killed_once_another_has_begun() {
     let dir = tempfile::tempdir().unwrap();
     let directory = StateDirectory::local(dir.path());
     let mut journal = Journal::begin(&directory, start());
-    journal.begins(deletion(0));
+    journal.begin_deletion(deletion(0));
     let shown = || {
         let records = Records::open(&StateDirectory::local(dir.path()), Access::Read, SHORT).unwrap().records;
         let (runs, _) = records
@@ -324,12 +324,11 @@ fn the_run_is_there_while_the_first_deletion_is_under_way_and_killed_once_anothe
 }
 
 #[test]
-fn which_runs_failed() {
+fn last_failed_follows_the_latest_run() {
     let mut connection = Connection::open_in_memory().unwrap();
     schema::fill(&mut connection).unwrap();
     let tx = connection.transaction().unwrap();
-    let failed = || runs::last_failed(&tx, Command::Gc).unwrap();
-    assert!(!failed(), "there was none");
+    assert!(!runs::last_failed(&tx, Command::Gc).unwrap(), "there is no run");
     let cases = [
         (Command::Gc, Some(OutcomeKind::Failed), true),
         (Command::Gc, Some(OutcomeKind::NotNeeded), false),
@@ -346,13 +345,13 @@ fn which_runs_failed() {
         let mut record = RunRecord::of(Start::of(command, at(10 * number)));
         record.end = outcome.map(|outcome| RunEnd::of(at(10 * number + 1), outcome));
         put(&tx, &record).unwrap();
-        assert_eq!(failed(), expected, "after number {number}");
+        assert_eq!(runs::last_failed(&tx, Command::Gc).unwrap(), expected, "after number {number}");
     }
-    // A run that waited comes late, but was not the last.
+    // A run that is saved late is not the last one.
     let mut late = RunRecord::of(Start::of(Command::Gc, at(5)));
     late.end = Some(RunEnd::of(at(6), OutcomeKind::Failed));
     put(&tx, &late).unwrap();
-    assert!(!failed());
+    assert!(!runs::last_failed(&tx, Command::Gc).unwrap());
 }
 
 fn outcomes(dir: &std::path::Path) -> Vec<(String, runs::Certainty, bool)> {
@@ -360,83 +359,87 @@ fn outcomes(dir: &std::path::Path) -> Vec<(String, runs::Certainty, bool)> {
     let (runs, _) =
         records.read(|from| runs::list(from, &runs::Query { quiet: true, ..Default::default() })).unwrap();
     let deletions = runs.into_iter().flat_map(|run| run.deletions);
-    deletions.map(|one| (one.id, one.certainty, one.error.is_none())).collect()
+    deletions.map(|deletion| (deletion.id, deletion.certainty, deletion.error.is_none())).collect()
 }
 
 #[test]
-fn what_was_begun_is_unknown_until_somebody_says_what_came_of_it() {
+fn started_deletion_is_unknown_until_confirmed() {
     use runs::{Certainty, Confirmation};
     let dir = tempfile::tempdir().unwrap();
     let directory = StateDirectory::local(dir.path());
-    let id = |number: usize| deletion(number).id;
     let mut journal = Journal::begin(&directory, start());
-    journal.begins(deletion(0));
-    assert_eq!(outcomes(dir.path()), [(id(0), Certainty::Unknown, false)]);
-    journal.gone(deletion(0));
-    journal.begins(deletion(1));
-    journal.spared();
-    assert_eq!(outcomes(dir.path()), [(id(0), Certainty::Seen, true)]);
-    journal.begins(deletion(2));
+    journal.begin_deletion(deletion(0));
+    assert_eq!(outcomes(dir.path()), [(id_of(0), Certainty::Unknown, false)]);
+    journal.deleted(deletion(0));
+    journal.begin_deletion(deletion(1));
+    journal.cancelled();
+    assert_eq!(outcomes(dir.path()), [(id_of(0), Certainty::Seen, true)]);
+    journal.begin_deletion(deletion(2));
     journal.failed(DeletionRow { error: Some("busy".into()), ..deletion(2) }, None);
     for number in [3, 4, 5] {
-        journal.begins(deletion(number));
+        journal.begin_deletion(deletion(number));
         journal.unproven("it did not answer");
     }
-    journal.begins(deletion(6));
+    journal.begin_deletion(deletion(6));
     drop(journal);
-    let unknown = |number| (id(number), Certainty::Unknown, false);
-    let so_far = [(id(0), Certainty::Seen, true), (id(2), Certainty::Seen, false)];
-    let all = |rest: [_; 4]| [&so_far[..], &rest].concat();
-    assert_eq!(outcomes(dir.path()), all([unknown(3), unknown(4), unknown(5), unknown(6)]));
-    let counted = |name: &str| -> i64 {
+    let so_far = [(id_of(0), Certainty::Seen, true), (id_of(2), Certainty::Seen, false)];
+    let unknown = [3, 4, 5, 6].map(|number| (id_of(number), Certainty::Unknown, false));
+    assert_eq!(outcomes(dir.path()), [&so_far[..], &unknown].concat());
+    let count = |name: &str| -> i64 {
         let connection = Connection::open(dir.path().join(DATABASE)).unwrap();
         let sum = "SELECT coalesce(sum(value), 0) FROM counters WHERE name = ?1";
         connection.query_row(sum, [name], |row| row.get(0)).unwrap()
     };
-    assert_eq!((counted("deletions"), counted("failures")), (1, 1));
-    // The run may be under way: only what is certain to be over is looked at.
-    let confirm = |at: Timestamp, idle: bool| {
-        let mut records = kept(dir.path());
-        let fate = |one: &DeletionRow| match one.id {
-            ref one if *one == id(3) => Some(Confirmation::Gone),
-            ref one if *one == id(4) => Some(Confirmation::There),
-            ref one if *one == id(6) => Some(Confirmation::Gone),
+    assert_eq!((count("deletions"), count("failures")), (1, 1));
+    // While the run may still be in progress, its deletions are not examined.
+    let confirm = |time: Timestamp, idle: bool| {
+        let state = |deletion: &DeletionRow| match &deletion.id {
+            id if *id == id_of(3) || *id == id_of(6) => Some(Confirmation::Gone),
+            id if *id == id_of(4) => Some(Confirmation::There),
             _ => None,
         };
-        records.write(|tx| runs::confirm(tx, at, || idle, fate)).unwrap()
+        kept(dir.path()).write(|tx| runs::confirm(tx, time, || idle, state)).unwrap()
     };
     assert_eq!(confirm(at(100), false), 0);
-    assert_eq!(confirm(at(3), true), 0, "a scan from before tells nothing");
+    assert_eq!(confirm(at(3), true), 0, "an earlier scan confirms nothing");
     assert_eq!(confirm(at(6), true), 2);
-    let confirmed = |number, gone| (id(number), Certainty::Confirmed, gone);
+    let [_, _, unknown_5, unknown_6] = unknown;
+    let confirmed = [(id_of(3), Certainty::Confirmed, true), (id_of(4), Certainty::Confirmed, false)];
     assert_eq!(
         outcomes(dir.path()),
-        all([confirmed(3, true), confirmed(4, false), unknown(5), unknown(6)]),
-        "the last was begun when the scan ran"
+        [&so_far[..], &confirmed, &[unknown_5, unknown_6]].concat(),
+        "the last deletion was started while the scan ran"
     );
-    assert_eq!((counted("deletions"), counted("failures")), (2, 2));
+    assert_eq!((count("deletions"), count("failures")), (2, 2));
 }
 
-/// Begun by one run and deleted by a later one, it is one deletion.
+fn id_of(number: usize) -> String {
+    deletion(number).id
+}
+
+/// A deletion that several runs started counts once.
 #[test]
-fn what_a_later_run_has_deleted_counts_once() {
+fn deletion_finished_by_a_later_run_counts_once() {
     use runs::{Certainty, Confirmation};
     let dir = tempfile::tempdir().unwrap();
     let directory = StateDirectory::local(dir.path());
     for (run, is_last) in [("first", false), ("second", false), ("third", true)] {
         let mut journal = Journal::begin(&directory, Start { run_id: run.into(), ..start() });
-        journal.begins(deletion(0));
-        match is_last {
-            true => drop(journal.gone(deletion(0))),
-            false => journal.unproven("no room came"),
+        journal.begin_deletion(deletion(0));
+        if is_last {
+            journal.deleted(deletion(0));
+        } else {
+            journal.unproven("no room came");
         }
         assert!(journal.end(end()).kept);
     }
-    let gone = |_: &DeletionRow| Some(Confirmation::Gone);
-    assert_eq!(kept(dir.path()).write(|tx| runs::confirm(tx, at(9), || true, gone)).unwrap(), 2);
+    let confirm = |tx: &rusqlite::Transaction<'_>| {
+        runs::confirm(tx, at(9), || true, |_: &DeletionRow| Some(Confirmation::Gone))
+    };
+    assert_eq!(kept(dir.path()).write(confirm).unwrap(), 2);
     let (id, first) = (deletion(0).id, Certainty::Confirmed);
     let before = [(id.clone(), first, false), (id.clone(), first, false)];
     let mut all = outcomes(dir.path());
-    all.sort_by_key(|one| one.2);
+    all.sort_by_key(|deletion| deletion.2);
     assert_eq!(all, [&before[..], &[(id, Certainty::Seen, true)]].concat());
 }

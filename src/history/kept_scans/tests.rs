@@ -22,22 +22,20 @@ fn database() -> Connection {
     connection
 }
 
-/// A store with these layers.
+/// The summary of a store with these layers.
 fn summary(layers: &[(String, u64)]) -> ScanSummary {
-    picture_of("/store", layers)
+    summary_of("/store", layers)
 }
 
-fn picture_of(root: &str, layers: &[(String, u64)]) -> ScanSummary {
+fn summary_of(root: &str, layers: &[(String, u64)]) -> ScanSummary {
     let place =
         SummaryStore { kind: "containers-storage".into(), root: root.into(), driver: "overlay".into() };
     let place = Arc::new(place);
-    let entry = |bytes: u64| SummaryEntry { bytes, extra: 1, name: "layer".into() };
-    let mut entries: BTreeMap<_, _> = layers
-        .iter()
-        .map(|(id, bytes)| {
-            (Key { place: place.clone(), kind: SummaryKind::Layer, id: id.clone() }, entry(*bytes))
-        })
-        .collect();
+    let mut entries = BTreeMap::new();
+    for (id, bytes) in layers {
+        let key = Key { place: place.clone(), kind: SummaryKind::Layer, id: id.clone() };
+        entries.insert(key, SummaryEntry { bytes: *bytes, extra: 1, name: "layer".into() });
+    }
     let sum = layers.iter().map(|(_, bytes)| bytes).sum();
     entries.insert(
         Key { place, kind: SummaryKind::Share, id: "images".into() },
@@ -67,7 +65,7 @@ fn scan(connection: &mut Connection, second: i64, summary: &ScanSummary) -> Stri
     run_id
 }
 
-/// Of a scan that is recorded, but not kept yet.
+/// Records a scan without keeping its summary; returns its id.
 fn recorded(connection: &mut Connection, second: i64) -> String {
     let tx = connection.transaction().unwrap();
     let start = Start::of(Command::Scan, at(second));
@@ -83,7 +81,7 @@ fn keep(connection: &mut Connection, run_id: &str, second: i64, all_stores: bool
 }
 
 #[test]
-fn what_was_kept_comes_back() {
+fn kept_summaries_are_loaded_unchanged() {
     let mut connection = database();
     let first = summary(&[(layer(1), 100), ("sha256:short".into(), 7), ("A".repeat(64), 8)]);
     scan(&mut connection, 0, &first);
@@ -100,14 +98,14 @@ fn what_was_kept_comes_back() {
         assert_eq!(&load(&connection, scan).unwrap().summary, expected, "{number}");
         assert_eq!(scan.bytes, expected.bytes());
     }
-    // The same scan twice is one.
+    // Keeping the same scan twice changes nothing.
     let last = scans.last().unwrap();
     keep(&mut connection, &last.run_id, 11 * HOUR, true, &second);
     assert_eq!(all(&connection).unwrap(), scans);
     assert_eq!(load(&connection, last).unwrap().summary, first);
 }
 
-/// Every half hour for forty days.
+/// A scan every half hour for forty days.
 #[test]
 fn newest_of_hours_and_days_are_kept() {
     let mut connection = database();
@@ -117,31 +115,28 @@ fn newest_of_hours_and_days_are_kept() {
     }
     let now = 40 * DAY - HOUR / 2;
     let kept: Vec<_> = all(&connection).unwrap().iter().map(|scan| scan.at.as_second() - BEGIN).collect();
-    let last_of = |span: i64, second: &i64| (second + HOUR / 2) % span == 0;
+    let is_last_of = |span: i64, second: &i64| (second + HOUR / 2) % span == 0;
     let expected: Vec<_> = (0..40 * 48)
         .map(|number| number * HOUR / 2)
         .filter(|second| {
-            *second > now - DAY && last_of(HOUR, second)
-                || *second > now - 30 * DAY && last_of(DAY, second)
+            *second > now - DAY && is_last_of(HOUR, second)
+                || *second > now - 30 * DAY && is_last_of(DAY, second)
                 || *second >= now - HOUR / 2
         })
         .collect();
     assert_eq!(kept, expected);
-    assert_eq!(kept.len(), 24 + 1 + 29, "hours, the scan before the last one, days");
+    assert_eq!(kept.len(), 24 + 1 + 29, "hours, the second to last scan, days");
     assert!(all(&connection).unwrap().iter().all(|scan| load(&connection, scan).unwrap().summary == seen));
 }
 
 #[test]
-fn stores_that_were_not_looked_at_are_as_they_were() {
+fn unscanned_stores_are_copied_from_previous_scan() {
     let mut connection = database();
-    let (here, there) = (picture_of("/a", &[(layer(1), 5)]), picture_of("/b", &[(layer(2), 7)]));
-    let changed = picture_of("/b", &[(layer(3), 8)]);
-    let both = |one: &ScanSummary, other: &ScanSummary| {
-        let entries = one.entries.iter().chain(&other.entries);
-        ScanSummary {
-            complete: true,
-            entries: entries.map(|(key, entry)| (key.clone(), entry.clone())).collect(),
-        }
+    let (here, there) = (summary_of("/a", &[(layer(1), 5)]), summary_of("/b", &[(layer(2), 7)]));
+    let changed = summary_of("/b", &[(layer(3), 8)]);
+    let both = |first: &ScanSummary, second: &ScanSummary| {
+        let entries = first.entries.clone().into_iter().chain(second.entries.clone());
+        ScanSummary { complete: true, entries: entries.collect() }
     };
     scan(&mut connection, 0, &both(&here, &there));
     for (second, all_stores, seen, expected) in [
@@ -159,10 +154,10 @@ fn stores_that_were_not_looked_at_are_as_they_were() {
 }
 
 #[test]
-fn a_picture_is_filed_under_its_own_scan() {
+fn summary_is_stored_under_its_own_scan() {
     let mut connection = database();
     let (first, second) = (summary(&[(layer(1), 1)]), summary(&[(layer(2), 2)]));
-    // Both are recorded before either is kept, as by two processes.
+    // Both scans are recorded before either is kept, as by two processes.
     let ids = [recorded(&mut connection, 0), recorded(&mut connection, 1)];
     keep(&mut connection, &ids[0], 0, true, &first);
     keep(&mut connection, &ids[1], 1, true, &second);
@@ -173,7 +168,7 @@ fn a_picture_is_filed_under_its_own_scan() {
 }
 
 #[test]
-fn what_makes_no_sense_does_not_stay_in_the_way() {
+fn damaged_rows_do_not_prevent_keeping_scans() {
     let seen = summary(&[(layer(1), 1)]);
     for damage in [
         "UPDATE kept_scans SET at = 9223372036854775807",
@@ -195,24 +190,24 @@ fn what_makes_no_sense_does_not_stay_in_the_way() {
 }
 
 #[test]
-fn how_scans_are_named() {
+fn scans_are_found_by_name() {
     let mut connection = database();
     assert_eq!(find(&all(&connection).unwrap(), &ScanName::Last(0)), Err(Missing::None));
-    let one = summary(&[(layer(1), 1)]);
-    let ids: Vec<_> = (0..3).map(|hour| scan(&mut connection, hour * HOUR, &one)).collect();
+    let summary = summary(&[(layer(1), 1)]);
+    let ids: Vec<_> = (0..3).map(|hour| scan(&mut connection, hour * HOUR, &summary)).collect();
     let scans = all(&connection).unwrap();
-    let meant = |name: ScanName| find(&scans, &name).map(|scan| scan.run_id.clone());
-    assert_eq!(meant(ScanName::Last(0)).as_ref(), Ok(&ids[2]));
-    assert_eq!(meant(ScanName::Last(2)).as_ref(), Ok(&ids[0]));
-    assert_eq!(meant(ScanName::Last(3)), Err(Missing::Few(3)));
-    assert_eq!(meant(ScanName::Id(ids[1].clone())).as_ref(), Ok(&ids[1]));
-    assert_eq!(meant(ScanName::Id(ids[1][..14].into())).as_ref(), Ok(&ids[1]));
+    let find_id = |name: ScanName| find(&scans, &name).map(|scan| scan.run_id.clone());
+    assert_eq!(find_id(ScanName::Last(0)).as_ref(), Ok(&ids[2]));
+    assert_eq!(find_id(ScanName::Last(2)).as_ref(), Ok(&ids[0]));
+    assert_eq!(find_id(ScanName::Last(3)), Err(Missing::Few(3)));
+    assert_eq!(find_id(ScanName::Id(ids[1].clone())).as_ref(), Ok(&ids[1]));
+    assert_eq!(find_id(ScanName::Id(ids[1][..14].into())).as_ref(), Ok(&ids[1]));
     assert!(
-        matches!(meant(ScanName::Id("2026".into())), Err(Missing::Ambiguous(several)) if several.len() == 3)
+        matches!(find_id(ScanName::Id("2026".into())), Err(Missing::Ambiguous(several)) if several.len() == 3)
     );
-    assert_eq!(meant(ScanName::Id("1999".into())), Err(Missing::Unknown));
-    assert_eq!(meant(ScanName::At(at(HOUR + 1))).as_ref(), Ok(&ids[1]));
-    assert_eq!(meant(ScanName::At(at(-1))), Err(Missing::Later(at(0))));
+    assert_eq!(find_id(ScanName::Id("1999".into())), Err(Missing::Unknown));
+    assert_eq!(find_id(ScanName::At(at(HOUR + 1))).as_ref(), Ok(&ids[1]));
+    assert_eq!(find_id(ScanName::At(at(-1))), Err(Missing::Later(at(0))));
 }
 
 fn size(connection: &Connection) -> i64 {
@@ -222,22 +217,19 @@ fn size(connection: &Connection) -> i64 {
 
 /// A store of 2,000 images and 20,000 layers.
 #[test]
-fn a_large_store_stays_small() {
+fn summary_of_a_large_store_is_small() {
     let mut connection = database();
     let empty = size(&connection);
-    let seen = |first: u64| {
-        let layers: Vec<_> = (first..first + 20_000).map(|at| (layer(at), at)).collect();
-        let mut summary = summary(&layers);
-        let place = summary.entries.keys().find(|key| key.kind == SummaryKind::Layer).unwrap().place.clone();
-        for image in first / 10..first / 10 + 2_000 {
-            let name = format!("registry.example.org/team-{}/service:{image}", image % 50);
-            let key = Key { place: place.clone(), kind: SummaryKind::Image, id: layer(image) };
-            summary.entries.insert(key, SummaryEntry { bytes: image, extra: image, name });
-        }
-        summary
-    };
-    scan(&mut connection, 0, &seen(0));
-    let one = size(&connection) - empty;
-    assert!(one < 3 << 20, "{one}");
-    assert_eq!(load(&connection, &all(&connection).unwrap()[0]).unwrap().summary, seen(0));
+    let layers: Vec<_> = (0..20_000).map(|number| (layer(number), number)).collect();
+    let mut summary = summary(&layers);
+    let place = summary.entries.keys().find(|key| key.kind == SummaryKind::Layer).unwrap().place.clone();
+    for image in 0..2_000 {
+        let name = format!("registry.example.org/team-{}/service:{image}", image % 50);
+        let key = Key { place: place.clone(), kind: SummaryKind::Image, id: layer(image) };
+        summary.entries.insert(key, SummaryEntry { bytes: image, extra: image, name });
+    }
+    scan(&mut connection, 0, &summary);
+    let bytes = size(&connection) - empty;
+    assert!(bytes < 3 << 20, "{bytes}");
+    assert_eq!(load(&connection, &all(&connection).unwrap()[0]).unwrap().summary, summary);
 }

@@ -1,4 +1,4 @@
-//! Containers: come, changed, gone; and each once a use of its image.
+//! Containers: new, changed and gone. Each counts once as a use of its image.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ struct Stored {
     id: i64,
     image: Option<i64>,
     created: Option<i64>,
-    /// `None`: as the store.
+    /// `None`: the store's `last_seen` applies.
     last_seen: Option<i64>,
 }
 
@@ -66,7 +66,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A container that was found gone before.
+    /// Finds the row of a container that was gone before.
     fn gone(&self, store: &StoreRow, container: &SeenContainer) -> rusqlite::Result<Option<Stored>> {
         self.to
             .prepare_cached(
@@ -76,12 +76,12 @@ impl Writer<'_> {
             .optional()
     }
 
-    /// The life that a container is a use of.
+    /// Returns the life of the image that a container uses.
     fn life_of(&self, container: &SeenContainer) -> Option<i64> {
         self.lives[container.image?]
     }
 
-    /// Adds a container and counts it.
+    /// Adds a container, and counts it as a use of its image.
     fn insert(&mut self, store: &StoreRow, container: &SeenContainer) -> rusqlite::Result<()> {
         let life = self.life_of(container);
         self.to
@@ -116,7 +116,7 @@ impl Writer<'_> {
     fn update(&mut self, container: &SeenContainer, stored: &Stored) -> rusqlite::Result<()> {
         let life = self.life_of(container).or(stored.image);
         let created = container.created.map(micros).or(stored.created);
-        // `ctr run` may give the same name again and again: another container.
+        // `ctr run` may give the same name to several containers, one after the other.
         let is_another = created != stored.created && stored.created.is_some();
         if is_another || life != stored.image {
             self.count(life);

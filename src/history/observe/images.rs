@@ -1,4 +1,4 @@
-//! Image lives: begun, changed, ended.
+//! Lives of images: begun, continued, ended.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::history::values::{json, micros, moment, signed};
 struct Life {
     id: i64,
     made: Option<i64>,
-    /// `None`: as the store.
+    /// `None`: the store's `last_seen` applies.
     last_seen: Option<i64>,
     in_use: bool,
     last_used: Option<i64>,
@@ -37,15 +37,15 @@ impl Writer<'_> {
         let mut done: HashMap<&str, usize> = HashMap::new();
         let seen = scan_record.images.iter().enumerate();
         let seen: Vec<_> = seen.filter(|(_, image)| store.positions.contains(&image.store)).collect();
-        // Damaged records may list an image twice; a use of either is a use of it.
+        // Damaged records may list an image twice. It is in use if either entry is.
         let mut used: HashMap<&str, bool> = HashMap::new();
-        for (at, image) in &seen {
-            *used.entry(&image.id).or_default() |= self.in_use.contains(at);
+        for (image_ix, image) in &seen {
+            *used.entry(&image.id).or_default() |= self.in_use.contains(image_ix);
         }
-        for (at, image) in seen {
+        for (image_ix, image) in seen {
             let key = image.id.as_str();
-            if let Some(first) = done.insert(key, at) {
-                self.lives[at] = self.lives[first];
+            if let Some(first) = done.insert(key, image_ix) {
+                self.lives[image_ix] = self.lives[first];
                 done.insert(key, first);
                 continue;
             }
@@ -57,17 +57,18 @@ impl Writer<'_> {
                     self.begin(store, image, in_use, Some(life.seen(store)))?
                 }
                 Some(life) => {
-                    self.go_on(store, &life, image, in_use)?;
+                    self.resume(store, &life, image, in_use)?;
                     life.id
                 }
                 None => self.begin(store, image, in_use, store.last_complete)?,
             };
-            self.lives[at] = Some(id);
+            self.lives[image_ix] = Some(id);
         }
         for life in lives.values() {
-            match store.is_complete {
-                true => self.end(store, life)?,
-                false => self.out_of_sight("images", life.id, store)?,
+            if store.is_complete {
+                self.end(store, life)?;
+            } else {
+                self.out_of_sight("images", life.id, store)?;
             }
         }
         if store.is_complete {
@@ -96,8 +97,7 @@ impl Writer<'_> {
     }
 
     fn was_remade(&self, store: &StoreRow, life: &Life, image: &SeenImage) -> rusqlite::Result<bool> {
-        // When it dropped out of sight, the wall clock was not written down; record time is
-        // as near.
+        // The wall clock at which it dropped out of sight is not stored; record time is nearly the same.
         let seen_wall = moment(life.last_seen.unwrap_or(store.last_wall))?;
         let before = Before { made: life.made.map(moment).transpose()?, seen_wall };
         Ok(ages::was_remade(store.kind, &before, &image.evidence, &self.now))
@@ -118,7 +118,7 @@ impl Writer<'_> {
                  WHERE store = ?1 AND image_id = ?2",
             )?
             .query_row(params![store.id, image.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        // A life that ends with this very scan says no more than that it began before it.
+        // A life that ends with this scan proves no more than that it began before it.
         let gone = gone.filter(|gone| *gone < self.micros);
         let absent_at = absent_at.max(gone).map(moment).transpose()?;
         let (first_detected, detection) = ages::first_detection(&image.evidence, absent_at, &self.now);
@@ -146,12 +146,11 @@ impl Writer<'_> {
         Ok(self.to.last_insert_rowid())
     }
 
-    fn go_on(&self, store: &StoreRow, life: &Life, image: &SeenImage, in_use: bool) -> rusqlite::Result<()> {
+    fn resume(&self, store: &StoreRow, life: &Life, image: &SeenImage, in_use: bool) -> rusqlite::Result<()> {
         let made = life.made.or(ages::made(store.kind, &image.evidence).map(micros));
-        // While it is in use, `last_used` stays what it was.
+        // While the image is in use, `last_used` does not change.
         let last_used = if in_use { life.last_used } else { life.used(store) };
-        // Its last container may have been there until a moment ago: no longer is it proven to be
-        // unused.
+        // Its last container may have existed until now, so it is proven unused only from now on.
         let proven_since = (life.in_use && !in_use).then_some(self.micros);
         self.to
             .prepare_cached(

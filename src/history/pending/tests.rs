@@ -7,7 +7,7 @@ fn queue(dir: &Path) -> Queue {
     Queue { dir: Some(dir.to_path_buf()) }
 }
 
-/// A run, by its number.
+/// A run with this number as its id.
 fn run(number: u32) -> RunRecord {
     let at = Timestamp::from_second(1_800_000_000 + i64::from(number)).unwrap();
     RunRecord::of(Start { run_id: format!("{number:05}"), ..Start::of(Command::Gc, at) })
@@ -29,7 +29,7 @@ fn runs(queue: &Queue) -> Vec<u32> {
 }
 
 #[test]
-fn what_is_put_waits_in_order_until_it_is_done() {
+fn queued_runs_stay_in_order_until_done() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run/pending");
     let queue = queue(&path);
@@ -46,28 +46,27 @@ fn what_is_put_waits_in_order_until_it_is_done() {
     let (waiting, _) = queue.all();
     let paths: Vec<_> = waiting.iter().map(|waiting| waiting.path.clone()).collect();
     assert_eq!(queue.done(&paths[..2]), []);
-    assert_eq!(queue.done(&paths[..2]), [], "what is gone is done");
+    assert_eq!(queue.done(&paths[..2]), [], "a missing file is not an error");
     assert_eq!(runs(&queue), [2, 3, 4]);
 }
 
 #[test]
-fn below_a_file_nothing_waits() {
+fn queue_below_a_file_is_empty() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "no directory").unwrap();
     let (waiting, warnings) = queue(&dir.path().join("file/pending")).all();
     assert_eq!((waiting.len(), warnings), (0, vec![]));
 }
 
-/// Many runs at once that make the directory and what waits in it lose nothing.
 #[test]
-fn many_runs_at_once_lose_nothing() {
+fn concurrent_runs_lose_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().join("run/pending/1");
+    let path = dir.path().join("run/pending/1");
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let place = &place;
+            let path = &path;
             scope.spawn(move || {
-                let queue = queue(place);
+                let queue = queue(path);
                 for number in 0..200_u32 {
                     let put = queue.put(&run(thread * 1000 + number));
                     let SaveWarning::Kept(path) = &put else { panic!("{put}") };
@@ -76,24 +75,24 @@ fn many_runs_at_once_lose_nothing() {
             });
         }
     });
-    assert!(names(&place).is_empty());
+    assert!(names(&path).is_empty());
 }
 
 #[test]
-fn run_without_a_place_is_lost_loudly() {
+fn run_without_queue_directory_is_reported_as_lost() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pending");
     std::fs::write(&file, "a file is in the way").unwrap();
-    let in_the_way = queue(&file);
-    let (waiting, warnings) = in_the_way.all();
+    let blocked = queue(&file);
+    let (waiting, warnings) = blocked.all();
     assert!(waiting.is_empty() && matches!(&warnings[..], [SaveWarning::Unusable { .. }]), "{warnings:?}");
-    for queue in [in_the_way, Queue { dir: None }] {
+    for queue in [blocked, Queue { dir: None }] {
         assert!(queue.put(&run(8)).to_string().contains("LOST"));
     }
 }
 
 #[test]
-fn a_directory_that_others_could_have_planted_is_refused() {
+fn directory_of_another_user_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let elsewhere = dir.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
@@ -104,10 +103,10 @@ fn a_directory_that_others_could_have_planted_is_refused() {
     std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
     let mut refused = vec![link, open];
     if rustix::process::geteuid().is_root() {
-        let theirs = dir.path().join("theirs");
-        std::fs::create_dir(&theirs).unwrap();
-        std::os::unix::fs::chown(&theirs, Some(12345), None).unwrap();
-        refused.push(theirs);
+        let foreign = dir.path().join("foreign");
+        std::fs::create_dir(&foreign).unwrap();
+        std::os::unix::fs::chown(&foreign, Some(12345), None).unwrap();
+        refused.push(foreign);
     }
     for path in refused {
         let queue = queue(&path);
@@ -140,7 +139,7 @@ fn full_queue_refuses_the_next_run() {
 }
 
 #[test]
-fn what_makes_no_sense_is_kept_under_another_name() {
+fn unreadable_file_is_kept_under_another_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pending");
     let queue = queue(&path);

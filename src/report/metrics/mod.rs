@@ -206,7 +206,7 @@ fn add_counters(page: &mut Exposition, counters: &[Counter]) {
 
 fn add_last_run(page: &mut Exposition, run: &LastRun) {
     let command = run.command.as_str();
-    page.add(family::LAST_RUN, &[command], seconds(run.at));
+    page.add(family::LAST_RUN, &[command], seconds(run.time));
     let outcome = run.outcome.map_or(UNFINISHED, OutcomeKind::as_str);
     page.add(family::LAST_OUTCOME, &[command, outcome], 1);
     let known = DELETING.iter().filter(|(of, ..)| *of == run.command).flat_map(|(_, outcomes, _)| *outcomes);
