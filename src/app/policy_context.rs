@@ -14,7 +14,7 @@ use super::request::Request;
 use super::scan::ScanResult;
 use super::state::{self, State};
 use crate::config::Config;
-use crate::execute::{FactsOf, PolicyContext, RemoverFacts};
+use crate::execute::{FactsOf, ImageFacts, PolicyContext};
 use crate::history::ages::ImageAge;
 use crate::history::pins::Pins;
 use crate::model::display::with_causes;
@@ -22,7 +22,7 @@ use crate::model::rules::{Rule, Ruling};
 use crate::model::{BackOff, Filesystem, ImageIx, Inventory, Plan, StoreId};
 use crate::node::{ImageNamers, Unreadable};
 use crate::policy::rules::Judge;
-use crate::policy::{Ages, ExternalFacts, Input, Task};
+use crate::policy::{Ages, Facts, Input, Policy, Task};
 use crate::stores;
 
 /// The records, and the configuration beside them.
@@ -30,6 +30,7 @@ use crate::stores;
 pub struct NodeContext<'a> {
     request: Arc<Request>,
     config: Arc<Config>,
+    stores: stores::ScanRequest,
     state: &'a State,
     /// Images that earlier runs could not remove, by store and id.
     back_offs: &'a HashMap<(StoreId, String), BackOff>,
@@ -38,11 +39,12 @@ pub struct NodeContext<'a> {
 }
 
 impl<'a> NodeContext<'a> {
-    /// What the records say at the beginning of a run.
-    pub fn new(request: &Request, state: &'a State, config: &Config) -> Self {
+    /// The context at the beginning of a run, which scans `stores`.
+    pub fn new(request: &Request, state: &'a State, config: &Config, stores: stores::ScanRequest) -> Self {
         Self {
             request: Arc::new(request.clone()),
             config: Arc::new(config.clone()),
+            stores,
             state,
             back_offs: &state.back_offs,
             released: HashSet::new(),
@@ -66,15 +68,18 @@ impl<'a> NodeContext<'a> {
         let released = users.into_iter().filter(|(_, all_gone)| *all_gone);
         self.released = released.map(|(image, _)| key(inventory, image)).collect();
     }
+}
 
-    /// One entry an image.
-    fn back_offs_of(&self, inventory: &Inventory) -> impl Iterator<Item = Option<BackOff>> {
-        let keys = inventory.store_ids();
-        inventory.images.iter().map(move |image| {
-            let key = (keys[image.store.get()].clone(), image.id.to_string());
-            self.back_offs.get(&key).cloned()
-        })
-    }
+/// One entry an image.
+fn back_offs_of(
+    back_offs: &HashMap<(StoreId, String), BackOff>,
+    inventory: &Inventory,
+) -> impl Iterator<Item = Option<BackOff>> {
+    let keys = inventory.store_ids();
+    inventory.images.iter().map(move |image| {
+        let key = (keys[image.store.get()].clone(), image.id.to_string());
+        back_offs.get(&key).cloned()
+    })
 }
 
 fn key(inventory: &Inventory, image: ImageIx) -> (StoreId, String) {
@@ -135,7 +140,7 @@ pub fn judge(
     request: &Request,
     observer: &dyn Observer,
     config: &Config,
-    (scanned, facts): (&ScanResult, &RemoverFacts),
+    (scanned, facts): (&ScanResult, &ImageFacts),
     at: ImageIx,
 ) -> Result<(Vec<Ruling>, Plan), Error> {
     planned(request, observer, config, (scanned, facts), |input, plan| (Judge::new(input).rulings(at), plan))
@@ -149,7 +154,7 @@ pub fn plan(
     request: &Request,
     observer: &dyn Observer,
     config: &Config,
-    scanned: (&ScanResult, &RemoverFacts),
+    scanned: (&ScanResult, &ImageFacts),
 ) -> Result<Plan, Error> {
     planned(request, observer, config, scanned, |_, plan| plan)
 }
@@ -180,12 +185,13 @@ pub(super) fn protected(
     }
     let inventory = &scanned.scan.inventory;
     let all = || (0..inventory.images.len()).map(ImageIx::from);
-    let ages: Vec<_> = all().map(|at| ages_of(scanned.ages.of(at))).collect();
+    let facts: Vec<_> = all()
+        .map(|image_ix| Facts { ages: Some(ages_of(scanned.ages.of(image_ix))), ..Facts::default() })
+        .collect();
     let judge = Judge::new(Input {
         inventory,
         refs: &scanned.scan.refs,
-        ages: &ages,
-        known: &[],
+        facts: &facts,
         full_filesystems: &[],
         policy: &policy,
         now: scanned.ages.now,
@@ -202,7 +208,7 @@ fn planned<T>(
     request: &Request,
     observer: &dyn Observer,
     config: &Config,
-    (scanned, facts): (&ScanResult, &RemoverFacts),
+    (scanned, facts): (&ScanResult, &ImageFacts),
     then: impl FnOnce(Input<'_>, Plan) -> T,
 ) -> Result<T, Error> {
     let scan = &scanned.scan;
@@ -210,20 +216,22 @@ fn planned<T>(
     // Whoever only asks is told what a run would do about it: keep everything.
     let unknown = read_protection(observer, &mut config, &request.stores()?).err();
     let unknown: Vec<_> = unknown.iter().map(unknown_names).collect();
-    let context = NodeContext::new(request, &scanned.state, &config);
     let inventory = &scan.inventory;
-    let ages: Vec<_> = (0..inventory.images.len()).map(|at| ages_of(scanned.ages.of(at.into()))).collect();
-    // Our keep-list is in the inventory already.
-    let mut known: Vec<_> = context
-        .back_offs_of(inventory)
-        .map(|back_off| ExternalFacts { back_off, pinned_by: unknown.clone(), ..ExternalFacts::default() })
+    // The keep-list is in the inventory already.
+    let mut all_facts: Vec<_> = back_offs_of(&scanned.state.back_offs, inventory)
+        .enumerate()
+        .map(|(position, back_off)| Facts {
+            ages: Some(ages_of(scanned.ages.of(position.into()))),
+            back_off,
+            pinned_by: unknown.clone(),
+            ..Facts::default()
+        })
         .collect();
-    known.iter_mut().zip(&facts.known).for_each(|(known, more)| known.add(more.clone()));
+    all_facts.iter_mut().zip(&facts.of_images).for_each(|(facts, more)| facts.add(more.clone()));
     let input = Input {
         inventory,
         refs: &scan.refs,
-        ages: &ages,
-        known: &known,
+        facts: &all_facts,
         full_filesystems: &facts.full_filesystems,
         policy: &config.images,
         now: scanned.ages.now,
@@ -242,15 +250,8 @@ fn ages_of(age: &ImageAge) -> Ages {
     }
 }
 
-impl PolicyContext for NodeContext<'_> {
-    fn now(&self) -> Timestamp {
-        self.state.now()
-    }
-
-    fn scanned(&self) -> Timestamp {
-        self.state.scanned
-    }
-
+impl NodeContext<'_> {
+    /// One entry an image.
     fn ages(&self, inventory: &Inventory) -> Vec<Ages> {
         let ages = self.state.ages_now(inventory);
         // In use until just now, but not any more; a dry run, which records nothing, says the same.
@@ -265,6 +266,24 @@ impl PolicyContext for NodeContext<'_> {
         };
         (0..inventory.images.len()).map(age).collect()
     }
+}
+
+impl PolicyContext for NodeContext<'_> {
+    fn scan_request(&self) -> &stores::ScanRequest {
+        &self.stores
+    }
+
+    fn policy(&self) -> &Policy {
+        &self.config.images
+    }
+
+    fn now(&self) -> Timestamp {
+        self.state.now()
+    }
+
+    fn scanned(&self) -> Timestamp {
+        self.state.scanned
+    }
 
     fn read_facts(&self, pins: Option<Pins>) -> FactsOf<'_> {
         // Somebody may have added to them since the run began.
@@ -277,25 +296,30 @@ impl PolicyContext for NodeContext<'_> {
             _ => new_protection(&self.request, &self.config),
         });
         Box::new(move |inventory| {
-            let known = inventory.images.iter().zip(self.back_offs_of(inventory)).map(|(image, back_off)| {
-                // What was pinned at the beginning stays so, whatever happens to the database.
-                let listed = |pins: &Pins| {
-                    let reasons = pins.of(&image.names, &image.digests, &image.id);
-                    reasons.into_iter().map(|reason| reason.text)
-                };
-                let mut pinned_by: Vec<_> = listed(&self.state.pins).collect();
-                match &pins {
-                    Some(pins) => pinned_by.extend(listed(pins)),
-                    None => pinned_by.push("the keep-list may name it, but cannot be read".into()),
-                }
-                pinned_by.dedup();
-                match &*new {
-                    Ok(new) => pinned_by.extend(new.names(inventory, image)),
-                    Err(unknown) => pinned_by.push(unknown.clone()),
-                }
-                pinned_by.retain(|by| image.pinned_by.iter().all(|pin| pin.text != *by));
-                ExternalFacts { pinned_by, back_off, ..ExternalFacts::default() }
-            });
+            let known = inventory
+                .images
+                .iter()
+                .zip(back_offs_of(self.back_offs, inventory))
+                .zip(self.ages(inventory))
+                .map(|((image, back_off), ages)| {
+                    // What was pinned at the beginning stays so, whatever happens to the database.
+                    let listed = |pins: &Pins| {
+                        let reasons = pins.of(&image.names, &image.digests, &image.id);
+                        reasons.into_iter().map(|reason| reason.text)
+                    };
+                    let mut pinned_by: Vec<_> = listed(&self.state.pins).collect();
+                    match &pins {
+                        Some(pins) => pinned_by.extend(listed(pins)),
+                        None => pinned_by.push("the keep-list may name it, but cannot be read".into()),
+                    }
+                    pinned_by.dedup();
+                    match &*new {
+                        Ok(new) => pinned_by.extend(new.names(inventory, image)),
+                        Err(unknown) => pinned_by.push(unknown.clone()),
+                    }
+                    pinned_by.retain(|by| image.pinned_by.iter().all(|pin| pin.text != *by));
+                    Facts { ages: Some(ages), pinned_by, back_off, ..Facts::default() }
+                });
             known.collect()
         })
     }

@@ -6,7 +6,7 @@
 use super::error::Error;
 use super::gc_request::{GcRequest, Only, Selection};
 use super::observer::Observer;
-use super::policy_context::{self, NodeContext};
+use super::policy_context;
 use super::request::Request;
 use super::runtime;
 use super::scan::{self, Also, ScanResult};
@@ -14,10 +14,10 @@ use super::state::Purpose;
 use super::store_editing;
 use super::via::Deleter;
 use crate::config::{Config, Via};
+use crate::execute::ImageFacts;
 use crate::execute::editors::Editors;
-use crate::execute::{ProofContext, RemoverFacts};
 use crate::model::{Inventory, StoreIx, StoreKind};
-use crate::policy::{ExternalFacts, PolicyKind};
+use crate::policy::{Facts, PolicyKind};
 
 const DIRECT: &str = "layersweep gc --via direct";
 
@@ -29,7 +29,7 @@ pub struct Reach {
     /// Why a run could not begin now.
     pub refusal: Option<Error>,
     /// The remover's facts about the images; if no run could begin, those of the disk.
-    pub(super) facts: RemoverFacts,
+    pub(super) facts: ImageFacts,
 }
 
 /// Scans, and asks what can be deleted; records nothing.
@@ -53,7 +53,7 @@ impl Reach {
     pub(super) fn find(request: &Request, config: &Config, scanned: &mut ScanResult) -> Self {
         scanned.scan.inventory.protected = policy_context::protected(request, config, scanned);
         if scanned.scan.sysroot.is_foreign() {
-            let facts = RemoverFacts::default();
+            let facts = ImageFacts::default();
             return Self { command: "layersweep gc", refusal: None, facts };
         }
         let editors = store_editing::editors(request, &scanned.scan);
@@ -76,7 +76,7 @@ impl Reach {
         match found {
             Ok(facts) => Self { command, refusal: None, facts },
             Err(error) => {
-                let facts = RemoverFacts::of(of_users(&scanned.scan.inventory, editors));
+                let facts = ImageFacts::of(of_users(&scanned.scan.inventory, editors));
                 Self { command, refusal: Some(error), facts }
             }
         }
@@ -99,7 +99,7 @@ fn facts(
     config: &Config,
     scanned: &ScanResult,
     editors: &Editors,
-) -> Result<RemoverFacts, Error> {
+) -> Result<ImageFacts, Error> {
     let selection = Selection::Gc { only: vec![Only::Images], policy: PolicyKind::Exact };
     let asked = GcRequest { request, config, selection, dry_run: true, while_runtime_runs: false };
     let mut deleter = Deleter::for_reading(&asked, &scanned.scan.inventory)?;
@@ -107,17 +107,15 @@ fn facts(
         store_editing::check_namespace(request)?;
         store_editing::check(owners, scanned, editors)?;
     }
-    let context = NodeContext::new(request, &scanned.state, config);
     let stores = request.stores()?;
-    let proof_context = ProofContext { request: &stores, policy: &config.images, context: &context };
-    Ok(RemoverFacts::now(&scanned.scan, &proof_context, deleter.remover(editors, &mut None))?)
+    Ok(ImageFacts::of_remover(&scanned.scan, &stores, deleter.remover(editors, &mut None))?)
 }
 
 /// Stores that only their users can edit: true of them whatever deletes.
-fn of_users(inventory: &Inventory, editors: &Editors) -> Vec<ExternalFacts> {
+fn of_users(inventory: &Inventory, editors: &Editors) -> Vec<Facts> {
     let images = inventory.images.iter().map(|image| {
         let store = &inventory[image.store];
-        ExternalFacts { out_of_reach: editors.needs_its_user(store), ..ExternalFacts::default() }
+        Facts { out_of_reach: editors.needs_its_user(store), ..Facts::default() }
     });
     images.collect()
 }

@@ -21,7 +21,7 @@ use crate::model::reference::repository;
 use crate::model::refs::{Refs, Root};
 use crate::model::rules::Rule;
 use crate::model::{Aftermath, Answer, Image, ImageIx, Inventory, RemovalResult, in_namespace};
-use crate::policy::ExternalFacts;
+use crate::policy::Facts;
 use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
 
 /// Works through a CRI socket.
@@ -174,8 +174,8 @@ impl CriRemover {
         stores: &RuntimeStores,
         found: &ImageMatch,
         images: &[RuntimeImage],
-    ) -> Vec<ExternalFacts> {
-        let mut facts = vec![ExternalFacts::default(); inventory.images.len()];
+    ) -> Vec<Facts> {
+        let mut facts = vec![Facts::default(); inventory.images.len()];
         for (image, facts) in inventory.images.iter().zip(&mut facts) {
             if !stores.writes_to(image.store) {
                 facts.out_of_reach = Some(format!("not in the store of {}", self.client.endpoint()));
@@ -220,7 +220,7 @@ impl CriRemover {
         containers: &[RuntimeContainer],
         images: &[RuntimeImage],
         of_listing: &HashMap<usize, ImageIx>,
-        facts: &mut [ExternalFacts],
+        facts: &mut [Facts],
     ) {
         let names = Names::new(images);
         for container in containers {
@@ -346,7 +346,7 @@ impl Remover for CriRemover {
         self.asked = thread::Builder::new().spawn(move || Lists::of(&client)).ok();
     }
 
-    fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError> {
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Facts>, PreconditionError> {
         let asked = self.asked.take().and_then(|asked| asked.join().ok());
         let stores = runtime_stores(&self.client, &self.runtime_store, inventory)?;
         let Lists { containers, sandboxes, images } = asked.unwrap_or_else(|| Lists::of(&self.client))?;

@@ -16,7 +16,7 @@ use crate::model::refs::Root;
 use crate::model::{
     Aftermath, Answer, Image, ImageIx, Inventory, LeakClass, NodeIx, RemovalResult, Store, StoreIx, StoreKind,
 };
-use crate::policy::{ExternalFacts, FullFilesystem};
+use crate::policy::{Facts, FullFilesystem};
 use crate::stores::Scan;
 
 /// The remover that edits the store.
@@ -42,8 +42,8 @@ impl<'a> DirectRemover<'a> {
     }
 
     /// Ids of a store's images and layers that cannot be deleted now, since they are recorded twice or mounted.
-    fn refusals(&self, inventory: &Inventory, store_ix: StoreIx) -> HashMap<String, ExternalFacts> {
-        let mut refusals: HashMap<String, ExternalFacts> = HashMap::new();
+    fn refusals(&self, inventory: &Inventory, store_ix: StoreIx) -> HashMap<String, Facts> {
+        let mut refusals: HashMap<String, Facts> = HashMap::new();
         let has_images = inventory.images.iter().any(|image| image.store == store_ix);
         let Some(editor) = self.editors.store(&inventory[store_ix]).ok().filter(|_| has_images) else {
             return refusals;
@@ -64,17 +64,14 @@ impl<'a> DirectRemover<'a> {
 }
 
 impl Remover for DirectRemover<'_> {
-    fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError> {
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Facts>, PreconditionError> {
         self.owners.absent(inventory)?;
-        let of_store = |store: &Store| ExternalFacts {
-            out_of_reach: self.out_of_reach(store),
-            ..ExternalFacts::default()
-        };
+        let of_store = |store: &Store| Facts { out_of_reach: self.out_of_reach(store), ..Facts::default() };
         let of_stores: Vec<_> = inventory.stores.iter().map(of_store).collect();
         Ok(inventory.images.iter().map(|image| of_stores[image.store.get()].clone()).collect())
     }
 
-    fn foresee(&self, scan: &Scan) -> Vec<ExternalFacts> {
+    fn foresee(&self, scan: &Scan) -> Vec<Facts> {
         let Scan { inventory, refs, .. } = scan;
         let refusals: Vec<_> =
             (0..inventory.stores.len()).map(|store_ix| self.refusals(inventory, store_ix.into())).collect();

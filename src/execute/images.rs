@@ -2,14 +2,15 @@
 
 use crate::execute::executor::{Handler, Run};
 use crate::execute::gauges::Gauges;
-use crate::execute::proof::{self, FreshImage, ImageFacts, ProofContext, RemoverFacts, Waived};
+use crate::execute::proof::{self, FreshImage, ImageFacts, PolicyContext, Waived};
 use crate::execute::remover::{PreconditionError, Remover};
 use crate::history::pins::Pins;
 use crate::model::outcome::Stopped;
 use crate::model::plan::{self, Cause, Failure, Gain, Phase, Problem, Step};
 use crate::model::rules::Rule;
 use crate::model::space::Measured;
-use crate::model::{Answer, Image, ImageIx, Plan, RemovalResult};
+use crate::model::{Answer, Plan, RemovalResult};
+use crate::policy::Input;
 use crate::policy::compare::{Comparison, compare};
 use crate::policy::plan::{Planner, Task};
 use crate::policy::rules::Judge;
@@ -21,16 +22,17 @@ use crate::stores::Scan;
 pub fn plan(
     made: &[Gain],
     scan: &Scan,
-    proof_context: &ProofContext<'_>,
+    context: &dyn PolicyContext,
     task: Task<'_>,
-    remover_facts: &RemoverFacts,
+    facts: &ImageFacts,
 ) -> (Plan, Vec<Measured>) {
-    let mut facts = ImageFacts::of(scan, proof_context, remover_facts);
-    facts.full_filesystems.retain(|full| !plan::freed_on(full.filesystem, made).covers(full.to_free));
+    let mut full_filesystems = facts.full_filesystems.clone();
+    full_filesystems.retain(|full| !plan::freed_on(full.filesystem, made).covers(full.to_free));
     let measured = Gauges::open(&scan.inventory, None).measure();
     let mut then = measured.clone();
     plan::apply(made, &mut then);
-    (crate::policy::plan::plan(facts.input(scan, proof_context.policy), task, &then), measured)
+    let input = Input { full_filesystems: &full_filesystems, ..facts.input(scan, context) };
+    (crate::policy::plan::plan(input, task, &then), measured)
 }
 
 /// Both policies side by side, for the runtime's image filesystem; `None` where there is no runtime
@@ -38,13 +40,12 @@ pub fn plan(
 #[must_use]
 pub fn side_by_side(
     scan: &Scan,
-    proof_context: &ProofContext<'_>,
-    remover_facts: &RemoverFacts,
+    context: &dyn PolicyContext,
+    facts: &ImageFacts,
     kubelet: crate::policy::kubelet::KubeletPolicy,
 ) -> Option<Comparison> {
-    let facts = ImageFacts::of(scan, proof_context, remover_facts);
     let measured = Gauges::open(&scan.inventory, None).measure();
-    compare(facts.input(scan, proof_context.policy), &measured, remover_facts.listing.as_ref()?, kubelet)
+    compare(facts.input(scan, context), &measured, facts.listing.as_ref()?, kubelet)
 }
 
 /// Carries out the task, and returns the plan as it was carried out.
@@ -54,13 +55,13 @@ pub fn side_by_side(
 pub fn run(
     run: &mut Run<'_>,
     scan: &Scan,
-    proof_context: &ProofContext<'_>,
+    context: &dyn PolicyContext,
     task: Task<'_>,
     remover: &mut dyn Remover,
 ) -> Result<Plan, PreconditionError> {
-    let facts = ImageFacts::of(scan, proof_context, &RemoverFacts::now(scan, proof_context, remover)?);
-    let mut planner = Planner::new(facts.input(scan, proof_context.policy), task);
-    let mut images = Images::new(scan, *proof_context, task.waived(), remover);
+    let facts = ImageFacts::now(scan, context, remover)?;
+    let mut planner = Planner::new(facts.input(scan, context), task);
+    let mut images = Images { scan, context, waived: task.waived(), remover, fresh: None };
     let mut skipped: Vec<Failure> = Vec::new();
     while !run.is_stopped() {
         let Some(step) = planner.next(&run.measure()) else { break };
@@ -85,44 +86,27 @@ pub fn run(
 }
 
 /// Proves and removes images of a scan.
-pub(super) struct Images<'a> {
+struct Images<'a> {
     scan: &'a Scan,
-    proof_context: ProofContext<'a>,
+    context: &'a dyn PolicyContext,
     waived: Waived,
     remover: &'a mut dyn Remover,
     /// The look that allowed the deletion.
-    fresh: Option<Fresh>,
-}
-
-/// A look at the stores, and the image that it allows to delete.
-struct Fresh {
-    scan: Scan,
-    at: ImageIx,
-}
-
-impl<'a> Images<'a> {
-    pub(super) fn new(
-        scan: &'a Scan,
-        proof_context: ProofContext<'a>,
-        waived: Waived,
-        remover: &'a mut dyn Remover,
-    ) -> Self {
-        Self { scan, proof_context, waived, remover, fresh: None }
-    }
+    fresh: Option<FreshImage>,
 }
 
 impl Handler for Images<'_> {
     fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<(), Answer> {
-        let labels = self.proof_context.request.labels.only(std::iter::once(step.target.id.as_str()));
-        let looked = proof::look_at(&step.target, &labels, &self.proof_context, pins, self.remover)?;
-        let Some(FreshImage { scan: fresh, at, facts }) = looked else {
+        let labels = self.context.scan_request().labels.only(std::iter::once(step.target.id.as_str()));
+        let looked = proof::look_at(&step.target, &labels, self.context, pins, self.remover)?;
+        let Some(fresh) = looked else {
             return Err(Answer::AlreadyGone);
         };
-        let judge = Judge::new(facts.input(&fresh, self.proof_context.policy)).waiving(self.waived);
-        if let Some(ruling) = judge.kept(at) {
+        let judge = Judge::new(fresh.facts.input(&fresh.scan, self.context)).waiving(self.waived);
+        if let Some(ruling) = judge.kept(fresh.image_ix) {
             return Err(Answer::Kept(ruling));
         }
-        let image: &Image = &fresh.inventory[at];
+        let image = &fresh.scan.inventory[fresh.image_ix];
         if step.cause == Cause::Request
             && let Some(name) = image.names.iter().find(|name| !step.target.names.contains(name))
         {
@@ -131,7 +115,7 @@ impl Handler for Images<'_> {
             return Err(Answer::kept(Rule::NotProven, detail));
         }
         step.target.names.clone_from(&image.names);
-        self.fresh = Some(Fresh { scan: fresh, at });
+        self.fresh = Some(fresh);
         Ok(())
     }
 
@@ -139,12 +123,12 @@ impl Handler for Images<'_> {
         let Some(fresh) = &self.fresh else {
             return Answer::StopRun("it was not proven safe to delete".into()).into();
         };
-        self.remover.remove(step, &fresh.scan.inventory, fresh.at)
+        self.remover.remove(step, &fresh.scan.inventory, fresh.image_ix)
     }
 
     fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError> {
         let Some(fresh) = &self.fresh else { return Err(PreconditionError::damaged(&step.target)) };
-        proof::is_there(self.proof_context.request, &fresh.scan, fresh.at)
+        proof::is_there(self.context.scan_request(), &fresh.scan, fresh.image_ix)
     }
 
     fn own_bytes(&self, device: u64) -> u64 {

@@ -5,7 +5,7 @@
 //! it as pinned.
 
 use crate::execute::gauges::Gauges;
-use crate::execute::proof::{ImageFacts, ProofContext, RemoverFacts};
+use crate::execute::proof::{ImageFacts, PolicyContext};
 use crate::execute::remover::PreconditionError;
 use crate::model::plan::{
     self, Cause, FilesystemPlan, Gain, Kept, PassEnd, Phase, Problem, Step, Target, Trigger,
@@ -13,6 +13,7 @@ use crate::model::plan::{
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{BytesAndInodes, InvalidStats, Measured, Space, Started};
 use crate::model::{FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan};
+use crate::policy::Input;
 use crate::policy::kubelet::{
     CollectorReport, FsStats, KubeletFailure, KubeletPolicy, ListedContainer, ListedImage, ListedNode,
     Runtime, RuntimeError,
@@ -36,19 +37,18 @@ const WAIVED: [Rule; 2] = [Rule::BackingOff, Rule::UsedJustNow];
 pub fn plan(
     made: &[Gain],
     scan: &Scan,
-    proof_context: &ProofContext<'_>,
-    remover_facts: &RemoverFacts,
+    context: &dyn PolicyContext,
+    facts: &ImageFacts,
     policy: KubeletPolicy,
 ) -> Result<(Plan, CollectorReport, Vec<Measured>), PreconditionError> {
     let before = Gauges::open(&scan.inventory, None).measure();
     let mut spaces = before.clone();
     plan::apply(made, &mut spaces);
     let inventory = &scan.inventory;
-    let listing = remover_facts.listing.as_ref().ok_or_else(|| {
+    let listing = facts.listing.as_ref().ok_or_else(|| {
         PreconditionError::new("policy kubelet needs the listings of a runtime, and there is none")
     })?;
-    let facts = ImageFacts::of(scan, proof_context, remover_facts);
-    let input = facts.input(scan, proof_context.policy);
+    let input = facts.input(scan, context);
     let judge = Judge::new(input).waiving(&WAIVED);
     let listed = ListedNode::new(inventory, &scan.refs, listing, spaces);
     let mut manager = listed.manager(policy, &input);
@@ -60,10 +60,9 @@ pub fn plan(
         states: ImageState::all(&judge, inventory),
         steps: Vec::new(),
     };
-    let report = manager.garbage_collect(&mut node, facts.now);
-    // Its own rule for recent use has its own clock.
-    let facts = facts.scanned_now();
-    let judge = Judge::new(facts.input(scan, proof_context.policy));
+    let report = manager.garbage_collect(&mut node, input.now);
+    // The kubelet's rule for recent use has a clock of its own: as if the run had begun after everything that was used.
+    let judge = Judge::new(Input { scanned: input.now, ..input });
     Ok((node.plan(&report, policy, &judge), report, before))
 }
 

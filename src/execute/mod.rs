@@ -20,5 +20,5 @@ pub mod runtime_match;
 
 pub use executor::{Run, RunObserver};
 pub use gauges::Gauges;
-pub use proof::{FactsOf, PolicyContext, ProofContext, RemoverFacts};
+pub use proof::{FactsOf, ImageFacts, PolicyContext};
 pub use remover::{PreconditionError, Remover};

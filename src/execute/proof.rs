@@ -14,7 +14,7 @@ use crate::model::plan::Target;
 use crate::model::rules::Rule;
 use crate::model::{Consistency, ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
 use crate::policy::kubelet::Listing;
-use crate::policy::{Ages, ExternalFacts, FullFilesystem, Input, Policy, rules};
+use crate::policy::{Facts, FullFilesystem, Input, Policy, rules};
 use crate::stores::{self, Measure, Scan, ScanRequest};
 use crate::sys::stop;
 
@@ -22,146 +22,119 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Number of retries when disk and runtime show different moments.
 const ATTEMPTS: u32 = 5;
 
-/// Facts about images from outside the disk and the runtime: ages, pins and the like, whatever inventory the
-/// images are in, since each look at the disk makes a new one.
+/// The context of a run: what it scans, by which policy it decides, and what history, configuration and the node's
+/// files say of images. The images of any inventory can be asked about, since each look at the disk makes a new one.
 pub trait PolicyContext {
-    /// One entry an image, in the order of the inventory.
-    fn ages(&self, inventory: &Inventory) -> Vec<Ages>;
-    /// Reads afresh what protects images, or begins to, while the disk is read. `pins`: our keep-list where it
-    /// has just been read. What comes of it answers for any inventory: between the last look at the disk and
-    /// a removal there is no time for reading files.
+    /// Request for another scan of the disk.
+    fn scan_request(&self) -> &ScanRequest;
+
+    fn policy(&self) -> &Policy;
+
+    /// Reads afresh the ages of images and what protects them, or begins to, while the disk is read. `pins`: the
+    /// keep-list where it has just been read. The result answers for any inventory: between the last look at the disk
+    /// and a removal there is no time for reading files.
     fn read_facts(&self, pins: Option<Pins>) -> FactsOf<'_>;
-    /// The present on the time line that [`Self::ages`] are on, which need not be that of the
-    /// wall clock.
+
+    /// The present on the time line that the ages are on, which need not be that of the wall clock.
     fn now(&self) -> Timestamp;
-    /// When the scan began that the run goes by, on the same time line.
+
+    /// Beginning of the scan that the run goes by, on the same time line.
     fn scanned(&self) -> Timestamp;
 }
 
-/// What protects the images of an inventory: one entry an image.
-pub type FactsOf<'a> = Box<dyn Fn(&Inventory) -> Vec<ExternalFacts> + 'a>;
+/// Facts about the images of an inventory: one entry an image.
+pub type FactsOf<'a> = Box<dyn Fn(&Inventory) -> Vec<Facts> + 'a>;
 
-/// How to rescan the disk, and the policy to apply.
-#[derive(Clone, Copy)]
-pub struct ProofContext<'a> {
-    pub request: &'a ScanRequest,
-    pub policy: &'a Policy,
-    pub context: &'a dyn PolicyContext,
-}
-
-impl std::fmt::Debug for ProofContext<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ProofContext").field("policy", &self.policy).finish_non_exhaustive()
-    }
-}
-
-/// What a remover knows about the images of a measured scan, besides the disk.
+/// Facts about the images of a scan from outside its records.
 #[derive(Debug, Default)]
-pub struct RemoverFacts {
-    /// One entry an image; beyond its end nothing is known.
-    pub known: Vec<ExternalFacts>,
-    /// What the runtime lists; `None`: there is none.
+pub struct ImageFacts {
+    /// One entry an image; nothing is known of images beyond its end.
+    pub of_images: Vec<Facts>,
+    /// What the runtime lists; `None` without a runtime.
     pub(super) listing: Option<Listing>,
     /// Where the first image of a store has to free itself what its deletion needs to begin.
     pub full_filesystems: Vec<FullFilesystem>,
 }
 
-impl RemoverFacts {
+impl ImageFacts {
     /// Facts without a remover.
     #[must_use]
-    pub fn of(known: Vec<ExternalFacts>) -> Self {
-        Self { known, ..Self::default() }
+    pub fn of(of_images: Vec<Facts>) -> Self {
+        Self { of_images, ..Self::default() }
     }
 
-    /// Why images cannot be deleted, of those that cannot.
+    /// Returns why images cannot be deleted, of those that cannot.
     #[must_use]
     pub fn out_of_reach(&self) -> BTreeMap<ImageIx, String> {
-        let known = self.known.iter().enumerate();
-        known.filter_map(|(at, known)| Some((at.into(), known.out_of_reach.clone()?))).collect()
+        let facts = self.of_images.iter().enumerate();
+        facts.filter_map(|(position, facts)| Some((position.into(), facts.out_of_reach.clone()?))).collect()
     }
 
-    /// Asks when a run begins. Measuring takes long, and on a busy node something is
-    /// always being created or deleted: then disk and runtime show different moments. A look at the
-    /// records alone takes milliseconds, so the runtime is asked about that one. What has come since
-    /// the measuring is no candidate; what has gone is out of reach.
+    /// Asks the remover alone. Measuring takes long, and on a busy node something is always being created or deleted:
+    /// then disk and runtime show different moments. A look at the records alone takes milliseconds, so the runtime is
+    /// asked about that one. Images that were created since the measuring are no candidates; those that were deleted
+    /// are out of reach.
     ///
     /// # Errors
-    /// When that cannot be had in full.
-    pub fn now(
+    /// When the facts are not fully available.
+    pub fn of_remover(
         scan: &Scan,
-        proof_context: &ProofContext<'_>,
+        request: &ScanRequest,
         remover: &mut dyn Remover,
     ) -> Result<Self, PreconditionError> {
-        let mut known = match remover.look(&scan.inventory) {
-            Ok(known) => known,
+        let mut of_images = match remover.look(&scan.inventory) {
+            Ok(facts) => facts,
             Err(error) if error.is_stale => {
                 tracing::debug!("{error}; asking about a fresh look");
-                let (fresh, known) = look_together(proof_context.request, &LabelsOf::None, remover)?;
-                now_known(&scan.inventory, &fresh.inventory, known)
+                let (fresh, facts) = look_together(request, &LabelsOf::None, remover)?;
+                facts_of_measured(&scan.inventory, &fresh.inventory, facts)
             }
             Err(error) => return Err(error),
         };
-        known.iter_mut().zip(remover.foresee(scan)).for_each(|(known, foreseen)| known.add(foreseen));
+        of_images.iter_mut().zip(remover.foresee(scan)).for_each(|(facts, foreseen)| facts.add(foreseen));
         let full_filesystems = remover.full_filesystems(&scan.inventory);
-        Ok(Self { known, listing: remover.listing().cloned(), full_filesystems })
-    }
-}
-
-/// What is known of the images of an inventory.
-pub(super) struct ImageFacts {
-    ages: Vec<Ages>,
-    known: Vec<ExternalFacts>,
-    pub(super) full_filesystems: Vec<FullFilesystem>,
-    pub(super) now: Timestamp,
-    scanned: Timestamp,
-}
-
-impl ImageFacts {
-    /// `remover_facts` are of the same images, whatever has become of the containers since.
-    pub(super) fn of(scan: &Scan, proof_context: &ProofContext<'_>, remover_facts: &RemoverFacts) -> Self {
-        let facts = Self::with(
-            &scan.inventory,
-            proof_context.context,
-            &proof_context.context.read_facts(None),
-            remover_facts.known.clone(),
-        );
-        Self { full_filesystems: remover_facts.full_filesystems.clone(), ..facts }
+        Ok(Self { of_images, listing: remover.listing().cloned(), full_filesystems })
     }
 
-    fn with(
-        inventory: &Inventory,
+    /// Asks the remover and the context.
+    ///
+    /// # Errors
+    /// As [`Self::of_remover`].
+    pub fn now(
+        scan: &Scan,
         context: &dyn PolicyContext,
-        facts_of: &FactsOf<'_>,
-        extra: Vec<ExternalFacts>,
-    ) -> Self {
-        let mut known = facts_of(inventory);
-        known.resize_with(known.len().max(extra.len()), ExternalFacts::default);
-        known.iter_mut().zip(extra).for_each(|(known, extra)| known.add(extra));
-        let (ages, now, scanned) = (context.ages(inventory), context.now(), context.scanned());
-        Self { ages, known, full_filesystems: Vec::new(), now, scanned }
+        remover: &mut dyn Remover,
+    ) -> Result<Self, PreconditionError> {
+        let facts_of = context.read_facts(None);
+        let facts = Self::of_remover(scan, context.scan_request(), remover)?;
+        Ok(facts.with(facts_of(&scan.inventory)))
     }
 
-    /// As if the run had begun after everything that was used.
-    pub(super) fn scanned_now(self) -> Self {
-        Self { scanned: self.now, ..self }
+    /// Adds what the context knows.
+    #[must_use]
+    pub fn with(mut self, context: Vec<Facts>) -> Self {
+        let of_remover = std::mem::replace(&mut self.of_images, context);
+        self.of_images.resize_with(self.of_images.len().max(of_remover.len()), Facts::default);
+        self.of_images.iter_mut().zip(of_remover).for_each(|(facts, more)| facts.add(more));
+        self
     }
 
-    pub(super) fn input<'a>(&'a self, scan: &'a Scan, policy: &'a Policy) -> Input<'a> {
+    /// The input of a plan for `scan`, which has the same images.
+    pub(super) fn input<'a>(&'a self, scan: &'a Scan, context: &'a dyn PolicyContext) -> Input<'a> {
         Input {
             inventory: &scan.inventory,
             refs: &scan.refs,
-            ages: &self.ages,
-            known: &self.known,
+            facts: &self.of_images,
             full_filesystems: &self.full_filesystems,
-            policy,
-            now: self.now,
-            scanned: self.scanned,
+            policy: context.policy(),
+            now: context.now(),
+            scanned: context.scanned(),
         }
     }
 }
 
 /// Maps the facts from `fresh` to the images of `measured`.
-fn now_known(measured: &Inventory, fresh: &Inventory, known: Vec<ExternalFacts>) -> Vec<ExternalFacts> {
+fn facts_of_measured(measured: &Inventory, fresh: &Inventory, facts: Vec<Facts>) -> Vec<Facts> {
     let (old_stores, new_stores) = (measured.store_ids(), fresh.store_ids());
     let containers = measured.containers.iter();
     let old: HashSet<_> = containers.map(|one| (&old_stores[one.store.get()], one.id.as_str())).collect();
@@ -170,17 +143,14 @@ fn now_known(measured: &Inventory, fresh: &Inventory, known: Vec<ExternalFacts>)
         !old.contains(&(&new_stores[one.store.get()], one.id.as_str()))
     };
     let users = rules::containers_by_image(fresh).into_iter();
-    let all = fresh.images.iter().zip(known).zip(users).map(|((image, mut known), users)| {
+    let all = fresh.images.iter().zip(facts).zip(users).map(|((image, mut facts), users)| {
         let new =
             users.into_iter().filter(is_new).map(|user| rules::describe_container(&fresh.containers[user]));
-        known.used_by.extend(new);
-        ((&new_stores[image.store.get()], image.id.as_str()), known)
+        facts.used_by.extend(new);
+        ((&new_stores[image.store.get()], image.id.as_str()), facts)
     });
     let mut by_id: HashMap<_, _> = all.collect();
-    let gone = || ExternalFacts {
-        out_of_reach: Some("it was deleted during the scan".into()),
-        ..ExternalFacts::default()
-    };
+    let gone = || Facts { out_of_reach: Some("it was deleted during the scan".into()), ..Facts::default() };
     let images = measured.images.iter();
     images
         .map(|one| by_id.remove(&(&old_stores[one.store.get()], one.id.as_str())).unwrap_or_else(gone))
@@ -204,7 +174,7 @@ fn look_together(
     request: &ScanRequest,
     labels: &LabelsOf,
     remover: &mut dyn Remover,
-) -> Result<(Scan, Vec<ExternalFacts>), PreconditionError> {
+) -> Result<(Scan, Vec<Facts>), PreconditionError> {
     let mut attempt = 1;
     loop {
         remover.ask();
@@ -224,7 +194,7 @@ fn look_together(
 /// An image as the stores, the runtime and the records have it right before its deletion.
 pub(super) struct FreshImage {
     pub(super) scan: Scan,
-    pub(super) at: ImageIx,
+    pub(super) image_ix: ImageIx,
     pub(super) facts: ImageFacts,
 }
 
@@ -236,22 +206,22 @@ pub(super) struct FreshImage {
 pub(super) fn look_at(
     target: &Target,
     labels: &LabelsOf,
-    proof_context: &ProofContext<'_>,
+    context: &dyn PolicyContext,
     pins: Option<Pins>,
     remover: &mut dyn Remover,
 ) -> Result<Option<FreshImage>, PreconditionError> {
     let Some(store) = &target.store else { return Ok(None) };
-    let facts_of = proof_context.context.read_facts(pins);
-    let (scan, extra) = look_together(proof_context.request, labels, remover)?;
+    let facts_of = context.read_facts(pins);
+    let (scan, of_remover) = look_together(context.scan_request(), labels, remover)?;
     let store = find_store(store, &scan.inventory)?;
-    let Some(at) = scan.inventory.find_image(store, &target.id) else {
+    let Some(image_ix) = scan.inventory.find_image(store, &target.id) else {
         return match is_damaged(&scan.inventory, store) {
             true => Err(PreconditionError::damaged(target)),
             false => Ok(None),
         };
     };
-    let facts = ImageFacts::with(&scan.inventory, proof_context.context, &facts_of, extra);
-    Ok(Some(FreshImage { scan, at, facts }))
+    let facts = ImageFacts::of(of_remover).with(facts_of(&scan.inventory));
+    Ok(Some(FreshImage { scan, image_ix, facts }))
 }
 
 /// A store's position in an inventory. Where it is not, nothing is known of its images.

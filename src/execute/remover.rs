@@ -5,7 +5,7 @@ use crate::model::plan::{Gain, Step, Target};
 use crate::model::refs::Refs;
 use crate::model::{Answer, ImageIx, Inventory, RemovalResult};
 use crate::policy::kubelet::Listing;
-use crate::policy::{ExternalFacts, FullFilesystem};
+use crate::policy::{Facts, FullFilesystem};
 use crate::stores::Scan;
 
 /// Removes images, and reports what else keeps them.
@@ -18,11 +18,11 @@ pub trait Remover {
     ///
     /// # Errors
     /// When that cannot be had in full: then nothing may be deleted.
-    fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError>;
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Facts>, PreconditionError>;
 
     /// Reasons for which a removal of an image of `scan` would be refused, as far as they can be seen in advance. Called
     /// once, before a plan. One entry an image; nothing is known of images beyond its end.
-    fn foresee(&self, _scan: &Scan) -> Vec<ExternalFacts> {
+    fn foresee(&self, _scan: &Scan) -> Vec<Facts> {
         Vec::new()
     }
 

@@ -278,12 +278,11 @@ mod tests {
         assert_eq!((made.images.len(), made.containers.len()), (168, 45));
         let inventory = made.inventory();
         let refs = Refs::new(&inventory);
-        let (ages, policy) = (made.ages(), marks(74, 69));
+        let (facts, policy) = (made.facts(), marks(74, 69));
         let input = Input {
             inventory: &inventory,
             refs: &refs,
-            ages: &ages,
-            known: &[],
+            facts: &facts,
             full_filesystems: &[],
             policy: &policy,
             now: made.now,
@@ -338,12 +337,11 @@ mod tests {
         }
         let refs = Refs::new(&inventory);
         let policy = Policy { min_age: jiff::SignedDuration::ZERO, ..marks(1, 0) };
-        let ages = made.ages();
+        let facts = made.facts();
         let input = Input {
             inventory: &inventory,
             refs: &refs,
-            ages: &ages,
-            known: &[],
+            facts: &facts,
             full_filesystems: &[],
             policy: &policy,
             now: made.now + jiff::SignedDuration::from_secs(1),

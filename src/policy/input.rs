@@ -116,9 +116,12 @@ impl Ages {
     }
 }
 
-/// Facts about an image from outside the store's records.
+/// Facts about an image from outside the store's records: from history, configuration, the node's files and what
+/// deletes images here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExternalFacts {
+pub struct Facts {
+    /// Ages from the records; without them an image stays.
+    pub ages: Option<Ages>,
     /// Users that the inventory does not have: containers that only the runtime lists, images
     /// mounted as volumes. Each as `owner name`.
     pub used_by: Vec<String>,
@@ -132,11 +135,12 @@ pub struct ExternalFacts {
     pub out_of_reach: Option<String>,
 }
 
-impl ExternalFacts {
+impl Facts {
     /// Merges facts from another source.
     pub fn add(&mut self, other: Self) {
         // Taken apart, so that no new fact is forgotten.
-        let Self { used_by, runtime_pins, pinned_by, back_off, out_of_reach } = other;
+        let Self { ages, used_by, runtime_pins, pinned_by, back_off, out_of_reach } = other;
+        self.ages = self.ages.or(ages);
         self.used_by.extend(used_by);
         self.runtime_pins |= runtime_pins;
         self.pinned_by.extend(pinned_by);
@@ -159,14 +163,12 @@ pub struct Input<'a> {
     pub inventory: &'a Inventory,
     /// Its reference counts.
     pub refs: &'a Refs,
-    /// One entry an image. Images beyond its end are of unknown age, and stay.
-    pub ages: &'a [Ages],
-    /// One entry an image; beyond its end nothing more is known.
-    pub known: &'a [ExternalFacts],
+    /// One entry an image. Nothing is known of images beyond its end, so they stay.
+    pub facts: &'a [Facts],
     /// Where the first image of a store has to free itself what its deletion needs to begin.
     pub full_filesystems: &'a [FullFilesystem],
     pub policy: &'a Policy,
-    /// The present, by the same clock as `ages`.
+    /// The present, by the same clock as the ages of `facts`.
     pub now: Timestamp,
     /// When the scan began that the run goes by, by that clock too: what was used since, was in use
     /// when it looked.
@@ -174,15 +176,15 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Ages of an image from the records.
+    /// Returns the ages of an image from the records.
     #[must_use]
-    pub fn ages(&self, at: ImageIx) -> Option<&'a Ages> {
-        self.ages.get(at.get())
+    pub fn ages(&self, image_ix: ImageIx) -> Option<&'a Ages> {
+        self.facts(image_ix)?.ages.as_ref()
     }
 
     #[must_use]
-    pub fn known(&self, at: ImageIx) -> Option<&'a ExternalFacts> {
-        self.known.get(at.get())
+    pub fn facts(&self, image_ix: ImageIx) -> Option<&'a Facts> {
+        self.facts.get(image_ix.get())
     }
 }
 

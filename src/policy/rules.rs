@@ -150,7 +150,7 @@ impl<'a> Judge<'a> {
                 None => RuleAnswer::pass("the records of its store were read in full"),
             },
             Rule::OutOfReach => {
-                match self.input.known(image_ix).and_then(|known| known.out_of_reach.as_ref()) {
+                match self.input.facts(image_ix).and_then(|known| known.out_of_reach.as_ref()) {
                     Some(why) => RuleAnswer::Keep(why.clone()),
                     None => RuleAnswer::pass("deletable through the selected backend"),
                 }
@@ -211,7 +211,7 @@ impl<'a> Judge<'a> {
         if self.input.refs.is_named(image_ix) {
             users.extend(inventory.uses_of(image_ix).map(|user| user.by.clone()));
         }
-        users.extend(self.input.known(image_ix).into_iter().flat_map(|known| known.used_by.iter().cloned()));
+        users.extend(self.input.facts(image_ix).into_iter().flat_map(|known| known.used_by.iter().cloned()));
         match users.len() {
             0 => match self.input.refs.needed_elsewhere(inventory, image_ix) {
                 Some(user) => RuleAnswer::Keep(needed_by(&user.by)),
@@ -223,7 +223,7 @@ impl<'a> Judge<'a> {
     }
 
     fn pinned(&self, image_ix: ImageIx) -> RuleAnswer {
-        let known = self.input.known(image_ix);
+        let known = self.input.facts(image_ix);
         let mut pins = self.image(image_ix).pin_texts();
         pins.extend(known.filter(|known| known.runtime_pins).map(|_| "the runtime's list of images".into()));
         pins.extend(known.into_iter().flat_map(|known| known.pinned_by.iter().cloned()));
@@ -299,7 +299,7 @@ impl<'a> Judge<'a> {
     }
 
     fn backing_off(&self, image_ix: ImageIx) -> RuleAnswer {
-        match self.input.known(image_ix).and_then(|known| known.back_off.as_ref()) {
+        match self.input.facts(image_ix).and_then(|known| known.back_off.as_ref()) {
             Some(back_off) if back_off.next_try > self.input.now => RuleAnswer::Keep(format!(
                 "{} to remove it, the last with: {}; not again before {}",
                 if back_off.failures == 1 {
@@ -447,7 +447,8 @@ fn newest(input: &Input<'_>, count: usize) -> Vec<Option<String>> {
         }
     }
     for ((_, repository), mut members) in repositories {
-        let first_detected = |ix: &usize| input.ages.get(*ix).map(|ages| ages.first_detected);
+        let first_detected =
+            |ix: &usize| input.facts.get(*ix).and_then(|facts| facts.ages).map(|ages| ages.first_detected);
         // An image whose first detection is unknown counts as newest.
         members.sort_by(|a, b| {
             let (detected_a, detected_b) = (first_detected(a), first_detected(b));

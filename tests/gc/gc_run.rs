@@ -20,16 +20,15 @@ use layersweep::disk::Progress;
 use layersweep::execute::cri::CriRemover;
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{
-    FactsOf, Gauges, PolicyContext, PreconditionError, ProofContext, Remover, RemoverFacts, Run, RunObserver,
-    images,
+    FactsOf, Gauges, ImageFacts, PolicyContext, PreconditionError, Remover, Run, RunObserver, images,
 };
 use layersweep::history::pins::Pins;
 use layersweep::model::outcome::NOISE_BYTES;
 use layersweep::model::plan::Reason;
 use layersweep::model::space::Measured;
-use layersweep::model::{Deletion, Inventory, Outcome, OutcomeKind, Plan, Problem, Step, Stopped};
+use layersweep::model::{Deletion, Image, Outcome, OutcomeKind, Plan, Problem, Step, Stopped};
 use layersweep::policy::Ages;
-use layersweep::policy::ExternalFacts;
+use layersweep::policy::Facts;
 use layersweep::policy::Policy;
 use layersweep::policy::Targets;
 use layersweep::policy::Task;
@@ -151,14 +150,14 @@ impl Node {
         scan: &Scan,
     ) -> Result<(Plan, Vec<Measured>), PreconditionError> {
         let before = run.measure();
-        let means = ProofContext { request: &self.request(), policy, context: &ByName };
-        Ok((images::run(run, scan, &means, task, remover)?, before))
+        let context = ByName::new(self, policy);
+        Ok((images::run(run, scan, &context, task, remover)?, before))
     }
 
     fn plan(&self, policy: &Policy, task: Task<'_>, remover: &mut dyn Remover, scan: &Scan) -> Plan {
-        let means = ProofContext { request: &self.request(), policy, context: &ByName };
-        let looked = RemoverFacts::now(scan, &means, remover).unwrap();
-        images::plan(&[], scan, &means, task, &looked).0
+        let context = ByName::new(self, policy);
+        let facts = ImageFacts::now(scan, &context, remover).unwrap();
+        images::plan(&[], scan, &context, task, &facts).0
     }
 
     fn names(&self) -> Vec<String> {
@@ -170,21 +169,36 @@ impl Node {
 }
 
 /// Ages by name: `old-0` is oldest; images with other names were just detected.
-struct ByName;
+struct ByName {
+    request: ScanRequest,
+    policy: Policy,
+}
+
+impl ByName {
+    fn new(node: &Node, policy: &Policy) -> Self {
+        Self { request: node.request(), policy: policy.clone() }
+    }
+
+    fn facts(&self, image: &Image) -> Facts {
+        let name = image.names.first().map(String::as_str).unwrap_or_default();
+        let number = name.strip_prefix("reg.local/old-").and_then(|rest| rest.strip_suffix(":1"));
+        let days = number.and_then(|number| number.parse().ok()).map_or(0, |number: i64| 30 - number);
+        let ages = Ages::new(self.now() - SignedDuration::from_hours(24 * days), None, 0);
+        Facts { ages: Some(ages), ..Facts::default() }
+    }
+}
 
 impl PolicyContext for ByName {
-    fn ages(&self, inventory: &Inventory) -> Vec<Ages> {
-        let ages = inventory.images.iter().map(|image| {
-            let name = image.names.first().map(String::as_str).unwrap_or_default();
-            let number = name.strip_prefix("reg.local/old-").and_then(|rest| rest.strip_suffix(":1"));
-            let days = number.and_then(|number| number.parse().ok()).map_or(0, |number: i64| 30 - number);
-            Ages::new(self.now() - SignedDuration::from_hours(24 * days), None, 0)
-        });
-        ages.collect()
+    fn scan_request(&self) -> &ScanRequest {
+        &self.request
+    }
+
+    fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     fn read_facts(&self, _: Option<Pins>) -> FactsOf<'_> {
-        Box::new(|inventory| vec![ExternalFacts::default(); inventory.images.len()])
+        Box::new(|inventory| inventory.images.iter().map(|image| self.facts(image)).collect())
     }
 
     fn now(&self) -> Timestamp {

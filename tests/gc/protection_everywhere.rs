@@ -15,7 +15,7 @@ use layersweep::app::request::Request;
 use layersweep::disk::Progress;
 use layersweep::model::{LabelsOf, Pattern};
 use layersweep::policy::rules::Judge;
-use layersweep::policy::{Ages, Input, Policy};
+use layersweep::policy::{Ages, Facts, Input, Policy};
 use layersweep::stores::{self, Measure, ScanRequest};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use support::{containerd, program, store};
@@ -124,12 +124,12 @@ fn rules(request: &Request) -> BTreeMap<String, Vec<&'static str>> {
         ["quay.io/pods/volume:*", "reg.local/zdup:*"].map(|pattern| Pattern::new(pattern).unwrap()).into();
     policy.protect.labels = vec![("keep".into(), Some("yes".into()))];
     let (inventory, refs, now) = (&scan.inventory, &scan.refs, scan.taken_at);
-    let ages = vec![Ages::new(now - SignedDuration::from_hours(1000), None, 0); inventory.images.len()];
+    let ages = Some(Ages::new(now - SignedDuration::from_hours(1000), None, 0));
+    let facts = vec![Facts { ages, ..Facts::default() }; inventory.images.len()];
     let judge = Judge::new(Input {
         inventory,
         refs,
-        ages: &ages,
-        known: &[],
+        facts: &facts,
         full_filesystems: &[],
         policy: &policy,
         now,

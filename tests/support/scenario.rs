@@ -7,7 +7,7 @@ use layersweep::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, LayerFacts, Node, NodeKind,
     Owner, Size, Store, StoreId, StoreKind,
 };
-use layersweep::policy::input::Ages;
+use layersweep::policy::input::{Ages, Facts};
 use layersweep::policy::kubelet::{ListedContainer, ListedImage, Listing};
 
 const MIB: u64 = 1 << 20;
@@ -163,10 +163,10 @@ impl Scenario {
         }
     }
 
-    /// Returns the ages of the images.
+    /// Facts of the images: their ages alone.
     #[must_use]
-    pub fn ages(&self) -> Vec<Ages> {
-        self.images.iter().map(|image| image.ages).collect()
+    pub fn facts(&self) -> Vec<Facts> {
+        self.images.iter().map(|image| Facts { ages: Some(image.ages), ..Facts::default() }).collect()
     }
 
     /// Returns what a scan would find. Sizes are listed as CRI-O lists them: all layers of an image, shared or not.

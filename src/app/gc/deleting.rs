@@ -15,7 +15,7 @@ use crate::app::reserve;
 use crate::app::via::Deleter;
 use crate::execute::editors::Editors;
 use crate::execute::measure::SettlePatience;
-use crate::execute::{self, Gauges, PreconditionError, ProofContext, Run, images};
+use crate::execute::{self, Gauges, PreconditionError, Run, images};
 use crate::model::OutcomeKind;
 use crate::model::display::two_decimals;
 use crate::model::plan::{Phase, Plan, Problem};
@@ -27,7 +27,8 @@ impl Gc<'_> {
     /// Carries out what was planned, and records it.
     pub(super) fn carry_out(&self, deleter: &mut Deleter, planned: Planned) -> Result<GcResult, Error> {
         let Planned { result, scanned, config, containers, barred, resumed, .. } = &planned;
-        let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
+        let mut context =
+            NodeContext::new(self.asked.request, &scanned.state, config, planned.stores.clone());
         if let Some((_, plan)) = containers {
             context.releases(&scanned.scan.inventory, plan);
         }
@@ -113,10 +114,9 @@ impl Gc<'_> {
             }
             earlier_parts.push(plan);
         }
-        let proof_context = ProofContext { request: stores, policy: &config.images, context };
         let mut direct = None;
         let remover = deleter.remover(editors, &mut direct);
-        let mut plan = images::run(run, scan, &proof_context, self.task(named), remover)?;
+        let mut plan = images::run(run, scan, context, self.task(named), remover)?;
         self.forget_left_out(&mut plan);
         Ok(plan)
     }

@@ -15,7 +15,7 @@ use crate::app::state::Purpose;
 use crate::app::store_editing::{self, Resumed};
 use crate::app::via::Deleter;
 use crate::execute::editors::Editors;
-use crate::execute::{self, PreconditionError, ProofContext, RemoverFacts, images};
+use crate::execute::{self, ImageFacts, PolicyContext, PreconditionError, images};
 use crate::model::plan::{Gain, Plan, TargetKind, sum};
 use crate::model::space::Measured;
 use crate::model::{ImageIx, OutcomeKind};
@@ -171,7 +171,7 @@ impl Gc<'_> {
         let (scan, leaks) = (&scanned.scan, leaks.as_ref());
         let containers = containers.as_ref().map(|(_, plan)| plan);
         let freed_by_leaks = leaks.map(|leaks| leaks.gains(&scan.inventory)).unwrap_or_default();
-        let mut context = NodeContext::new(self.asked.request, &scanned.state, config);
+        let mut context = NodeContext::new(self.asked.request, &scanned.state, config, stores.clone());
         // Containers first: what they hold is free then.
         let pending = containers.map(|plan| {
             context.releases(&scan.inventory, plan);
@@ -180,11 +180,12 @@ impl Gc<'_> {
         let after = pending.as_ref().unwrap_or(scan);
         let freed_before =
             sum(freed_by_leaks.into_iter().chain(containers.map(Plan::gains).unwrap_or_default()));
-        let proof_context = ProofContext { request: stores, policy: &config.images, context: &context };
-        let looked = RemoverFacts::now(scan, &proof_context, deleter.remover(editors, &mut None))?;
+        let facts_of = context.read_facts(None);
+        let facts = ImageFacts::of_remover(scan, stores, deleter.remover(editors, &mut None))?
+            .with(facts_of(&after.inventory));
         let plan_now = |gc: &Self| -> Result<_, PreconditionError> {
             let (mut plan, believed_bytes, before) =
-                gc.plan_images(&freed_before, after, &proof_context, named, &looked)?;
+                gc.plan_images(&freed_before, after, &context, named, &facts)?;
             let deletes_images = !plan.steps.is_empty();
             gc.forget_left_out(&mut plan);
             if let Some(containers) = containers {
@@ -208,7 +209,7 @@ impl Gc<'_> {
         }
         (result.plan, result.believed_bytes, result.before) = now;
         if let Some(policy) = self.kubelet {
-            result.comparison = images::side_by_side(scan, &proof_context, &looked, policy);
+            result.comparison = images::side_by_side(scan, &context, &facts, policy);
         }
         Ok(())
     }
@@ -219,19 +220,18 @@ impl Gc<'_> {
         &self,
         freed_before: &[Gain],
         scan: &Scan,
-        proof_context: &ProofContext<'_>,
+        context: &NodeContext<'_>,
         named: &[ImageIx],
-        looked: &RemoverFacts,
+        facts: &ImageFacts,
     ) -> Result<(Plan, Option<u64>, Vec<Measured>), PreconditionError> {
         match self.kubelet {
             None => {
-                let (plan, before) =
-                    images::plan(freed_before, scan, proof_context, self.task(named), looked);
+                let (plan, before) = images::plan(freed_before, scan, context, self.task(named), facts);
                 Ok((plan, None, before))
             }
             Some(policy) => {
                 let (plan, report, before) =
-                    execute::kubelet::plan(freed_before, scan, proof_context, looked, policy)?;
+                    execute::kubelet::plan(freed_before, scan, context, facts, policy)?;
                 Ok((plan, Some(report.freed.freed_bytes), before))
             }
         }

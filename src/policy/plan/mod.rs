@@ -603,7 +603,7 @@ fn reachable_filesystems(input: &Input<'_>) -> Vec<FilesystemIx> {
     let mut reachable = Vec::new();
     for (ix, image) in (0..).map(ImageIx::from).zip(&inventory.images) {
         let store = &inventory[image.store];
-        if store.read_only || input.known(ix).is_some_and(|known| known.out_of_reach.is_some()) {
+        if store.read_only || input.facts(ix).is_some_and(|known| known.out_of_reach.is_some()) {
             continue;
         }
         reachable.push(store.filesystem);

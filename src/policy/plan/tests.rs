@@ -9,7 +9,7 @@ use crate::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, NamedImage, Node, NodeKind,
     Owner, Size, Store, StoreKind, Use,
 };
-use crate::policy::input::{Ages, BackOff, ExternalFacts, FullFilesystem, Policy, Protect};
+use crate::policy::input::{Ages, BackOff, Facts, FullFilesystem, Policy, Protect};
 use crate::policy::plan::*;
 use crate::policy::scenario::Scenario;
 use crate::policy::space::{FreeFloor, Targets, Thresholds};
@@ -133,21 +133,31 @@ fn space(available_bytes: u64) -> Measured {
     Ok(Space { capacity_bytes: 1000, available_bytes, owed_bytes: 0, inodes: 1000, inodes_free: 500 })
 }
 
+fn aged(ages: Ages) -> Facts {
+    Facts { ages: Some(ages), ..Facts::default() }
+}
+
 /// Input of a test. Each image is older than the next.
 #[derive(Debug)]
 struct World {
     inventory: Inventory,
-    ages: Vec<Ages>,
-    known: Vec<ExternalFacts>,
+    facts: Vec<Facts>,
     full: Vec<FullFilesystem>,
     policy: Policy,
 }
 
 impl World {
     fn new(nodes: Vec<Node>, images: Vec<Image>, policy: Policy) -> Self {
-        let ages = (0..images.len()).map(|ix| hours_ago(1000 - ix as i64, None)).collect();
-        let known = vec![ExternalFacts::default(); images.len()];
-        Self { inventory: inventory(nodes, images), ages, known, full: Vec::new(), policy }
+        let facts = (0..images.len()).map(|position| aged(hours_ago(1000 - position as i64, None))).collect();
+        Self { inventory: inventory(nodes, images), facts, full: Vec::new(), policy }
+    }
+
+    fn ages(&self, image_ix: ImageIx) -> Ages {
+        self.facts[image_ix.get()].ages.unwrap()
+    }
+
+    fn last_used(&mut self, image: usize, last_used: Option<Timestamp>) {
+        self.facts[image].ages.as_mut().unwrap().last_used = last_used;
     }
 
     fn with<T>(&self, work: impl FnOnce(Input<'_>) -> T) -> T {
@@ -155,8 +165,7 @@ impl World {
         work(Input {
             inventory: &self.inventory,
             refs: &refs,
-            ages: &self.ages,
-            known: &self.known,
+            facts: &self.facts,
             full_filesystems: &self.full,
             policy: &self.policy,
             now: now(),
@@ -250,15 +259,15 @@ fn every_rule_keeps_and_gives_its_reason() {
     images[7].store = 1.into();
     images[9].names = vec![];
     world.inventory.containers = vec![container(0, Owner::Podman), container(0, Owner::CriO)];
-    world.known[1].pinned_by = vec!["layersweep pin quay.io/*".into()];
-    world.known[1].runtime_pins = true;
+    world.facts[1].pinned_by = vec!["layersweep pin quay.io/*".into()];
+    world.facts[1].runtime_pins = true;
     for image in images.iter_mut() {
         image.labels = Labels::Known(vec![]);
     }
     images[5].labels = Labels::Known(vec![("keep".into(), "yes".into())]);
-    world.known[9].back_off =
+    world.facts[9].back_off =
         Some(BackOff::after(None, now() - SignedDuration::from_mins(1), "image is in use"));
-    world.ages[8] = hours_ago(0, None);
+    world.facts[8].ages = Some(hours_ago(0, None));
     fn named(reference: &str, source: &str) -> NamedImage {
         NamedImage { reference: reference.into(), source: source.into() }
     }
@@ -306,17 +315,17 @@ fn every_rule_keeps_and_gives_its_reason() {
     }
     world.policy.protect.keep_newest = 0;
     world.policy.protect.pulling.clear();
-    world.ages.truncate(9);
-    world.known[6].used_by = vec!["cri-o pod/app".into()];
+    world.facts[9].ages = None;
+    world.facts[6].used_by = vec!["cri-o pod/app".into()];
     // Used while it was scanned, ten minutes ago.
-    world.ages[5].last_used = Some(now() - SignedDuration::from_mins(10));
+    world.last_used(5, Some(now() - SignedDuration::from_mins(10)));
     world.inventory.images[5].labels = Labels::Known(vec![("keepnot".into(), "yes".into())]);
     let (_, kept, _) = world.plan(&[space(0)]);
     let rules: Vec<_> = kept[5..].iter().map(|(_, rule)| *rule).collect();
     assert_eq!(rules, [Rule::UsedJustNow, Rule::InUse, Rule::ReadOnlyStore, Rule::MinAge, Rule::AgeUnknown]);
-    world.ages[5].last_used = Some(now() - SignedDuration::from_mins(11));
+    world.last_used(5, Some(now() - SignedDuration::from_mins(11)));
     assert_eq!(world.plan(&[space(0)]).0, ["i5"], "before it was scanned");
-    world.ages[5].last_used = Some(now());
+    world.last_used(5, Some(now()));
     // The container only has the id of i8: it is in a store that cannot use images of this one.
     world.inventory.containers.push(Container {
         image: None,
@@ -431,7 +440,7 @@ fn shared_bytes_are_freed_with_the_last() {
 
     // If b is newer than c, no image is deleted before its turn because of a.
     let mut world = a_pair();
-    world.ages[1] = hours_ago(1, None);
+    world.facts[1].ages = Some(hours_ago(1, None));
     assert_eq!(world.plan(&[space(200)]).0, ["c"]);
     let (deleted, kept, plan) = world.plan(&[space(10)]);
     assert_eq!(deleted, ["c", "a", "b"]);
@@ -485,7 +494,7 @@ fn small_gains_are_used_if_they_suffice() {
     let mut world = world;
     world.inventory.nodes.push(node(0, 100_000, &[]));
     world.inventory.images.push(image("big", &[200]));
-    world.ages.push(hours_ago(5000, None));
+    world.facts.push(aged(hours_ago(5000, None)));
     let (steps, verdict) = world.with(|input| {
         let mut planner = Planner::new(input, Task::Policy);
         let mut available = 5_000_000;
@@ -533,7 +542,7 @@ fn only_filesystems_with_reachable_images_are_judged() {
     world.inventory.stores[1].filesystem = 1.into();
     world.inventory.images[1].store = 1.into();
     world.inventory.nodes[1].store = 1.into();
-    world.known[1].out_of_reach = Some("it is not in the store of the runtime".into());
+    world.facts[1].out_of_reach = Some("it is not in the store of the runtime".into());
     fn judged(plan: &Plan) -> Vec<usize> {
         plan.filesystems.iter().map(|part| part.filesystem.get()).collect()
     }
@@ -544,14 +553,14 @@ fn only_filesystems_with_reachable_images_are_judged() {
     );
     assert_eq!(kept, [("rootless".into(), Rule::OutOfReach)]);
     // A rule may release its images tomorrow: their filesystem is short all the same.
-    world.known[0].pinned_by = vec!["a pin".into()];
+    world.facts[0].pinned_by = vec!["a pin".into()];
     assert_eq!(world.plan(&[space(200), space(0)]).2.outcome, OutcomeKind::NotReached);
     // If no image is in reach, the filesystem of the first store is judged.
-    world.known[0].out_of_reach = world.known[1].out_of_reach.clone();
+    world.facts[0].out_of_reach = world.facts[1].out_of_reach.clone();
     let (_, _, plan) = world.plan(&[space(900), space(0)]);
     assert_eq!((judged(&plan), plan.outcome), (vec![0], OutcomeKind::NotNeeded));
     // Layers in an additional store do not make its filesystem judged.
-    world.known[0] = ExternalFacts::default();
+    world.facts[0] = Facts::default();
     world.inventory.stores[1].read_only = true;
     world.inventory.nodes[0].needs = vec![1.into()];
     assert_eq!(judged(&world.plan(&[space(900), space(0)]).2), [0]);
@@ -573,7 +582,7 @@ fn free_bytes_and_inodes_are_targets_too() {
 fn age_pass_is_first_and_space_follows() {
     let mut world = ten_images();
     world.policy.max_age = Some(SignedDuration::from_hours(997));
-    world.ages[0] = hours_ago(1000, Some(3));
+    world.facts[0].ages = Some(hours_ago(1000, Some(3)));
     let (tried, plan) = world.run(200, |id| match id {
         "i1" => Answer::Failed(failed("held"), Aftermath::Untouched),
         _ => Answer::Removed,
@@ -605,7 +614,7 @@ fn planning_a_big_node() {
     let made = Scenario::big(10_000, 100_000);
     let inventory = made.inventory();
     let refs = Refs::new(&inventory);
-    let ages = made.ages();
+    let facts = made.facts();
     for (case, policy, measured) in [
         ("90 to 60 %", percent(75, 60), made.space()),
         ("everything", percent(1, 0), made.space()),
@@ -618,8 +627,7 @@ fn planning_a_big_node() {
         let input = Input {
             inventory: &inventory,
             refs: &refs,
-            ages: &ages,
-            known: &[],
+            facts: &facts,
             full_filesystems: &[],
             policy: &policy,
             now: made.now,
@@ -686,11 +694,11 @@ fn plan_of(input: Input<'_>, named: &[ImageIx]) -> Plan {
 fn named_images_are_protected() {
     let mut world = ten_images();
     let back_off = BackOff::after(None, now(), "busy");
-    world.known[1].back_off = Some(back_off);
+    world.facts[1].back_off = Some(back_off);
     world.inventory.containers = vec![container(2, Owner::Podman)];
-    world.ages[3] = Ages::new(now(), None, 0);
+    world.facts[3].ages = Some(Ages::new(now(), None, 0));
     world.policy.min_age = SignedDuration::from_mins(2);
-    world.known[4].pinned_by = vec!["a pin".into()];
+    world.facts[4].pinned_by = vec!["a pin".into()];
     let (tried, plan) = named(&world, &[1, 2, 3, 4], 9);
     assert_eq!(tried, ["i1"]);
     let kept: Vec<_> = plan.kept.iter().map(|kept| (world.image_ix(&kept.target).get(), kept.rule)).collect();

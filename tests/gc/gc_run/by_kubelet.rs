@@ -1,7 +1,7 @@
 //! Plan of policy `kubelet`, which only a dry run makes: it uses the sizes that the runtime lists.
 
+use layersweep::execute::ImageFacts;
 use layersweep::execute::kubelet;
-use layersweep::execute::{ProofContext, RemoverFacts};
 use layersweep::model::Pattern;
 use layersweep::model::plan::Reason;
 use layersweep::model::{OutcomeKind, Plan};
@@ -20,10 +20,10 @@ use crate::support::loopfs::Fs;
 impl Node {
     fn plan_by_kubelet(&self, policy: &Policy) -> (Plan, CollectorReport) {
         let scan = self.scan();
-        let means = ProofContext { request: &self.request(), policy, context: &ByName };
-        let looked = RemoverFacts::now(&scan, &means, &mut self.remover()).unwrap();
+        let context = ByName::new(self, policy);
+        let facts = ImageFacts::now(&scan, &context, &mut self.remover()).unwrap();
         let theirs = kubelet_policy(policy).unwrap();
-        let (plan, report, _) = kubelet::plan(&[], &scan, &means, &looked, theirs).unwrap();
+        let (plan, report, _) = kubelet::plan(&[], &scan, &context, &facts, theirs).unwrap();
         assert_eq!(self.names().len(), IMAGES, "nothing is deleted");
         (plan, report)
     }

@@ -5,14 +5,15 @@ use layersweep::execute::cri::CriRemover;
 use layersweep::execute::kubelet;
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{
-    FactsOf, Gauges, PolicyContext, PreconditionError, ProofContext, Remover, RemoverFacts, Run, images,
+    FactsOf, Gauges, ImageFacts, PolicyContext, PreconditionError, Remover, Run, images,
 };
 use layersweep::history::pins::Pins;
 use layersweep::model::plan::Gain;
 use layersweep::model::refs::Refs;
 use layersweep::model::{Answer, ImageIx, Inventory, Outcome, RemovalResult, Step, Stopped};
 use layersweep::policy::kubelet::Listing;
-use layersweep::policy::{Ages, ExternalFacts, Task, compare};
+use layersweep::policy::{Facts, Policy, Task, compare};
+use layersweep::stores::ScanRequest;
 use std::sync::Arc;
 
 use super::support::archive::{ImageSpec, LayerSpec};
@@ -37,7 +38,7 @@ impl<'a> Disturbed<'a> {
 }
 
 impl Remover for Disturbed<'_> {
-    fn look(&mut self, inventory: &Inventory) -> Result<Vec<ExternalFacts>, PreconditionError> {
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Facts>, PreconditionError> {
         self.remover.look(inventory)
     }
 
@@ -123,37 +124,44 @@ fn container_created_before_proof_is_seen() {
 }
 
 /// A context that clears the calls to the runtime before the policy facts are read.
-struct Marking<'a>(&'a Node);
+struct Marking<'a> {
+    node: &'a Node,
+    by_name: ByName,
+}
 
 impl PolicyContext for Marking<'_> {
-    fn ages(&self, inventory: &Inventory) -> Vec<Ages> {
-        ByName.ages(inventory)
+    fn scan_request(&self) -> &ScanRequest {
+        self.by_name.scan_request()
+    }
+
+    fn policy(&self) -> &Policy {
+        self.by_name.policy()
     }
 
     fn read_facts(&self, pins: Option<Pins>) -> FactsOf<'_> {
-        self.0.server.take_calls();
-        ByName.read_facts(pins)
+        self.node.server.take_calls();
+        self.by_name.read_facts(pins)
     }
 
     fn now(&self) -> Timestamp {
-        ByName.now()
+        self.by_name.now()
     }
 
     fn scanned(&self) -> Timestamp {
-        ByName.scanned()
+        self.by_name.scanned()
     }
 }
 
 #[test]
 fn nothing_is_read_between_listing_and_removal() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
-    let (request, policy, scan) = (node.request(), policy(99, 98), node.scan());
+    let (policy, scan) = (policy(99, 98), node.scan());
     let oldest = scan.inventory.images.iter().position(|image| image.names == [name(0)]).unwrap();
     let mut told = Told::default();
     let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), &mut told);
-    let means = ProofContext { request: &request, policy: &policy, context: &Marking(&node) };
+    let context = Marking { node: &node, by_name: ByName::new(&node, &policy) };
     let task = Task::Named(&[oldest.into()]);
-    let plan = images::run(&mut run, &scan, &means, task, &mut node.remover()).unwrap();
+    let plan = images::run(&mut run, &scan, &context, task, &mut node.remover()).unwrap();
     assert_eq!(run.finish(plan, Vec::new()).deletions.len(), 1);
     let calls = node.server.take_calls();
     let [listed, removed] =
@@ -177,7 +185,7 @@ fn changes_during_scan_do_not_stop_run() {
     podman.container(&podman.sandbox("pod-2", &name(IN_USE)), "pod-2", "web", &name(1));
     node.store.podman(["rmi", "--no-prune", &name(0)]);
 
-    let (request, policy) = (node.request(), policy(75, 74));
+    let policy = policy(75, 74);
     let plan = node.plan(&policy, Task::Policy, &mut node.remover(), &scan);
     let rule = |wanted: &str| {
         let mut kept = plan.kept.iter();
@@ -187,12 +195,12 @@ fn changes_during_scan_do_not_stop_run() {
     assert_eq!(rule(&name(0)), ("out-of-reach", "it was deleted during the scan"));
     let (kept, detail) = rule(&name(1));
     assert!(kept == "in-use" && detail.contains("container"), "{kept}: {detail}");
-    let kubelet = compare::kubelet_policy(&policy).unwrap();
-    let means = ProofContext { request: &request, policy: &policy, context: &ByName };
-    let looked = RemoverFacts::now(&scan, &means, &mut node.remover()).unwrap();
-    let both = images::side_by_side(&scan, &means, &looked, kubelet);
+    let settings = compare::kubelet_policy(&policy).unwrap();
+    let context = ByName::new(&node, &policy);
+    let facts = ImageFacts::now(&scan, &context, &mut node.remover()).unwrap();
+    let both = images::side_by_side(&scan, &context, &facts, settings);
     assert_eq!(both.unwrap().exact.deleted, plan.steps.len());
-    let (dry, ..) = kubelet::plan(&[], &scan, &means, &looked, kubelet).unwrap();
+    let (dry, ..) = kubelet::plan(&[], &scan, &context, &facts, settings).unwrap();
     assert_eq!(dry.problems, []);
 
     let mut told = Told::default();

@@ -13,7 +13,7 @@ use layersweep::model::{
 };
 use layersweep::model::{Aftermath, Answer};
 use layersweep::policy::Ages;
-use layersweep::policy::ExternalFacts;
+use layersweep::policy::Facts;
 use layersweep::policy::Input;
 use layersweep::policy::Planner;
 use layersweep::policy::Policy;
@@ -49,13 +49,11 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
         }
         let inventory = inventory(row, &images, &containers);
         let refs = Refs::new(&inventory);
-        let ages: Vec<_> = images.iter().map(|image| memory[&image.id]).collect();
-        let known: Vec<_> = images.iter().map(|image| known(image, &containers)).collect();
+        let facts: Vec<_> = images.iter().map(|image| facts(image, memory[&image.id], &containers)).collect();
         let input = Input {
             inventory: &inventory,
             refs: &refs,
-            ages: &ages,
-            known: &known,
+            facts: &facts,
             full_filesystems: &[],
             policy: &policy,
             now,
@@ -180,10 +178,10 @@ fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> 
     }
 }
 
-fn known(image: &Image, containers: &[RowContainer]) -> ExternalFacts {
+fn facts(image: &Image, ages: Ages, containers: &[RowContainer]) -> Facts {
     let mounts = containers.iter().flat_map(|container| &container.image_mounts);
     let used_by = mounts.filter(|mounted| **mounted == image.id).map(|_| "a volume of cri-o c".to_owned());
-    ExternalFacts { used_by: used_by.collect(), ..ExternalFacts::default() }
+    Facts { ages: Some(ages), used_by: used_by.collect(), ..Facts::default() }
 }
 
 fn measure(fs: Option<Fs>) -> Measured {

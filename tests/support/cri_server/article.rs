@@ -48,15 +48,14 @@ impl ArticleNode {
     pub fn model(&self, high: u8, low: u8) -> Comparison {
         let inventory = self.made.inventory();
         let refs = Refs::new(&inventory);
-        let ages = self.made.ages();
+        let facts = self.made.facts();
         let targets = Targets { used: Some(Thresholds { high, low }), ..Targets::default() };
         let policy = Policy { targets, ..Policy::default() };
-        let (known, now) = (&[][..], self.made.now);
+        let now = self.made.now;
         let input = Input {
             inventory: &inventory,
             refs: &refs,
-            ages: &ages,
-            known,
+            facts: &facts,
             full_filesystems: &[],
             policy: &policy,
             now,

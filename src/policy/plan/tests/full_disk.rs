@@ -72,7 +72,7 @@ fn old_images_wait_for_an_image_with_room() {
     let mut world = world(Policy { max_age, ..percent(75, 70) });
     needs(&mut world, 60, 0);
     for young in [1, 3] {
-        world.ages[young] = hours_ago(1000, Some(5));
+        world.facts[young].ages = Some(hours_ago(1000, Some(5)));
     }
     let (deleted, _, plan) = world.plan(&[space(0)]);
     // The larger one of two that were used at the same time.

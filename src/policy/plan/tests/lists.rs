@@ -19,9 +19,9 @@ fn members_are_kept_with_their_list() {
         (Rule::InUse, &|world| {
             world.inventory.uses = vec![Use { images: vec![9.into()], ..Use::default() }];
         }),
-        (Rule::InUse, &|world| world.known[9].used_by = vec!["cri-o pod/app".into()]),
+        (Rule::InUse, &|world| world.facts[9].used_by = vec!["cri-o pod/app".into()]),
         (Rule::Pinned, &|world| world.inventory.images[9].pinned_by = vec!["crio.conf".into()]),
-        (Rule::Pinned, &|world| world.known[9].runtime_pins = true),
+        (Rule::Pinned, &|world| world.facts[9].runtime_pins = true),
         (Rule::SandboxImage, &|world| world.policy.protect.sandboxes = named()),
         (Rule::StaticPod, &|world| world.policy.protect.static_pods = named()),
         (Rule::PullInProgress, &|world| world.policy.protect.pulling = named()),
@@ -29,12 +29,12 @@ fn members_are_kept_with_their_list() {
             world.policy.protect.names = vec![Pattern::new("*/i9:*").unwrap()];
         }),
         (Rule::NewestOfRepository, &|world| world.policy.protect.keep_newest = 1),
-        (Rule::AgeUnknown, &|world| world.ages.truncate(9)),
+        (Rule::AgeUnknown, &|world| world.facts[9].ages = None),
         (Rule::MinAge, &|world| {
             world.policy.min_age = hour;
-            world.ages[9] = hours_ago(0, None);
+            world.facts[9].ages = Some(hours_ago(0, None));
         }),
-        (Rule::UsedJustNow, &|world| world.ages[9].last_used = Some(now())),
+        (Rule::UsedJustNow, &|world| world.last_used(9, Some(now()))),
     ];
     fn world(change: Change<'_>) -> World {
         let mut world = ten_images();
@@ -61,8 +61,8 @@ fn members_are_kept_with_their_list() {
     }
     // A list that only cannot be deleted here or now does not need its members, and a list has no labels.
     let keeps_none: [(Rule, Change<'_>); 3] = [
-        (Rule::OutOfReach, &|world| world.known[9].out_of_reach = Some("not listed".into())),
-        (Rule::BackingOff, &|world| world.known[9].back_off = Some(BackOff::after(None, now(), "busy"))),
+        (Rule::OutOfReach, &|world| world.facts[9].out_of_reach = Some("not listed".into())),
+        (Rule::BackingOff, &|world| world.facts[9].back_off = Some(BackOff::after(None, now(), "busy"))),
         (Rule::ProtectedLabel, &|world| {
             world.policy.protect.labels = vec![("keep".into(), None)];
             world.inventory.images.iter_mut().for_each(|image| image.labels = Labels::Known(vec![]));

@@ -52,7 +52,7 @@ prop_compose! {
             }
             world.inventory.images.push(image);
             let last = last.map(|last| last.min(*first));
-            world.ages.push(hours_ago(*first, last));
+            world.facts.push(aged(hours_ago(*first, last)));
         }
         for (image, holds) in containers {
             let mut container = container(image % images.len(), Owner::Podman);
@@ -102,8 +102,8 @@ fn must_stay(world: &World, image: ImageIx) -> bool {
     !record.pinned_by.is_empty()
         || record.store.get() == 1
         || world.inventory.containers.iter().any(|container| container.image == Some(image))
-        || now().duration_since(world.ages[image.get()].first_detected) < world.policy.min_age
-        || world.ages[image.get()].last_used.is_some_and(|used| used >= now())
+        || now().duration_since(world.ages(image).first_detected) < world.policy.min_age
+        || world.ages(image).last_used.is_some_and(|used| used >= now())
 }
 
 fn all_images(world: &World) -> impl Iterator<Item = ImageIx> {
@@ -175,7 +175,7 @@ proptest! {
         let (deleted, mut kept, _) = world.plan(&start);
         let last = world.inventory.images.len() - 1;
         world.inventory.images.reverse();
-        world.ages.reverse();
+        world.facts.reverse();
         for container in &mut world.inventory.containers {
             container.image = container.image.map(|image| (last - image.get()).into());
         }
@@ -257,7 +257,7 @@ proptest! {
         prop_assert!(tried.len() <= images * (images + 2), "it does not end");
         let untouched = [Rule::NotNeeded, Rule::FreesNothing, Rule::RunEnded];
         for kept in plan.kept.iter().filter(|kept| untouched.contains(&kept.rule)) {
-            let idle = now().duration_since(world.ages[world.image_ix(&kept.target).get()].idle_since());
+            let idle = now().duration_since(world.ages(world.image_ix(&kept.target)).idle_since());
             prop_assert!(world.policy.max_age.is_none_or(|limit| idle <= limit), "{kept:?}");
         }
     }
