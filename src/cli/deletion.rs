@@ -23,7 +23,7 @@ pub(super) fn run(global: &Global, asked: GcRequest<'_>) -> Result<Exit, Error> 
         // From the start: what is waited for first, the lock or the runtime, may never come.
         stop::listen()?;
     }
-    let mut gc = Gc::new(asked, global);
+    let mut gc = Gc::new(asked, global)?;
     let mut attempt = 1;
     let done = loop {
         match carry_out(global, &mut gc, dry_run, asks) {

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::{Gc, GcResult, Planned, refuse_part, refused_plan, without};
+use super::{Gc, GcResult, Work, refuse_part, refused_plan, without};
 use crate::app::by_hand;
 use crate::app::crio;
 use crate::app::error::Error;
@@ -25,10 +25,14 @@ use crate::sys::stop::is_asked;
 
 impl Gc<'_> {
     /// Carries out what was planned, and records it.
-    pub(super) fn carry_out(&self, deleter: &mut Deleter, planned: Planned) -> Result<GcResult, Error> {
-        let Planned { result, scanned, config, containers, barred, resumed, .. } = &planned;
-        let mut context =
-            NodeContext::new(self.asked.request, &scanned.state, config, planned.stores.clone());
+    pub(super) fn carry_out(
+        &self,
+        planned: &GcResult,
+        work: &Work,
+        deleter: &mut Deleter,
+    ) -> Result<GcResult, Error> {
+        let Work { scanned, editors, config, stores, containers, leaks, resumed, .. } = work;
+        let mut context = NodeContext::new(self.gc_request.request, &scanned.state, config, stores.clone());
         if let Some((_, plan)) = containers {
             context.releases(&scanned.scan.inventory, plan);
         }
@@ -36,8 +40,8 @@ impl Gc<'_> {
         let beginning = Beginning {
             policy: Some(self.policy()),
             via: self.via,
-            plan: &result.plan,
-            usage_before_percent: usage_before(result),
+            plan: &planned.plan,
+            usage_before_percent: usage_before(planned),
         };
         let mut recorder = Recorder::begin(&self.command_run, &scanned.state, Some(&context), &beginning);
         let logs = containers.as_ref().map(|(one, _)| one.pod_logs());
@@ -46,9 +50,9 @@ impl Gc<'_> {
         let before = run.measure();
         let has_acted = |plan: &Plan| !(plan.steps.is_empty() && plan.problems.is_empty());
         let mut earlier_parts = Vec::new();
-        let deleted = self.delete(&mut run, &planned, &mut scan, &context, deleter, &mut earlier_parts);
+        let deleted = self.delete(&mut run, work, &mut scan, &context, deleter, &mut earlier_parts);
         let (mut plan, policy, targets) = match deleted {
-            Ok(plan) => (plan, result.policy, result.targets),
+            Ok(plan) => (plan, planned.policy, planned.targets),
             // What was deleted before is gone all the same, and that is reported.
             Err(error) if earlier_parts.iter().any(has_acted) => {
                 (refused_plan(&error.what), None, Targets::default())
@@ -58,18 +62,20 @@ impl Gc<'_> {
         for earlier in earlier_parts.into_iter().rev() {
             plan.prepend(earlier);
         }
-        refuse_part(&mut plan, barred.as_deref());
+        if let Err(why) = leaks {
+            refuse_part(&mut plan, why);
+        }
         if !resumed.problems.is_empty() {
             plan.problems.extend(resumed.problems.iter().cloned());
             plan.outcome = OutcomeKind::Failed;
         }
-        by_hand::advise(&mut plan, self.asked.request, config, &scan, self.via);
+        by_hand::advise(&mut plan, self.gc_request.request, config, &scan, self.via);
         if let Deleter::Cri(remover) = deleter {
             ask_again(&mut plan, &remover.client().endpoint().to_string());
         }
         let outcome = run.finish(plan, before);
-        self.make_reserve_files(&planned.editors, deleter, &outcome.plan);
-        let failed_before = self.asked.is_gc() && scanned.state.last_gc_failed;
+        self.make_reserve_files(editors, deleter, &outcome.plan);
+        let failed_before = self.gc_request.is_gc() && scanned.state.last_gc_failed;
         let events = events(&outcome, failed_before);
         let kind = outcome.kind();
         let exit = self.exit(kind, &outcome.plan, scanned);
@@ -83,7 +89,7 @@ impl Gc<'_> {
             exit,
             findings: self.findings(scanned),
             hints: self.hints(&outcome.plan, &scan),
-            outside: self.outside(&outcome.plan, &scan, &planned.editors),
+            outside: self.outside(&outcome.plan, &scan, editors),
             before: outcome.before.clone(),
             outcome: Some(outcome),
             ..result
@@ -94,14 +100,14 @@ impl Gc<'_> {
     fn delete(
         &self,
         run: &mut Run<'_>,
-        planned: &Planned,
+        work: &Work,
         scan: &mut Cow<'_, Scan>,
         context: &NodeContext<'_>,
         deleter: &mut Deleter,
         earlier_parts: &mut Vec<Plan>,
     ) -> Result<Plan, PreconditionError> {
-        let Planned { editors, config, stores, named, containers, leaks, .. } = planned;
-        if let Some(leaks) = leaks {
+        let Work { editors, config, stores, named, containers, leaks, .. } = work;
+        if let Ok(Some(leaks)) = leaks {
             let steps = leaks.steps(&scan.inventory);
             let plan = execute::leaks::run(run, &steps, editors, config.leaks.min_age);
             earlier_parts.push(locks_once(plan));
@@ -124,7 +130,7 @@ impl Gc<'_> {
     /// Makes the reserve files for the next run, once this one is measured: its plan could not count what they take.
     /// A `rm` that deleted no image makes none.
     fn make_reserve_files(&self, editors: &Editors, deleter: &Deleter, done: &Plan) {
-        let is_needed = self.asked.is_gc() || done.steps.iter().any(|step| step.target.is_image());
+        let is_needed = self.gc_request.is_gc() || done.steps.iter().any(|step| step.target.is_image());
         if !is_needed || is_asked() {
             return;
         }

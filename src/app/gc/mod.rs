@@ -73,70 +73,81 @@ pub struct GcResult {
     pub resumed: usize,
 }
 
-/// What a run will do, and all that it takes.
+/// The plan of a run, ready to be carried out.
 #[derive(Debug)]
 pub struct Planned {
     pub result: GcResult,
     /// A killed run left deletions that this one finishes first.
     pub is_unfinished: bool,
+    work: Work,
+    deleter: Deleter,
+}
+
+/// What a plan is made from, and carried out with.
+#[derive(Debug)]
+struct Work {
     scanned: ScanResult,
     editors: Editors,
     config: Config,
     stores: stores::ScanRequest,
+    /// The images that `rm` names.
     named: Vec<ImageIx>,
     containers: Option<(Containers, Plan)>,
-    leaks: Option<LeakPlan>,
-    /// Why no leak may be deleted.
-    barred: Option<String>,
+    /// `Err`: why no leak may be deleted.
+    leaks: Result<Option<LeakPlan>, String>,
     resumed: Resumed,
 }
 
 /// One run of `gc` or `rm`.
 #[derive(Debug)]
 pub struct Gc<'a> {
-    asked: GcRequest<'a>,
-    /// Locked from the beginning, or where somebody is asked, from the answer on.
+    gc_request: GcRequest<'a>,
+    /// Locked from the beginning, or where a person is asked, from the answer on.
     command_run: CommandRun<'a>,
+    /// The kubelet's settings where a dry run shows its policy.
     kubelet: Option<KubeletPolicy>,
-    deleter: Option<Deleter>,
-    /// What `deleter` is; before, what is configured.
+    /// How images are deleted; before the first plan, what is configured.
     via: Via,
-    /// What went wrong when filesystems were synchronised before the first measurement; `None`: that was not
-    /// done yet.
+    /// Failures to synchronise filesystems before the first measurement; `None` until that was done.
     sync_findings: Option<Vec<Finding>>,
     /// See [`GcResult::resumed`].
     resumed: usize,
 }
 
 impl<'a> Gc<'a> {
-    pub fn new(asked: GcRequest<'a>, observer: &'a dyn Observer) -> Self {
-        Self {
-            via: asked.config.via,
-            command_run: CommandRun::new(asked.command(), observer),
-            asked,
-            kubelet: None,
-            deleter: None,
+    /// # Errors
+    /// When flags or configuration contradict each other.
+    pub fn new(gc_request: GcRequest<'a>, observer: &'a dyn Observer) -> Result<Self, Error> {
+        let command = gc_request.command();
+        if let Some(sysroot) = &gc_request.request.sysroot {
+            let sysroot = shell_word(&sysroot.to_string_lossy());
+            let command = command.as_str();
+            return Err(Error::usage(format!("--sysroot: `{command}` never deletes from a mounted disk"))
+                .hint(format!("`layersweep report --sysroot {sysroot}` shows what could be deleted")));
+        }
+        check_only(&gc_request, gc_request.config.via)?;
+        Ok(Self {
+            via: gc_request.config.via,
+            command_run: CommandRun::new(command, observer),
+            kubelet: kubelet(&gc_request)?,
+            gc_request,
             sync_findings: None,
             resumed: 0,
-        }
+        })
     }
 
     /// Scans and plans. Nothing of the plan is deleted yet; what a killed run has begun is finished, unless
-    /// this is a dry run or somebody is asked. `asks`: somebody is asked before [`Self::act`].
+    /// this is a dry run or a person is asked. `asks`: a person is asked before [`Self::act`].
     ///
     /// # Errors
     /// When nothing can be planned, or another run holds the lock. If [`Error::is_stale`], another try may do:
-    /// on a busy node something is always just coming or going, and what was scanned may then be of another
+    /// on a busy node something is always being created or deleted, and the scan may then be of another
     /// moment than what the runtime lists.
     pub fn plan(&mut self, asks: bool) -> Result<Planned, Error> {
-        self.check()?;
-        if !self.asked.dry_run && !asks {
-            self.command_run.lock(self.asked.request)?;
+        if !self.gc_request.dry_run && !asks {
+            self.command_run.lock(self.gc_request.request)?;
         }
-        let mut deleter = self.take_deleter()?;
-        let planned = self.make_plan(&mut deleter);
-        self.deleter = Some(deleter);
-        planned
+        self.make_plan()
     }
 
     /// Carries out what was planned.
@@ -144,22 +155,21 @@ impl<'a> Gc<'a> {
     /// # Errors
     /// When nothing was deleted: another run holds the lock, or what the proofs need cannot be had. If
     /// [`Error::is_stale`], another plan may do.
-    pub fn act(&mut self, mut planned: Planned) -> Result<GcResult, Error> {
+    pub fn act(&mut self, planned: Planned) -> Result<GcResult, Error> {
+        let Planned { result, mut work, mut deleter, .. } = planned;
         let was_locked = self.command_run.is_locked();
-        self.command_run.lock(self.asked.request)?;
+        self.command_run.lock(self.gc_request.request)?;
         if !was_locked {
-            let begun = &planned.scanned.state.begun;
-            planned.resumed = store_editing::finish_killed_runs(self.asked.request, &planned.editors, begun);
-            self.resumed += planned.resumed.objects;
-            if planned.resumed.objects > 0 {
+            let begun = &work.scanned.state.begun;
+            work.resumed = store_editing::finish_killed_runs(self.gc_request.request, &work.editors, begun);
+            self.resumed += work.resumed.objects;
+            if work.resumed.objects > 0 {
                 return Err(PreconditionError::stale("an interrupted run was finished first").into());
             }
         }
-        let mut deleter = self.take_deleter()?;
-        let missing = reserve::missing(&planned.scanned.scan, &planned.scanned.state.directory);
-        let result = self.carry_out(&mut deleter, planned);
+        let missing = reserve::missing(&work.scanned.scan, &work.scanned.state.directory);
+        let result = self.carry_out(&result, &work, &mut deleter);
         reserve::report_made(&missing, self.command_run.observer);
-        self.deleter = Some(deleter);
         result
     }
 
@@ -167,14 +177,14 @@ impl<'a> Gc<'a> {
     /// beginning, which reports it.
     pub fn refused(&self, error: &Error) -> GcResult {
         if self.command_run.is_locked()
-            && let Ok((state, _)) = read_clocks().and_then(|now| State::open(self.asked.request, Purpose::Look, now))
+            && let Ok((state, _)) = read_clocks().and_then(|now| State::open(self.gc_request.request, Purpose::Look, now))
             // Nothing is written beside records that cannot be read.
             && !state.is_unreadable
         {
             recorder::refusal(&self.command_run, &state, self.via, &error.message);
         }
         GcResult {
-            dry_run: self.asked.dry_run,
+            dry_run: self.gc_request.dry_run,
             exit: Exit::Refused,
             ..self.unexecuted(refused_plan(&error.message))
         }
@@ -209,48 +219,11 @@ impl<'a> Gc<'a> {
         self.resumed > 0
     }
 
-    fn check(&mut self) -> Result<(), Error> {
-        let GcRequest { request, config, dry_run, .. } = &self.asked;
-        if let Some(sysroot) = &request.sysroot {
-            let sysroot = shell_word(&sysroot.to_string_lossy());
-            let command = self.command_run.command.as_str();
-            return Err(Error::usage(format!("--sysroot: `{command}` never deletes from a mounted disk"))
-                .hint(format!("`layersweep report --sysroot {sysroot}` shows what could be deleted")));
-        }
-        self.check_only()?;
-        if matches!(self.asked.selection, Selection::Gc { policy: PolicyKind::Kubelet, .. }) {
-            if !dry_run {
-                return Err(Error::usage(
-                    "--policy kubelet deletes nothing: it only shows what the kubelet would delete",
-                )
-                .hint("add --dry-run, or leave out --policy to delete by layersweep's own rules"));
-            }
-            self.kubelet = Some(as_kubelet(&config.images)?);
-        }
-        Ok(())
-    }
-
-    fn check_only(&self) -> Result<(), Error> {
-        match &self.asked.selection {
-            Selection::Gc { only, .. }
-                if self.via == Via::Direct
-                    && (only.contains(&Only::Containers) || only.contains(&Only::Logs)) =>
-            {
-                Err(Error::usage("containers are collected through the runtime only")
-                    .hint("use --via cri once the runtime is running, or leave out containers and logs"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Who deletes: chosen with the first plan, and put back after each.
-    fn take_deleter(&mut self) -> Result<Deleter, Error> {
-        if let Some(deleter) = self.deleter.take() {
-            return Ok(deleter);
-        }
-        let deleter = Deleter::choose(&self.asked)?;
+    /// Chooses the runtime or the editor.
+    fn choose_deleter(&mut self) -> Result<Deleter, Error> {
+        let deleter = Deleter::choose(&self.gc_request)?;
         self.via = deleter.via();
-        self.check_only()?;
+        check_only(&self.gc_request, self.via)?;
         if self.kubelet.is_some() && self.via == Via::Direct {
             return Err(Error::refused(
                 "nothing was deleted: policy kubelet goes by the listings of a runtime",
@@ -265,19 +238,19 @@ impl<'a> Gc<'a> {
     }
 
     fn task<'n>(&self, named: &'n [ImageIx]) -> Task<'n> {
-        match self.asked.selection {
+        match self.gc_request.selection {
             Selection::Gc { .. } => Task::Policy,
             Selection::Rm { .. } => Task::Named(named),
         }
     }
 
     fn hints(&self, plan: &Plan, scan: &Scan) -> Vec<String> {
-        if self.asked.is_gc() { Vec::new() } else { rm::hints(plan, scan) }
+        if self.gc_request.is_gc() { Vec::new() } else { rm::hints(plan, scan) }
     }
 
-    /// Of images that are left out nothing is reported.
+    /// Images excluded by `--only` are not listed.
     fn forget_left_out(&self, plan: &mut Plan) {
-        if self.asked.leaves_out_images() {
+        if self.gc_request.leaves_out_images() {
             plan.kept.clear();
         }
     }
@@ -294,13 +267,18 @@ impl<'a> Gc<'a> {
             plan.filesystems.iter().filter(|one| one.started.any() && one.end != PassEnd::Reached);
         let above_threshold: Vec<_> =
             above_threshold.map(|one| (one.filesystem, freed_since_scan(one, scan))).collect();
-        let is_missed = self.asked.is_gc() && plan.outcome == OutcomeKind::NotReached;
+        let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
         if !is_missed || above_threshold.is_empty() || is_asked() {
             return Vec::new();
         }
         // The usual places alone: a timer's run is not to walk a whole disk.
-        let other_users =
-            outside::measure(self.asked.request, self.command_run.observer, self.asked.config, scan, Some(0));
+        let other_users = outside::measure(
+            self.gc_request.request,
+            self.command_run.observer,
+            self.gc_request.config,
+            scan,
+            Some(0),
+        );
         let leaks = self.leaks_left(plan, scan, editors);
         let leaks_on =
             |at| leaks.iter().find(|gain| gain.filesystem == at).map_or(0, |gain| gain.size.frees_bytes);
@@ -318,7 +296,7 @@ impl<'a> Gc<'a> {
         if plan.steps.iter().any(|step| step.target.kind == TargetKind::Leak) {
             return Vec::new();
         }
-        let leaks = LeakRequest { min_age: self.asked.config.leaks.min_age, ..LeakRequest::default() };
+        let leaks = LeakRequest { min_age: self.gc_request.config.leaks.min_age, ..LeakRequest::default() };
         store_editing::plan_leaks(scan, &leaks, editors).gains(&scan.inventory)
     }
 
@@ -326,8 +304,8 @@ impl<'a> Gc<'a> {
         match outcome {
             OutcomeKind::Failed => Exit::Failed,
             // What a rule keeps is refused; what could not be deleted has failed.
-            OutcomeKind::NotReached if !self.asked.is_gc() && plan.problems.is_empty() => Exit::Refused,
-            OutcomeKind::NotReached if !self.asked.is_gc() => Exit::Failed,
+            OutcomeKind::NotReached if !self.gc_request.is_gc() && plan.problems.is_empty() => Exit::Refused,
+            OutcomeKind::NotReached if !self.gc_request.is_gc() => Exit::Failed,
             // "Everything worked" is not so where something could not be read.
             OutcomeKind::NotReached if scanned.exit() != Exit::Done => scanned.exit(),
             OutcomeKind::NotReached => Exit::NotReached,
@@ -335,6 +313,30 @@ impl<'a> Gc<'a> {
             _ => scanned.exit(),
         }
     }
+}
+
+/// Refuses containers and logs where images are deleted directly.
+fn check_only(gc_request: &GcRequest<'_>, via: Via) -> Result<(), Error> {
+    let Selection::Gc { only, .. } = &gc_request.selection else { return Ok(()) };
+    if via != Via::Direct || !(only.contains(&Only::Containers) || only.contains(&Only::Logs)) {
+        return Ok(());
+    }
+    Err(Error::usage("containers are collected through the runtime only")
+        .hint("use --via cri once the runtime is running, or leave out containers and logs"))
+}
+
+/// Returns the kubelet's settings where its policy is to be shown, which only a dry run does.
+fn kubelet(gc_request: &GcRequest<'_>) -> Result<Option<KubeletPolicy>, Error> {
+    if !matches!(gc_request.selection, Selection::Gc { policy: PolicyKind::Kubelet, .. }) {
+        return Ok(None);
+    }
+    if !gc_request.dry_run {
+        return Err(Error::usage(
+            "--policy kubelet deletes nothing: it only shows what the kubelet would delete",
+        )
+        .hint("add --dry-run, or leave out --policy to delete by layersweep's own rules"));
+    }
+    as_kubelet(&gc_request.config.images).map(Some)
 }
 
 /// Translates layersweep's settings into the kubelet's.
@@ -378,9 +380,8 @@ fn refused_plan(message: &str) -> Plan {
     }
 }
 
-/// Something that was asked for was not begun: that is no single thing's problem.
-fn refuse_part(plan: &mut Plan, why: Option<&str>) {
-    let Some(why) = why else { return };
+/// Adds that a part of the run was not begun.
+fn refuse_part(plan: &mut Plan, why: &str) {
     plan.prepend(Plan {
         problems: vec![Problem::new(None, Phase::Prove, why)],
         outcome: OutcomeKind::Refused,

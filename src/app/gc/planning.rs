@@ -1,6 +1,6 @@
 //! The plan of a run: scan, containers and leaks first, then images as they will be found after those.
 
-use super::{Gc, Planned, refuse_part, without};
+use super::{Gc, Planned, Work, refuse_part, without};
 use crate::app::by_hand;
 use crate::app::containers::Containers;
 use crate::app::error::Error;
@@ -19,6 +19,7 @@ use crate::execute::{self, ImageFacts, PolicyContext, PreconditionError, images}
 use crate::model::plan::{Gain, Plan, TargetKind, sum};
 use crate::model::space::Measured;
 use crate::model::{ImageIx, OutcomeKind};
+use crate::policy::compare::Comparison;
 use crate::policy::space::Targets;
 use crate::stores::{self, Scan};
 
@@ -26,44 +27,78 @@ use crate::stores::{self, Scan};
 const UNFINISHED: &str =
     "a run was killed in the middle of a deletion, which is finished first: the plan may change";
 
+/// The images as they will be when a run comes to them, and all that is known of them.
+struct ImagesThen<'a> {
+    /// The scan without the containers that are deleted first.
+    scan: &'a Scan,
+    context: &'a NodeContext<'a>,
+    facts: &'a ImageFacts,
+    /// Space that leaks and containers free before.
+    freed_before: Vec<Gain>,
+}
+
+/// One plan of everything.
+struct WholePlan {
+    plan: Plan,
+    /// Bytes that the kubelet believes it frees where its algorithm is shown.
+    believed_bytes: Option<u64>,
+    /// The filesystems as measured.
+    before: Vec<Measured>,
+}
+
 impl Gc<'_> {
-    pub(super) fn make_plan(&mut self, deleter: &mut Deleter) -> Result<Planned, Error> {
-        let mut planned = self.gather(deleter)?;
-        self.resumed += planned.resumed.objects;
-        planned.result.resumed = self.resumed;
-        self.plan_all(&mut planned, deleter)?;
-        let Planned { result, is_unfinished, scanned, editors, leaks, config, .. } = &mut planned;
-        let plan = &mut result.plan;
-        if !self.command_run.is_locked() && editors.are_unfinished(&scanned.state.begun) {
-            *is_unfinished = true;
-            plan.notes.push(UNFINISHED.to_owned());
+    /// Scans, selects what is collected, asks what protects images, plans, and adds advice.
+    pub(super) fn make_plan(&mut self) -> Result<Planned, Error> {
+        let mut deleter = self.choose_deleter()?;
+        let mut work = self.gather(&deleter)?;
+        self.resumed += work.resumed.objects;
+        let (WholePlan { plan, believed_bytes, before }, comparison) = self.plan_all(&work, &mut deleter)?;
+        let targets = work.config.images.targets;
+        let mut result = GcResult {
+            policy: Some(self.policy()),
+            targets,
+            believed_bytes,
+            before,
+            comparison,
+            ..self.unexecuted(plan)
+        };
+        let is_unfinished =
+            !self.command_run.is_locked() && work.editors.are_unfinished(&work.scanned.state.begun);
+        if is_unfinished {
+            result.plan.notes.push(UNFINISHED.to_owned());
         }
-        if !plan.steps.iter().any(|one| one.target.kind == TargetKind::Leak) {
-            *leaks = None;
+        if !result.plan.steps.iter().any(|step| step.target.kind == TargetKind::Leak) {
+            work.leaks = work.leaks.map(|_| None);
         }
-        let may_lack_inodes = self.asked.is_gc()
-            && plan.steps.is_empty()
+        self.warn_of_inodes(&result, &mut work.scanned.scan);
+        let scan = &work.scanned.scan;
+        if self.gc_request.dry_run {
+            by_hand::advise(&mut result.plan, self.gc_request.request, &work.config, scan, self.via);
+            result.hints = self.hints(&result.plan, scan);
+            result.outside = self.outside(&result.plan, scan, &work.editors);
+        }
+        result.findings = self.findings(&work.scanned);
+        result.exit = self.exit(result.plan.outcome, &result.plan, &work.scanned);
+        Ok(Planned { result, is_unfinished, work, deleter })
+    }
+
+    /// Warns of filesystems without inodes where no image is deleted for their sake.
+    fn warn_of_inodes(&self, result: &GcResult, scan: &mut Scan) {
+        let may_lack_inodes = self.gc_request.is_gc()
+            && result.plan.steps.is_empty()
             && result.targets.inodes.is_none()
-            && !self.asked.leaves_out_images();
+            && !self.gc_request.leaves_out_images();
         if may_lack_inodes {
-            let warnings = by_hand::out_of_inodes(&scanned.scan);
+            let warnings = by_hand::out_of_inodes(scan);
             self.command_run.observer.findings(Audience::Always, &warnings);
-            scanned.scan.inventory.findings.extend(warnings);
+            scan.inventory.findings.extend(warnings);
         }
-        if self.asked.dry_run {
-            by_hand::advise(plan, self.asked.request, config, &scanned.scan, self.via);
-            result.hints = self.hints(plan, &scanned.scan);
-            result.outside = self.outside(plan, &scanned.scan, editors);
-        }
-        result.findings = self.findings(scanned);
-        result.exit = self.exit(plan.outcome, plan, scanned);
-        Ok(planned)
     }
 
     /// Scans. Where the run is locked already, deletions that a killed run has begun are finished then, and it
     /// scans again.
     fn scan_and_resume(&self, deleter: &Deleter) -> Result<(ScanResult, Editors, Resumed), Error> {
-        let request = self.asked.request;
+        let request = self.gc_request.request;
         let scanned = self.scan()?;
         self.check_records(&scanned)?;
         let dir = &scanned.state.directory.dir;
@@ -82,11 +117,11 @@ impl Gc<'_> {
     }
 
     /// What a plan is made from.
-    fn gather(&self, deleter: &Deleter) -> Result<Planned, Error> {
-        let GcRequest { request, selection, .. } = &self.asked;
+    fn gather(&self, deleter: &Deleter) -> Result<Work, Error> {
+        let GcRequest { request, selection, .. } = &self.gc_request;
         let (scanned, editors, resumed) = self.scan_and_resume(deleter)?;
-        let mut config = self.asked.config.clone();
-        if self.asked.leaves_out_images() {
+        let mut config = self.gc_request.config.clone();
+        if self.gc_request.leaves_out_images() {
             // Nothing starts, so nothing is deleted.
             config.images.targets = Targets::default();
             config.images.max_age = None;
@@ -95,10 +130,7 @@ impl Gc<'_> {
             Selection::Gc { only, .. } => Containers::wanted(&config, only),
             Selection::Rm { .. } => None,
         };
-        let (leaks, barred) = match store_editing::leaks(&self.asked, self.via, &config, &scanned, &editors) {
-            Ok(leaks) => (leaks, None),
-            Err(why) => (None, Some(why)),
-        };
+        let leaks = store_editing::leaks(&self.gc_request, self.via, &config, &scanned, &editors);
         let stores = stores::ScanRequest { labels: labels_for(&config.images.protect), ..request.stores()? };
         policy_context::protect(self.command_run.observer, &mut config, &stores)?;
         let named = match selection {
@@ -127,24 +159,11 @@ impl Gc<'_> {
             }
             (None, _) => None,
         };
-        let targets = config.images.targets;
-        Ok(Planned {
-            result: GcResult { policy: Some(self.policy()), targets, ..self.unexecuted(Plan::default()) },
-            is_unfinished: false,
-            scanned,
-            editors,
-            config,
-            stores,
-            named,
-            containers,
-            leaks,
-            barred,
-            resumed,
-        })
+        Ok(Work { scanned, editors, config, stores, named, containers, leaks, resumed })
     }
 
     fn scan(&self) -> Result<ScanResult, Error> {
-        let GcRequest { request, config, dry_run, .. } = self.asked;
+        let GcRequest { request, config, dry_run, .. } = self.gc_request;
         let purpose = if dry_run { Purpose::Look } else { Purpose::Delete };
         scan::scan_with(request, self.command_run.observer, purpose, !dry_run, Also::labels(config))
     }
@@ -164,76 +183,80 @@ impl Gc<'_> {
         Ok(())
     }
 
-    /// Plans everything, from one scan.
-    fn plan_all(&mut self, planned: &mut Planned, deleter: &mut Deleter) -> Result<(), Error> {
-        let Planned { result, scanned, editors, config, stores, named, containers, leaks, barred, .. } =
-            planned;
-        let (scan, leaks) = (&scanned.scan, leaks.as_ref());
-        let containers = containers.as_ref().map(|(_, plan)| plan);
-        let freed_by_leaks = leaks.map(|leaks| leaks.gains(&scan.inventory)).unwrap_or_default();
-        let mut context = NodeContext::new(self.asked.request, &scanned.state, config, stores.clone());
-        // Containers first: what they hold is free then.
-        let pending = containers.map(|plan| {
+    /// Plans everything, from one scan; in a dry run of the kubelet's policy also compares both policies.
+    fn plan_all(
+        &mut self,
+        work: &Work,
+        deleter: &mut Deleter,
+    ) -> Result<(WholePlan, Option<Comparison>), Error> {
+        let scan = &work.scanned.scan;
+        let mut context =
+            NodeContext::new(self.gc_request.request, &work.scanned.state, &work.config, work.stores.clone());
+        // Containers are deleted first: their images are not in use then.
+        let without_containers = work.containers.as_ref().map(|(_, plan)| {
             context.releases(&scan.inventory, plan);
             without(scan, plan)
         });
-        let after = pending.as_ref().unwrap_or(scan);
-        let freed_before =
-            sum(freed_by_leaks.into_iter().chain(containers.map(Plan::gains).unwrap_or_default()));
+        let scan_then = without_containers.as_ref().unwrap_or(scan);
         let facts_of = context.read_facts(None);
-        let facts = ImageFacts::of_remover(scan, stores, deleter.remover(editors, &mut None))?
-            .with(facts_of(&after.inventory));
-        let plan_now = |gc: &Self| -> Result<_, PreconditionError> {
-            let (mut plan, believed_bytes, before) =
-                gc.plan_images(&freed_before, after, &context, named, &facts)?;
-            let deletes_images = !plan.steps.is_empty();
-            gc.forget_left_out(&mut plan);
-            if let Some(containers) = containers {
-                plan.prepend(containers.clone());
-            }
-            // They only make room for images.
-            if let Some(leaks) = leaks.filter(|_| gc.asked.is_gc() || deletes_images) {
-                let steps = leaks.steps(&scan.inventory);
+        let facts = ImageFacts::of_remover(scan, &work.stores, deleter.remover(&work.editors, &mut None))?
+            .with(facts_of(&scan_then.inventory));
+        let freed_before = work.freed_before_images();
+        let images = ImagesThen { scan: scan_then, context: &context, facts: &facts, freed_before };
+        let mut whole = self.plan_once(work, &images)?;
+        // Only once: a run that deletes nothing must not make filesystems write.
+        if !whole.plan.steps.is_empty() && self.sync_findings.is_none() {
+            self.sync_findings = Some(self.command_run.write_out(&scan.inventory, &whole.plan.steps));
+            // The filesystems may report now that there is less to do.
+            whole = self.plan_once(work, &images)?;
+        }
+        let comparison = self.kubelet.and_then(|policy| images::side_by_side(scan, &context, &facts, policy));
+        Ok((whole, comparison))
+    }
+
+    /// Plans leaks, containers and images, in this order, by what the filesystems report now.
+    fn plan_once(&self, work: &Work, images: &ImagesThen<'_>) -> Result<WholePlan, PreconditionError> {
+        let inventory = &work.scanned.scan.inventory;
+        let mut whole = self.plan_images(&work.named, images)?;
+        let plan = &mut whole.plan;
+        let deletes_images = !plan.steps.is_empty();
+        self.forget_left_out(plan);
+        if let Some((_, containers)) = &work.containers {
+            plan.prepend(containers.clone());
+        }
+        match &work.leaks {
+            // With `rm` leaks only make room for images.
+            Ok(Some(leaks)) if self.gc_request.is_gc() || deletes_images => {
+                let steps = leaks.steps(inventory);
                 let outcome = if steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
                 plan.prepend(Plan { steps, outcome, ..Plan::default() });
             }
-            refuse_part(&mut plan, barred.as_deref());
-            Ok((plan, believed_bytes, before))
-        };
-        let mut now = plan_now(self)?;
-        // Once, and a run that deletes nothing disturbs nobody.
-        if !now.0.steps.is_empty() && self.sync_findings.is_none() {
-            self.sync_findings = Some(self.command_run.write_out(&scan.inventory, &now.0.steps));
-            // The filesystems may say now that there is less to do, a dry run's like any other.
-            now = plan_now(self)?;
+            Ok(_) => {}
+            Err(why) => refuse_part(plan, why),
         }
-        (result.plan, result.believed_bytes, result.before) = now;
-        if let Some(policy) = self.kubelet {
-            result.comparison = images::side_by_side(scan, &context, &facts, policy);
-        }
-        Ok(())
+        Ok(whole)
     }
 
-    /// Returns the plan for images, the bytes that the kubelet believes it frees where its algorithm is shown, and
-    /// the filesystems as measured.
     fn plan_images(
         &self,
-        freed_before: &[Gain],
-        scan: &Scan,
-        context: &NodeContext<'_>,
         named: &[ImageIx],
-        facts: &ImageFacts,
-    ) -> Result<(Plan, Option<u64>, Vec<Measured>), PreconditionError> {
-        match self.kubelet {
-            None => {
-                let (plan, before) = images::plan(freed_before, scan, context, self.task(named), facts);
-                Ok((plan, None, before))
-            }
-            Some(policy) => {
-                let (plan, report, before) =
-                    execute::kubelet::plan(freed_before, scan, context, facts, policy)?;
-                Ok((plan, Some(report.freed.freed_bytes), before))
-            }
-        }
+        images: &ImagesThen<'_>,
+    ) -> Result<WholePlan, PreconditionError> {
+        let ImagesThen { scan, context, facts, freed_before } = images;
+        let Some(policy) = self.kubelet else {
+            let (plan, before) = images::plan(freed_before, scan, *context, self.task(named), facts);
+            return Ok(WholePlan { plan, believed_bytes: None, before });
+        };
+        let (plan, report, before) = execute::kubelet::plan(freed_before, scan, *context, facts, policy)?;
+        Ok(WholePlan { plan, believed_bytes: Some(report.freed.freed_bytes), before })
+    }
+}
+
+impl Work {
+    /// Space that leaks and containers free before the first image.
+    fn freed_before_images(&self) -> Vec<Gain> {
+        let leaks = self.leaks.iter().flatten().flat_map(|leaks| leaks.gains(&self.scanned.scan.inventory));
+        let containers = self.containers.iter().flat_map(|(_, plan)| plan.gains());
+        sum(leaks.chain(containers))
     }
 }
