@@ -14,11 +14,11 @@ use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUser, OtherUserKind, OtherUsers};
 use crate::sys::root::Root;
 
-/// Minimum size of a file or directory that is suggested, and of the available space that counts as some.
+/// Minimum size of a suggested file or directory. A filesystem with less available space counts as full.
 const LEAST: u64 = 1 << 20;
 
-/// Adds the best file or directory to delete by hand as the hint of a plan that ended for lack of space. Where the
-/// deletion was meant for a runtime (`via`) and the store can be edited directly, the hint names that way too.
+/// Adds a hint to a plan that ended for lack of space: the best file or directory to delete by hand. If a runtime
+/// (`via`) should have deleted and the store can be edited directly, the hint names that way too.
 pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: &Scan, via: Via) {
     let Some(problem) = plan.problems.iter_mut().find(|problem| problem.no_space) else {
         return;
@@ -35,7 +35,8 @@ pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
     } else {
         let mut others = outside::measure_quietly(request, config, scan, None, &Progress::default());
         others.logs.retain(|log| log.filesystem == fullest);
-        // Directories of a store on another filesystem are left out: no file of a store is deleted by hand.
+        // Directories of a store are left out, also if they are on another filesystem: no file of a store is deleted
+        // by hand.
         others.other_users.retain(|user| {
             user.filesystem == fullest
                 && inventory.stores.iter().all(|store| !user.path.starts_with(&store.root))

@@ -1,4 +1,8 @@
-//! Opening the database of the state directory.
+//! The database of the state directory, opened for a use case.
+//!
+//! Opening rarely fails: a problem of the disk or of the file must not prevent a command from showing data or a run
+//! from freeing space. The records are a copy or empty then, and [`Database::degraded`] contains the problems. Only
+//! a change that the user requested, for example a pin, needs a database that can be written.
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};

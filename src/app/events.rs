@@ -1,4 +1,4 @@
-//! Events that the kubelet would emit for its node after such a run, with the kubelet's names.
+//! Events of a run, under the names with which the kubelet emits the same events for its node.
 
 use crate::history::runs::Event;
 use crate::model::FilesystemIx;

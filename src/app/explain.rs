@@ -40,7 +40,7 @@ pub struct Explanation {
 /// Facts about an image.
 #[derive(Debug)]
 pub struct ImageExplanation {
-    /// Its lives, with the present one if that is recorded.
+    /// Stays of the image in the store, with the present one if that is recorded.
     pub lives: Vec<Life>,
     /// Result of every rule.
     pub rulings: Vec<Ruling>,

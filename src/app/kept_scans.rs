@@ -1,7 +1,7 @@
 //! Summaries of scans for `diff`.
 
 use super::database::Database;
-use super::paths::{own_path, own_paths};
+use super::paths::{node_path, with_node_paths};
 use crate::history::Error;
 use crate::history::kept_scans::{self, Packed, Scanned};
 use crate::model::scan_summary::ScanSummary;
@@ -9,9 +9,9 @@ use crate::stores::Scan;
 
 /// Returns the summary of a scan. Paths are those that the node itself uses, without the sysroot.
 pub fn of(scan: &Scan) -> ScanSummary {
-    let mut inventory = own_paths(scan);
+    let mut inventory = with_node_paths(scan);
     for filesystem in &mut inventory.filesystems {
-        filesystem.mount = own_path(scan, &filesystem.mount);
+        filesystem.mount = node_path(scan, &filesystem.mount);
     }
     ScanSummary::of(&inventory, &scan.refs, scan.is_complete())
 }

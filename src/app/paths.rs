@@ -1,4 +1,4 @@
-//! Paths of a scanned disk, as its own node names them.
+//! Paths of a scanned disk, as the node of that disk names them.
 
 use std::path::{Path, PathBuf};
 
@@ -6,15 +6,15 @@ use crate::model::Inventory;
 use crate::stores::Scan;
 
 /// Returns a path of the scanned disk as the node itself names it, without the sysroot.
-pub fn own_path(scan: &Scan, path: &Path) -> PathBuf {
+pub fn node_path(scan: &Scan, path: &Path) -> PathBuf {
     scan.sysroot.display(path)
 }
 
 /// Returns the inventory with the roots of the stores as the node itself names them: its records use those names.
-pub fn own_paths(scan: &Scan) -> Inventory {
+pub fn with_node_paths(scan: &Scan) -> Inventory {
     let mut inventory = scan.inventory.clone();
     for store in &mut inventory.stores {
-        store.root = own_path(scan, &store.root);
+        store.root = node_path(scan, &store.root);
     }
     inventory
 }

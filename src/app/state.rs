@@ -12,7 +12,7 @@ use rusqlite::Connection;
 
 use super::database::{Database, finding};
 use super::error::Error;
-use super::paths::{own_path, own_paths};
+use super::paths::{node_path, with_node_paths};
 use super::request::Request;
 use crate::disk::size_cache::SizeCache;
 use crate::history::ages::{InventoryAges, Moment};
@@ -237,7 +237,7 @@ impl State {
 
     /// Returns the ages of all images of a scan, from the records if they know the image and else from the disk.
     pub fn ages(&self, scan: &Scan) -> InventoryAges {
-        let foreign = scan.sysroot.is_foreign().then(|| own_paths(scan));
+        let foreign = scan.sysroot.is_foreign().then(|| with_node_paths(scan));
         self.known.ages(foreign.as_ref().unwrap_or(&scan.inventory), &self.moment())
     }
 
@@ -245,7 +245,7 @@ impl State {
     pub fn lives(&self, scan: &Scan, image_ix: ImageIx) -> Result<Vec<Life>, Error> {
         let image = &scan.inventory[image_ix];
         let mut store = scan.inventory[image.store].clone();
-        store.root = own_path(scan, &store.root);
+        store.root = node_path(scan, &store.root);
         let store = StoreId::of(&store);
         self.read(|connection| known::lives(connection, &store, &image.id))
     }

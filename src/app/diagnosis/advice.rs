@@ -103,7 +103,7 @@ fn urgency(disk: &Disk) -> (Urgency, String) {
     if facts.inodes > 0 && facts.inodes_free == 0 {
         return (Urgency::Critical, format!("{mount} is full: no inode is free"));
     }
-    // The highest eviction threshold for the shorter of bytes and inodes, or else for the other.
+    // Prefers the eviction thresholds of the resource that is short, bytes or inodes, and of these the highest.
     let eviction = passed.iter().filter(|threshold| threshold.source == Source::Eviction).max_by(|a, b| {
         let by_counted = (a.of == counted).cmp(&(b.of == counted));
         by_counted.then(a.percent.total_cmp(&b.percent))

@@ -402,7 +402,7 @@ fn remedy_of_leak(
     decision: Option<&&Decision>,
     many: bool,
 ) -> (Action, String) {
-    let it = if many { "them" } else { "it" };
+    let pronoun = if many { "them" } else { "it" };
     let by_containerd = context.scan.inventory.stores[leak.store.get()].kind == StoreKind::Containerd;
     let kept = decision.and_then(|decision| match decision {
         Decision::Stay(stay) => Some(stay),
@@ -411,17 +411,17 @@ fn remedy_of_leak(
     let class = leak.class;
     match (leak.verdict, kept) {
         (Verdict::Reclaim, _) if by_containerd => {
-            (Action::Operator, format!("containerd removes {it} automatically; see docs/leaks.md"))
+            (Action::Operator, format!("containerd removes {pronoun} automatically; see docs/leaks.md"))
         }
         (Verdict::Reclaim, None) => {
-            (Action::Layersweep, format!("`layersweep sweep --delete --class {class}` removes {it}"))
+            (Action::Layersweep, format!("`layersweep sweep --delete --class {class}` removes {pronoun}"))
         }
         (Verdict::Reclaim, Some(KeepReason::Young(_))) => {
             let min_age = span(context.min_age);
             let when = if many { "once they are" } else { "once it is" };
             (
                 Action::Layersweep,
-                format!("`layersweep sweep --delete --class {class}` removes {it} {when} {min_age} old"),
+                format!("`layersweep sweep --delete --class {class}` removes {pronoun} {when} {min_age} old"),
             )
         }
         (Verdict::Reclaim, Some(kept)) => {
@@ -429,7 +429,7 @@ fn remedy_of_leak(
             (Action::Operator, format!("not deletable: {reason}"))
         }
         (Verdict::Repair, _) if class.recipe().is_some() => {
-            (Action::Operator, format!("`layersweep sweep --repair {class}` fixes {it}"))
+            (Action::Operator, format!("`layersweep sweep --repair {class}` fixes {pronoun}"))
         }
         // The object looks like a leak, but is not.
         (Verdict::Keep, _) => (Action::Nobody, String::new()),

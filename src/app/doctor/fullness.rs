@@ -22,7 +22,7 @@ pub(super) fn filesystems(node: &Node<'_>) -> Vec<Check> {
         return Vec::new();
     }
     let filesystems = &scan.inventory.filesystems;
-    // This scan has not measured the stores, so the disks are not measured completely either.
+    // Measures only the usual places of large data, because measuring a whole disk takes long.
     let others = outside::measure_quietly(node.request, node.config, scan, Some(0), &Progress::default());
     let thresholds = thresholds::all(node.config, scan);
     let forecasts = forecast::read(node.request, filesystems);

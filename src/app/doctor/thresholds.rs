@@ -12,7 +12,8 @@ use crate::policy::kubelet::{ConfigFault, KubeletPolicy};
 use crate::policy::space::Targets;
 use crate::policy::thresholds::{Counted, Disk, evictions, floor_percent};
 
-/// Minimum distance between collection and eviction, in percent of the disk: a pull can fill less in five minutes.
+/// Minimum distance between collection and eviction, in percent of the disk. A pull can fill a smaller distance before
+/// the kubelet checks for collection again.
 const MARGIN: f64 = 5.0;
 
 /// Used percentage at which the kubelet acts.

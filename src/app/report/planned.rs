@@ -88,7 +88,7 @@ impl Plans {
         Planned { command: self.command, gc, none, sweep }
     }
 
-    /// Returns the command that explains the first image that is kept, or is kept by `rule`.
+    /// Returns the command that explains the first image that is kept; if `rule` is given, that is kept by this rule.
     fn explain_kept(&self, rule: Option<Rule>) -> Option<String> {
         let mut kept = self.images.kept.iter().filter(|kept| rule.is_none_or(|rule| kept.rule == rule));
         kept.next().map(|kept| format!("`layersweep explain {}`", short_reference(&kept.target.id)))
