@@ -1,6 +1,11 @@
-//! Classes, evidence and verdicts for unused objects. The functions are pure.
+//! Judges unused objects: class, evidence and verdict. The functions are pure.
 //!
-//! An object is never reclaimable if the records are damaged, or if another program is writing to the store.
+//! The verdict "reclaim" requires proof that a deletion is safe. Without that proof, an object that may be work in
+//! progress is kept, and any other object is only reported. For example, a layer directory without a record is
+//! reclaimed; while another program is writing to the store it is kept; and if the records are damaged, or something is
+//! mounted on it, it is only reported.
+//!
+//! Temporary files are not in the records. Their verdict depends on their age and on the processes that use them.
 
 use std::path::Path;
 

@@ -1,4 +1,12 @@
-//! Needs of a store for images of other stores, and users of its images that are not in its records.
+//! Images and layers that are needed although no record of their store uses them.
+//!
+//! There are two cases. A store can use images of another store, its additional image store ([`elsewhere`]). And the
+//! images of a store can have users that are not in its records ([`beside_records`]): a container of a transient store,
+//! an image mounted into a container, a mount by `podman image mount`.
+//!
+//! A user does not always name an image exactly. A reference can match several images, a mount shows only the top layer,
+//! and a container in a database that cannot be read may use any image. In doubt, all of these images are needed: a
+//! false match only keeps an image.
 
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};

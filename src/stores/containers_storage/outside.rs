@@ -28,7 +28,7 @@ pub struct WatchedFiles {
 }
 
 impl WatchedFiles {
-    /// Watches all files of a store. To be called before the store is read, so that later writes are noticed.
+    /// Watches all files of a store. Has to be called before the store is read, so that later writes are noticed.
     #[must_use]
     pub fn new(places: &StorePlaces) -> Self {
         Self::of(places, places.watched_files())

@@ -121,8 +121,7 @@ impl Engine {
     }
 }
 
-/// Reads all databases of the graphroot and merges them, since podman migrates from one
-/// kind to the other.
+/// Reads all databases of the graphroot and merges them: podman migrates from bolt to SQLite, and both files can exist.
 pub(crate) fn read(places: &StorePlaces) -> Engine {
     let within = places.within();
     let [bolts, sqlites] = places.podman_databases();
@@ -243,7 +242,7 @@ fn opened(bytes: Vec<u8>) -> Result<Connection, TableError> {
 /// Tables that are read.
 const TABLES: [&str; 3] = ["ContainerConfig", "ContainerState", "VolumeConfig"];
 
-/// Errors that keep podman's tables from being read.
+/// Errors in reading podman's tables.
 #[derive(Debug, thiserror::Error)]
 enum TableError {
     #[error("{0} is not a plain table")]
