@@ -68,7 +68,7 @@ impl Answer {
 /// The result of a removal: the answer, or a request whose answer only the store can give.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemovalResult {
-    /// What the remover knows for sure.
+    /// The remover itself knows the answer.
     Answered(Answer),
     /// The store is asked until it no longer has the target, for at most `within`.
     Unconfirmed {

@@ -1,5 +1,5 @@
-//! Opens paths below a directory: never through a symlink, never out of it, and into
-//! another mount only if the caller allows it.
+//! Opens paths below a directory: never through a symlink, never outside of it, and into another mount only if the
+//! caller allows it.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,37 +10,37 @@ use std::sync::OnceLock;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::{Errno, Result};
 
-/// How a directory is opened for reading. `O_NOATIME`: reading a store must not change it.
+/// Flags for opening a directory to read it. `O_NOATIME`: reading a store must not change it.
 pub const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NOATIME)
     .union(OFlags::CLOEXEC);
 
-/// How anything is opened to be examined only: no device and no fifo is woken by it.
+/// Flags for opening anything only to examine it: this does not activate devices or fifos.
 pub const HANDLE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Names are examined as they are: no symlink followed, no automount triggered, and no server that
-/// may hang is queried (such as the process behind a user's FUSE mount on one of the names).
+/// Flags for examining a name itself. They follow no symlink, trigger no automount, and do not query servers, which
+/// may not answer (for example the process behind a user's FUSE mount on the name).
 pub const AS_IT_IS: AtFlags =
     AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
 
-/// `EAGAIN` from `openat2` means that somebody renamed or mounted meanwhile.
+/// Maximum number of retries. `openat2` returns `EAGAIN` if another process renamed or mounted something meanwhile.
 const RETRIES: u32 = 1000;
 
-/// Opens below directories, with `openat2` (Linux 5.6) where the kernel and its seccomp
-/// filters let us, step by step where not.
+/// Method for opening paths below directories: `openat2` (Linux 5.6) if the kernel and its seccomp filters allow
+/// it, otherwise step by step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opener {
-    /// The kernel keeps the rules.
+    /// The kernel enforces the rules.
     Openat2,
-    /// We keep them: one `openat` a component, and mount ids compared.
+    /// This module enforces them: one `openat` for each component, with a comparison of mount ids.
     Steps,
 }
 
 impl Opener {
-    /// Tries `openat2` once on `dir`. `ENOSYS` comes from old kernels, `EPERM` from old
-    /// seccomp filters; with `O_PATH` there is no other reason for an `EPERM`.
+    /// Tries `openat2` once on `dir`. `ENOSYS` comes from old kernels, `EPERM` from old seccomp filters; with
+    /// `O_PATH` there is no other reason for an `EPERM`.
     #[must_use]
     pub fn detect(dir: BorrowedFd<'_>) -> Self {
         let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
@@ -50,7 +50,7 @@ impl Opener {
         }
     }
 
-    /// The same for all directories: what the kernel lets us use, found out on the first.
+    /// Returns the method for all directories, detected on the first one.
     #[must_use]
     pub fn usual(dir: BorrowedFd<'_>) -> Self {
         static USUAL: OnceLock<Opener> = OnceLock::new();
@@ -60,25 +60,25 @@ impl Opener {
     /// Opens the directory `name`, an entry of `parent`.
     ///
     /// # Errors
-    /// `XDEV` where it is a mount point, `NOENT` where it is gone, `NOTDIR` or `LOOP` where
-    /// it is not a directory (any more), and what else `open` knows.
+    /// `XDEV` if it is a mount point, `NOENT` if it no longer exists, `NOTDIR` or `LOOP` if it is not a directory
+    /// (any more), and the other errors of `open`.
     pub fn directory(self, parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
         match self {
             // Without RESOLVE_BENEATH: see `beneath`.
             Self::Openat2 => without_atime(DIRECTORY, |flags| {
                 let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
-                again(|| rustix::fs::openat2(parent, name, flags, Mode::empty(), resolve))
+                retry(|| rustix::fs::openat2(parent, name, flags, Mode::empty(), resolve))
             }),
             Self::Steps => on_same_mount(parent, name, DIRECTORY),
         }
     }
 
-    /// Opens `path`, any number of components below `root`; the empty path is `root` itself.
-    /// With `into_mounts` the way may lead into another mount, else that is `XDEV`.
+    /// Opens `path`, any number of components below `root`; the empty path is `root` itself. With `into_mounts` the
+    /// path may cross into another mount; otherwise the result is `XDEV`.
     ///
     /// # Errors
-    /// As [`Self::directory`]; `XDEV` also where the path is absolute or has `..`, and
-    /// `NAMETOOLONG` where it is longer than the kernel takes.
+    /// See [`Self::directory`]; `XDEV` also if the path is absolute or contains `..`, and `NAMETOOLONG` if it is
+    /// too long for the kernel.
     pub fn beneath(
         self,
         root: BorrowedFd<'_>,
@@ -86,7 +86,7 @@ impl Opener {
         flags: OFlags,
         into_mounts: bool,
     ) -> Result<OwnedFd> {
-        // `..` could not leave the root, but what it means depends on who renames what.
+        // `..` could not leave the root, but its target depends on concurrent renames.
         if !path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
             return Err(Errno::XDEV);
         }
@@ -94,12 +94,12 @@ impl Opener {
             Self::Openat2 => {
                 let mut resolve = ResolveFlags::NO_SYMLINKS;
                 resolve.set(ResolveFlags::NO_XDEV, !into_mounts);
-                // One component cannot lead out of its parent: this would only cost the check of all ancestors,
-                // which takes the kernel's global mount lock.
+                // A single component cannot leave its parent. RESOLVE_BENEATH would only cost a check of all
+                // ancestors, which takes the kernel's global mount lock.
                 resolve.set(ResolveFlags::BENEATH, path.components().nth(1).is_some());
                 let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
                 without_atime(flags, |flags| {
-                    again(|| rustix::fs::openat2(root, path, flags, Mode::empty(), resolve))
+                    retry(|| rustix::fs::openat2(root, path, flags, Mode::empty(), resolve))
                 })
             }
             Self::Steps => steps(root, path, flags, into_mounts),
@@ -133,31 +133,31 @@ fn steps(root: BorrowedFd<'_>, path: &Path, flags: OFlags, into_mounts: bool) ->
     }
 }
 
-/// Opens again, for reading, what the handle `fd` (`O_PATH`) refers to. Only for what is
-/// known to be a regular file: opening a device or a fifo does something.
+/// Opens the file of the handle `fd` (`O_PATH`) again, for reading. Only for regular files: opening a device or a
+/// fifo has effects.
 pub fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     use std::os::fd::AsRawFd;
     let magic = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     without_atime(flags | OFlags::NOATIME, |flags| {
-        again(|| rustix::fs::openat(CWD, &*magic, flags, Mode::empty()))
+        retry(|| rustix::fs::openat(CWD, &*magic, flags, Mode::empty()))
     })
 }
 
-/// The kernel's number for the mount that `fd` is on: the first column of
-/// `/proc/self/mountinfo`. Unlike `st_dev` it tells bind mounts apart.
+/// Returns the kernel's number of the mount that `fd` is on: the first column of `/proc/self/mountinfo`. Unlike
+/// `st_dev`, it distinguishes bind mounts.
 pub fn mount_id(fd: BorrowedFd<'_>) -> Result<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     match rustix::fs::statx(fd, c"", flags, StatxFlags::MNT_ID) {
         Ok(facts) if facts.stx_mask & StatxFlags::MNT_ID.bits() != 0 => Ok(facts.stx_mnt_id),
-        // A user's FUSE mount refuses root as well.
+        // A user's FUSE mount refuses even root.
         Ok(_) | Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => mount_id_of_handle(fd),
         Err(error) => Err(error),
     }
 }
 
-/// The same without asking the filesystem, which `statx` does: for a handle of what may be a mount
-/// that does not answer.
+/// Works like [`mount_id`] without querying the filesystem, as `statx` does. For a handle on a mount that may not
+/// answer.
 pub fn mount_id_of_handle(fd: BorrowedFd<'_>) -> Result<u64> {
     use std::os::fd::AsRawFd;
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))
@@ -165,7 +165,7 @@ pub fn mount_id_of_handle(fd: BorrowedFd<'_>) -> Result<u64> {
     info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok()).ok_or(Errno::NOSYS)
 }
 
-/// Held first: what another filesystem is asked to open it need never answer.
+/// Opens a handle first: opening it in another way may query a filesystem that never answers.
 fn on_same_mount(parent: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
     let handle = open_entry(parent, name, HANDLE | flags.intersection(OFlags::DIRECTORY))?;
     same_mount(parent, handle.as_fd())?;
@@ -181,19 +181,19 @@ fn on_same_mount(parent: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<O
 }
 
 fn same_mount(parent: BorrowedFd<'_>, child: BorrowedFd<'_>) -> Result<()> {
-    let same = match (mount_id(parent), mount_id(child)) {
+    let is_same = match (mount_id(parent), mount_id(child)) {
         (Ok(parent), Ok(child)) => parent == child,
-        // Neither statx nor /proc: the device is all that is left, and misses bind mounts.
+        // Without statx and /proc, only the device can be compared, which misses bind mounts.
         _ => rustix::fs::fstat(parent)?.st_dev == rustix::fs::fstat(child)?.st_dev,
     };
-    if same { Ok(()) } else { Err(Errno::XDEV) }
+    if is_same { Ok(()) } else { Err(Errno::XDEV) }
 }
 
 fn open_entry(parent: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
-    without_atime(flags, |flags| again(|| rustix::fs::openat(parent, name, flags, Mode::empty())))
+    without_atime(flags, |flags| retry(|| rustix::fs::openat(parent, name, flags, Mode::empty())))
 }
 
-/// `O_NOATIME` is for the owner and for root: others get `EPERM` and go without it.
+/// Opens with `O_NOATIME`, which only the owner and root may use; retries without it after `EPERM`.
 pub fn without_atime(flags: OFlags, open: impl Fn(OFlags) -> Result<OwnedFd>) -> Result<OwnedFd> {
     match open(flags) {
         Err(Errno::PERM) if flags.contains(OFlags::NOATIME) => open(flags.difference(OFlags::NOATIME)),
@@ -201,7 +201,7 @@ pub fn without_atime(flags: OFlags, open: impl Fn(OFlags) -> Result<OwnedFd>) ->
     }
 }
 
-fn again(open: impl Fn() -> Result<OwnedFd>) -> Result<OwnedFd> {
+fn retry(open: impl Fn() -> Result<OwnedFd>) -> Result<OwnedFd> {
     for _ in 0..RETRIES {
         match open() {
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -216,19 +216,19 @@ mod tests {
     use super::*;
     use std::fs::File;
 
-    fn both(check: impl Fn(Opener)) {
+    fn with_both(check: impl Fn(Opener)) {
         check(Opener::Openat2);
         check(Opener::Steps);
     }
 
     #[test]
-    fn symlinks_and_parents_lead_nowhere() {
+    fn symlinks_and_parents_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
         std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
         std::os::unix::fs::symlink("b", dir.path().join("a/link")).unwrap();
         let root = File::open(dir.path()).unwrap();
-        both(|opener| {
+        with_both(|opener| {
             let open = |path: &str| opener.beneath(root.as_fd(), Path::new(path), DIRECTORY, false).map(drop);
             assert_eq!(open(""), Ok(()));
             assert_eq!(open("a/b"), Ok(()));
@@ -244,7 +244,7 @@ mod tests {
                 Err(Errno::LOOP | Errno::NOTDIR)
             ));
             assert!(opener.directory(root.as_fd(), c"a").is_ok());
-            // A symlink can be held without being followed.
+            // A symlink can be opened as a handle without being followed.
             let link = opener.beneath(root.as_fd(), Path::new("a/link"), HANDLE, false).unwrap();
             let stat = rustix::fs::fstat(link).unwrap();
             assert!(rustix::fs::FileType::from_raw_mode(stat.st_mode).is_symlink());
@@ -252,12 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_on_the_way_is_refused() {
+    fn mount_on_the_path_is_refused() {
         let root = File::open("/").unwrap();
-        both(|opener| {
+        with_both(|opener| {
             let open = |into| opener.beneath(root.as_fd(), Path::new("proc/self"), HANDLE, into).map(drop);
             assert_eq!(open(false), Err(Errno::XDEV));
-            // `self` is a symlink: held, not followed.
+            // `self` is a symlink: it is opened and not followed.
             assert_eq!(open(true), Ok(()));
             assert_eq!(opener.directory(root.as_fd(), c"proc").map(drop), Err(Errno::XDEV));
         });
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn detects_what_the_kernel_offers() {
         let root = File::open("/").unwrap();
-        // Whatever it is, it works.
+        // The detected method works.
         assert!(Opener::detect(root.as_fd()).directory(root.as_fd(), c"usr").is_ok());
     }
 }

@@ -1,13 +1,13 @@
-//! `BTRFS_IOC_SPACE_INFO`: how many copies a btrfs keeps of its data and metadata. The structures and
-//! flags are those of `linux/btrfs.h` and `linux/btrfs_tree.h`.
+//! `BTRFS_IOC_SPACE_INFO`: number of copies that a btrfs keeps of its data and metadata. The structures and flags
+//! are those of `linux/btrfs.h` and `linux/btrfs_tree.h`.
 
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Result;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
-/// Kinds of space: data, metadata, system and the reserve, some of them twice while a
-/// filesystem is converted to another profile.
+/// Number of kinds of space: data, metadata, system and the reserve; some of them twice while a filesystem is
+/// converted to another profile.
 const SLOTS: usize = 16;
 
 #[repr(C)]
@@ -31,8 +31,7 @@ struct TreeSearchRequest {
     spaces: [Space; SLOTS],
 }
 
-/// `_IOWR(0x94, 20, struct btrfs_ioctl_space_args)`: the size in the number is the
-/// header's alone.
+/// `_IOWR(0x94, 20, struct btrfs_ioctl_space_args)`. The size in the number is that of the header only.
 const BTRFS_IOC_SPACE_INFO: Opcode = opcode::read_write::<Header>(0x94, 20);
 
 const DATA: u64 = 1;
@@ -43,16 +42,16 @@ const RAID10: u64 = 1 << 6;
 const RAID1C3: u64 = 1 << 9;
 const RAID1C4: u64 = 1 << 10;
 
-/// How often a btrfs keeps each byte.
+/// Number of copies of each byte that a btrfs keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copies {
-    /// Of files' data.
+    /// Copies of file data.
     pub data: u32,
-    /// Of metadata; 2 by default.
+    /// Copies of metadata; 2 by default.
     pub metadata: u32,
 }
 
-/// Whether `fd` is on a btrfs.
+/// Returns whether `fd` is on a btrfs.
 pub fn is_btrfs(fd: BorrowedFd<'_>) -> Result<bool> {
     const MAGIC: u64 = 0x9123_683e;
     #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures
@@ -60,8 +59,7 @@ pub fn is_btrfs(fd: BorrowedFd<'_>) -> Result<bool> {
     Ok(magic & 0xffff_ffff == MAGIC)
 }
 
-/// How often the btrfs that `fd` (open for reading) is on keeps each byte. Parity is not
-/// counted.
+/// Returns the number of copies on the btrfs of `fd` (open for reading). Parity is not counted.
 #[allow(unsafe_code)]
 pub fn copies(fd: BorrowedFd<'_>) -> Result<Copies> {
     let mut request = TreeSearchRequest {
@@ -80,14 +78,14 @@ pub fn copies(fd: BorrowedFd<'_>) -> Result<Copies> {
 }
 
 fn of_spaces(spaces: &[Space]) -> Copies {
-    let of = |kind: u64| {
+    fn copies_of(spaces: &[Space], kind: u64) -> u32 {
         let spaces = spaces.iter().filter(|space| space.flags & kind != 0);
-        spaces.map(|space| of_profile(space.flags)).max().unwrap_or(1)
-    };
-    Copies { data: of(DATA), metadata: of(METADATA) }
+        spaces.map(|space| copies_of_profile(space.flags)).max().unwrap_or(1)
+    }
+    Copies { data: copies_of(spaces, DATA), metadata: copies_of(spaces, METADATA) }
 }
 
-fn of_profile(flags: u64) -> u32 {
+fn copies_of_profile(flags: u64) -> u32 {
     match flags {
         _ if flags & RAID1C4 != 0 => 4,
         _ if flags & RAID1C3 != 0 => 3,
@@ -108,8 +106,10 @@ mod tests {
     }
 
     #[test]
-    fn profiles() {
-        let space = |flags| Space { flags, ..Space::default() };
+    fn copies_by_profile() {
+        fn space(flags: u64) -> Space {
+            Space { flags, ..Space::default() }
+        }
         for (spaces, data, metadata) in [
             (vec![], 1, 1),
             (vec![space(DATA), space(METADATA | DUP)], 1, 2),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn other_filesystems_say_so() {
+    fn other_filesystems_return_an_error() {
         use std::os::fd::AsFd;
         let proc = std::fs::File::open("/proc").unwrap();
         assert_eq!(copies(proc.as_fd()), Err(rustix::io::Errno::NOTTY));

@@ -1,18 +1,16 @@
-//! Whether anything runs in a container, from the kernel: every runtime puts a container's
-//! processes into a control group that is named after the container's id
-//! (`crio-<id>.scope`, `cri-containerd-<id>.scope`, `…/<id>`).
+//! Detects running containers through the kernel: every runtime puts the processes of a container into a control
+//! group that is named after the container's id (`crio-<id>.scope`, `cri-containerd-<id>.scope`, `…/<id>`).
 //!
-//! A process that is found proves that the container runs. None found proves little: a
-//! process in a PID namespace that is not ours, or one behind `hidepid`, is not seen.
+//! A process in such a group proves that the container runs. The absence of one proves little: a process in a
+//! foreign PID namespace, or behind `hidepid`, is not visible.
 
-/// Whether one of the groups in the text of `/proc/PID/cgroup` is named after `id`.
+/// Returns whether one of the groups in the text of `/proc/PID/cgroup` is named after `id`.
 pub(super) fn is_in(groups: &str, id: &str) -> bool {
     groups.lines().any(|line| names(line, id))
 }
 
-/// Whether a line `hierarchy:controllers:path` has a group on its path that is named after `id`.
-/// `CRI-O`'s monitor has one of its own, `crio-conmon-<id>.scope`; while it lives, so does the
-/// container.
+/// Returns whether a line `hierarchy:controllers:path` has a group on its path that is named after `id`. CRI-O's
+/// monitor has a separate group, `crio-conmon-<id>.scope`, which exists as long as the container runs.
 fn names(line: &str, id: &str) -> bool {
     let path = line.splitn(3, ':').nth(2).unwrap_or_default();
     !id.is_empty()
@@ -31,8 +29,8 @@ mod tests {
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn groups_of_containers() {
-        for (group, is_it) in [
+    fn names_of_groups() {
+        for (group, expected) in [
             (format!("0::/kubepods.slice/kubepods-pod1.slice/crio-{ID}.scope"), true),
             (format!("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-{ID}.scope"), true),
             (format!("0::/kubepods.slice/crio-conmon-{ID}.scope"), true),
@@ -44,13 +42,13 @@ mod tests {
             ("0::/".into(), false),
             (String::new(), false),
         ] {
-            assert_eq!(names(&group, ID), is_it, "{group}");
+            assert_eq!(names(&group, ID), expected, "{group}");
         }
         assert!(!names("0::/", ""));
     }
 
     #[test]
-    fn any_of_several_hierarchies() {
+    fn any_hierarchy_counts() {
         assert!(is_in(&format!("1:cpu:/a\n0::/b/crio-{ID}.scope\n"), ID));
         assert!(!is_in("0::/\n", ID));
     }

@@ -9,40 +9,39 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockReading {
-    /// The wall clock (`CLOCK_REALTIME`), which may be set wrongly.
+    /// Wall clock (`CLOCK_REALTIME`), which may be set wrongly.
     pub wall: Timestamp,
-    /// Which boot this is; another one after every boot.
+    /// Id of the boot; every boot has another one.
     pub boot_id: String,
-    /// Microseconds since the boot, time in suspension included (`CLOCK_BOOTTIME`). Nobody
-    /// can set it.
+    /// Microseconds since the boot, including suspended time (`CLOCK_BOOTTIME`). This clock cannot be set.
     pub since_boot: i64,
     /// The wall clock is synchronised, according to the kernel.
     pub synchronised: bool,
 }
 
-/// A leap of the wall clock that the time since boot does not explain: dates on the disk from before
-/// it look older than they are.
+/// Leap of the wall clock that the time since boot does not explain. Dates on the disk from before it look older
+/// than they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leap {
-    /// The last date that is known to be of the clock before the leap.
+    /// Last date that is known to be from the clock before the leap.
     pub from: Timestamp,
-    /// The first that is known to be of the clock after it.
+    /// First date that is known to be from the clock after it.
     pub to: Timestamp,
-    /// The size of the leap in microseconds.
+    /// Size of the leap in microseconds.
     pub by: i64,
 }
 
-/// The present that dates on the disk are counted to.
+/// Present time, against which dates on the disk are measured.
 #[derive(Clone, Debug)]
 pub struct Present {
     now: Timestamp,
-    /// As in [`ClockReading::since_boot`], when this was created.
+    /// [`ClockReading::since_boot`] at its creation.
     since_boot: i64,
     leaps: Vec<Leap>,
 }
 
 impl Present {
-    /// `now` by the wall clock, after `leaps`, the oldest first.
+    /// Creates the present from the time of the wall clock and the leaps before it, the oldest first.
     #[must_use]
     pub fn at(now: Timestamp, leaps: Vec<Leap>) -> Self {
         Self { now, since_boot: since_boot(), leaps }
@@ -53,8 +52,8 @@ impl Present {
         self.now
     }
 
-    /// A date on the disk as the present clock would have written it, or later: what is not known to
-    /// be old counts as young.
+    /// Converts a date on the disk to the present clock, or to a later time: a date that is not known to be old
+    /// counts as young.
     #[must_use]
     pub fn dated(&self, date: Timestamp) -> Timestamp {
         self.leaps.iter().fold(date, |date, leap| {
@@ -66,13 +65,13 @@ impl Present {
         })
     }
 
-    /// How old that is; never negative, so that a clock set back makes nothing old.
+    /// Returns the age of a date; never negative, so that nothing is old after the clock was set back.
     #[must_use]
     pub fn age(&self, date: Timestamp) -> SignedDuration {
         self.now.duration_since(self.dated(date)).max(SignedDuration::ZERO)
     }
 
-    /// The same a while later, by the clock that nobody can set.
+    /// Returns the present after some time has passed, by the clock that cannot be set.
     #[must_use]
     pub fn later(&self) -> Self {
         let passed = (since_boot() - self.since_boot).max(0);
@@ -87,16 +86,16 @@ fn since_boot() -> i64 {
     now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
 }
 
-/// A new value at every boot, see `random(4)`.
+/// File with a new value after every boot; see `random(4)`.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Stands for the boot where `/proc` does not tell.
+/// Boot id if `/proc` does not provide one.
 const UNKNOWN_BOOT: &str = "unknown";
 
 /// Reads all clocks.
 ///
 /// # Errors
-/// When the wall clock is set to before the year -9999.
+/// If the wall clock is set to before the year -9999.
 pub fn read() -> io::Result<ClockReading> {
     let wall = clock_gettime(ClockId::Realtime);
     let wall = Timestamp::new(wall.tv_sec, i32::try_from(wall.tv_nsec).unwrap_or(0));
@@ -112,15 +111,14 @@ pub fn read() -> io::Result<ClockReading> {
     })
 }
 
-/// Whether the kernel holds the wall clock for synchronised: `adjtimex(2)` without
-/// `STA_UNSYNC`. chrony (with `rtcsync`), ntpd and systemd-timesyncd clear that flag; the
-/// kernel sets it at boot, when somebody sets the clock by hand, and when no time service
-/// has reported for some hours. Where the call is forbidden (seccomp profiles of
+/// Returns whether the kernel considers the wall clock synchronised: `adjtimex(2)` without `STA_UNSYNC`. chrony
+/// (with `rtcsync`), ntpd and systemd-timesyncd clear that flag. The kernel sets it at boot, when the clock is set
+/// by hand, and when no time service has reported for some hours. If the call is forbidden (seccomp profiles of
 /// containers), the clock counts as not synchronised.
 #[allow(unsafe_code)]
 fn is_synchronised() -> bool {
-    // SAFETY: `timex` is plain integers, for which all bits zero are values; `modes` 0 asks
-    // only, and the kernel writes no further than the struct that it is given.
+    // SAFETY: all fields of `timex` are plain integers, for which zero bits are valid values. With `modes` 0 the
+    // call only reads, and the kernel does not write beyond the struct that it gets.
     let (state, timex) = unsafe {
         let mut timex: libc::timex = std::mem::zeroed();
         (libc::adjtimex(&raw mut timex), timex)
@@ -148,25 +146,29 @@ mod tests {
     }
 
     #[test]
-    fn a_leap_makes_nothing_old() {
-        let at = |hour: i64| Timestamp::from_second(hour * 3600).unwrap();
-        let leap = |from, to, by: i64| Leap { from: at(from), to: at(to), by: by * 3_600_000_000 };
-        // An hour after a leap of two days at 101, then a reboot of an hour at 160.
-        let present = Present::at(at(170), vec![leap(100, 149, 48), leap(159, 160, 0)]);
-        let age = |hour| present.age(at(hour)).as_hours();
+    fn leap_makes_nothing_old() {
+        fn time(hour: i64) -> Timestamp {
+            Timestamp::from_second(hour * 3600).unwrap()
+        }
+        fn leap(from: i64, to: i64, by: i64) -> Leap {
+            Leap { from: time(from), to: time(to), by: by * 3_600_000_000 }
+        }
+        // One hour after a leap of two days at 101, then a reboot of one hour at 160.
+        let present = Present::at(time(170), vec![leap(100, 149, 48), leap(159, 160, 0)]);
+        let age = |hour| present.age(time(hour)).as_hours();
         assert_eq!(age(52), 70, "made two days before the leap");
         assert_eq!(age(99), 23, "made before it");
         assert_eq!([age(100), age(120), age(148)], [21; 3], "made at any moment since the last look");
         assert_eq!((age(150), age(158)), (20, 12), "made after it");
         assert_eq!((age(159), age(165), age(171)), (10, 5, 0));
-        let none = Present::at(at(170), Vec::new());
-        assert_eq!(none.age(at(100)).as_hours(), 70);
-        assert!(none.later().age(at(100)) >= none.age(at(100)));
+        let none = Present::at(time(170), Vec::new());
+        assert_eq!(none.age(time(100)).as_hours(), 70);
+        assert!(none.later().age(time(100)) >= none.age(time(100)));
     }
 
     #[test]
-    fn the_kernel_is_asked_without_being_told() {
-        // A read without privileges, so it must work twice and say the same.
+    fn synchronisation_is_read_without_privileges() {
+        // The read has no effect, so it must work twice with the same result.
         assert_eq!(is_synchronised(), is_synchronised());
     }
 }

@@ -1,4 +1,4 @@
-//! Deleted files that still use space because a process holds them open.
+//! Deleted files that still use space because a process has them open.
 
 use std::ffi::OsStr;
 use std::io;
@@ -9,23 +9,23 @@ use super::helper;
 pub use super::processes::read::Backing;
 use super::processes::read::{ProcRecord, ProcessFacts};
 
-/// A deleted file that a process holds open.
+/// Deleted file that a process has open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeletedFile {
-    /// Device number as `stat` has it: that of an overlay or a subvolume is not a filesystem's.
+    /// Device number as `stat` reports it. The numbers of overlays and subvolumes are not those of a filesystem.
     pub device: u64,
-    /// Where that is none: what its bytes are on.
+    /// Filesystem that contains its bytes, if the device number is not that of a filesystem.
     pub backing: Option<Backing>,
     pub bytes: u64,
-    /// The name that it had, as its holder's mount namespace had it.
+    /// Former name, in the mount namespace of the process.
     pub path: PathBuf,
-    /// Who holds it: `java (pid 17)`.
+    /// Process that has it open: `java (pid 17)`.
     pub holder: String,
 }
 
-/// The deleted files that processes hold open, each once, the largest first. Processes that we
-/// may not look into are skipped, and so are files on filesystems that wait for a server or
-/// a process: asking for their size may take for ever.
+/// Returns the deleted files that processes have open, each once, the largest first. Skipped are processes that may
+/// not be examined, and files on filesystems that wait for a server or a process: querying their size may never
+/// return.
 pub fn files() -> io::Result<Vec<DeletedFile>> {
     let mut found = Vec::new();
     helper::ask(ProcessFacts { deleted: true, ..ProcessFacts::default() }, &mut |record, body| {
@@ -46,14 +46,14 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn a_file_of_ours_that_is_deleted_and_open() {
+    fn deleted_open_file_is_listed_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("gone");
         let mut file = std::fs::File::create(&path).unwrap();
         file.write_all(&vec![1; 1 << 20]).unwrap();
         file.sync_all().unwrap();
         let device = file.metadata().unwrap().dev();
-        let is_it = |one: &&DeletedFile| one.path.ends_with("gone") && one.path.starts_with(dir.path());
+        let is_it = |file: &&DeletedFile| file.path.ends_with("gone") && file.path.starts_with(dir.path());
         assert!(files().unwrap().iter().find(is_it).is_none(), "it still has its name");
         std::fs::remove_file(&path).unwrap();
         let all = files().unwrap();

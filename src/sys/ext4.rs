@@ -1,4 +1,4 @@
-//! What ext4 keeps for root. `statvfs` tells it only while something is left besides.
+//! Reserve of root on ext4. `statvfs` only shows it while other space is left.
 
 use std::fs::File;
 use std::io;
@@ -8,8 +8,8 @@ use std::path::Path;
 
 use rustix::fs::{fstat, major, minor};
 
-/// Where the superblock begins on the device, and the fields of it that are read
-/// (`struct ext4_super_block` in the kernel's `fs/ext4/ext4.h`, little-endian).
+/// Position of the superblock on the device, and of the fields that are read (`struct ext4_super_block` in the
+/// kernel's `fs/ext4/ext4.h`, little-endian).
 const SUPERBLOCK: u64 = 1024;
 const RESERVED_BLOCKS: usize = 0x08;
 const LOG_BLOCK: usize = 0x18;
@@ -20,11 +20,11 @@ const RESERVED_BLOCKS_HIGH: usize = 0x154;
 
 const IS_64_BIT: u32 = 0x80;
 
-/// Bytes that no other user can write: root's reserve (5 % unless `tune2fs -m` said otherwise) and what the
-/// filesystem keeps for itself. `fd` is of anything on it.
+/// Returns the bytes that other users cannot write: root's reserve (5 % by default, changed by `tune2fs -m`) and
+/// the filesystem's own reserve. `fd` is any file on the filesystem.
 ///
 /// # Errors
-/// When the device cannot be read, as in a unit with `PrivateDevices=`, or holds no ext4.
+/// If the device cannot be read, as in a unit with `PrivateDevices=`, or does not contain an ext4.
 pub fn reserved_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let device = fstat(fd)?.st_dev;
     let numbers = format!("{}:{}", major(device), minor(device));
@@ -32,7 +32,7 @@ pub fn reserved_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let name = uevent.lines().find_map(|line| line.strip_prefix("DEVNAME="));
     let name = name.ok_or_else(|| io::Error::other("the device has no name"))?;
     let mut superblock = [0; 1024];
-    // The mounted filesystem has it in memory: nothing is read from the disk.
+    // The superblock of a mounted filesystem is in memory: this does not read the disk.
     File::open(Path::new("/dev").join(name))?.read_exact_at(&mut superblock, SUPERBLOCK)?;
     let clusters =
         std::fs::read_to_string(format!("/sys/fs/ext4/{}/reserved_clusters", name.replace('/', "!")))?;
@@ -41,8 +41,8 @@ pub fn reserved_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
 }
 
 fn reserved(superblock: &[u8; 1024], clusters: u64) -> Option<u64> {
-    let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| superblock[at + byte]));
-    let unit = |at: usize| 1024_u64.checked_shl(number(at)).filter(|_| number(at) <= 20);
+    let number = |offset: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| superblock[offset + byte]));
+    let unit = |offset: usize| 1024_u64.checked_shl(number(offset)).filter(|_| number(offset) <= 20);
     if superblock[MAGIC..MAGIC + 2] != [0x53, 0xef] {
         return None;
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_superblock() {
+    fn reserve_is_read_from_the_superblock() {
         let mut block = [0; 1024];
         assert_eq!(reserved(&block, 0), None, "no magic number");
         block[MAGIC..MAGIC + 2].copy_from_slice(&[0x53, 0xef]);

@@ -1,5 +1,5 @@
-//! `FS_IOC_FIEMAP`: where a file's blocks are, and which of them other files share.
-//! The structures are those of `linux/fiemap.h`.
+//! `FS_IOC_FIEMAP`: positions of a file's extents, and which of them are shared with other files. The structures
+//! are those of `linux/fiemap.h`.
 
 use std::os::fd::BorrowedFd;
 
@@ -13,7 +13,7 @@ const ENCODED: u32 = 0x8;
 const DATA_INLINE: u32 = 0x200;
 const SHARED: u32 = 0x2000;
 
-/// Extents asked for at once: 56 bytes each.
+/// Number of extents in one request; 56 bytes each.
 const BATCH: usize = 72;
 
 #[repr(C)]
@@ -44,35 +44,34 @@ struct FiemapRequest {
     extents: [RawExtent; BATCH],
 }
 
-/// `_IOWR('f', 11, struct fiemap)`: the size in the number is the header's alone.
+/// `_IOWR('f', 11, struct fiemap)`. The size in the number is that of the header only.
 const FS_IOC_FIEMAP: Opcode = opcode::read_write::<Header>(b'f', 11);
 
-/// A stretch of a file that the filesystem says is shared.
+/// Range of a file that the filesystem reports as shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedExtent {
     /// Byte position on the filesystem (on btrfs in its logical address space).
     pub physical: u64,
-    /// Bytes of the file that it holds.
+    /// Number of bytes of the file.
     pub length: u64,
-    /// Compressed or encrypted: it takes less room at `physical` than `length` says.
+    /// It is compressed or encrypted, and takes less than `length` bytes at `physical`.
     pub encoded: bool,
 }
 
-/// The shared extents of the regular file open for reading as `fd`.
+/// Returns the shared extents of the regular file that is open for reading as `fd`.
 ///
-/// `FIEMAP_FLAG_SYNC` is not set, since it would write dirty pages to the disk and a scan
-/// writes nothing. So blocks that are still waiting for their place (delayed allocation)
-/// are unknown and left out; nothing shares them yet.
+/// `FIEMAP_FLAG_SYNC` is not set, since it would write dirty pages to the disk, and a scan must not write. Blocks
+/// without a position (delayed allocation) are therefore unknown and left out; no other file shares them yet.
 ///
 /// # Errors
-/// `OPNOTSUPP` or `NOTTY` where the filesystem does not know the request.
+/// `OPNOTSUPP` or `NOTTY` if the filesystem does not support the request.
 pub fn shared_extents(fd: BorrowedFd<'_>) -> Result<Vec<SharedExtent>> {
     let mut found: Vec<SharedExtent> = Vec::new();
     let mut start = 0;
     loop {
-        let request = ask(fd, start)?;
+        let request = request_extents(fd, start)?;
         let count = usize::try_from(request.header.mapped_extents).unwrap_or(0).min(BATCH);
-        let Some(last) = count.checked_sub(1).map(|at| request.extents[at]) else {
+        let Some(last) = count.checked_sub(1).map(|position| request.extents[position]) else {
             return Ok(found);
         };
         for extent in &request.extents[..count] {
@@ -92,7 +91,7 @@ fn push(found: &mut Vec<SharedExtent>, raw: &RawExtent) {
     }
     let encoded = raw.flags & ENCODED != 0;
     match found.last_mut() {
-        // Fewer pieces to remember; where they lie one after the other they stay so.
+        // Merges adjacent extents to save memory; they stay adjacent.
         Some(before)
             if !encoded
                 && !before.encoded
@@ -105,7 +104,7 @@ fn push(found: &mut Vec<SharedExtent>, raw: &RawExtent) {
 }
 
 #[allow(unsafe_code)]
-fn ask(fd: BorrowedFd<'_>, start: u64) -> Result<Box<FiemapRequest>> {
+fn request_extents(fd: BorrowedFd<'_>, start: u64) -> Result<Box<FiemapRequest>> {
     let mut request = Box::new(FiemapRequest {
         header: Header { start, length: u64::MAX - start, extent_count: BATCH as u32, ..Header::default() },
         extents: [RawExtent::default(); BATCH],
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn only_shared_and_placed_extents_count() {
+    fn only_shared_extents_with_a_position_count() {
         let mut found = Vec::new();
         for extent in [
             raw(0, 10, 0),
@@ -149,12 +148,14 @@ mod tests {
         ] {
             push(&mut found, &extent);
         }
-        let shared = |physical, length, encoded| SharedExtent { physical, length, encoded };
+        fn shared(physical: u64, length: u64, encoded: bool) -> SharedExtent {
+            SharedExtent { physical, length, encoded }
+        }
         assert_eq!(found, [shared(100, 15, false), shared(400, 10, true), shared(410, 10, true)]);
     }
 
     #[test]
-    fn a_file_without_reflinks_shares_nothing() {
+    fn file_without_reflinks_shares_nothing() {
         use std::os::fd::AsFd;
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), [1; 10_000]).unwrap();

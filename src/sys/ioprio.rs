@@ -4,16 +4,16 @@ use std::io;
 
 use nix::libc;
 
-/// How a process queues for the disk, see `ioprio_set(2)`. Schedulers that do not know
-/// priorities (`none`, `mq-deadline` in part) take no notice.
+/// Priority of a process for the disk; see `ioprio_set(2)`. Schedulers without priorities (`none`, `mq-deadline` in
+/// part) ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoPriority {
-    /// As the process was started.
+    /// Unchanged.
     #[default]
     Normal,
-    /// Best effort at the lowest of its eight levels.
+    /// Best effort, at the lowest of its eight levels.
     BestEffort,
-    /// Only when nobody else wants the disk; on a busy node that may mean never.
+    /// Only while no other process uses the disk; on a busy node that may be never.
     Idle,
 }
 
@@ -32,8 +32,8 @@ impl IoPriority {
         }
     }
 
-    /// Sets it for the calling thread and for all threads that it starts from now on. The
-    /// kernel keeps it per thread, so call this first thing, before any pool starts.
+    /// Sets it for the calling thread and for all threads that it starts afterwards. The kernel keeps the priority
+    /// per thread, so call this before any pool starts.
     pub fn apply(self) -> io::Result<()> {
         self.encoded().map_or(Ok(()), set)
     }
@@ -41,8 +41,7 @@ impl IoPriority {
 
 #[allow(unsafe_code)]
 fn set(priority: u32) -> io::Result<()> {
-    // SAFETY: ioprio_set takes three integers and touches no memory of ours; 0 is the
-    // calling thread.
+    // SAFETY: ioprio_set takes three integers and does not touch the caller's memory; 0 is the calling thread.
     let done = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, priority) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -60,7 +59,7 @@ mod tests {
 
     #[test]
     fn is_set_and_inherited_by_later_threads() {
-        // In a thread of its own: a thread's priority cannot leak into other tests.
+        // In a separate thread, so that its priority does not affect other tests.
         std::thread::spawn(|| {
             let before = get();
             IoPriority::Normal.apply().unwrap();

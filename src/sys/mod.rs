@@ -1,4 +1,4 @@
-//! Kernel interfaces that several modules share. Knows nothing of stores.
+//! Kernel interfaces that several modules share. Knows nothing about stores.
 
 pub mod allocator;
 pub mod allowance;

@@ -1,4 +1,4 @@
-//! The mount table, `/proc/self/mountinfo`; its format is in `proc_pid_mountinfo(5)`.
+//! The mount table, `/proc/self/mountinfo`. `proc_pid_mountinfo(5)` describes its format.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,10 +12,10 @@ pub struct Mount {
     pub id: u64,
     /// Number of the mount that it is on.
     pub parent: u64,
-    /// Major and minor number of the filesystem's device. On btrfs it is that of the whole
-    /// filesystem, whatever `st_dev` says in a subvolume.
+    /// Major and minor number of the filesystem's device. On btrfs they are those of the whole filesystem, unlike
+    /// `st_dev` in a subvolume.
     pub device: (u32, u32),
-    /// What part of the filesystem is mounted; `/` for all of it.
+    /// Part of the filesystem that is mounted; `/` for all of it.
     pub root: PathBuf,
     pub mount_point: PathBuf,
     /// Type, for example `xfs`.
@@ -24,23 +24,22 @@ pub struct Mount {
     pub source: String,
 }
 
-/// The mounts that this process sees, in the kernel's order.
+/// Returns the mounts that this process sees, in the kernel's order.
 pub fn read() -> io::Result<Vec<Mount>> {
     std::fs::read("/proc/self/mountinfo").map(|text| parse(&text))
 }
 
-/// The mount number `id`, or the one that it only repeats: a directory that is mounted on
-/// itself (as the sandbox of a systemd unit does with what may be written to, and storage
-/// drivers with their own directory) is the same place on the same filesystem as without.
+/// Returns the mount with the number `id`, or the mount that it only repeats. A directory that is mounted on itself
+/// is the same place on the same filesystem as without that mount. The sandbox of a systemd unit mounts writable
+/// directories in this way, and storage drivers mount their own directory.
 #[must_use]
 pub fn underlying(all: &[Mount], id: u64) -> Option<&Mount> {
-    let by_id = |id| all.iter().find(|mount| mount.id == id);
-    let mut mount = by_id(id)?;
-    // As often as there are mounts at most, whatever a table says.
+    let mut mount = all.iter().find(|mount| mount.id == id)?;
+    // Limited to the number of mounts, in case the table contains a cycle.
     for _ in all {
-        let below = by_id(mount.parent).filter(|below| below.id != mount.id);
-        match below.filter(|below| mount.repeats(below)) {
-            Some(below) => mount = below,
+        let parent = all.iter().find(|parent| parent.id == mount.parent && parent.id != mount.id);
+        match parent.filter(|parent| mount.repeats(parent)) {
+            Some(parent) => mount = parent,
             None => break,
         }
     }
@@ -48,14 +47,14 @@ pub fn underlying(all: &[Mount], id: u64) -> Option<&Mount> {
 }
 
 impl Mount {
-    /// Whether it shows, at its mount point, what `below` shows there.
+    /// Returns whether it shows at its mount point what `below` shows there.
     pub fn repeats(&self, below: &Self) -> bool {
         let inside = self.mount_point.strip_prefix(&below.mount_point);
         self.device == below.device && inside.is_ok_and(|inside| below.root.join(inside) == self.root)
     }
 }
 
-/// A directory by its filesystem: the same in every namespace and by every mount that shows it.
+/// Directory on a filesystem: the same in every namespace and through every mount that shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
     /// Major and minor number, as in the mount table.
@@ -65,51 +64,51 @@ pub struct Location {
 }
 
 impl Location {
-    /// Whether it is `other` or is below it.
+    /// Returns whether it is `other` or is below it.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         self.device == other.device && self.path.starts_with(&other.path)
     }
 }
 
-/// The location of `path` (absolute, without symlinks), by these mounts.
+/// Returns the location of `path` (absolute, without symlinks) according to these mounts.
 #[must_use]
 pub fn location(all: &[Mount], path: &Path) -> Option<Location> {
     let mut best: Option<&Mount> = None;
     for mount in all {
-        let deeper = best.is_none_or(|best| mount.mount_point.starts_with(&best.mount_point));
-        // Of two on the same point the later one is on top.
-        if path.starts_with(&mount.mount_point) && deeper {
+        let is_deeper = best.is_none_or(|best| mount.mount_point.starts_with(&best.mount_point));
+        // If two mounts have the same mount point, the later one is on top.
+        if path.starts_with(&mount.mount_point) && is_deeper {
             best = Some(mount);
         }
     }
     shown(best?, path)
 }
 
-/// The location of `path` on the filesystem of `mount`, if it is below its mount point.
+/// Returns the location of `path` on the filesystem of `mount`, if it is below its mount point.
 pub(super) fn shown(mount: &Mount, path: &Path) -> Option<Location> {
     let below = path.strip_prefix(&mount.mount_point).ok()?;
-    // `join` with an empty path would end in a slash; comparing by component does not mind.
+    // `join` with an empty path adds a slash at the end; comparisons by component ignore it.
     Some(Location { device: mount.device, path: mount.root.join(below) })
 }
 
-/// The directory that shows the most of the filesystem of `path`: a bind mount or a subvolume shows a part of a
-/// filesystem that may be mounted elsewhere as a whole. Only mounts below `within` count; `path` itself where none
-/// of them shows more.
+/// Returns the directory that shows the largest part of the filesystem of `path`: a bind mount or a subvolume shows
+/// a part of a filesystem that may be mounted elsewhere as a whole. Only mounts below `within` count. Returns
+/// `path` itself if none of them shows more.
 #[must_use]
 pub fn widest<'m>(all: &'m [Mount], path: &'m Path, within: &Path) -> &'m Path {
     let Some(here) = location(all, path) else { return path };
-    let is_seen = |mount: &Mount| location(all, &mount.mount_point) == shown(mount, &mount.mount_point);
-    let wider = |mount: &&Mount| {
-        let shows = Location { device: mount.device, path: mount.root.clone() };
-        mount.mount_point.starts_with(within) && shows != here && here.is_within(&shows) && is_seen(mount)
-    };
-    let widest = all.iter().filter(wider).min_by_key(|mount| mount.root.components().count());
+    let wider = all.iter().filter(|mount| {
+        let part = Location { device: mount.device, path: mount.root.clone() };
+        let is_visible = || location(all, &mount.mount_point) == shown(mount, &mount.mount_point);
+        mount.mount_point.starts_with(within) && part != here && here.is_within(&part) && is_visible()
+    });
+    let widest = wider.min_by_key(|mount| mount.root.components().count());
     widest.map_or(path, |mount| &mount.mount_point)
 }
 
-/// Reads the text of a mount table. A line that does not have the format is skipped
-/// and logged; the kernel writes none.
+/// Parses the text of a mount table. Lines with another format, which the kernel does not write, are skipped and
+/// logged.
 #[must_use]
 pub fn parse(text: &[u8]) -> Vec<Mount> {
     let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
@@ -133,7 +132,7 @@ pub(super) fn parse_line(line: &[u8]) -> Option<Mount> {
     let root = path(fields.next()?);
     let mount_point = path(fields.next()?);
     let _options = fields.next()?;
-    // Any number of optional fields, ended by a lone hyphen.
+    // Any number of optional fields, ended by a single hyphen.
     fields.by_ref().find(|&field| field == b"-")?;
     let fstype = text(fields.next()?);
     let source = text(fields.next()?);
@@ -152,7 +151,7 @@ fn text(field: &[u8]) -> String {
     String::from_utf8_lossy(&unescape(field)).into_owned()
 }
 
-/// Space, tab, newline and backslash are written as a backslash and three octal digits.
+/// Decodes a field. Space, tab, newline and backslash are written as a backslash and three octal digits.
 pub(super) fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -178,7 +177,7 @@ fn octal(text: &[u8]) -> Option<u8> {
     Some((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'))
 }
 
-/// The mount of a line of a mount table, and the upper directory (as bytes) if it is an overlay.
+/// Parses a line of a mount table. The second value is the upper directory (as bytes) if the mount is an overlay.
 pub(super) fn with_upper(line: &[u8]) -> Option<(Mount, Option<Vec<u8>>)> {
     let mount = parse_line(line)?;
     let options = line.rsplit(|byte| *byte == b' ').next()?;
@@ -192,7 +191,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lines() {
+    fn lines_are_parsed() {
         type Fields<'a> = (u64, (u32, u32), &'a str, &'a str, &'a str, &'a str);
         let cases: [(&[u8], Option<Fields<'_>>); 9] = [
             (
@@ -209,7 +208,7 @@ mod tests {
                 br"7 1 0:40 /a\040b /c\011d\012e\134f rw - btrfs /dev/x\040y rw",
                 Some((7, (0, 40), "/a b", "/c\td\ne\\f", "btrfs", "/dev/x y")),
             ),
-            // What is not an escape stays as it is.
+            // Text that is not an escape is kept.
             (br"7 1 0:40 /\9 /\04 rw - t \777 rw", Some((7, (0, 40), "/\\9", "/\\04", "t", "\\777"))),
             (b"7 1 0:40 / / rw shared:1", None),
             (b"7 1 0-40 / / rw - t s rw", None),
@@ -233,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_hides_no_other() {
+    fn bad_line_does_not_hide_others() {
         let text = b"1 0 8:1 / / rw - xfs /dev/a rw\nnonsense\n2 1 8:2 / /b rw - xfs /dev/b rw\n";
         assert_eq!(parse(text).iter().map(|mount| mount.id).collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]
-    fn a_directory_mounted_on_itself_is_no_other_place() {
+    fn directory_mounted_on_itself_is_the_same_place() {
         let text = b"1 0 8:1 / / rw - ext4 /dev/a rw\n\
             2 1 8:1 /var/lib/containers /var/lib/containers rw - ext4 /dev/a rw\n\
             3 2 8:1 /var/lib/containers/storage/overlay /var/lib/containers/storage/overlay rw - ext4 /dev/a rw\n\
@@ -258,7 +257,7 @@ mod tests {
             (5, "/data"),
             (6, "/data/y"),
             (7, "/mnt"),
-            // What is below it is another filesystem.
+            // The mount below it is on another filesystem.
             (8, "/data/z"),
             (9, "/"),
         ] {
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_location_has_one_name_whatever_shows_it() {
+    fn location_is_the_same_through_every_mount() {
         let text = b"1 0 8:1 / / rw - ext4 /dev/a rw\n\
             2 1 8:2 / /data rw - ext4 /dev/b rw\n\
             3 1 8:2 /x /var/lib/store rw - ext4 /dev/b rw\n\
@@ -312,7 +311,7 @@ mod tests {
         }
 
         #[test]
-        fn escapes_come_back(name in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn escapes_are_decoded(name in proptest::collection::vec(any::<u8>(), 0..40)) {
             let escaped: Vec<u8> = name
                 .iter()
                 .flat_map(|&byte| match byte {
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn where_an_overlay_keeps_what_was_written() {
+    fn upper_directory_of_an_overlay_is_parsed() {
         let line = br"123 29 0:52 / /merged rw,relatime - overlay overlay rw,lowerdir=l/A:l/B,upperdir=/var/lib/a\040b/diff,workdir=/w";
         let (mount, upper) = with_upper(line).unwrap();
         assert_eq!((mount.fstype.as_str(), upper.as_deref()), ("overlay", Some(&b"/var/lib/a b/diff"[..])));

@@ -1,8 +1,8 @@
-//! The mounts of all processes, to prove that something is mounted nowhere.
+//! Mounts of all processes, which prove that something is not mounted anywhere.
 //!
-//! Only mounts of users who cannot reach the directory at all are skipped. Mounts that cannot be
-//! read are [`Unknown`]. Since another namespace has other names for the same directories, a mount is
-//! also identified by the location on the filesystem that it covers and by the one that it shows.
+//! Only the mounts of users who cannot reach the directory at all are skipped. Mounts that cannot be read are
+//! reported as [`Unknown`]. Another namespace has other names for the same directories. A mount is therefore also
+//! identified by two locations on filesystems: the one that it covers and the one that it shows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -17,21 +17,21 @@ use super::processes::read::{self, ProcRecord, ProcessFacts};
 use super::processes::{Builder, Processes};
 use super::root::{DirectoryChain, Root, Who};
 
-/// A mount and one process that sees it.
+/// A mount, and one process that sees it.
 #[derive(Clone, Debug)]
 pub struct MountOfProcess {
     pub pid: u32,
-    /// The mount, its paths as that process sees them.
+    /// Mount, with its paths as that process sees them.
     pub mount: Mount,
-    /// What of a filesystem it shows.
+    /// Part of a filesystem that it shows.
     pub shows: Location,
-    /// What it is on; `None` where the mount below is out of the process's sight.
+    /// Location that it is mounted on; `None` if the process cannot see the mount below.
     pub covers: Option<Location>,
-    /// The filesystem's own options: of an overlay, its directories.
+    /// Options of the filesystem; for an overlay, its directories.
     pub options: Vec<u8>,
 }
 
-/// A process whose mounts cannot be read, and that could use what they are asked for.
+/// Process whose mounts cannot be read, although it could use the directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     pub pid: u32,
@@ -45,23 +45,23 @@ impl std::fmt::Display for Unknown {
     }
 }
 
-/// Whether every process of the machine can be seen from here. In the PID namespace of a container,
-/// or behind `hidepid`, a mount may exist that nobody tells of.
+/// Returns whether every process of the machine is visible from here. In the PID namespace of a container, or
+/// behind `hidepid`, a mount may exist in an invisible process.
 #[must_use]
 pub fn sees_all_processes() -> bool {
     read::sees_all(Path::new("/proc"))
 }
 
-/// The mounts that have to do with some directories, by what they may be asked for.
+/// Mounts that concern some directories, indexed for the queries about them.
 #[derive(Debug)]
 pub struct Mounts {
-    /// Those that this process sees, all of them.
+    /// All mounts that this process sees.
     own: Vec<Mount>,
     areas: Vec<Area>,
     seen: Vec<MountOfProcess>,
     by_point: BTreeMap<PathBuf, usize>,
     by_place: HashMap<(u32, u32), BTreeMap<PathBuf, usize>>,
-    /// Of overlays: what their options name.
+    /// Overlays by the words in their options.
     by_word: HashMap<Vec<u8>, usize>,
     overlays: Vec<usize>,
     unknown: Vec<Unknown>,
@@ -69,7 +69,7 @@ pub struct Mounts {
     processes: Processes,
 }
 
-/// A directory that mounts are asked for.
+/// Directory that mounts are queried for.
 #[derive(Debug)]
 struct Area {
     path: PathBuf,
@@ -77,33 +77,33 @@ struct Area {
     way: DirectoryChain,
 }
 
-/// Words of options that are shorter are found by looking through all: names of layers and of
+/// Minimum length of an indexed word; shorter words are searched for in the options. The names of layers and of
 /// their links are longer.
-const LEAST_WORD: usize = 20;
+const MIN_WORD: usize = 20;
 
 impl Mounts {
-    /// Reads the mounts of all processes that have to do with `areas` (absolute, without symlinks).
+    /// Reads the mounts of all processes that concern `areas` (absolute, without symlinks).
     ///
     /// # Errors
-    /// When `/proc` cannot be listed, or our own mounts cannot be read.
+    /// If `/proc` cannot be listed, or the mounts of this process cannot be read.
     pub fn read(areas: &[PathBuf]) -> io::Result<Self> {
-        Self::ask(areas, false)
+        Self::query(areas, false)
     }
 
-    /// The same, with the processes and what they have open.
+    /// Reads the processes and their open files too.
     pub fn read_with_processes(areas: &[PathBuf]) -> io::Result<Self> {
-        Self::ask(areas, true)
+        Self::query(areas, true)
     }
 
-    fn ask(areas: &[PathBuf], files: bool) -> io::Result<Self> {
+    fn query(areas: &[PathBuf], files: bool) -> io::Result<Self> {
         let own = mounts::read()?;
         let mut all = Self::new(own, areas, |path| {
-            // What cannot be opened may be anybody's.
+            // A directory that cannot be opened may be reachable for any user.
             Root::open(path).map(|root| root.way().clone()).unwrap_or_default()
         });
         let mut processes = Builder::default();
-        // Where files are asked for, who belongs to a container is told last.
-        let (mut has_own, mut is_whole) = (false, false);
+        // With files, the records that assign processes to containers are last.
+        let (mut has_own, mut is_complete) = (false, false);
         helper::ask(ProcessFacts { mounts: true, files, ..ProcessFacts::default() }, &mut |record, body| {
             match record {
                 ProcRecord::View { pid, who } => {
@@ -111,9 +111,9 @@ impl Mounts {
                     all.view(pid, &who, body);
                 }
                 ProcRecord::Unknown { pid, name, who, why } => all.unknown(&who, Unknown { pid, name, why }),
-                ProcRecord::Mounts if !files => is_whole = true,
+                ProcRecord::Mounts if !files => is_complete = true,
                 ProcRecord::End => {
-                    is_whole = true;
+                    is_complete = true;
                     processes.take(&record, body);
                 }
                 record => processes.take(&record, body),
@@ -122,7 +122,7 @@ impl Mounts {
         if !has_own {
             return Err(io::Error::new(ErrorKind::NotFound, "/proc does not show our own mounts"));
         }
-        if !is_whole {
+        if !is_complete {
             return Err(io::Error::new(ErrorKind::TimedOut, "not all could be read in time"));
         }
         all.processes = processes.finish();
@@ -130,12 +130,15 @@ impl Mounts {
         Ok(all)
     }
 
-    fn new(own: Vec<Mount>, areas: &[PathBuf], way: impl Fn(&Path) -> DirectoryChain) -> Self {
-        let areas =
-            areas.iter().map(|path| Area { path: path.clone(), place: location(&own, path), way: way(path) });
+    fn new(own_mounts: Vec<Mount>, areas: &[PathBuf], way: impl Fn(&Path) -> DirectoryChain) -> Self {
+        let areas = areas.iter().map(|path| Area {
+            path: path.clone(),
+            place: location(&own_mounts, path),
+            way: way(path),
+        });
         Self {
             areas: areas.collect(),
-            own,
+            own: own_mounts,
             seen: Vec::new(),
             by_point: BTreeMap::new(),
             by_place: HashMap::new(),
@@ -169,86 +172,94 @@ impl Mounts {
         }
     }
 
-    /// Keeps what may be asked for.
+    /// Adds a mount if it concerns one of the directories.
     fn add(&mut self, seen: MountOfProcess) {
         let is_overlay = seen.mount.fstype.contains("overlay");
-        let concerns = |area: &Area| {
-            let within = |at: &Location| area.place.as_ref().is_some_and(|place| at.is_within(place));
-            seen.mount.mount_point.starts_with(&area.path)
-                || within(&seen.shows)
-                || seen.covers.as_ref().is_some_and(within)
+        let is_within = |location: &Location, area: &Area| {
+            area.place.as_ref().is_some_and(|place| location.is_within(place))
         };
-        if !is_overlay && !self.areas.iter().any(concerns) {
+        let mut areas = self.areas.iter();
+        let is_relevant = areas.any(|area| {
+            seen.mount.mount_point.starts_with(&area.path)
+                || is_within(&seen.shows, area)
+                || seen.covers.as_ref().is_some_and(|covers| is_within(covers, area))
+        });
+        if !is_overlay && !is_relevant {
             return;
         }
-        let at = self.seen.len();
-        self.by_point.entry(seen.mount.mount_point.clone()).or_insert(at);
+        let position = self.seen.len();
+        self.by_point.entry(seen.mount.mount_point.clone()).or_insert(position);
         for place in std::iter::once(&seen.shows).chain(&seen.covers) {
-            self.by_place.entry(place.device).or_default().entry(place.path.clone()).or_insert(at);
+            self.by_place.entry(place.device).or_default().entry(place.path.clone()).or_insert(position);
         }
         if is_overlay {
             let words = seen.options.split(|byte| !byte.is_ascii_alphanumeric());
-            for word in words.filter(|word| word.len() >= LEAST_WORD) {
-                self.by_word.entry(word.to_vec()).or_insert(at);
+            for word in words.filter(|word| word.len() >= MIN_WORD) {
+                self.by_word.entry(word.to_vec()).or_insert(position);
             }
-            self.overlays.push(at);
+            self.overlays.push(position);
         }
         self.seen.push(seen);
     }
 
-    /// Adds what this process has come to see since; `table` is its mount table now.
+    /// Adds the mounts that this process has got meanwhile; `table` is its present mount table.
     pub fn add_own(&mut self, table: &[u8]) -> io::Result<()> {
         parse(std::process::id(), table)?.into_iter().for_each(|seen| self.add(seen));
         Ok(())
     }
 
-    /// Processes whose mounts are not known. Only those are told that could reach the directories.
+    /// Returns the processes whose mounts are unknown, as far as they could reach the directories.
     #[must_use]
     pub fn unknown_views(&self) -> &[Unknown] {
         &self.unknown
     }
 
-    /// Whether every process of the machine has a place in `/proc`.
+    /// Returns whether every process of the machine is in `/proc`.
     #[must_use]
     pub fn sees_all(&self) -> bool {
         self.sees_all
     }
 
-    /// The processes, where they were asked for.
+    /// Returns the processes, if they were requested.
     #[must_use]
     pub fn processes(&self) -> &Processes {
         &self.processes
     }
 
-    /// A mount that needs `path`, in one of the directories: one that is on it or below, one that
-    /// shows a part of it, or an overlay whose options have one of `words`: a layer's id, the names
-    /// of its links. Those are long and random, so that nothing else is called so.
+    /// Returns a mount that needs `path`, which is in one of the directories: a mount on it or below it, a mount
+    /// that shows a part of it, or an overlay with one of `words` in its options (a layer's id, the names of its
+    /// links). These words are long and random, so that nothing else has such a name.
     #[must_use]
     pub fn user(&self, path: &Path, words: &[&str]) -> Option<&MountOfProcess> {
-        fn below<'m>(all: &'m BTreeMap<PathBuf, usize>, path: &Path) -> Option<&'m usize> {
-            let (first, at) = all.range::<Path, _>((Bound::Included(path), Bound::Unbounded)).next()?;
-            first.starts_with(path).then_some(at)
+        fn first_below<'m>(all: &'m BTreeMap<PathBuf, usize>, path: &Path) -> Option<&'m usize> {
+            let (first, position) = all.range::<Path, _>((Bound::Included(path), Bound::Unbounded)).next()?;
+            first.starts_with(path).then_some(position)
         }
-        let place = location(&self.own, path);
+        let by_point = first_below(&self.by_point, path);
         let by_place = || {
-            let place = place?;
-            below(self.by_place.get(&place.device)?, &place.path)
+            let place = location(&self.own, path)?;
+            first_below(self.by_place.get(&place.device)?, &place.path)
         };
-        let by_word = || words.iter().find_map(|word| self.named(word.as_bytes()));
-        let at = below(&self.by_point, path).or_else(by_place).copied().or_else(by_word)?;
-        self.seen.get(at)
+        let position = by_point
+            .or_else(by_place)
+            .copied()
+            .or_else(|| words.iter().find_map(|word| self.overlay_with(word.as_bytes())))?;
+        self.seen.get(position)
     }
 
-    fn named(&self, word: &[u8]) -> Option<usize> {
-        if word.len() >= LEAST_WORD && word.iter().all(u8::is_ascii_alphanumeric) {
+    fn overlay_with(&self, word: &[u8]) -> Option<usize> {
+        if word.len() >= MIN_WORD && word.iter().all(u8::is_ascii_alphanumeric) {
             return self.by_word.get(word).copied();
         }
-        let has = |at: &&usize| self.seen[**at].options.windows(word.len()).any(|part| part == word);
-        self.overlays.iter().find(|at| !word.is_empty() && has(at)).copied()
+        if word.is_empty() {
+            return None;
+        }
+        let mut overlays = self.overlays.iter().copied();
+        overlays.find(|position| self.seen[*position].options.windows(word.len()).any(|part| part == word))
     }
 
-    /// Names of the entries of `parent`, a directory in one of the directories, that a mount is on or below, or that one
-    /// shows a part of; and the words in the options of overlays.
+    /// Returns the names of entries of `parent`, a directory in one of the directories, if a mount is on or below
+    /// them or shows a part of them; and the words in the options of overlays.
     pub fn names_below(&self, parent: &Path) -> impl Iterator<Item = &OsStr> {
         let place = location(&self.own, parent);
         let shown = place.as_ref().and_then(|place| self.by_place.get(&place.device));
@@ -262,30 +273,29 @@ impl Mounts {
         children.chain(self.by_word.keys().map(|word| OsStr::from_bytes(word)))
     }
 
-    /// Returns true if an overlay's options have `word`.
+    /// Returns true if an overlay's options contain `word`.
     #[must_use]
     pub fn has_overlay_on(&self, word: &str) -> bool {
-        self.named(word.as_bytes()).is_some()
+        self.overlay_with(word.as_bytes()).is_some()
     }
 
-    /// Mount points strictly below the directories, in order, each once.
+    /// Returns the mount points strictly below the directories, in order, each once.
     #[must_use]
     pub fn points_below(&self) -> Vec<PathBuf> {
-        let all = self.by_point.keys();
-        let is_below = |point: &&PathBuf| {
-            self.areas.iter().any(|area| **point != area.path && point.starts_with(&area.path))
-        };
-        all.filter(is_below).cloned().collect()
+        let is_below = |point: &Path, area: &Area| point != area.path && point.starts_with(&area.path);
+        let points = self.by_point.keys();
+        points.filter(|point| self.areas.iter().any(|area| is_below(point, area))).cloned().collect()
     }
 }
 
-/// Mount points strictly below any of `paths`, in the mount namespaces of all processes that can
-/// reach them: podman and CRI-O mount privately, so a layer may be mounted where we do not see it.
-/// Namespaces that we may not look into (another user's process) are skipped, and so
-/// are paths of processes with another root directory that happen to differ.
+/// Returns the mount points strictly below any of `paths`, in the mount namespaces of all processes that can reach
+/// them. podman and CRI-O mount privately, so that a layer may be mounted where this process does not see it.
+///
+/// Skipped are namespaces that may not be read (of another user's process), and paths that only differ because a
+/// process has another root directory.
 ///
 /// # Errors
-/// When our own table cannot be read: then nothing can be said.
+/// If the table of this process cannot be read: then nothing is known.
 pub fn points_below(paths: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     Mounts::read(paths).map(|all| all.points_below())
 }
@@ -293,19 +303,18 @@ pub fn points_below(paths: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
 fn parse(pid: u32, text: &[u8]) -> io::Result<Vec<MountOfProcess>> {
     let mut found = Vec::new();
     for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
-        let strange = || io::Error::new(ErrorKind::InvalidData, "one line is not a mount table line");
-        let mount = mounts::parse_line(line).ok_or_else(strange)?;
+        let mount = mounts::parse_line(line)
+            .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "one line is not a mount table line"))?;
         let options = line.rsplit(|&byte| byte == b' ').next().unwrap_or_default();
         found.push((mount, mounts::unescape(options)));
     }
     let by_id: HashMap<u64, usize> =
-        found.iter().enumerate().map(|(at, (mount, _))| (mount.id, at)).collect();
-    let covered = |mount: &Mount| {
-        let (below, _) =
-            by_id.get(&mount.parent).filter(|_| mount.parent != mount.id).map(|&at| &found[at])?;
-        shown(below, &mount.mount_point)
-    };
-    let covers: Vec<_> = found.iter().map(|(mount, _)| covered(mount)).collect();
+        found.iter().enumerate().map(|(position, (mount, _))| (mount.id, position)).collect();
+    let covers = found.iter().map(|(mount, _)| {
+        let below = by_id.get(&mount.parent).filter(|_| mount.parent != mount.id);
+        shown(&found[*below?].0, &mount.mount_point)
+    });
+    let covers: Vec<_> = covers.collect();
     let seen = found.into_iter().zip(covers).map(|((mount, options), covers)| {
         let shows = Location { device: mount.device, path: mount.root.clone() };
         MountOfProcess { pid, mount, shows, covers, options }
@@ -327,9 +336,9 @@ mod tests {
         Location { device, path: path.into() }
     }
 
-    /// A process that is on its way out, at whatever point, does not make the result unknown.
+    /// A process that is exiting, at any stage, does not make the result unknown.
     #[test]
-    fn processes_that_come_and_go_are_no_obstacle() {
+    fn exiting_processes_are_not_unknown() {
         let is_over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -340,15 +349,15 @@ mod tests {
                     }
                 });
             }
-            let looks: Vec<_> = (0..300).map(|_| Mounts::read(&["/".into()]).unwrap()).collect();
+            let results: Vec<_> = (0..300).map(|_| Mounts::read(&["/".into()]).unwrap()).collect();
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-            let unknown: Vec<_> = looks.iter().flat_map(Mounts::unknown_views).collect();
-            assert!(unknown.is_empty(), "{} of 300 looks: {}", unknown.len(), unknown[0]);
+            let unknown: Vec<_> = results.iter().flat_map(Mounts::unknown_views).collect();
+            assert!(unknown.is_empty(), "{} of 300 readings: {}", unknown.len(), unknown[0]);
         });
     }
 
     #[test]
-    fn places_have_one_name_in_all_namespaces() {
+    fn locations_are_the_same_in_all_namespaces() {
         let seen = parse(std::process::id(), TABLE).unwrap();
         assert_eq!(seen[0].covers, None);
         assert_eq!(seen[1].covers, Some(place((8, 1), "/data")));
@@ -356,65 +365,63 @@ mod tests {
         assert_eq!(seen[2].shows, place((8, 2), "/sub/x/overlay"));
         assert_eq!(seen[3].covers, Some(place((8, 2), "/sub/x/overlay/id/merged")));
         assert_eq!(seen[3].options, b"rw,lowerdir=l/A B:l/C,upperdir=/u");
-        assert_eq!(seen[4].covers, None, "what it lies on is not in sight");
-        let at = |path: &str| location(&mounts::parse(TABLE), Path::new(path)).unwrap();
-        assert_eq!(at("/data/x/overlay/id"), place((8, 2), "/sub/x/overlay/id"));
-        assert_eq!(at("/data/y"), place((8, 2), "/sub/y"));
-        assert_eq!(at("/database"), place((8, 1), "/database"));
-        assert!(at("/data/x/overlay/id").is_within(&place((8, 2), "/sub")));
-        assert!(!at("/data/y").is_within(&place((8, 2), "/sub/x")));
-        assert!(!at("/database").is_within(&place((8, 1), "/data")));
+        assert_eq!(seen[4].covers, None, "the mount below it is not visible");
+        let location = |path: &str| location(&mounts::parse(TABLE), Path::new(path)).unwrap();
+        assert_eq!(location("/data/x/overlay/id"), place((8, 2), "/sub/x/overlay/id"));
+        assert_eq!(location("/data/y"), place((8, 2), "/sub/y"));
+        assert_eq!(location("/database"), place((8, 1), "/database"));
+        assert!(location("/data/x/overlay/id").is_within(&place((8, 2), "/sub")));
+        assert!(!location("/data/y").is_within(&place((8, 2), "/sub/x")));
+        assert!(!location("/database").is_within(&place((8, 1), "/data")));
     }
 
     /// The store is `/data/x/overlay`, which only root and uid 1000 can reach.
     fn mounts_of_a_store() -> Mounts {
         use crate::sys::root::DirectoryRights;
-        let way = || {
-            DirectoryChain::new(vec![
-                DirectoryRights { uid: 0, mode: 0o755 },
-                DirectoryRights { uid: 1000, mode: 0o700 },
-            ])
-        };
-        let mut all = Mounts::new(mounts::parse(TABLE), &["/data/x/overlay".into()], |_| way());
+        let rights = [DirectoryRights { uid: 0, mode: 0o755 }, DirectoryRights { uid: 1000, mode: 0o700 }];
+        let mut all = Mounts::new(mounts::parse(TABLE), &["/data/x/overlay".into()], |_| {
+            DirectoryChain::new(rights.to_vec())
+        });
         all.view(1, &Who::user(0), TABLE);
         all
     }
 
     #[test]
-    fn what_needs_a_directory_is_found_by_point_place_and_word() {
+    fn users_are_found_by_point_place_and_word() {
         let long = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
-        let theirs = format!(
+        let table = format!(
             "1 0 8:2 /sub/x/overlay/shown/diff / rw - btrfs /dev/b rw\n\
              2 1 0:8 / /m rw - overlay o rw,lowerdir=/t/l/{long}:/t/short1\n"
         );
-        let ask = |all: &Mounts, name: &str, words: &[&str]| {
-            let found = all.user(&Path::new("/data/x/overlay").join(name), words);
-            found.map(|seen| seen.pid)
-        };
+        fn user(all: &Mounts, name: &str, words: &[&str]) -> Option<u32> {
+            all.user(&Path::new("/data/x/overlay").join(name), words).map(|seen| seen.pid)
+        }
         let mut all = mounts_of_a_store();
-        assert_eq!(ask(&all, "id", &[]), Some(1));
-        assert_eq!(ask(&all, "i", &[]), None);
-        let has_name = |all: &Mounts, name: &str| {
+        assert_eq!(user(&all, "id", &[]), Some(1));
+        assert_eq!(user(&all, "i", &[]), None);
+        fn has_name(all: &Mounts, name: &str) -> bool {
             all.names_below(Path::new("/data/x/overlay")).any(|known| known == name)
-        };
+        }
         assert!(has_name(&all, "id") && !has_name(&all, "shown") && !has_name(&all, long));
-        assert_eq!(ask(&all, "shown", &[]), None);
-        all.view(9, &Who::user(1000), theirs.as_bytes());
-        assert_eq!(ask(&all, "shown", &[]), Some(9));
+        assert_eq!(user(&all, "shown", &[]), None);
+        all.view(9, &Who::user(1000), table.as_bytes());
+        assert_eq!(user(&all, "shown", &[]), Some(9));
         assert!(has_name(&all, "shown") && has_name(&all, long));
         assert!(all.has_overlay_on(long) && !all.has_overlay_on("short2"));
-        assert_eq!(ask(&all, "shown/diff/below", &[]), None);
-        assert_eq!(ask(&all, "x", &[long]), Some(9));
-        assert_eq!(ask(&all, "x", &[&long[1..]]), None);
-        assert_eq!(ask(&all, "x", &["", "short1"]), Some(9));
+        assert_eq!(user(&all, "shown/diff/below", &[]), None);
+        assert_eq!(user(&all, "x", &[long]), Some(9));
+        assert_eq!(user(&all, "x", &[&long[1..]]), None);
+        assert_eq!(user(&all, "x", &["", "short1"]), Some(9));
         assert_eq!(all.points_below(), [Path::new("/data/x/overlay/id/merged")]);
     }
 
     #[test]
-    fn who_cannot_reach_a_store_neither_uses_it_nor_hides_its_users() {
+    fn users_without_access_are_ignored() {
         let mut all = mounts_of_a_store();
         let table = b"1 0 8:2 /sub/x/overlay/shown / rw - btrfs /dev/b rw\n";
-        let unknown = |pid| Unknown { pid, name: "x".into(), why: "y".into() };
+        fn unknown(pid: u32) -> Unknown {
+            Unknown { pid, name: "x".into(), why: "y".into() }
+        }
         all.view(9, &Who::user(1001), table);
         all.view(9, &Who::user(1001), b"nonsense");
         all.unknown(&Who::user(1001), unknown(9));
@@ -422,11 +429,11 @@ mod tests {
         assert_eq!(all.unknown_views(), []);
         all.unknown(&Who::user(1000), unknown(8));
         all.view(7, &Who::user(0), b"nonsense");
-        assert_eq!(all.unknown_views().iter().map(|one| one.pid).collect::<Vec<_>>(), [8, 7]);
+        assert_eq!(all.unknown_views().iter().map(|unknown| unknown.pid).collect::<Vec<_>>(), [8, 7]);
     }
 
     #[test]
-    fn a_line_that_is_not_understood_is_an_error() {
+    fn unparsed_line_is_an_error() {
         assert!(parse(1, b"1 0 8:1 / / rw - ext4 /dev/a rw\nnonsense\n").is_err());
     }
 

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all.
+//! Atomic writing of files: a file exists completely or not at all.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-/// Puts a file with `content` in the place of `path`, where nothing is or a regular file.
+/// Writes a file with `content` at `path`, where nothing or a regular file exists.
 ///
-/// With `keeps_owner`, that file's owner and mode stay, and a new one has `mode` as far as the umask lets it;
-/// otherwise it has exactly `mode`.
+/// With `keeps_owner`, an existing file's owner and mode are kept, and a new file has `mode` minus the umask;
+/// otherwise the file has exactly `mode`.
 ///
 /// # Errors
-/// Why it was not written; then what was there before is there still.
+/// If it was not written; then the previous state is unchanged.
 pub fn replace(path: &Path, content: &[u8], mode: u32, keeps_owner: bool) -> io::Result<()> {
     let name = path.file_name().ok_or_else(|| io::Error::other("the path does not name a file"))?;
-    // Held open, so that nobody can put another directory in its place.
+    // The directory is held open, so that it cannot be replaced by another one.
     let directory = open_directory(directory_of(path))?;
     let old = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(facts) if FileType::from_raw_mode(facts.st_mode).is_file() => Some(facts),
@@ -29,7 +29,7 @@ pub fn replace(path: &Path, content: &[u8], mode: u32, keeps_owner: bool) -> io:
         Err(error) => return Err(error.into()),
     };
     let new = NewFile { content, mode: Mode::from_raw_mode(mode), old, keeps_owner };
-    // A name that nobody can foresee, and that no collector of metrics reads.
+    // Random, so that no other process can predict it, and with a suffix that collectors of metrics ignore.
     let part = format!(".layersweep-{:016x}.part", fastrand::u64(..));
     let written = new
         .unnamed(&directory, &part)
@@ -39,7 +39,7 @@ pub fn replace(path: &Path, content: &[u8], mode: u32, keeps_owner: bool) -> io:
         })
         .and_then(|()| Ok(rustix::fs::renameat(&directory, &part, &directory, name)?));
     if written.is_err() {
-        // What failed is told; a part that cannot be removed either says so by being there.
+        // The caller gets the original error. If the part cannot be removed either, the remaining file shows it.
         let _ = rustix::fs::unlinkat(&directory, &part, AtFlags::empty());
     } else if let Err(error) = rustix::fs::fsync(&directory) {
         tracing::debug!(%error, path = %path.display(), "syncing the directory");
@@ -47,13 +47,13 @@ pub fn replace(path: &Path, content: &[u8], mode: u32, keeps_owner: bool) -> io:
     written
 }
 
-/// The directory of a file.
+/// Returns the directory of a file.
 #[must_use]
 pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A symbolic link that its owner could point to any directory.
+/// Error: a symbolic link whose owner could point it to any directory.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is a symbolic link of the user {owner}, who could point it to any directory", path.display())]
 pub struct ForeignLink {
@@ -61,25 +61,28 @@ pub struct ForeignLink {
     owner: u32,
 }
 
-/// Opens a directory; the kernel does the same for symlinks in `/tmp` (`fs.protected_symlinks`), here it holds for all.
+/// Opens a directory, and refuses symlinks of other users. The kernel does the same for symlinks in `/tmp`
+/// (`fs.protected_symlinks`); here it applies to all directories.
 ///
 /// # Errors
-/// [`ForeignLink`] if the path leads through a symlink that belongs neither to root nor to the caller, and the errors
-/// of opening it.
+/// [`ForeignLink`] if the path contains a symlink that belongs neither to root nor to the caller, and the errors of
+/// opening the directory.
 pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
-    /// As the kernel.
-    const MOST_LINKS: usize = 40;
+    /// Maximum number of symlinks, as in the kernel.
+    const MAX_LINKS: usize = 40;
+    fn names(path: &Path) -> Vec<OsString> {
+        path.iter().rev().map(OsStr::to_owned).collect()
+    }
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = |name: &OsStr| rustix::fs::open(name, flags | OFlags::PATH, Mode::empty());
-    let names = |path: &Path| path.iter().rev().map(OsStr::to_owned).collect::<Vec<OsString>>();
     let (mut here, mut rest, mut links) = (open(OsStr::new("."))?, names(path), 0);
     while let Some(name) = rest.pop() {
         if name == "/" {
             here = open(&name)?;
             continue;
         }
-        let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let entry = rustix::fs::openat(&here, &name, how, Mode::empty())?;
+        let entry_flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let entry = rustix::fs::openat(&here, &name, entry_flags, Mode::empty())?;
         let facts = rustix::fs::fstat(&entry)?;
         if !FileType::from_raw_mode(facts.st_mode).is_symlink() {
             here = entry;
@@ -91,7 +94,7 @@ pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
             return Err(io::Error::other(ForeignLink { path: parent.join(name), owner: facts.st_uid }));
         }
         links += 1;
-        if links > MOST_LINKS {
+        if links > MAX_LINKS {
             return Err(Errno::LOOP.into());
         }
         let target = rustix::fs::readlinkat(&entry, "", Vec::new())?;
@@ -108,7 +111,7 @@ struct NewFile<'a> {
 }
 
 impl NewFile<'_> {
-    /// Through a file that has no name while it is written: nothing stays behind when we are killed.
+    /// Writes through a file that has no name meanwhile: nothing remains if this process is killed.
     fn unnamed(&self, directory: &OwnedFd, part: &str) -> io::Result<()> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         let file = self.fill(rustix::fs::openat(directory, ".", flags, self.mode)?)?;
@@ -116,7 +119,7 @@ impl NewFile<'_> {
         Ok(rustix::fs::linkat(CWD, open, directory, part, AtFlags::SYMLINK_FOLLOW)?)
     }
 
-    /// Where the filesystem has no such files.
+    /// Writes to a named file, for filesystems without unnamed files.
     fn named(&self, directory: &OwnedFd, part: &str) -> io::Result<()> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         self.fill(rustix::fs::openat(directory, part, flags, self.mode)?).map(drop)
@@ -126,14 +129,14 @@ impl NewFile<'_> {
         let mut file = File::from(file);
         match (&self.old, self.keeps_owner) {
             (Some(old), true) => {
-                // Only root may give files away.
+                // Only root may change the owner of a file.
                 if let Err(error) = fchown(&file, Some(old.st_uid), Some(old.st_gid)) {
                     tracing::info!(%error, "the owner of a file that is replaced could not be restored");
                 }
                 rustix::fs::fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o7777))?;
             }
             (None, true) => {}
-            // Whatever the umask has taken away.
+            // Restores the bits that the umask removed.
             (_, false) => rustix::fs::fchmod(&file, self.mode)?,
         }
         file.write_all(self.content)?;
@@ -149,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_of_writing_give_the_same() {
+    fn both_ways_of_writing_give_the_same_file() {
         let dir = tempfile::tempdir().unwrap();
         let directory = OwnedFd::from(File::open(dir.path()).unwrap());
         let mode = Mode::from_raw_mode(0o640);
@@ -161,7 +164,7 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&part).unwrap(), "page", "{name}");
             assert_eq!(part.metadata().unwrap().mode() & 0o027, 0, "{name}");
         }
-        // What somebody has planted is neither followed nor written over.
+        // A symlink at the name is neither followed nor overwritten.
         std::os::unix::fs::symlink("other", dir.path().join("link")).unwrap();
         new.unnamed(&directory, "link").unwrap_err();
         new.named(&directory, "link").unwrap_err();
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_at_once_each_is_whole() {
+    fn concurrent_writers_leave_complete_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::thread::scope(|scope| {
@@ -179,7 +182,7 @@ mod tests {
                     for _ in 0..5 {
                         replace(path, &[letter; 100_000], 0o644, false).unwrap();
                         let content = std::fs::read(path).unwrap();
-                        assert!(content.len() == 100_000 && content.iter().all(|one| *one == content[0]));
+                        assert!(content.len() == 100_000 && content.iter().all(|byte| *byte == content[0]));
                     }
                 });
             }
@@ -190,49 +193,49 @@ mod tests {
     #[test]
     fn directory_behind_symlink_of_another_user_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        std::fs::create_dir_all(at("real/sub")).unwrap();
-        std::os::unix::fs::symlink("real/../real", at("link")).unwrap();
-        std::os::unix::fs::symlink(at("link/sub"), at("whole")).unwrap();
-        std::os::unix::fs::symlink("circle", at("circle")).unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(path("real/sub")).unwrap();
+        std::os::unix::fs::symlink("real/../real", path("link")).unwrap();
+        std::os::unix::fs::symlink(path("link/sub"), path("whole")).unwrap();
+        std::os::unix::fs::symlink("circle", path("circle")).unwrap();
         let inode = |path: &Path| open_directory(path).map(|fd| rustix::fs::fstat(fd).unwrap().st_ino);
-        let sub = at("real/sub").metadata().unwrap().ino();
-        for path in ["real/sub", "link/sub", "whole", "./link/../real//sub/."] {
-            assert_eq!(inode(&at(path)).unwrap(), sub, "{path}");
+        let sub = path("real/sub").metadata().unwrap().ino();
+        for name in ["real/sub", "link/sub", "whole", "./link/../real//sub/."] {
+            assert_eq!(inode(&path(name)).unwrap(), sub, "{name}");
         }
         assert_eq!(inode(Path::new(".")).unwrap(), std::fs::metadata(".").unwrap().ino());
-        for (path, error) in [("none", Errno::NOENT), ("circle", Errno::LOOP)] {
-            assert_eq!(Errno::from_io_error(&open_directory(&at(path)).unwrap_err()), Some(error));
+        for (name, error) in [("none", Errno::NOENT), ("circle", Errno::LOOP)] {
+            assert_eq!(Errno::from_io_error(&open_directory(&path(name)).unwrap_err()), Some(error));
         }
         if !rustix::process::geteuid().is_root() {
             return;
         }
-        std::os::unix::fs::lchown(at("link"), Some(12345), None).unwrap();
-        for path in ["link/sub", "whole"] {
-            let error = replace(&at(path).join("file"), b"new", 0o644, false).unwrap_err().to_string();
+        std::os::unix::fs::lchown(path("link"), Some(12345), None).unwrap();
+        for name in ["link/sub", "whole"] {
+            let error = replace(&path(name).join("file"), b"new", 0o644, false).unwrap_err().to_string();
             assert!(error.contains("link is a symbolic link of the user 12345"), "{error}");
         }
-        assert_eq!(std::fs::read_dir(at("real/sub")).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(path("real/sub")).unwrap().count(), 0);
     }
 
-    /// A link, a socket and a directory stay as they are.
+    /// A link, a socket and a directory are not replaced.
     #[test]
-    fn nothing_but_a_file_is_replaced() {
+    fn only_regular_files_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        std::fs::write(at("other"), "mine").unwrap();
-        std::os::unix::fs::symlink(at("other"), at("link")).unwrap();
-        std::fs::create_dir(at("directory")).unwrap();
-        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("other"), "mine").unwrap();
+        std::os::unix::fs::symlink(path("other"), path("link")).unwrap();
+        std::fs::create_dir(path("directory")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
         for name in ["link", "directory", "socket"] {
             for keeps_owner in [true, false] {
-                let before = at(name).symlink_metadata().unwrap().ino();
-                let error = replace(&at(name), b"new", 0o644, keeps_owner).unwrap_err();
+                let before = path(name).symlink_metadata().unwrap().ino();
+                let error = replace(&path(name), b"new", 0o644, keeps_owner).unwrap_err();
                 assert!(error.to_string().contains("not a regular file"), "{name}: {error}");
-                assert_eq!(at(name).symlink_metadata().unwrap().ino(), before, "{name}");
+                assert_eq!(path(name).symlink_metadata().unwrap().ino(), before, "{name}");
             }
         }
-        assert_eq!(std::fs::read_to_string(at("other")).unwrap(), "mine");
+        assert_eq!(std::fs::read_to_string(path("other")).unwrap(), "mine");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4, "no part is left");
     }
 }

@@ -1,23 +1,23 @@
-//! Waiting with a deadline.
+//! Waiting with a timeout.
 
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Pause between two tries.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Number of tries that are left for a whole pass over the processes: if none of them may be examined, waiting
+/// Number of attempts that are left for a whole pass over the processes. If none of them may be examined, waiting
 /// for each would take minutes.
 #[derive(Debug)]
 pub(super) struct Patience(u32);
 
 impl Patience {
-    /// For a third of a second in all.
+    /// Allows a third of a second in all.
     pub(super) fn new() -> Self {
         Self(32)
     }
 
-    /// Waits before another try; `false` if no time is left.
+    /// Waits before another attempt; returns `false` if no time is left.
     pub(super) fn wait(&mut self) -> bool {
         let Some(left) = self.0.checked_sub(1) else { return false };
         self.0 = left;
@@ -26,11 +26,11 @@ impl Patience {
     }
 }
 
-/// Maximum time for one answer.
+/// Timeout for one answer.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Asks about each of `all`, in their order, in a thread that is left behind if an answer does not come: that
-/// one and all after it are `None`.
+/// Calls `ask` for each of `all`, in order, in a thread that is abandoned if an answer does not arrive in time:
+/// that answer and all after it are `None`.
 pub(super) fn ask_each<J, T>(all: Vec<J>, mut ask: impl FnMut(J) -> T + Send + 'static) -> Vec<Option<T>>
 where
     J: Send + 'static,
@@ -38,8 +38,8 @@ where
 {
     let mut answers: Vec<Option<T>> = all.iter().map(|_| None).collect();
     let (sender, answered) = mpsc::channel();
-    let work = move || all.into_iter().map(&mut ask).all(|answer| sender.send(answer).is_ok());
-    if std::thread::Builder::new().spawn(work).is_ok() {
+    let send_all = move || all.into_iter().map(&mut ask).all(|answer| sender.send(answer).is_ok());
+    if std::thread::Builder::new().spawn(send_all).is_ok() {
         for answer in &mut answers {
             let Ok(next) = answered.recv_timeout(SILENCE) else { break };
             *answer = Some(next);

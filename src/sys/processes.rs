@@ -1,8 +1,7 @@
-//! The processes of this machine and what they hold open, from `/proc` only (`proc(5)`).
+//! Processes of this machine and the files that they have open, only from `/proc` (`proc(5)`).
 //!
-//! The result is a snapshot and may be incomplete: another user's process, one in a PID
-//! namespace that is not ours, or one behind `hidepid` is not seen. [`Processes::sees_all`]
-//! says whether it is complete.
+//! The result is a snapshot and may be incomplete: processes of other users, in foreign PID namespaces, or behind
+//! `hidepid` are not visible. [`Processes::sees_all`] returns whether it is complete.
 
 pub(super) mod read;
 
@@ -19,27 +18,26 @@ use read::{KUBELETS, ProcRecord, ProcessFacts};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     pub id: u32,
-    /// The last part of its program's path, or what the kernel calls it.
+    /// Last part of its program's path, or the kernel's name for it.
     pub name: String,
-    /// Its arguments, separated by NUL: only those of a kubelet that belongs to root, and only where
-    /// they were asked for. Nobody else's are read, since that may take for ever.
+    /// Arguments, separated by NUL. Only those of root's kubelets are read, and only if requested: reading the
+    /// arguments of other processes may never return.
     pub arguments: Vec<u8>,
-    /// What it has open, runs, or stands in: files and directories by absolute path, as its
-    /// own mount namespace has them.
+    /// Absolute paths of its open files, its program and its working directory, in its own mount namespace.
     pub holds: Vec<PathBuf>,
-    /// Its control groups, as `/proc/PID/cgroup` has them.
+    /// Control groups, as in `/proc/PID/cgroup`.
     pub group: String,
 }
 
 impl Process {
-    /// For people: `conmon (pid 17)`.
+    /// Describes it for people: `conmon (pid 17)`.
     #[must_use]
     pub fn describe(&self) -> String {
         format!("{} (pid {})", self.name, self.id)
     }
 
-    /// Whether it belongs to a container: it lives in a control group of it, or has a file open
-    /// that is in a directory of its name, as conmon, which stands in the container's own.
+    /// Returns whether it belongs to a container: it is in a control group of the container, or has a file open in
+    /// a directory with the container's name. conmon, for example, works in the container's directory.
     fn is_of_container(&self, id: &str) -> bool {
         !id.is_empty()
             && (cgroups::is_in(&self.group, id)
@@ -47,110 +45,113 @@ impl Process {
     }
 }
 
-/// All processes but this one.
+/// All processes except this one.
 #[derive(Clone, Debug, Default)]
 pub struct Processes {
     all: Vec<Process>,
     sees_all: bool,
-    /// Of whom not all can be seen.
+    /// Users of processes that are not completely visible.
     hidden: Vec<Who>,
 }
 
 impl Processes {
-    /// Looks through `/proc` once.
+    /// Reads `/proc` once.
     pub fn read() -> io::Result<Self> {
-        Self::ask(ProcessFacts { files: true, ..ProcessFacts::default() })
+        Self::query(ProcessFacts { files: true, ..ProcessFacts::default() })
     }
 
-    /// The same, with the arguments of kubelets.
+    /// Reads the arguments of kubelets too.
     pub fn read_with_kubelet() -> io::Result<Self> {
-        Self::ask(ProcessFacts { files: true, arguments: true, ..ProcessFacts::default() })
+        Self::query(ProcessFacts { files: true, arguments: true, ..ProcessFacts::default() })
     }
 
-    /// What they are called and the control groups that they live in, and not what they have open.
+    /// Reads the names and control groups, but not the open files.
     pub fn read_groups() -> io::Result<Self> {
-        Self::ask(ProcessFacts::default())
+        Self::query(ProcessFacts::default())
     }
 
-    fn ask(wanted: ProcessFacts) -> io::Result<Self> {
+    fn query(facts: ProcessFacts) -> io::Result<Self> {
         let mut builder = Builder::default();
-        helper::ask(wanted, &mut |record, body| builder.take(&record, body))?;
+        helper::ask(facts, &mut |record, body| builder.take(&record, body))?;
         Ok(builder.finish())
     }
 
-    /// From processes that never ran.
+    /// Creates a list of invented processes.
     #[cfg(test)]
     pub fn of(all: Vec<Process>, sees_all: bool) -> Self {
         Self { all, sees_all, hidden: Vec::new() }
     }
 
-    /// Nothing that runs here is hidden from us, so that "none found" means "none".
+    /// Returns whether all processes are visible, so that "none found" means "none".
     #[must_use]
     pub fn sees_all(&self) -> bool {
         self.sees_all && self.hidden.is_empty()
     }
 
-    /// The same of all that could have anything open that is in the directory `path`.
+    /// Returns whether all processes are visible that could have anything open in the directory `path`.
     #[must_use]
     pub fn sees_all_that_reach(&self, path: &Path) -> bool {
-        // What cannot be opened may be anybody's.
+        // A directory that cannot be opened may be reachable for any user.
         let way = Root::open(path).map(|root| root.way().clone()).unwrap_or_default();
         self.sees_all && !self.hidden.iter().any(|who| way.admits(who))
     }
 
     #[must_use]
     pub fn of_container(&self, id: &str) -> Option<&Process> {
-        self.all.iter().find(|one| one.is_of_container(id))
+        self.all.iter().find(|process| process.is_of_container(id))
     }
 
-    /// A process that has `path` or something below it open. A process in another mount
-    /// namespace may know it by another path, so one that ends in the same name, or has the
-    /// name on its way, counts as well.
+    /// Returns a process that has `path` or something below it open. A process in another mount namespace may use
+    /// another path for it, so a path that contains the same name counts too.
     #[must_use]
     pub fn holding(&self, path: &Path) -> Option<&Process> {
         let name = path.file_name();
-        let below = |held: &PathBuf| held.starts_with(path) || held.iter().any(|part| Some(part) == name);
-        self.all.iter().find(|one| one.holds.iter().any(below))
+        let mut all = self.all.iter();
+        all.find(|process| {
+            process
+                .holds
+                .iter()
+                .any(|held| held.starts_with(path) || held.iter().any(|part| Some(part) == name))
+        })
     }
 
-    /// A process that has a file open whose path ends in `tail`, whatever stands before it in the
-    /// process's own mount namespace.
+    /// Returns a process that has a file open whose path ends in `tail`, with any prefix in the process's own mount
+    /// namespace.
     #[must_use]
     pub fn holding_tail(&self, tail: &Path) -> Option<&Process> {
-        self.all.iter().find(|one| one.holds.iter().any(|held| held.ends_with(tail)))
+        self.all.iter().find(|process| process.holds.iter().any(|held| held.ends_with(tail)))
     }
 
-    /// All that were seen.
+    /// Returns all visible processes.
     #[must_use]
     pub fn all(&self) -> &[Process] {
         &self.all
     }
 
-    /// Programs that are a kubelet or have one built in, if they belong to root and their arguments were
-    /// asked for.
+    /// Returns root's processes that are a kubelet or have one built in, if their arguments were requested.
     pub fn kubelets(&self) -> impl Iterator<Item = &Process> {
-        let is_one = |one: &&Process| KUBELETS.contains(&one.name.as_str()) && !one.arguments.is_empty();
-        self.all.iter().filter(is_one)
+        let all = self.all.iter();
+        all.filter(|process| KUBELETS.contains(&process.name.as_str()) && !process.arguments.is_empty())
     }
 
-    /// A process whose program is called one of `names`.
+    /// Returns a process whose program has one of `names`.
     #[must_use]
     pub fn running(&self, names: &[&str]) -> Option<&Process> {
-        self.all.iter().find(|one| names.contains(&one.name.as_str()))
+        self.all.iter().find(|process| names.contains(&process.name.as_str()))
     }
 }
 
-/// A process in a control group named after `id`, by its number.
+/// Returns the number of a process in a control group named after `id`.
 pub fn process_in(id: &str) -> io::Result<Option<u32>> {
     let all = Processes::read_groups()?;
-    Ok(all.all().iter().find(|one| cgroups::is_in(&one.group, id)).map(|one| one.id))
+    Ok(all.all().iter().find(|process| cgroups::is_in(&process.group, id)).map(|process| process.id))
 }
 
-/// The arguments of root's containerds, and of k3s and RKE2, that have the same paths as we: a program
-/// and its arguments each.
+/// Returns the arguments of root's containerds, and of k3s and RKE2, which use the same paths as this process: a
+/// program and its arguments each.
 ///
 /// # Errors
-/// When `/proc` cannot be read.
+/// If `/proc` cannot be read.
 pub fn arguments_of_containerds() -> io::Result<Vec<Vec<String>>> {
     let mut found = Vec::new();
     helper::ask(ProcessFacts { containerds: true, ..ProcessFacts::default() }, &mut |record, body| {
@@ -162,13 +163,13 @@ pub fn arguments_of_containerds() -> io::Result<Vec<Vec<String>>> {
     Ok(found)
 }
 
-/// Puts records together.
+/// Combines records into processes.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     processes: Processes,
-    at: HashMap<u32, usize>,
-    whose: HashMap<u32, Who>,
-    is_whole: bool,
+    positions: HashMap<u32, usize>,
+    users: HashMap<u32, Who>,
+    is_complete: bool,
 }
 
 impl Builder {
@@ -180,25 +181,25 @@ impl Builder {
                 if *is_hidden {
                     self.processes.hidden.push(who.clone());
                 }
-                self.whose.insert(*id, who.clone());
-                self.at.insert(*id, all.len());
+                self.users.insert(*id, who.clone());
+                self.positions.insert(*id, all.len());
                 all.push(Process { id: *id, name: name.clone(), group: group.clone(), ..Process::default() });
             }
             ProcRecord::Files { id, is_complete } => {
-                if !is_complete && let Some(who) = self.whose.get(id) {
+                if !is_complete && let Some(who) = self.users.get(id) {
                     self.processes.hidden.push(who.clone());
                 }
-                if let Some(at) = self.at.get(id) {
+                if let Some(position) = self.positions.get(id) {
                     let paths = body.split(|byte| *byte == 0).filter(|path| !path.is_empty());
-                    all[*at].holds = paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
+                    all[*position].holds = paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
                 }
             }
             ProcRecord::Arguments { id } => {
-                if let Some(at) = self.at.get(id) {
-                    all[*at].arguments = body.to_vec();
+                if let Some(position) = self.positions.get(id) {
+                    all[*position].arguments = body.to_vec();
                 }
             }
-            ProcRecord::End => self.is_whole = true,
+            ProcRecord::End => self.is_complete = true,
             ProcRecord::View { .. }
             | ProcRecord::Unknown { .. }
             | ProcRecord::Mounts
@@ -207,7 +208,7 @@ impl Builder {
     }
 
     pub(super) fn finish(self) -> Processes {
-        let sees_all = self.processes.sees_all && self.is_whole;
+        let sees_all = self.processes.sees_all && self.is_complete;
         Processes { sees_all, ..self.processes }
     }
 }
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_what() {
+    fn processes_are_found_by_container_path_and_name() {
         let all = Processes::of(
             vec![
                 process("conmon", "0::/", &["/var/lib/c/overlay-containers/abc123/userdata"]),
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_found_by_its_directory_and_its_arguments_are_not_read() {
+    fn child_is_found_by_its_directory_without_arguments() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("0123456789abcdef");
         std::fs::create_dir(&place).unwrap();
@@ -259,16 +260,16 @@ mod tests {
         let all = Processes::read_with_kubelet().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(all.holding(dir.path()).map(|one| one.id), Some(child.id()));
+        assert_eq!(all.holding(dir.path()).map(|process| process.id), Some(child.id()));
         let found = all.of_container("0123456789abcdef").unwrap();
         assert_eq!((found.id, found.arguments.len()), (child.id(), 0));
         assert!(!found.name.is_empty());
         assert!(Processes::read().unwrap().holding(dir.path()).is_none());
     }
 
-    /// It has nothing open; whoever says so of itself in its name is none.
+    /// A kernel thread has nothing open. A process that only has such a name is not a kernel thread.
     #[test]
-    fn a_thread_of_the_kernel_is_no_process() {
+    fn kernel_threads_are_not_processes() {
         let dir = tempfile::tempdir().unwrap();
         for (id, status) in [
             ("1", "Name:\tinit\nUid:\t0\t0\t0\t0\nKthread:\t0\n"),
@@ -279,33 +280,33 @@ mod tests {
             std::fs::write(dir.path().join(id).join("status"), status).unwrap();
         }
         let mut builder = Builder::default();
-        let mut emit = |record: ProcRecord, body: &[u8]| {
+        let mut take = |record: ProcRecord, body: &[u8]| {
             builder.take(&record, body);
             Ok(())
         };
-        read::below(dir.path(), ProcessFacts { files: true, ..ProcessFacts::default() }, &mut emit).unwrap();
-        let mut ids: Vec<_> = builder.finish().all().iter().map(|one| one.id).collect();
+        read::below(dir.path(), ProcessFacts { files: true, ..ProcessFacts::default() }, &mut take).unwrap();
+        let mut ids: Vec<_> = builder.finish().all().iter().map(|process| process.id).collect();
         ids.sort_unstable();
         assert_eq!(ids, [1, 3]);
     }
 
     #[test]
-    fn what_is_hidden_is_not_nobody() {
+    fn hidden_processes_make_the_result_incomplete() {
         let dir = tempfile::tempdir().unwrap();
         let read = |proc: &Path| {
             let mut builder = Builder::default();
-            let wanted = ProcessFacts { files: true, ..ProcessFacts::default() };
+            let facts = ProcessFacts { files: true, ..ProcessFacts::default() };
             let mut emit = |record: ProcRecord, body: &[u8]| {
                 builder.take(&record, body);
                 Ok(())
             };
-            read::below(proc, wanted, &mut emit).map(|()| builder.finish())
+            read::below(proc, facts, &mut emit).map(|()| builder.finish())
         };
         std::fs::create_dir_all(dir.path().join("17")).unwrap();
         assert!(!read(dir.path()).unwrap().sees_all(), "there is no first process");
         assert!(read(&dir.path().join("none")).is_err());
         let mut builder = Builder::default();
         builder.take(&ProcRecord::Begin { sees_all: true }, b"");
-        assert!(!builder.finish().sees_all(), "the answer is not whole");
+        assert!(!builder.finish().sees_all(), "the answer is incomplete");
     }
 }

@@ -1,9 +1,8 @@
-//! Reads without leaving a trace: no access time changes, nothing is created, no symlink
-//! is followed in the last component, and below a store's directories ([`Within`]) in none.
+//! Reading without a trace: no access time changes, nothing is created, no symlink is followed in the last
+//! component, and below a store's directories ([`Within`]) in no component.
 //!
-//! `O_NOATIME` is granted to the owner of a file and to `CAP_FOWNER`. If it is refused,
-//! the file is read without it: then only the mount's own `relatime` rule protects the
-//! access time.
+//! `O_NOATIME` is granted to the owner of a file and to `CAP_FOWNER`. If it is refused, the file is read without
+//! it; then only the mount's `relatime` protects the access time.
 
 mod within;
 
@@ -23,7 +22,7 @@ use super::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener};
 
 pub use within::{Below, Within, if_present, is_absent, is_symlink};
 
-/// What an entry of a directory is.
+/// Kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     Directory,
@@ -34,22 +33,22 @@ pub enum FileKind {
     Special,
 }
 
-/// An entry of a directory, `.` and `..` excepted.
+/// Entry of a directory, except `.` and `..`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry {
-    /// Its name: any bytes but NUL and `/`.
+    /// Name: any bytes except NUL and `/`.
     pub name: OsString,
     pub kind: FileKind,
 }
 
-/// Facts of one inode.
+/// Facts about one inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeFacts {
     pub device: u64,
     pub inode: u64,
     /// Length in bytes.
     pub length: u64,
-    /// Time of the last change of its content.
+    /// Time of the last modification.
     pub modified: Option<Timestamp>,
     pub kind: FileKind,
 }
@@ -81,7 +80,7 @@ fn regular(file: File) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
 }
 
-/// All of a file of at most `limit` bytes.
+/// Reads a file of at most `limit` bytes completely.
 pub(super) fn read_whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     let too_long =
@@ -100,20 +99,21 @@ pub(super) fn read_whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
 /// Lists a directory, sorted by name.
 ///
 /// # Errors
-/// When it cannot be opened or read to its end, or is a symlink.
+/// If it cannot be opened or read completely, or is a symlink.
 pub fn list(path: &Path) -> io::Result<Vec<DirectoryEntry>> {
     let directory = open(path, OFlags::DIRECTORY)?;
     entries(directory, || Ok(()), |name| Ok(facts(&path.join(name))?.kind))
 }
 
-/// What the directory holds; `admit` may refuse one entry more, and `kind` is for filesystems that do not say it beside the name.
+/// Returns the entries of a directory. `admit` may refuse a further entry; `kind` is used on filesystems that do
+/// not list the kind with the name.
 pub(super) fn entries(
     directory: OwnedFd,
     mut admit: impl FnMut() -> io::Result<()>,
     kind: impl Fn(&OsString) -> io::Result<FileKind>,
 ) -> io::Result<Vec<DirectoryEntry>> {
     let mut entries = Vec::new();
-    // `Dir::new` takes the descriptor as it is; `read_from` would open it again, without NOATIME.
+    // `Dir::new` uses the descriptor itself; `read_from` would open it again, without NOATIME.
     for entry in Dir::new(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
@@ -135,12 +135,12 @@ pub(super) fn entries(
 /// Examines an inode without opening it; a symlink is examined itself.
 ///
 /// # Errors
-/// When it does not exist or its directory cannot be searched.
+/// If it does not exist or its directory cannot be searched.
 pub fn facts(path: &Path) -> io::Result<InodeFacts> {
     Ok(facts_of(&rustix::fs::statat(CWD, path, AS_IT_IS)?))
 }
 
-/// What an entry of an open directory is.
+/// Returns the kind of an entry of an open directory.
 pub(super) fn kind_in(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<FileKind> {
     Ok(facts_of(&rustix::fs::statat(directory, name, AS_IT_IS)?).kind)
 }
@@ -150,37 +150,37 @@ fn born_of(handle: BorrowedFd<'_>) -> io::Result<Option<Timestamp>> {
     Ok(born(&rustix::fs::statx(handle, c"", flags, StatxFlags::BTIME)?))
 }
 
-/// When an inode was created; `None` where the filesystem does not remember. Nothing can set
-/// this time, but it is by the node's clock of that moment.
+/// Returns the creation time of an inode; `None` if the filesystem does not store it. It cannot be set, but depends
+/// on the node's clock at that time.
 #[must_use]
 pub fn born(stat: &Statx) -> Option<Timestamp> {
     let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     time(stat.stx_btime).filter(|_| known)
 }
 
-/// `None` for a time out of range.
+/// Converts a time; `None` if it is out of range.
 #[must_use]
 pub fn time(time: StatxTimestamp) -> Option<Timestamp> {
     Timestamp::new(time.tv_sec, i32::try_from(time.tv_nsec).unwrap_or(0)).ok()
 }
 
-/// Allocated bytes (512 x `st_blocks`) and length of one inode.
+/// Returns the allocated bytes (512 × `st_blocks`) and the length of an inode.
 fn size_of(stat: &Stat) -> (u64, u64) {
-    let of = |number| u64::try_from(number).unwrap_or(0);
-    (of(stat.st_blocks).saturating_mul(512), of(stat.st_size))
+    let number = |number| u64::try_from(number).unwrap_or(0);
+    (number(stat.st_blocks).saturating_mul(512), number(stat.st_size))
 }
 
-/// Which times of an inode tell its age.
+/// Times of an inode that determine its age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
-    /// That of modification, which goes along with a copy and can be set.
+    /// Modification time, which a copy may keep and which can be set.
     Modified,
-    /// The newest of all: those of status change and birth nobody can set.
+    /// Newest of all times; those of status change and birth cannot be set.
     All,
 }
 
 impl Times {
-    /// What is open, and its newest time.
+    /// Returns the kind and the newest time of an open inode.
     fn of(self, handle: BorrowedFd<'_>) -> io::Result<(FileType, Option<Timestamp>)> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
         let wish = StatxFlags::TYPE | StatxFlags::MTIME | StatxFlags::CTIME | StatxFlags::BTIME;
@@ -194,10 +194,10 @@ impl Times {
     }
 }
 
-/// The newest of these times of `top` and all below it, mounts excepted.
-fn newest(top: OwnedFd, times: Times, most: usize) -> io::Result<Option<Timestamp>> {
+/// Returns the newest of these times of `top` and everything below it, without mounts.
+fn newest(top: OwnedFd, times: Times, limit: usize) -> io::Result<Option<Timestamp>> {
     let (kind, mut newest) = times.of(top.as_fd())?;
-    let mut met = 1_usize;
+    let mut count = 1_usize;
     if kind != FileType::Directory {
         return Ok(newest);
     }
@@ -214,11 +214,11 @@ fn newest(top: OwnedFd, times: Times, most: usize) -> io::Result<Option<Timestam
             if name == c"." || name == c".." {
                 continue;
             }
-            met += 1;
-            if met > most {
+            count += 1;
+            if count > limit {
                 return Ok(None);
             }
-            // A mount is not even examined: its filesystem need never answer.
+            // A mount is not even examined: its filesystem may never answer.
             let handle = match opener.beneath(directory.as_fd(), name_of(name), HANDLE, false) {
                 Err(Errno::XDEV) => continue,
                 other => other?,
@@ -233,9 +233,9 @@ fn newest(top: OwnedFd, times: Times, most: usize) -> io::Result<Option<Timestam
     Ok(newest)
 }
 
-/// Calls back for each regular file in `top` and below it with its allocated bytes. No mount is entered
-/// or even examined (its filesystem need never answer), nor a directory that `leaves_out` names; what is
-/// gone meanwhile or cannot be read is skipped.
+/// Calls `found` with each regular file in `top` and below it, and its allocated bytes. Mounts are neither entered
+/// nor examined (their filesystem may never answer), and directories that `leaves_out` accepts are not entered.
+/// Files that disappear meanwhile or cannot be read are skipped.
 pub fn files_below(
     top: &Path,
     leaves_out: &dyn Fn(&Path) -> bool,
@@ -270,8 +270,8 @@ fn name_of(entry: &CStr) -> &Path {
     Path::new(OsStr::from_bytes(entry.to_bytes()))
 }
 
-/// Whether what is open is marked immutable or append-only (`chattr(1)`): then even root cannot
-/// remove what is in it. `false` where that is unknown.
+/// Returns whether an open file or directory is marked immutable or append-only (`chattr(1)`), so that even root
+/// cannot remove its content. `false` if unknown.
 #[must_use]
 pub fn has_immutable_flag(open: BorrowedFd<'_>) -> bool {
     use rustix::fs::{IFlags, ioctl_getflags};
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_lists_and_refuses() {
+    fn directory_is_listed_but_symlink_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("b");
         std::fs::write(&file, b"12345").unwrap();

@@ -1,9 +1,8 @@
-//! Reads symlinks without changing their access time.
+//! Reading of symlinks without a change of their access time.
 //!
-//! `readlink(2)` updates the access time of the symlink, whatever flags it was opened with. A mount
-//! with `noatime` does not, so the directory is read through a private clone of its mount,
-//! which is attached nowhere and disappears when it is closed. That takes
-//! `CAP_SYS_ADMIN` and Linux 5.12.
+//! `readlink(2)` updates the access time of the symlink, whatever flags it was opened with, unless the mount has
+//! `noatime`. The directory is therefore read through a private clone of its mount, which is not attached anywhere
+//! and disappears when it is closed. This requires `CAP_SYS_ADMIN` and Linux 5.12.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -21,11 +20,10 @@ pub struct Untraced {
 }
 
 impl Untraced {
-    /// Looks at `directory`, which is open, without a trace.
+    /// Opens a private clone of the mount of `directory`.
     ///
     /// # Errors
-    /// `PERM` without the privilege, `NOSYS` on an old kernel, `INVAL` where the mount may
-    /// not be cloned.
+    /// `PERM` without the privilege, `NOSYS` on an old kernel, `INVAL` if the mount must not be cloned.
     pub fn of(directory: BorrowedFd<'_>) -> io::Result<Self> {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
@@ -34,11 +32,11 @@ impl Untraced {
         Ok(Self { directory: clone })
     }
 
-    /// Where the symlink `name` in the directory leads.
+    /// Returns the target of the symlink `name` in the directory.
     pub fn target(&self, name: &OsStr) -> io::Result<OsString> {
-        let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
-        let link = rustix::fs::openat2(&self.directory, name, how, Mode::empty(), resolve)?;
+        let link = rustix::fs::openat2(&self.directory, name, flags, Mode::empty(), resolve)?;
         let target = rustix::fs::readlinkat(link, c"", Vec::new())?;
         Ok(OsString::from_vec(target.into_bytes()))
     }
@@ -59,19 +57,18 @@ const ALL_ATIME: u64 = 0x70;
 
 #[allow(unsafe_code)]
 fn without_times(mount: BorrowedFd<'_>) -> io::Result<()> {
-    let wanted =
+    let attributes =
         MountAttributes { set: READ_ONLY_NO_ATIME, clear: ALL_ATIME, propagation: 0, user_namespace: 0 };
     let empty = AtFlags::EMPTY_PATH.bits();
-    // SAFETY: mount_setattr takes a descriptor, a path that ends with NUL, flags, and a
-    // `struct mount_attr` of the given size, which is four 64-bit integers without padding;
-    // it only reads them, and both outlive the call.
+    // SAFETY: mount_setattr takes a descriptor, a path that ends with NUL, flags, and a `struct mount_attr` of the
+    // given size, which is four 64-bit integers without padding; it only reads them, and both outlive the call.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             mount.as_raw_fd(),
             c"".as_ptr(),
             empty,
-            &raw const wanted,
+            &raw const attributes,
             size_of::<MountAttributes>(),
         )
     };
@@ -84,7 +81,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
 
     #[test]
-    fn the_access_time_stays() {
+    fn access_time_is_unchanged() {
         if !nix::unistd::geteuid().is_root() {
             return;
         }
@@ -100,7 +97,7 @@ mod tests {
         let untraced = Untraced::of(open.as_fd()).unwrap();
         assert_eq!(untraced.target(OsStr::new("link")).unwrap(), "../somewhere/diff");
         assert!(untraced.target(OsStr::new("none")).is_err());
-        assert!(untraced.target(OsStr::new("../x")).is_err(), "no way out");
+        assert!(untraced.target(OsStr::new("../x")).is_err(), "not outside");
         assert_eq!(times(), before);
     }
 }

@@ -1,11 +1,11 @@
-//! Removes a tree through directory descriptors.
+//! Removal of a tree through directory descriptors.
 //!
-//! Every step goes from an open directory to an entry of it: no symlink is followed, no
-//! mount is entered, and concurrent renames cannot lead us out of the tree. What cannot
-//! be removed is reported, and the rest is still removed.
+//! Every step leads from an open directory to one of its entries: no symlink is followed, no mount is entered, and
+//! concurrent renames cannot lead out of the tree. Entries that cannot be removed are reported, and the rest is
+//! removed all the same.
 //!
-//! A mount in another namespace is invisible here, and removing its mount point would
-//! silently detach it there: the caller asks [`super::namespaces`] first.
+//! A mount in another namespace is invisible here, and removing its mount point would silently detach it there. The
+//! caller must check [`super::namespaces`] first.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,27 +18,27 @@ use rustix::io::Errno;
 use super::beneath::{AS_IT_IS, Opener};
 use super::stop;
 
-/// Directories held open at a time. Trees that go deeper are taken apart: what lies below
-/// is moved up to the top of the tree that is deleted and removed from there.
-const DEEPEST: usize = 64;
+/// Maximum number of directories that are open at the same time. Deeper trees are taken apart: directories below
+/// this depth are moved to the top of the tree and removed from there.
+const MAX_DEPTH: usize = 64;
 
-/// Failures named one by one; the rest is counted.
-const MOST_FAILURES: usize = 20;
+/// Maximum number of failures that are listed; the rest is only counted.
+const MAX_FAILURES: usize = 20;
 
 /// The result of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removal {
-    /// Names that were unlinked, directories included.
+    /// Number of unlinked names, including directories.
     pub removed: u64,
-    /// What could not be removed, with the reason; at most 20 entries.
+    /// Entries that could not be removed, with the reason; at most 20.
     pub failures: Vec<RemovalFailure>,
-    /// Failures beyond those.
+    /// Number of further failures.
     pub more_failures: u64,
-    /// Interrupted by a signal.
+    /// A signal interrupted the removal.
     pub interrupted: bool,
 }
 
-/// Something that could not be removed.
+/// Entry that could not be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovalFailure {
     pub path: PathBuf,
@@ -59,13 +59,13 @@ impl std::fmt::Display for RemovalFailure {
 }
 
 impl Removal {
-    /// Nothing of the tree is left.
+    /// Returns whether nothing of the tree is left.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.failures.is_empty() && !self.interrupted
     }
 
-    /// Adds what another removal did.
+    /// Adds the result of another removal.
     pub fn absorb(&mut self, other: Self) {
         self.removed += other.removed;
         self.more_failures += other.more_failures;
@@ -75,7 +75,7 @@ impl Removal {
         }
     }
 
-    /// What would not go has been moved since, with all that is below it.
+    /// Updates the paths of failures after the rest of the tree was moved.
     pub fn moved(&mut self, from: &Path, to: &Path) {
         for failure in &mut self.failures {
             if let Ok(below) = failure.path.strip_prefix(from) {
@@ -85,7 +85,7 @@ impl Removal {
     }
 
     fn fail(&mut self, path: PathBuf, error: Errno) {
-        if self.failures.len() < MOST_FAILURES {
+        if self.failures.len() < MAX_FAILURES {
             self.failures.push(RemovalFailure { path, error });
         } else {
             self.more_failures += 1;
@@ -93,8 +93,8 @@ impl Removal {
     }
 }
 
-/// Removes `name`, an entry of the directory `parent`, and all below it. `shown` is the
-/// path of `parent` for messages. What is gone already is not a failure.
+/// Removes `name`, an entry of the directory `parent`, and everything below it. `shown` is the path of `parent` for
+/// messages. An entry that does not exist is not a failure.
 pub fn remove(parent: BorrowedFd<'_>, shown: &Path, name: &OsStr) -> Removal {
     let mut removal = Removal::default();
     let Ok(entry) = CString::new(name.as_bytes()) else {
@@ -108,7 +108,7 @@ pub fn remove(parent: BorrowedFd<'_>, shown: &Path, name: &OsStr) -> Removal {
     match rustix::fs::unlinkat(parent, &*entry, AtFlags::empty()) {
         Ok(()) => removal.removed += 1,
         Err(Errno::NOENT) => {}
-        // Linux says ISDIR, POSIX allows PERM, which an immutable file gives as well.
+        // Linux returns ISDIR; POSIX also allows PERM, which an immutable file returns too.
         Err(Errno::ISDIR) => tree(parent, shown, name, &entry, &mut removal),
         Err(Errno::PERM) if is_directory(parent, &entry) => tree(parent, shown, name, &entry, &mut removal),
         Err(error) => removal.fail(shown.join(name), error),
@@ -121,7 +121,7 @@ fn is_directory(parent: BorrowedFd<'_>, entry: &CStr) -> bool {
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
 }
 
-/// An open directory of the tree that is deleted and what is still to be done in it.
+/// Open directory of the tree, with its remaining work.
 struct Level {
     directory: OwnedFd,
     name: CString,
@@ -134,22 +134,22 @@ fn tree(parent: BorrowedFd<'_>, shown: &Path, name: &OsStr, entry: &CStr, remova
     let mut work = Work { opener, top: &top, removal, stuck: Vec::new(), moved: 0, next: 0 };
     let Some(level) = work.open(parent, entry, &top) else { return };
     let mut levels = vec![level];
-    while let Some(at) = levels.len().checked_sub(1) {
+    while let Some(depth) = levels.len().checked_sub(1) {
         if work.is_interrupted() {
             return;
         }
-        if let Some(child) = levels[at].subdirectories.pop() {
-            if at + 1 >= DEEPEST && work.move_up(&levels, &child) {
+        if let Some(child) = levels[depth].subdirectories.pop() {
+            if depth + 1 >= MAX_DEPTH && work.move_up(&levels, &child) {
                 continue;
             }
             let path = work.path(&levels, &child);
-            if let Some(level) = work.open(levels[at].directory.as_fd(), &child, &path) {
+            if let Some(level) = work.open(levels[depth].directory.as_fd(), &child, &path) {
                 levels.push(level);
             }
             continue;
         }
-        // What was moved up from below is in the top directory now.
-        if at == 0 && work.moved > 0 {
+        // The directories that were moved up are in the top directory now.
+        if depth == 0 && work.moved > 0 {
             work.moved = 0;
             let Level { directory, .. } = &levels[0];
             let subdirectories = work.empty(directory, &top);
@@ -171,11 +171,11 @@ struct Work<'a> {
     opener: Opener,
     top: &'a Path,
     removal: &'a mut Removal,
-    /// Entries of the top directory that would not go.
+    /// Entries of the top directory that could not be removed.
     stuck: Vec<CString>,
-    /// Directories moved up since the top directory was last listed.
+    /// Number of directories that were moved up since the top directory was last listed.
     moved: usize,
-    /// Number in the name of the next one.
+    /// Number for the name of the next directory that is moved up.
     next: u64,
 }
 
@@ -187,7 +187,7 @@ impl Work<'_> {
         path
     }
 
-    /// Opens a directory and unlinks all in it that is not a directory.
+    /// Opens a directory and unlinks everything in it except directories.
     fn open(&mut self, parent: BorrowedFd<'_>, name: &CStr, path: &Path) -> Option<Level> {
         match self.opener.directory(parent, name) {
             Ok(directory) => {
@@ -202,13 +202,13 @@ impl Work<'_> {
         }
     }
 
-    /// Looked at between any two entries: a tree may have millions.
+    /// Returns whether a signal interrupts the removal. Checked for every entry, since a tree may have millions.
     fn is_interrupted(&mut self) -> bool {
         self.removal.interrupted |= stop::is_asked();
         self.removal.interrupted
     }
 
-    /// Unlinks what is not a directory; returns the directories.
+    /// Unlinks everything except directories, and returns the directories.
     fn empty(&mut self, directory: &OwnedFd, path: &Path) -> Vec<CString> {
         let names = match entries(directory.as_fd()) {
             Ok(names) => names,
@@ -229,7 +229,7 @@ impl Work<'_> {
             match rustix::fs::unlinkat(directory, &*name, AtFlags::empty()) {
                 Ok(()) => self.removal.removed += 1,
                 Err(Errno::NOENT) => {}
-                // It was no directory when it was listed, or the filesystem did not say.
+                // It was not a directory when it was listed, or the filesystem did not report its kind.
                 Err(Errno::ISDIR) => subdirectories.push(name),
                 Err(error) => {
                     self.removal.fail(path.join(OsStr::from_bytes(name.to_bytes())), error);
@@ -239,10 +239,10 @@ impl Work<'_> {
         subdirectories
     }
 
-    /// Moves a directory that is too deep into the top directory; `false` if it stays.
+    /// Moves a directory that is too deep into the top directory; returns `false` if that fails.
     fn move_up(&mut self, levels: &[Level], name: &CStr) -> bool {
         let (Some(top), Some(from)) = (levels.first(), levels.last()) else { return false };
-        // Names of an earlier removal that was killed may be there.
+        // A removal that was killed earlier may have left such names.
         for _ in 0..1000 {
             self.next += 1;
             let Ok(new) = CString::new(format!(".layersweep-deep-{}", self.next)) else { return false };
@@ -253,7 +253,7 @@ impl Work<'_> {
                     return true;
                 }
                 Err(Errno::EXIST) => {}
-                // A mount point, say: going on in place says what it is.
+                // It may be a mount point: the attempt to remove it in place reports the reason.
                 Err(_) => return false,
             }
         }
@@ -268,7 +268,7 @@ impl Work<'_> {
                 if in_top {
                     self.stuck.push(name.to_owned());
                 }
-                // That something in it stayed has been said already.
+                // The entries that remain in it have been reported already.
                 if error != Errno::NOTEMPTY || self.removal.failures.is_empty() {
                     self.removal.fail(path, error);
                 }
@@ -279,7 +279,7 @@ impl Work<'_> {
 
 fn entries(directory: BorrowedFd<'_>) -> Result<Vec<(CString, FileType)>, Errno> {
     let mut names = Vec::new();
-    // `read_from` opens the directory again: `directory` keeps no position.
+    // `read_from` opens the directory again, so that the position of `directory` does not change.
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name();

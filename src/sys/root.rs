@@ -1,9 +1,9 @@
-//! The top directory of a store, as configured, opened once.
+//! Top directory of a store, as configured, opened once.
 //!
-//! Everything that is read, proven or deleted in a store goes through the descriptor opened here.
-//! On the path symlinks are followed only if root alone could have created them, so that no user can
-//! redirect root's programs. The permissions along the path are kept: they show who can use the store at
-//! all ([`DirectoryChain::admits`]) and who could replace it ([`DirectoryChain::is_trusted`]).
+//! Everything that is read, proven or deleted in a store uses the descriptor that is opened here. Symlinks on the
+//! path are followed only if root alone could have created them, so that a user cannot redirect root's programs.
+//! The permissions along the path are recorded: they determine who can use the store at all
+//! ([`DirectoryChain::admits`]) and who could replace it ([`DirectoryChain::is_trusted`]).
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -21,10 +21,10 @@ use super::beneath::{DIRECTORY, HANDLE, Opener, mount_id, mount_id_of_handle, re
 use super::servers;
 use super::users::trusted_uids;
 
-/// As many symlinks as the kernel follows (path_resolution(7)).
-const MOST_SYMLINKS: usize = 40;
+/// Maximum number of symlinks, as in the kernel (path_resolution(7)).
+const MAX_SYMLINKS: usize = 40;
 
-/// An open directory, and how it was reached. Derefs to its path, which holds no symlinks.
+/// An open directory and the path to it. Derefs to that path, which contains no symlinks.
 #[derive(Clone, Debug)]
 pub struct Root {
     path: PathBuf,
@@ -38,19 +38,19 @@ impl Root {
     /// Opens an absolute path.
     ///
     /// # Errors
-    /// `NotADirectory` for anything else than a directory; `PermissionDenied` for a symlink that
-    /// somebody else than root could have made; `Unsupported` for a mount in a directory that
-    /// somebody else than root can write, if its filesystem waits for a process or a server (a user
-    /// can mount FUSE in his own directories, and need never answer); else as `open`.
+    /// `NotADirectory` if it is not a directory. `PermissionDenied` for a symlink that a user other than root could
+    /// have made. `Unsupported` for a mount in a directory that a user other than root can write, if its filesystem
+    /// depends on a process or server: a user can mount FUSE in his own directories, and may never answer.
+    /// Otherwise the errors of `open`.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::open_in(Path::new("/"), path)
     }
 
-    /// Opens a path, absolute inside of `top`: a mounted disk that the caller named. Nothing above
-    /// `top` counts, and no symlink leads out of it.
+    /// Opens a path that is absolute inside `top`, a mounted disk that the caller named. The directories above
+    /// `top` are not checked, and symlinks cannot lead out of it.
     pub fn open_in(top: &Path, path: &Path) -> io::Result<Self> {
         let mut walk = Walk::new(top)?;
-        walk.go(path, false)?;
+        walk.follow(path, false)?;
         let path = walk.path();
         let Walk { here, mut steps, .. } = walk;
         let stat = rustix::fs::fstat(&here)?;
@@ -64,13 +64,13 @@ impl Root {
         })
     }
 
-    /// The descriptor, opened with `O_PATH`.
+    /// Returns the descriptor, opened with `O_PATH`.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The directory, opened for listing.
+    /// Returns the directory, opened for listing.
     pub fn directory(&self) -> io::Result<OwnedFd> {
         let opener = Opener::detect(self.fd());
         Ok(opener.beneath(self.fd(), Path::new(""), DIRECTORY, false)?)
@@ -81,13 +81,13 @@ impl Root {
         &self.path
     }
 
-    /// Device and inode number: the same directory has the same, whatever it is called.
+    /// Returns the device and inode number, which are the same under every name of the directory.
     #[must_use]
     pub fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
 
-    /// Uid of its owner.
+    /// Returns the uid of its owner.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.way.steps.last().map_or(0, |step| step.uid)
@@ -127,33 +127,33 @@ impl PartialEq for Root {
 
 impl Eq for Root {}
 
-/// The directories from `/` to a directory, itself included.
+/// Owners and modes of the directories from `/` to a directory, including itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryChain {
     steps: Vec<DirectoryRights>,
 }
 
-/// What `path` leads to, whatever it is, opened with `O_PATH`, and where that is: the same way as
-/// [`Root::open`], and the same care.
+/// Opens any file with `O_PATH`, and returns it with its path. The path is followed with the same care as in
+/// [`Root::open`].
 pub fn find(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     find_by(Walk::new(Path::new("/"))?, path)
 }
 
-/// The same for what need not be looked at: no mount whose filesystem waits for a process or a server
-/// is entered, whoever mounted it.
+/// Works like [`find`] for a path that does not have to be found. Mounts whose filesystem depends on a process or
+/// server are not entered, even if root mounted them.
 pub fn find_at_hand(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     find_by(Walk { trusts_servers: false, ..Walk::new(Path::new("/"))? }, path)
 }
 
-/// As [`Opener::beneath`], for reading, and also into mounts below `start`: all but those that are not even
-/// examined, because they need never answer, whoever mounted them. Such a one is `XDEV`.
+/// Works like [`Opener::beneath`], for reading, but also crosses into mounts below `start`. Mounts of filesystems
+/// that may never answer are not even examined, even if root mounted them; they result in `XDEV`.
 pub fn into_mounts(
     opener: Opener,
     start: BorrowedFd<'_>,
     path: &Path,
     flags: OFlags,
 ) -> rustix::io::Result<OwnedFd> {
-    /// What podman mounts and unmounts all the time is not known the moment after.
+    /// podman mounts and unmounts all the time, so that the kind of a mount may be unknown for a moment.
     const TRIES: u32 = 5;
     let mut opened = into_mounts_once(opener, start, path, flags);
     for _ in 1..TRIES {
@@ -184,7 +184,7 @@ fn into_mounts_once(
             other => other?,
         };
     }
-    // What was found is opened itself, not by its name once more: that may lead elsewhere by now.
+    // The file that was found is opened through its handle, because its name may lead elsewhere by now.
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&here)?.st_mode);
     match kind {
         FileType::Directory if !flags.contains(OFlags::PATH) => {
@@ -199,16 +199,16 @@ fn into_mounts_once(
     }
 }
 
-/// A handle asks nothing of the filesystem that is mounted there.
+/// Opens a mount point as a handle, which does not query the mounted filesystem.
 fn onto_mount(opener: Opener, parent: BorrowedFd<'_>, name: &Path) -> rustix::io::Result<OwnedFd> {
     let handle = opener.beneath(parent, name, HANDLE, true)?;
     let mount = mount_id_of_handle(handle.as_fd()).ok();
-    // Root's too: a server that hangs belongs to no store.
+    // Even if root mounted it: a server that hangs does not belong to a store.
     if servers::waits_for_others(mount, false) { Err(Errno::XDEV) } else { Ok(handle) }
 }
 
 fn find_by(mut walk: Walk<'_>, path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
-    walk.go(path, true)?;
+    walk.follow(path, true)?;
     let path = walk.path();
     let Walk { here, leaf, .. } = walk;
     Ok((leaf.map_or(here, |(leaf, _)| leaf), path))
@@ -216,36 +216,36 @@ fn find_by(mut walk: Walk<'_>, path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryRights {
-    /// Uid of its owner.
+    /// Uid of the owner.
     pub uid: u32,
     pub mode: u32,
 }
 
 impl DirectoryRights {
-    /// Our own group does not count as somebody else: many systems give each user one of their own
-    /// and let it write.
+    /// Records owner and mode. Write permission of the caller's own group is ignored: many systems give each user a
+    /// separate group that may write.
     fn of(stat: &Stat) -> Self {
-        let ours = stat.st_gid == 0 || stat.st_gid == rustix::process::getegid().as_raw();
+        let is_own_group = stat.st_gid == 0 || stat.st_gid == rustix::process::getegid().as_raw();
         let mode = stat.st_mode & 0o7777;
-        Self { uid: stat.st_uid, mode: if ours { mode & !0o020 } else { mode } }
+        Self { uid: stat.st_uid, mode: if is_own_group { mode & !0o020 } else { mode } }
     }
 
-    /// Whether nobody but root can make, rename or exchange entries of it that are root's. In a
-    /// sticky directory others can add entries, and not touch ours.
+    /// Returns whether only trusted users can create, rename or replace the entries of root in it. In a sticky
+    /// directory other users can add entries, but not change those of root.
     fn is_trusted(self, trusted: &[u32]) -> bool {
         trusted.contains(&self.uid) && (self.mode & 0o022 == 0 || self.mode & 0o1000 != 0)
     }
 }
 
 impl DirectoryChain {
-    /// A way of these directories, the first on top.
+    /// Creates a chain of these directories, the top one first.
     #[cfg(test)]
     pub fn new(steps: Vec<DirectoryRights>) -> Self {
         Self { steps }
     }
 
-    /// Whether the directory, and each on the way to it, belongs to root (in a user namespace: to its
-    /// root, or to somebody outside of it), and nobody else can exchange it.
+    /// Returns whether the directory and all directories above it belong to root, and no other user can replace it.
+    /// (In a user namespace they may belong to its root, or to a user outside of it.)
     #[must_use]
     pub fn is_trusted(&self) -> bool {
         self.is_trusted_by(trusted_uids())
@@ -255,8 +255,8 @@ impl DirectoryChain {
         self.steps.iter().all(|step| step.is_trusted(trusted))
     }
 
-    /// Whether `who` may reach what is in the directory. Wide: an access list can grant what the
-    /// group's bits stand for, so those count for everybody.
+    /// Returns whether `who` may reach the content of the directory. The answer is generous: an access list can
+    /// grant everything that the group bits allow, so these count for everyone.
     #[must_use]
     pub fn admits(&self, who: &Who) -> bool {
         who.is_privileged
@@ -270,9 +270,9 @@ impl DirectoryChain {
 /// A user whose access to a directory is checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Who {
-    /// Permissions do not stop them: root, or the capability to pass them over.
+    /// Permissions do not apply: the user is root, or has a capability to bypass them.
     pub is_privileged: bool,
-    /// The uids that they can act as.
+    /// Uids that the user can act as.
     pub uids: Vec<Range<u32>>,
 }
 
@@ -280,25 +280,24 @@ impl Who {
     /// The user with this uid; 0 is privileged.
     #[must_use]
     pub fn user(uid: u32) -> Self {
-        let own = uid..uid.saturating_add(1);
-        Self { is_privileged: uid == 0, uids: Vec::from([own]) }
+        Self { is_privileged: uid == 0, uids: Vec::from([uid..uid.saturating_add(1)]) }
     }
 }
 
 struct Walk<'a> {
     top: &'a Path,
     here: OwnedFd,
-    /// What `here` was like when it was opened.
+    /// Owner and mode of `here` when it was opened.
     step: DirectoryRights,
     mount: Option<u64>,
     /// The directories above `here`.
     steps: Vec<DirectoryRights>,
-    /// Their handles and mounts, for `..` in a symlink; and the name that led on from each.
+    /// Their handles and mounts, for `..` in a symlink, with the name of the entry that was followed.
     above: Vec<(OwnedFd, Option<u64>, OsString)>,
-    /// What is not a directory, at the end of the way.
+    /// File at the end of the path, if it is not a directory.
     leaf: Option<(OwnedFd, OsString)>,
     symlinks: usize,
-    /// What root has mounted is waited for.
+    /// Filesystems that root mounted are trusted to answer.
     trusts_servers: bool,
 }
 
@@ -311,7 +310,7 @@ enum Next {
 impl<'a> Walk<'a> {
     fn new(top: &'a Path) -> io::Result<Self> {
         let here = rustix::fs::openat(CWD, top, HANDLE | OFlags::DIRECTORY, Mode::empty())?;
-        // Where it begins is nobody's mount that may not answer.
+        // The starting point is not a mount that may not answer.
         let mount = mount_id(here.as_fd()).ok();
         let step = DirectoryRights::of(&rustix::fs::fstat(&here)?);
         let (steps, above) = (Vec::new(), Vec::new());
@@ -324,7 +323,7 @@ impl<'a> Walk<'a> {
         std::iter::once(self.top.as_os_str()).chain(names.map(OsString::as_os_str)).collect()
     }
 
-    fn go(&mut self, path: &Path, any_kind: bool) -> io::Result<()> {
+    fn follow(&mut self, path: &Path, any_kind: bool) -> io::Result<()> {
         if !path.is_absolute() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "not an absolute path"));
         }
@@ -341,7 +340,7 @@ impl<'a> Walk<'a> {
                     Next::Directory => {}
                     Next::Symlink(target) => {
                         self.symlinks += 1;
-                        if self.symlinks > MOST_SYMLINKS {
+                        if self.symlinks > MAX_SYMLINKS {
                             return Err(Errno::LOOP.into());
                         }
                         for part in parts(&target).into_iter().rev() {
@@ -364,10 +363,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes to an entry, if it is a directory.
+    /// Moves to an entry if it is a directory.
     fn down(&mut self, name: &OsStr) -> io::Result<Next> {
         let is_trusted = self.step.is_trusted(trusted_uids());
-        // As a rule it is in the same mount, and then that is all there is to ask.
+        // Usually it is on the same mount, and needs no further check.
         let same = rustix::fs::openat2(&self.here, name, HANDLE, Mode::empty(), ResolveFlags::NO_XDEV);
         let (next, mount) = match same {
             Ok(next) => (next, self.mount),
@@ -378,7 +377,7 @@ impl<'a> Walk<'a> {
                 (next, mount)
             }
         };
-        // Before it is examined: that may already wait for somebody.
+        // This check must be before the file is examined, which may already wait for a server.
         if mount != self.mount && servers::waits_for_others(mount, is_trusted && self.trusts_servers) {
             let message = match self.trusts_servers {
                 true => "is on a filesystem that a user mounted and that may hang",
@@ -419,18 +418,18 @@ enum PathPart {
 }
 
 fn parts(path: &Path) -> VecDeque<PathPart> {
-    let part = |component| match component {
+    let parts = path.components().filter_map(|component| match component {
         Component::Prefix(_) | Component::CurDir => None,
         Component::RootDir => Some(PathPart::Top),
         Component::ParentDir => Some(PathPart::Up),
         Component::Normal(name) => Some(PathPart::Down(OsStr::from_bytes(name.as_bytes()).to_owned())),
-    };
-    path.components().filter_map(part).collect()
+    });
+    parts.collect()
 }
 
 #[cfg(test)]
 impl Root {
-    /// Of a path that need not exist, for tests that read nothing.
+    /// Creates a root of a path that need not exist, for tests that do not read anything.
     pub(crate) fn for_tests(path: &Path) -> Self {
         Self { path: path.to_path_buf(), ..Self::open(Path::new("/")).expect("the root directory") }
     }
@@ -442,7 +441,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     #[test]
-    fn opens_through_symlinks_of_ours() {
+    fn own_symlinks_are_followed() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
         symlink("../a", dir.path().join("a/same")).unwrap();
@@ -469,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn no_symlink_of_a_directory_that_others_write() {
+    fn symlink_in_a_shared_directory_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let open = dir.path().join("open");
         std::fs::create_dir_all(open.join("real")).unwrap();
@@ -478,14 +477,16 @@ mod tests {
         assert_eq!(Root::open(&open.join("link")).unwrap_err().kind(), ErrorKind::PermissionDenied);
         let root = Root::open(&open.join("real")).unwrap();
         assert!(!root.way().is_trusted());
-        // Sticky: what is ours there stays ours.
+        // In a sticky directory the caller's entries stay unchanged.
         std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o1777)).unwrap();
         assert!(Root::open(&open.join("link")).unwrap().way().is_trusted());
     }
 
     #[test]
-    fn who_can_reach_and_who_can_exchange() {
-        let step = |uid, mode| DirectoryRights { uid, mode };
+    fn chain_determines_access_and_trust() {
+        fn step(uid: u32, mode: u32) -> DirectoryRights {
+            DirectoryRights { uid, mode }
+        }
         let root = step(0, 0o755);
         let user = Who { is_privileged: false, uids: vec![1000..1001, 100_000..165_536] };
         for (steps, trusted, admits) in [
@@ -508,33 +509,33 @@ mod tests {
     }
 
     #[test]
-    fn no_mount_that_need_never_answer_is_entered() {
+    fn mounts_that_may_not_answer_are_refused() {
         if !nix::unistd::geteuid().is_root() {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        let at = |path: &str| dir.path().join(path);
+        let path = |name: &str| dir.path().join(name);
         for name in ["memory", "silent"] {
-            std::fs::create_dir(at(name)).unwrap();
+            std::fs::create_dir(path(name)).unwrap();
         }
-        std::fs::write(at("file"), "below").unwrap();
+        std::fs::write(path("file"), "below").unwrap();
         let run = |words: &[&str]| {
             let status =
                 std::process::Command::new(words[0]).args(&words[1..]).current_dir(dir.path()).status();
             assert!(status.unwrap().success(), "{words:?}");
         };
         run(&["mount", "-t", "tmpfs", "of-a-test", "memory"]);
-        std::fs::create_dir(at("memory/sub")).unwrap();
-        std::fs::write(at("memory/sub/file"), "above").unwrap();
-        symlink("file", at("memory/sub/link")).unwrap();
+        std::fs::create_dir(path("memory/sub")).unwrap();
+        std::fs::write(path("memory/sub/file"), "above").unwrap();
+        symlink("file", path("memory/sub/link")).unwrap();
         run(&["mount", "--bind", "memory/sub/file", "file"]);
-        // A process of a user's that mounted it: this one, which answers nothing.
+        // A FUSE mount of a user's process: this process, which does not answer.
         let fuse = std::fs::File::options().read(true).write(true).open("/dev/fuse");
         if let Ok(fuse) = &fuse {
             use std::os::fd::AsRawFd;
             let options = format!("fd={},rootmode=40000,user_id=4711,group_id=4711", fuse.as_raw_fd());
             let (flags, options) = (nix::mount::MsFlags::empty(), Some(options.as_str()));
-            nix::mount::mount(Some("silent"), &at("silent"), Some("fuse"), flags, options).unwrap();
+            nix::mount::mount(Some("silent"), &path("silent"), Some("fuse"), flags, options).unwrap();
         }
         let top = std::fs::File::open(dir.path()).unwrap();
         let mut found = Vec::new();
@@ -558,11 +559,10 @@ mod tests {
         }
         drop(top);
         for name in ["file", "memory", "silent"] {
-            let _ = std::process::Command::new("umount").arg("-l").arg(at(name)).status();
+            let _ = std::process::Command::new("umount").arg("-l").arg(path(name)).status();
         }
-        let above = || Ok("above".to_owned());
         for found in found {
-            assert_eq!(found.0, [above(), above()]);
+            assert_eq!(found.0, [Ok("above".to_owned()), Ok("above".to_owned())]);
             assert_eq!(found.1, [true; 3]);
             assert_eq!((found.2, found.3, found.4), (Errno::NOENT, Errno::LOOP, Errno::XDEV));
             assert_eq!(found.5.unwrap_or([Errno::XDEV; 3]), [Errno::XDEV; 3]);

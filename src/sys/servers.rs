@@ -1,4 +1,4 @@
-//! Which server has to answer when a mount is read.
+//! Servers that have to answer when a mount is read.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,18 +9,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::users::trusted_uids;
 
-/// Who serves a filesystem.
+/// Server of a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Server {
     Kernel,
-    /// A process or machine that need not answer.
+    /// A process or machine that may not answer.
     Remote,
     /// The process of a user who mounted FUSE.
     User,
 }
 
-/// The mounts that we see. Every step onto another mount asks for it, so it is read again only when the
-/// kernel says that a mount has come or gone.
+/// Table of the mounts that this process sees. Every step onto another mount needs it, so it is read again only
+/// after the kernel reports a change.
 struct Table {
     file: File,
     servers: HashMap<u64, Server>,
@@ -28,8 +28,8 @@ struct Table {
 
 static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 
-/// Whether reading in the mount needs somebody to answer who need not: the process of a user who
-/// mounted FUSE, or anybody's server where a user could have mounted it.
+/// Returns whether reading in the mount depends on a server that may not answer: the process of a user who mounted
+/// FUSE, or any server if a user could have mounted it there.
 pub(super) fn waits_for_others(mount: Option<u64>, in_trusted_directory: bool) -> bool {
     match mount.and_then(find) {
         Some(Server::Kernel) => false,
@@ -40,7 +40,7 @@ pub(super) fn waits_for_others(mount: Option<u64>, in_trusted_directory: bool) -
 
 fn find(mount: u64) -> Option<Server> {
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-    // What cannot be read tells nothing about any mount.
+    // If the table cannot be read, nothing is known about any mount.
     let current = table.take().map_or_else(Table::read, Table::refresh).ok()?;
     table.insert(current).servers.get(&mount).copied()
 }
@@ -51,12 +51,12 @@ impl Table {
         Self { file, servers: HashMap::new() }.read_again()
     }
 
-    /// The kernel counts what comes and goes from when the file was opened, and a poll tells whether
-    /// it has counted on since the last one (proc_pid_mounts(5)).
+    /// Reads the table again if it has changed. The kernel counts changes since the file was opened, and a poll
+    /// reports whether there were any since the last one (proc_pid_mounts(5)).
     fn refresh(self) -> io::Result<Self> {
-        let mut asked = [PollFd::new(&self.file, PollFlags::PRI)];
-        poll(&mut asked, Some(&Timespec::default()))?;
-        if asked[0].revents().intersects(PollFlags::PRI | PollFlags::ERR) {
+        let mut polled = [PollFd::new(&self.file, PollFlags::PRI)];
+        poll(&mut polled, Some(&Timespec::default()))?;
+        if polled[0].revents().intersects(PollFlags::PRI | PollFlags::ERR) {
             self.read_again()
         } else {
             Ok(self)
@@ -72,7 +72,7 @@ impl Table {
     }
 }
 
-/// The number and the server of a line of the table.
+/// Parses the number and the server of a line of the table.
 fn server(line: &str) -> Option<(u64, Server)> {
     let id = line.split(' ').next()?.parse().ok()?;
     // proc_pid_mountinfo(5): type, source, options of the filesystem.
@@ -93,8 +93,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_serves() {
-        let of = |line: &str| server(line).map(|(_, server)| server);
+    fn servers_of_mount_table_lines() {
+        fn of(line: &str) -> Option<Server> {
+            server(line).map(|(_, server)| server)
+        }
         assert_eq!(of("36 35 98:0 / /m rw shared:1 - ext4 /dev/a rw"), Some(Server::Kernel));
         assert_eq!(of("36 35 0:9 / /m rw - fuse.sshfs a rw,user_id=4711,group_id=0"), Some(Server::User));
         assert_eq!(of("36 35 0:9 / /m rw - fuse.lxcfs a rw,user_id=0,group_id=0"), Some(Server::Remote));
@@ -102,9 +104,9 @@ mod tests {
         assert_eq!(of("nonsense"), None);
     }
 
-    /// A mount that came after the table was read is known, and one that has gone is not.
+    /// A mount that was added after the table was read is known, and one that was removed is not.
     #[test]
-    fn mounts_that_come_and_go() {
+    fn table_follows_mounts_and_unmounts() {
         if !nix::unistd::geteuid().is_root() {
             return;
         }
@@ -115,11 +117,11 @@ mod tests {
             assert!(status.unwrap().success());
         };
         run("mount", &["-t", "tmpfs", "of-a-test"]);
-        let all = || super::super::mounts::read().unwrap();
-        let id = all().iter().find(|one| one.mount_point == dir.path()).unwrap().id;
+        let mounts = || super::super::mounts::read().unwrap();
+        let id = mounts().iter().find(|mount| mount.mount_point == dir.path()).unwrap().id;
         assert_eq!(find(id), Some(Server::Kernel));
         run("umount", &[]);
-        // Another test may have got the number since.
-        assert!(find(id).is_none() || all().iter().any(|one| one.id == id));
+        // Another test may have a mount with this number by now.
+        assert!(find(id).is_none() || mounts().iter().any(|mount| mount.id == id));
     }
 }

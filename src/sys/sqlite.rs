@@ -1,8 +1,8 @@
-//! Reads an SQLite database that others may be writing, without leaving a trace: file and log are
-//! copied, and the copy is opened.
+//! Reading of an SQLite database while other processes may write to it, without a trace: file and log are copied,
+//! and the copy is opened.
 //!
-//! No file may be copied while this process has it open through SQLite: POSIX drops all of a
-//! process's record locks on a file when *any* descriptor of it is closed.
+//! A file must not be copied while this process has it open through SQLite: POSIX releases all record locks of a
+//! process on a file when *any* of its descriptors of the file is closed.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read};
@@ -20,21 +20,21 @@ pub const HEADER: usize = 100;
 /// Length of the header of a log.
 pub const LOG_HEADER: usize = 32;
 
-/// How often a database that others write meanwhile is copied at most, with as many milliseconds
-/// more between two copies.
+/// Maximum number of attempts to copy a database that other processes write to. The pause between two attempts
+/// grows by one millisecond each time.
 const ATTEMPTS: u64 = 40;
 
-/// The database at `path` with what was committed to its log, as one file that is to be opened in
-/// memory; `None` where there is none. Waits for no writer and is not disturbed by one.
+/// Returns the database at `path` including the committed part of its log, as one file to be opened in memory;
+/// `None` if it does not exist. Neither waits for writers nor disturbs them.
 ///
 /// # Errors
-/// When it cannot be read, is longer than `most` bytes, was changed all the time, or has a change under
-/// way that only SQLite can take back.
-pub fn copy(within: &Within, path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
+/// If it cannot be read, is longer than `limit` bytes, changed all the time, or has an unfinished change that only
+/// SQLite can roll back.
+pub fn copy(within: &Within, path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     for attempt in 0..ATTEMPTS {
         std::thread::sleep(Duration::from_millis(attempt));
-        let Some(mut content) = copy_once(within, path, most)? else { continue };
-        // The format's versions for writing and reading: a database in memory has no log.
+        let Some(mut content) = copy_once(within, path, limit)? else { continue };
+        // Versions of the format for writing and reading: a database in memory has no log.
         if let Some(versions @ [2, 2]) = content.get_mut(18..20) {
             versions.fill(1);
         }
@@ -43,7 +43,7 @@ pub fn copy(within: &Within, path: &Path, most: u64) -> io::Result<Option<Vec<u8
     Err(io::Error::other("it kept changing while it was read, or a write to it was interrupted"))
 }
 
-/// The file beside a database that ends in `suffix`: `-wal`, `-shm`, `-journal`.
+/// Returns the path of the file beside a database that ends in `suffix`: `-wal`, `-shm`, `-journal`.
 #[must_use]
 pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -51,7 +51,7 @@ pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The first bytes of a file; none where there is no file.
+/// Returns the first bytes of a file; empty if it does not exist.
 pub fn start(within: &Within, path: &Path, length: usize) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     match within.open_file(path) {
@@ -61,9 +61,9 @@ pub fn start(within: &Within, path: &Path, length: usize) -> io::Result<Vec<u8>>
     Ok(start)
 }
 
-/// Empty where there is none; `None` where it changed meanwhile.
-fn copy_once(within: &Within, path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
-    // The log's header has other salts each time the log is restarted.
+/// Copies once. Returns an empty copy if the database does not exist, and `None` if it changed meanwhile.
+fn copy_once(within: &Within, path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+    // The header of the log has other salts each time the log is restarted.
     let log_start = || start(within, &beside(path, "-wal"), LOG_HEADER);
     let has_journal = || within.facts(&beside(path, "-journal")).is_ok_and(|facts| facts.length > 0);
     let log_before = log_start()?;
@@ -74,9 +74,9 @@ fn copy_once(within: &Within, path: &Path, most: u64) -> io::Result<Option<Vec<u
     if has_journal() {
         return Ok(None);
     }
-    let database = within.read(path, most)?;
-    // The log after the database: pages that a checkpoint has moved there meanwhile are in both.
-    let log = match within.read(&beside(path, "-wal"), most) {
+    let database = within.read(path, limit)?;
+    // The log is read after the database: pages that a checkpoint moves in between are in both.
+    let log = match within.read(&beside(path, "-wal"), limit) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         log => log?,
     };
@@ -87,32 +87,31 @@ fn copy_once(within: &Within, path: &Path, most: u64) -> io::Result<Option<Vec<u
         return Ok(None);
     }
     if log.len() <= LOG_HEADER {
-        // Its counter of changes too: two changes may bear the same time.
+        // This compares the change counter too: two changes may have the same time.
         let start = start(within, path, HEADER)?;
         return Ok((after == before && database.starts_with(&start)).then_some(database));
     }
     match merged(&database, &log) {
-        // Damaged: what is wrong shows where it is opened.
+        // It is damaged; opening it shows the error.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Some(database)),
         merged => merged.map(Some),
     }
 }
 
-/// Where a copy is put, the best first: memory, since the disk may be full, then what everybody may
-/// write to.
+/// Returns the directories for a copy, the best first: memory, since the disk may be full, then directories that
+/// every user can write to.
 fn places() -> impl Iterator<Item = PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
     runtime.into_iter().chain(["/dev/shm".into(), "/run".into(), std::env::temp_dir()])
 }
 
-/// The database that `database` and its log `log` are together, as one file without a log: what was
-/// committed, and nothing else.
+/// Merges `database` and its log `log` into one file without a log, which contains exactly what was committed.
 ///
-/// The files are copied to a private directory and opened there, so nothing of the originals is
-/// locked or changed, and no descriptor of theirs is closed while they are open through SQLite.
+/// The files are copied to a private directory and opened there. The originals are therefore neither locked nor
+/// changed, and none of their descriptors is closed while they are open through SQLite.
 ///
 /// # Errors
-/// When there is no place for the copy; `InvalidData` when SQLite cannot read it.
+/// If no directory for the copy works; `InvalidData` if SQLite cannot read it.
 fn merged(database: &[u8], log: &[u8]) -> io::Result<Vec<u8>> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for place in places() {
@@ -132,14 +131,14 @@ const NAME: &str = "copy.db";
 fn open(path: &Path) -> rusqlite::Result<Vec<u8>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
-    // Without a `-shm` file: the copy is ours alone.
+    // Without a `-shm` file: no other process uses the copy.
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(connection.serialize("main")?.to_vec())
 }
 
-/// A directory of ours that goes with this value.
+/// Private directory, removed together with this value.
 struct Private {
     path: PathBuf,
 }
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_counts_up_to_its_last_commit() {
+    fn log_counts_up_to_its_last_commit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
         let writer = Connection::open(&path).unwrap();
@@ -206,7 +205,7 @@ mod tests {
         let (database, log) =
             (std::fs::read(&path).unwrap(), std::fs::read(dir.path().join("db-wal")).unwrap());
         assert_eq!(numbers(&merged(&database, &log).unwrap()), [1, 2, 3]);
-        // Without the end of its last frame, the last commit is gone, and the one before counts.
+        // Without the end of its last frame, the last commit is lost, and the one before counts.
         assert_eq!(numbers(&merged(&database, &log[..log.len() - 1]).unwrap()), [1, 2]);
         assert_eq!(numbers(&merged(&database, b"rubbish").unwrap()), [1]);
         assert!(merged(b"rubbish", &log).is_err());

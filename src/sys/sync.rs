@@ -1,7 +1,7 @@
 //! `syncfs` in a child process.
 //!
-//! On a hanging disk it never returns and cannot be interrupted, and a process with a thread inside
-//! it cannot exit. A child can be abandoned.
+//! On a disk that hangs, `syncfs` never returns and cannot be interrupted, and a process with a thread inside it
+//! cannot exit. A child process can be abandoned.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use super::{helper, stop};
 
-/// The first argument of the process that synchronises; the filesystem is that of its stdin.
+/// First argument of the child process. Its stdin is on the filesystem that is synchronised.
 pub const ARGUMENT: &str = "__sync-filesystem";
 
-/// What that process does. It exits with the number of the error, or 0.
+/// Runs the child process. It exits with the error number, or 0.
 #[must_use]
 pub fn serve() -> ExitCode {
-    // Nobody waits for it after the death of who asked.
+    // After the death of the parent, no process waits for this one.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     match rustix::fs::syncfs(io::stdin()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -24,7 +24,7 @@ pub fn serve() -> ExitCode {
     }
 }
 
-/// A synchronisation that was begun.
+/// Synchronisation that was started.
 #[derive(Debug)]
 pub struct Syncing(SyncState);
 
@@ -35,9 +35,9 @@ enum SyncState {
 }
 
 impl Syncing {
-    /// Begins to write out what the filesystem of `directory` has put off.
+    /// Starts to write the delayed data of the filesystem of `directory` to the disk.
     ///
-    /// In a program that only links this library it is done at once, by the caller itself.
+    /// In a program that only links this library, the calling process does this at once.
     pub fn start(directory: impl AsFd) -> io::Result<Self> {
         let Some(mut command) = helper::command(ARGUMENT) else {
             let failed = rustix::fs::syncfs(directory).err();
@@ -53,7 +53,7 @@ impl Syncing {
         Self(SyncState::Runs(child))
     }
 
-    /// What came of it; `None`: it has not ended.
+    /// Returns the result; `None` if it is still running.
     pub fn outcome(&mut self) -> Option<io::Result<()>> {
         if let SyncState::Runs(child) = &mut self.0 {
             match child.try_wait() {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_ends_is_left_at_the_deadline() {
+    fn hanging_child_is_abandoned_at_the_deadline() {
         let began = Instant::now();
         let mut hangs = Command::new("sleep").arg("600").spawn().map(Syncing::of_child).unwrap();
         assert!(hangs.outcome().is_none());
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn its_error_is_told() {
+    fn error_of_the_child_is_returned() {
         let until = Instant::now() + Duration::from_secs(60);
         assert_eq!(child("exit 5").wait(until).unwrap_err().raw_os_error(), Some(5));
         child("exit 0").wait(until).unwrap();

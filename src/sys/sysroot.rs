@@ -1,8 +1,8 @@
-//! Paths inside a mounted root: what `/var/lib/containers` means on another system's disk.
+//! Paths inside a mounted root: the place of `/var/lib/containers` on another system's disk.
 //!
-//! Following a symlink updates its access time unless the filesystem is mounted with `noatime`,
-//! so mount a disk that must not change at all read-only or `noatime`. Only symlinks *on the way to* a
-//! path are followed here, none inside a store.
+//! Following a symlink updates its access time unless the filesystem is mounted with `noatime`. A disk that must
+//! not change at all should be mounted read-only or with `noatime`. Only symlinks on the path *to* a directory are
+//! followed here, none inside a store.
 
 mod lookup;
 mod ostree;
@@ -21,14 +21,14 @@ use super::root::{self, Root};
 use ostree::Ostree;
 
 /// Maximum number of entries of a directory that is listed.
-const MOST_ENTRIES: usize = 200_000;
+const MAX_ENTRIES: usize = 200_000;
 
-/// The root below which every configured path is taken: `/`, or a mounted disk.
+/// Root of all configured paths: `/`, or a mounted disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sysroot {
     /// Canonical, if it exists.
     root: PathBuf,
-    /// Where the parts of an ostree system lie, if this is the disk of one that is not running.
+    /// Parts of an ostree system, if this is the disk of one that is not running.
     ostree: Option<Ostree>,
 }
 
@@ -38,18 +38,18 @@ impl Sysroot {
         Self { root: PathBuf::from("/"), ostree: None }
     }
 
-    /// A mounted root at `root`: post-mortem. `/` in any spelling is the running system.
+    /// Creates a sysroot for a mounted root at `root` (post-mortem). `/` in any spelling is the running system.
     ///
-    /// The root partition of an ostree system (RHEL `CoreOS`, Fedora `CoreOS`) does not look
-    /// like a root while it is not running: `/var` is in `ostree/deploy/<stateroot>/var`, and
-    /// everything else in a deployment, `ostree/deploy/<stateroot>/deploy/<name>`. So:
+    /// The root partition of an ostree system (RHEL `CoreOS`, Fedora `CoreOS`) does not look like a root while it
+    /// is not running: `/var` is in `ostree/deploy/<stateroot>/var`, and everything else in a deployment,
+    /// `ostree/deploy/<stateroot>/deploy/<name>`. Therefore:
     ///
-    /// * if the disk has no `/var/lib/containers`, everything below `/var` is taken from the
-    ///   stateroot's `var`; of several stateroots the one that has `var/lib/containers` counts
-    ///   (of several such, the first by name);
-    /// * if the disk has no `/etc`, everything else is taken from the newest deployment of that
+    /// * If the disk has no `/var/lib/containers`, everything below `/var` is taken from the
+    ///   stateroot's `var`. If there are several stateroots, the first by name that has
+    ///   `var/lib/containers` is used.
+    /// * If the disk has no `/etc`, everything else is taken from the newest deployment of that
     ///   stateroot that has an `etc` (newest by change time, since ostree resets modification
-    ///   times; then by name), and what is not found there from the disk itself.
+    ///   times; then by name), and anything that is missing there from the disk itself.
     #[must_use]
     pub fn at(root: &Path) -> Self {
         let root = std::fs::canonicalize(root)
@@ -63,28 +63,28 @@ impl Sysroot {
         Self { ostree, ..plain }
     }
 
-    /// Where it is mounted; `/` for the running system.
+    /// Returns the mount point; `/` for the running system.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Whether this is another system's disk: read-only, no sockets, no locks.
+    /// Returns whether this is another system's disk: read-only, no sockets, no locks.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.root != Path::new("/")
     }
 
-    /// Resolves `path`, absolute inside the root, to a path on this system. Symlinks are followed inside
-    /// the root and never lead out of it; an absolute one starts again at the root, and `..`
-    /// at the root stays there. Mounts below the root are entered.
+    /// Resolves `path`, absolute inside the root, to a path on this system. Symlinks are followed inside the root
+    /// and never lead out of it: an absolute one starts again at the root, and `..` at the root has no effect.
+    /// Mounts below the root are entered.
     ///
-    /// On the running system only symlinks of root's own are followed ([`Root::open`]): a user's
-    /// could be another one the next moment.
+    /// On the running system only root's own symlinks are followed ([`Root::open`]), because a user could replace
+    /// another one at any time.
     ///
     /// # Errors
-    /// When it does not exist, cannot be examined, or goes through too many symlinks; on the running
-    /// system also as [`Root::open`].
+    /// If it does not exist, cannot be examined, or contains too many symlinks; on the running system also the
+    /// errors of [`Root::open`].
     pub fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         if !self.is_foreign() {
             return root::find(&std::path::absolute(path)?).map(|(_, path)| path);
@@ -97,7 +97,7 @@ impl Sysroot {
         }
     }
 
-    /// Opens the directory that [`Self::resolve`] finds.
+    /// Opens the directory that [`Self::resolve`] returns.
     pub fn open(&self, path: &Path) -> io::Result<Root> {
         if !self.is_foreign() {
             return Root::open(&std::path::absolute(path)?);
@@ -107,8 +107,8 @@ impl Sysroot {
         Root::open_in(&self.root, &Path::new("/").join(inside))
     }
 
-    /// The path inside the root of something that [`Self::resolve`] placed for us; `host_path`
-    /// itself if it is not in the root.
+    /// Returns the path inside the root for a path that [`Self::resolve`] returned; `host_path` itself if it is not
+    /// in the root.
     #[must_use]
     pub fn display(&self, host_path: &Path) -> PathBuf {
         if !self.is_foreign() {
@@ -123,28 +123,28 @@ impl Sysroot {
         }
     }
 
-    /// The same as text.
+    /// Returns [`Self::display`] as text.
     #[must_use]
     pub fn shown(&self, host_path: &Path) -> String {
         self.display(host_path).to_string_lossy().into_owned()
     }
 
-    /// The text of a file inside the root, UTF-8, at most `limit_bytes` long. `/dev/null`
-    /// reads as empty, since people name it to mean "no configuration".
+    /// Reads a text file inside the root: UTF-8, at most `limit_bytes` long. `/dev/null` reads as empty, since
+    /// users name it to mean "no configuration".
     ///
     /// # Errors
-    /// When it cannot be found or read, is not a regular file, is longer, or is not UTF-8.
+    /// If it cannot be found or read, is not a regular file, is longer, or is not UTF-8.
     pub fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<String> {
         String::from_utf8(self.read_bytes(path, limit_bytes)?).map_err(|error| {
-            let at = error.utf8_error().valid_up_to();
-            io::Error::new(io::ErrorKind::InvalidData, format!("not valid UTF-8 at byte {at} on"))
+            let position = error.utf8_error().valid_up_to();
+            io::Error::new(io::ErrorKind::InvalidData, format!("not valid UTF-8 at byte {position} on"))
         })
     }
 
-    /// The bytes of a file inside the root, at most `limit_bytes` of them.
+    /// Reads a file inside the root of at most `limit_bytes` bytes.
     pub fn read_bytes(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
         let (handle, placed) = self.handle(path)?;
-        // Looked at before it is opened: opening a device or a FIFO can have effects.
+        // The kind is checked before opening, since opening a device or a FIFO can have effects.
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&handle)?.st_mode);
         if kind == FileType::CharacterDevice && placed == Path::new("/dev/null") {
             return Ok(Vec::new());
@@ -160,7 +160,7 @@ impl Sysroot {
         }
     }
 
-    /// What a path leads to, opened only to be examined, and where that is.
+    /// Opens any file as a handle, and returns it with its path on this system.
     fn handle(&self, path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
         if !self.is_foreign() {
             return root::find(&std::path::absolute(path)?);
@@ -169,24 +169,26 @@ impl Sysroot {
         Ok((rustix::fs::openat(CWD, &placed, beneath::HANDLE, Mode::empty())?, placed))
     }
 
-    /// What is in a directory inside the root, sorted by name as bytes.
+    /// Lists a directory inside the root, sorted by name as bytes.
     ///
     /// # Errors
-    /// When it cannot be found or listed, is not a directory, or holds more than 200,000 entries: a user may have
-    /// made it.
+    /// If it cannot be found or listed, is not a directory, or contains more than 200,000 entries, as a user may
+    /// have created.
     pub fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
         let root = self.open(path)?;
         let mut listed = 0_usize;
         let admit = || {
             listed += 1;
-            let too_many = || io::Error::other(format!("holds more than {MOST_ENTRIES} entries"));
-            if listed > MOST_ENTRIES { Err(too_many()) } else { Ok(()) }
+            match listed > MAX_ENTRIES {
+                true => Err(io::Error::other(format!("holds more than {MAX_ENTRIES} entries"))),
+                false => Ok(()),
+            }
         };
         quiet::entries(root.directory()?, admit, |name| quiet::kind_in(root.fd(), name))
     }
 }
 
-/// Looks for the layout on a disk; `None` if it is not there or not needed.
+/// Finds the ostree layout of a disk; `None` if the disk has or needs none.
 fn find_ostree(disk: &Sysroot) -> Option<Ostree> {
     let needs_var = disk.resolve(Path::new("/var/lib/containers")).is_err();
     let needs_etc = disk.resolve(Path::new("/etc")).is_err();
@@ -194,17 +196,16 @@ fn find_ostree(disk: &Sysroot) -> Option<Ostree> {
         return None;
     }
     let stateroots = directories(disk, Path::new("/ostree/deploy"));
-    let with_var = |stateroot: &&PathBuf| disk.resolve(&stateroot.join("var")).is_ok();
-    let with_containers = |stateroot: &&PathBuf| disk.resolve(&stateroot.join("var/lib/containers")).is_ok();
-    let stateroot = (stateroots.iter().find(with_containers))
-        .or_else(|| stateroots.iter().find(with_var))
+    let has = |stateroot: &Path, inside: &str| disk.resolve(&stateroot.join(inside)).is_ok();
+    let stateroot = (stateroots.iter().find(|stateroot| has(stateroot, "var/lib/containers")))
+        .or_else(|| stateroots.iter().find(|stateroot| has(stateroot, "var")))
         .or_else(|| stateroots.first())?;
     let var = if needs_var { disk.resolve(&stateroot.join("var")).ok() } else { None };
     let deployment = if needs_etc { newest_deployment(disk, stateroot) } else { None };
     (var.is_some() || deployment.is_some()).then_some(Ostree { var, deployment })
 }
 
-/// The newest deployment of a stateroot that has an `etc`.
+/// Returns the newest deployment of a stateroot that has an `etc`.
 fn newest_deployment(disk: &Sysroot, stateroot: &Path) -> Option<PathBuf> {
     directories(disk, &stateroot.join("deploy"))
         .into_iter()
@@ -218,8 +219,8 @@ fn newest_deployment(disk: &Sysroot, stateroot: &Path) -> Option<PathBuf> {
         .map(|(_, placed)| placed)
 }
 
-/// The directories (no symlinks) in a directory, by name. What cannot be listed has none: then
-/// the disk is simply not recognised as one of ostree's.
+/// Returns the directories (no symlinks) in a directory, by name. Empty if it cannot be listed: then the disk is
+/// not recognised as one of ostree.
 fn directories(disk: &Sysroot, inside: &Path) -> Vec<PathBuf> {
     let entries = disk.list(inside).unwrap_or_default();
     entries

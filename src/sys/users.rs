@@ -1,9 +1,9 @@
-//! The user whose programs we are among, and the users that we trust.
+//! The user of this process, and the users that it trusts.
 
 use std::sync::OnceLock;
 
-/// Uids whose directories cannot lead us astray: root's and our own. In a user namespace what lies
-/// outside of it, `/` and `/home` for example, belongs to the overflow uid.
+/// Returns the uids whose directories are trusted: root's and the caller's. In a user namespace, directories
+/// outside of it (for example `/` and `/home`) belong to the overflow uid.
 pub(super) fn trusted_uids() -> &'static [u32] {
     static TRUSTED: OnceLock<Vec<u32>> = OnceLock::new();
     TRUSTED.get_or_init(|| {
@@ -16,9 +16,9 @@ pub(super) fn trusted_uids() -> &'static [u32] {
     })
 }
 
-/// Uid of the user whose programs we are among. In the user namespace that podman makes for a user
-/// (`podman unshare`) everybody is root there, and podman says whom it made it for, in the variable
-/// that the library goes by (container-libs, `storage/pkg/unshare`, `GetRootlessUID`).
+/// Returns the uid of the user whose programs run here. In the user namespace that podman creates for a user
+/// (`podman unshare`), every process is root. podman then passes the user's uid in a variable that its library
+/// reads too (container-libs, `storage/pkg/unshare`, `GetRootlessUID`).
 #[must_use]
 pub fn calling_uid() -> u32 {
     let uid = rustix::process::geteuid().as_raw();
@@ -29,7 +29,7 @@ pub fn calling_uid() -> u32 {
     named.and_then(|uid| uid.parse().ok()).unwrap_or(uid)
 }
 
-/// Whether uids mean here what they mean to the kernel.
+/// Returns whether uids have the same meaning here as for the kernel.
 #[must_use]
 pub fn is_first_user_namespace() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();

@@ -1,5 +1,4 @@
-//! `XFS_IOC_FSGEOMETRY`: the geometry of an XFS. The structure is that of
-//! `xfs/libxfs/xfs_fs.h`.
+//! `XFS_IOC_FSGEOMETRY`: geometry of an XFS. The structure is that of `xfs/libxfs/xfs_fs.h`.
 
 pub mod inumbers;
 
@@ -8,8 +7,7 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Result;
 use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
 
-/// `struct xfs_fsop_geom_v4`; version 5 only appends to it, and every kernel since 4.20
-/// knows both.
+/// `struct xfs_fsop_geom_v4`. Version 5 only appends fields, and every kernel since 4.20 supports both.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Geometry {
@@ -37,21 +35,20 @@ const XFS_IOC_FSGEOMETRY_V4: Opcode = opcode::read::<Geometry>(b'X', 124);
 const SPARSE_INODES: u32 = 1 << 18;
 const REFLINK: u32 = 1 << 20;
 
-/// What matters of an XFS's geometry.
+/// The relevant part of an XFS's geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XfsGeometry {
-    /// Bytes that one inode takes.
+    /// Size of an inode in bytes.
     pub inode_bytes: u32,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub block_bytes: u32,
     /// Files may share extents.
     pub reflink: bool,
-    /// Made with sparse inodes (mkfs's default since 2018): every chunk of 64 inodes starts
-    /// at a multiple of 64.
+    /// Created with sparse inodes (mkfs's default since 2018): every chunk of 64 inodes starts at a multiple of 64.
     pub sparse_inodes: bool,
 }
 
-/// Whether `fd` is on an XFS.
+/// Returns whether `fd` is on an XFS.
 pub fn is_xfs(fd: BorrowedFd<'_>) -> Result<bool> {
     const MAGIC: u64 = 0x5846_5342;
     #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures
@@ -59,11 +56,11 @@ pub fn is_xfs(fd: BorrowedFd<'_>) -> Result<bool> {
     Ok(magic & 0xffff_ffff == MAGIC)
 }
 
-/// The geometry of the XFS that `fd` (opened for reading) is on.
+/// Returns the geometry of the XFS of `fd` (opened for reading).
 #[allow(unsafe_code)]
 pub fn geometry(fd: BorrowedFd<'_>) -> Result<XfsGeometry> {
-    // SAFETY: the number carries the size of `Geometry`, which is `repr(C)` and all plain
-    // integers, and the kernel fills exactly that.
+    // SAFETY: the number contains the size of `Geometry`, which is `repr(C)` with only plain integers, and the
+    // kernel fills exactly that.
     let raw = unsafe { ioctl(fd, Getter::<XFS_IOC_FSGEOMETRY_V4, Geometry>::new())? };
     Ok(XfsGeometry {
         inode_bytes: raw.inodesize,
@@ -84,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn other_filesystems_say_so() {
+    fn other_filesystems_return_an_error() {
         use std::os::fd::AsFd;
         let proc = std::fs::File::open("/proc").unwrap();
         assert_eq!(geometry(proc.as_fd()), Err(rustix::io::Errno::NOTTY));

@@ -1,6 +1,6 @@
-//! The same reading below the directories of a store, where no component of the path may
-//! be a symlink: a planted one would lead out of the store, even out of a mounted disk, and following it
-//! would change its access time.
+//! Reading without a trace below the directories of a store, where no component of the path may be a symlink. A
+//! planted symlink would lead out of the store, even out of a mounted disk, and following it would change its
+//! access time.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -19,24 +19,24 @@ use crate::sys::allowance::{self, Allowance};
 use crate::sys::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener};
 use crate::sys::root::{Root, into_mounts};
 
-/// How what is known to be a regular file is opened for reading.
+/// Flags for opening a known regular file for reading.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOATIME)
     .union(OFlags::CLOEXEC);
 
-/// The open directories of a store. Below them no symlink is followed, and whatever is exchanged
-/// for one of them later is not seen. Mounts below one are entered if nobody but root could have
-/// mounted them: a user's filesystem need never answer.
+/// Open directories of a store. Below them symlinks are not followed, and directories that are put in their place
+/// later are not seen. Mounts below them are entered only if no user except root could have made them, because a
+/// user's filesystem may never answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Within {
     roots: Vec<Root>,
-    /// Charged for each entry that is listed and each byte of a file.
+    /// Charged for each listed entry and each byte of a file.
     allowance: Allowance,
 }
 
-/// A symlink where a directory or a file should be.
+/// Error: a symlink where a directory or a file should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Symlink(PathBuf);
 
@@ -48,19 +48,19 @@ impl fmt::Display for Symlink {
 
 impl std::error::Error for Symlink {}
 
-/// Whether reading was refused because of a symlink.
+/// Returns whether reading was refused because of a symlink.
 #[must_use]
 pub fn is_symlink(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Symlink>())
 }
 
-/// There is nothing at the path, nor can there be.
+/// Returns whether nothing exists at the path.
 #[must_use]
 pub fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// `None` for what is not there.
+/// Returns `None` if the path does not exist.
 ///
 /// # Errors
 /// Every other error of `result`.
@@ -73,42 +73,42 @@ pub fn if_present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 impl Within {
-    /// Reads below `roots`; a path in several of them is taken from the innermost.
+    /// Creates a reader below `roots`. A path in several of them is opened from the innermost.
     pub fn new<'a>(roots: impl IntoIterator<Item = &'a Root>) -> Self {
         Self { roots: roots.into_iter().cloned().collect(), ..Self::default() }
     }
 
-    /// Opens directories that the configuration of root's programs names; what cannot be opened
-    /// covers nothing.
+    /// Opens directories that the configuration of root's programs names. Directories that cannot be opened are
+    /// left out.
     pub fn at<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
         let opened = paths.into_iter().filter_map(|path| Root::open_in(path, Path::new("/")).ok());
         Self { roots: opened.collect(), ..Self::default() }
     }
 
-    /// The same, which charges what it reads.
+    /// Charges everything that is read to an allowance.
     #[must_use]
     pub fn charging(self, allowance: Allowance) -> Self {
         Self { allowance, ..self }
     }
 
-    /// The directories of both.
+    /// Adds the directories of `other`.
     pub fn extend(&mut self, other: Self) {
         self.roots.extend(other.roots);
     }
 
-    /// Whether a path is in one of the directories.
+    /// Returns whether a path is in one of the directories.
     #[must_use]
     pub fn covers(&self, path: &Path) -> bool {
         self.root_of(path).is_some()
     }
 
-    /// Whether a path in one of the directories may lead into a mount.
+    /// Returns whether a path in one of the directories may cross into a mount.
     #[must_use]
     pub fn enters_mounts(&self, path: &Path) -> bool {
         self.root_of(path).is_some_and(|(root, _)| root.way().is_trusted())
     }
 
-    /// The innermost directory that holds `path`, and the rest of the path.
+    /// Returns the innermost directory that contains `path`, and the rest of the path.
     fn root_of<'p>(&self, path: &'p Path) -> Option<(&Root, &'p Path)> {
         let roots = self.roots.iter().filter_map(|root| Some((root, path.strip_prefix(root).ok()?)));
         roots.min_by_key(|(_, below)| below.components().count())
@@ -116,15 +116,17 @@ impl Within {
 
     pub fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
         let directory = self.open(path, DIRECTORY)?;
-        let admit = || self.allowance.charge(allowance::ENTRY);
-        super::entries(directory, admit, |name: &OsString| Ok(self.facts(&path.join(name))?.kind))
+        super::entries(
+            directory,
+            || self.allowance.charge(allowance::ENTRY),
+            |name: &OsString| Ok(self.facts(&path.join(name))?.kind),
+        )
     }
 
-    /// The symlinks in a directory, by name with their inode numbers. Names that are no text are
-    /// left out.
+    /// Returns the symlinks in a directory: name and inode number. Names that are not UTF-8 are left out.
     ///
     /// # Errors
-    /// As [`Self::list`].
+    /// See [`Self::list`].
     pub fn symlinks(&self, path: &Path) -> io::Result<HashMap<String, u64>> {
         let mut found = HashMap::new();
         for entry in Dir::new(self.open(path, DIRECTORY)?)? {
@@ -145,7 +147,7 @@ impl Within {
     /// Opens a directory once, for many small reads below it.
     ///
     /// # Errors
-    /// When it cannot be opened, is not a directory, or the way leads through a symlink.
+    /// If it cannot be opened, is not a directory, or its path contains a symlink.
     pub fn below(&self, path: &Path) -> io::Result<Below> {
         let start = self.open(path, HANDLE | OFlags::DIRECTORY)?;
         Ok(Below { start, enters_mounts: self.enters_mounts(path), allowance: self.allowance.clone() })
@@ -154,12 +156,12 @@ impl Within {
     /// Opens a directory for reading.
     ///
     /// # Errors
-    /// When it cannot be opened, is not a directory, or the way leads through a symlink.
+    /// If it cannot be opened, is not a directory, or its path contains a symlink.
     pub fn directory(&self, path: &Path) -> io::Result<OwnedFd> {
         self.open(path, DIRECTORY)
     }
 
-    /// As [`super::facts`]: a symlink at the end of the way is examined itself.
+    /// See [`super::facts`]: a symlink at the end of the path is examined itself.
     pub fn facts(&self, path: &Path) -> io::Result<InodeFacts> {
         let handle = self.open(path, HANDLE)?;
         Ok(super::facts_of(&rustix::fs::fstat(handle)?))
@@ -180,20 +182,20 @@ impl Within {
         super::read_whole(file, limit)
     }
 
-    /// Reads a file whose content takes far more memory than the file: lists of short entries.
+    /// Reads a file whose content needs far more memory than its length: a list of short entries.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// See [`Self::read`].
     pub fn read_dense(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         let file = self.open_file(path)?;
         self.allowance.charge_with(|| Ok(file.metadata()?.len().saturating_mul(allowance::DENSE)))?;
         super::read_whole(file, limit)
     }
 
-    /// Charges a file that is read as a whole.
+    /// Charges a file that is read completely.
     ///
     /// # Errors
-    /// When it holds more than is left of the allowance.
+    /// If it is longer than the rest of the allowance.
     pub fn charge(&self, file: &File) -> io::Result<()> {
         self.allowance.charge_with(|| Ok(file.metadata()?.len()))
     }
@@ -206,25 +208,25 @@ impl Within {
         Ok(super::size_of(&rustix::fs::fstat(self.open(path, HANDLE)?)?))
     }
 
-    /// The newest of these times of `path` and all below it, mounts excepted; `None` where there are
-    /// more than `most` inodes.
-    pub fn newest_below(&self, path: &Path, times: Times, most: usize) -> io::Result<Option<Timestamp>> {
-        super::newest(self.open(path, HANDLE)?, times, most)
+    /// Returns the newest of these times of `path` and everything below it, without mounts; `None` if there are
+    /// more than `limit` inodes.
+    pub fn newest_below(&self, path: &Path, times: Times, limit: usize) -> io::Result<Option<Timestamp>> {
+        super::newest(self.open(path, HANDLE)?, times, limit)
     }
 
-    /// Whether a directory or regular file is marked immutable or append-only (`chattr(1)`): then even root
-    /// cannot remove what is in it. `false` where that is unknown.
+    /// Returns whether a directory or regular file is marked immutable or append-only (`chattr(1)`), so that even
+    /// root cannot remove its content. `false` if unknown.
     #[must_use]
     pub fn is_immutable(&self, path: &Path) -> bool {
-        let regular =
+        let is_openable =
             self.facts(path).is_ok_and(|facts| matches!(facts.kind, FileKind::Directory | FileKind::File));
-        regular && self.open(path, FILE).is_ok_and(|open| super::has_immutable_flag(open.as_fd()))
+        is_openable && self.open(path, FILE).is_ok_and(|open| super::has_immutable_flag(open.as_fd()))
     }
 
-    /// Opens anything to examine it: neither a device nor a fifo is woken.
+    /// Opens anything to examine it, without activating a device or fifo.
     ///
     /// # Errors
-    /// When it cannot be opened, or the way leads through a symlink.
+    /// If it cannot be opened, or its path contains a symlink.
     pub fn handle(&self, path: &Path) -> io::Result<OwnedFd> {
         self.open(path, HANDLE)
     }
@@ -255,8 +257,7 @@ fn foreign() -> io::Error {
     io::Error::new(io::ErrorKind::CrossesDevices, "is on another filesystem; not entered")
 }
 
-/// A directory of a store, made by [`Within::below`]. Reading through it takes half of the
-/// system calls.
+/// Directory of a store, created by [`Within::below`]. Reading through it needs half of the system calls.
 #[derive(Debug)]
 pub struct Below {
     start: OwnedFd,
@@ -265,29 +266,29 @@ pub struct Below {
 }
 
 impl Below {
-    /// Opens a directory in it that is no mount.
+    /// Opens a directory in it that is not a mount.
     ///
     /// # Errors
-    /// As [`Within::below`]; a mount is one as well.
+    /// See [`Within::below`]; also if it is a mount.
     pub fn directory(&self, name: &Path) -> io::Result<Self> {
         let opener = Opener::usual(self.start.as_fd());
         let start = opener.beneath(self.start.as_fd(), name, HANDLE | OFlags::DIRECTORY, false)?;
         Ok(Self { start, enters_mounts: self.enters_mounts, allowance: self.allowance.clone() })
     }
 
-    /// Examines what is there, a symlink itself, and reads the beginning of a regular file: as much as
-    /// fits, and nothing where it cannot be read.
+    /// Examines a path (a symlink itself), and reads the beginning of a regular file: as much as fits into `into`,
+    /// and nothing if it cannot be read.
     pub fn beginning(&self, path: &Path, into: &mut [u8]) -> io::Result<(InodeFacts, usize)> {
         let facts = self.facts(path)?;
-        let read = || Ok::<_, io::Error>(rustix::io::read(self.open(path, FILE)?, into)?);
         let is_filled = facts.kind == FileKind::File && facts.length > 0;
+        let read = || Ok::<_, io::Error>(rustix::io::read(self.open(path, FILE)?, into)?);
         Ok((facts, if is_filled { read().unwrap_or(0) } else { 0 }))
     }
 
-    /// Reads a regular file of at most `limit` bytes; `path` is relative. Nothing is waited for, whatever it is.
+    /// Reads a regular file of at most `limit` bytes; `path` is relative. Never blocks, whatever is at the path.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         let file = self.open(path, FILE)?;
-        // A large store has very many files of a few bytes: whatever gives as many at once is not examined.
+        // A large store has very many files of a few bytes: one that returns a few bytes at once is not examined.
         let mut beginning = [0; 64];
         let length = rustix::io::read(&file, &mut beginning[..])?;
         if length > 0 && length < beginning.len() && length as u64 <= limit {
@@ -299,8 +300,8 @@ impl Below {
         super::read_whole(file, limit)
     }
 
-    /// Examines an entry of the directory itself, a symlink too, with one system call. A server behind a
-    /// mount on it is not asked.
+    /// Examines an entry of the directory itself, also a symlink, with one system call. A server behind a mount on
+    /// it is not queried.
     pub fn entry(&self, name: &OsStr) -> io::Result<InodeFacts> {
         Ok(super::facts_of(&rustix::fs::statat(&self.start, name, AS_IT_IS)?))
     }
@@ -308,7 +309,7 @@ impl Below {
     fn facts(&self, path: &Path) -> io::Result<InodeFacts> {
         let mut parts = path.components();
         match (parts.next(), parts.next()) {
-            // Where mounts are entered it is the same; one system call, not three.
+            // The same result with one system call instead of three, if mounts may be entered.
             (Some(Component::Normal(name)), None) if self.enters_mounts => self.entry(name),
             _ => Ok(super::facts_of(&rustix::fs::fstat(self.open(path, HANDLE)?)?)),
         }
@@ -329,7 +330,7 @@ fn not_followed(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, Symlink(path.to_path_buf()))
 }
 
-/// The first symlink on the way, which is why it could not be gone.
+/// Returns an error for the first symlink on the path, which explains why it could not be opened.
 fn symlink_on(root: &Root, below: &Path) -> Option<io::Error> {
     let mut way = PathBuf::new();
     for part in below.components() {
@@ -350,59 +351,59 @@ mod tests {
     #[test]
     fn no_component_below_a_root_may_be_a_symlink() {
         let dir = tempfile::tempdir().unwrap();
-        let at = |path: &str| dir.path().join(path);
-        std::fs::create_dir_all(at("store/a/b")).unwrap();
-        std::fs::create_dir_all(at("elsewhere/b")).unwrap();
+        let path = |path: &str| dir.path().join(path);
+        std::fs::create_dir_all(path("store/a/b")).unwrap();
+        std::fs::create_dir_all(path("elsewhere/b")).unwrap();
         for file in ["store/a/b/file", "elsewhere/b/file"] {
-            std::fs::write(at(file), b"12345").unwrap();
+            std::fs::write(path(file), b"12345").unwrap();
         }
-        symlink(at("elsewhere"), at("store/out")).unwrap();
-        symlink("a", at("store/in")).unwrap();
-        symlink("file", at("store/a/b/link")).unwrap();
-        symlink("store", at("way")).unwrap();
-        // Relatime moves an access time that is not after the change.
-        let touched = |path: &str| std::fs::symlink_metadata(at(path)).unwrap().atime_nsec();
+        symlink(path("elsewhere"), path("store/out")).unwrap();
+        symlink("a", path("store/in")).unwrap();
+        symlink("file", path("store/a/b/link")).unwrap();
+        symlink("store", path("way")).unwrap();
+        // relatime updates an access time that is not after the last change.
+        let touched = |name: &str| std::fs::symlink_metadata(path(name)).unwrap().atime_nsec();
         let before = ["store/out", "store/in"].map(touched);
 
         // The root itself may be reached through one.
         for root in ["store", "way"] {
-            let root = Root::open(&at(root)).unwrap();
+            let root = Root::open(&path(root)).unwrap();
             let store = Within::new([&root]);
-            let path = |path: &str| root.join(path);
-            assert_eq!(store.read(&path("a/b/file"), 5).unwrap(), b"12345");
-            assert_eq!(store.facts(&path("a/b/file")).unwrap().length, 5);
-            assert_eq!(store.facts(&path("out")).unwrap().kind, FileKind::Symlink);
-            assert_eq!(store.list(&path("a")).unwrap(), super::super::list(&path("a")).unwrap());
+            let below_root = |path: &str| root.join(path);
+            assert_eq!(store.read(&below_root("a/b/file"), 5).unwrap(), b"12345");
+            assert_eq!(store.facts(&below_root("a/b/file")).unwrap().length, 5);
+            assert_eq!(store.facts(&below_root("out")).unwrap().kind, FileKind::Symlink);
+            assert_eq!(store.list(&below_root("a")).unwrap(), super::super::list(&below_root("a")).unwrap());
             assert_eq!(store.list(&root).unwrap().len(), 3);
             assert!(
-                !is_symlink(&store.list(&path("a/b/file")).unwrap_err()),
+                !is_symlink(&store.list(&below_root("a/b/file")).unwrap_err()),
                 "a file is only not a directory"
             );
-            assert_eq!(store.read(&path("none/x"), 5).unwrap_err().kind(), io::ErrorKind::NotFound);
+            assert_eq!(store.read(&below_root("none/x"), 5).unwrap_err().kind(), io::ErrorKind::NotFound);
             for way in ["out/b", "in/b"] {
                 let link = root.join(way.split_once('/').unwrap().0);
                 let expected = format!("{} is a symlink; not followed", link.display());
                 let errors = [
-                    store.list(&path(way)).map(drop),
+                    store.list(&below_root(way)).map(drop),
                     store.list(&link).map(drop),
-                    store.facts(&path(way)).map(drop),
-                    store.read(&path(way).join("file"), 5).map(drop),
-                    store.open_file(&path(way).join("file")).map(drop),
+                    store.facts(&below_root(way)).map(drop),
+                    store.read(&below_root(way).join("file"), 5).map(drop),
+                    store.open_file(&below_root(way).join("file")).map(drop),
                 ];
                 for error in errors.map(Result::unwrap_err) {
                     assert!(is_symlink(&error), "{error}");
                     assert_eq!(error.to_string(), expected);
                 }
             }
-            assert!(is_symlink(&store.read(&path("a/b/link"), 5).unwrap_err()));
-            let below = store.below(&path("a")).unwrap();
+            assert!(is_symlink(&store.read(&below_root("a/b/link"), 5).unwrap_err()));
+            let below = store.below(&below_root("a")).unwrap();
             assert_eq!(below.read(Path::new("b/file"), 5).unwrap(), b"12345");
             assert!(below.read(Path::new("b/file"), 4).is_err());
             assert!(below.read(Path::new("b/link"), 5).is_err());
             assert!(below.read(Path::new("b"), 5).is_err(), "no file");
-            assert!(below.read(Path::new("../a/b/file"), 5).is_err(), "no way up");
+            assert!(below.read(Path::new("../a/b/file"), 5).is_err(), "not upwards");
             assert!(store.below(&path("out")).is_err());
-            assert!(store.read(&at("elsewhere/b/file"), 5).is_err(), "it lies in no root");
+            assert!(store.read(&path("elsewhere/b/file"), 5).is_err(), "it is not below a root");
         }
         assert_eq!(["store/out", "store/in"].map(touched), before);
     }

@@ -7,11 +7,10 @@ use std::os::unix::ffi::OsStringExt;
 use super::*;
 use crate::sys::beneath;
 
-/// Removes `path` below `root`, a directory that is trusted (a store's own).
+/// Removes `path` below `root`, a trusted directory (that of a store).
 ///
 /// # Errors
-/// When `root` or the directory that holds `path` cannot be opened: a symlink or a mount on
-/// the way, or no such directory.
+/// If `root` or the directory of `path` cannot be opened: a symlink or a mount on the path, or no such directory.
 fn remove_beneath(root: &Path, path: &Path) -> Result<Removal, Errno> {
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
     let top = rustix::fs::open(root, flags, rustix::fs::Mode::empty())?;
@@ -27,7 +26,7 @@ fn remove_in(dir: &Path, name: &str) -> Removal {
 }
 
 #[test]
-fn removes_all_and_nothing_else() {
+fn tree_is_removed_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let to_delete = dir.path().join("to_delete");
     let outside = dir.path().join("outside");
@@ -53,7 +52,7 @@ fn removes_all_and_nothing_else() {
 }
 
 #[test]
-fn single_files_and_what_is_gone() {
+fn files_are_removed_and_missing_ones_ignored() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), b"").unwrap();
     symlink(".", dir.path().join("link")).unwrap();
@@ -81,7 +80,7 @@ fn names_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn deeper_than_descriptors_and_paths_go() {
+fn tree_deeper_than_any_path_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("to_delete")).unwrap();
     let mut here = rustix::fs::open(
@@ -90,7 +89,7 @@ fn deeper_than_descriptors_and_paths_go() {
         rustix::fs::Mode::empty(),
     )
     .unwrap();
-    // 3000 levels of names of 20 characters: 60 kB of path, PATH_MAX is 4 kB.
+    // 3000 levels with names of 20 characters make a path of 60 kB; PATH_MAX is 4 kB.
     let name = "directory-of-a-chain";
     for level in 0..3000 {
         rustix::fs::mkdirat(&here, name, rustix::fs::Mode::RWXU).unwrap();
@@ -107,8 +106,10 @@ fn deeper_than_descriptors_and_paths_go() {
 }
 
 #[test]
-fn failures_are_named_in_words() {
-    let failure = |error| RemovalFailure { path: "/s/a".into(), error }.to_string();
+fn failures_are_described() {
+    fn failure(error: Errno) -> String {
+        RemovalFailure { path: "/s/a".into(), error }.to_string()
+    }
     assert_eq!(failure(Errno::BUSY), "/s/a: a filesystem is mounted there");
     assert!(failure(Errno::PERM).contains("lsattr"));
     assert!(failure(Errno::IO).starts_with("/s/a: "));
@@ -120,6 +121,6 @@ fn many_failures_are_counted() {
     for _ in 0..50 {
         removal.fail("/x".into(), Errno::PERM);
     }
-    assert_eq!((removal.failures.len(), removal.more_failures), (MOST_FAILURES, 30));
+    assert_eq!((removal.failures.len(), removal.more_failures), (MAX_FAILURES, 30));
     assert!(!removal.is_complete());
 }

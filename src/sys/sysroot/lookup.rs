@@ -1,4 +1,4 @@
-//! Resolves a path below a root that no symlink may leave.
+//! Resolution of a path below a root that no symlink can leave.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -8,24 +8,24 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// As many symlinks as the kernel follows in one lookup (path_resolution(7)).
+/// Maximum number of symlinks, as in the kernel for one lookup (path_resolution(7)).
 const MAX_SYMLINKS: usize = 40;
 
-/// Linux limits a path to this many bytes; what symlinks add up to may not exceed it either.
+/// Maximum length of a path in Linux. The remaining path must not exceed it after symlinks were inserted.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Where `inside`, absolute inside the root, lies if nothing is special about the root.
+/// Returns the path of `inside`, absolute inside the root, if the root has the usual layout.
 pub(super) fn below(root: &Path, inside: &Path) -> PathBuf {
     join(root, inside.strip_prefix("/").unwrap_or(inside))
 }
 
-/// `base/rest`, without the trailing slash that `Path::join` leaves for an empty `rest`.
+/// Returns `base/rest`, without the trailing slash that `Path::join` adds for an empty `rest`.
 pub(super) fn join(base: &Path, rest: &Path) -> PathBuf {
     if rest.as_os_str().is_empty() { base.to_path_buf() } else { base.join(rest) }
 }
 
-/// Places `path` by looking at each of its components, where `place` says where a path inside
-/// the root that holds no symlinks lies for us: the parts of a root may be in different places.
+/// Resolves `path` by examining each of its components. `place` returns the host path for a path inside the root
+/// without symlinks, since the parts of a root may be in different places.
 pub(super) fn by_components(path: &Path, place: impl Fn(&Path) -> PathBuf) -> io::Result<PathBuf> {
     if path.as_os_str().is_empty() {
         return Err(Errno::NOENT.into());
@@ -72,7 +72,7 @@ pub(super) fn by_components(path: &Path, place: impl Fn(&Path) -> PathBuf) -> io
     Ok(placed)
 }
 
-/// The names in a path, `..` among them.
+/// Returns the names in a path, including `..`.
 fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
     path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_os_string()),

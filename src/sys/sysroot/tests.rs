@@ -3,7 +3,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 
 use super::*;
 
-/// A root with a file outside it that nothing may reach.
+/// Creates a root, and a file outside of it that must not be reached.
 fn disk() -> (tempfile::TempDir, PathBuf) {
     let around = tempfile::tempdir().expect("a directory");
     let root = around.path().join("root");
@@ -62,7 +62,7 @@ fn symlinks_stay_inside() {
 }
 
 #[test]
-fn forty_symlinks_are_followed_and_no_more() {
+fn at_most_forty_symlinks_are_followed() {
     let (_around, root) = disk();
     fs::write(root.join("link-0"), "").expect("a file");
     for number in 1..=41 {
@@ -71,14 +71,14 @@ fn forty_symlinks_are_followed_and_no_more() {
     }
     assert_eq!(placed(&root, "/link-40").expect("40 symlinks"), root.join("link-0"));
     assert!(placed(&root, "/link-41").is_err());
-    // Symlinks whose targets multiply are stopped by length.
+    // The maximum length stops symlinks whose targets multiply.
     let long = "bomb/".repeat(400);
     symlink(&long, root.join("bomb")).expect("a symlink");
     assert!(placed(&root, "/bomb").is_err());
 }
 
 #[test]
-fn what_is_displayed_is_inside() {
+fn displayed_paths_are_inside_the_root() {
     let (_around, root) = disk();
     symlink("/data/containers", root.join("var/lib/containers")).expect("a symlink");
     let sysroot = Sysroot::at(&root);
@@ -90,7 +90,7 @@ fn what_is_displayed_is_inside() {
 }
 
 #[test]
-fn the_root_in_any_spelling_is_live() {
+fn root_in_any_spelling_is_live() {
     for spelling in ["/", "//", "/.", "/proc/.."] {
         assert_eq!(Sysroot::at(Path::new(spelling)), Sysroot::live(), "{spelling}");
     }
@@ -129,7 +129,7 @@ fn only_small_regular_files_are_read() {
 }
 
 #[test]
-fn reading_leaves_access_times_alone() {
+fn reading_does_not_change_access_times() {
     let (_around, root) = disk();
     let sysroot = Sysroot::at(&root);
     let ancient = fs::FileTimes::new().set_accessed(std::time::UNIX_EPOCH);
@@ -144,13 +144,13 @@ fn reading_leaves_access_times_alone() {
     }
 }
 
-/// The root partition of RHEL `CoreOS` as it is on a disk.
+/// Creates the root partition of RHEL `CoreOS` as it is on a disk.
 fn ostree_disk(root: &Path, stateroot: &str, deployments: &[&str], containers: bool) {
     let base = root.join("ostree/deploy").join(stateroot);
     let var = if containers { "var/lib/containers/storage" } else { "var" };
     fs::create_dir_all(base.join(var)).expect("directories");
     for name in deployments {
-        // Change times have to differ; the coarsest kernel clock ticks every 10 ms.
+        // The change times must differ; the coarsest kernel clock ticks every 10 ms.
         std::thread::sleep(std::time::Duration::from_millis(20));
         let deployment = base.join("deploy").join(name);
         fs::create_dir_all(deployment.join("etc")).expect("directories");
@@ -163,7 +163,7 @@ fn ostree_disk(root: &Path, stateroot: &str, deployments: &[&str], containers: b
 }
 
 #[test]
-fn a_dead_ostree_disk_has_its_parts_elsewhere() {
+fn ostree_disk_has_its_parts_elsewhere() {
     let disk = tempfile::tempdir().expect("a directory");
     let root = disk.path().canonicalize().expect("a path");
     ostree_disk(&root, "aaa", &["x.0"], false);
@@ -192,7 +192,7 @@ fn a_dead_ostree_disk_has_its_parts_elsewhere() {
 }
 
 #[test]
-fn an_own_var_or_etc_counts_first() {
+fn own_var_or_etc_is_used_first() {
     let disk = tempfile::tempdir().expect("a directory");
     let root = disk.path().canonicalize().expect("a path");
     ostree_disk(&root, "rhcos", &["a.0"], true);

@@ -1,16 +1,15 @@
-//! `XFS_IOC_INUMBERS` (Linux 5.3): the allocated inodes of each chunk. The
-//! structures are those of `xfs/libxfs/xfs_fs.h`.
+//! `XFS_IOC_INUMBERS` (Linux 5.3): allocated inodes of each chunk. The structures are those of
+//! `xfs/libxfs/xfs_fs.h`.
 
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Result;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
-/// Inodes in a chunk (`XFS_INODES_PER_CHUNK`): XFS allocates them and frees them
-/// together.
+/// Number of inodes in a chunk (`XFS_INODES_PER_CHUNK`). XFS allocates and frees them together.
 pub const INODES_PER_CHUNK: u64 = 64;
 
-/// Chunks asked for at once: 24 bytes each.
+/// Number of chunks in one request; 24 bytes each.
 const BATCH: usize = 256;
 
 #[repr(C)]
@@ -40,28 +39,27 @@ struct InumbersRequest {
     chunks: [Raw; BATCH],
 }
 
-/// `_IOR('X', 128, struct xfs_inumbers_req)`: the size in the number is the header's alone.
+/// `_IOR('X', 128, struct xfs_inumbers_req)`. The size in the number is that of the header only.
 const XFS_IOC_INUMBERS: Opcode = opcode::read::<Header>(b'X', 128);
 
-/// 64 inodes that XFS allocated together.
+/// Chunk of 64 inodes that XFS allocated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeChunk {
-    /// Number of its first inode. A multiple of 64 on filesystems made with sparse inodes;
-    /// on others of the inodes in a block.
+    /// Number of its first inode: a multiple of 64 on filesystems with sparse inodes, otherwise of the number of
+    /// inodes in a block.
     pub start: u64,
-    /// Bit n: inode `start + n` is in use. Also while a file that was deleted is still
-    /// open, or waits for the background to free it (`statvfs` hurries that up). The holes
-    /// of a sparse chunk look free.
+    /// Bit n: inode `start + n` is in use. It remains in use while a deleted file is still open, or waits to be
+    /// freed in the background (`statvfs` speeds that up). The holes of a sparse chunk appear free.
     pub allocated: u64,
 }
 
-/// The next chunks from the one that holds the inode `from` on, ascending; none after the
-/// last. Some hundred at once.
+/// Returns the next chunks in ascending order, from the chunk of the inode `from`; some hundred at once, empty
+/// after the last.
 ///
-/// `fd` is anything on the filesystem that is open for reading.
+/// `fd` is any file on the filesystem that is open for reading.
 ///
 /// # Errors
-/// `PERM` without `CAP_SYS_ADMIN`, `NOTTY` where it is no XFS, or Linux is older than 5.3.
+/// `PERM` without `CAP_SYS_ADMIN`, `NOTTY` if it is not an XFS, or Linux is older than 5.3.
 #[allow(unsafe_code)]
 pub fn chunks(fd: BorrowedFd<'_>, from: u64) -> Result<Vec<InodeChunk>> {
     let mut request = Box::new(InumbersRequest {
@@ -76,8 +74,8 @@ pub fn chunks(fd: BorrowedFd<'_>, from: u64) -> Result<Vec<InodeChunk>> {
         ioctl(fd, Updater::<XFS_IOC_INUMBERS, InumbersRequest>::new(&mut request))?;
     }
     let count = usize::try_from(request.header.ocount).unwrap_or(0).min(BATCH);
-    let chunk = |raw: &Raw| InodeChunk { start: raw.startino, allocated: raw.allocmask };
-    Ok(request.chunks[..count].iter().map(chunk).collect())
+    let chunks = request.chunks[..count].iter();
+    Ok(chunks.map(|raw| InodeChunk { start: raw.startino, allocated: raw.allocmask }).collect())
 }
 
 #[cfg(test)]
@@ -93,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn other_filesystems_say_so() {
+    fn other_filesystems_return_an_error() {
         use std::os::fd::AsFd;
         let proc = std::fs::File::open("/proc").unwrap();
         assert_eq!(chunks(proc.as_fd(), 0), Err(rustix::io::Errno::NOTTY));
