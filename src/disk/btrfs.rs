@@ -1,18 +1,15 @@
 //! Metadata that btrfs uses for an inode and frees with it. Pure.
 //!
-//! Fitted to removals of 6,000 identical objects each from loop-mounted filesystems (Linux
-//! 6.18, nodes of 16 KiB, names of about nine bytes), per object with single metadata:
-//! empty files and directories 380 bytes, symlinks of 20 bytes 470, files of 100, 1,000
-//! and 2,000 bytes 610, 1,640 and 2,590, files of 3 kB and 30 kB 630 besides their
-//! blocks, further hard links 190. With DUP metadata: 1.9 to 2.04 times as much. The
-//! formula below is within 7 % of each of these. What a store really frees depends on
-//! what else is in the same nodes: see `docs/how-it-measures.md`.
+//! Fitted to removals of 6,000 identical objects each from loop-mounted filesystems (Linux 6.18, nodes of 16 KiB,
+//! names of about nine bytes), per object with single metadata: empty files and directories 380 bytes, symlinks of 20
+//! bytes 470, files of 100, 1,000 and 2,000 bytes 610, 1,640 and 2,590, files of 3 kB and 30 kB 630 besides their
+//! blocks, further hard links 190. With DUP metadata: 1.9 to 2.04 times as much. The formula below is within 7 % of
+//! each of these. What a store really frees depends on what else is in the same nodes: see `docs/how-it-measures.md`.
 
 use rustix::fs::FileType;
 
 /// Bytes of an empty file or directory: the inode, its name in the directory (twice), the back reference, and the
-/// share
-/// of unused room in the nodes.
+/// share of unused room in the nodes.
 const INODE: u64 = 380;
 
 /// Bytes of a file's extent: in the file, in the extent tree, and in the free space.

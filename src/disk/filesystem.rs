@@ -26,8 +26,7 @@ pub struct CostModel {
     pub bytes_per_inode: u64,
     /// True if inodes are freed by chunk; chunks are counted separately ([`crate::disk::inode_chunks`]).
     pub inode_chunks: bool,
-    /// Percentage of [`Tally::metadata_bytes`] that is freed: 100 for one copy of metadata per copy of data, 200
-    /// for
+    /// Percentage of [`Tally::metadata_bytes`] that is freed: 100 for one copy of metadata per copy of data, 200 for
     /// btrfs's default `DUP`, 0 if there is no such metadata.
     pub metadata_percent: u32,
     /// True if files may share extents.
@@ -139,8 +138,7 @@ fn describe(path: &Path, fd: BorrowedFd<'_>, space: &StatVfs) -> io::Result<File
 }
 
 /// Describes a mount that is missing from this process's mount table, because it belongs to another mount namespace
-/// or
-/// is outside the root directory.
+/// or is outside the root directory.
 fn without_mount_table(path: &Path, fd: BorrowedFd<'_>) -> io::Result<Mount> {
     let magic = rustix::fs::fstatfs(fd)?.f_type;
     #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures

@@ -1,6 +1,5 @@
 //! Fingerprints: the first 16 bytes of a SHA-256. They are stored, so a value has the same fingerprint on every
-//! machine
-//! and in every version.
+//! machine and in every version.
 
 use sha2::{Digest, Sha256};
 

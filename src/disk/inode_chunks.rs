@@ -1,14 +1,11 @@
 //! Bytes that XFS frees for inodes.
 //!
-//! XFS allocates inodes in chunks of 64 and frees a chunk only when all its inodes are free. Deleting a layer frees
-//! a
-//! chunk only if no other layer, and no file outside the store, has an inode in it. Example: layer A has inodes 64
-//! to
+//! XFS allocates inodes in chunks of 64 and frees a chunk only when all its inodes are free. Deleting a layer frees a
+//! chunk only if no other layer, and no file outside the store, has an inode in it. Example: layer A has inodes 64 to
 //! 99 of a chunk and layer B inodes 100 to 127. Deleting A alone frees no chunk, deleting both frees one.
 //!
-//! The walk records which unit has which inodes ([`Holding`]). Afterwards `XFS_IOC_INUMBERS` returns the inodes
-//! that are
-//! allocated at all: an allocated inode that the walk did not see belongs to a file outside the trees. Without
+//! The walk records which unit has which inodes ([`Holding`]). Afterwards `XFS_IOC_INUMBERS` returns the inodes that
+//! are allocated at all: an allocated inode that the walk did not see belongs to a file outside the trees. Without
 //! permission for this request, the chunks are assumed to contain only inodes that the walk saw.
 
 mod groups;
@@ -216,8 +213,7 @@ impl InodeChunks {
     }
 
     /// Returns the bytes freed for each set of holders, and whether files outside have inodes in the chunks too.
-    /// Inodes
-    /// of units without a holder, if still allocated, count as outside.
+    /// Inodes of units without a holder, if still allocated, count as outside.
     #[must_use]
     pub fn groups<H: Ord + Copy>(&self, holder: &dyn Fn(usize) -> Option<H>) -> Vec<ChunkGroup<H>> {
         let mut groups = BTreeMap::new();

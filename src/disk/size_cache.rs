@@ -1,13 +1,10 @@
 //! Sizes of finished layers that earlier scans measured, and the rules for using them instead of a new measurement.
 //! Contains data and rules only; another module stores it.
 //!
-//! The size of a layer is cached if the layer is finished, was read without errors and shares nothing. It is valid
-//! as
+//! The size of a layer is cached if the layer is finished, was read without errors and shares nothing. It is valid as
 //! long as the layer's record and its [`stamp`](super::stamp) are unchanged. Other directories with a stamp are
-//! cached
-//! in the same way. Each scan measures one random layer again to detect changes that neither the record nor the
-//! stamp
-//! shows.
+//! cached in the same way. Each scan measures one random layer again to detect changes that neither the record nor
+//! the stamp shows.
 
 use hashbrown::HashMap;
 use jiff::SignedDuration;
@@ -60,8 +57,7 @@ const VERSION: u8 = 2;
 
 impl StoreSizes {
     /// Encodes the sizes: the version, then for each layer its fingerprint, its stamp, a byte of flags (`extents`,
-    /// plus 4
-    /// if inodes were recorded), six 8-byte numbers (the tally, bytes of `inodes`) and `inodes`.
+    /// plus 4 if inodes were recorded), six 8-byte numbers (the tally, bytes of `inodes`) and `inodes`.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
@@ -116,8 +112,7 @@ impl StoreSizes {
 
 impl CachedSize {
     /// Returns true if this size may replace a measurement that examines the files of `extents` for shared extents
-    /// and,
-    /// with `inode_chunks`, records inodes.
+    /// and, with `inode_chunks`, records inodes.
     #[must_use]
     pub fn is_usable(&self, stamp: Fingerprint, extents: Extents, inode_chunks: bool) -> bool {
         self.stamp == stamp && self.extents >= extents && (self.inode_chunks || !inode_chunks)

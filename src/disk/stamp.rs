@@ -1,10 +1,8 @@
 //! Stamps: fingerprints that show, without a walk, that a committed layer has not been changed.
 //!
 //! A stamp covers, for the top directory of each tree of the layer, the device and inode number, type, size, number
-//! of
-//! links and the times of the last change. It covers the same of those directories inside it that change with the
-//! layer's files or with its mounts: for the overlay driver the layer's directory, its `diff` and its `work`.
-//! Changes
+//! of links and the times of the last change. It covers the same of those directories inside it that change with the
+//! layer's files or with its mounts: for the overlay driver the layer's directory, its `diff` and its `work`. Changes
 //! further down do not change the stamp; measuring random layers again detects those.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,12 +25,10 @@ const STAMP: &str = "layer on the disk, 3";
 const DEFAULT_THREADS: usize = 32;
 
 /// Directories that contain a layer's files (overlay driver, containerd's snapshotters), and those that exist or
-/// change
-/// while the layer is mounted. The most common come first.
+/// change while the layer is mounted. The most common come first.
 const INSIDE: [&str; 4] = ["diff", "work", "fs", "merged"];
 
-/// Returns the stamps of the units of `trees`, in which the trees of one unit must be adjacent. Units that cannot
-/// be
+/// Returns the stamps of the units of `trees`, in which the trees of one unit must be adjacent. Units that cannot be
 /// examined are missing from the result.
 #[must_use]
 pub fn gather(

@@ -26,8 +26,7 @@ impl Top {
         paths.iter().map(|path| Self::open_root(path, within)).collect()
     }
 
-    /// Opens a directory: through the stores' own descriptors if it is inside one of them, otherwise by its path,
-    /// in
+    /// Opens a directory: through the stores' own descriptors if it is inside one of them, otherwise by its path, in
     /// which symlinks are followed.
     fn open_root(path: &Path, within: &Within) -> Result<Self> {
         if within.covers(path) {
@@ -52,8 +51,7 @@ impl Top {
     /// Opens `path` below this directory.
     ///
     /// Fails with `XDEV` if `path`, or a directory on it, is a mount that shows another directory than the one it
-    /// covers. A running container's `merged` shows the whole image, which is counted elsewhere. Directories that
-    /// are
+    /// covers. A running container's `merged` shows the whole image, which is counted elsewhere. Directories that are
     /// mounted over themselves, as storage drivers and systemd units do, are opened.
     pub(super) fn open(&self, opener: Opener, path: &Path, flags: OFlags) -> Result<OwnedFd> {
         match opener.beneath(self.fd.as_fd(), path, flags, false) {

@@ -68,8 +68,7 @@ impl WrittenDirectories {
     }
 
     /// Returns the store that writes to `wanted`, and the path under which it does: the store with this graphroot,
-    /// else
-    /// the first with this imagestore.
+    /// else the first with this imagestore.
     pub(super) fn find(&self, wanted: &RealDirectory) -> Option<(usize, &Path)> {
         for (position, graphroot) in self.graphroots.iter().enumerate() {
             if let Some(place) = graphroot.as_ref().filter(|graphroot| graphroot.is(wanted)) {
@@ -89,8 +88,7 @@ impl WrittenDirectories {
         self.graphroots[position].as_ref().is_some_and(|place| place.is(wanted))
     }
 
-    /// Returns the positions of all stores, each after the stores from which it takes images. Cycles are broken at
-    /// an
+    /// Returns the positions of all stores, each after the stores from which it takes images. Cycles are broken at an
     /// arbitrary store.
     pub(super) fn additional_first(&self, sysroot: &Sysroot, stores: &[StoreConfig]) -> Vec<usize> {
         let mut order = Vec::new();
@@ -154,10 +152,8 @@ pub(super) fn borrowed(store: &StoreConfig) -> impl Iterator<Item = &PathBuf> {
 }
 
 /// Returns true if the owner of the store `borrower` can reach the files in the store `additional_store`. A store
-/// that
-/// its user cannot read is not used, although the configuration names it. If this cannot be examined, the store
-/// counts as
-/// reachable.
+/// that its user cannot read is not used, although the configuration names it. If this cannot be examined, the store
+/// counts as reachable.
 pub(super) fn may_reach(sysroot: &Sysroot, borrower: &Path, additional_store: (&Path, &str)) -> bool {
     let owner = nearest(sysroot, borrower).map_or(0, |root| root.owner());
     can_read(sysroot, owner, additional_store)
@@ -169,9 +165,8 @@ pub(super) fn can_read(sysroot: &Sysroot, uid: u32, (store, driver): (&Path, &st
     records.is_none_or(|records| records.way().admits(&Who::user(uid)))
 }
 
-/// Opens a directory or, if it does not exist, its nearest parent that does. Examining it by its path could block:
-/// a user
-/// may have mounted a filesystem that does not answer.
+/// Opens a directory or, if it does not exist, its nearest parent that does. Examining it by its path could block: a
+/// user may have mounted a filesystem that does not answer.
 fn nearest(sysroot: &Sysroot, path: &Path) -> Option<Root> {
     path.ancestors().find_map(|path| {
         let inside = Path::new("/").join(path.strip_prefix(sysroot.root()).unwrap_or(path));
@@ -187,8 +182,7 @@ struct AdditionalStore<'a> {
     ids: &'a Ids,
 }
 
-/// Adds the uses between stores to the inventory: the images and layers of a store that another store needs, and
-/// the
+/// Adds the uses between stores to the inventory: the images and layers of a store that another store needs, and the
 /// users of a store whose needs are unknown, because they could not be read completely or at all.
 pub(super) fn note(
     inventory: &mut Inventory,

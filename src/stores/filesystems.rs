@@ -54,8 +54,7 @@ impl Filesystems {
             return Ok((*known, self.costs[known.get()]));
         }
         let (facts, cost): (Filesystem, CostModel) = filesystem::of(open)?;
-        // All mounts of a filesystem (podman bind-mounts the driver's directory onto itself), and all subvolumes of
-        // a
+        // All mounts of a filesystem (podman bind-mounts the driver's directory onto itself), and all subvolumes of a
         // btrfs, have the same block device. A filesystem without a block device is identified by its number.
         let key = match facts.device.starts_with("/dev/") {
             true => facts.device.clone(),

@@ -95,8 +95,7 @@ impl InventoryWriter<'_> {
 }
 
 /// Returns the mount points below `places` in all mount namespaces. If they cannot be read, returns the paths of
-/// `all`
-/// and adds a finding: everything counts as mounted then, so nothing is called reclaimable.
+/// `all` and adds a finding: everything counts as mounted then, so nothing is called reclaimable.
 pub(super) fn mounts_below(
     places: &[PathBuf],
     findings: &mut Vec<Finding>,
@@ -110,13 +109,11 @@ pub(super) fn mounts_below(
 }
 
 /// Maximum number of leaks of a class in a store that are listed although they cannot be deleted, and of warnings
-/// about
-/// a store. The rest are counted: any user can cause very many of them.
+/// about a store. The rest are counted: any user can cause very many of them.
 const MOST_LISTED: usize = 1000;
 
 /// Counts the leaks and findings of a store that exceed [`MOST_LISTED`]. The store's leaks and findings start at
-/// these
-/// positions.
+/// these positions.
 pub(super) fn count_rest(inventory: &mut Inventory, store: StoreIx, leaks: usize, findings: usize) {
     let root = inventory[store].root.clone();
     let mut counts: BTreeMap<LeakClass, usize> = BTreeMap::new();

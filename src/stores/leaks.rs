@@ -6,8 +6,7 @@ use crate::model::{LeakClass, Verdict};
 use crate::sys::clock::Present;
 
 /// Minimum age of a leak that may be deleted; younger objects may be work in progress. Since library version 1.62 a
-/// pull
-/// has layers without an image until it is finished. The library itself uses the same limit of 24 hours.
+/// pull has layers without an image until it is finished. The library itself uses the same limit of 24 hours.
 pub(crate) const GRACE: SignedDuration = SignedDuration::from_hours(24);
 
 /// Class and verdict of a leak, with the evidence.

@@ -155,8 +155,7 @@ fn exact(scan: &Scan, reference: &str) -> Vec<Subject> {
     found
 }
 
-/// Returns the names of an image that `reference` means: one, or with a digest all names of that repository.
-/// Returns
+/// Returns the names of an image that `reference` means: one, or with a digest all names of that repository. Returns
 /// none if it means the image itself, by its id or a digest alone.
 #[must_use]
 pub fn names_meant<'a>(names: &'a [String], reference: &str) -> Vec<&'a String> {
@@ -304,8 +303,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
     }
 }
 
-/// Returns the object that a path is part of. Returns `None` for a path outside all stores and, if the scan has
-/// kept
+/// Returns the object that a path is part of. Returns `None` for a path outside all stores and, if the scan has kept
 /// its trees, for a store's directory that contains more than bookkeeping.
 #[must_use]
 pub fn at_path(scan: &Scan, located: &Located) -> Option<Subject> {
@@ -412,8 +410,7 @@ fn is_missing(store: &Path, path: &Path) -> bool {
 }
 
 /// Returns the store above a path, and the path below its root. The store is found by inode, so that symlinks and
-/// mounts
-/// above it do not matter.
+/// mounts above it do not matter.
 fn store_above(scan: &Scan, path: &Path) -> Option<(StoreIx, PathBuf)> {
     let stores: Vec<_> = scan
         .inventory

@@ -59,8 +59,7 @@ pub struct Scan {
     pub taken_at: Timestamp,
     /// The root that was scanned.
     pub sysroot: Sysroot,
-    /// Sizes to store for later scans, by store (`None`: unchanged). Present only if [`measure`] was given sizes,
-    /// and
+    /// Sizes to store for later scans, by store (`None`: unchanged). Present only if [`measure`] was given sizes, and
     /// never for another system's disk.
     pub sizes: Option<Vec<(StoreId, Option<StoreSizes>)>>,
     /// Locations of the parts of each store, if it can be edited.
@@ -78,8 +77,7 @@ pub struct Scan {
 }
 
 /// Returns true if the store of `image`, an image of `scan`, still contains it; `None` if it is not found and the
-/// records
-/// are damaged. Reads no other store and does not search for stores.
+/// records are damaged. Reads no other store and does not search for stores.
 ///
 /// # Errors
 /// If the records cannot be read at all.
@@ -125,10 +123,8 @@ pub fn run(request: &ScanRequest, progress: &Progress) -> Result<Scan, Error> {
 }
 
 /// Measures the stores that were read: the second half of [`run`]. `sizes` are those measured by earlier scans.
-/// `None`
-/// measures everything and stores nothing for later scans; an empty cache measures everything too, but returns
-/// sizes for
-/// later scans.
+/// `None` measures everything and stores nothing for later scans; an empty cache measures everything too, but returns
+/// sizes for later scans.
 ///
 /// # Errors
 /// If there is no store.

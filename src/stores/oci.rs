@@ -36,11 +36,9 @@ pub fn parse(bytes: &[u8]) -> Option<Document> {
 
 /// Same as [`parse`], for parsed JSON.
 ///
-/// The specification's types refuse a whole document for one unusual field: a descriptor without media type or
-/// size, an
-/// invalid digest, an annotation that is null. Runtimes run images from such documents all the same, so a
-/// descriptor that
-/// the types refuse is read field by field.
+/// The specification's types refuse a whole document for one unusual field: a descriptor without media type or size,
+/// an invalid digest, an annotation that is null. Runtimes run images from such documents all the same, so a
+/// descriptor that the types refuse is read field by field.
 #[must_use]
 pub fn document(json: &Value) -> Option<Document> {
     if let Some(manifests) = descriptors(json, "manifests") {

@@ -9,8 +9,7 @@ use crate::node::pulls::{self, Pulled};
 use crate::sys::root::Root;
 
 /// Adds to each image the time at which the kubelet recorded that it had pulled it. `kubelet` is the kubelet's
-/// directory,
-/// if it is configured. Stores that do not belong to root are skipped: the kubelet does not use them.
+/// directory, if it is configured. Stores that do not belong to root are skipped: the kubelet does not use them.
 pub fn note_pulls(scan: &mut Scan, kubelet: Option<&Path>) {
     let pulled = pulls::pulled(&scan.sysroot, kubelet);
     if pulled.is_empty() {
@@ -29,8 +28,7 @@ pub fn note_pulls(scan: &mut Scan, kubelet: Option<&Path>) {
 }
 
 /// Returns true if a pull record names `image`. CRI runtimes answer a pull with the image's id, or with a name and
-/// the
-/// digest of a manifest.
+/// the digest of a manifest.
 fn names_image(pulled: &Pulled, image: &Image) -> bool {
     match pulled.image.split_once('@') {
         Some((_, digest)) => image.digests.iter().any(|known| known == digest),

@@ -57,8 +57,7 @@ pub enum Measure {
     /// Measure everything.
     Everything,
     /// Measure nothing: every size is 0, and leaks are not searched. Users and references come from the records and
-    /// the
-    /// mounts alone, in milliseconds, so that they can be read again right before a deletion.
+    /// the mounts alone, in milliseconds, so that they can be read again right before a deletion.
     RecordsAndMounts,
     /// Measure nothing and read no mounts: the state of a container is that in its records. This is sufficient for
     /// images, which a container uses in every state.

@@ -34,8 +34,7 @@ pub(super) trait Store: Debug {
     fn entry(&self, filesystem: FilesystemIx) -> crate::model::Store;
 
     /// Returns the directories that the paths of parts are relative to. Each may be a mount; no other mount is
-    /// entered.
-    /// The first is the store's root.
+    /// entered. The first is the store's root.
     fn roots(&self) -> Vec<PathBuf>;
 
     /// Returns the images and layers that it takes from other stores, if its kind of store can. `position` is its
@@ -49,15 +48,13 @@ pub(super) trait Store: Debug {
     fn units(&self) -> Vec<UnitView<'_>>;
 
     /// Returns for each unit a fingerprint of its record, if its files cannot change without a change of its stamp:
-    /// its
-    /// size may then come from an earlier scan. The list may be shorter than the units; the rest have none.
+    /// its size may then come from an earlier scan. The list may be shorter than the units; the rest have none.
     fn fingerprints(&self) -> Vec<Option<Fingerprint>> {
         Vec::new()
     }
 
     /// Returns for each unit the stamp that `disk::stamp` would gather, if it was taken when the records were read.
-    /// The
-    /// list may be shorter than the units; the rest have none.
+    /// The list may be shorter than the units; the rest have none.
     fn stamps(&self) -> Vec<Option<Fingerprint>> {
         Vec::new()
     }
@@ -76,8 +73,7 @@ pub(super) trait Store: Debug {
     fn copies_by_reflink(&self) -> bool;
 
     /// Returns inodes without blocks of their own that are deleted with another unit than the one that counts them.
-    /// Looks
-    /// them up on the disk.
+    /// Looks them up on the disk.
     fn reassigned(&self) -> Vec<Reassigned> {
         Vec::new()
     }
@@ -92,10 +88,8 @@ pub(super) trait Store: Debug {
     fn read_again(&mut self, request: &ScanRequest) -> io::Result<()>;
 
     /// Adds nodes, images, containers, leaks and findings; returns the node of each unit. `root_costs` are in the
-    /// order
-    /// of the roots, `tallies` in that of the units. May drop the units and the listings, so that a large store is
-    /// not in
-    /// memory twice.
+    /// order of the roots, `tallies` in that of the units. May drop the units and the listings, so that a large store
+    /// is not in memory twice.
     fn fill(
         &mut self,
         filling: &mut Filling<'_>,

@@ -19,8 +19,7 @@ pub struct ChunkGroup<H> {
 /// Bytes by holders, and by whether files outside have inodes too.
 pub(super) type Groups<H> = BTreeMap<(Vec<H>, bool), u64>;
 
-/// Adds the chunks of a filesystem, of `bytes` each. `holdings` must be sorted. Without `allocated` (ascending),
-/// the
+/// Adds the chunks of a filesystem, of `bytes` each. `holdings` must be sorted. Without `allocated` (ascending), the
 /// holdings are assumed to be complete and windows to be chunks.
 pub(super) fn add<H: Ord + Copy>(
     groups: &mut Groups<H>,

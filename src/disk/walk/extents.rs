@@ -62,9 +62,8 @@ impl Collector {
         }
     }
 
-    /// Returns true if references are collected. The filesystem of each tree is needed then, and hard links are
-    /// kept to
-    /// the end for [`super::links::Links::attach`].
+    /// Returns true if references are collected. The filesystem of each tree is needed then, and hard links are kept
+    /// to the end for [`super::links::Links::attach`].
     pub fn collects(&self) -> bool {
         self.extents == Extents::All
     }
@@ -105,8 +104,7 @@ impl Collector {
 
 /// Examines the entry `name` of `parent`, which is a regular file according to `stat`.
 ///
-/// The entry is opened with `O_PATH` first, and for reading only if it still is the same file: opening wakes
-/// devices
+/// The entry is opened with `O_PATH` first, and for reading only if it still is the same file: opening wakes devices
 /// and waits for fifos, and the entry may have been replaced. A filesystem that does not support the request has no
 /// shared extents.
 pub fn ask(opener: Opener, parent: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> Result<FileExtents> {

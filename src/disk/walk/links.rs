@@ -89,8 +89,7 @@ impl Units {
 }
 
 impl Links {
-    /// With `keep_complete`, [`Self::see`] never returns [`Sight::Complete`] and [`Self::attach`] finds every
-    /// inode.
+    /// With `keep_complete`, [`Self::see`] never returns [`Sight::Complete`] and [`Self::attach`] finds every inode.
     /// Without it, only inodes with missing links use memory.
     pub fn new(keep_complete: bool) -> Self {
         Self {

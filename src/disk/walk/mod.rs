@@ -1,9 +1,7 @@
 //! Parallel walker: like `du` over many trees at once, with each byte attributed to one unit.
 //!
-//! After a short start it uses many more threads than cores, because a walk of a cold tree mostly waits for the
-//! disk.
-//! Each directory is one piece of work: a thread opens it relative to its parent (so names may contain any bytes,
-//! and
+//! After a short start it uses many more threads than cores, because a walk of a cold tree mostly waits for the disk.
+//! Each directory is one piece of work: a thread opens it relative to its parent (so names may contain any bytes, and
 //! paths may have any length), reads it, and examines its entries one after the other.
 
 mod counters;
@@ -38,8 +36,7 @@ use worker::{Findings, Worker};
 /// Default number of threads. On cold disks 32 threads needed half the time of 2.
 const DEFAULT_THREADS: usize = 32;
 
-/// Time after which more threads than cores are started. A small store in the page cache has been read by then; on
-/// a
+/// Time after which more threads than cores are started. A small store in the page cache has been read by then; on a
 /// cold disk the delay does not matter.
 const MORE_THREADS_AFTER: Duration = Duration::from_millis(2);
 

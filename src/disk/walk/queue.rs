@@ -1,5 +1,4 @@
-//! Directories still to be read. Each thread has its own stack; idle threads get work from the oldest end of
-//! another
+//! Directories still to be read. Each thread has its own stack; idle threads get work from the oldest end of another
 //! thread's stack.
 //!
 //! Each thread works depth first, so that the number of waiting directories stays small. A stack keeps only a few

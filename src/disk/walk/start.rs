@@ -66,8 +66,7 @@ impl Worker<'_, '_> {
         TreeOrigin { tree, filesystem: self.filesystem(fd), xfs }
     }
 
-    /// Returns a key of the filesystem of a tree. It is not `st_dev`, which differs between the subvolumes of a
-    /// btrfs
+    /// Returns a key of the filesystem of a tree. It is not `st_dev`, which differs between the subvolumes of a btrfs
     /// although they share extents.
     fn filesystem(&self, fd: BorrowedFd<'_>) -> u64 {
         if !self.walk.collector.collects() {

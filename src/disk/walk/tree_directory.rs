@@ -1,5 +1,4 @@
-//! Location of a directory as a chain of names. Paths are built only for messages and for reopening directories
-//! that
+//! Location of a directory as a chain of names. Paths are built only for messages and for reopening directories that
 //! were closed.
 
 use std::ffi::{CStr, OsStr};

@@ -17,10 +17,8 @@ pub struct Tree<'a> {
     pub root: usize,
     /// Path below that root; empty for the root itself. May name a file of any type.
     ///
-    /// No component may be a symlink or `..`. A component may be a mount only if it shows the same directory that
-    /// it
-    /// covers: the content of another mount is not counted. Trees must not overlap: files in two of them are
-    /// counted
+    /// No component may be a symlink or `..`. A component may be a mount only if it shows the same directory that it
+    /// covers: the content of another mount is not counted. Trees must not overlap: files in two of them are counted
     /// twice.
     pub path: Cow<'a, Path>,
     /// Unit to which the bytes are attributed.
@@ -62,16 +60,14 @@ pub enum Extents {
 
 #[derive(Debug, Default)]
 pub struct WalkOptions<'a> {
-    /// Number of threads; 0 for the default, which suits a disk that is not in the page cache. Fewer are used if
-    /// the
+    /// Number of threads; 0 for the default, which suits a disk that is not in the page cache. Fewer are used if the
     /// limit of open files requires it.
     pub threads: usize,
     pub extents: Extents,
     /// Filesystems on which the units with each inode are recorded: [`Measured::inodes`].
     pub inode_chunks: Option<&'a InodeChunks>,
     /// Positions of roots that are counted by trees of their own, in this walk or another. If such a directory is
-    /// below
-    /// another tree, that tree skips it and everything below it.
+    /// below another tree, that tree skips it and everything below it.
     pub apart: &'a [usize],
     /// Open directories of the stores; roots inside them are opened through these.
     pub within: Within,
@@ -120,13 +116,11 @@ pub struct SharedInodes {
 /// Lengths are those that `st_blocks` counts; on btrfs with compression these are uncompressed lengths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedExtents {
-    /// Each sharing unit, ascending, with the bytes of this group that `st_blocks` of its files counts in total: 2
-    /// ×
+    /// Each sharing unit, ascending, with the bytes of this group that `st_blocks` of its files counts in total: 2 ×
     /// `physical_bytes` for two copies.
     pub counted: Vec<(usize, u64)>,
     /// True if a file outside the trees shares the extents: the filesystem reports them as shared, but the walk saw
-    /// fewer than two references. Also true if one of [`Measured::shared_inodes`] has a reference, because that
-    /// inode
+    /// fewer than two references. Also true if one of [`Measured::shared_inodes`] has a reference, because that inode
     /// is not part of any unit's tally.
     pub outside: bool,
     /// Bytes that the extents use on the disk, counted once.

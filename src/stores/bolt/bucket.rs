@@ -1,5 +1,4 @@
-//! Reading from a checked tree. [`super::check`] has checked all of it, so nothing here can fail; anything
-//! unexpected
+//! Reading from a checked tree. [`super::check`] has checked all of it, so nothing here can fail; anything unexpected
 //! is treated as the end.
 
 use super::page::{Leaf, Page, PageKind, Pages, Root};

@@ -1,12 +1,9 @@
 //! Copies the pages of one transaction from a file that another process may be writing, without any lock: holding
 //! bolt's own lock would keep containerd from starting.
 //!
-//! Commit T+1 writes only pages that transaction T does not use, then the meta page that T does not use. The pages
-//! of
-//! T are therefore intact as long as T is the newest transaction. If the newest valid meta page is the same after
-//! the
-//! copy as before it, the copy is transaction T. Finding T+1 after the copy is not good enough: T+2, which may
-//! reuse
+//! Commit T+1 writes only pages that transaction T does not use, then the meta page that T does not use. The pages of
+//! T are therefore intact as long as T is the newest transaction. If the newest valid meta page is the same after the
+//! copy as before it, the copy is transaction T. Finding T+1 after the copy is not good enough: T+2, which may reuse
 //! T's pages, can already be in progress.
 
 use std::fs::File;

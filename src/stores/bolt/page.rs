@@ -147,9 +147,8 @@ impl<'a> Page<'a> {
         slice.ok_or(self.damage("an element points outside the page"))
     }
 
-    /// Returns the offset of element `index`, and that of its key. `position_field` is the offset inside the
-    /// element of
-    /// the field with the key's position.
+    /// Returns the offset of element `index`, and that of its key. `position_field` is the offset inside the element
+    /// of the field with the key's position.
     fn element(&self, index: usize, position_field: usize) -> Result<(usize, usize), Damage> {
         if index >= self.count {
             return Err(self.damage("element index out of range"));

@@ -1,6 +1,5 @@
 //! Use of one directory, or file, as `du -x` counts it: each byte with its object of the scan, or with its kind of
-//! use
-//! outside the stores.
+//! use outside the stores.
 
 use std::cell::LazyCell;
 use std::collections::HashSet;
@@ -260,8 +259,7 @@ impl<'a> WalkPlan<'a> {
 }
 
 /// Returns the path below `directory` of a store's root that was found through another mount: the source of a bind
-/// mount
-/// shows the same files.
+/// mount shows the same files.
 fn seen_below(mounts: &[Mount], directory: &Path, root: &Path) -> Option<PathBuf> {
     if root.starts_with(directory) || directory.starts_with(root) {
         return None;
@@ -286,9 +284,8 @@ fn device_of(path: &Path) -> Option<u64> {
     quiet::facts(path).ok().map(|facts| facts.device)
 }
 
-/// Returns the inventory with the measured sizes, and the uses outside the stores. Inodes with links both in a
-/// store and
-/// outside count with the store.
+/// Returns the inventory with the measured sizes, and the uses outside the stores. Inodes with links both in a store
+/// and outside count with the store.
 fn divided(scan: &Scan, measured: Measured, mut outside: Vec<OutsideUse>) -> (Inventory, Vec<OutsideUse>) {
     let mut inventory = scan.inventory.clone();
     let nodes = inventory.nodes.len();

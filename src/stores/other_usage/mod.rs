@@ -1,10 +1,8 @@
 //! Other users of the stores' filesystems: logs, the journal, volumes of pods, temporary files, and everything else
-//! by
-//! its top-level directory, or by the entry that contains nearly all of that. Read-only; never crosses a mount.
+//! by its top-level directory, or by the entry that contains nearly all of that. Read-only; never crosses a mount.
 //!
 //! The scan has measured the stores, so they are left out here. Files with hard links or shared extents both in a
-//! store
-//! and outside count only with the store: no byte counts twice.
+//! store and outside count only with the store: no byte counts twice.
 
 mod below;
 mod big;
@@ -124,8 +122,7 @@ fn of_filesystem(
     }
 }
 
-/// Returns mount points on directories of a filesystem, which hide the files in these directories. Disks come
-/// first,
+/// Returns mount points on directories of a filesystem, which hide the files in these directories. Disks come first,
 /// then those near the top.
 fn covering(mounts: &[Mount], top: &Location) -> Vec<PathBuf> {
     /// Types of mounts on directories that are empty on every system.

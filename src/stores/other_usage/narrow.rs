@@ -17,8 +17,7 @@ const LEAST: u64 = 1 << 20;
 /// Maximum depth of the entry that replaces a directory.
 const DEEPEST: usize = 8;
 
-/// Moves the bytes of the largest directories to the file or directory in each that contains at least four fifths
-/// of
+/// Moves the bytes of the largest directories to the file or directory in each that contains at least four fifths of
 /// them, as deep as there is one. The remaining bytes stay with the directory.
 pub(super) fn narrow(
     filesystem: FilesystemIx,

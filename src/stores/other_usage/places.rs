@@ -12,8 +12,7 @@ use crate::stores::Scan;
 use crate::sys::mounts::{self, Mount};
 use crate::sys::{quiet, root};
 
-/// Returns the directories of known use, and those of the stores. A place inside another one of the same use
-/// appears
+/// Returns the directories of known use, and those of the stores. A place inside another one of the same use appears
 /// only once.
 pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Finding>) -> Vec<KnownUse> {
     use OtherUserKind::{CoreDumps, Journal, KubeletVolumes, Layersweep, Logs, PodLogs, Swap, VarTmp};
@@ -125,8 +124,7 @@ fn number_of(path: &Path) -> Option<u64> {
 }
 
 /// Returns `<namespace>/<name>` for the directory of a pod's logs, `<namespace>_<name>_<uid>`. The name of a
-/// directory
-/// of its volumes is the uid, which is returned unchanged.
+/// directory of its volumes is the uid, which is returned unchanged.
 pub(super) fn pod_name(directory: &OsStr) -> String {
     let name = directory.to_string_lossy();
     match name.split('_').collect::<Vec<_>>().as_slice() {

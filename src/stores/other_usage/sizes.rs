@@ -9,8 +9,7 @@ pub(super) fn tree(root: usize, path: PathBuf, unit: usize, scope: TreeScope) ->
 }
 
 /// Returns the bytes of each unit. Inodes and extents that several units share count once, with the first of them.
-/// Those
-/// that are also shared with a file outside the units (in a store) are not counted.
+/// Those that are also shared with a file outside the units (in a store) are not counted.
 pub(super) fn bytes_by_unit(measured: &Measured, units: usize) -> Vec<u64> {
     let mut bytes: Vec<u64> = measured.units.iter().map(|tally| tally.bytes).collect();
     bytes.resize(units, 0);

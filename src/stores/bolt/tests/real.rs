@@ -1,5 +1,4 @@
-//! The databases of three versions of containerd. The expected numbers were produced once by an independent reader
-//! (a
+//! The databases of three versions of containerd. The expected numbers were produced once by an independent reader (a
 //! script that trusts the file). Versions 1.7 and 2.3 write no list of free pages.
 
 use std::fs::File;
