@@ -10,7 +10,7 @@ use super::policy_context;
 use super::reach::Reach;
 use super::request::Request;
 use super::runtime;
-use super::scan::{self, Also, ScanResult};
+use super::scan::{self, ScanOptions, ScanResult};
 use super::state::Purpose;
 use crate::config::Config;
 use crate::cri::Options;
@@ -62,13 +62,14 @@ pub fn explain(
 ) -> Result<Explanation, Error> {
     let (mut result, subject, owned) = match lookup::is_path(reference) {
         false => {
-            let result = scan::scan_with(request, observer, Purpose::Look, false, Also::labels(config))?;
+            let result =
+                scan::scan_with(request, observer, Purpose::Look, false, ScanOptions::with_labels(config))?;
             let subject = lookup::look_up(&result.scan, reference)?;
             (result, Some(subject), None)
         }
         true => {
-            let also = Also { trees: true, ..Also::labels(config) };
-            let mut result = scan::scan_with(request, observer, Purpose::Look, false, also)?;
+            let options = ScanOptions { trees: true, ..ScanOptions::with_labels(config) };
+            let mut result = scan::scan_with(request, observer, Purpose::Look, false, options)?;
             let located = lookup::locate(&result.scan, Path::new(reference))?;
             let subject = lookup::at_path(&result.scan, &located);
             let (owned, findings) = path_usage::owners(request, observer, config, &result.scan, &located);

@@ -9,7 +9,7 @@ use super::observer::Observer;
 use super::policy_context;
 use super::request::Request;
 use super::runtime;
-use super::scan::{self, Also, ScanResult};
+use super::scan::{self, ScanOptions, ScanResult};
 use super::state::Purpose;
 use super::store_editing;
 use super::via::Deleter;
@@ -41,7 +41,8 @@ pub fn scan(
     observer: &dyn Observer,
     config: &Config,
 ) -> Result<(ScanResult, Reach), Error> {
-    let mut scanned = scan::scan_with(request, observer, Purpose::Look, false, Also::labels(config))?;
+    let mut scanned =
+        scan::scan_with(request, observer, Purpose::Look, false, ScanOptions::with_labels(config))?;
     let reach = Reach::find(request, config, &mut scanned);
     Ok((scanned, reach))
 }

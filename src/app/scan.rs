@@ -36,7 +36,7 @@ impl ScanResult {
 /// # Errors
 /// When there is no store, or one cannot be read at all.
 pub fn scan(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Error> {
-    scan_with(request, observer, Purpose::Look, false, Also::default())
+    scan_with(request, observer, Purpose::Look, false, ScanOptions::default())
 }
 
 /// Scans and records the result, except with a sysroot.
@@ -44,21 +44,21 @@ pub fn scan(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Er
 /// # Errors
 /// As [`scan`].
 pub fn scan_and_record(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Error> {
-    scan_with(request, observer, Purpose::Look, request.sysroot.is_none(), Also::default())
+    scan_with(request, observer, Purpose::Look, request.sysroot.is_none(), ScanOptions::default())
 }
 
 /// Optional data of a scan.
 #[derive(Default)]
-pub(super) struct Also {
+pub(super) struct ScanOptions {
     /// Labels of images.
     pub(super) labels: LabelsOf,
     /// Trees of the measured directories, to divide the bytes of a directory by owner.
     pub(super) trees: bool,
 }
 
-impl Also {
+impl ScanOptions {
     /// Requests the labels that the policy needs.
-    pub(super) fn labels(config: &Config) -> Self {
+    pub(super) fn with_labels(config: &Config) -> Self {
         Self { labels: labels_for(&config.images.protect), trees: false }
     }
 }
@@ -73,13 +73,13 @@ pub(super) fn scan_with(
     observer: &dyn Observer,
     purpose: Purpose,
     record: bool,
-    also: Also,
+    options: ScanOptions,
 ) -> Result<ScanResult, Error> {
     let began = read_clocks()?;
     if let Err(error) = request.io_priority.apply() {
         tracing::warn!("setting the I/O priority: {error}; continuing at normal priority");
     }
-    let Also { labels, trees: keep_trees } = also;
+    let ScanOptions { labels, trees: keep_trees } = options;
     let scan_request = stores::ScanRequest { labels, keep_trees, ..request.stores()? };
     let progress = Arc::<Progress>::default();
     let shown = observer.measuring(&progress);

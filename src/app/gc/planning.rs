@@ -10,7 +10,7 @@ use crate::app::observer::Audience;
 use crate::app::policy_context::{self, NodeContext};
 use crate::app::protect::labels_for;
 use crate::app::rm;
-use crate::app::scan::{self, Also, ScanResult};
+use crate::app::scan::{self, ScanOptions, ScanResult};
 use crate::app::state::Purpose;
 use crate::app::store_editing::{self, Resumed};
 use crate::app::via::Deleter;
@@ -165,7 +165,13 @@ impl Gc<'_> {
     fn scan(&self) -> Result<ScanResult, Error> {
         let GcRequest { request, config, dry_run, .. } = self.gc_request;
         let purpose = if dry_run { Purpose::Look } else { Purpose::Delete };
-        scan::scan_with(request, self.command_run.observer, purpose, !dry_run, Also::labels(config))
+        scan::scan_with(
+            request,
+            self.command_run.observer,
+            purpose,
+            !dry_run,
+            ScanOptions::with_labels(config),
+        )
     }
 
     /// Refuses where pins are unknown.

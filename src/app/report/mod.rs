@@ -16,7 +16,7 @@ use super::history::{HistoryOrigin, PastRuns, PastUsage, read_runs};
 use super::observer::Observer;
 use super::outside;
 use super::request::Request;
-use super::scan::{self, Also, ScanResult};
+use super::scan::{self, ScanOptions, ScanResult};
 use super::state::Purpose;
 use crate::config::Config;
 use crate::history::runs::{self, Query};
@@ -90,7 +90,8 @@ pub fn report(
     config: &Config,
     since: Timestamp,
 ) -> Result<Report, Error> {
-    let mut result = scan::scan_with(request, observer, Purpose::Report, false, Also::labels(config))?;
+    let mut result =
+        scan::scan_with(request, observer, Purpose::Report, false, ScanOptions::with_labels(config))?;
     let plans = planned::plans(request, observer, config, &mut result)?;
     let scan = &result.scan;
     let other_users = outside::measure(request, observer, config, scan, None);
