@@ -1,4 +1,4 @@
-//! Where metrics are served, and the socket that is made there.
+//! Address of the metrics server, and the socket file that it creates.
 
 use std::fs;
 use std::io;
@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
 
-/// An address to listen on.
+/// Address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {
-    /// A socket in the filesystem.
+    /// Socket file.
     Unix(PathBuf),
-    /// An address of this machine.
+    /// IP address and port of this machine.
     Tcp(SocketAddr),
 }
 
 impl Address {
-    /// `unix:PATH`, `IP:PORT`, or a port of the loopback alone. No host names: what they mean may
-    /// change.
+    /// Parses `unix:PATH`, `IP:PORT`, or `PORT` for the loopback interface. Host names are rejected, because
+    /// their addresses may change.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
-            // As in `unix:///run/crio/crio.sock`.
+            // The same form as in `unix:///run/crio/crio.sock`.
             let path = path.strip_prefix("//").unwrap_or(path);
             return match Path::new(path).is_absolute() {
                 true => Ok(Self::Unix(path.into())),
@@ -40,27 +40,29 @@ impl Address {
         })
     }
 
-    /// Whether others than this machine may reach it.
+    /// Returns true if other machines can reach the address.
     pub(super) fn is_open(&self) -> bool {
         matches!(self, Self::Tcp(address) if !address.ip().to_canonical().is_loopback())
     }
 }
 
-/// A socket in the filesystem that is removed when it is dropped, if it is still the one we made.
+/// Socket file, removed on drop if it is still the one that was created.
 #[derive(Debug)]
 pub(super) struct Socket {
     path: PathBuf,
     id: (u64, u64),
 }
 
-/// What the socket is not to have: who owns the process may connect, and its group.
+/// Permissions that a socket does not get: only the owner of the process and its group can connect.
 const MASK: Mode = Mode::from_raw_mode(0o117);
 
-/// A umask until it is dropped. The process has only one: no other thread may make files meanwhile.
+/// Umask of the process until it is dropped. A process has only one: other threads must not create files
+/// meanwhile.
 pub(super) struct Masked(Mode);
 
 impl Masked {
-    /// For the making of a socket: a mode that is set later would be set on whatever has the name then.
+    /// Sets the umask before a socket is created: a later chmod could change another file under the same
+    /// name.
     pub(super) fn for_socket() -> Self {
         Self(rustix::process::umask(MASK))
     }
@@ -73,8 +75,8 @@ impl Drop for Masked {
 }
 
 impl Socket {
-    /// Makes the socket, with the mode that the umask leaves. One that a process left when it was killed
-    /// is replaced; nothing else is ever removed.
+    /// Creates the socket file with the permissions that the umask leaves. A file left by a killed process is
+    /// replaced; no other file is removed.
     pub(super) fn bind(path: &Path) -> io::Result<(UnixListener, Self)> {
         clear(path)?;
         let listener = UnixListener::bind(path)?;
@@ -83,7 +85,7 @@ impl Socket {
     }
 }
 
-/// Removes a socket that nobody listens on.
+/// Removes the file of a socket without a listener.
 fn clear(path: &Path) -> io::Result<()> {
     let facts = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -94,7 +96,7 @@ fn clear(path: &Path) -> io::Result<()> {
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            // The name may have been taken since, by a socket that somebody listens on.
+            // Another process may have created a socket with the same name since.
             let now = fs::symlink_metadata(path)?;
             if (now.dev(), now.ino(), now.ctime_nsec()) != (facts.dev(), facts.ino(), facts.ctime_nsec()) {
                 return Err(io::Error::new(
@@ -110,7 +112,6 @@ fn clear(path: &Path) -> io::Result<()> {
 }
 
 impl Socket {
-    /// Its path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -130,8 +131,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_explicit() {
-        let tcp = |text: &str| Ok(Address::Tcp(text.parse().unwrap()));
+    fn addresses_are_parsed_without_host_names() {
+        fn tcp(text: &str) -> Result<Address, String> {
+            Ok(Address::Tcp(text.parse().unwrap()))
+        }
         for (text, expected) in [
             ("9753", tcp("127.0.0.1:9753")),
             ("127.0.0.1:0", tcp("127.0.0.1:0")),
@@ -158,16 +161,16 @@ mod tests {
     }
 
     #[test]
-    fn only_a_socket_that_nobody_listens_on_is_replaced() {
+    fn only_a_socket_without_listener_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.sock");
         let (listener, socket) = Socket::bind(&path).unwrap();
         assert_eq!(Socket::bind(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        // As a kill leaves it.
+        // A killed process leaves its socket file.
         std::mem::forget(socket);
         drop(listener);
         let (_listener, socket) = Socket::bind(&path).unwrap();
-        // Somebody has put another one there: it is not ours to remove.
+        // A file that another process creates there is not removed.
         fs::remove_file(&path).unwrap();
         fs::write(&path, "mine").unwrap();
         drop(socket);

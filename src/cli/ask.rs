@@ -1,17 +1,16 @@
-//! The question before deleting. It is asked on a terminal; elsewhere nobody can answer, and `--yes` has to
-//! be given.
+//! Question before a deletion. It is asked on a terminal only; elsewhere `--yes` is required.
 
 use std::io::{self, IsTerminal, Write};
 
 use super::global::Global;
 use crate::app::error::Error;
 
-/// Whether there will be a question.
+/// Returns true if the user must be asked.
 ///
 /// # Errors
-/// Bad usage where it can be neither asked nor skipped. `command` is named in the message.
+/// Returns an error of usage, which names `command`, if the question can be neither asked nor skipped.
 pub(super) fn asks(global: &Global, command: &str) -> Result<bool, Error> {
-    // On a mounted disk nothing is deleted at all, and the command says so.
+    // Nothing is deleted from a mounted disk, and the command reports that itself.
     if global.yes || global.request.sysroot.is_some() {
         return Ok(false);
     }
@@ -22,7 +21,7 @@ pub(super) fn asks(global: &Global, command: &str) -> Result<bool, Error> {
         .hint("add -y to delete without a question, or --dry-run to see what would be deleted"))
 }
 
-/// Whether to go on. `y` and `yes` are a yes; anything else, and an end of the input, a no.
+/// Asks the question and returns true for `y` and `yes`; any other answer and an end of the input mean no.
 pub(super) fn confirm(question: &str) -> Result<bool, Error> {
     let mut stderr = io::stderr();
     write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush()).map_err(Error::output)?;
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_yes_is_a_yes() {
+    fn only_y_and_yes_are_accepted() {
         for (answer, yes) in [
             ("y\n", true),
             ("Yes\n", true),

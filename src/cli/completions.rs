@@ -1,4 +1,4 @@
-//! `layersweep completions SHELL`, and the names that its scripts ask for.
+//! `layersweep completions SHELL`, and the names that its scripts query.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -14,10 +14,10 @@ use crate::app::user_records;
 
 const NAME: &str = "layersweep";
 
-/// First argument of the call that prints names for the scripts; not for people, so no help mentions it.
+/// First argument of the call by which the scripts query names; it is not in the help.
 pub(super) const ARGUMENT: &str = "__candidates";
 
-/// Image names have colons, at which bash divides words: what lies before the last one is left out.
+/// bash splits image names at their colons, so the part before the last colon is removed.
 const BASH: &str = r#"
 _layersweep_names() {
     local line=${COMP_LINE:0:COMP_POINT} kind= word name command= action= value=
@@ -64,12 +64,12 @@ complete -c layersweep -n "__fish_layersweep_using_subcommand pin; and __fish_se
 complete -c layersweep -n "__fish_layersweep_using_subcommand pin; and __fish_seen_subcommand_from remove rm" -f -a "(layersweep __candidates pins 2>/dev/null)"
 "#;
 
-/// Prints what the shell is to source.
-pub(super) fn run(own: &CompletionsArgs) -> Result<Exit, Error> {
+/// Prints the completion script of a shell.
+pub(super) fn run(args: &CompletionsArgs) -> Result<Exit, Error> {
     let mut script = Vec::new();
-    clap_complete::generate(own.shell, &mut help::command(), NAME, &mut script);
+    clap_complete::generate(args.shell, &mut help::command(), NAME, &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
-    let script = match own.shell {
+    let script = match args.shell {
         Shell::Bash => script + BASH,
         Shell::Fish => script + FISH,
         Shell::Zsh => with_names(&script),
@@ -79,10 +79,11 @@ pub(super) fn run(own: &CompletionsArgs) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// zsh names its functions where an argument is described.
+/// Inserts the functions that complete names into the zsh script, which names them in the description of each
+/// argument.
 fn with_names(script: &str) -> String {
     let mut out = String::with_capacity(script.len());
-    for (at, line) in script.lines().enumerate() {
+    for (position, line) in script.lines().enumerate() {
         let names = match line {
             _ if line.contains("::references -- ") || line.contains(":reference -- ") => Some("images"),
             _ if line.contains("::patterns -- Patterns as") => Some("pins"),
@@ -94,16 +95,16 @@ fn with_names(script: &str) -> String {
             None => out.push_str(line),
         }
         out.push('\n');
-        if at == 0 {
+        if position == 0 {
             out.push_str(ZSH);
         }
     }
     out
 }
 
-/// Prints one name a line. Never fails, and never scans: a shell waits for it.
+/// Prints one name on each line. It never fails and never scans, because a shell waits for it.
 pub(super) fn names(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let what = match arguments.next().as_deref().and_then(|kind| kind.to_str()) {
+    let candidate_kind = match arguments.next().as_deref().and_then(|kind| kind.to_str()) {
         Some("images") => Candidates::Images,
         Some("pins") => Candidates::Pins,
         _ => return ExitCode::SUCCESS,
@@ -113,8 +114,8 @@ pub(super) fn names(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         if let Some(choice) = user_records::choose(&global.request, false) {
             global.request.state_dir = choice.dir;
         }
-        // A shell that has gone away needs none.
-        let _ = output::ids(candidates(&global.request, what).iter().map(String::as_str));
+        // A shell that has exited needs no names: ignore the error.
+        let _ = output::ids(candidates(&global.request, candidate_kind).iter().map(String::as_str));
     }
     ExitCode::SUCCESS
 }

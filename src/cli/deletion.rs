@@ -1,4 +1,4 @@
-//! What `gc` and `rm` have in common: the plan, the question, the run, and what is printed of it.
+//! Common part of `gc` and `rm`: plan, question, run and output.
 
 use super::args::Format;
 use super::global::Global;
@@ -12,22 +12,22 @@ use crate::model::plan::{Plan, TargetKind};
 use crate::report::{json, text};
 use crate::sys::stop::is_asked;
 
-/// How often it is planned, when the node changes meanwhile.
+/// Maximum number of plans, if the node changes between plan and deletion.
 const ATTEMPTS: u32 = 5;
 
-/// Plans, asks, deletes and prints. A refusal is also printed as a JSON document.
-pub(super) fn run(global: &Global, asked: GcRequest<'_>) -> Result<Exit, Error> {
-    let dry_run = asked.dry_run;
-    let asks = !dry_run && ask::asks(global, asked.command().as_str())?;
+/// Plans, asks, deletes and prints. With JSON, a refusal is also printed as a document.
+pub(super) fn run(global: &Global, request: GcRequest<'_>) -> Result<Exit, Error> {
+    let dry_run = request.dry_run;
+    let asks = !dry_run && ask::asks(global, request.command().as_str())?;
     if !dry_run && !asks {
-        // From the start: what is waited for first, the lock or the runtime, may never come.
+        // Listen from the start: the lock or the runtime, which are waited for first, may never be available.
         stop::listen()?;
     }
-    let mut gc = Gc::new(asked, global)?;
+    let mut gc = Gc::new(request, global)?;
     let mut attempt = 1;
     let done = loop {
         match carry_out(global, &mut gc, dry_run, asks) {
-            // Nothing was deleted, and another plan may do. Its scan takes only what is new, and is fast.
+            // Nothing was deleted, and a new plan may succeed. Its scan measures only changes and is fast.
             Err(error) if error.is_stale() && attempt < ATTEMPTS && !is_asked() => {
                 tracing::info!("{error}; scanning again");
                 attempt += 1;
@@ -57,7 +57,7 @@ fn carry_out(global: &Global, gc: &mut Gc<'_>, dry_run: bool, asks: bool) -> Res
         return print(global, &planned.result);
     }
     if asks && (planned.is_unfinished || !planned.result.plan.steps.is_empty()) {
-        // Not to stdout, which holds the result alone.
+        // To stderr: stdout contains only the result.
         output::on_stderr(&text::gc(&json::gc(&planned.result), &terminal::screen()))?;
         if !ask::confirm(&question(&planned))? {
             match global.format {
@@ -74,14 +74,14 @@ fn carry_out(global: &Global, gc: &mut Gc<'_>, dry_run: bool, asks: bool) -> Res
 }
 
 fn print(global: &Global, result: &GcResult) -> Result<Exit, Error> {
-    // From a timer: only what happened.
+    // A timer prints only runs with an effect.
     let is_nothing = result.plan.outcome == OutcomeKind::NotNeeded && result.resumed == 0;
     if global.format == Format::Table && global.quiet && is_nothing {
         return Ok(result.exit);
     }
     let mut document = json::gc(result);
     if global.format == Format::Table && !terminal::is_one() {
-        // They have been logged.
+        // Outside a terminal, the events were logged.
         document.events.clear();
     }
     output::result(global.format, &document, text::gc)?;
@@ -98,16 +98,18 @@ fn question(planned: &Planned) -> String {
 }
 
 fn question_of(plan: &Plan) -> String {
-    let some = |kinds: &[TargetKind], one: &str, many: &str| {
-        let number = plan.steps.iter().filter(|step| kinds.contains(&step.target.kind)).count();
-        (number > 0).then(|| count(number, one, many))
-    };
     let containers = [TargetKind::Container, TargetKind::Sandbox, TargetKind::Log];
-    let parts = [
-        some(&[TargetKind::Leak], "leak", "leaks"),
-        some(&containers, "container, sandbox or log", "containers, sandboxes and logs"),
-        some(&[TargetKind::Image, TargetKind::Artifact], "image", "images"),
+    let kinds: [(&[TargetKind], &str, &str); 3] = [
+        (&[TargetKind::Leak], "leak", "leaks"),
+        (&containers, "container, sandbox or log", "containers, sandboxes and logs"),
+        (&[TargetKind::Image, TargetKind::Artifact], "image", "images"),
     ];
-    let deleted = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-    format!("Delete {deleted}?")
+    let mut parts = Vec::new();
+    for (kinds, singular, plural) in kinds {
+        let number = plan.steps.iter().filter(|step| kinds.contains(&step.target.kind)).count();
+        if number > 0 {
+            parts.push(count(number, singular, plural));
+        }
+    }
+    format!("Delete {}?", parts.join(", "))
 }

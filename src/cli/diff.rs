@@ -15,23 +15,23 @@ use crate::history::kept_scans::ScanName;
 use crate::model::scan_summary::ComparedScan;
 use crate::report::{json, text};
 
-/// What is compared unless it is named.
+/// Scans that are compared by default.
 const BEFORE: &str = "last~1";
 const AFTER: &str = "last";
-/// No document of a scan is longer.
+/// Maximum size of a scan document.
 const FILE_MIB: u64 = 256;
 
-pub(super) fn run(global: &Global, own: &DiffArgs) -> Result<Exit, Error> {
-    let before = source(own.before.as_deref().unwrap_or(BEFORE))?;
-    let after = source(own.after.as_deref().unwrap_or(AFTER))?;
+pub(super) fn run(global: &Global, args: &DiffArgs) -> Result<Exit, Error> {
+    let before = source(args.before.as_deref().unwrap_or(BEFORE))?;
+    let after = source(args.after.as_deref().unwrap_or(AFTER))?;
     let pair = diff::pair(&global.request, global, before, after)?;
     let document = json::diff(Timestamp::now(), &pair.before, &pair.after);
     output::result(global.format, &document, text::diff)?;
     Ok(if document.complete { Exit::Done } else { Exit::Incomplete })
 }
 
-/// The scan that a word means: a file, the present, or one that is kept. A file whose name is such a
-/// word is named by its path: `./last`.
+/// Finds the scan that a word means: a file, the current state, or a recorded scan. A file with the name of a
+/// recorded scan is named by its path: `./last`.
 fn source(word: &str) -> Result<DiffSource, Error> {
     if word == "now" {
         return Ok(DiffSource::Now);
@@ -48,14 +48,14 @@ fn source(word: &str) -> Result<DiffSource, Error> {
     ))
 }
 
-/// What is meant by a word that is no file.
+/// Parses the name of a recorded scan.
 fn name(word: &str) -> Option<ScanName> {
     match word.strip_prefix("last") {
         Some("") => return Some(ScanName::Last(0)),
         Some(rest) => return Some(ScanName::Last(rest.strip_prefix('~')?.parse().ok()?)),
         None => {}
     }
-    // 20261120T100000Z-12ab3c: as no other time is written.
+    // An id like 20261120T100000Z-12ab3c; no time has this form.
     let is_id = word.len() >= 4
         && word.get(..4)?.bytes().all(|digit| digit.is_ascii_digit())
         && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
@@ -67,29 +67,28 @@ fn name(word: &str) -> Option<ScanName> {
 }
 
 fn of_file(word: &str) -> Result<ComparedScan, Error> {
-    let unreadable = |error: std::io::Error| {
-        Error::failed(format!("{word}: {error}"))
-            .hint("name a file that `layersweep scan --format json` has written")
-    };
-    let refused = |why: String| {
-        Error::usage(format!("{word}: {why}"))
-            .hint("name a file that `layersweep scan --format json` has written")
-    };
     let text = if word == "-" {
         read(std::io::stdin().lock(), FILE_MIB)
     } else {
         std::fs::File::open(word).and_then(|file| read(file, FILE_MIB))
     };
-    let text = text.map_err(unreadable)?.ok_or_else(|| refused(format!("longer than {FILE_MIB} MiB")))?;
-    json::scan_of(&text, word.to_owned()).map_err(refused)
+    let text = text.map_err(|error| Error::failed(format!("{word}: {error}")).hint(FILE_HINT))?;
+    let text = text.ok_or_else(|| refused(word, &format!("longer than {FILE_MIB} MiB")))?;
+    json::scan_of(&text, word.to_owned()).map_err(|why| refused(word, &why))
 }
 
-/// All that there is; `None` where that is more than so many MiB.
-fn read(from: impl Read, most_mib: u64) -> std::io::Result<Option<Vec<u8>>> {
-    let most = most_mib << 20;
+const FILE_HINT: &str = "name a file that `layersweep scan --format json` has written";
+
+fn refused(word: &str, why: &str) -> Error {
+    Error::usage(format!("{word}: {why}")).hint(FILE_HINT)
+}
+
+/// Reads everything, or returns `None` if it is longer than `max_mib` MiB.
+fn read(from: impl Read, max_mib: u64) -> std::io::Result<Option<Vec<u8>>> {
+    let max_bytes = max_mib << 20;
     let mut text = Vec::new();
-    let length = from.take(most + 1).read_to_end(&mut text)?;
-    Ok(u64::try_from(length).is_ok_and(|length| length <= most).then_some(text))
+    let length = from.take(max_bytes + 1).read_to_end(&mut text)?;
+    Ok(u64::try_from(length).is_ok_and(|length| length <= max_bytes).then_some(text))
 }
 
 #[cfg(test)]
@@ -97,15 +96,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_is_not_cut() {
+    fn long_file_is_refused_instead_of_cut() {
         let length = |bytes: u64| read(std::io::repeat(b' ').take(bytes), 1).unwrap().map(|text| text.len());
         assert_eq!((length(0), length(1 << 20), length((1 << 20) + 1)), (Some(0), Some(1 << 20), None));
     }
 
     #[test]
-    fn words_for_scans() {
-        let time = |text: &str| Some(ScanName::At(text.parse().unwrap()));
-        let id = |text: &str| Some(ScanName::Id(text.into()));
+    fn scans_are_named_by_id_position_or_time() {
+        fn time(text: &str) -> Option<ScanName> {
+            Some(ScanName::At(text.parse().unwrap()))
+        }
+        fn id(text: &str) -> Option<ScanName> {
+            Some(ScanName::Id(text.into()))
+        }
         for (word, expected) in [
             ("last", Some(ScanName::Last(0))),
             ("last~3", Some(ScanName::Last(3))),

@@ -13,7 +13,9 @@ pub(super) fn run(flags: &GlobalFlags) -> Result<Exit, Error> {
     let found = doctor::doctor(&global.request, &config, &problems)?;
     let complete = found.complete;
     let document = json::doctor(Timestamp::now(), complete, found.checks);
-    output::result(global.format, &document, |it, screen| text::doctor(it, screen, global.quiet))?;
+    output::result(global.format, &document, |document, screen| {
+        text::doctor(document, screen, global.quiet)
+    })?;
     Ok(match (document.counts.error, complete) {
         (0, true) => Exit::Done,
         (0, false) => Exit::Incomplete,

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::values;
 use crate::report::json::ImageDoc;
 
-/// What images are sorted by.
+/// Sort order of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum SortKey {
     /// Bytes that only this image reaches
@@ -28,7 +28,7 @@ pub(super) enum SortKey {
     Name,
 }
 
-/// Sorts; ties by id, so that the order is the same every time.
+/// Sorts images, those with equal keys by id, so that the order is always the same.
 pub(super) fn sort(images: &mut [ImageDoc], key: SortKey) {
     images.sort_by(|a, b| {
         let order = match key {
@@ -44,7 +44,7 @@ pub(super) fn sort(images: &mut [ImageDoc], key: SortKey) {
     });
 }
 
-/// A condition on images.
+/// Condition on images.
 #[derive(Clone, Debug)]
 pub(super) enum Filter {
     InUse(bool),
@@ -59,9 +59,9 @@ pub(super) enum Filter {
 }
 
 impl Filter {
-    /// Whether an image fulfils it.
+    /// Returns true if an image meets the condition.
     pub(super) fn passes(&self, image: &ImageDoc, now: Timestamp) -> bool {
-        let age = || image.created_at.map(|created| now.duration_since(created));
+        let age = image.created_at.map(|created| now.duration_since(created));
         match self {
             Self::InUse(wanted) => image.in_use == *wanted,
             Self::Pinned(wanted) => image.pinned == *wanted,
@@ -69,8 +69,8 @@ impl Filter {
             Self::Name(glob) => image.names.iter().any(|name| glob.is_match(name)),
             Self::Store(root) => image.store == *root,
             Self::Owner(owner) => image.used_by.iter().any(|user| user.owner == Some(owner.as_str())),
-            Self::OlderThan(limit) => age().is_some_and(|age| age > *limit),
-            Self::NewerThan(limit) => age().is_some_and(|age| age < *limit),
+            Self::OlderThan(limit) => age.is_some_and(|age| age > *limit),
+            Self::NewerThan(limit) => age.is_some_and(|age| age < *limit),
             Self::LargerThan(limit) => image.total_bytes > *limit,
         }
     }
@@ -83,16 +83,11 @@ impl FromStr for Filter {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (key, value) = text.split_once('=').ok_or(format!("no `=` in it; the keys are {KEYS}"))?;
-        let truth = || match value {
-            "true" | "yes" | "1" => Ok(true),
-            "false" | "no" | "0" => Ok(false),
-            other => Err(format!("{key} takes true or false, not {other:?}")),
-        };
         Ok(match key {
-            "in-use" => Self::InUse(truth()?),
-            "pinned" => Self::Pinned(truth()?),
-            "dangling" => Self::Dangling(truth()?),
-            // `*` crosses `/`, so that `quay.io/*` means all of that registry.
+            "in-use" => Self::InUse(truth(key, value)?),
+            "pinned" => Self::Pinned(truth(key, value)?),
+            "dangling" => Self::Dangling(truth(key, value)?),
+            // `*` matches `/` too, so that `quay.io/*` means all of that registry.
             "name" | "reference" => Self::Name(
                 GlobBuilder::new(value).build().map_err(|error| error.to_string())?.compile_matcher(),
             ),
@@ -110,6 +105,14 @@ impl FromStr for Filter {
             "larger-than" => Self::LargerThan(values::size(value)?),
             other => return Err(format!("no such key {other:?}; the keys are {KEYS}")),
         })
+    }
+}
+
+fn truth(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "true" | "yes" | "1" => Ok(true),
+        "false" | "no" | "0" => Ok(false),
+        other => Err(format!("{key} takes true or false, not {other:?}")),
     }
 }
 
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_pass_and_refuse() {
+    fn filters_accept_matching_images() {
         let now = "2026-11-21T00:00:00Z".parse().unwrap();
         let image = image("quay.io/team/app:1", 5);
         for (text, passes) in [
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn sorting_is_total() {
+    fn equal_images_are_sorted_by_id() {
         let mut images = vec![image("b", 5), image("a", 5), image("c", 9)];
         sort(&mut images, SortKey::Exclusive);
         assert_eq!(images.iter().map(|image| image.id.as_str()).collect::<Vec<_>>(), ["c", "a", "b"]);

@@ -8,13 +8,16 @@ use crate::app::gc_request::{GcRequest, Selection};
 use crate::config::Config;
 use crate::policy::PolicyKind;
 
-pub(super) fn run(global: &Global, config: &Config, own: &GcArgs) -> Result<Exit, Error> {
-    let asked = GcRequest {
+pub(super) fn run(global: &Global, config: &Config, args: &GcArgs) -> Result<Exit, Error> {
+    let request = GcRequest {
         request: &global.request,
         config,
-        selection: Selection::Gc { only: own.only.clone(), policy: own.policy.unwrap_or(PolicyKind::Exact) },
-        dry_run: own.dry_run,
-        while_runtime_runs: own.while_runtime_runs,
+        selection: Selection::Gc {
+            only: args.only.clone(),
+            policy: args.policy.unwrap_or(PolicyKind::Exact),
+        },
+        dry_run: args.dry_run,
+        while_runtime_runs: args.while_runtime_runs,
     };
-    deletion::run(global, asked)
+    deletion::run(global, request)
 }

@@ -1,4 +1,4 @@
-//! What the global flags and the configuration say together.
+//! Global flags combined with the configuration.
 
 use std::cell::RefCell;
 
@@ -6,19 +6,19 @@ use super::args::Format;
 use super::progress::Line;
 use crate::app::request::Request;
 
-/// What every command is given.
+/// Settings common to all commands.
 #[derive(Debug)]
 pub(super) struct Global {
     pub(super) request: Request,
     pub(super) format: Format,
     pub(super) quiet: bool,
-    /// Do not ask before deleting.
+    /// True to delete without a question.
     pub(super) yes: bool,
     pub(super) no_progress: bool,
-    /// `--config` names the only configuration file.
+    /// True if `--config` names the only configuration file.
     pub(super) config_named: bool,
-    /// Another state directory than the configured one is named.
+    /// True if the state directory is not the configured one.
     pub(super) other_state: bool,
-    /// While something is being deleted.
+    /// Progress line, during a deletion.
     pub(super) line: RefCell<Option<Line>>,
 }

@@ -1,14 +1,14 @@
-//! The command line as clap has it, with what the derived one cannot say.
+//! The command line for clap, with changes that its derive macros do not support.
 
 use clap::{Command, CommandFactory, FromArgMatches};
 
 use super::args::Args;
 
-/// Stands below the `-h` of every command in place of the global options.
+/// Replaces the global options in the `-h` of every command.
 const GLOBAL: &str =
     "Global options (stores, configuration, output, measuring): `layersweep -h`, or --help here";
 
-/// Exit codes and what each means.
+/// Exit statuses with their meanings.
 pub(super) const EXIT_STATUS: [(&str, &str); 7] = [
     ("0", "Done, or nothing to do. A closed pipe is no failure."),
     ("1", "An operation failed, or nothing has that name. What was done is still reported."),
@@ -29,24 +29,24 @@ pub(super) fn parse() -> Result<Args, clap::Error> {
     Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// The program with all its commands. The `-h` of a command has its own options only.
+/// Returns the program with all its commands. The `-h` of a command contains only its own options.
 pub(super) fn command() -> Command {
     let mut program = Args::command();
     program.build();
     let codes: Vec<_> = EXIT_STATUS.iter().map(|(code, meaning)| format!("  {code:<3} {meaning}")).collect();
-    program.mut_subcommands(of_its_own).after_help(format!("Exit codes:\n{}", codes.join("\n")))
+    program.mut_subcommands(without_global_help).after_help(format!("Exit codes:\n{}", codes.join("\n")))
 }
 
-fn of_its_own(command: Command) -> Command {
+fn without_global_help(command: Command) -> Command {
     let details = command.get_after_help().cloned();
     let short = match &details {
         Some(details) => format!("{details}\n\n{GLOBAL}"),
         None => GLOBAL.to_owned(),
     };
-    // An empty one keeps the short one away from --help.
+    // An empty long help prevents that --help prints the short one.
     command
         .mut_args(|arg| if arg.is_global_set() { arg.hide_short_help(true) } else { arg })
-        .mut_subcommands(of_its_own)
+        .mut_subcommands(without_global_help)
         .after_help(short)
         .after_long_help(details.unwrap_or_default())
 }

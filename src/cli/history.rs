@@ -11,26 +11,26 @@ use crate::app::history;
 use crate::history::runs::Query;
 use crate::report::{json, text};
 
-/// So many runs unless told otherwise.
+/// Default number of runs.
 const LIMIT: usize = 50;
-/// How far back readings are shown unless told otherwise.
+/// Default period of the usage readings.
 const WINDOW: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-pub(super) fn run(global: &Global, own: &HistoryArgs) -> Result<Exit, Error> {
+pub(super) fn run(global: &Global, args: &HistoryArgs) -> Result<Exit, Error> {
     let now = Timestamp::now();
-    match &own.command {
-        None if own.scans => kept_scans(global, own, now),
-        None => past_runs(global, own, now),
-        Some(HistoryCommand::Usage(more)) => past_usage(global, own, more, now),
+    match &args.command {
+        None if args.scans => kept_scans(global, args, now),
+        None => past_runs(global, args, now),
+        Some(HistoryCommand::Usage(usage_args)) => past_usage(global, args, usage_args, now),
     }
 }
 
-fn past_runs(global: &Global, own: &HistoryArgs, now: Timestamp) -> Result<Exit, Error> {
+fn past_runs(global: &Global, args: &HistoryArgs, now: Timestamp) -> Result<Exit, Error> {
     let query = Query {
-        since: own.since.map(|since| since.at(now)),
-        limit: own.limit.unwrap_or(LIMIT),
-        kind: own.kind,
-        quiet: own.all,
+        since: args.since.map(|since| since.at(now)),
+        limit: args.limit.unwrap_or(LIMIT),
+        kind: args.kind,
+        quiet: args.all,
     };
     let past = history::past_runs(&global.request, global, &query)?;
     let exit = past.origin.exit();
@@ -39,8 +39,8 @@ fn past_runs(global: &Global, own: &HistoryArgs, now: Timestamp) -> Result<Exit,
     Ok(exit)
 }
 
-fn kept_scans(global: &Global, own: &HistoryArgs, now: Timestamp) -> Result<Exit, Error> {
-    let since = own.since.map(|since| since.at(now));
+fn kept_scans(global: &Global, args: &HistoryArgs, now: Timestamp) -> Result<Exit, Error> {
+    let since = args.since.map(|since| since.at(now));
     let kept = history::kept_scans(&global.request, global, since)?;
     let exit = kept.origin.exit();
     let document = json::history_scans(now, kept);
@@ -50,18 +50,18 @@ fn kept_scans(global: &Global, own: &HistoryArgs, now: Timestamp) -> Result<Exit
 
 fn past_usage(
     global: &Global,
-    own: &HistoryArgs,
-    more: &HistoryUsageArgs,
+    args: &HistoryArgs,
+    usage_args: &HistoryUsageArgs,
     now: Timestamp,
 ) -> Result<Exit, Error> {
-    if own.all || own.kind.is_some() || own.limit.is_some() || own.scans {
+    if args.all || args.kind.is_some() || args.limit.is_some() || args.scans {
         return Err(Error::usage(
             "--all, --kind, --limit and --scans are about runs; `history usage` shows none",
         )
         .hint("`layersweep history usage --help` lists its own flags"));
     }
-    let since = Some(more.since.or(own.since).unwrap_or(Since::Ago(WINDOW)).at(now));
-    let past = history::past_usage(&global.request, global, since, more.filesystem.as_deref())?;
+    let since = Some(usage_args.since.or(args.since).unwrap_or(Since::Ago(WINDOW)).at(now));
+    let past = history::past_usage(&global.request, global, since, usage_args.filesystem.as_deref())?;
     let exit = past.origin.exit();
     let document = json::history_usage(now, past);
     output::result(global.format, &document, text::history_usage)?;

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::report::json;
 use crate::report::text;
 
-pub(super) fn run(global: &Global, config: &Config, own: &ImagesArgs) -> Result<Exit, Error> {
+pub(super) fn run(global: &Global, config: &Config, args: &ImagesArgs) -> Result<Exit, Error> {
     let (result, _) = reach::scan(&global.request, global, config)?;
     let scan = &result.scan;
     let now = scan.taken_at;
@@ -18,9 +18,9 @@ pub(super) fn run(global: &Global, config: &Config, own: &ImagesArgs) -> Result<
     let fair = json::fair(scan);
     let mut images: Vec<_> = json::known_images(&result, &fair)
         .into_iter()
-        .filter(|image| own.filter.iter().all(|filter| filter.passes(image, now)))
+        .filter(|image| args.filter.iter().all(|filter| filter.passes(image, now)))
         .collect();
-    filter::sort(&mut images, own.sort);
+    filter::sort(&mut images, args.sort);
     let document = json::images(&result, &fair, images);
     match global.format {
         Format::Json => output::json(&document)?,
@@ -28,7 +28,8 @@ pub(super) fn run(global: &Global, config: &Config, own: &ImagesArgs) -> Result<
             if global.quiet {
                 output::ids(document.images.iter().map(|image| image.id.as_str()))?;
             } else if document.images.is_empty() {
-                // No headline over nothing. stdout holds results alone, and there is none.
+                // An empty table would be only a headline; stdout contains results only, so a note is printed
+                // instead.
                 global.note(&nothing_to_show(all));
             } else {
                 output::text(&text::images(
@@ -43,7 +44,7 @@ pub(super) fn run(global: &Global, config: &Config, own: &ImagesArgs) -> Result<
     Ok(result.exit())
 }
 
-/// Why there is no row, of so many images.
+/// Explains an empty list out of `all` images.
 fn nothing_to_show(all: usize) -> String {
     match all {
         0 => "there are no images".into(),

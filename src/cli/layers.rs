@@ -8,7 +8,7 @@ use crate::app::scan;
 use crate::report::json;
 use crate::report::text::{self, Names};
 
-pub(super) fn run(global: &Global, own: &LayersArgs) -> Result<Exit, Error> {
+pub(super) fn run(global: &Global, args: &LayersArgs) -> Result<Exit, Error> {
     let result = scan::scan(&global.request, global)?;
     let document = json::layers(&result);
     let names = Names::of(&result.scan.inventory);
@@ -17,7 +17,7 @@ pub(super) fn run(global: &Global, own: &LayersArgs) -> Result<Exit, Error> {
         Format::Table => {
             if global.quiet {
                 output::ids(document.layers.iter().map(|layer| layer.id.as_str()))?;
-            } else if own.tree {
+            } else if args.tree {
                 output::text(&text::tree(&document.layers, &names))?;
             } else {
                 output::text(&text::layers(&document.layers, &names, &terminal::screen()))?;

@@ -14,19 +14,19 @@ use super::help::EXIT_STATUS;
 use crate::app::error::{Error, Exit};
 use sections::{ENVIRONMENT, EXAMPLES, FILES, OTHERS};
 
-/// Writes a page for the program and one for each command.
-pub(super) fn run(own: &ManArgs) -> Result<Exit, Error> {
+/// Writes a page for the program and for each command.
+pub(super) fn run(args: &ManArgs) -> Result<Exit, Error> {
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
     let names = names(&command);
-    std::fs::create_dir_all(&own.dir).and_then(|()| pages(command, &names, &own.dir)).map_err(|error| {
-        Error::failed(format!("writing the man pages to {}: {error}", own.dir.display()))
+    std::fs::create_dir_all(&args.dir).and_then(|()| pages(command, &names, &args.dir)).map_err(|error| {
+        Error::failed(format!("writing the man pages to {}: {error}", args.dir.display()))
             .hint("name a directory that can be written to")
     })?;
     Ok(Exit::Done)
 }
 
-/// Of the pages of a command and all below it.
+/// Returns the names of the pages of a command and all commands below it.
 fn names(command: &Command) -> Vec<String> {
     let below = command.get_subcommands().filter(|command| !command.is_hide_set());
     std::iter::once(page_name(command)).chain(below.flat_map(names)).collect()
@@ -42,20 +42,20 @@ fn pages(command: Command, names: &[String], dir: &Path) -> io::Result<()> {
     }
     let mut text = Vec::new();
     let name = page(command, names, &mut text)?;
-    // It speaks of two kinds of help; a page is the long one.
+    // The sentence mentions two kinds of help; a man page is the long one.
     let text = String::from_utf8_lossy(&text).replace(" (see a summary with \\*(Aq\\-h\\*(Aq)", "");
     std::fs::write(dir.join(name), text)
 }
 
-/// Writes the page of one command; the name of its file.
+/// Writes the page of one command and returns its file name.
 ///
-/// The parts that `clap_mangen` lays out well are its own. The synopsis is as `--help` has it (with all
-/// options by name it hid the arguments), and what `--help` tells below the options is the description. Global
-/// options are on the page of the program alone.
+/// Most sections are laid out by `clap_mangen`. The synopsis comes from `--help`, because `clap_mangen` lists
+/// all options there and hides the arguments. The text below the options of `--help` becomes the description.
+/// Global options are only on the page of the program.
 fn page(mut command: Command, names: &[String], to: &mut Vec<u8>) -> io::Result<String> {
     let usage = command.render_usage().to_string();
-    let own = page_name(&command);
-    let is_program = own == names[0];
+    let name = page_name(&command);
+    let is_program = name == names[0];
     let details = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
     let has_commands = command.get_subcommands().any(|command| !command.is_hide_set());
     if !is_program {
@@ -85,17 +85,17 @@ fn page(mut command: Command, names: &[String], to: &mut Vec<u8>) -> io::Result<
     if has_commands {
         man.render_subcommands_section(to)?;
     }
-    let examples = EXAMPLES.iter().find(|(page, _)| *page == own).map_or(&[][..], |(_, examples)| examples);
+    let examples = EXAMPLES.iter().find(|(page, _)| *page == name).map_or(&[][..], |(_, examples)| examples);
     list("EXAMPLES", examples).to_writer(to)?;
     list("EXIT STATUS", &EXIT_STATUS).to_writer(to)?;
     list("FILES", &FILES).to_writer(to)?;
     list("ENVIRONMENT", &ENVIRONMENT).to_writer(to)?;
-    see_also(&own, names).to_writer(to)?;
+    see_also(&name, names).to_writer(to)?;
     to.flush()?;
     Ok(man.get_filename())
 }
 
-/// A section of terms and what they mean; nothing without any.
+/// Builds a section of terms with their meanings; empty without terms.
 fn list(title: &str, entries: &[(&str, &str)]) -> Roff {
     let mut section = Roff::new();
     if !entries.is_empty() {
@@ -107,21 +107,27 @@ fn list(title: &str, entries: &[(&str, &str)]) -> Roff {
     section
 }
 
-/// The program's page names all others; the page of a command names that, its own commands and what it is one of.
-fn see_also(own: &str, names: &[String]) -> Roff {
-    let is_related = |name: &&String| {
-        let near = |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.starts_with('-'));
-        **name != own && (own == names[0] || near(name, own) || near(own, name))
-    };
-    let ours = names.iter().filter(is_related).map(|name| format!("{name}(1)"));
-    let all: Vec<_> = ours.chain(OTHERS.map(str::to_owned)).collect();
+/// Lists the related pages: all others on the page of the program, otherwise the parent and the commands
+/// below.
+fn see_also(page: &str, names: &[String]) -> Roff {
+    let is_program = page == names[0];
+    let related = names.iter().filter(|name| {
+        *name != page && (is_program || is_subcommand(name, page) || is_subcommand(page, name))
+    });
+    let pages = related.map(|name| format!("{name}(1)"));
+    let all: Vec<_> = pages.chain(OTHERS.map(str::to_owned)).collect();
     let mut section = Roff::new();
     section.control("SH", ["SEE ALSO"]).text([roman(all.join(", "))]);
     section
 }
 
-/// Each line is a paragraph, and one that begins with blanks is an entry of a list: a term, two blanks or
-/// more, what it means.
+/// Returns true if `page` is the page of a command below `parent`.
+fn is_subcommand(page: &str, parent: &str) -> bool {
+    page.strip_prefix(parent).is_some_and(|rest| rest.starts_with('-'))
+}
+
+/// Converts the text to a description. Each line is a paragraph; a line that begins with blanks is an entry
+/// of a list: a term, at least two blanks, and its meaning.
 fn describe(details: &str) -> Roff {
     let mut page = Roff::new();
     page.control("SH", ["DESCRIPTION"]);
@@ -153,7 +159,7 @@ mod tests {
         assert!(missing.is_empty() && examples.len() == pages.len(), "{missing:?}");
         for (line, _) in EXAMPLES.iter().flat_map(|(_, examples)| *examples) {
             let line = line.split(" > ").next().unwrap_or_default();
-            // Quoted words have blanks only in a note.
+            // Only a note has blanks inside quotes.
             let words = line.replace('\'', "").replace("needed offline", "note");
             let parsed = Args::try_parse_from(words.split_whitespace());
             assert!(parsed.is_ok(), "{line}: {parsed:?}");
@@ -161,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_stay_entries() {
+    fn indented_lines_are_list_entries() {
         let text =
             describe("A scan is named by\n  last, last~1    the newest one\nEvery scan is kept.").to_roff();
         let lines: Vec<_> = text.lines().skip_while(|line| *line != ".SH DESCRIPTION").collect();

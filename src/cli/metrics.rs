@@ -1,4 +1,4 @@
-//! `layersweep metrics`, and the metrics that other commands leave at their end.
+//! `layersweep metrics`, and the metrics file that other commands update at their end.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,23 +18,23 @@ use crate::report::metrics::{self, WriteError};
 use crate::stores;
 use crate::sys::new_file::directory_of;
 
-/// Where node_exporter's textfile collector usually looks: its own documentation, and Debian.
+/// Usual directories of node_exporter's textfile collector: in its own documentation, and in Debian.
 const DIRECTORIES: [&str; 2] =
     ["/var/lib/node_exporter/textfile_collector", "/var/lib/prometheus/node-exporter"];
 
-/// What names the file where no flag does.
+/// Configuration key that names the file without a flag.
 const KEY: &str = "metrics.textfile";
 
-pub(super) fn run(global: &Global, config: &Config, own: &MetricsArgs) -> Result<Exit, Error> {
-    check(global, own)?;
-    let (request, targets, top) = (&global.request, config.images.targets, own.top);
-    if let Some(address) = &own.listen {
+pub(super) fn run(global: &Global, config: &Config, args: &MetricsArgs) -> Result<Exit, Error> {
+    check(global, args)?;
+    let (request, targets, top) = (&global.request, config.images.targets, args.top);
+    if let Some(address) = &args.listen {
         let request = request.clone();
         return serve::serve(global, address, move || {
             Ok(metrics::text(&app::gather(&request, targets, top)?.facts))
         });
     }
-    if let Some(path) = &own.textfile {
+    if let Some(path) = &args.textfile {
         return Ok(write(request, targets, top, path, "--textfile")?.1.report(global));
     }
     let gathered = app::gather(request, targets, top)?;
@@ -42,18 +42,18 @@ pub(super) fn run(global: &Global, config: &Config, own: &MetricsArgs) -> Result
     Ok(gathered.report(global))
 }
 
-/// At the end of a command: writes the metrics where node_exporter reads them, if it has changed
-/// them. A failure is a warning, and changes nothing else.
+/// Writes the metrics file at the end of a command, if the command can have changed the metrics. A failure is
+/// only a warning.
 pub(super) fn after(global: &Global, config: &Config, args: &Args, done: &Result<Exit, Error>) {
-    // A pin shows in the metrics with the next scan.
+    // The next scan includes a new pin in the metrics.
     let records = args.command.records() && !matches!(args.command, Command::Pin(_));
     if !records || !may_have_changed(done) {
         return;
     }
     let Some(path) = textfile(global, &config.textfile) else { return };
-    // What is configured: a threshold that one run was given ends with it.
-    let configured =
-        settings::without_flags(&args.global).map_or(config.images.targets, |it| it.images.targets);
+    // Configured thresholds: a flag changes only this run.
+    let configured = settings::without_flags(&args.global)
+        .map_or(config.images.targets, |configured| configured.images.targets);
     if matches!(done, Err(error) if error.proves_no_store()) && !metrics::file(&path).exists() {
         return;
     }
@@ -65,7 +65,7 @@ pub(super) fn after(global: &Global, config: &Config, args: &Args, done: &Result
     }
 }
 
-/// Writes them to a file that `named_by` names.
+/// Writes the metrics to `path`, which the flag or key `named_by` contains.
 fn write(
     request: &Request,
     targets: Targets,
@@ -74,19 +74,19 @@ fn write(
     named_by: &str,
 ) -> Result<(PathBuf, Gathered), Error> {
     let path = metrics::file(path);
-    let unfit = |unfit: Unfit| unfit.of(named_by, &path);
+    let refuse = |unfit: Unfit| unfit.of(named_by, &path);
     match outfile::check(&path) {
-        // Writing it says so, with the remedy.
+        // The write fails with the same error and a remedy.
         Ok(()) | Err(Unfit::Io(_)) => {}
-        Err(other) => return Err(unfit(other)),
+        Err(other) => return Err(refuse(other)),
     }
     let roots = request.stores().map(|request| stores::directories(&request));
-    outfile::outside(&path, roots.unwrap_or_default()).map_err(unfit)?;
+    outfile::outside(&path, roots.unwrap_or_default()).map_err(refuse)?;
     let mut last = None;
     let written = metrics::write(&path, &database::state_directory(request).dir, || {
         let gathered = app::gather(request, targets, top)?;
-        // Nor into a store that no configuration names, but that somebody has scanned.
-        outfile::outside(&path, gathered.stores()).map_err(unfit)?;
+        // Check also the stores that were scanned before without being configured.
+        outfile::outside(&path, gathered.stores()).map_err(refuse)?;
         let text = metrics::text(&gathered.facts);
         last = Some(gathered);
         Ok::<_, Error>(text)
@@ -99,23 +99,22 @@ fn write(
     }
 }
 
-/// Refuses flags that would change nothing here.
-fn check(global: &Global, own: &MetricsArgs) -> Result<(), Error> {
-    let bad = |message: &str, hint: &str| Err(Error::usage(message).hint(hint));
+/// Returns an error for flags without an effect on this command.
+fn check(global: &Global, args: &MetricsArgs) -> Result<(), Error> {
     if global.request.names_stores {
-        return bad(
+        return unused(
             "metrics prints what is recorded and reads no store",
             "leave out --graphroot and --containerd-root; --state-dir DIR names other records",
         );
     }
     if global.format == Format::Json {
-        return bad(
+        return unused(
             "metrics are printed only in Prometheus's format",
             "`layersweep scan --format json` has the figures as JSON",
         );
     }
-    if global.request.sysroot.is_some() && (own.listen.is_some() || own.textfile.is_some()) {
-        return bad(
+    if global.request.sysroot.is_some() && (args.listen.is_some() || args.textfile.is_some()) {
+        return unused(
             "--sysroot: metrics of another disk can only be printed",
             "leave out --listen and --textfile",
         );
@@ -123,23 +122,27 @@ fn check(global: &Global, own: &MetricsArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether it has come far enough.
+fn unused(message: &str, hint: &str) -> Result<(), Error> {
+    Err(Error::usage(message).hint(hint))
+}
+
+/// Returns true if the command got far enough to change the metrics.
 fn may_have_changed(done: &Result<Exit, Error>) -> bool {
     match done {
         Ok(_) => true,
-        // The last store has gone; where there never was one, there is no file.
+        // The last store is gone. If there never was one, there is no metrics file.
         Err(error) => error.exit == Exit::Refused || error.is_output() || error.proves_no_store(),
     }
 }
 
-/// Where the metrics of this node go; `None`: this run does not speak for the node, or nobody wants
-/// them.
+/// Returns the metrics file of this node; `None` if this run is not about the node, or the file is not
+/// configured.
 fn textfile(global: &Global, configured: &Textfile) -> Option<PathBuf> {
-    // Other records than those configured are a second set of the same node, with counters of their own.
+    // Other records than the configured ones are a second history of the node, with other counters.
     if global.request.sysroot.is_some() || global.request.names_stores || global.other_state {
         return None;
     }
-    // The stores and records of another user are not the node's; but who brings a configuration has one.
+    // The stores and records of another user are not those of the node, unless `--config` says so.
     if !rustix::process::geteuid().is_root() && !global.config_named {
         return None;
     }
@@ -150,7 +153,7 @@ fn textfile(global: &Global, configured: &Textfile) -> Option<PathBuf> {
     }
 }
 
-/// What helps.
+/// Returns advice about a failed write.
 fn remedy<E>(error: &WriteError<E>) -> String {
     let WriteError::Io { path, source } = error else { return String::new() };
     let dir = directory_of(path).display();

@@ -1,4 +1,4 @@
-//! What use cases say goes to stderr, one line each; stdout holds results alone.
+//! Messages of the commands on stderr, one on each line; stdout contains only results.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -47,7 +47,7 @@ impl Observer for Global {
     }
 
     fn event(&self, event: &Event) {
-        // The table has them too: whoever reads that from a terminal need not be told twice.
+        // A table contains the events too: on a terminal, they are not printed twice.
         if self.format != Format::Table || !terminal::is_one() {
             self.hidden(|| tracing::warn!(event = event.reason, "{}", safe(&event.message)));
         }
@@ -63,7 +63,7 @@ impl Global {
         !self.no_progress && !self.quiet
     }
 
-    /// Shows the line about deletions while `act` runs.
+    /// Shows a progress line about deletions while `act` runs.
     pub(super) fn watch<T>(&self, act: impl FnOnce() -> T) -> T {
         *self.line.borrow_mut() = Some(Line::new(self.has_progress()));
         let done = act();
@@ -71,7 +71,7 @@ impl Global {
         done
     }
 
-    /// Writes to stderr, where the line is not in the way.
+    /// Writes to stderr while the progress line is hidden.
     fn hidden(&self, write: impl FnOnce()) {
         match &*self.line.borrow() {
             Some(line) => line.hidden(write),
@@ -93,12 +93,12 @@ pub(super) fn warn_of(finding: &Finding) {
     say("warning", &line, "");
 }
 
-/// Prints an error, and returns how to exit.
+/// Prints an error and returns the exit status.
 pub(super) fn report(error: &Error) -> Exit {
-    // A reader who closes the pipe has seen enough.
+    // A reader that closes the pipe does not need a message.
     if error.exit != Exit::Done {
-        for one in std::iter::once(error).chain(&error.others) {
-            say("error", &one.line(), one.hint.as_deref().unwrap_or_default());
+        for error in std::iter::once(error).chain(&error.others) {
+            say("error", &error.line(), error.hint.as_deref().unwrap_or_default());
         }
     }
     error.exit
@@ -109,6 +109,6 @@ fn say(kind: &str, message: &str, hint: &str) {
     if !hint.is_empty() {
         let _ = writeln!(text, "hint: {}", safe(hint));
     }
-    // A stderr that is gone cannot be told so.
+    // A closed stderr cannot show the message: ignore it.
     let _ = io::stderr().write_all(output::shown(&text).as_bytes());
 }

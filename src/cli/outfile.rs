@@ -1,5 +1,5 @@
-//! Files that the user names for us to write: nothing is ever written over but a regular file, and
-//! nothing is written into a store.
+//! Checks of files that the user names as output: only a regular file is replaced, and no file is written
+//! into a store.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::app::error::Error;
 use crate::sys::new_file::{ForeignLink, directory_of, open_directory};
 
-/// Why nothing is written to a file.
+/// Reason why a file is not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unfit {
     #[error("is a directory")]
@@ -18,19 +18,19 @@ pub(super) enum Unfit {
     Link,
     #[error("{0}")]
     ForeignLink(io::Error),
-    /// A device, a socket, a pipe.
+    /// Device, socket or pipe.
     #[error("is not a regular file")]
     Irregular,
     #[error("does not name a file")]
     Nameless,
-    #[error("lies in {}, which belongs to a store and is only read", .0.display())]
+    #[error("is in {}, which belongs to a store and is only read", .0.display())]
     InStore(PathBuf),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl Unfit {
-    /// What to name instead.
+    /// Advice about another name.
     pub(super) fn hint(&self) -> &'static str {
         match self {
             Self::Directory => "name a file in it",
@@ -43,13 +43,13 @@ impl Unfit {
         }
     }
 
-    /// The same of `path`, which `flag` has named.
+    /// Returns the error about `path`, the value of `flag`.
     pub(super) fn of(&self, flag: &str, path: &Path) -> Error {
         Error::usage(format!("{flag} {}: {self}", path.display())).hint(self.hint())
     }
 }
 
-/// Whether a file may be made or written over: it is a regular file, or there is none.
+/// Returns an error unless `path` is a regular file or does not exist.
 pub(super) fn check(path: &Path) -> Result<(), Unfit> {
     if let Err(error) = open_directory(directory_of(path))
         && error.get_ref().is_some_and(|error| error.is::<ForeignLink>())
@@ -57,9 +57,9 @@ pub(super) fn check(path: &Path) -> Result<(), Unfit> {
         return Err(Unfit::ForeignLink(error));
     }
     match fs::symlink_metadata(path) {
-        Ok(facts) if facts.is_dir() => return Err(Unfit::Directory),
-        Ok(facts) if facts.is_symlink() => return Err(Unfit::Link),
-        Ok(facts) if !facts.is_file() => return Err(Unfit::Irregular),
+        Ok(metadata) if metadata.is_dir() => return Err(Unfit::Directory),
+        Ok(metadata) if metadata.is_symlink() => return Err(Unfit::Link),
+        Ok(metadata) if !metadata.is_file() => return Err(Unfit::Irregular),
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
@@ -69,7 +69,7 @@ pub(super) fn check(path: &Path) -> Result<(), Unfit> {
     }
 }
 
-/// Whether a file lies in none of these directories, which need not exist.
+/// Returns an error if a file is in one of these directories, which need not exist.
 pub(super) fn outside<P: AsRef<Path>>(path: &Path, roots: impl IntoIterator<Item = P>) -> Result<(), Unfit> {
     let Ok(directory) = fs::canonicalize(directory_of(path)) else { return Ok(()) };
     for root in roots {
@@ -80,12 +80,15 @@ pub(super) fn outside<P: AsRef<Path>>(path: &Path, roots: impl IntoIterator<Item
     Ok(())
 }
 
-/// Whether a directory is another one or lies below it, under whatever names they are mounted.
-/// Both without symlinks.
+/// Returns true if a directory is `top` or below it, also under the name of another mount. Both paths must be
+/// free of symlinks.
 pub(super) fn is_below(directory: &Path, top: &Path) -> bool {
-    let identity = |path: &Path| fs::metadata(path).map(|facts| (facts.dev(), facts.ino())).ok();
-    let Some(top_is) = identity(top) else { return false };
-    directory.starts_with(top) || directory.ancestors().any(|path| identity(path) == Some(top_is))
+    let Some(identity_of_top) = identity(top) else { return false };
+    directory.starts_with(top) || directory.ancestors().any(|path| identity(path) == Some(identity_of_top))
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok()
 }
 
 #[cfg(test)]
@@ -93,23 +96,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_regular_files_outside_of_stores() {
+    fn only_regular_files_outside_stores_are_accepted() {
         let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        fs::write(at("old"), "old").unwrap();
-        std::os::unix::fs::symlink(at("old"), at("link")).unwrap();
-        std::os::unix::fs::symlink(dir.path(), at("beside")).unwrap();
-        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
-        check(&at("old")).unwrap();
-        check(&at("none/new")).unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("old"), "old").unwrap();
+        std::os::unix::fs::symlink(path("old"), path("link")).unwrap();
+        std::os::unix::fs::symlink(dir.path(), path("beside")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        check(&path("old")).unwrap();
+        check(&path("none/new")).unwrap();
         assert!(matches!(check(dir.path()), Err(Unfit::Directory)));
-        assert!(matches!(check(&at("link")), Err(Unfit::Link)));
-        assert!(matches!(check(&at("socket")), Err(Unfit::Irregular)));
+        assert!(matches!(check(&path("link")), Err(Unfit::Link)));
+        assert!(matches!(check(&path("socket")), Err(Unfit::Irregular)));
         assert!(matches!(check(Path::new("/dev/null")), Err(Unfit::Irregular)));
-        assert!(matches!(check(&at("new/")), Err(Unfit::Nameless)));
-        assert!(matches!(check(&at("old/new")), Err(Unfit::Io(_))));
-        outside(&at("new"), ["/nonexistent"]).unwrap();
-        outside(&at("new"), [at("none")]).unwrap();
-        assert!(matches!(outside(&at("beside/new"), [dir.path()]), Err(Unfit::InStore(_))));
+        assert!(matches!(check(&path("new/")), Err(Unfit::Nameless)));
+        assert!(matches!(check(&path("old/new")), Err(Unfit::Io(_))));
+        outside(&path("new"), ["/nonexistent"]).unwrap();
+        outside(&path("new"), [path("none")]).unwrap();
+        assert!(matches!(outside(&path("beside/new"), [dir.path()]), Err(Unfit::InStore(_))));
     }
 }

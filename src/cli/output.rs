@@ -1,8 +1,7 @@
-//! Results go to stdout, in one piece.
+//! Output to stdout: results only, each in one piece.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 use std::sync::OnceLock;
 
 use serde::Serialize;
@@ -13,7 +12,7 @@ use crate::app::error::Error;
 use crate::model::display::shell_word;
 use crate::report::text::{Screen, acts_on_terminal, safe};
 
-/// Settles whether styles are kept; `NO_COLOR` and the terminal decide for `auto`.
+/// Sets the use of colours and styles; for `auto`, `NO_COLOR` and the terminal decide.
 pub(super) fn set_color(color: Color) {
     let choice = match color {
         Color::Auto => anstream::ColorChoice::Auto,
@@ -28,40 +27,43 @@ pub(super) fn text(text: &str) -> Result<(), Error> {
     script(&shown(text))
 }
 
-/// How a command of ours begins in a text; whoever copies it is to get all of it.
+/// Start of a layersweep command in a text. Flags are inserted after it, so that a copied command acts on the
+/// same stores.
 const COMMAND: &str = "`layersweep";
 
-/// Of another root nothing is deleted: these commands are for the node that has it.
+/// Commands without flags of another root: they do not delete from it, and must run on the node that owns it.
 const DELETING: [&str; 3] = ["gc", "rm", "sweep"];
 
-/// Flags that the commands in a text need to act on the same stores.
+/// Flags that a command in a text needs to act on the same stores.
 struct StoreFlags {
     text: String,
-    /// They name another root.
+    /// True if the flags name another root.
     is_foreign: bool,
 }
 
 static STORE_FLAGS: OnceLock<StoreFlags> = OnceLock::new();
 
-/// Settles which stores, configuration and records the commands in a text name.
+/// Sets the stores, configuration and records that commands in a text name.
 pub(super) fn set_store_flags(flags: &GlobalFlags) {
-    let path = |name: &'static str, path: &Path| (name, path.display().to_string());
-    let graphroots = flags.graphroot.iter().map(|at| path("graphroot", at));
-    let roots = flags.containerd_root.iter().map(|at| path("containerd-root", at));
-    let endpoint = flags.cri_endpoint.iter().map(|uri| ("cri-endpoint", uri.clone()));
+    let graphroots = flags.graphroot.iter().map(|path| ("graphroot", path));
+    let roots = flags.containerd_root.iter().map(|path| ("containerd-root", path));
     let others = [
         ("sysroot", &flags.sysroot),
         ("runroot", &flags.runroot),
         ("config", &flags.config),
         ("state-dir", &flags.state_dir),
     ];
-    let others = others.into_iter().filter_map(|(name, at)| Some(path(name, at.as_ref()?)));
-    let all = graphroots.chain(roots).chain(endpoint).chain(others);
+    let others = others.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?)));
+    let endpoint = flags.cri_endpoint.iter().map(|uri| ("cri-endpoint", uri.clone()));
+    let stores = graphroots.chain(roots).map(|(name, path)| (name, path.display().to_string()));
+    let others = others.map(|(name, path)| (name, path.display().to_string()));
+    let all = stores.chain(endpoint).chain(others);
     let text: String = all.map(|(name, value)| format!(" --{name} {}", safe(&shell_word(&value)))).collect();
     let _ = STORE_FLAGS.set(StoreFlags { text, is_foreign: flags.sysroot.is_some() });
 }
 
-/// Text as it is shown here: with commands that act on the same stores; in a locale without UTF-8, plain ASCII.
+/// Prepares text for this terminal: adds flags to commands, and replaces characters outside ASCII if the
+/// locale is not UTF-8.
 pub(super) fn shown(text: &str) -> Cow<'_, str> {
     let text: Cow<'_, str> = match STORE_FLAGS.get() {
         Some(flags) if !flags.text.is_empty() => with_flags(text, flags).into(),
@@ -86,7 +88,7 @@ fn with_flags(text: &str, flags: &StoreFlags) -> String {
     out
 }
 
-/// Our own signs have a likeness in ASCII; other characters are escaped.
+/// Replaces layersweep's own signs with similar ones in ASCII, and escapes other characters.
 fn ascii(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -103,20 +105,20 @@ fn ascii(text: &str) -> String {
     out
 }
 
-/// Prints text for programs, which has its own encoding.
+/// Prints text for programs, without any conversion.
 pub(super) fn script(text: &str) -> Result<(), Error> {
     let mut stdout = anstream::AutoStream::auto(io::stdout().lock());
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::output)
 }
 
-/// Shows text to a person on stderr: what is no result.
+/// Prints text for people to stderr, if it is not a result.
 pub(super) fn on_stderr(text: &str) -> Result<(), Error> {
     let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
     stderr.write_all(shown(text).as_bytes()).and_then(|()| stderr.flush()).map_err(Error::output)
 }
 
-/// Prints a document for programs. A person may look at it on a terminal, so there it is
-/// escaped as tables are; it stays the same document.
+/// Prints a document for programs. On a terminal, its strings are escaped as in tables, without a change of
+/// the document.
 pub(super) fn json(document: &impl Serialize) -> Result<(), Error> {
     let stdout = io::stdout();
     if stdout.is_terminal() {
@@ -128,7 +130,7 @@ pub(super) fn json(document: &impl Serialize) -> Result<(), Error> {
     stdout.write_all(b"\n").and_then(|()| stdout.flush()).map_err(Error::output)
 }
 
-/// Prints a result as `--format` says.
+/// Prints a result in the format of `--format`.
 pub(super) fn result<D: Serialize>(
     format: Format,
     document: &D,
@@ -140,7 +142,7 @@ pub(super) fn result<D: Serialize>(
     }
 }
 
-/// What acts on a terminal, in JSON's own way of writing it.
+/// Escapes characters that control a terminal, in the notation of JSON.
 fn escape(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for line in json.split_inclusive('\n') {
@@ -156,7 +158,7 @@ fn escape(json: &str) -> String {
     out
 }
 
-/// Prints one id a line: as it is for programs, escaped for people.
+/// Prints one id on each line, escaped only on a terminal.
 pub(super) fn ids<'a>(ids: impl Iterator<Item = &'a str>) -> Result<(), Error> {
     let terminal = io::stdout().is_terminal();
     let mut out = String::new();
@@ -180,12 +182,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_utf_8_everything_is_ascii() {
+    fn text_without_utf_8_is_ascii() {
         assert_eq!(ascii("├─ a…b │ └─ → ü"), "|- a...b | `- -> \\u{fc}");
     }
 
     #[test]
-    fn json_on_a_terminal_stays_the_same_document() {
+    fn escaped_json_is_the_same_document() {
         let name = "a\u{9b}31m\u{202e}b\nü";
         let text = serde_json::to_string_pretty(&serde_json::json!({ "name": name })).unwrap();
         let escaped = escape(&text);
@@ -196,10 +198,10 @@ mod tests {
     }
 
     #[test]
-    fn a_command_in_a_text_names_the_stores() {
-        let shown = |text: &str, is_foreign| {
+    fn command_in_a_text_names_the_stores() {
+        fn shown(text: &str, is_foreign: bool) -> String {
             with_flags(text, &StoreFlags { text: " --graphroot /x".into(), is_foreign })
-        };
+        }
         assert_eq!(
             shown("layersweep: see `layersweep usage`, `x`.", false),
             "layersweep: see `layersweep --graphroot /x usage`, `x`."

@@ -1,5 +1,4 @@
-//! A line on stderr while a scan is under way: only on a terminal, only if it takes a
-//! while, gone when it is done.
+//! Progress line on stderr: only on a terminal, only during long operations, removed at the end.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::Arc;
@@ -13,11 +12,11 @@ use crate::app::observer::Shown;
 use crate::disk::Progress;
 use crate::report::text::bytes;
 
-/// Shorter scans show nothing.
+/// Minimum duration of a scan that shows a line.
 const DELAY: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(100);
 
-/// Shows how far a measurement is, until what is returned is dropped.
+/// Shows the progress of a measurement until the returned value is dropped.
 pub(super) fn show(wanted: bool, progress: &Arc<Progress>) -> Shown {
     if !wanted || !stderr().is_terminal() {
         return Shown::default();
@@ -43,7 +42,7 @@ pub(super) fn show(wanted: bool, progress: &Arc<Progress>) -> Shown {
     });
     Shown::until(move || {
         drop(done);
-        // A bar that panicked has nothing left to show.
+        // The thread of a bar that panicked needs no action.
         let _ = thread.join();
     })
 }
@@ -54,7 +53,7 @@ fn set_style(bar: &ProgressBar, template: &str) {
     }
 }
 
-/// One line that says what is being done just now; gone when it is dropped.
+/// Line about the current action, removed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Line(Option<ProgressBar>);
 
@@ -68,14 +67,14 @@ impl Line {
         }))
     }
 
-    /// `text` has no foreign control characters.
+    /// `text` must not contain control characters from outside.
     pub(super) fn say(&self, text: String) {
         if let Some(bar) = &self.0 {
             bar.set_message(text);
         }
     }
 
-    /// Lets something else be written to stderr.
+    /// Hides the line while something else is written to stderr.
     pub(super) fn hidden(&self, write: impl FnOnce()) {
         match &self.0 {
             Some(bar) => bar.suspend(write),
@@ -92,7 +91,7 @@ impl Drop for Line {
     }
 }
 
-/// Waits; false as soon as the work is done.
+/// Waits for `time` and returns true, or returns false as soon as the work is done.
 fn still_running(ended: &std::sync::mpsc::Receiver<()>, time: Duration) -> bool {
     matches!(ended.recv_timeout(time), Err(std::sync::mpsc::RecvTimeoutError::Timeout))
 }

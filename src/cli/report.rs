@@ -16,17 +16,17 @@ use crate::config::Config;
 use crate::model::display::bytes;
 use crate::report::{html, json, text};
 
-/// How far back readings and runs are shown unless asked otherwise.
+/// Default period of readings and runs.
 const WINDOW: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<Exit, Error> {
-    let target = own.html.as_deref().map(|path| Target::check(path, global.request.sysroot.as_deref()));
+pub(super) fn run(global: &Global, config: &Config, args: &ReportArgs) -> Result<Exit, Error> {
+    let target = args.html.as_deref().map(|path| Target::check(path, global.request.sysroot.as_deref()));
     let target = target.transpose()?;
     if matches!(target, Some(Target::Stdout)) && global.format == Format::Json {
         return Err(Error::usage("--html - and --format json both write to standard output")
             .hint("name a file for the page; its document is the same"));
     }
-    let since = own.since.unwrap_or(Since::Ago(WINDOW)).at(Timestamp::now());
+    let since = args.since.unwrap_or(Since::Ago(WINDOW)).at(Timestamp::now());
     let report = report::report(&global.request, global, config, since)?;
     let exit = report.exit();
     if let Some(target) = &target {

@@ -7,13 +7,13 @@ use crate::app::error::{Error, Exit};
 use crate::app::gc_request::{GcRequest, Selection};
 use crate::config::Config;
 
-pub(super) fn run(global: &Global, config: &Config, own: &RmArgs) -> Result<Exit, Error> {
-    let asked = GcRequest {
+pub(super) fn run(global: &Global, config: &Config, args: &RmArgs) -> Result<Exit, Error> {
+    let request = GcRequest {
         request: &global.request,
         config,
-        selection: Selection::Rm { references: &own.references, all_tags: own.all_tags },
-        dry_run: own.dry_run,
-        while_runtime_runs: own.while_runtime_runs,
+        selection: Selection::Rm { references: &args.references, all_tags: args.all_tags },
+        dry_run: args.dry_run,
+        while_runtime_runs: args.while_runtime_runs,
     };
-    deletion::run(global, asked)
+    deletion::run(global, request)
 }

@@ -8,21 +8,21 @@ use crate::app::{reserve, scan};
 use crate::report::json;
 use crate::report::text;
 
-pub(super) fn run(global: &Global, own: &ScanArgs) -> Result<Exit, Error> {
-    let result = match own.no_record {
+pub(super) fn run(global: &Global, args: &ScanArgs) -> Result<Exit, Error> {
+    let result = match args.no_record {
         true => scan::scan(&global.request, global)?,
         false => scan::scan_and_record(&global.request, global)?,
     };
-    if own.reserve {
+    if args.reserve {
         reserve::create_all(&result.scan, &result.state.directory, global);
     }
     let document = json::scan(&result);
-    // A timer wants to hear of what is wrong alone.
+    // A timer prints only problems.
     if global.format == Format::Json || !global.quiet {
         output::result(global.format, &document, text::scan)?;
     }
     let exit = result.exit();
-    // The program ends: a large store would take a moment to be dropped.
+    // The program ends: freeing the memory of a large store would take a moment.
     std::mem::forget(document);
     std::mem::forget(result);
     Ok(exit)

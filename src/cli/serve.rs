@@ -1,6 +1,7 @@
-//! `metrics --listen`: a small HTTP server for scrapers. Nobody who can connect makes it hold more than
-//! a few connections, bytes or threads, or keeps it from answering others for longer than a silent
-//! connection may last.
+//! `metrics --listen`: a small HTTP server for Prometheus.
+//!
+//! A client, even a hostile one, can make it use only a few connections, bytes and threads. It can delay the
+//! answers to others at most for the maximum time of a silent connection.
 
 use std::convert::Infallible;
 use std::io;
@@ -24,36 +25,37 @@ use super::stop;
 use crate::app::error::{Error, Exit};
 use crate::app::observer::Observer;
 
-/// Connections at a time; more wait until one ends.
+/// Maximum number of connections; more wait until one ends.
 const CONNECTIONS: u32 = 128;
-/// How long making the metrics may take: as long as Prometheus waits.
+/// Maximum time to make the metrics: as long as Prometheus waits by default.
 const MAKING: Duration = Duration::from_secs(10);
-/// How long a request's head may take to arrive.
+/// Timeout for the head of a request.
 const REQUEST: Duration = Duration::from_secs(5);
-/// How long a connection may last.
+/// Maximum duration of a connection.
 const CONNECTION: Duration = Duration::from_secs(20);
-/// How long answers under way are waited for at the end.
+/// Maximum time to wait for current answers at the end.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// Pause where no connection can be taken, for want of descriptors for example.
+/// Pause after a failed accept, for example without free file descriptors.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Bytes of a request's head, at most.
+/// Maximum size of a request's head.
 const HEAD_BYTES: usize = 16 << 10;
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Serves what `make` returns, until SIGTERM, SIGINT or SIGHUP.
+/// Serves the result of `make` until SIGTERM, SIGINT or SIGHUP.
 pub(super) fn serve(
     observer: &dyn Observer,
     address: &Address,
     make: impl Fn() -> Result<String, Error> + Send + Sync + 'static,
 ) -> Result<Exit, Error> {
-    let failed = |error: io::Error| failure(address, &error);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| failure(address, &error))?;
     let serving = async {
-        // Before anything can connect: whoever sees us listen may end us.
-        let stop = stop::signals().and_then(UnixStream::from_std).map_err(failed)?;
-        let listener = Listener::bind(address).map_err(failed)?;
+        // Before a client can connect: it could send a signal as soon as the server listens.
+        let stop = stop::signals().and_then(UnixStream::from_std);
+        let stop = stop.map_err(|error| failure(address, &error))?;
+        let listener = Listener::bind(address).map_err(|error| failure(address, &error))?;
         observer.note(&format!("serving /metrics on {}", listener.address()));
         if address.is_open() {
             observer.note(
@@ -71,7 +73,7 @@ pub(super) fn serve(
         Ok(Exit::Done)
     };
     let done = runtime.block_on(serving);
-    // Not waiting for a filesystem that does not answer.
+    // Do not wait for a filesystem that does not respond.
     runtime.shutdown_background();
     done
 }
@@ -86,7 +88,6 @@ async fn until<T>(end: impl Future<Output = T>, work: impl Future<Output = Infal
     .await;
 }
 
-/// The metrics.
 type Page = Shared<String>;
 
 fn failure(address: &Address, error: &io::Error) -> Error {
@@ -106,7 +107,7 @@ fn failure(address: &Address, error: &io::Error) -> Error {
 
 enum Listener {
     Tcp(TcpListener),
-    /// With the socket's file, which is removed with it.
+    /// With the socket file, which is removed with it.
     Unix(UnixListener, Socket),
 }
 
@@ -119,7 +120,7 @@ impl Listener {
                 Ok(Self::Tcp(TcpListener::from_std(listener)?))
             }
             Address::Unix(path) => {
-                // There is no other thread yet that creates files.
+                // At this time, no other thread creates files.
                 let masked = Masked::for_socket();
                 let (listener, socket) = Socket::bind(path)?;
                 drop(masked);
@@ -129,7 +130,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens: the port that was chosen if none was named.
+    /// Returns the address with the actual port.
     fn address(&self) -> String {
         match self {
             Self::Tcp(listener) => match listener.local_addr() {
@@ -143,7 +144,7 @@ impl Listener {
 
 async fn accept(listener: &Listener, page: &Arc<Page>, slots: &Arc<Semaphore>) -> Infallible {
     loop {
-        // Nobody closes the semaphore; without a slot no connection is taken.
+        // The semaphore is never closed; without a slot, no connection is accepted.
         let Ok(slot) = Arc::clone(slots).acquire_owned().await else { continue };
         let page = Arc::clone(page);
         let taken = match listener {
@@ -161,7 +162,7 @@ async fn accept(listener: &Listener, page: &Arc<Page>, slots: &Arc<Semaphore>) -
     }
 }
 
-/// One request and its answer.
+/// Handles one request.
 async fn converse(io: impl Read + Write + Unpin, page: Arc<Page>, _slot: OwnedSemaphorePermit) {
     let service = service_fn(|request: Request<Incoming>| {
         let page = Arc::clone(&page);
@@ -192,7 +193,7 @@ async fn answer(page: &Page, method: &Method, path: &str) -> Response<String> {
             Ok(page) => respond(StatusCode::OK, TEXT, page),
             Err(missing) => {
                 tracing::warn!("answering: {missing}");
-                // The message may name files; it is for whoever reads our log.
+                // The error may name files, so it is only in the log.
                 let (status, text) = match missing {
                     Missing::Late(_) => {
                         (StatusCode::SERVICE_UNAVAILABLE, "the records or a disk did not answer in time\n")

@@ -1,36 +1,40 @@
-//! One answer for all who wait for it. Making it reads a database and asks filesystems, which may take
-//! long or for ever; whoever waits must not, and no second one is begun meanwhile.
+//! One computation shared by all requests that wait for its result.
+//!
+//! Making the metrics reads a database and queries filesystems, which can take a long time or hang. A request
+//! must not wait longer than its timeout, and repeated requests must not start more threads while one hangs.
+//! A request also must not get figures from before it arrived. Example: request A starts a computation, then
+//! B and C arrive; A gets its result, and B and C share the result of the next one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// Why there is no answer.
+/// Reason why a request has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Missing {
-    /// The one under way does not end.
+    /// The current computation has not ended in time.
     #[error("no answer within {} seconds", .0.as_secs())]
     Late(Duration),
-    /// Making it failed.
+    /// The computation failed.
     #[error("{0}")]
     Failed(String),
 }
 
-type Made<T> = Result<T, Missing>;
-/// An answer, and when making it began.
-type Last<T> = Option<(Instant, Made<T>)>;
+type Answer<T> = Result<T, Missing>;
+/// Latest answer, and the time at which its computation began.
+type Last<T> = Option<(Instant, Answer<T>)>;
 
-/// Makes answers on a thread of its own, one at a time.
+/// Runs a computation on its own thread, one at a time.
 pub(super) struct Shared<T> {
     make: Arc<dyn Fn() -> Result<T, String> + Send + Sync>,
-    /// Locked by the thread that makes one.
+    /// Locked by the thread that computes.
     last: Arc<Mutex<Last<T>>>,
     patience: Duration,
 }
 
 impl<T: Clone + Send + 'static> Shared<T> {
-    /// `patience`: how long an answer may be in the making for who waits; the making goes on.
+    /// `patience` is the maximum time that a request waits; the computation continues after it.
     pub(super) fn new(
         patience: Duration,
         make: impl Fn() -> Result<T, String> + Send + Sync + 'static,
@@ -38,27 +42,27 @@ impl<T: Clone + Send + 'static> Shared<T> {
         Self { make: Arc::new(make), last: Arc::default(), patience }
     }
 
-    /// An answer whose making began after it was asked for: by us, or by another who waited with us.
-    pub(super) async fn get(&self) -> Made<T> {
+    /// Returns an answer whose computation began after this call, by this request or another one that waits.
+    pub(super) async fn get(&self) -> Answer<T> {
         let late = Missing::Late(self.patience);
         tokio::time::timeout(self.patience, self.wait()).await.unwrap_or(Err(late))
     }
 
-    async fn wait(&self) -> Made<T> {
-        let asked = Instant::now();
+    async fn wait(&self) -> Answer<T> {
+        let requested = Instant::now();
         let mut last = Arc::clone(&self.last).lock_owned().await;
-        if let Some((began, made)) = &*last
-            && *began >= asked
+        if let Some((began, answer)) = &*last
+            && *began >= requested
         {
-            return made.clone();
+            return answer.clone();
         }
         let make = Arc::clone(&self.make);
-        // The lock goes with the thread: nobody begins another one while it hangs.
+        // The thread owns the lock: no second computation begins while it hangs.
         let making = tokio::task::spawn_blocking(move || {
             let began = Instant::now();
-            let made = make().map_err(Missing::Failed);
-            *last = Some((began, made.clone()));
-            made
+            let answer = make().map_err(Missing::Failed);
+            *last = Some((began, answer.clone()));
+            answer
         });
         making.await.unwrap_or_else(|error| Err(Missing::Failed(error.to_string())))
     }
@@ -76,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_together_shares_and_who_comes_later_gets_a_new_one() {
+    fn waiting_requests_share_the_next_answer() {
         let made = Arc::new(AtomicUsize::new(0));
         let (begin, begun) = mpsc::channel::<()>();
         let (go, gate) = mpsc::channel::<()>();
@@ -95,17 +99,17 @@ mod tests {
             })
             .await;
             begun.recv().unwrap();
-            // These come too late for the one under way.
+            // These requests arrive after the first computation began.
             let opening = async { [(); 2].map(|()| go.send(()).unwrap()) };
             let (first, others, _) = tokio::join!(first, answers(&shared, 20), opening);
             assert_eq!((first, others), (Ok(1), vec![Ok(2); 20]));
             go.send(()).unwrap();
-            assert_eq!(shared.get().await, Ok(3), "not one from before it was asked for");
+            assert_eq!(shared.get().await, Ok(3), "not an answer from before the request");
         });
     }
 
-    /// As many answers, asked for at once.
-    async fn answers(shared: &Shared<usize>, count: usize) -> Vec<Made<usize>> {
+    /// Requests `count` answers at the same time.
+    async fn answers(shared: &Shared<usize>, count: usize) -> Vec<Answer<usize>> {
         let mut waiting: Vec<_> = (0..count).map(|_| Some(Box::pin(shared.get()))).collect();
         let mut answers = vec![None; count];
         std::future::poll_fn(|cx| {
@@ -126,9 +130,9 @@ mod tests {
         answers.into_iter().flatten().collect()
     }
 
-    /// A filesystem that does not answer: no request waits forever, and no thread is added to the first.
+    /// A filesystem that does not respond: requests time out, and no second thread is started.
     #[test]
-    fn what_hangs_is_told_and_not_begun_again() {
+    fn hanging_computation_is_not_started_again() {
         let begun = Arc::new(AtomicUsize::new(0));
         let (go, gate) = mpsc::channel::<()>();
         let gate = std::sync::Mutex::new(gate);
@@ -150,6 +154,6 @@ mod tests {
         while matches!(answer, Err(Missing::Late(_))) {
             answer = runtime.block_on(shared.get());
         }
-        assert_eq!(answer, Err(Missing::Failed("no".into())), "it goes on as soon as that has ended");
+        assert_eq!(answer, Err(Missing::Failed("no".into())), "a new one starts when the old one has ended");
     }
 }

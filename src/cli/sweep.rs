@@ -12,20 +12,23 @@ use crate::model::OutcomeKind;
 use crate::policy::leaks::{Decision, LeakPlan, LeakRequest};
 use crate::report::{json, text};
 
-pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<Exit, Error> {
-    let leaks =
-        LeakRequest { classes: own.class.clone(), min_age: config.leaks.min_age, repair: own.repair.clone() };
-    // A dry run of nothing would tell nothing.
-    let delete = own.delete || (own.dry_run && own.repair.is_empty());
-    let asked = SweepRequest { request: &global.request, leaks, delete, dry_run: own.dry_run };
-    let changes = asked.changes() && !own.dry_run;
+pub(super) fn run(global: &Global, config: &Config, args: &SweepArgs) -> Result<Exit, Error> {
+    let leaks = LeakRequest {
+        classes: args.class.clone(),
+        min_age: config.leaks.min_age,
+        repair: args.repair.clone(),
+    };
+    // A dry run without an action would show nothing.
+    let delete = args.delete || (args.dry_run && args.repair.is_empty());
+    let request = SweepRequest { request: &global.request, leaks, delete, dry_run: args.dry_run };
+    let changes = request.changes() && !args.dry_run;
     let asks = changes && ask::asks(global, if delete { "sweep --delete" } else { "sweep --repair" })?;
-    let mut sweep = Sweep::new(asked, global)?;
+    let mut sweep = Sweep::new(request, global)?;
     match carry_out(global, &mut sweep, asks) {
         Err(refusal) if changes && refusal.exit == Exit::Refused && global.format == Format::Json => {
-            let (asked, at) = (sweep.asked(), Timestamp::now());
+            let (request, now) = (sweep.asked(), Timestamp::now());
             let document =
-                json::sweep_refused(sweep.run_id(), &asked.leaks, asked.delete, &refusal.message, at);
+                json::sweep_refused(sweep.run_id(), &request.leaks, request.delete, &refusal.message, now);
             output::json(&document)?;
             Err(refusal)
         }
@@ -39,7 +42,7 @@ fn carry_out(global: &Global, sweep: &mut Sweep<'_>, asks: bool) -> Result<Exit,
         return print(global, &planned);
     }
     if asks && (planned.is_unfinished || !planned.plan.order.is_empty()) {
-        // Not to stdout, which holds the result alone.
+        // To stderr: stdout contains only the result.
         output::on_stderr(&text::sweep(&json::sweep(&planned), &terminal::screen()))?;
         if !ask::confirm(&question(&planned))? {
             match global.format {
@@ -57,7 +60,7 @@ fn carry_out(global: &Global, sweep: &mut Sweep<'_>, asks: bool) -> Result<Exit,
 fn print(global: &Global, result: &SweepResult) -> Result<Exit, Error> {
     let document = json::sweep(result);
     let quiet = matches!(document.outcome, OutcomeKind::Reported | OutcomeKind::NotNeeded);
-    // From a timer: only what happened.
+    // A timer prints only runs with an effect.
     if global.format == Format::Json || !global.quiet || !quiet {
         output::result(global.format, &document, text::sweep)?;
     }
@@ -74,13 +77,13 @@ fn question(planned: &SweepResult) -> String {
 
 fn question_of(plan: &LeakPlan) -> String {
     let repairs = plan.turns().filter(|entry| entry.decision == Decision::Repair).count();
-    let going = plan.order.len() - repairs;
+    let deletions = plan.order.len() - repairs;
     let bytes = text::bytes(plan.predicted_bytes());
-    match (going, repairs) {
+    match (deletions, repairs) {
         (1, 0) => format!("Delete this finding ({bytes})?"),
-        (going, 0) => format!("Delete these {going} findings ({bytes})?"),
+        (deletions, 0) => format!("Delete these {deletions} findings ({bytes})?"),
         (0, 1) => "Repair this finding?".to_owned(),
         (0, repairs) => format!("Repair these {repairs} findings?"),
-        (going, repairs) => format!("Delete {going} findings ({bytes}) and repair {repairs}?"),
+        (deletions, repairs) => format!("Delete {deletions} findings ({bytes}) and repair {repairs}?"),
     }
 }

@@ -7,25 +7,26 @@ use jiff::tz::TimeZone;
 
 use crate::report::text::Screen;
 
-/// Narrower than this, nothing can be laid out.
+/// Minimum width of a layout.
 const NARROWEST: usize = 40;
-const USUAL: usize = 80;
+const DEFAULT: usize = 80;
 
 static TRUNCATES: AtomicBool = AtomicBool::new(true);
 
-/// Settles whether tables are cut: `--no-trunc`.
+/// Sets whether tables are shortened: false with `--no-trunc`.
 pub(super) fn set_truncates(truncates: bool) {
     TRUNCATES.store(truncates, Ordering::Relaxed);
 }
 
-/// The screen that stdout goes to.
+/// Returns the properties of stdout.
 pub(super) fn screen() -> Screen {
     let stdout = io::stdout();
     let width = stdout.is_terminal().then(|| {
-        // As shells and tests say it; else as the terminal does.
-        let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
-        let asked = || rustix::termios::tcgetwinsize(&stdout).ok().map(|size| usize::from(size.ws_col));
-        told.or_else(asked).filter(|columns| *columns > 0).unwrap_or(USUAL).max(NARROWEST)
+        // `COLUMNS`, which shells and tests set, or else the size of the terminal.
+        let variable = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
+        let columns = variable
+            .or_else(|| rustix::termios::tcgetwinsize(&stdout).ok().map(|size| usize::from(size.ws_col)));
+        columns.filter(|columns| *columns > 0).unwrap_or(DEFAULT).max(NARROWEST)
     });
     Screen {
         width,
@@ -35,17 +36,17 @@ pub(super) fn screen() -> Screen {
     }
 }
 
-/// Whether the locale of this process can show more than ASCII.
+/// Returns true if the locale of this process can show characters outside ASCII.
 pub(super) fn is_unicode() -> bool {
     is_utf8(&["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).unwrap_or_default()))
 }
 
-/// Whether stdout goes to one.
+/// Returns true if stdout is a terminal.
 pub(super) fn is_one() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Whether a locale writes UTF-8; the first variable that is set decides.
+/// Returns true if a locale uses UTF-8; the first variable that is set decides.
 fn is_utf8(locale: &[String]) -> bool {
     let decides = locale.iter().find(|value| !value.is_empty());
     decides.is_some_and(|value| {
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locales() {
+    fn first_set_locale_decides() {
         for (locale, expected) in [
             (["", "", ""], false),
             (["", "", "C"], false),

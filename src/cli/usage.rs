@@ -8,8 +8,8 @@ use crate::app::usage;
 use crate::config::Config;
 use crate::report::{json, text};
 
-pub(super) fn run(global: &Global, config: &Config, own: &UsageArgs) -> Result<Exit, Error> {
-    let found = usage::usage(&global.request, global, config, own.by)?;
+pub(super) fn run(global: &Global, config: &Config, args: &UsageArgs) -> Result<Exit, Error> {
+    let found = usage::usage(&global.request, global, config, args.by)?;
     let document = json::usage(&found);
     output::result(global.format, &document, text::usage)?;
     Ok(found.exit())

@@ -1,5 +1,5 @@
-//! The forms of durations and sizes, which are the same as in the configuration, of times and of values
-//! by their names.
+//! Parsers for values of flags: durations and sizes, in the same form as in the configuration, times, and
+//! values with names.
 
 use std::fmt;
 
@@ -10,21 +10,21 @@ use jiff::{SignedDuration, Timestamp};
 
 pub(super) use crate::config::values::{duration, size};
 
-/// One of these by its name; `help` may be empty.
+/// Creates a parser for the names of `all`, with a line of help for each; `help` may return an empty one.
 pub(super) fn one_of<T>(all: &'static [T], help: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
 where
     T: Copy + fmt::Display + Send + Sync,
 {
-    let described = |one: &T| match help(*one) {
-        "" => PossibleValue::new(one.to_string()),
-        text => PossibleValue::new(one.to_string()).help(text),
-    };
-    let found = |name: String| all.iter().copied().find(|one| one.to_string() == name);
-    PossibleValuesParser::new(all.iter().map(described))
-        .try_map(move |name| found(name).ok_or("no such value"))
+    let possible = all.iter().map(|value| match help(*value) {
+        "" => PossibleValue::new(value.to_string()),
+        text => PossibleValue::new(value.to_string()).help(text),
+    });
+    PossibleValuesParser::new(possible).try_map(move |name| {
+        all.iter().copied().find(|value| value.to_string() == name).ok_or("no such value")
+    })
 }
 
-/// A time in the past: as such, or so long ago.
+/// Time in the past, relative or absolute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Since {
     Ago(SignedDuration),
@@ -50,7 +50,7 @@ impl Since {
         ))
     }
 
-    /// The time it means.
+    /// Returns the time relative to `now`.
     pub(super) fn at(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Ago(ago) => now.saturating_sub(ago).unwrap_or(Timestamp::MIN),
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times() {
+    fn times_are_parsed_in_the_local_zone() {
         let zone = TimeZone::fixed(jiff::tz::offset(2));
         let now: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
         for (text, expected) in [

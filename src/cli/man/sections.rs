@@ -1,12 +1,15 @@
-//! What the man pages say besides the options.
+//! Texts of the man pages besides the options.
 
-/// Command lines, and what each is for, by the name of the page.
+/// Examples with their descriptions, by the name of the page.
 pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "layersweep",
         &[
-            ("layersweep usage", "What uses the disk, and how much of it can be freed."),
-            ("layersweep gc --dry-run", "What a collection would delete, and what each deletion frees."),
+            ("layersweep usage", "Show the users of the disk, and the bytes that can be freed."),
+            (
+                "layersweep gc --dry-run",
+                "Show what a collection would delete, and the bytes that each deletion frees.",
+            ),
             ("layersweep usage --sysroot /mnt", "The same for the disk of another node, mounted on /mnt."),
         ],
     ),
@@ -48,7 +51,7 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "layersweep explain /var/lib",
-                "Who holds the bytes of any directory, in a column that adds up.",
+                "Show the owners of the bytes in a directory, in a column that adds up.",
             ),
         ],
     ),
@@ -56,7 +59,7 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "layersweep-sweep",
         &[
             ("layersweep sweep", "List leaks and what proves them."),
-            ("layersweep sweep --delete --dry-run", "What would be deleted, in order."),
+            ("layersweep sweep --delete --dry-run", "List the deletions in order."),
             (
                 "layersweep sweep --delete -y --class orphan-dir",
                 "Delete the leaks of one class without asking.",
@@ -70,14 +73,20 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("layersweep gc -y", "Carry it out without asking, as off a terminal."),
             ("layersweep gc -y --max-age 30d", "Also delete images that were not used for 30 days."),
             ("layersweep gc -y --via direct", "Without a runtime, even with no free byte on the disk."),
-            ("layersweep gc --dry-run --policy kubelet", "What the kubelet would do, beside what we would."),
+            (
+                "layersweep gc --dry-run --policy kubelet",
+                "Compare the kubelet's deletions with layersweep's.",
+            ),
         ],
     ),
     (
         "layersweep-rm",
         &[
             ("layersweep rm -y quay.io/team/app:1.2", "Delete an image that has this name alone."),
-            ("layersweep rm --dry-run --all-tags app:1.2", "What deleting the image would free."),
+            (
+                "layersweep rm --dry-run --all-tags app:1.2",
+                "Show the bytes that deleting the image would free.",
+            ),
         ],
     ),
     (
@@ -89,12 +98,15 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "layersweep-history-usage",
-        &[("layersweep history usage --since 30d --filesystem /var", "How full /var was in the last month.")],
+        &[(
+            "layersweep history usage --since 30d --filesystem /var",
+            "Show the usage of /var in the last month.",
+        )],
     ),
     (
         "layersweep-report",
         &[
-            ("layersweep report", "What is full, what fills it, what can be done."),
+            ("layersweep report", "Show how full the disks are, their largest users, and possible actions."),
             (
                 "layersweep report --html report.html --sysroot /mnt",
                 "The same for a dead node's disk, as one page.",
@@ -111,8 +123,8 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "layersweep-diff",
         &[
-            ("layersweep diff", "What changed between the last two scans."),
-            ("layersweep diff 24h now", "What changed since yesterday."),
+            ("layersweep diff", "Show the changes between the last two scans."),
+            ("layersweep diff 24h now", "Show the changes since yesterday."),
         ],
     ),
     ("layersweep-pin", &[("layersweep pin list", "Patterns of images that are never deleted.")]),
@@ -161,6 +173,6 @@ pub(super) const ENVIRONMENT: [(&str, &str); 6] = [
     ("XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME", "Places of the records of users other than root."),
 ];
 
-/// Pages of other programs that deal with the same stores.
+/// Man pages of other programs that use the same stores.
 pub(super) const OTHERS: [&str; 4] =
     ["podman-system-prune(1)", "crictl(1)", "containers-storage.conf(5)", "crio.conf(5)"];
