@@ -1,40 +1,40 @@
-//! What an edit did.
+//! Result of an edit.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::sys::removal::{Removal, RemovalFailure};
 
-/// What an edit did.
+/// Changes made by an edit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
-    /// Something of the store was changed: where the edit fails, it was stopped halfway. What dead processes left of
-    /// record files is nothing. By this alone it is decided whether an edit was stopped halfway.
+    /// The store was changed: if the edit fails, it was stopped halfway. Nothing else decides that. Half-written record
+    /// files of dead processes do not count.
     pub has_changed: bool,
     /// Ids of images whose record was removed.
     pub images: Vec<String>,
     /// Ids of layers whose record was removed.
     pub layers: Vec<String>,
-    /// Removed objects without a record.
+    /// Paths of deleted objects without a record.
     pub orphans: Vec<PathBuf>,
-    /// Names that were unlinked, directories included.
+    /// Number of unlinked names, directories included.
     pub removed: u64,
-    /// What could not be removed, with the reason. A remaining directory is now an orphan.
+    /// Files that could not be deleted, with the reason. A remaining directory is now an orphan.
     pub failures: Vec<RemovalFailure>,
-    /// Failures that are not listed.
+    /// Number of failures that are not listed.
     pub more_failures: u64,
-    /// Directories were removed in place, under the locks.
+    /// Directories were deleted in place, under the locks.
     pub in_place: bool,
     /// The reserve file was released for it.
     pub reserve_file_released: bool,
     /// Interrupted by a signal: directories in the trash are not empty yet.
     pub interrupted: bool,
-    /// The longest time that others had to wait.
+    /// The longest time for which the locks were held.
     pub locked_for: Duration,
 }
 
 impl Deleted {
-    /// What another session did after it.
+    /// Adds the changes of a later session.
     pub(super) fn add(&mut self, later: Self) {
         self.has_changed |= later.has_changed;
         self.images.extend(later.images);
@@ -49,7 +49,7 @@ impl Deleted {
         self.locked_for = self.locked_for.max(later.locked_for);
     }
 
-    /// What could not be removed, as text.
+    /// Text about the files that could not be deleted.
     #[must_use]
     pub fn left_over(&self) -> Option<String> {
         let first = self.failures.first()?;
@@ -60,8 +60,7 @@ impl Deleted {
         })
     }
 
-    /// Logs what the edit of `id` did. What is left of something whose record was deleted is an orphan, which `sweep`
-    /// finds.
+    /// Logs the edit of `id`. The rest of an object whose record was removed is an orphan, which `sweep` finds.
     pub fn log(&self, id: &str) {
         for failure in &self.failures {
             tracing::warn!(id, "left behind: {failure}");

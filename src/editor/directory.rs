@@ -1,7 +1,7 @@
 //! An open directory of the store, and its entries by name.
 //!
-//! Only entries of open directories are changed: no path is resolved twice, and no
-//! symlink is followed.
+//! Only entries of open directories are changed: no path is resolved twice, and no symlink is followed, so that
+//! another user who replaces a directory by a symlink cannot redirect a deletion.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -18,8 +18,7 @@ use crate::sys::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener, without_atime};
 use crate::sys::removal::{self, Removal};
 use crate::sys::root::{Root, into_mounts};
 
-/// Longest path of a symlink or content of a `lower` file that is read: the library writes
-/// 500 parts of 28 bytes at most.
+/// Maximum length of a symlink's target or a `lower` file: the library writes at most 500 parts of 28 bytes.
 const MOST_SMALL_BYTES: u64 = 1 << 20;
 
 /// An open directory and its path for messages.
@@ -29,8 +28,8 @@ pub(super) struct Directory {
     path: PathBuf,
 }
 
-/// `None` where there is nothing of that name.
-fn there<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
+/// Turns the error for a missing name into `None`.
+fn if_exists<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(Errno::NOENT) => Ok(None),
@@ -39,7 +38,7 @@ fn there<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
 }
 
 impl Directory {
-    /// The top of a store, as it was opened when the store was found.
+    /// The top directory of a store, as it was opened when the store was discovered.
     pub(super) fn top(root: &Root) -> Result<Self, Fault> {
         let fd = root.directory().map_err(|error| {
             Fault::new("opening", root.path(), Errno::from_io_error(&error).unwrap_or(Errno::IO))
@@ -47,17 +46,16 @@ impl Directory {
         Ok(Self { fd, path: root.to_path_buf() })
     }
 
-    /// Opens a directory below, through no symlink; `None` where it does not exist. One of the
-    /// store's own directories may be a mount (podman mounts the driver's on itself), but none that need
-    /// never answer.
+    /// Opens a directory below, without following symlinks; `None` if it does not exist. It may be a mount point (podman
+    /// mounts the driver's directory on itself), but not of a filesystem that may never answer.
     pub(super) fn below(&self, path: impl AsRef<Path>) -> Result<Option<Self>, Fault> {
         let shown = self.path.join(path.as_ref());
         let opened = into_mounts(Opener::detect(self.fd.as_fd()), self.fd.as_fd(), path.as_ref(), DIRECTORY);
-        let fd = there(opened).map_err(|error| Fault::new("opening", &shown, error))?;
+        let fd = if_exists(opened).map_err(|error| Fault::new("opening", &shown, error))?;
         Ok(fd.map(|fd| Self { fd, path: shown }))
     }
 
-    /// Another descriptor of the same directory.
+    /// Duplicates the descriptor.
     pub(super) fn again(&self) -> Result<Self, Fault> {
         let fd = self.fd.try_clone().map_err(|error| {
             Fault::new("opening", &self.path, Errno::from_io_error(&error).unwrap_or(Errno::MFILE))
@@ -78,58 +76,29 @@ impl Directory {
         move |error| Fault { doing, path, error }
     }
 
-    /// All names but `.` and `..`.
+    /// All names except `.` and `..`.
     pub(super) fn names(&self) -> Result<Vec<OsString>, Fault> {
-        let read = || -> Result<Vec<OsString>, Errno> {
-            let mut names = Vec::new();
-            for entry in Dir::read_from(&self.fd)? {
-                let entry = entry?;
-                let name = entry.file_name().to_bytes();
-                if name != b"." && name != b".." {
-                    names.push(OsString::from_vec(name.to_vec()));
-                }
-            }
-            Ok(names)
-        };
-        read().map_err(self.fault("listing", ""))
+        list(self.fd()).map_err(self.fault("listing", ""))
     }
 
-    /// What an entry is; a symlink is examined itself.
+    /// Metadata of an entry; a symlink is not followed.
     pub(super) fn stat(&self, name: impl AsRef<OsStr>) -> Result<Option<Stat>, Fault> {
         let name = name.as_ref();
-        there(rustix::fs::statat(&self.fd, name, AS_IT_IS)).map_err(self.fault("examining", name))
+        if_exists(rustix::fs::statat(&self.fd, name, AS_IT_IS)).map_err(self.fault("examining", name))
     }
 
     pub(super) fn has(&self, name: impl AsRef<OsStr>) -> Result<bool, Fault> {
         Ok(self.stat(name)?.is_some())
     }
 
-    /// Opens a regular file below the directory; `None` where there is none. Nothing is waited
-    /// for, should it be a fifo, and no device is opened.
+    /// Opens a regular file below the directory; `None` if it does not exist. Never waits, even if it is a fifo, and
+    /// opens no device.
     pub(super) fn open(&self, path: impl AsRef<Path>, flags: OFlags) -> Result<Option<File>, Fault> {
         let path = path.as_ref();
-        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opener = Opener::detect(self.fd.as_fd());
-        let open = || -> Result<Option<File>, Errno> {
-            let handle = opener.beneath(self.fd.as_fd(), path, HANDLE, false);
-            let Some(handle) = there(handle)? else { return Ok(None) };
-            let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(handle)?.st_mode);
-            if !kind.is_file() {
-                return Err(if kind.is_symlink() { Errno::LOOP } else { Errno::INVAL });
-            }
-            let is_reading = !flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-            let flags = if is_reading { flags | OFlags::NOATIME } else { flags };
-            let file = without_atime(flags, |flags| opener.beneath(self.fd.as_fd(), path, flags, false));
-            let file = there(file)?.map(File::from);
-            match file {
-                Some(file) if !is_regular(&file)? => Err(Errno::INVAL),
-                other => Ok(other),
-            }
-        };
-        open().map_err(self.fault("opening", path))
+        open_regular(self.fd(), path, flags).map_err(self.fault("opening", path))
     }
 
-    /// The content of a regular file of at most `limit` bytes; `None` where there is none.
+    /// The content of a regular file of at most `limit` bytes; `None` if it does not exist.
     pub(super) fn read(&self, path: impl AsRef<Path>, limit: u64) -> Result<Option<Vec<u8>>, Fault> {
         let path = path.as_ref();
         let Some(file) = self.open(path, OFlags::RDONLY)? else { return Ok(None) };
@@ -143,13 +112,13 @@ impl Directory {
         }
     }
 
-    /// The content of a small file as text, without white space around it.
+    /// The content of a small file as text, without surrounding white space.
     pub(super) fn read_small(&self, path: impl AsRef<Path>) -> Result<Option<String>, Fault> {
         let content = self.read(path, MOST_SMALL_BYTES)?;
         Ok(content.map(|content| String::from_utf8_lossy(&content).trim().to_owned()))
     }
 
-    /// Where a symlink leads; `None` where there is nothing, or something else.
+    /// Target of a symlink; `None` if the name does not exist, or is not a symlink.
     pub(super) fn link_target(&self, name: &OsStr) -> Result<Option<PathBuf>, Fault> {
         match rustix::fs::readlinkat(&self.fd, name, Vec::new()) {
             Ok(target) => Ok(Some(PathBuf::from(OsString::from_vec(target.into_bytes())))),
@@ -163,7 +132,7 @@ impl Directory {
         rustix::fs::symlinkat(target, &self.fd, name).map_err(self.fault("making the symlink", name))
     }
 
-    /// Makes a directory for the store's owner alone, and opens it.
+    /// Creates a directory for the store's owner alone, and opens it.
     pub(super) fn make(&self, name: impl AsRef<OsStr>) -> Result<Self, Fault> {
         let name = name.as_ref();
         rustix::fs::mkdirat(&self.fd, name, Mode::RWXU).map_err(self.fault("making", name))?;
@@ -172,13 +141,13 @@ impl Directory {
         Ok(made)
     }
 
-    /// A rootless store that root edits stays its user's. Best effort: who cannot give a file
-    /// away has made it as the user already.
+    /// Gives a new directory the owner of `other`, so that a user can still use a rootless store that root edits. Best
+    /// effort: a process that may not change the owner is that user already.
     fn give_to_owner_of(&self, other: &Self) {
         give_to_owner(self.fd.as_fd(), other.fd.as_fd());
     }
 
-    /// Makes a new file and opens it for writing.
+    /// Creates a new file and opens it for writing.
     pub(super) fn create(&self, name: impl AsRef<OsStr>, mode: Mode) -> Result<File, Fault> {
         let name = name.as_ref();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -186,19 +155,19 @@ impl Directory {
         Ok(File::from(fd))
     }
 
-    /// Removes a name that is not a directory; whether it was there.
+    /// Removes a name that is not a directory. Returns false if it did not exist.
     pub(super) fn unlink(&self, name: impl AsRef<OsStr>) -> Result<bool, Fault> {
         let name = name.as_ref();
-        let gone = there(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()));
+        let gone = if_exists(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()));
         Ok(gone.map_err(self.fault("removing", name))?.is_some())
     }
 
-    /// Removes an empty directory; whether it is gone.
+    /// Removes an empty directory. Returns true if that succeeded.
     pub(super) fn remove_empty(&self, name: impl AsRef<OsStr>) -> bool {
         rustix::fs::unlinkat(&self.fd, name.as_ref(), AtFlags::REMOVEDIR).is_ok()
     }
 
-    /// Moves an entry; nothing is replaced.
+    /// Moves an entry; fails if the new name exists.
     pub(super) fn rename(
         &self,
         name: impl AsRef<OsStr>,
@@ -210,39 +179,71 @@ impl Directory {
             .map_err(self.fault("moving", name))
     }
 
-    /// Moves an entry over another, as the last step of an atomic write.
+    /// Renames an entry over another, as the last step of an atomic write.
     pub(super) fn replace(&self, name: &OsStr, new: &OsStr) -> Result<(), Fault> {
         rustix::fs::renameat(&self.fd, name, &self.fd, new).map_err(self.fault("renaming", name))
     }
 
-    /// Removes an entry and all below it.
+    /// Deletes an entry and everything below it.
     pub(super) fn remove_tree(&self, name: impl AsRef<OsStr>) -> Removal {
         removal::remove(self.fd.as_fd(), &self.path, name.as_ref())
     }
 }
 
-/// `st_dev`
-pub(super) fn device(of: impl AsFd) -> Option<u64> {
-    rustix::fs::fstat(of).ok().map(|facts| facts.st_dev)
+fn list(directory: BorrowedFd<'_>) -> Result<Vec<OsString>, Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(OsString::from_vec(name.to_vec()));
+        }
+    }
+    Ok(names)
+}
+
+/// Opens `path` below `directory` if it is a regular file, and checks again after opening: the file may have been replaced
+/// in between.
+fn open_regular(directory: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<Option<File>, Errno> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let opener = Opener::detect(directory);
+    let handle = opener.beneath(directory, path, HANDLE, false);
+    let Some(handle) = if_exists(handle)? else { return Ok(None) };
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(handle)?.st_mode);
+    if !kind.is_file() {
+        return Err(if kind.is_symlink() { Errno::LOOP } else { Errno::INVAL });
+    }
+    let is_reading = !flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+    let flags = if is_reading { flags | OFlags::NOATIME } else { flags };
+    let file = without_atime(flags, |flags| opener.beneath(directory, path, flags, false));
+    match if_exists(file)?.map(File::from) {
+        Some(file) if !is_regular(&file)? => Err(Errno::INVAL),
+        other => Ok(other),
+    }
+}
+
+/// Filesystem (`st_dev`) of an open file.
+pub(super) fn device(file: impl AsFd) -> Option<u64> {
+    rustix::fs::fstat(file).ok().map(|facts| facts.st_dev)
 }
 
 fn is_regular(file: &File) -> Result<bool, Errno> {
     Ok(rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode).is_file())
 }
 
-/// Gives `made` the owner of `like`, if they differ.
-pub(super) fn give_to_owner(made: BorrowedFd<'_>, like: BorrowedFd<'_>) {
-    let (Ok(made_stat), Ok(like)) = (rustix::fs::fstat(made), rustix::fs::fstat(like)) else { return };
-    if (made_stat.st_uid, made_stat.st_gid) != (like.st_uid, like.st_gid) {
+/// Gives `created` the owner of `like`, if they differ.
+pub(super) fn give_to_owner(created: BorrowedFd<'_>, like: BorrowedFd<'_>) {
+    let (Ok(stat), Ok(like)) = (rustix::fs::fstat(created), rustix::fs::fstat(like)) else { return };
+    if (stat.st_uid, stat.st_gid) != (like.st_uid, like.st_gid) {
         let uid = rustix::fs::Uid::from_raw(like.st_uid);
         let gid = rustix::fs::Gid::from_raw(like.st_gid);
-        if let Err(error) = rustix::fs::fchown(made, Some(uid), Some(gid)) {
-            tracing::debug!(%error, "a new file keeps our owner");
+        if let Err(error) = rustix::fs::fchown(created, Some(uid), Some(gid)) {
+            tracing::debug!(%error, "a new file keeps the owner of this process");
         }
     }
 }
 
-/// The name as text, if it is one of 64 lower-case hex digits.
+/// The name as text if it is an id: 64 lower-case hex digits.
 pub(super) fn id_of(name: &OsStr) -> Option<&str> {
     std::str::from_utf8(name.as_bytes())
         .ok()

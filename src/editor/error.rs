@@ -1,4 +1,4 @@
-//! Why an edit was not done, as types that callers decide by.
+//! Reasons for which an edit failed or was refused, as types that callers decide by.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::model::space::BytesAndInodes;
 use crate::model::{Aftermath, Answer, Owner};
 use crate::sys::users;
 
-/// Why an edit did not happen, or not completely.
+/// Reason for which an edit was not done, or was not completed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A precondition is not proven. Nothing was changed.
@@ -25,9 +25,8 @@ pub enum Error {
     #[error("{path} was locked by {} for {:.1} s", holder.as_ref().map_or_else(|| "another process".into(), ToString::to_string), waited.as_secs_f64())]
     Locked {
         path: PathBuf,
-        /// Who holds it, if the kernel shows it.
+        /// The process that holds it, if the kernel reports it.
         holder: Option<StoreLockHolder>,
-        /// How long we waited.
         waited: Duration,
     },
     /// The filesystem has no room (or inode, or quota) for the record file's new version, and none could be made.
@@ -39,17 +38,17 @@ pub enum Error {
     /// A signal arrived before anything was changed.
     #[error("ended by a signal")]
     Interrupted,
-    /// It went wrong on the way. The store is consistent, and [`super::Editor::resume`] or
-    /// the next sweep finishes what was begun.
+    /// The edit failed after its first change. The store is consistent, and [`super::Editor::resume`] or the next sweep
+    /// finishes the deletion.
     #[error("{}", halfway(cause))]
     Stopped {
-        /// What was done before.
+        /// Changes made before the failure.
         done: Box<Deleted>,
         cause: Box<Error>,
     },
 }
 
-/// A lost image that stays is none that the next run finishes.
+/// Message of an edit that was stopped halfway. The next run does not finish the deletion of a lost image that is kept.
 fn halfway(cause: &Error) -> String {
     match cause.refusal() {
         Some(lost @ Refusal::Lost { .. }) => lost.to_string(),
@@ -70,7 +69,7 @@ impl From<&Error> for Failure {
 }
 
 impl Deleted {
-    /// What an edit came to that ended with `result`: an error tells what was done before it.
+    /// Result of an edit that ended with `result`. An error after a change becomes [`Error::Stopped`], with the changes.
     pub(super) fn ended(self, result: Result<(), Error>) -> Result<Self, Error> {
         let result = if self.interrupted { result.and(Err(Error::Interrupted)) } else { result };
         match result {
@@ -82,7 +81,7 @@ impl Deleted {
 }
 
 impl Error {
-    /// Without what was done before.
+    /// The error itself, without [`Error::Stopped`] around it.
     fn cause(&self) -> &Self {
         match self {
             Self::Stopped { cause, .. } => cause.cause(),
@@ -90,7 +89,7 @@ impl Error {
         }
     }
 
-    /// Whether the error is a full filesystem.
+    /// Returns true if a full filesystem caused it.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         matches!(
@@ -99,13 +98,11 @@ impl Error {
         )
     }
 
-    /// Whether a signal interrupted it.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         matches!(self.cause(), Self::Interrupted)
     }
 
-    /// The refusal, if it is one.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         match self.cause() {
@@ -118,11 +115,9 @@ impl Error {
 /// A system call that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What was attempted: "opening", "renaming".
+    /// The operation: "opening", "renaming".
     pub doing: &'static str,
-    /// On what.
     pub path: PathBuf,
-    /// The kernel's answer.
     pub error: Errno,
 }
 
@@ -131,13 +126,13 @@ impl Fault {
         Self { doing, path: path.into(), error }
     }
 
-    /// No blocks, no inodes, or no quota.
+    /// Returns true if the filesystem has no blocks, no inodes, or no quota left.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         is_no_space(self.error)
     }
 
-    /// The path leads to another filesystem, which is never entered.
+    /// Returns true if the path leads to another filesystem, which is never entered.
     pub(super) fn is_other_filesystem(&self) -> bool {
         self.error == Errno::XDEV
     }
@@ -162,8 +157,8 @@ impl std::error::Error for Fault {}
 /// A process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreLockHolder {
-    /// Its process id in our namespace; `None` for a lock that belongs to an open file (another
-    /// layersweep) or a process that we do not see.
+    /// Its process id in this PID namespace; `None` if the lock belongs to an open file (of another layersweep) or to a
+    /// process in another namespace.
     pub pid: Option<u32>,
     pub command: Option<String>,
 }
@@ -178,7 +173,7 @@ impl fmt::Display for StoreLockHolder {
     }
 }
 
-/// What is not proven.
+/// A precondition of an edit that is not proven. Most variants describe the object that was to be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The store is below a mounted root.
@@ -187,18 +182,16 @@ pub enum Refusal {
     /// It is an additional store, which other stores read from.
     #[error("{0} is an additional image store; other stores may need its contents")]
     ReadOnly(PathBuf),
-    /// Nothing can be written there from here.
     #[error("{0} is mounted read-only")]
     MountedReadOnly(PathBuf),
-    /// It belongs to another user, who could redirect root's changes
-    /// elsewhere.
+    /// It belongs to another user, who could redirect root's changes to another place.
     #[error("{} belongs to {}; run as that user: podman unshare layersweep", path.display(), user_name(*owner))]
     OtherOwner {
         path: PathBuf,
         /// Uid of its owner.
         owner: u32,
     },
-    /// Its user may not remove what containers made there under other ids.
+    /// Its user may not delete files that containers created there under other ids.
     #[error("it can only be removed completely in podman's user namespace: podman unshare layersweep")]
     OutsideNamespace,
     /// Other users than root can replace it.
@@ -218,18 +211,18 @@ pub enum Refusal {
     UsedByContainer {
         id: String,
         name: String,
-        /// Who made it.
+        /// The runtime or tool that created the container.
         owner: Owner,
     },
     /// An image uses it.
     #[error("layer {layer} is used by image {image}")]
     UsedByImage { layer: String, image: String },
-    /// It is needed from outside the store.
+    /// A user outside the store needs it.
     #[error("{by} needs {id}")]
     UsedElsewhere {
         /// The image or layer.
         id: String,
-        /// Who, for messages.
+        /// The user, for messages.
         by: String,
     },
     /// Another store may need it: that store, or the configuration that may name one, could not be read completely.
@@ -246,61 +239,56 @@ pub enum Refusal {
         child: String,
     },
     /// Something is mounted on, from or below it.
-    #[error("{path} is in use by the mount at {at} in the mount namespace of process {pid}", path = path.display(), at = at.display())]
+    #[error("{path} is in use by the mount at {mount_point} in the mount namespace of process {pid}", path = path.display(), mount_point = mount_point.display())]
     Mounted {
-        /// What was to be removed.
+        /// The path that was to be deleted.
         path: PathBuf,
         /// The mount point, as that process sees it.
-        at: PathBuf,
+        mount_point: PathBuf,
         /// A process that sees the mount.
         pid: u32,
     },
     /// The mounts of some process cannot be read.
     #[error("{0}: nothing of this store was deleted")]
     MountsUnknown(String),
-    /// There are invisible processes, and any of them may use the store.
+    /// Some processes are invisible, and any of them may use the store.
     #[error("not all processes are visible from this PID namespace")]
     ProcessesHidden,
     /// Other processes kept the locks or kept mounting layers, so that no check was as recent as the locks.
     #[error("other processes kept locking the store or mounting layers during the check for mounts")]
     Unsettled,
-    /// A process names it.
+    /// A process belongs to it.
     #[error("process {pid} ({command}) belongs to {id}")]
     Process { pid: u32, command: String, id: String },
     /// It does not exist (any more).
     #[error("there is no {kind} {id}")]
     Unknown {
-        /// What it would be.
+        /// The kind of object: "image", "layer".
         kind: &'static str,
         /// Its id or name.
         id: String,
     },
     /// It changed after it was planned.
-    #[error("{id} changed after it was planned: {what}")]
-    Changed { id: String, what: String },
+    #[error("{id} changed after it was planned: {change}")]
+    Changed { id: String, change: String },
     /// A process uses it, or may use it.
     #[error("{path}: {why}", path = path.display())]
-    Busy {
-        /// What.
-        path: PathBuf,
-        /// Who, or why not.
-        why: String,
-    },
-    /// The disk is full, and what the image holds alone is too little to begin with.
+    Busy { path: PathBuf, why: String },
+    /// The disk is full, and the image's own layers contain too little to begin its deletion.
     #[error(
         "its own layers hold less than {to_free}, which must be freed before any record can be written on this full disk"
     )]
     MakesNoRoom { to_free: BytesAndInodes },
-    /// The disk is full, and there is not even the room to rename its layer.
+    /// The disk is full, and there is no room even to rename its layer.
     #[error("its deletion cannot begin on this full disk: {0}")]
     CannotBegin(Fault),
-    /// A killed run had begun to delete it, and it stays.
+    /// A killed run began to delete the image, and now it is kept.
     #[error(
         "image {id} is unusable since an interrupted deletion removed a layer, and is kept: {why}; remove it and pull it \
          again"
     )]
     Lost {
-        /// Its id; those of several, separated by commas.
+        /// Its id; several ids are separated by commas.
         id: String,
         why: String,
     },
@@ -313,11 +301,10 @@ pub enum Refusal {
     /// It may be work in progress.
     #[error("{path} is too young ({}, minimum {})", age.map_or_else(|| "of unknown age".into(), |age| format!("{} old", span(age))), span(*wanted), path = path.display())]
     Young {
-        /// What.
         path: PathBuf,
-        /// Its age, if known.
+        /// `None`: unknown.
         age: Option<SignedDuration>,
-        /// The age that it must have.
+        /// Minimum age.
         wanted: SignedDuration,
     },
     /// Its lock is held: a process is working in it.
@@ -328,7 +315,7 @@ pub enum Refusal {
     Immutable(PathBuf),
 }
 
-/// From `/etc/passwd` alone: a directory service need not answer.
+/// Name of a user from `/etc/passwd` alone: a directory service may not answer.
 fn user_name(uid: u32) -> String {
     if !users::is_first_user_namespace() {
         return "a user outside of this user namespace".to_owned();
@@ -389,10 +376,10 @@ impl Refusal {
 }
 
 impl Error {
-    /// Returns what the error means for the target of `step` and for the run.
+    /// Translates the error into the result for the target of `step` and for the run.
     ///
-    /// A leak has no record that could tell afterwards whether it is gone: only the editor can, under the locks. Most
-    /// leaks can still be deleted without room for a new record file.
+    /// A leak has no record from which one could see afterwards whether it was deleted: only the editor knows, under the
+    /// locks. Most leaks can still be deleted without room for a new record file.
     #[must_use]
     pub fn answer(&self, step: &Step) -> Answer {
         let is_leak = step.target.kind == TargetKind::Leak;
@@ -437,13 +424,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_changed_nothing_was_not_stopped_halfway() {
-        let ended = |done: Deleted| done.ended(Err(Error::Interrupted)).unwrap_err();
-        // What dead processes have left of record files.
-        assert!(matches!(ended(Deleted { removed: 3, ..Deleted::default() }), Error::Interrupted));
-        // A layer was renamed, and nothing of it is removed yet.
+    fn edit_without_changes_is_not_halfway() {
+        // Half-written record files of dead processes were removed.
+        let done = Deleted { removed: 3, ..Deleted::default() };
+        assert!(matches!(done.ended(Err(Error::Interrupted)).unwrap_err(), Error::Interrupted));
+        // A layer was renamed, and no file of it is deleted yet.
         let done = Deleted { has_changed: true, ..Deleted::default() };
-        let stopped = ended(done);
+        let stopped = done.ended(Err(Error::Interrupted)).unwrap_err();
         assert!(matches!(stopped, Error::Stopped { .. }));
         assert_eq!(
             stopped.to_string(),

@@ -1,6 +1,6 @@
-//! Layers whose deletion would be refused for a mount, for a plan: found without the store's locks.
+//! Mounted layers, for a plan: their deletion would be refused. They are found without the store's locks.
 //!
-//! A store may have 20,000 layers and hardly a mount, so the mounts are looked up, not each layer.
+//! A store may have 20,000 layers and very few mounts, so the code looks up the mounts, and not each layer.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,8 +12,8 @@ use super::mounted::{Evidence, Read};
 use super::store_directory::StoreDirectory;
 
 impl Editor {
-    /// Ids of layers that are mounted in any mount namespace, and what their deletion would be refused for. Empty where
-    /// that cannot be read: then the deletion is refused.
+    /// Ids of layers that are mounted in any mount namespace, each with the reason for which its deletion would be refused.
+    /// Empty if the mounts cannot be read: then the editor refuses the deletion.
     #[must_use]
     pub fn mounted_layers(&self) -> HashMap<String, Refusal> {
         self.find_mounted_layers().unwrap_or_else(|error| {
@@ -37,7 +37,7 @@ impl Editor {
     }
 }
 
-/// Ids of layers in `layers` that a mount may need, each with those of its short names that an overlay has in its options.
+/// Ids of layers in `layers` that a mount may use, each with those of its short names that are in an overlay's options.
 fn suspects(layers: &Directory, evidence: &Evidence) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for id in evidence.names_in_use(layers.path()).filter_map(id_of) {

@@ -1,25 +1,31 @@
-//! The first room on a disk without a free byte or inode: what the layers of the image hold that is
-//! to be deleted anyway.
+//! Makes the first room on a full disk, from the layers of the image that is being deleted.
 //!
-//! Deleting an image begins with a new version of its record file, for which there is no room. But a
-//! directory can be renamed and files can be unlinked without any. So the image's own top layer is renamed
-//! as a whole, by which the image is lost and fails wherever it is run, and only then emptied; after it, as
-//! far as that was too little, the own layers below it.
+//! The deletion of an image begins with a new version of its record file, for which a full disk has no room. But a
+//! directory can be renamed, and files can be unlinked, without any. So the order is turned round: first the files of
+//! the image's own layers are deleted, then its record. "Own" layers are those that the deletion would delete anyway.
 //!
-//! What starts it is [`Session::save`], where there is no room. The layers that it may take are *offered*; a directory
-//! with its new name is *quarantined*, and the layer and all images on it are *lost*. The name tells the layer
-//! (`quarantine_name`). As long as the layer has a record, the directory stays, however empty: it is the sign
-//! by which [`Editor::resume`] finishes, and no leak.
+//! For example, `images.json` cannot be written while an image with the layers C (top), B and A is deleted. Only this
+//! image uses C and B. [`Session::save`] calls [`Session::make_room`], which proves that C and B contain enough bytes,
+//! renames the directory of C to a quarantine name, and empties it. `save` tries again; if there is still no room,
+//! B is next.
 //!
-//! | killed after | what is found | what is done |
+//! The directory is renamed as a whole before any file in it is deleted, so that no container runs on half a layer: from
+//! the rename on, the image fails wherever it is run. The terms of this module: a layer that may be emptied is
+//! *offered*, the renamed directory is *quarantined*, and the layer and all images on it are *lost*.
+//!
+//! The new name is derived from the layer's id (`quarantine_name`), and the directory is kept, even if empty, as long
+//! as the layer has a record. By it [`Editor::resume`] finishes the deletion after a kill; it is not a leak.
+//!
+//! | killed after | state on disk | next run |
 //! |---|---|---|
-//! | the proof | all as it was | nothing |
-//! | the rename | a quarantined directory; the image is lost, and every tool can remove it | the image is deleted |
-//! | the image's record is written | the same, and no image on the layer | it, and those below that nothing else needs are deleted |
-//! | the layers' records are written | a quarantined directory of no layer | it is removed |
+//! | the proof | unchanged | does nothing |
+//! | the rename | a quarantined directory; the image is lost, and every tool can remove it | deletes the image |
+//! | the image's record is written | the same, and no image on the layer | deletes the layer, and those below that nothing else needs |
+//! | the layers' records are written | a quarantined directory whose layer has no record | deletes the directory |
 //!
-//! A lost image is unusable. It is deleted without asking the rules again, unless the keep-list has it by now, something
-//! uses it, or it was pulled onto the layer after the kill. Each run reports one that stays, as [`Refusal::Lost`].
+//! A lost image is unusable, so the next run deletes it without asking the rules again. It keeps the image if the
+//! keep-list contains it by now, if something uses it, or if it was pulled onto the layer after the kill; each run then
+//! reports it as [`Refusal::Lost`].
 
 use super::directory::{Directory, device};
 use super::error::{Error, Fault, Refusal};
@@ -31,20 +37,20 @@ use crate::stores::containers_storage::quarantine_name::{layer_of, names_of};
 use crate::sys::stop;
 
 impl Editor {
-    /// Indices and names of directories that a killed run of ours was emptying. An index is that of one of the areas
-    /// of the store, with which [`Session::directories`] begins.
+    /// Quarantined directories that a killed run left: indices and names. [`Session::directories`] begins with the areas
+    /// of the store, so that an index is valid there, too.
     pub(super) fn quarantined(&self) -> Result<Vec<(usize, String)>, Fault> {
         let mut found = Vec::new();
         if !self.empties_layers_first() {
             return Ok(found);
         }
-        for (at, root) in self.places.areas().enumerate() {
+        for (dir_index, root) in self.places.areas().enumerate() {
             let Some(layers) = Directory::top(root)?.below(&self.places.driver)? else { continue };
             let names = layers.names()?;
-            let ours = names.iter().filter_map(|name| name.to_str()).filter(|name| layer_of(name).is_some());
-            // Whatever else has such a name is not ours.
-            let ours = ours.filter(|name| matches!(layers.below(name), Ok(Some(_))));
-            found.extend(ours.map(|name| (at, name.to_owned())));
+            let names = names.iter().filter_map(|name| name.to_str()).filter(|name| layer_of(name).is_some());
+            // A file or a symlink with such a name was not created by layersweep.
+            let names = names.filter(|name| matches!(layers.below(name), Ok(Some(_))));
+            found.extend(names.map(|name| (dir_index, name.to_owned())));
         }
         Ok(found)
     }
@@ -54,7 +60,7 @@ impl Editor {
 fn quarantine(layers: &Directory, layer: &str) -> Result<String, Fault> {
     let mut last = None;
     for name in names_of(layer) {
-        // One that is there is of an earlier run, since when the layer was pulled again.
+        // The name exists from an earlier run, and the layer was pulled again since.
         if layers.has(&name)? {
             continue;
         }
@@ -68,27 +74,28 @@ fn quarantine(layers: &Directory, layer: &str) -> Result<String, Fault> {
 }
 
 impl Session<'_> {
-    /// Permits to empty these layers of an image that was proven, should there be no room for its record; what was
-    /// offered before is not any more.
+    /// Permits to empty these layers, which were proven with their image, if there is no room for the image's record.
+    /// Replaces the layers that were offered before.
     pub(super) fn offer(&mut self, layers: &[LayerToDelete]) {
         self.room.next = 0;
-        let is_named = |layer: &&LayerToDelete| names_of(&layer.id).next().is_some();
-        self.room.offered =
-            self.editor.empties_layers_first().then(|| layers.iter().filter(is_named).cloned().collect());
+        self.room.offered = self
+            .editor
+            .empties_layers_first()
+            .then(|| layers.iter().filter(|layer| names_of(&layer.id).next().is_some()).cloned().collect());
     }
 
-    /// Whether layers were emptied for want of room.
+    /// Returns true if layers were renamed for want of room.
     pub(super) fn has_quarantined(&self) -> bool {
         !self.room.quarantined.is_empty()
     }
 
-    /// Makes room on `filesystem` (`st_dev`), where a record file or its token found none (`fault`) and no reserve
-    /// file is left: removes what dead processes have left of record files, and then, with each call, empties the next of
-    /// the layers that were offered and are there.
+    /// Makes room on `filesystem` (`st_dev`), after writing a record file or its token failed with `fault` and no reserve
+    /// file is left. The first call removes the half-written record files of dead processes; if there are none, and in
+    /// each later call, the next of the offered layers is emptied.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] where there is nothing (more) to be done; [`Refusal::MakesNoRoom`] where nothing was changed
-    /// yet, since the layers hold too little.
+    /// [`Error::NoSpace`] if no offered layer is left; [`Refusal::MakesNoRoom`] if the layers contain too little, and
+    /// nothing was changed yet.
     pub(super) fn make_room(&mut self, fault: Fault, filesystem: Option<u64>) -> Result<(), Error> {
         if !std::mem::replace(&mut self.room.is_swept, true) && self.remove_dead_temporary_records()? {
             return Ok(());
@@ -125,7 +132,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Renames the directory of a layer; the bytes that it holds, counted until they are enough, 0 where there is none.
+    /// Renames the directory of a layer. Returns the bytes in it, counted up to the needed number; 0 if there is no
+    /// directory.
     fn quarantine_layer(&mut self, layers: &Directory, layer: &LayerToDelete) -> Result<u64, Error> {
         if !layers.has(&layer.id)? {
             return Ok(0);
@@ -135,10 +143,10 @@ impl Session<'_> {
         match quarantine(layers, &layer.id) {
             Ok(name) => {
                 self.room.quarantined.push((layer.dir_index, name));
-                // The image is not whole any more, even where nothing is removed yet.
+                // The image is incomplete from here on, even if no file of it is deleted yet.
                 self.done.has_changed = true;
             }
-            // btrfs reserves more metadata for a rename than there may be, and on ext4 a block of the directory may be full.
+            // A rename can need room as well: btrfs reserves metadata for it, and on ext4 the directory's block may be full.
             Err(fault) if fault.is_no_space() && !self.done.has_changed => {
                 return Err(Refusal::CannotBegin(fault).into());
             }
@@ -148,21 +156,22 @@ impl Session<'_> {
         Ok(holds_bytes)
     }
 
-    /// Whether the layers that were offered hold `enough` bytes on this filesystem. Inodes are not counted: emptying
-    /// a layer frees at least those of `diff`, `work`, `merged`, `link` and its name in `l`, more than are needed.
+    /// Returns true if the offered layers contain `enough` bytes on the filesystem of `layers`. Inodes are not counted:
+    /// emptying a layer frees at least those of `diff`, `work`, `merged`, `link` and its name in `l`, more than are
+    /// needed.
     fn hold_enough(&self, layers: &Directory, enough: u64) -> bool {
         let (mut sum, mut seen) = (0_u64, NamesSeen::new());
-        let is_here = |other: &&Directory| device(other.fd()) == device(layers.fd());
         self.room.offered.iter().flatten().any(|layer| {
-            let holder = self.directories[layer.dir_index].layers.as_ref().filter(is_here);
-            let path = holder.map(|layers| layers.path().join(&layer.id));
+            let parent = self.directories[layer.dir_index].layers.as_ref();
+            let parent = parent.filter(|parent| device(parent.fd()) == device(layers.fd()));
+            let path = parent.map(|parent| parent.path().join(&layer.id));
             sum = sum.saturating_add(path.map_or(0, |path| holds(&path, enough, &mut seen)));
             sum >= enough
         })
     }
 
-    /// Removes what is in a quarantined directory; the directory itself is the sign of what was
-    /// begun, and stays until that is finished.
+    /// Deletes all entries of a quarantined directory. The directory itself is kept until the deletion of the image is
+    /// finished: it is the evidence of that deletion.
     pub(super) fn empty(&mut self, dir_index: usize, name: &str) -> Result<(), Error> {
         let layers = self.directories[dir_index].layers.as_ref();
         let Some(directory) = layers.map(|layers| layers.below(name)).transpose()?.flatten() else {
@@ -182,11 +191,11 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Removes the empty directories of layers that have no record any more. Others stay: the sign of what is lost.
+    /// Removes the empty quarantined directories of layers that have no record any more. Keeps those of lost layers.
     pub(super) fn remove_quarantined(&mut self) {
-        let is_lost = |(_, name): &(usize, String)| !matches!(self.lost_layer(name), Ok(None));
         let quarantined = self.room.quarantined.iter().cloned();
-        let (lost, done): (Vec<_>, Vec<_>) = quarantined.partition(is_lost);
+        let (lost, done): (Vec<_>, Vec<_>) =
+            quarantined.partition(|(_, name)| !matches!(self.lost_layer(name), Ok(None)));
         for (dir_index, name) in done {
             if let Some(layers) = &self.directories[dir_index].layers {
                 layers.remove_empty(&name);

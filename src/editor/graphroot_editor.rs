@@ -16,53 +16,51 @@ use super::links::Links;
 use super::locks::{HeldLocks, Lock};
 use super::outside::LookOutside;
 use super::reserve_file::ReserveFile;
-use super::store_directory::{StoreDirectory, prove_ours};
+use super::store_directory::{StoreDirectory, prove_ownership};
 use crate::stores::containers_storage::outside::OutsideNeeds;
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::sys::clock::Present;
 use crate::sys::root::Root;
 use crate::sys::stop;
 
-/// The drivers whose layers we know how to take apart.
+/// Drivers whose layers can be deleted.
 const DRIVERS: [&str; 2] = ["overlay", "vfs"];
 
-/// What is freed may be usable only after the filesystem's next commit (btrfs): so many are made.
+/// Maximum number of commits after something was freed: on btrfs freed bytes may be usable only after the next commit.
 const COMMITS: u32 = 4;
 
-/// Whether layers are flagged before they are taken apart.
+/// Use of the `incomplete` flag before a layer's files are deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LayerFlag {
     /// As the library does: the next process that finds the flag after a crash finishes the deletion.
     #[default]
     Set,
-    /// The records go first, and a crash leaves orphan directories. So it is done, whatever is set
-    /// here, where another layer is flagged already; tests ask for it everywhere.
+    /// The records are removed first, and a crash leaves orphan directories. Used in tests, and, whatever is set here, if
+    /// another layer is flagged already.
     Unset,
 }
 
-/// Called with the name of each step as it is done.
+/// Callback with the name of each completed step.
 pub type OnStep = Box<dyn Fn(&'static str) + Send + Sync>;
 
-/// How to edit.
+/// Settings of an editor.
 pub struct Options {
-    /// How long to wait for the locks.
+    /// Timeout for the store's locks.
     pub patience: Duration,
-    /// Whether layers are flagged.
     pub layer_flag: LayerFlag,
-    /// Whether directories may be moved into `tempdirs` and removed after the locks are
-    /// released. If not, or if there is no space for it, they are removed in place.
+    /// Directories may be moved into `tempdirs` and deleted after the locks are released. If not, or if there is no space
+    /// for that, they are deleted in place.
     pub tempdirs: bool,
     /// Reserve files that may be released, from [`ReserveFile::of_store`].
     pub reserve_files: Vec<ReserveFile>,
-    /// Reads the users of the store's images and layers outside its records.
+    /// Finds the users of the store's images and layers outside its records.
     pub outside: Option<LookOutside>,
-    /// The time that ages are counted to, when the deletion was decided; `None`: the wall
-    /// clock.
+    /// Time of the decision to delete, to which ages are counted; `None`: the wall clock.
     pub present: Option<Present>,
-    /// That all processes that can use the store are in our PID namespace, where that is not the
-    /// machine's first.
+    /// All processes that can use the store are in this process's PID namespace, even if that is not the machine's
+    /// first.
     pub trust_pid_namespace: bool,
-    /// For logs, and for tests that interrupt.
+    /// For logs, and for tests that interrupt an edit.
     pub on_step: Option<OnStep>,
 }
 
@@ -93,20 +91,21 @@ impl fmt::Debug for Options {
     }
 }
 
+/// The operations on one store.
 #[derive(Debug)]
 pub struct Editor {
     pub(super) places: StorePlaces,
     pub(super) options: Options,
-    /// What is known of the links of each of its directories; kept from one deletion to the next.
+    /// Links of each of its directories, by index; kept from one deletion to the next.
     links: Mutex<HashMap<usize, Links>>,
 }
 
 impl Editor {
-    /// An editor of the store at `places`. Nothing is opened yet.
+    /// Creates an editor of the store at `places`. Opens nothing yet.
     ///
     /// # Errors
-    /// When the store cannot be edited: an additional store, one below a mounted root, one with
-    /// an unknown driver, another user's.
+    /// When the store cannot be edited: an additional store, a store below a mounted root, a store with an unknown
+    /// driver, a store of another user.
     pub fn new(places: &StorePlaces, options: Options) -> Result<Self, Refusal> {
         if places.foreign {
             return Err(Refusal::Foreign);
@@ -117,18 +116,17 @@ impl Editor {
         if !DRIVERS.contains(&places.driver.as_str()) {
             return Err(Refusal::Driver(places.driver.clone()));
         }
-        prove_ours(places)?;
-        let is_read_only = |root: &&Root| {
+        prove_ownership(places)?;
+        for root in places.areas() {
             let facts = rustix::fs::fstatvfs(root.fd());
-            facts.is_ok_and(|facts| facts.f_flag.contains(StatVfsMountFlags::RDONLY))
-        };
-        if let Some(root) = places.areas().find(is_read_only) {
-            return Err(Refusal::MountedReadOnly(root.to_path_buf()));
+            if facts.is_ok_and(|facts| facts.f_flag.contains(StatVfsMountFlags::RDONLY)) {
+                return Err(Refusal::MountedReadOnly(root.to_path_buf()));
+            }
         }
         Ok(Self { places: places.clone(), options, links: Mutex::default() })
     }
 
-    /// Takes the locks of the store, and proves that store and locks are still those that are at their paths.
+    /// Takes the store's locks, and proves that the paths still lead to this store and these lock files.
     pub(super) fn lock(&self, locks: Vec<Lock>) -> Result<HeldLocks, Error> {
         let held = HeldLocks::take(locks, self.options.patience)?;
         self.step("locked");
@@ -137,13 +135,12 @@ impl Editor {
         Ok(held)
     }
 
-    /// The open directories must still be at their paths: a store that was renamed is not
-    /// cleaned.
+    /// Proves that the open directories are still at their paths: a store that was renamed is not cleaned.
     pub(super) fn prove_in_place(&self) -> Result<(), Refusal> {
         for root in self.places.areas().chain(&self.places.runroots) {
             if Root::open(root).map(|now| now.identity()).ok() != Some(root.identity()) {
-                let what = "its path now leads to another directory".to_owned();
-                return Err(Refusal::Changed { id: root.display().to_string(), what });
+                let change = "its path now leads to another directory".to_owned();
+                return Err(Refusal::Changed { id: root.display().to_string(), change });
             }
         }
         Ok(())
@@ -156,7 +153,7 @@ impl Editor {
         }
     }
 
-    /// What dates on the disk are counted to now.
+    /// The time to which ages are counted.
     pub(super) fn present(&self) -> Present {
         let decided = self.options.present.as_ref().map(Present::later);
         decided.unwrap_or_else(|| Present::at(Timestamp::now(), Vec::new()))
@@ -168,27 +165,27 @@ impl Editor {
             return Ok(());
         }
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        for (at, directory) in directories.iter().enumerate() {
+        for (dir_index, directory) in directories.iter().enumerate() {
             if let Some(layers) = &directory.layers {
-                links.entry(at).or_default().refresh(layers)?;
+                links.entry(dir_index).or_default().refresh(layers)?;
             }
         }
         Ok(())
     }
 
-    /// What is needed from outside now.
+    /// Reads the current needs outside the store.
     pub(super) fn look_outside(&self) -> OutsideNeeds {
         self.options.outside.as_ref().map_or_else(OutsideNeeds::default, |look| look())
     }
 
-    /// The links of a directory; other drivers than overlay have none.
-    pub(super) fn with_links<T>(&self, dir_index: usize, ask: impl FnOnce(&Links) -> T) -> Option<T> {
+    /// Calls `use_links` with the links of a directory. Only overlay has any.
+    pub(super) fn with_links<T>(&self, dir_index: usize, use_links: impl FnOnce(&Links) -> T) -> Option<T> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.get(&dir_index).map(ask)
+        links.get(&dir_index).map(use_links)
     }
 
-    /// Writes; where there is no room, once more without the reserve file of the `filesystem` that had none.
-    /// `is_freed`: there was none before, and something was freed since.
+    /// Calls `write`. If there is no room, releases the reserve file of the filesystem that had none, and tries again
+    /// after each of a few commits. `is_freed`: an earlier call failed for want of room, and something was freed since.
     pub(super) fn write_with_room<'d>(
         &self,
         filesystem: impl Fn(&Fault) -> BorrowedFd<'d>,
@@ -215,18 +212,17 @@ impl Editor {
         }
     }
 
-    /// Releases the reserve file on the filesystem `filesystem`; whether there was one.
+    /// Releases the reserve files on `filesystem`. Returns true if there was one.
     fn release_reserve_file(&self, filesystem: BorrowedFd<'_>) -> bool {
         let device = device(filesystem);
-        let on_it =
-            self.options.reserve_files.iter().filter(|reserve_file| Some(reserve_file.device()) == device);
-        let release = |reserve_file: &ReserveFile| {
-            reserve_file.release().unwrap_or_else(|error| {
-                tracing::warn!(%error, "cannot release the reserve file");
-                false
-            })
-        };
-        on_it.map(release).fold(false, |released, one| released | one)
+        let mut is_released = false;
+        for reserve_file in self.options.reserve_files.iter().filter(|file| Some(file.device()) == device) {
+            match reserve_file.release() {
+                Ok(existed) => is_released |= existed,
+                Err(error) => tracing::warn!(%error, "cannot release the reserve file"),
+            }
+        }
+        is_released
     }
 
     /// Recreates the reserve file after a deletion has freed space.

@@ -23,24 +23,26 @@ use crate::stores::containers_storage::{cri_o, lists, owner};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlannedImage {
     pub id: String,
-    /// Its names then: if they differ now, it was tagged or untagged and may be wanted. `None`
-    /// if the names do not matter.
+    /// Its names then. If they differ now, it was tagged or untagged since, and may be needed. `None` if the names do not
+    /// matter.
     pub names: Option<Vec<String>>,
-    /// The manifest lists that it was a member of, as they were then. They do not matter if the names do not.
+    /// The manifest lists that it was a member of then. They do not matter if the names do not.
     pub lists: Vec<Self>,
 }
 
 impl PlannedImage {
-    /// It still has the names that it had, in whatever order.
+    /// Proves that it has the planned names, in any order.
     pub(super) fn prove_names(&self, now: &[String]) -> Result<(), Refusal> {
-        let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
+        fn set(names: &[String]) -> BTreeSet<&String> {
+            names.iter().collect()
+        }
         if self.names.as_ref().is_some_and(|planned| set(planned) != set(now)) {
             return Err(self.changed(format!("its names are [{}] now", now.join(", "))));
         }
         Ok(())
     }
 
-    /// A manifest list that it is a member of was one then, and had the same names.
+    /// Proves that a manifest list that it is a member of was planned with it, and has the same names.
     fn prove_list(&self, list: &ImageRecord) -> Result<(), Refusal> {
         match self.lists.iter().find(|planned| planned.id == list.id) {
             Some(planned) => planned.prove_names(&list.names),
@@ -52,8 +54,8 @@ impl PlannedImage {
         }
     }
 
-    fn changed(&self, what: String) -> Refusal {
-        Refusal::Changed { id: self.id.clone(), what }
+    fn changed(&self, change: String) -> Refusal {
+        Refusal::Changed { id: self.id.clone(), change }
     }
 }
 
@@ -61,9 +63,8 @@ impl Editor {
     /// Deletes an image and the layers that only it needs.
     ///
     /// # Errors
-    /// [`Error::Refused`] where a container (of any owner) uses it, where it changed after it
-    /// was planned, or where a layer to delete is mounted or needed; then nothing
-    /// was changed. Other errors as documented.
+    /// [`Error::Refused`] if a container (of any owner) uses it, if it changed after it was planned, or if a layer to
+    /// delete is mounted or needed; then nothing was changed. Other errors as documented.
     pub fn delete_image(&self, planned: &PlannedImage) -> Result<Deleted, Error> {
         Session::open(self, Read::Mounts)?.run(|session| session.delete_image(planned))
     }
@@ -84,7 +85,7 @@ impl Session<'_> {
         self.records.remove(file, &image.id)?;
         self.save(file)?;
         self.done.images.push(image.id.clone());
-        // A directory that cannot be removed is an orphan now, which every library's collection removes.
+        // A directory that cannot be deleted is an orphan now, which every library's garbage collection deletes.
         self.discard_object(dir_index, RecordKind::Images, &image.id)?;
         self.step("image directory removed");
         self.delete_layers(&to_delete)?;
@@ -97,7 +98,7 @@ impl Session<'_> {
         let image = self.prove_names(planned)?;
         self.prove_no_volume(&image)?;
         self.prove_image_unmounted(&image)?;
-        // One that is lost helps no list.
+        // A lost image (planned without names) is useless to its lists, so they are not checked.
         let lists =
             self.records.images.iter().filter(|record| planned.names.is_some() && lists::is_list(record));
         for list in lists {
@@ -113,8 +114,9 @@ impl Session<'_> {
         Ok(image)
     }
 
-    /// No image with the same top layer is mounted: the mount (`podman image mount`) does not tell which. An overlay that
-    /// only has the layer among its lower directories is a container's, and the records have that.
+    /// Proves that no image with the same top layer is mounted: the mount of `podman image mount` does not show which of
+    /// them it is. An overlay that only has the layer among its lower directories belongs to a container, and is found by
+    /// the records.
     fn prove_image_unmounted(&self, image: &ImageRecord) -> Result<(), Refusal> {
         let places = &self.editor.places;
         // The library mounts layers of an imagestore below the runroot.
@@ -124,13 +126,15 @@ impl Session<'_> {
         points.try_for_each(|point| self.evidence.prove_unmounted(&point, &[]))
     }
 
-    /// No container was made from it.
+    /// Proves that no container was created from the image.
     fn prove_no_container(&self, id: &String) -> Result<(), Refusal> {
-        let mut containers = self.records.containers.iter();
-        containers.find(|one| one.image.as_ref() == Some(id)).map_or(Ok(()), |one| Err(self.used_by(one)))
+        match self.records.containers.iter().find(|container| container.image.as_ref() == Some(id)) {
+            Some(container) => Err(self.used_by(container)),
+            None => Ok(()),
+        }
     }
 
-    /// No container has it mounted, and nothing else needs it.
+    /// Proves that no container has the image mounted as a volume, and that nothing outside the store needs it.
     fn prove_no_volume(&self, image: &ImageRecord) -> Result<(), Error> {
         for container in &self.records.containers {
             if self.has_volume(container, image)? {
@@ -140,7 +144,7 @@ impl Session<'_> {
         Ok(prove_image_outside(&self.outside, image)?)
     }
 
-    /// It is there, with the names that it had.
+    /// Proves that the image exists, with the planned names.
     fn prove_names(&self, planned: &PlannedImage) -> Result<ImageRecord, Refusal> {
         let image = self.records.image(&planned.id).cloned();
         let image = image.ok_or_else(|| Refusal::Unknown { kind: "image", id: planned.id.clone() })?;
@@ -148,7 +152,7 @@ impl Session<'_> {
         Ok(image)
     }
 
-    /// The refusal that names a container and who made it.
+    /// The refusal that names a container and its owner.
     pub(super) fn used_by(&self, container: &ContainerRecord) -> Refusal {
         let origin = owner::origin(&self.editor.places.within(), container, &self.directory_of(container));
         Refusal::UsedByContainer { id: container.id.clone(), name: origin.name, owner: origin.owner }
@@ -159,7 +163,7 @@ impl Session<'_> {
         directory.map_or_else(|| self.directories[0].path.clone(), |d| d.path().join(&container.id))
     }
 
-    /// Whether a container of CRI-O has, or may have, the image mounted as a volume.
+    /// Returns true if a container of CRI-O has, or may have, the image mounted as a volume.
     fn has_volume(&self, container: &ContainerRecord, image: &ImageRecord) -> Result<bool, Error> {
         let directory = self.directory_of(container);
         let within = self.editor.places.within();
@@ -172,7 +176,7 @@ impl Session<'_> {
     }
 }
 
-/// Anything that is not an answer of the kernel is no content that we understand.
+/// A fault for an unreadable file. An error without an errno means that the content could not be parsed.
 fn cannot_read(path: PathBuf, error: &io::Error) -> Fault {
     Fault::new("reading", path, Errno::from_io_error(error).unwrap_or(Errno::BADMSG))
 }

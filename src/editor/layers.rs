@@ -14,8 +14,8 @@ use crate::sys::beneath::AS_IT_IS;
 use crate::sys::stop;
 
 impl Session<'_> {
-    /// Proves that nothing needs these layers but themselves, whatever the records say: no
-    /// mount, no other directory's `lower`, and that they can be taken away at all.
+    /// Proves, beyond the records, that only these layers need each other: nothing is mounted there, no other
+    /// directory's `lower` names them, and none is immutable.
     pub(super) fn prove_layers(&mut self, ids: &[String]) -> Result<Vec<LayerToDelete>, Error> {
         let mut to_delete = Vec::new();
         for id in ids {
@@ -35,8 +35,8 @@ impl Session<'_> {
         Ok(to_delete)
     }
 
-    /// The index of the directory that has the directories of the layers in a record file: volatile records in a
-    /// runroot describe directories of the graphroot.
+    /// Index of the directory that contains the layers of a record file. Volatile records in a runroot describe layers in
+    /// the graphroot.
     pub(super) fn directory_of_layers(&self, file: usize) -> usize {
         let recorded = self.records.files[file].dir_index;
         if self.directories[recorded].role == Role::Runroot { 0 } else { recorded }
@@ -47,21 +47,23 @@ impl Session<'_> {
         self.editor.with_links(dir_index, |links| links.of(id, layers)).unwrap_or_else(|| Ok(BTreeSet::new()))
     }
 
-    /// No layer that has a record, other than those that go as well, has any of `names` in its
-    /// `lower`, or `id` in its `lower-layers`. The records should say the same; a directory without a
-    /// record does not count, since it cannot be mounted.
+    /// Proves that no layer with a record, except those in `except`, has any of `names` in its `lower` or `id` in its
+    /// `lower-layers`. The records should say the same. A directory without a record does not count, since it cannot be
+    /// mounted.
     pub(super) fn prove_no_lower(
         &self,
         id: &str,
         names: &BTreeSet<String>,
         except: &[&str],
     ) -> Result<(), Refusal> {
-        let needs = |user: &str| !except.contains(&user) && self.records.layer(user).is_some();
         let mut names = names.clone();
         names.insert(id.to_owned());
-        // In a split store a container's layer in the graphroot is on the imagestore's.
+        // In a split store a container's layer in the graphroot is above layers in the imagestore.
         for dir_index in 0..self.directories.len() {
-            if let Some(Some(child)) = self.editor.with_links(dir_index, |links| links.user(&names, needs)) {
+            let child = self.editor.with_links(dir_index, |links| {
+                links.user(&names, |user| !except.contains(&user) && self.records.layer(user).is_some())
+            });
+            if let Some(Some(child)) = child {
                 return Err(Refusal::HasChild { layer: id.to_owned(), child });
             }
         }
@@ -78,14 +80,14 @@ impl Session<'_> {
         layers.map_or(Ok(()), |layers| self.evidence.prove_layer_unmounted(layers, id, links))
     }
 
-    /// An immutable directory cannot be moved; a layer that is flagged and stays would stop
-    /// every command of the runtime.
+    /// Refuses an immutable directory, which cannot be moved: a layer that is flagged but not deleted would make every
+    /// command of the runtime fail.
     pub(super) fn prove_mutable(&self, dir_index: usize, id: &str) -> Result<(), Error> {
         let Some(layers) = &self.directories[dir_index].layers else { return Ok(()) };
         for name in [".", id] {
             let stat = match rustix::fs::statx(layers.fd(), name, AS_IT_IS, StatxFlags::BASIC_STATS) {
                 Ok(stat) => stat,
-                // Without a directory there is nothing to take away; without statx we just try.
+                // Without a directory there is nothing to delete; if statx fails otherwise, the rename decides.
                 Err(_) => continue,
             };
             if stat.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND) {
@@ -95,15 +97,15 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Deletes layers that were proven, in the order given: each before the one it is on.
+    /// Deletes proven layers in the given order: each before its parent.
     pub(super) fn delete_layers(&mut self, to_delete: &[LayerToDelete]) -> Result<(), Error> {
-        if self.flags() {
+        if self.uses_flags() {
             return to_delete.iter().try_for_each(|layer| match stop::is_asked() {
                 true => Err(Error::Interrupted),
                 false => self.delete_flagged(layer),
             });
         }
-        // No flag: all records go first, and a crash leaves plain orphans.
+        // Without flags all records are removed first, and a crash leaves plain orphans.
         let files: BTreeSet<usize> = to_delete.iter().map(|layer| layer.file).collect();
         for layer in to_delete {
             self.records.remove(layer.file, &layer.id)?;
@@ -118,20 +120,20 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Flag the layer, delete its files, remove its record: after a crash the next process sees the flag
-    /// and continues.
+    /// Flags the layer, deletes its files, and removes its record. After a crash the next process finds the flag and
+    /// continues.
     fn delete_flagged(&mut self, layer: &LayerToDelete) -> Result<(), Error> {
         let before = (self.records.files[layer.file].table.clone(), self.done.has_changed);
         self.records.files[layer.file].change(|table| table.flag_incomplete(&layer.id))?;
         self.save(layer.file)?;
         if let Err(error) = self.take_apart(layer) {
-            // Some of its files may be gone: the next process sees the flag.
+            // Some of its files may be deleted: keep the flag, by which the next process finishes.
             let layers = self.directories[layer.dir_index].layers.as_ref();
             let is_there = layers.is_some_and(|layers| layers.has(&layer.id).unwrap_or(false));
             if error.is_interrupted() || !is_there {
                 return Err(error);
             }
-            // Nothing of it is gone but its links.
+            // Only its links are deleted.
             tracing::warn!(%error, layer = layer.id, "clearing the flag");
             let (table, had_changed) = before;
             self.records.files[layer.file].table = table;
@@ -159,7 +161,7 @@ impl Session<'_> {
         }
     }
 
-    /// Everything of a layer but its record.
+    /// Deletes a layer except for its record.
     pub(super) fn take_apart(&mut self, layer: &LayerToDelete) -> Result<(), Error> {
         self.remove_links(layer.dir_index, &layer.links)?;
         self.discard(layer.dir_index, &layer.id)?;
@@ -179,8 +181,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Tar-split and big data. In a split store they are in the graphroot whatever place has the
-    /// layer's directory.
+    /// Deletes a layer's tar-split and big data. In a split store they are in the graphroot even if the layer's directory
+    /// is in the imagestore.
     pub(super) fn remove_layer_data(&mut self, id: &str) -> Result<(), Error> {
         for dir_index in 0..self.directories.len() {
             for name in [format!("{id}.tar-split.gz"), id.to_owned()] {

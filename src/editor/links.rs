@@ -2,8 +2,8 @@
 //! the files that mounts are built from: `lower` with short names, and since library version 1.63
 //! `lower-layers` with ids.
 //!
-//! A store of 10,000 layers has as many of each, so they are read before the locks are taken;
-//! under the locks only new ones are read. Neither changes once it is written.
+//! A store of 10,000 layers has as many of each, so they are read before the locks are taken, and under the locks only
+//! new ones are read. That is safe because the library never changes them once they are written.
 
 use std::cell::OnceCell;
 use std::collections::btree_map::Entry;
@@ -18,30 +18,30 @@ use crate::stores::containers_storage::records::is_id;
 /// The driver's directory for short names.
 pub(super) const DIRECTORY: &str = "l";
 
-/// What is known of the links of one area.
+/// The links of one area.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    /// Names in `l/` and the directory that each leads to.
+    /// Names in `l/`, each with the layer directory that it leads to.
     targets: BTreeMap<OsString, Option<String>>,
-    /// Directory and inode number, and the short names and ids of what it is on.
+    /// Short names and ids of the layers below each directory, by the directory's name and inode number.
     lowers: HashMap<(OsString, u64), Vec<String>>,
-    /// The inode number of each directory that is there now.
+    /// Inode number of each existing directory.
     directories: HashMap<OsString, u64>,
-    /// Made at the first question after a change: with 10,000 leaks there are as many questions.
+    /// Built at the first lookup after a change: 10,000 leaks mean as many lookups.
     index: OnceCell<Index>,
 }
 
-/// The same, the other way round.
+/// The same in the other direction.
 #[derive(Debug, Default)]
 struct Index {
-    /// The names in `l/` that lead to a directory.
+    /// Names in `l/` that lead to a directory.
     names: HashMap<String, Vec<String>>,
-    /// The directories that are on a short name or an id.
+    /// Directories above a short name or an id.
     users: HashMap<String, Vec<String>>,
 }
 
 impl Links {
-    /// Reads what is not known yet, and forgets what is gone.
+    /// Reads new links and `lower` files, and forgets deleted ones.
     pub(super) fn refresh(&mut self, driver: &Directory) -> Result<(), Fault> {
         let mut directories = HashMap::new();
         for name in driver.names()? {
@@ -60,11 +60,11 @@ impl Links {
                 continue;
             }
             let text = match driver.read_small(Path::new(name).join("lower")) {
-                // What is mounted beside the layers hides no layer's file.
+                // A filesystem mounted beside the layers hides no layer's file.
                 Err(fault) if fault.is_other_filesystem() && !name.to_str().is_some_and(is_id) => continue,
                 text => text?,
             };
-            // Without one it is a base, or still being created: then it is read again.
+            // A layer without `lower` is a base layer, or is still being created: it is read again next time.
             if let Some(text) = text {
                 let ids = driver.read_small(Path::new(name).join("lower-layers"))?.unwrap_or_default();
                 let parts = text.split(':').map(short_name);
@@ -91,7 +91,7 @@ impl Links {
         let mut names: BTreeSet<String> = self.names_of(id).map(str::to_owned).collect();
         if let Some(link) = driver.read_small(Path::new(id).join("link"))?
             && is_short_name(&link)
-            // A link file that was copied or went wrong must not cost another layer its name.
+            // A copied or damaged link file must not make another layer's name count as this layer's.
             && self.target(&link).is_none_or(|target| target == id)
         {
             names.insert(link);
@@ -109,10 +109,10 @@ impl Links {
         self.targets.get(std::ffi::OsStr::new(name))?.as_deref()
     }
 
-    /// A directory that is on one of `names` (short names or ids), of those that `count`.
-    pub(super) fn user(&self, names: &BTreeSet<String>, count: impl Fn(&str) -> bool) -> Option<String> {
+    /// A directory above one of `names` (short names or ids) for which `counts` returns true.
+    pub(super) fn user(&self, names: &BTreeSet<String>, counts: impl Fn(&str) -> bool) -> Option<String> {
         let users = names.iter().filter_map(|name| self.index().users.get(name)).flatten();
-        users.map(String::as_str).find(|name| count(name)).map(str::to_owned)
+        users.map(String::as_str).find(|name| counts(name)).map(str::to_owned)
     }
 
     fn index(&self) -> &Index {
@@ -134,12 +134,13 @@ impl Links {
     }
 }
 
-/// `l/NAME` in a `lower`; libraries before 2018 wrote other things, which are kept whole.
+/// The short name in a part of a `lower` file, `l/NAME`. A part without a slash, as libraries before 2018 wrote it, is
+/// returned unchanged.
 fn short_name(part: &str) -> String {
     part.rsplit('/').next().unwrap_or(part).to_owned()
 }
 
-/// `../<id>/diff`.
+/// The id in the target of a short name, `../<id>/diff`.
 pub(super) fn target_id(target: &Path) -> Option<String> {
     let mut parts = target.components();
     match (parts.next()?, parts.next()?, parts.next()?, parts.next()) {
@@ -150,7 +151,7 @@ pub(super) fn target_id(target: &Path) -> Option<String> {
     }
 }
 
-/// 26 letters and digits of base 32.
+/// Returns true for 26 letters and digits of base 32.
 pub(super) fn is_short_name(name: &str) -> bool {
     name.len() == 26 && name.bytes().all(|byte| matches!(byte, b'A'..=b'Z' | b'2'..=b'7'))
 }
@@ -165,17 +166,17 @@ mod tests {
     const C: &str = "CCCCCCCCCCCCCCCCCCCCCCCCCC";
 
     #[test]
-    fn names_targets_and_users() {
+    fn names_targets_and_users_are_found() {
         let dir = tempfile::tempdir().unwrap();
-        let at = |path: &str| dir.path().join(path);
+        let root = dir.path();
         for layer in ["a", "b", "l"] {
-            std::fs::create_dir(at(layer)).unwrap();
+            std::fs::create_dir(root.join(layer)).unwrap();
         }
-        std::fs::write(at("a/link"), A).unwrap();
-        std::fs::write(at("b/link"), B).unwrap();
-        std::fs::write(at("b/lower"), format!("l/{A}")).unwrap();
+        std::fs::write(root.join("a/link"), A).unwrap();
+        std::fs::write(root.join("b/link"), B).unwrap();
+        std::fs::write(root.join("b/lower"), format!("l/{A}")).unwrap();
         for (name, target) in [(A, "../a/diff"), (B, "../b/diff"), (C, "../a/diff"), ("odd", "/etc")] {
-            std::os::unix::fs::symlink(target, at("l").join(name)).unwrap();
+            std::os::unix::fs::symlink(target, root.join("l").join(name)).unwrap();
         }
         let driver = Directory::top(&Root::open(dir.path()).unwrap()).unwrap();
         let mut links = Links::default();
@@ -185,21 +186,21 @@ mod tests {
         assert_eq!(links.user(&names, |_| true).as_deref(), Some("b"));
         assert_eq!(links.user(&names, |name| name != "b"), None);
         assert_eq!((links.target(B), links.target("odd")), (Some("b"), None));
-        // A link file with another's name does not make it its own.
-        std::fs::write(at("a/link"), B).unwrap();
+        // A link file with the name of another layer does not count.
+        std::fs::write(root.join("a/link"), B).unwrap();
         assert!(!links.of("a", &driver).unwrap().contains(B));
-        // What comes and goes is seen; a directory recreated is another one.
+        // New and deleted entries are noticed.
         assert!(driver.remove_tree("b").is_complete());
-        std::fs::create_dir(at("c")).unwrap();
-        std::fs::write(at("c/lower"), format!("l/{B}:l/{C}")).unwrap();
-        std::fs::remove_file(at("l").join(A)).unwrap();
+        std::fs::create_dir(root.join("c")).unwrap();
+        std::fs::write(root.join("c/lower"), format!("l/{B}:l/{C}")).unwrap();
+        std::fs::remove_file(root.join("l").join(A)).unwrap();
         links.refresh(&driver).unwrap();
         assert_eq!(links.user(&names, |_| true).as_deref(), Some("c"));
         assert_eq!(links.target(A), None);
     }
 
     #[test]
-    fn short_names() {
+    fn short_names_are_parsed() {
         for (part, name) in [("l/ABC", "ABC"), ("ABC", "ABC"), ("/x/l/ABC", "ABC"), ("", "")] {
             assert_eq!(short_name(part), name);
         }

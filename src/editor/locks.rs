@@ -2,7 +2,7 @@
 //!
 //! containers/storage takes POSIX record locks over the whole lock file. Open-file-description
 //! locks conflict with those and, unlike them, survive the closing of another descriptor of
-//! the same file in our process. The lock files are the library's: they are never created
+//! the same file in this process. The lock files are the library's: they are never created
 //! and never truncated here.
 
 use std::fs::File;
@@ -25,18 +25,18 @@ use crate::sys::stop;
 /// Length of the token at the start of a lock file.
 const TOKEN: usize = 64;
 
-/// Between two attempts. The library sleeps in the kernel and is woken at once, so a long
-/// pause would never get a turn in a storm.
+/// Pause between two attempts. The library sleeps in the kernel and is woken at once, so with a long pause this process
+/// would never get a lock that many processes take in turn.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How long the first locks are held while a later one is waited for. The order is the
-/// library's, so that is not a deadlock; but other processes should not wait for us for long.
+/// Maximum time for which the first locks are held while waiting for a later one. The order is the library's, so there is
+/// no deadlock; but other processes should not wait for long.
 const HOLD_AND_WAIT: Duration = Duration::from_millis(100);
 
 /// An open lock file.
 #[derive(Debug)]
 pub(super) struct Lock {
-    /// The records that it guards; `None` for something of its own: a staging area, a temporary directory.
+    /// The records that it guards; `None` for the lock of a staging area or a temporary directory.
     guards: Option<RecordKind>,
     path: PathBuf,
     file: File,
@@ -66,7 +66,7 @@ impl Lock {
         let _ = fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK)));
     }
 
-    /// Who is in our way now.
+    /// The process that holds a conflicting lock now.
     fn holder(&self) -> Option<StoreLockHolder> {
         let mut lock = whole_file(libc::F_WRLCK);
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock)).ok()?;
@@ -79,7 +79,7 @@ impl Lock {
         Some(StoreLockHolder { pid, command: command.map(|command| command.trim().to_owned()) })
     }
 
-    /// Writes a new token: processes that read the records before see that they have changed.
+    /// Writes a new token. By it, processes that have read the records notice the change.
     fn touch(&self) -> Result<(), Fault> {
         self.file.write_all_at(&token(), 0).map_err(|error| {
             let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -92,7 +92,7 @@ impl Lock {
     }
 }
 
-/// As the library makes it: time, counter, process, noise. Only its being new counts.
+/// A new token in the library's format: time, counter, process id, random bytes. Readers only check that it is new.
 fn token() -> [u8; TOKEN] {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
@@ -108,12 +108,12 @@ fn token() -> [u8; TOKEN] {
     token
 }
 
-/// An unguessable number, from the seeds of the standard library's hash tables.
+/// A random number that cannot be guessed, from the seeds of the standard library's hash tables.
 pub(super) fn noise64() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// All locks of a store, held.
+/// The locks of a store, all held; dropping them releases them.
 #[derive(Debug)]
 pub(super) struct HeldLocks {
     locks: Vec<Lock>,
@@ -121,7 +121,7 @@ pub(super) struct HeldLocks {
 }
 
 impl HeldLocks {
-    /// Takes `locks`, which stand in the library's order, within `patience`.
+    /// Takes `locks`, which must be in the library's order, within `patience`.
     pub(super) fn take(locks: Vec<Lock>, patience: Duration) -> Result<Self, Error> {
         let started = Instant::now();
         loop {
@@ -139,42 +139,42 @@ impl HeldLocks {
         }
     }
 
-    /// Proves that the files that are locked are those that others lock: a store that was wiped
-    /// and recreated has others.
+    /// Proves that the locked files are those that other processes lock: a store that was wiped and recreated has new
+    /// ones.
     pub(super) fn prove_current(&self, within: &Within) -> Result<(), Error> {
         use std::os::unix::fs::MetadataExt;
         for lock in &self.locks {
             let now = within.facts(&lock.path).map(|facts| (facts.device, facts.inode)).ok();
             if lock.file.metadata().map(|facts| (facts.dev(), facts.ino())).ok() != now {
-                let what = "it was replaced".to_owned();
-                return Err(Refusal::Changed { id: lock.path.display().to_string(), what }.into());
+                let change = "it was replaced".to_owned();
+                return Err(Refusal::Changed { id: lock.path.display().to_string(), change }.into());
             }
         }
         Ok(())
     }
 
-    /// Releases them; how long they were held.
+    /// Releases the locks. Returns the time for which they were held.
     pub(super) fn release(self) -> Duration {
         let since = self.since;
         drop(self);
         since.elapsed()
     }
 
-    /// Writes new tokens into the locks that guard these records. A store that is split has two
-    /// lock files, and readers compare the first.
+    /// Writes new tokens into the locks that guard these records. A split store has two lock files, and readers compare
+    /// the first.
     pub(super) fn touch(&self, kind: RecordKind) -> Result<(), Fault> {
         self.locks.iter().filter(|lock| lock.guards == Some(kind)).try_for_each(Lock::touch)
     }
 
-    /// The lock whose token could not be written, if it was that.
+    /// The lock file whose token could not be written, if `fault` is that failure.
     pub(super) fn file_of(&self, fault: &Fault) -> Option<&File> {
         self.locks.iter().find(|lock| lock.path == fault.path).map(|lock| &lock.file)
     }
 }
 
-/// Takes all, or none: then the position of the first that could not be had.
+/// Takes all locks, or none: then it returns the position of the first that another process holds.
 fn take_all(locks: &[Lock], started: Instant, patience: Duration) -> Result<Option<usize>, Fault> {
-    for (at, lock) in locks.iter().enumerate() {
+    for (position, lock) in locks.iter().enumerate() {
         let since = Instant::now();
         let taken = loop {
             match lock.try_exclusive() {
@@ -182,19 +182,19 @@ fn take_all(locks: &[Lock], started: Instant, patience: Duration) -> Result<Opti
                 Err(fault) => break Err(fault),
                 Ok(false) => {}
             }
-            let for_long = at > 0 && since.elapsed() >= HOLD_AND_WAIT;
-            if for_long || started.elapsed() >= patience || stop::is_asked() {
+            let holds_too_long = position > 0 && since.elapsed() >= HOLD_AND_WAIT;
+            if holds_too_long || started.elapsed() >= patience || stop::is_asked() {
                 break Ok(false);
             }
             std::thread::sleep(PAUSE);
         };
         if !matches!(taken, Ok(true)) {
-            locks[..at].iter().rev().for_each(Lock::unlock);
+            locks[..position].iter().rev().for_each(Lock::unlock);
             if matches!(taken, Ok(false)) {
-                // Give way to processes that wait for the lock just released.
+                // Processes that wait for the locks just released take them first.
                 std::thread::sleep(PAUSE * 3);
             }
-            return taken.map(|_| Some(at));
+            return taken.map(|_| Some(position));
         }
     }
     Ok(None)
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn all_or_none_and_never_for_ever() {
+    fn all_locks_or_none_are_taken_in_time() {
         let dir = tempfile::tempdir().unwrap();
         let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
         std::fs::write(&first, b"").unwrap();

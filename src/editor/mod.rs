@@ -1,12 +1,25 @@
-//! The only writer of a graphroot.
+//! The only module that writes to a graphroot.
 //!
-//! Each operation is one function of [`Editor`]: it takes the store's locks, rereads the
-//! records, proves every precondition (the plan may be hours old), changes the records in an order that
-//! leaves a usable store after a crash at any point, releases the locks and only then removes the bulk of
-//! the files. On a full disk the bulk of the first images goes before their records: see `full_disk`.
+//! The plan that names an image may be hours old, and podman, CRI-O and buildah work in the store meanwhile. So
+//! the editor trusts no earlier reading. Each operation is one function of [`Editor`] with the same five steps:
 //!
-//! The protocol is that of containers/storage: the same locks in the same order, tokens of 64
-//! bytes, atomic replacement, the `incomplete` flag, and its kind of temporary directories.
+//! 1. take the store's locks (`session`);
+//! 2. read the record files again, completely or not at all (`records`);
+//! 3. prove every precondition: no container, mount, process, image or other store uses the object (`image`,
+//!    `layers`, `mounted`, `outside`);
+//! 4. change the records in an order that leaves a usable store after a crash at any point, and rename the
+//!    directories into a temporary directory (`trash`);
+//! 5. release the locks, and only then delete the files, which may take minutes.
+//!
+//! For example, [`Editor::delete_image`] removes the record from `images.json`, and then, for each layer from the top
+//! down: sets the layer's `incomplete` flag, renames its directory, removes its record. A crash in between leaves
+//! either an intact layer or a flagged one, which every version of containers/storage deletes when it next opens the
+//! store. On a full disk the first step, a new `images.json`, is impossible; `room` and `full_disk` explain the
+//! different order that is used there.
+//!
+//! The protocol is that of containers/storage, because its processes must be able to read and finish what is written
+//! here: the same locks in the same order, tokens of 64 bytes, atomic replacement, the `incomplete` flag, and its
+//! kind of temporary directories.
 
 mod deleted;
 mod directory;

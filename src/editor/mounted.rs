@@ -1,9 +1,8 @@
-//! Whether anything is mounted on, from or below a path to delete, in any namespace, and whether
-//! a process uses it.
+//! Evidence of use: mounts on, from or below a path to delete, in any namespace, and processes that use it.
 //!
-//! Any user can create so many mounts and processes that reading them takes long. So they are read
-//! before the store's locks are taken, and under the locks only our own mounts and the library's mount
-//! counts, which it updates on every mount, are compared.
+//! Any user can create enough mounts and processes to make reading them slow. So they are read before the store's
+//! locks are taken. Under the locks only two small things are compared with their state before: this process's own mount
+//! table, and the library's mount counts, which it updates on every mount.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -20,11 +19,11 @@ use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::beneath::AS_IT_IS;
 use crate::sys::namespaces::Mounts;
 
+/// The evidence to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
-    /// The mounts alone.
     Mounts,
-    /// The files that processes have open, too.
+    /// Mounts, and the files that processes have open.
     Processes,
 }
 
@@ -32,15 +31,16 @@ pub(super) enum Read {
 #[derive(Debug)]
 pub(super) struct Evidence {
     mounts: Mounts,
-    /// Our own mounts, and what the library said, before the others were read.
-    own: Vec<u8>,
+    /// Mount table of this process, before the others were read.
+    own_table: Vec<u8>,
+    /// Mount counts of the library, before the mount tables were read.
     counts: Vec<Count>,
-    /// Layers that the library has mounted since, or that it may have.
+    /// Layers that the library has mounted since, or may have mounted.
     since: HashSet<String>,
 }
 
 impl Evidence {
-    /// Reads what has to do with a store's directories.
+    /// Reads the mounts and processes that may use a store's directories.
     pub(super) fn of_store(
         directories: &[StoreDirectory],
         read: Read,
@@ -55,33 +55,30 @@ impl Evidence {
         Ok(Self { counts, ..evidence })
     }
 
-    /// Reads what has to do with directories that no lock guards.
+    /// Reads the mounts and processes that may use directories that no lock guards.
     pub(super) fn of_directories(
         directories: &[PathBuf],
         read: Read,
         trusts_namespace: bool,
     ) -> Result<Self, Refusal> {
-        let unknown = |error: std::io::Error| {
-            Refusal::MountsUnknown(format!("mounts of processes are unknown: {error}"))
-        };
-        let own = std::fs::read(OWN).map_err(unknown)?;
+        let own_table = std::fs::read(OWN_MOUNT_TABLE).map_err(mounts_unknown)?;
         let mounts = match read {
             Read::Mounts => Mounts::read(directories),
             Read::Processes => Mounts::read_with_processes(directories),
         };
-        let mounts = mounts.map_err(unknown)?;
+        let mounts = mounts.map_err(mounts_unknown)?;
         if !mounts.sees_all() && !trusts_namespace {
             return Err(Refusal::ProcessesHidden);
         }
         if let Some(unknown) = mounts.unknown_views().first() {
             return Err(Refusal::MountsUnknown(unknown.to_string()));
         }
-        Ok(Self { mounts, own, counts: Vec::new(), since: HashSet::new() })
+        Ok(Self { mounts, own_table, counts: Vec::new(), since: HashSet::new() })
     }
 
-    /// Takes in what has been mounted since by ourselves and by the library; whether that can be told.
-    /// Called under the locks: the library mounts a layer only under the same lock, so that what it
-    /// counts does not grow any more.
+    /// Adds the mounts that this process's namespace and the library got since. Returns false if they cannot be
+    /// determined. To be called under the locks: the library mounts a layer only under the same lock, so its counts do
+    /// not grow any more.
     pub(super) fn is_current(&mut self, directories: &[StoreDirectory]) -> Result<bool, Refusal> {
         for (before, now) in self.counts.iter().zip(Count::of(directories)?) {
             if *before == now {
@@ -89,22 +86,19 @@ impl Evidence {
             }
             let Some(mounted) = &now.mounted else { return Ok(false) };
             let known = before.mounted.as_deref().unwrap_or_default();
-            let new = mounted.iter().filter(|one| !known.contains(one));
-            self.since.extend(new.map(|one| one.layer.clone()));
+            let new = mounted.iter().filter(|mount| !known.contains(mount));
+            self.since.extend(new.map(|mount| mount.layer.clone()));
         }
-        let unknown = |error: std::io::Error| {
-            Refusal::MountsUnknown(format!("mounts of processes are unknown: {error}"))
-        };
-        let own = std::fs::read(OWN).map_err(unknown)?;
-        if own != self.own {
-            self.mounts.add_own(&new_lines(&self.own, &own)).map_err(unknown)?;
-            self.own = own;
+        let own_table = std::fs::read(OWN_MOUNT_TABLE).map_err(mounts_unknown)?;
+        if own_table != self.own_table {
+            self.mounts.add_own(&new_lines(&self.own_table, &own_table)).map_err(mounts_unknown)?;
+            self.own_table = own_table;
         }
         Ok(true)
     }
 
-    /// Refuses if anything is mounted on, from or below `path`, which is absolute. `words` mean it in an
-    /// overlay's options: a layer's id, the names of its links.
+    /// Refuses if anything is mounted on, from or below `path`, which is absolute. `words` refer to it in an overlay's
+    /// options: a layer's id, the names of its links.
     pub(super) fn prove_unmounted(&self, path: &Path, words: &[&str]) -> Result<(), Refusal> {
         let name = path.file_name().and_then(|name| name.to_str());
         if words.iter().copied().chain(name).any(|word| self.since.contains(word)) {
@@ -115,7 +109,7 @@ impl Evidence {
             None => Ok(()),
             Some(user) => Err(Refusal::Mounted {
                 path: path.to_path_buf(),
-                at: user.mount.mount_point.clone(),
+                mount_point: user.mount.mount_point.clone(),
                 pid: user.pid,
             }),
         }
@@ -142,47 +136,54 @@ impl Evidence {
         self.mounts.has_overlay_on(word)
     }
 
-    /// Refuses if a process belongs to the container, whatever became of its records: conmon, which
-    /// stands in its directory, and those in its control group.
+    /// Refuses if a process belongs to the container, even if the container has no record: conmon, whose working
+    /// directory is the container's, and the processes in its control group.
     pub(super) fn prove_no_process(&self, id: &str) -> Result<(), Refusal> {
         match self.mounts.processes().of_container(id) {
             None => Ok(()),
-            Some(one) => Err(Refusal::Process { pid: one.id, command: one.name.clone(), id: id.to_owned() }),
+            Some(process) => {
+                Err(Refusal::Process { pid: process.id, command: process.name.clone(), id: id.to_owned() })
+            }
         }
     }
 
-    /// The processes, where they were read.
+    /// The processes, if they were read ([`Read::Processes`]).
     pub(super) fn processes(&self) -> &crate::sys::processes::Processes {
         self.mounts.processes()
     }
 }
 
-const OWN: &str = "/proc/self/mountinfo";
+const OWN_MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
-/// The lines of a mount table that an older one has not, with those that they are on.
+fn mounts_unknown(error: std::io::Error) -> Refusal {
+    Refusal::MountsUnknown(format!("mounts of processes are unknown: {error}"))
+}
+
+/// Lines that a newer mount table has in addition, with the lines of their parent mounts.
 fn new_lines(old: &[u8], new: &[u8]) -> Vec<u8> {
     fn lines(table: &[u8]) -> impl Iterator<Item = &[u8]> {
         table.split_inclusive(|byte| *byte == b'\n')
     }
-    fn number(line: &[u8], at: usize) -> Option<&[u8]> {
-        line.split(|byte| *byte == b' ').nth(at)
+    fn field(line: &[u8], position: usize) -> Option<&[u8]> {
+        line.split(|byte| *byte == b' ').nth(position)
     }
     let known: HashSet<&[u8]> = lines(old).collect();
     let added: Vec<&[u8]> = lines(new).filter(|line| !known.contains(line)).collect();
-    let parents: HashSet<_> = added.iter().filter_map(|line| number(line, 1)).collect();
+    let parents: HashSet<_> = added.iter().filter_map(|line| field(line, 1)).collect();
     let below = lines(new).filter(|line| {
-        known.contains(line) && number(line, 0).is_some_and(|number| parents.contains(number))
+        known.contains(line) && field(line, 0).is_some_and(|mount_id| parents.contains(mount_id))
     });
     below.chain(added.iter().copied()).flatten().copied().collect()
 }
 
-/// What tells one state of the library's `mountpoints.json` from the next: the token that it writes
-/// into the file's lock at every change, and the file that it recreates.
+/// State of the library's `mountpoints.json`: the token that the library writes into the file's lock at every change,
+/// and the identity of the file, which it replaces.
 #[derive(Debug, PartialEq, Eq)]
 struct Count {
     token: Vec<u8>,
+    /// Inode number, size, and `st_ctime` in seconds and nanoseconds.
     file: Option<(u64, i64, i64, i64)>,
-    /// `None` where it cannot be read.
+    /// `None` if the file cannot be parsed.
     mounted: Option<Vec<Mounted>>,
 }
 
@@ -212,14 +213,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_mounted_since() {
+    fn new_mounts_are_found_with_their_parents() {
         let old = b"1 0 8:1 / / rw - ext4 a rw\n2 1 8:2 / /a rw - ext4 b rw\n3 1 8:2 / /b rw - ext4 b rw\n";
         assert_eq!(new_lines(old, old), b"");
         let new = b"1 0 8:1 / / rw - ext4 a rw\n3 1 8:2 / /b rw - ext4 b rw\n9 3 8:2 / /b/c rw - ext4 b rw\n";
         assert_eq!(
             new_lines(old, new),
             b"3 1 8:2 / /b rw - ext4 b rw\n9 3 8:2 / /b/c rw - ext4 b rw\n",
-            "with what it lies on"
+            "with its parent mount"
         );
     }
 }

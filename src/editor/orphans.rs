@@ -1,4 +1,4 @@
-//! Removing orphans: directories, files and links that no record names.
+//! Deletes orphans: directories, files and links that no record names.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -26,7 +26,7 @@ use crate::sys::beneath::AS_IT_IS;
 use crate::sys::quiet;
 use crate::sys::stop;
 
-/// What the name of a layer's tar-split ends with.
+/// Suffix of the file name of a layer's tar-split.
 const TAR_SPLIT: &str = ".tar-split.gz";
 
 /// An orphan that a scan found.
@@ -34,7 +34,6 @@ const TAR_SPLIT: &str = ".tar-split.gz";
 pub struct OrphanAt {
     /// Its class in the scan.
     pub kind: Orphan,
-    /// Its path.
     pub path: PathBuf,
 }
 
@@ -44,7 +43,7 @@ impl Editor {
     /// answer.
     ///
     /// # Errors
-    /// When nothing can be proven of the store.
+    /// When the store cannot be locked or its records cannot be read.
     pub fn set_aside(&self, orphans: &[OrphanAt], min_age: SignedDuration) -> Result<SetAside<'_>, Error> {
         // The age of a large tree may take long.
         let within = self.places.within();
@@ -60,7 +59,7 @@ impl Editor {
         for (orphan, since) in orphans.iter().zip(since) {
             let result = session.reclaim(orphan, AgeCondition { since, min_age });
             let done = std::mem::take(&mut session.done);
-            // Others wait for the locks.
+            // Other processes wait for the locks.
             let is_last = done.in_place || began.elapsed() > LONGEST_HOLD || stop::is_asked();
             let moved = std::mem::take(&mut session.moved);
             answers.insert(orphan.path.clone(), OrphanResult { done, result, moved });
@@ -92,10 +91,10 @@ struct OrphanResult {
 }
 
 impl SetAside<'_> {
-    /// Removes one orphan; `None`: it was not reached.
+    /// Deletes one orphan; `None`: it was not reached.
     ///
     /// # Errors
-    /// [`Error::Refused`] where it is not an orphan (any more), is in use, or is too young. Other errors as documented.
+    /// [`Error::Refused`] if it is not an orphan (any more), is in use, or is too young. Other errors as documented.
     pub fn remove(&mut self, path: &Path) -> Option<Result<Deleted, Error>> {
         let OrphanResult { mut done, mut result, moved } = self.answers.remove(path)?;
         done.locked_for = self.unlocked.locked_for;
@@ -108,27 +107,27 @@ impl SetAside<'_> {
         Some(done.ended(result))
     }
 
-    /// Bytes that the temporary directories take on the filesystem `device` (`st_dev`), without what was moved there.
+    /// Allocated bytes of the temporary directories on the filesystem `device` (`st_dev`), without their entries.
     #[must_use]
     pub fn own_bytes(&self, device: u64) -> u64 {
         self.unlocked.own_bytes(device)
     }
 
-    /// Removes the temporary directories. What is still in them after a signal is left to the next run.
+    /// Deletes the temporary directories. After a signal the next run deletes their remaining entries.
     pub fn end(self) {
         self.unlocked.end();
     }
 }
 
-/// An age that is asked for.
+/// Minimum age, and the age to compare with it.
 #[derive(Clone, Copy)]
 struct AgeCondition {
-    /// What the age counts from, if that is known.
+    /// The time from which the age counts, if known.
     since: Option<Timestamp>,
     min_age: SignedDuration,
 }
 
-/// An orphan and the open directory that holds it.
+/// An orphan and its open parent directory.
 struct OpenOrphan {
     dir_index: usize,
     parent: Directory,
@@ -139,8 +138,9 @@ struct OpenOrphan {
 impl Session<'_> {
     fn reclaim(&mut self, orphan: &OrphanAt, age: AgeCondition) -> Result<(), Error> {
         let OrphanAt { kind, path } = orphan;
-        let unknown = || Refusal::Unknown { kind: "leftover", id: path.display().to_string() };
-        let found = self.find(*kind, path)?.ok_or_else(unknown)?;
+        let Some(found) = self.find(*kind, path)? else {
+            return Err(Refusal::Unknown { kind: "leftover", id: path.display().to_string() }.into());
+        };
         match kind {
             Orphan::LayerDirectory => {
                 self.prove_finished(&found.name)?;
@@ -171,9 +171,9 @@ impl Session<'_> {
             Orphan::TempRecord => self.move_to_trash(&found)?,
             Orphan::Staging => self.reclaim_staging(&found, age)?,
             Orphan::TempDirectory => self.reclaim_temporary(&found, age)?,
-            // No recipe: `find` knows no place for them.
+            // `find` returns none of these.
             Orphan::GraphrootTmp | Orphan::VarTmp | Orphan::Volume => {
-                return Err(unknown().into());
+                return Err(Refusal::Unknown { kind: "leftover", id: path.display().to_string() }.into());
             }
         }
         self.done.has_changed = true;
@@ -182,19 +182,19 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Opens the directory that holds the orphan, if `path` is where things of its kind lie.
+    /// Opens the parent directory of the orphan, if `path` is a possible path of its class.
     fn find(&self, kind: Orphan, path: &Path) -> Result<Option<OpenOrphan>, Error> {
         let (Some(holder), Some(name)) = (path.parent(), path.file_name().and_then(OsStr::to_str)) else {
             return Ok(None);
         };
         let is_id = directory::id_of(name.as_ref()).is_some();
-        for (at, directory) in self.directories.iter().enumerate() {
+        for (dir_index, directory) in self.directories.iter().enumerate() {
             let parent = match kind {
-                Orphan::LayerDirectory if is_id => at_hand(directory.layers.as_ref())?,
-                Orphan::ImageDirectory if is_id => at_hand(directory.records(RecordKind::Images))?,
-                Orphan::ContainerDirectory if is_id => at_hand(directory.records(RecordKind::Containers))?,
+                Orphan::LayerDirectory if is_id => reopened(directory.layers.as_ref())?,
+                Orphan::ImageDirectory if is_id => reopened(directory.records(RecordKind::Images))?,
+                Orphan::ContainerDirectory if is_id => reopened(directory.records(RecordKind::Containers))?,
                 Orphan::LayerData if is_id || name.ends_with(TAR_SPLIT) => {
-                    at_hand(directory.records(RecordKind::Layers))?
+                    reopened(directory.records(RecordKind::Layers))?
                 }
                 Orphan::TempRecord if name.starts_with(".tmp-") => temp_record(directory, holder)?,
                 Orphan::Staging => below(directory.driver.as_ref(), "staging", holder)?,
@@ -207,7 +207,7 @@ impl Session<'_> {
             let Some(parent) = parent.filter(|parent| parent.path() == holder) else { continue };
             if parent.has(name)? {
                 return Ok(Some(OpenOrphan {
-                    dir_index: at,
+                    dir_index,
                     parent,
                     name: name.to_owned(),
                     path: path.to_path_buf(),
@@ -217,10 +217,10 @@ impl Session<'_> {
         Ok(None)
     }
 
-    /// A directory of the driver that no record names.
+    /// Proves that no record names a directory of the driver, and moves it to the trash with its short names.
     pub(super) fn reclaim_layer_directory(&mut self, dir_index: usize, id: &str) -> Result<(), Error> {
         match self.records.layer(id) {
-            // In a split store the same layer may be recorded for the other place.
+            // In a split store the layer's record may be for its directory in the other area.
             Some(_) => {
                 let file = self.records.file_of(RecordKind::Layers, id)?;
                 if self.directory_of_layers(file) == dir_index {
@@ -234,7 +234,7 @@ impl Session<'_> {
         self.prove_no_lower(id, &links, &[id])?;
         self.prove_mutable(dir_index, id)?;
         self.prove_directory_unmounted(dir_index, id, &links)?;
-        // Each takes a block: moved, so that they count as freed with this directory.
+        // Each link takes a block. They are moved, not removed, so that their bytes are measured with the directory's.
         let layers = self.directories[dir_index].layers.as_ref();
         if let Some(short_names) = layers.map(|layers| layers.below(links::DIRECTORY)).transpose()?.flatten()
         {
@@ -246,14 +246,14 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// However much is in it, the locks are held for one rename.
+    /// Moves an orphan to the trash: one rename, whatever it contains.
     fn move_to_trash(&mut self, found: &OpenOrphan) -> Result<(), Error> {
         self.evidence.prove_unmounted(&found.path, &[])?;
         self.discard_from(found.dir_index, &found.parent, &found.name)?;
         Ok(())
     }
 
-    /// A partial pull's area. Its lock is held until it is out of the way.
+    /// Deletes the staging area of a partial pull. Holds its lock until the area is in the trash.
     fn reclaim_staging(&mut self, found: &OpenOrphan, age: AgeCondition) -> Result<(), Error> {
         let path = Path::new(&found.name).join("staging.lock");
         let lock = found.parent.open(&path, OFlags::RDWR)?;
@@ -263,27 +263,29 @@ impl Session<'_> {
         {
             return Err(Refusal::Held(lock.path().to_path_buf()).into());
         }
-        // Between the making of the directory and the taking of its lock only age tells.
+        // A pull creates the directory before it takes the lock; in between only the age shows that it is in use.
         prove_age(found, age, self.editor)?;
         self.move_to_trash(found)
     }
 
     fn reclaim_temporary(&mut self, found: &OpenOrphan, age: AgeCondition) -> Result<(), Error> {
-        let unknown = || Refusal::Unknown { kind: "temporary directory", id: found.name.clone() };
-        let number = trash::number_of(&found.name).ok_or_else(unknown)?;
+        let Some(number) = trash::number_of(&found.name) else {
+            return Err(Refusal::Unknown { kind: "temporary directory", id: found.name.clone() }.into());
+        };
         prove_age(found, age, self.editor)?;
         let tempdirs = found.parent.path();
         self.evidence.prove_unmounted(&tempdirs.join(trash::directory_name(number)), &[])?;
-        let (parent, holder) =
-            self.directories[found.dir_index].trash_parent(tempdirs).ok_or_else(unknown)?;
-        let held = || Refusal::Held(tempdirs.join(trash::lock_name(number)));
-        let trash = Trash::adopt(parent, holder, number)?.ok_or_else(held)?;
+        let Some((parent, holder)) = self.directories[found.dir_index].trash_parent(tempdirs) else {
+            return Err(Refusal::Unknown { kind: "temporary directory", id: found.name.clone() }.into());
+        };
+        let trash = Trash::adopt(parent, holder, number)?
+            .ok_or_else(|| Refusal::Held(tempdirs.join(trash::lock_name(number))))?;
         self.adopt(found.dir_index, trash);
         Ok(())
     }
 }
 
-fn at_hand(directory: Option<&Directory>) -> Result<Option<Directory>, Fault> {
+fn reopened(directory: Option<&Directory>) -> Result<Option<Directory>, Fault> {
     directory.map(Directory::again).transpose()
 }
 
@@ -299,10 +301,10 @@ fn temp_record(
     holder: &Path,
 ) -> Result<Option<Directory>, Fault> {
     let records = RecordKind::ALL.into_iter().filter_map(|kind| directory.records(kind));
-    at_hand(records.into_iter().find(|records| records.path() == holder))
+    reopened(records.into_iter().find(|records| records.path() == holder))
 }
 
-/// It was old enough before the locks were taken, and was not changed or recreated since.
+/// Proves that an orphan was old enough before the locks were taken, and was not changed or recreated since.
 fn prove_age(found: &OpenOrphan, wanted: AgeCondition, editor: &Editor) -> Result<(), Error> {
     let wish = StatxFlags::MTIME | StatxFlags::BTIME;
     let stat = rustix::fs::statx(found.parent.fd(), found.name.as_str(), AS_IT_IS, wish)

@@ -1,4 +1,4 @@
-//! All records of a store for editing: read completely under the locks, or not at all.
+//! The records of a store for editing: read completely under the locks, or not at all.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -14,24 +14,23 @@ use crate::sys::allowance::Allowance;
 #[derive(Debug)]
 pub(super) struct RecordFile {
     pub(super) kind: RecordKind,
-    /// Index of its directory.
+    /// Index of its directory among the directories of the store.
     pub(super) dir_index: usize,
     pub(super) name: String,
     pub(super) path: PathBuf,
-    /// The library does not wait for these to reach the disk.
+    /// The library does not sync the file.
     pub(super) volatile: bool,
     pub(super) table: Table,
 }
 
 impl RecordFile {
-    /// Changes what it says; it is still to be saved.
+    /// Changes the table in memory; [`super::session::Session::save`] writes it.
     pub(super) fn change(
         &mut self,
         change: impl FnOnce(&mut Table) -> Result<(), table::Error>,
     ) -> Result<(), Refusal> {
-        let damaged =
-            |error: table::Error| Refusal::Damaged { path: self.path.clone(), message: error.to_string() };
-        change(&mut self.table).map_err(damaged)
+        change(&mut self.table)
+            .map_err(|error| Refusal::Damaged { path: self.path.clone(), message: error.to_string() })
     }
 }
 
@@ -49,23 +48,23 @@ impl LockedRecords {
     pub(super) fn load(directories: &[StoreDirectory]) -> Result<Self, Error> {
         let mut records = Self::default();
         let mut blanks = Vec::new();
-        for (at, directory) in directories.iter().enumerate() {
+        for (dir_index, directory) in directories.iter().enumerate() {
             for kind in RecordKind::ALL {
                 let mut blank = true;
                 for (name, volatile) in kind.files() {
                     let Some(directory) = directory.records(kind) else { continue };
                     let Some(content) = directory.read(&name, MOST_RECORD_BYTES)? else { continue };
                     blank &= content.is_empty();
-                    records.add(kind, at, directory.path().join(&name), name, volatile, &content)?;
+                    records.add(kind, dir_index, directory.path().join(&name), name, volatile, &content)?;
                 }
                 if blank {
                     blanks.push((directory, kind));
                 }
             }
         }
-        // A transient store's records are in the runroot, which comes last.
+        // Only now all records are known: those of a transient store are in the runroot, which is last.
         for (directory, kind) in blanks {
-            records.doubt(directory, kind)?;
+            records.prove_blank(directory, kind)?;
         }
         Ok(records)
     }
@@ -79,26 +78,28 @@ impl LockedRecords {
         volatile: bool,
         content: &[u8],
     ) -> Result<(), Error> {
-        let damaged = |message: String| Refusal::Damaged { path: path.clone(), message };
-        let free = Allowance::default();
-        let table = Table::parse(content).map_err(|error| damaged(error.to_string()))?;
-        let problems = match kind {
-            RecordKind::Layers => take(records::layers(content, volatile, &free), &mut self.layers),
-            RecordKind::Images => take(records::images(content, &free), &mut self.images),
+        let table = match Table::parse(content) {
+            Ok(table) => table,
+            Err(error) => return Err(Refusal::Damaged { path, message: error.to_string() }.into()),
+        };
+        let allowance = Allowance::default();
+        let problem = match kind {
+            RecordKind::Layers => append(records::layers(content, volatile, &allowance), &mut self.layers),
+            RecordKind::Images => append(records::images(content, &allowance), &mut self.images),
             RecordKind::Containers => {
-                take(records::containers(content, volatile, &free), &mut self.containers)
+                append(records::containers(content, volatile, &allowance), &mut self.containers)
             }
         };
-        if let Some(problem) = problems {
-            return Err(damaged(problem).into());
+        if let Some(message) = problem {
+            return Err(Refusal::Damaged { path, message }.into());
         }
         self.files.push(RecordFile { kind, dir_index, name, path, volatile, table });
         Ok(())
     }
 
-    /// Empty or missing files beside objects: what a crash or a full disk leaves. Taken at
-    /// their word, everything would look like a leak.
-    fn doubt(&self, directory: &StoreDirectory, kind: RecordKind) -> Result<(), Error> {
+    /// Refuses empty or missing record files if there are objects that they should list. A crash or a full disk leaves
+    /// such files; if they were believed, all objects would look like leaks.
+    fn prove_blank(&self, directory: &StoreDirectory, kind: RecordKind) -> Result<(), Error> {
         let Some(objects) = directory.objects(kind) else { return Ok(()) };
         let known: HashSet<&str> = match kind {
             RecordKind::Layers => self.layers.iter().map(|layer| layer.id.as_str()).collect(),
@@ -135,21 +136,21 @@ impl LockedRecords {
 
     /// The one file that has this record.
     pub(super) fn file_of(&self, kind: RecordKind, id: &str) -> Result<usize, Refusal> {
-        let mut of =
-            (0..self.files.len()).filter(|&at| self.files[at].kind == kind && self.files[at].table.has(id));
+        let files = self.files.iter().enumerate();
+        let mut matching = files.filter(|(_, file)| file.kind == kind && file.table.has(id));
         let kind = kind.singular();
-        let first = of.next().ok_or_else(|| Refusal::Unknown { kind, id: id.to_owned() })?;
-        match of.next() {
+        let (first, _) = matching.next().ok_or_else(|| Refusal::Unknown { kind, id: id.to_owned() })?;
+        match matching.next() {
             None => Ok(first),
-            // Which of them counts depends on the library's version.
-            Some(second) => Err(Refusal::Damaged {
-                path: self.files[second].path.clone(),
+            // Library versions differ in which of the records they use.
+            Some((_, second)) => Err(Refusal::Damaged {
+                path: second.path.clone(),
                 message: format!("has {kind} {id}, and so has {}", self.files[first].path.display()),
             }),
         }
     }
 
-    /// Takes a record out of its file; the file is still to be saved.
+    /// Removes a record in memory; [`super::session::Session::save`] writes its file.
     pub(super) fn remove(&mut self, file: usize, id: &str) -> Result<(), Refusal> {
         let file = &mut self.files[file];
         file.change(|table| table.remove(id))?;
@@ -162,8 +163,8 @@ impl LockedRecords {
     }
 }
 
-/// The first problem, if there is one.
-fn take<T>(parsed: records::Parsed<T>, into: &mut Vec<T>) -> Option<String> {
+/// Appends the parsed records to `into`. Returns the first problem, if there is one.
+fn append<T>(parsed: records::Parsed<T>, into: &mut Vec<T>) -> Option<String> {
     into.extend(parsed.records);
     let problem = parsed.problems.into_iter().next();
     problem.or_else(|| parsed.damaged.then(|| "is damaged".into()))

@@ -1,13 +1,12 @@
-//! The reserve file: a file of our own that is removed when a deletion needs space to begin.
+//! The reserve file: a file of layersweep's that is removed when a deletion needs space to begin.
 //!
-//! Deleting an image rewrites its record file before it frees anything, and a record file is
-//! never written in place. On a filesystem without free blocks or inodes that write fails, for us as for
-//! every runtime. The reserve file is on the same filesystem as the records: in our state directory if
-//! that is on the same filesystem, else at the top of the graphroot (or imagestore), where no library
-//! looks.
+//! The deletion of an image replaces its record file before it frees anything, and a record file is never written in
+//! place. On a filesystem without free blocks or inodes that write fails, for layersweep as for every runtime. Removing
+//! the reserve file makes room for it. The file is on the filesystem of the records: in the state directory if that is
+//! on the same filesystem, otherwise at the top of the graphroot (or imagestore), where no library looks.
 //!
-//! On btrfs data and metadata run out independently. There the reserve file is a directory with such
-//! a file and many small files that are stored in the metadata.
+//! On btrfs, data and metadata run out independently. There the reserve file is a directory with such a file and many
+//! small files that are stored in the metadata.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -25,26 +24,25 @@ use crate::sys::beneath::{AS_IT_IS, DIRECTORY, Opener};
 use crate::sys::btrfs;
 use crate::sys::root::Root;
 
-/// Room for a record file of a few thousand layers and what the filesystem needs beside it.
+/// Minimum size: room for a record file of a few thousand layers, and for the filesystem's own needs.
 const LEAST_BYTES: u64 = 4 << 20;
 
-/// Restored only where it takes at most this part of what is free: it must never be what fills
-/// the disk.
+/// The reserve file is created only if this many times its size is available: it must never be the file that fills the
+/// disk.
 const PART_OF_FREE: u64 = 8;
 
-/// Files of this length are in btrfs's metadata (`max_inline` is 2048 by default).
+/// Length of the small files; btrfs stores it in the metadata (`max_inline` is 2048 by default).
 const INLINE_BYTES: usize = 2000;
 
-/// Metadata for creating one file is reserved many times over: some hundred KiB.
+/// Number of the small files. btrfs reserves far more metadata than it needs to create one file: some hundred KiB.
 const INLINE_FILES: usize = 2048;
 
-/// The file of data in a reserve file that is a directory; made last.
+/// Name of the data file in a reserve file that is a directory. It is created last.
 const DATA: &str = "data";
 
-/// One file on one filesystem.
+/// The reserve file of one filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReserveFile {
-    /// The directory that it is in.
     parent: Root,
     name: OsString,
     path: PathBuf,
@@ -57,14 +55,13 @@ impl ReserveFile {
         Self { path: parent.join(&name), parent, name, bytes }
     }
 
-    /// The reserve files of a store: one for each filesystem that has record files. None for a store that
-    /// cannot be edited.
+    /// Reserve files of a store: one for each filesystem with record files. Empty for a store that cannot be edited.
     ///
     /// # Errors
-    /// When the state directory is there and cannot be examined.
+    /// When the state directory exists and cannot be examined.
     pub fn of_store(places: &StorePlaces, state_dir: &Path) -> io::Result<Vec<Self>> {
         let mut all: Vec<Self> = Vec::new();
-        if super::store_directory::prove_ours(places).is_err() {
+        if super::store_directory::prove_ownership(places).is_err() {
             return Ok(all);
         }
         let state = opened(state_dir)?;
@@ -72,7 +69,7 @@ impl ReserveFile {
             let device = area.identity().0;
             let bytes = LEAST_BYTES.max(2 * largest_record_file(places, area));
             let beside = Self::new(area.clone(), RESERVE_FILE, bytes);
-            // It may be there from a run that had no room for a state directory.
+            // A run that had no room for a state directory may have created it in the store.
             let state = state.clone().filter(|state| state.identity().0 == device && !beside.exists());
             let reserve_file =
                 state.map_or(beside, |state| Self::new(state, format!("reserve-{device:x}"), bytes));
@@ -84,11 +81,11 @@ impl ReserveFile {
         Ok(all)
     }
 
-    /// The reserve file in the state directory, if that is on the filesystem of `root`: in a store of
-    /// containerd nothing of ours has a place.
+    /// The reserve file in the state directory, if that is on the filesystem of `root`. For stores of containerd, in
+    /// which layersweep creates no files.
     ///
     /// # Errors
-    /// When one of them cannot be examined.
+    /// When the state directory or `root` cannot be examined.
     pub fn in_state_dir(state_dir: &Path, root: &Path) -> io::Result<Option<Self>> {
         let device = std::fs::metadata(root)?.dev();
         let state = opened(state_dir)?.ok_or(io::ErrorKind::NotFound)?;
@@ -96,19 +93,17 @@ impl ReserveFile {
         Ok(here.then(|| Self::new(state, format!("reserve-{device:x}"), LEAST_BYTES)))
     }
 
-    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The filesystem it is on (`st_dev`).
+    /// Filesystem that contains it (`st_dev`).
     #[must_use]
     pub fn device(&self) -> u64 {
         self.parent.identity().0
     }
 
-    /// Whether its path exists.
     #[must_use]
     pub fn exists(&self) -> bool {
         self.examine().is_some()
@@ -118,37 +113,36 @@ impl ReserveFile {
         statat(self.parent.fd(), &self.name, AS_IT_IS).ok()
     }
 
-    /// The directory that it is, where it is one.
+    /// Opens the directory that a reserve file on btrfs is; fails for a plain file.
     fn directory(&self) -> rustix::io::Result<OwnedFd> {
         Opener::usual(self.parent.fd()).beneath(self.parent.fd(), Path::new(&self.name), DIRECTORY, false)
     }
 
-    /// Bytes that it takes now, as `st_blocks` counts.
+    /// Bytes allocated to it now (`st_blocks`).
     #[must_use]
     pub fn taken_bytes(&self) -> u64 {
-        let bytes = |stat: &Stat| u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
-        let mut sum = self.examine().as_ref().map_or(0, bytes);
+        let mut sum = self.examine().as_ref().map_or(0, allocated_bytes);
         if let Ok(directory) = self.directory()
             && let Ok(entries) = Dir::read_from(&directory)
         {
             for entry in entries.flatten().filter(|entry| entry.file_type() == FileType::RegularFile) {
                 let stat = statat(&directory, entry.file_name(), AS_IT_IS);
-                sum += stat.as_ref().map_or(0, bytes);
+                sum += stat.as_ref().map_or(0, allocated_bytes);
             }
         }
         sum
     }
 
-    /// How many bytes have to be available for it to be created.
+    /// Minimum number of available bytes for its creation.
     #[must_use]
     pub fn least_available_bytes(&self) -> u64 {
         self.bytes.saturating_mul(PART_OF_FREE)
     }
 
-    /// Whether they are, and an inode is free. That says nothing of deletions, which need less (`room`).
+    /// Returns true if that many bytes are available and an inode is free. Deletions need less (`room`).
     ///
     /// # Errors
-    /// When the filesystem cannot be asked.
+    /// When `fstatvfs` fails.
     pub fn fits(&self) -> io::Result<bool> {
         let space = rustix::fs::fstatvfs(self.parent.fd())?;
         let bytes = space.f_bavail.saturating_mul(space.f_frsize);
@@ -156,7 +150,7 @@ impl ReserveFile {
         Ok(has_inode && bytes >= self.least_available_bytes())
     }
 
-    /// Creates it if there is enough free space; returns whether it exists afterwards.
+    /// Creates it if there is enough free space. Returns true if it exists afterwards.
     ///
     /// # Errors
     /// When creating it fails for another reason than lack of space.
@@ -168,11 +162,11 @@ impl ReserveFile {
             return Ok(false);
         }
         self.release()?;
-        let made = match btrfs::is_btrfs(self.parent.fd())? {
+        let created = match btrfs::is_btrfs(self.parent.fd())? {
             true => self.make_inline(),
             false => reserve(self.parent.fd(), &self.name, self.bytes),
         };
-        match made {
+        match created {
             Ok(()) => Ok(true),
             Err(error) => {
                 self.release()?;
@@ -183,7 +177,7 @@ impl ReserveFile {
         }
     }
 
-    /// It is there.
+    /// Returns true if it exists and is complete.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let Some(stat) = self.examine() else { return false };
@@ -199,29 +193,24 @@ impl ReserveFile {
         rustix::fs::mkdirat(self.parent.fd(), &self.name, Mode::RWXU)?;
         let directory = self.directory()?;
         let mut content = [0_u8; INLINE_BYTES];
-        for at in 0..INLINE_FILES {
-            // Noise: a filesystem that compresses would make nothing of zeroes.
+        for number in 0..INLINE_FILES {
+            // Random bytes: compression would reduce zeroes to nothing.
             for chunk in content.chunks_mut(8) {
                 chunk.copy_from_slice(&super::locks::noise64().to_le_bytes()[..chunk.len()]);
             }
-            create(directory.as_fd(), at.to_string().as_ref())?.write_all(&content)?;
+            create(directory.as_fd(), number.to_string().as_ref())?.write_all(&content)?;
         }
         reserve(directory.as_fd(), DATA.as_ref(), self.bytes)
     }
 
-    /// Removes it to free its space; returns whether it existed.
+    /// Removes it to free its space. Returns true if it existed.
     ///
     /// # Errors
     /// When it exists and cannot be removed.
     pub fn release(&self) -> io::Result<bool> {
-        let unlink = |directory: BorrowedFd<'_>, name: &OsStr, flags| match unlinkat(directory, name, flags) {
-            Ok(()) => Ok(true),
-            Err(Errno::NOENT) => Ok(false),
-            Err(error) => Err(io::Error::from(error)),
-        };
         match self.directory() {
             Ok(directory) => {
-                let names = (0..INLINE_FILES).map(|at| at.to_string());
+                let names = (0..INLINE_FILES).map(|number| number.to_string());
                 for name in std::iter::once(DATA.to_owned()).chain(names) {
                     unlink(directory.as_fd(), name.as_ref(), AtFlags::empty())?;
                 }
@@ -232,7 +221,20 @@ impl ReserveFile {
     }
 }
 
-/// The state directory, which root's programs name; `None` where there is none yet.
+fn allocated_bytes(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512)
+}
+
+/// Removes a file or an empty directory. Returns true if it existed.
+fn unlink(directory: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> io::Result<bool> {
+    match unlinkat(directory, name, flags) {
+        Ok(()) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(io::Error::from(error)),
+    }
+}
+
+/// Opens the state directory, whose path root has configured; `None` if it does not exist yet.
 fn opened(state_dir: &Path) -> io::Result<Option<Root>> {
     match Root::open_in(state_dir, Path::new("/")) {
         Ok(root) => Ok(Some(root)),
@@ -246,7 +248,7 @@ fn create(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
     Ok(File::from(rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?))
 }
 
-/// Makes a file of reserved blocks, whatever the filesystem would do with zeroes.
+/// Creates a file of allocated blocks, even on a filesystem that stores zeroes without blocks.
 fn reserve(directory: BorrowedFd<'_>, name: &OsStr, bytes: u64) -> io::Result<()> {
     let file = create(directory, name)?;
     Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?)
@@ -266,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prepared_once_and_released() {
+    fn reserve_file_is_prepared_once_and_released() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("reserve");
         let reserve_file = ReserveFile::new(Root::open(dir.path()).unwrap(), "reserve", LEAST_BYTES);
@@ -276,10 +278,10 @@ mod tests {
         assert!(facts.blocks() * 512 >= LEAST_BYTES, "real blocks");
         let inode = facts.ino();
         assert!(reserve_file.prepare().unwrap());
-        assert_eq!(std::fs::metadata(&path).unwrap().ino(), inode, "it is there already");
+        assert_eq!(std::fs::metadata(&path).unwrap().ino(), inode, "it exists already");
         assert!(reserve_file.release().unwrap());
         assert!(!path.exists());
         let greedy = ReserveFile { bytes: u64::MAX / 2, ..reserve_file };
-        assert!(!greedy.prepare().unwrap(), "never what fills the disk");
+        assert!(!greedy.prepare().unwrap(), "it never fills the disk");
     }
 }

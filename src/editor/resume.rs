@@ -1,4 +1,21 @@
-//! Finishes the deletions of a killed run of ours.
+//! Finishes the deletions that a killed run of layersweep began.
+//!
+//! A run can be killed between any two steps of a deletion. The store is usable after each of them, but the rest of the
+//! object still takes space, and on a full disk an image may have lost its layers before its record was removed
+//! ([`super::full_disk`]). Such a deletion leaves one of three traces:
+//!
+//! * the journal of the killed run, which lists the image and its layers ([`BegunDeletion`]);
+//! * a quarantined directory, whose name identifies a layer;
+//! * a half-written record file, or a temporary directory with a number that only layersweep assigns.
+//!
+//! For example, a run was killed after it removed image X from `images.json`. The journal lists X with the layers B and
+//! A. The next run proves again that no image, container or layer uses B, deletes it, and does the same with A. If an
+//! image pulled meanwhile uses A, then A is kept.
+//!
+//! All is proven again because hours may have passed. A layer with another creation time was pulled again: it is kept,
+//! with those below it. The rules of the policy, however, are not asked again for a lost image: it is unusable, and its
+//! deletion was decided and proven before the kill. It is kept only if it was pinned since ([`IsKept`]), if it was
+//! pulled onto the layer after the kill, or if something uses it; then it is reported as [`Refusal::Lost`].
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -19,51 +36,51 @@ use super::trash::{self, Trash};
 use crate::model::plan::LayerIdentity;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::quarantine_name::lost_layer;
-use crate::stores::containers_storage::records::{ImageRecord, LayerRecord};
+use crate::stores::containers_storage::records::ImageRecord;
 use crate::sys::beneath::AS_IT_IS;
 use crate::sys::quiet;
 
-/// Whether an image with this id, these names and these digests is to stay, whatever was begun: pinned since,
-/// for example.
+/// Returns true if an image with this id, these names and these digests must be kept even if its deletion was begun: it
+/// was pinned since, for example.
 pub type IsKept<'a> = &'a dyn Fn(&str, &[String], &[String]) -> bool;
 
-/// The deletion of an image that a killed run had begun, as the journal has it.
+/// The deletion of an image that a killed run began, as recorded in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BegunDeletion {
-    /// The id of the image.
+    /// Id of the image.
     pub image: String,
     /// Its layers, each before its parent.
     pub layers: Vec<LayerIdentity>,
 }
 
 impl Editor {
-    /// Returns true if a killed run left traces in the store: a quarantined layer or a temporary directory. Takes no lock,
-    /// and changes nothing.
+    /// Returns true if a killed run left a quarantined layer or a temporary directory in the store. Takes no lock, and
+    /// changes nothing.
     pub fn is_unfinished(&self) -> bool {
         self.quarantined().is_ok_and(|all| !all.is_empty()) || self.has_own_trash().unwrap_or(false)
     }
 
-    /// Finishes the deletions of a killed run of ours in this store: images whose layers it emptied for
-    /// want of room, layers of `begun` that are still unused, directories of images without a record,
-    /// temporary files and directories. Call it before a run; where nothing was begun it does nothing, and takes no lock.
+    /// Finishes the deletions that a killed run began in this store: lost images, the layers of `begun` that are still
+    /// unused, directories of images without a record, temporary files and directories. To be called before a run. If
+    /// nothing was begun, it does nothing and takes no lock.
     ///
     /// # Errors
-    /// When the locks cannot be obtained, the records cannot be read, or a deletion fails; also where an image that has
-    /// lost its layers cannot go, since a container has come to it.
+    /// When the locks cannot be obtained, the records cannot be read, or a deletion fails; also if a lost image must be
+    /// kept, since a container uses it by now.
     pub fn resume(&self, begun: &[BegunDeletion], is_kept: IsKept<'_>) -> Result<Deleted, Error> {
         if begun.is_empty() && !self.is_unfinished() {
             return Ok(Deleted::default());
         }
         let quarantined = self.quarantined()?;
         let mut done = Session::open(self, Read::Mounts)?.run(Session::sweep_temporary)?;
-        // One that cannot be finished does not stop the others.
+        // A deletion that cannot be finished does not stop the others.
         let mut failed = Ok(());
-        let quarantined = quarantined.iter().map(|(at, name)| Unfinished::Quarantined(*at, name));
+        let quarantined = quarantined.iter().map(|(index, name)| Unfinished::Quarantined(*index, name));
         for unfinished in quarantined.chain(begun.iter().map(Unfinished::Begun)) {
-            // Each with the records as they are on the disk, whatever became of the one before.
+            // Each has a session of its own: its records are read from disk, even if the previous deletion failed.
             let result = Session::open(self, Read::Mounts).and_then(|session| {
                 session.run(|session| match unfinished {
-                    Unfinished::Quarantined(at, name) => session.finish_quarantined(at, name, is_kept),
+                    Unfinished::Quarantined(index, name) => session.finish_quarantined(index, name, is_kept),
                     Unfinished::Begun(begun) => session.finish_begun(begun),
                 })
             });
@@ -76,7 +93,6 @@ impl Editor {
         done.ended(failed)
     }
 
-    /// Returns true if layersweep left a temporary directory.
     fn has_own_trash(&self) -> Result<bool, Error> {
         for directory in StoreDirectory::open_all(&self.places)? {
             for (parent, holder) in directory.trash_parents() {
@@ -89,7 +105,7 @@ impl Editor {
     }
 }
 
-/// Numbers of layersweep's temporary directories in a place.
+/// Numbers of layersweep's temporary directories in `parent`/`holder`.
 fn own_trashes(parent: &Directory, holder: &str) -> Result<BTreeSet<String>, Error> {
     let Some(tempdirs) = parent.below(holder)? else { return Ok(BTreeSet::new()) };
     let names = tempdirs.names()?;
@@ -97,16 +113,17 @@ fn own_trashes(parent: &Directory, holder: &str) -> Result<BTreeSet<String>, Err
     Ok(numbers.filter(|number| trash::is_own_number(number)).map(str::to_owned).collect())
 }
 
-/// What a killed run of ours left to finish.
+/// A trace of a deletion that a killed run began.
 #[derive(Clone, Copy)]
 enum Unfinished<'a> {
-    /// A directory of a layer: its place and name.
+    /// A quarantined directory: the index of the directory of the store that contains it, and its name.
     Quarantined(usize, &'a str),
     Begun(&'a BegunDeletion),
 }
 
 impl Session<'_> {
-    /// Half-written record files, which are dead since the store's locks are ours; whether there were any.
+    /// Removes half-written record files. No process writes them any more, since this session holds the store's locks.
+    /// Returns true if there were any.
     pub(super) fn remove_dead_temporary_records(&mut self) -> Result<bool, Error> {
         let before = self.done.removed;
         for directory in &self.directories {
@@ -122,26 +139,26 @@ impl Session<'_> {
         Ok(self.done.removed > before)
     }
 
-    /// The same, and our own temporary directories.
+    /// The same, and layersweep's temporary directories.
     fn sweep_temporary(&mut self) -> Result<(), Error> {
         self.remove_dead_temporary_records()?;
         let mut found = Vec::new();
-        for (at, directory) in self.directories.iter().enumerate() {
+        for (dir_index, directory) in self.directories.iter().enumerate() {
             for (parent, holder) in directory.trash_parents() {
                 for number in own_trashes(parent, holder)? {
                     let directory = parent.path().join(holder).join(trash::directory_name(&number));
                     if let Some(trash) = Trash::adopt(parent, holder, &number)? {
-                        found.push((at, directory, trash));
+                        found.push((dir_index, directory, trash));
                     }
                 }
-                // An empty one is left over as well.
+                // An empty `tempdirs` is a leftover as well.
                 parent.remove_empty(holder);
             }
         }
         for (dir_index, path, trash) in found {
             match self.evidence.prove_unmounted(&path, &[]) {
                 Ok(()) => {
-                    // Each was taken out of the store by the killed run.
+                    // The killed run moved each entry out of the store.
                     self.done.orphans.extend(trash.entries()?.into_iter().map(|name| path.join(name)));
                     self.adopt(dir_index, trash);
                 }
@@ -151,12 +168,12 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Deletes the rest of an image whose record is gone.
+    /// Deletes the rest of an image whose record was removed.
     ///
     /// # Errors
-    /// Also where a process or a mount is in the way for now.
+    /// Also if a process or a mount uses a layer for now.
     fn finish_begun(&mut self, begun: &BegunDeletion) -> Result<(), Error> {
-        // It was killed before the first change, or the image has been pulled again.
+        // The run was killed before the first change, or the image was pulled again.
         if self.records.image(&begun.image).is_some() {
             return Ok(());
         }
@@ -167,14 +184,14 @@ impl Session<'_> {
         }
         for LayerIdentity { id, created } in &begun.layers {
             let id = id.as_str();
-            // Equal, not earlier: clocks are set back.
-            let is_same = |record: &LayerRecord| record.created.is_some() && record.created == *created;
-            if self.records.layer(id).is_some_and(|record| !is_same(record)) {
+            // Creation times must be equal: "not later" would be wrong after a clock was set back.
+            let record = self.records.layer(id);
+            if record.is_some_and(|record| record.created.is_none() || record.created != *created) {
                 tracing::info!(layer = id, "a layer of a killed deletion was recreated; keeping it");
                 break;
             }
             match self.finish_layer(id) {
-                // An image or a layer that is there is on it, and on those below.
+                // An existing image or layer uses it, and so all layers below it.
                 Err(Error::Refused(refusal)) if !refusal.passes() => {
                     tracing::info!(%refusal, layer = id, "not deleted with the image of a killed deletion");
                     break;
@@ -192,11 +209,11 @@ impl Session<'_> {
             let to_delete = self.prove_layers(&[id.to_owned()])?;
             return self.delete_proven(&to_delete);
         }
-        // Its record went first (no flags): an orphan directory by now, or nothing.
+        // Without flags the record is removed first: now there is an orphan directory, or nothing.
         for dir_index in 0..self.directories.len() {
             let layers = self.directories[dir_index].layers.as_ref();
-            let there = layers.map_or(Ok(false), |layers| layers.has(id))?;
-            if there && directory::id_of(id.as_ref()).is_some() {
+            let exists = layers.map_or(Ok(false), |layers| layers.has(id))?;
+            if exists && directory::id_of(id.as_ref()).is_some() {
                 self.reclaim_layer_directory(dir_index, id)?;
             }
         }
@@ -207,9 +224,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Finishes what a killed run began: the images on the layer that this was are lost, and their deletion was
-    /// decided and proven then. What is left of the layer goes in any case; the records of the images if nothing
-    /// uses them, and nobody keeps them since.
+    /// Empties a quarantined directory, and deletes the lost images on its layer, except those that something uses or
+    /// that were pinned or pulled since.
     fn finish_quarantined(&mut self, dir_index: usize, name: &str, is_kept: IsKept<'_>) -> Result<(), Error> {
         if self.records.layer(name).is_some() {
             return Ok(());
@@ -227,11 +243,11 @@ impl Session<'_> {
             self.remove_quarantined();
             return Ok(());
         }
-        let mut stays = Ok(());
+        let mut kept = Ok(());
         for image in images {
             let why = match is_kept(&image.id, &image.names, &image.digests) {
                 true => Some("it was pinned since".to_owned()),
-                // Another one that was pulled onto the layer.
+                // Another image that was pulled onto the layer.
                 false if self.came_after(&image, killed_at) => Some("it came later".to_owned()),
                 false => {
                     let planned = PlannedImage { id: image.id.clone(), ..PlannedImage::default() };
@@ -241,23 +257,23 @@ impl Session<'_> {
                     }
                 }
             };
-            // One that stays holds up no other.
+            // An image that is kept does not stop the others.
             if let Some(why) = why {
-                stays = Err(Refusal::Lost { id: image.id, why }.into());
+                kept = Err(Refusal::Lost { id: image.id, why }.into());
             }
         }
         self.remove_quarantined();
-        stays
+        kept
     }
 
-    /// When the directory of a layer was changed last.
+    /// Time of the last change of a layer's directory (`st_ctime`).
     fn changed_at(&self, dir_index: usize, name: &str) -> Option<Timestamp> {
         let layers = self.directories[dir_index].layers.as_ref()?;
         let stat = rustix::fs::statx(layers.fd(), name, AS_IT_IS, StatxFlags::CTIME).ok()?;
         quiet::time(stat.stx_ctime)
     }
 
-    /// Returns true if the directory of the image was made later than that.
+    /// Returns true if the directory of the image was created after `killed_at`.
     fn came_after(&self, image: &ImageRecord, killed_at: Option<Timestamp>) -> bool {
         let directories =
             self.directories.iter().filter_map(|directory| directory.records(RecordKind::Images));
@@ -268,21 +284,21 @@ impl Session<'_> {
         killed_at.is_some_and(|killed_at| born.any(|born| born > killed_at))
     }
 
-    /// The layer that a directory of this name was of, if its directory is missing; `None` where it was removed or pulled
-    /// again meanwhile, maybe into an imagestore.
+    /// The lost layer whose directory was renamed to `name`. `None` if the layer was removed meanwhile, or pulled again,
+    /// maybe into an imagestore.
     pub(super) fn lost_layer(&self, name: &str) -> Result<Option<&str>, Error> {
         let layers = &self.records.layers;
-        let has_directory = |at: usize| self.has_directory(&layers[at].id);
-        lost_layer(name, layers.iter().map(|layer| layer.id.as_str()), has_directory)
+        let ids = layers.iter().map(|layer| layer.id.as_str());
+        lost_layer(name, ids, |layer_ix| self.has_directory(&layers[layer_ix].id))
     }
 
-    /// Whether a layer has its directory in the place of its record.
+    /// Returns true if a layer has its directory in the same area as its record.
     fn has_directory(&self, id: &str) -> Result<bool, Error> {
         let dir_index = self.directory_of_layers(self.records.file_of(RecordKind::Layers, id)?);
         Ok(self.directories[dir_index].layers.as_ref().map_or(Ok(false), |layers| layers.has(id))?)
     }
 
-    /// It is no sign of a deletion that has to be finished.
+    /// Refuses a quarantined directory of a lost layer: it is the evidence of an unfinished deletion.
     pub(super) fn prove_finished(&self, name: &str) -> Result<(), Error> {
         match self.lost_layer(name)? {
             Some(id) => Err(Refusal::Recorded { id: id.to_owned() }.into()),
@@ -290,14 +306,14 @@ impl Session<'_> {
         }
     }
 
-    /// The images that have this layer, under their own or a mapped top layer.
+    /// Images that have this layer below their own or a mapped top layer.
     fn images_on(&self, lost: &str) -> Vec<ImageRecord> {
         let parents = self.parents();
-        let is_on_it = |image: &&ImageRecord| {
+        let images = self.records.images.iter().filter(|image| {
             let mut tops = image.tops();
             tops.any(|top| chain(&parents, Some(top)).any(|id| id == lost))
-        };
-        self.records.images.iter().filter(is_on_it).cloned().collect()
+        });
+        images.cloned().collect()
     }
 
     fn parents(&self) -> Parents<'_> {
@@ -305,16 +321,16 @@ impl Session<'_> {
         layers.map(|layer| (layer.id.as_str(), layer.parent.as_deref())).collect()
     }
 
-    /// The record of the image is gone already: the layer goes with those that are on it.
+    /// Deletes a lost layer that no image is on any more, with the layers above it and those below that nothing needs.
     fn delete_lost_layers(&mut self, lost: &str) -> Result<(), Error> {
         let parents = self.parents();
         let has_child: HashSet<&str> = parents.values().flatten().copied().collect();
         let layers = self.records.layers.iter().map(|layer| &layer.id);
         let tops = layers.filter(|top| !has_child.contains(top.as_str()));
         let tops = tops.filter(|top| chain(&parents, Some(top)).any(|id| id == lost));
-        // As if an image were on each.
-        let on = |top: &String| ImageRecord { layer: Some(top.clone()), ..ImageRecord::default() };
-        let images: Vec<_> = tops.map(on).collect();
+        // `layers_of` expects images: it gets one for each top layer.
+        let images: Vec<_> =
+            tops.map(|top| ImageRecord { layer: Some(top.clone()), ..ImageRecord::default() }).collect();
         let records = &self.records;
         let layers = to_delete::layers_of(&images, &records.layers, &records.images, &records.containers);
         prove_layers_outside(&self.outside, &layers)?;

@@ -1,10 +1,29 @@
-//! The room that a deletion needs to begin: a new version of the largest record file, beside the old one.
+//! Deletion on a disk without a free byte or a free inode.
 //!
-//! Here alone it is said how much that is, whether it is there, how much is freed first where it is not, and whether
-//! that has come. What is done then, in this order: what a killed run had begun is finished ([`super::resume`]), leaks
-//! go (`app::store_editing`), the reserve file (`Editor::write_with_room`), what dead processes left of record files,
-//! and the image's own layers ([`super::full_disk`]); which image, the planner says (`policy::plan::full_disk`), by
-//! [`Editor::full_filesystems`].
+//! The deletion of an image begins with a new version of its record file, which is written beside the old one and
+//! renamed over it. On a full disk there is no room for that new file, so the deletion that would free the disk cannot
+//! begin. For example, a store with an `images.json` of 300 KiB on ext4 needs 300 KiB, and [`WRITE_OVERHEAD`] for the
+//! filesystem itself, before it can free the first byte.
+//!
+//! This module alone decides how many bytes and inodes a deletion needs ([`Editor::needed_bytes`]), whether they are
+//! available, how much to free first if they are not ([`Editor::to_free`]), and how long to wait until freed bytes can
+//! be used ([`await_bytes`]). Other modules free them. They begin with the objects that have no user, and touch an
+//! image only if all else was too little:
+//!
+//! 1. Deletions that a killed run began are finished ([`super::resume`]). Their images are unusable already. The
+//!    journal lists them (`history::runs::begun`), and so does the name of a quarantined directory, which is derived
+//!    from the layer's id (`quarantine_name`). The next run that sees all processes finishes them, by whatever way it
+//!    deletes images. As long as a layer has a record and no directory, its quarantined directory is evidence of an
+//!    unfinished deletion, and not a leak (`fill/leaks.rs`). `Deleted::has_changed` alone decides whether an edit was
+//!    stopped halfway.
+//! 2. Leaks are deleted (`app::store_editing`). Most of them need no new record file.
+//! 3. [`Editor::full_filesystems`] reports to the planner which filesystems are still full (`Input::full_filesystems`).
+//!    Until the first image there is deleted, the planner chooses only images whose own layers contain enough bytes
+//!    (`policy::plan::full_disk`).
+//! 4. `Session::save`, which writes every record file, fails for want of room. It then releases the reserve file
+//!    (`Editor::write_with_room`), removes the half-written record files of dead processes, and at last empties the
+//!    image's own layers before its record is removed ([`super::full_disk`]). The layers are measured again before that.
+//!    If they contain too little, nothing is changed and the store is skipped.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -16,25 +35,25 @@ use walkdir::WalkDir;
 
 use super::directory::{Directory, device};
 use super::graphroot_editor::Editor;
-use super::reserve_file::{ReserveFile, largest_record_file};
+use super::reserve_file::largest_record_file;
 use super::to_delete::LayerToDelete;
 use crate::model::space::{BytesAndInodes, NEEDED_INODES, lacks_inodes};
 use crate::sys::{btrfs, stop, users, xfs};
 
-/// Bytes that a filesystem wants beside a record file's own blocks to create and rename it. XFS refuses to create a
-/// file while as much is free as a new chunk of inodes and the trees above might take.
+/// Bytes that a filesystem needs, beside a record file's own blocks, to create and rename the file. XFS refuses to create
+/// a file unless more is free than a new chunk of inodes and the trees above it might take.
 const WRITE_OVERHEAD: u64 = 64 << 10;
 const WRITE_OVERHEAD_ON_XFS: u64 = 512 << 10;
 
-/// `f_bfree` has blocks that not even root gets: ext4 keeps up to so many clusters for itself.
+/// Maximum number of clusters that ext4 keeps for itself: `f_bfree` counts them, and not even root gets them.
 const EXT4_RESERVED_BLOCKS: u64 = 4096;
 
-/// How many times what is needed is freed first. An image is lost for it, so it has to be enough: some of what files hold
-/// stays with the filesystem (its own metadata, blocks that are freed later), and others write on the disk as well.
+/// Multiple of the needed room that is freed. An image is lost for it, so it has to be enough: the filesystem keeps some
+/// of the freed bytes (its own metadata, blocks that are freed later), and other processes write to the disk as well.
 const ROOM_FACTOR: u64 = 2;
 
-/// What is freed may be usable only after the filesystem's next commit, or by work in the background. So
-/// long a session waits for that in all, with the locks held.
+/// Maximum time for which a session waits, with the locks held, until freed bytes can be used: they may become usable
+/// only after the filesystem's next commit, or by work in the background.
 pub(super) const FREED_WITHIN: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -43,21 +62,21 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct RoomFromLayers {
     /// The image's own layers, the topmost first. `None`: no image is deleted.
     pub(super) offered: Option<Vec<LayerToDelete>>,
-    /// So many of them had their turn.
+    /// Index of the next of them to be emptied.
     pub(super) next: usize,
-    /// How long this session has waited for the room.
+    /// Time for which this session has waited for freed bytes.
     pub(super) waited: Duration,
     /// Half-written record files of dead processes were removed.
     pub(super) is_swept: bool,
-    /// Indices and new names of the layers' directories that were renamed to be emptied, by this session or by the
-    /// killed run that it finishes. Where there are any the image is lost already, and it is not asked again whether
-    /// that is worth it.
+    /// Directory indices and new names of the layers' directories that were renamed to be emptied, by this session or
+    /// by the killed run that it finishes. If there are any, the image is lost already, so the remaining layers are not
+    /// measured again.
     pub(super) quarantined: Vec<(usize, String)>,
 }
 
 impl Editor {
-    /// The filesystems (`st_dev`) of the store's layers and records on which no record file can be written anew, not even
-    /// with what the reserve file takes; and what has to be freed there before anything is written.
+    /// Filesystems (`st_dev`) of the store's layers and records on which no new version of a record file can be written,
+    /// not even with the bytes of the reserve file; each with the bytes and inodes to be freed before the first write.
     #[must_use]
     pub fn full_filesystems(&self) -> Vec<(u64, BytesAndInodes)> {
         let mut full: Vec<(u64, BytesAndInodes)> = Vec::new();
@@ -67,10 +86,10 @@ impl Editor {
                 continue;
             }
             let Ok(directory) = Directory::top(area) else { continue };
-            // It may be empty, or partly released by a run that was killed. If it is there, it has an inode as well.
+            // A killed run may have released a part of the reserve file. If the file exists, it has an inode as well.
             let needed = self.needed_bytes(&directory);
-            let is_enough = |one: &ReserveFile| one.device() == device && one.taken_bytes() >= needed;
-            if self.options.reserve_files.iter().any(is_enough) {
+            let reserve_files = &self.options.reserve_files;
+            if reserve_files.iter().any(|file| file.device() == device && file.taken_bytes() >= needed) {
                 continue;
             }
             let to_free = self.to_free(&directory);
@@ -81,15 +100,15 @@ impl Editor {
         full
     }
 
-    /// Whether an image of this store can free what is needed itself: of this driver layers are emptied before their
-    /// records.
+    /// Returns true if an image of this store can make the room itself: with this driver, layers can be emptied before
+    /// their records are removed.
     #[must_use]
     pub fn empties_layers_first(&self) -> bool {
         self.places.driver == "overlay"
     }
 
-    /// What has to be freed on the filesystem of `directory` before a record file can be written anew, of what is
-    /// short.
+    /// Bytes and inodes to be freed on the filesystem of `directory` before a new version of a record file can be
+    /// written. Zero for the resource that is not short.
     pub(super) fn to_free(&self, directory: &Directory) -> BytesAndInodes {
         let Ok(space) = rustix::fs::fstatvfs(directory.fd()) else { return BytesAndInodes::default() };
         let lacks_bytes = lacks_bytes(directory, &space, self.needed_bytes(directory));
@@ -100,14 +119,15 @@ impl Editor {
         }
     }
 
-    /// The same where a record file found no room: it is bytes that are short if the filesystem says that nothing is.
+    /// The same after a record file could not be written. If the filesystem reports that nothing is short, bytes are.
     pub(super) fn to_free_after_fault(&self, directory: &Directory) -> BytesAndInodes {
-        let to_free = self.to_free(directory);
-        let bytes = || BytesAndInodes { bytes: ROOM_FACTOR * self.needed_bytes(directory), inodes: 0 };
-        if to_free.is_nothing() { bytes() } else { to_free }
+        match self.to_free(directory) {
+            to_free if !to_free.is_nothing() => to_free,
+            _ => BytesAndInodes { bytes: ROOM_FACTOR * self.needed_bytes(directory), inodes: 0 },
+        }
     }
 
-    /// What the largest of the store's record files on the filesystem of `directory` takes, written anew.
+    /// Bytes that a new version of the store's largest record file on the filesystem of `directory` needs.
     pub(super) fn needed_bytes(&self, directory: &Directory) -> u64 {
         let device = device(directory.fd());
         let areas = self.places.areas().filter(|area| Some(area.identity().0) == device);
@@ -117,31 +137,32 @@ impl Editor {
     }
 }
 
-/// Whether so many bytes cannot be written. What is free on btrfs, but not available, is for metadata alone; elsewhere
-/// root gets it.
+/// Returns true if `needed` bytes cannot be written. On btrfs, space that is free but not available is for metadata
+/// alone; on other filesystems root can use it.
 fn lacks_bytes(directory: &Directory, space: &StatVfs, needed: u64) -> bool {
-    let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
     let is_for_root = !btrfs::is_btrfs(directory.fd()).unwrap_or(false)
         && rustix::process::geteuid().is_root()
         && users::is_first_user_namespace();
-    bytes(space.f_bavail) < needed
-        && !(is_for_root && bytes(space.f_bfree) >= needed.saturating_add(bytes(EXT4_RESERVED_BLOCKS)))
+    let available = space.f_bavail.saturating_mul(space.f_frsize);
+    let free = space.f_bfree.saturating_mul(space.f_frsize);
+    let reserved = EXT4_RESERVED_BLOCKS.saturating_mul(space.f_frsize);
+    available < needed && !(is_for_root && free >= needed.saturating_add(reserved))
 }
 
-/// Inodes with several names, and how many of these were seen.
+/// Inodes with several names, each with the number of its names that were seen.
 pub(super) type NamesSeen = HashMap<u64, u64>;
 
-/// Bytes of the files below a directory that have no name elsewhere than there and where `seen` is from; at most
-/// `enough`.
+/// Allocated bytes of the files below a directory, at most `enough`. A file with several names counts when all of them
+/// were seen, here or in the directories that `seen` comes from: only then its bytes are freed.
 pub(super) fn holds(path: &Path, enough: u64, seen: &mut NamesSeen) -> u64 {
     let mut sum: u64 = 0;
     for entry in WalkDir::new(path).same_file_system(true).into_iter().flatten() {
         let Ok(facts) = entry.metadata() else { continue };
         let mut is_all_here = facts.is_dir() || facts.nlink() == 1;
         if !is_all_here {
-            let here = seen.entry(facts.ino()).or_default();
-            *here += 1;
-            is_all_here = *here == facts.nlink();
+            let names_here = seen.entry(facts.ino()).or_default();
+            *names_here += 1;
+            is_all_here = *names_here == facts.nlink();
         }
         if is_all_here {
             sum = sum.saturating_add(facts.blocks().saturating_mul(512));
@@ -158,7 +179,7 @@ pub(super) fn free_bytes(directory: &Directory) -> u64 {
     space.map_or(0, |space| space.f_bfree.saturating_mul(space.f_frsize))
 }
 
-/// Waits until so many bytes are free, or a signal comes; returns how long that was.
+/// Waits until `wanted` bytes are free, `at_most` has passed or a signal has arrived. Returns the time waited.
 pub(super) fn await_bytes(directory: &Directory, wanted: u64, at_most: Duration) -> Duration {
     let since = Instant::now();
     loop {
@@ -175,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_with_another_name_are_not_freed() {
+    fn file_with_another_name_frees_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let layer = dir.path().join("layer");
         std::fs::create_dir(&layer).unwrap();
@@ -185,7 +206,7 @@ mod tests {
         std::fs::write(dir.path().join("shared"), [1; 90_000]).unwrap();
         std::fs::hard_link(dir.path().join("shared"), layer.join("shared")).unwrap();
         assert!(holds(&layer, u64::MAX, &mut NamesSeen::new()) < alone + 90_000);
-        // As in busybox.
+        // Two names of one file in the same layer, as in busybox.
         std::fs::hard_link(layer.join("own"), layer.join("own too")).unwrap();
         assert!(holds(&layer, u64::MAX, &mut NamesSeen::new()) >= alone);
         assert!(holds(&layer, 1, &mut NamesSeen::new()) <= alone);

@@ -11,7 +11,7 @@ use super::trash::{TEMPDIRS, TEMPDIRS_OF_RECORDS};
 use crate::stores::containers_storage::places::{RecordKind, StorePlaces};
 use crate::sys::root::Root;
 
-/// What the directory is.
+/// Role of a directory in its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Graphroot,
@@ -20,14 +20,14 @@ pub(super) enum Role {
     Runroot,
 }
 
-/// One of a store's directories, with those below it that are edited.
+/// One of a store's directories, with the directories below it that are edited.
 #[derive(Debug)]
 pub(super) struct StoreDirectory {
     pub(super) path: PathBuf,
     pub(super) role: Role,
-    /// `<driver>`.
+    /// The directory `<driver>`, for example `overlay`.
     pub(super) driver: Option<Directory>,
-    /// Where each layer has a directory: `<driver>`, or `<driver>/dir` for vfs.
+    /// Parent of the layers' directories: `<driver>`, or `<driver>/dir` for vfs.
     pub(super) layers: Option<Directory>,
     /// `<driver>-layers`, `-images`, `-containers`.
     records: [Option<Directory>; 3],
@@ -47,8 +47,8 @@ impl StoreDirectory {
 
     fn open(root: &Root, role: Role, driver: &str) -> Result<Self, Fault> {
         let top = Directory::top(root)?;
-        let records = |kind: RecordKind| top.below(format!("{driver}-{}", kind.as_str()));
-        let [layers, images, containers] = RecordKind::ALL.map(records);
+        let [layers, images, containers] =
+            RecordKind::ALL.map(|kind| top.below(format!("{driver}-{}", kind.as_str())));
         let records = [layers?, images?, containers?];
         let (driver_directory, layers) = match role {
             Role::Runroot => (None, None),
@@ -58,25 +58,25 @@ impl StoreDirectory {
         Ok(Self { path: root.to_path_buf(), role, driver: driver_directory, layers, records })
     }
 
-    /// The directory of these records.
+    /// Directory of the records of a kind.
     pub(super) fn records(&self, kind: RecordKind) -> Option<&Directory> {
         self.records[kind as usize].as_ref()
     }
 
-    /// What may hold the temporary directories of the layers' directories, and of what is beside records,
-    /// with the names that they are in there.
+    /// Parents of the temporary directories: one for layers' directories, one for entries beside records; each with the
+    /// name of the directory in it that contains them.
     pub(super) fn trash_parents(&self) -> impl Iterator<Item = (&Directory, &'static str)> {
         let of_driver = self.driver.as_ref().map(|driver| (driver, TEMPDIRS));
         let of_records = self.records(RecordKind::Layers).map(|records| (records, TEMPDIRS_OF_RECORDS));
         of_driver.into_iter().chain(of_records)
     }
 
-    /// The one of them whose temporary directories are in `tempdirs`.
+    /// The parent of `tempdirs`, if it is one of them.
     pub(super) fn trash_parent(&self, tempdirs: &Path) -> Option<(&Directory, &'static str)> {
         self.trash_parents().find(|(parent, name)| parent.path().join(name) == tempdirs)
     }
 
-    /// The directory that has a directory for each of these objects.
+    /// Directory that contains a directory for each object of a kind.
     pub(super) fn objects(&self, kind: RecordKind) -> Option<&Directory> {
         match (kind, self.role) {
             (_, Role::Runroot) => None,
@@ -85,7 +85,7 @@ impl StoreDirectory {
         }
     }
 
-    /// Opens a lock file that exists.
+    /// Opens the lock file of a kind; `None` if it does not exist.
     fn lock(&self, kind: RecordKind) -> Result<Option<Lock>, Fault> {
         let Some(directory) = self.records(kind) else { return Ok(None) };
         let name = kind.lock_file();
@@ -122,20 +122,19 @@ pub(super) fn locks(directories: &[StoreDirectory]) -> Result<Vec<Lock>, Error> 
     Ok(locks)
 }
 
-/// Refuses what belongs to somebody else, or could be exchanged by somebody else: held descriptors
-/// keep us in the store, but in another user's store everything is as that user wants it.
-pub(super) fn prove_ours(places: &StorePlaces) -> Result<(), Refusal> {
+/// Refuses a store that belongs to another user, or that another user could replace: open descriptors keep the editor in
+/// the store, but in another user's store that user controls every file.
+pub(super) fn prove_ownership(places: &StorePlaces) -> Result<(), Refusal> {
     let us = rustix::process::geteuid();
     for root in places.areas().chain(&places.runroots) {
-        let path = || root.to_path_buf();
         if root.owner() != us.as_raw() {
-            return Err(Refusal::OtherOwner { path: path(), owner: root.owner() });
+            return Err(Refusal::OtherOwner { path: root.to_path_buf(), owner: root.owner() });
         }
         if !us.is_root() {
             return Err(Refusal::OutsideNamespace);
         }
         if !root.way().is_trusted() {
-            return Err(Refusal::Exchangeable(path()));
+            return Err(Refusal::Exchangeable(root.to_path_buf()));
         }
     }
     Ok(())

@@ -1,8 +1,7 @@
-//! A record file for editing: every record and field that is not touched stays identical
-//! byte for byte. Pure.
+//! A record file for editing: every unchanged record and field remains identical byte for byte. Pure.
 //!
-//! The library drops fields that it does not know when it rewrites a file; we must not, or a
-//! newer runtime on the same store loses what it wrote.
+//! The library drops unknown fields when it rewrites a file. The editor must not, or a newer runtime on the same store
+//! would lose the fields that it wrote.
 
 use std::fmt;
 
@@ -10,19 +9,19 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// Why a record file is not edited.
+/// Reason for which a record file is not edited.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is no JSON array of objects.
+    /// It is not a JSON array of objects.
     #[error("is not an array of records: {0}")]
     Json(#[from] serde_json::Error),
-    /// A record has no id, or not as a text.
+    /// A record has no id, or its id is not a string.
     #[error("record {0} has no id")]
     NoId(usize),
     /// Two records have the same id.
     #[error("has {0} twice")]
     Twice(String),
-    /// A record that was there is not there any more.
+    /// It has no record with this id (any more).
     #[error("has no {0}")]
     Unknown(String),
 }
@@ -39,7 +38,7 @@ struct RawRecord {
     raw: Box<RawValue>,
 }
 
-/// An object whose values stay as they were written, in the order they were written.
+/// An object with the raw text of its values, in the order of the file.
 #[derive(Debug)]
 struct Object(Vec<(String, Box<RawValue>)>);
 
@@ -72,7 +71,7 @@ impl Serialize for Object {
 }
 
 impl Object {
-    /// The last field of that name: what Go's decoder takes.
+    /// The last field of that name, which is the one that Go's decoder uses.
     fn get(&self, name: &str) -> Option<&RawValue> {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| &**value)
     }
@@ -89,7 +88,7 @@ impl Table {
     /// Reads a record file. An empty file and `null` have no records.
     ///
     /// # Errors
-    /// When anything of it is not understood: nothing is edited then.
+    /// When any part of it cannot be parsed: then the file is not edited.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.is_empty() {
             return Ok(Self { records: Vec::new() });
@@ -97,10 +96,10 @@ impl Table {
         let raw: Option<Vec<Box<RawValue>>> = serde_json::from_slice(bytes)?;
         let mut records = Vec::new();
         let mut seen = std::collections::HashSet::new();
-        for (at, raw) in raw.unwrap_or_default().into_iter().enumerate() {
+        for (position, raw) in raw.unwrap_or_default().into_iter().enumerate() {
             let object: Object = serde_json::from_str(raw.get())?;
-            let id: String =
-                object.get("id").and_then(|id| serde_json::from_str(id.get()).ok()).ok_or(Error::NoId(at))?;
+            let id = object.get("id").and_then(|id| serde_json::from_str(id.get()).ok());
+            let id: String = id.ok_or(Error::NoId(position))?;
             if !seen.insert(id.clone()) {
                 return Err(Error::Twice(id));
             }
@@ -109,19 +108,19 @@ impl Table {
         Ok(Self { records })
     }
 
-    /// Whether a record has this id.
+    /// Returns true if a record has this id.
     #[must_use]
     pub fn has(&self, id: &str) -> bool {
         self.records.iter().any(|record| record.id == id)
     }
 
-    /// Takes a record out.
+    /// Removes a record.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When it does not exist.
     pub fn remove(&mut self, id: &str) -> Result<(), Error> {
-        let at = self.position(id)?;
-        self.records.remove(at);
+        let position = self.position(id)?;
+        self.records.remove(position);
         Ok(())
     }
 
@@ -129,16 +128,16 @@ impl Table {
     /// store.
     ///
     /// # Errors
-    /// When it is not there, or its flags are no object.
+    /// When it does not exist, or its flags are not an object.
     pub fn flag_incomplete(&mut self, id: &str) -> Result<(), Error> {
-        let at = self.position(id)?;
-        let mut record: Object = serde_json::from_str(self.records[at].raw.get())?;
+        let position = self.position(id)?;
+        let mut record: Object = serde_json::from_str(self.records[position].raw.get())?;
         let flags: Option<Option<Object>> =
             record.get("flags").map(|flags| serde_json::from_str(flags.get())).transpose()?;
         let mut flags = flags.flatten().unwrap_or(Object(Vec::new()));
         flags.set("incomplete", RawValue::from_string("true".into())?);
         record.set("flags", serde_json::value::to_raw_value(&flags)?);
-        self.records[at].raw = serde_json::value::to_raw_value(&record)?;
+        self.records[position].raw = serde_json::value::to_raw_value(&record)?;
         Ok(())
     }
 
@@ -150,8 +149,8 @@ impl Table {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![b'['];
-        for (at, record) in self.records.iter().enumerate() {
-            if at > 0 {
+        for (position, record) in self.records.iter().enumerate() {
+            if position > 0 {
                 bytes.push(b',');
             }
             bytes.extend_from_slice(record.raw.get().as_bytes());
@@ -166,8 +165,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// With everything a lossy rewrite would change: unknown fields, big and odd numbers,
-    /// escapes of Go's encoder, spaces, a field twice.
+    /// A file with everything that a lossy rewrite would change: unknown fields, big and odd numbers, escapes of Go's
+    /// encoder, spaces, a field twice.
     const FILE: &str = concat!(
         r#"[{"id":"aa","future":{"x":[1e400,18446744073709551616,-0.0]},"names":["a\u003cb\u0026","\ud83d\ude00"]},"#,
         r#"{"id":"bb", "flags" : {"y":1,"incomplete":false},"zz":null},"#,
@@ -175,7 +174,7 @@ mod tests {
     );
 
     #[test]
-    fn untouched_records_stay_byte_for_byte() {
+    fn other_records_are_kept_byte_for_byte() {
         let table = Table::parse(FILE.as_bytes()).unwrap();
         let ids: Vec<_> = table.records.iter().map(|record| record.id.as_str()).collect();
         assert_eq!(ids, ["aa", "bb", "cc"], "Go takes the last field");
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flag_is_set_beside_others() {
+    fn flag_is_set_beside_other_flags() {
         let mut table = Table::parse(FILE.as_bytes()).unwrap();
         for id in ["aa", "bb", "cc"] {
             table.flag_incomplete(id).unwrap();
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_not_edited() {
+    fn unparsable_files_are_not_edited() {
         for bad in [
             "[",
             "{}",
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn no_records() {
+    fn empty_files_have_no_records() {
         for none in ["", "null", "[]", " [ ] "] {
             assert_eq!(Table::parse(none.as_bytes()).unwrap().to_bytes(), b"[]", "{none:?}");
         }

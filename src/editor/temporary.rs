@@ -1,7 +1,7 @@
-//! Removes temporary files of the store's tools, in the graphroot's own `tmp` and outside.
+//! Deletes temporary files of the store's tools, in the graphroot's own `tmp` and elsewhere.
 //!
-//! No lock guards them and no record names them. Processes, mounts and their age prove them
-//! unused, by the same rule as in a scan, checked again here.
+//! No lock guards these files and no record names them. They are unused if no process has them open, nothing is mounted
+//! there and they are old enough; the rule is that of the scan, and is checked again here.
 
 use std::path::Path;
 
@@ -21,31 +21,30 @@ use crate::sys::processes::Processes;
 use crate::sys::quiet::DirectoryEntry;
 
 impl Editor {
-    /// Removes one entry of the graphroot's `tmp`, or of a temporary directory that the store's
-    /// tools use, where it has a name that only they give (classes `graphroot-tmp`, `vartmp`).
+    /// Deletes one entry of the graphroot's `tmp`, or of a temporary directory that the store's tools use, if it has a
+    /// name that only they give (classes `graphroot-tmp`, `vartmp`).
     ///
     /// # Errors
-    /// [`Error::Refused`] where a process has a file of it open, where that cannot be proven, where
-    /// something is mounted on it, or where it is younger than `min_age`; then nothing was changed.
+    /// [`Error::Refused`] if a process has a file of it open, if that is unknown, if something is mounted on it, or if
+    /// it is younger than `min_age`; then nothing was changed.
     pub fn remove_temporary(&self, path: &Path, min_age: SignedDuration) -> Result<Deleted, Error> {
-        let unknown = || Refusal::Unknown { kind: "temporary file", id: path.display().to_string() };
         let (Some(holder), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(unknown().into());
+            return Err(unknown_file(path).into());
         };
         self.prove_in_place()?;
-        let (parent, what) = self.temporary_directory(holder)?.ok_or_else(unknown)?;
+        let (parent, class) = self.temporary_directory(holder)?.ok_or_else(|| unknown_file(path))?;
         let within = self.places.within();
         let entry = within.list(holder).unwrap_or_default().into_iter().find(|entry| entry.name == name);
-        let entry: DirectoryEntry = entry.ok_or_else(unknown)?;
-        if what == Orphan::VarTmp && !temporary_files::is_temporary(&entry) {
-            return Err(unknown().into());
+        let entry: DirectoryEntry = entry.ok_or_else(|| unknown_file(path))?;
+        if class == Orphan::VarTmp && !temporary_files::is_temporary(&entry) {
+            return Err(unknown_file(path).into());
         }
-        let age = age(since::of_orphan(&within, what, path), &self.present());
+        let age = age(since::of_orphan(&within, class, path), &self.present());
         if !is_old_enough(age, min_age) {
             return Err(Refusal::Young { path: path.to_path_buf(), age, wanted: min_age }.into());
         }
-        let trusts = self.options.trust_pid_namespace;
-        let others = Evidence::of_directories(&[holder.to_path_buf()], Read::Processes, trusts)?;
+        let trusts_namespace = self.options.trust_pid_namespace;
+        let evidence = Evidence::of_directories(&[holder.to_path_buf()], Read::Processes, trusts_namespace)?;
         let known = Circumstances {
             consistency: Consistency::Consistent,
             mounted: false,
@@ -55,14 +54,14 @@ impl Editor {
             age,
             has_database: false,
             lost_container: None,
-            doubt: (what == Orphan::VarTmp).then(|| temporary_files::doubt(&within, path)).flatten(),
-            presence: presence(others.processes(), path),
+            doubt: (class == Orphan::VarTmp).then(|| temporary_files::doubt(&within, path)).flatten(),
+            presence: presence(evidence.processes(), path),
         };
-        let judged = leaks::orphan(what, &known);
+        let judged = leaks::orphan(class, &known);
         if judged.verdict != Verdict::Reclaim {
             return Err(Refusal::Busy { path: path.to_path_buf(), why: judged.evidence }.into());
         }
-        others.prove_unmounted(path, &[])?;
+        evidence.prove_unmounted(path, &[])?;
         self.step("proven");
         let removal = parent.remove_tree(name);
         let failure = removal.failures.first().cloned();
@@ -74,7 +73,7 @@ impl Editor {
         Ok(done)
     }
 
-    /// The directory that holds temporary files, if `holder` is one of those.
+    /// Opens `holder` if it is a directory of temporary files, and returns the class of its entries.
     fn temporary_directory(&self, holder: &Path) -> Result<Option<(Directory, Orphan)>, Fault> {
         let graphroot = &self.places.graphroot;
         if holder == graphroot.join("tmp") {
@@ -87,13 +86,17 @@ impl Editor {
     }
 }
 
-/// Who has a file below `path` open, or may come back to it.
-fn presence(all: &Processes, path: &Path) -> UseByProcess {
-    match all.holding(path) {
+fn unknown_file(path: &Path) -> Refusal {
+    Refusal::Unknown { kind: "temporary file", id: path.display().to_string() }
+}
+
+/// The process that has a file below `path` open, or a running tool that may have created it.
+fn presence(processes: &Processes, path: &Path) -> UseByProcess {
+    match processes.holding(path) {
         Some(process) => UseByProcess::InUse(process.describe()),
-        None if !path.parent().is_some_and(|at| all.sees_all_that_reach(at)) => {
+        None if !path.parent().is_some_and(|parent| processes.sees_all_that_reach(parent)) => {
             UseByProcess::Unknown("not all processes can be inspected")
         }
-        None => UseByProcess::Unused { maker: all.running(&TOOLS).map(|process| process.describe()) },
+        None => UseByProcess::Unused { maker: processes.running(&TOOLS).map(|process| process.describe()) },
     }
 }

@@ -1,28 +1,26 @@
-//! Which layers are deleted with an image. Pure.
+//! The layers that are deleted with an image. Pure.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::stores::containers_storage::chains::DEEPEST;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, LayerRecord};
 
-/// A layer and what the proof has found out about it.
+/// A layer that is proven to be unused.
 #[derive(Clone)]
 pub(super) struct LayerToDelete {
     pub(super) id: String,
-    /// Position of the record file.
+    /// Index of its record file.
     pub(super) file: usize,
-    /// Index of the directory that has its directory.
+    /// Index of the directory of the store that contains its directory.
     pub(super) dir_index: usize,
     /// Its short names there.
     pub(super) links: BTreeSet<String>,
 }
 
-/// The layers that only these images need, each before its parent: of each image the copies of its top
-/// layer for other user namespaces, then the chain downwards, up to the first layer
-/// that another image or a container has, or that another layer is on.
-///
-/// Layers that are in no record of this store (those of an additional store, say) end the
-/// chain: they are not ours.
+/// The layers that only these images need, each before its parent: of each image the copies of its top layer for other
+/// user namespaces, then the chain downwards. The chain ends before the first layer that another image or a container
+/// uses, that another layer is built on, or that has no record in this store (a layer of an additional store, for
+/// example).
 pub(super) fn layers_of(
     gone: &[ImageRecord],
     layers: &[LayerRecord],
@@ -41,23 +39,23 @@ pub(super) fn layers_of(
     kept.extend(containers.iter().filter_map(|container| container.layer.as_deref()));
 
     let mut to_delete: Vec<String> = Vec::new();
-    let free = |id: &str, to_delete: &[String]| {
-        let no_child = |child: &&str| to_delete.iter().any(|to_delete| to_delete == child);
+    let is_unused = |id: &str, to_delete: &[String]| {
+        let is_deleted = |id: &str| to_delete.iter().any(|to_delete| to_delete == id);
         known.contains_key(id)
             && !kept.contains(id)
-            && !to_delete.iter().any(|to_delete| to_delete == id)
-            && children.get(id).is_none_or(|children| children.iter().all(no_child))
+            && !is_deleted(id)
+            && children.get(id).is_none_or(|children| children.iter().all(|child| is_deleted(child)))
     };
     for image in gone {
         for copy in &image.mapped_layers {
-            if image.layer.as_ref() != Some(copy) && free(copy, &to_delete) {
+            if image.layer.as_ref() != Some(copy) && is_unused(copy, &to_delete) {
                 to_delete.push(copy.clone());
             }
         }
     }
     for image in gone {
         let mut next = image.layer.as_deref();
-        while let Some(id) = next.filter(|id| free(id, &to_delete)) {
+        while let Some(id) = next.filter(|id| is_unused(id, &to_delete)) {
             to_delete.push(id.to_owned());
             next = known.get(id).and_then(|layer| layer.parent.as_deref());
         }
@@ -65,7 +63,7 @@ pub(super) fn layers_of(
     to_delete
 }
 
-/// Layers and their parents.
+/// Parent of each layer, by id.
 pub(super) type Parents<'a> = HashMap<&'a str, Option<&'a str>>;
 
 /// A layer and those below it, as far as their parents are known.
@@ -99,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_ends_where_others_begin() {
+    fn chain_ends_at_first_layer_in_use() {
         let chain = [layer("1", ""), layer("2", "1"), layer("3", "2")];
         type Case<'a> = (&'a str, Vec<LayerRecord>, Vec<ImageRecord>, Vec<ContainerRecord>, &'a [&'a str]);
         let cases: Vec<Case<'_>> = vec![
@@ -119,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn mapped_layers() {
+    fn mapped_layers_are_deleted_with_their_image() {
         let layers = [layer("1", ""), layer("2", "1"), layer("m", "1"), layer("n", "1")];
         let x = [image("x", "2", &["m", "n", "gone", "m"])];
         assert_eq!(layers_of(&x, &layers, &[], &[]), ["m", "n", "2", "1"]);
-        // A mapped layer that another image has stays, and so does what it is on.
+        // A mapped layer of another image is kept, and so are the layers below it.
         assert_eq!(layers_of(&x, &layers, &[image("y", "m", &[])], &[]), ["n", "2"]);
-        // So does one that a container's layer is on.
+        // So is a mapped layer below a container's layer.
         let with_container: Vec<_> = layers.iter().cloned().chain([layer("c", "n")]).collect();
         assert_eq!(layers_of(&x, &with_container, &[], &[container("c")]), ["m", "2"]);
         // The top layer as its own mapped layer.
@@ -133,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_what_is_not_ours_or_goes_in_circles() {
+    fn unknown_and_circular_layers_are_kept() {
         assert_eq!(layers_of(&[image("x", "", &[])], &[layer("1", "")], &[], &[]), [""; 0]);
         assert_eq!(layers_of(&[image("x", "2", &[])], &[layer("2", "additional")], &[], &[]), ["2"]);
         assert_eq!(layers_of(&[image("x", "none", &[])], &[layer("1", "")], &[], &[]), [""; 0]);
@@ -143,24 +141,24 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the store: no survivor loses its layer or what is below it, and the
-        /// order never leaves a layer without its parent.
+        /// In any store, no remaining object loses its layer or the layers below it, and the order never leaves a layer
+        /// without its parent.
         #[test]
         fn survivors_lose_nothing(
             parents in proptest::collection::vec(proptest::option::of(0..12_usize), 1..12),
             tops in proptest::collection::vec((0..12_usize, proptest::option::of(0..12_usize)), 1..5),
             used in proptest::collection::vec(0..12_usize, 0..3),
         ) {
-            let id = |at: usize| at.to_string();
-            let layers: Vec<_> = parents.iter().enumerate().map(|(at, parent)| {
-                layer(&id(at), &parent.filter(|parent| *parent < at).map(id).unwrap_or_default())
+            let layers: Vec<_> = parents.iter().enumerate().map(|(layer_ix, parent)| {
+                let parent = parent.filter(|parent| *parent < layer_ix);
+                layer(&layer_ix.to_string(), &parent.map(|parent| parent.to_string()).unwrap_or_default())
             }).collect();
-            let images: Vec<_> = tops.iter().enumerate().map(|(at, (top, mapped))| {
-                let mapped = mapped.map(id);
+            let images: Vec<_> = tops.iter().enumerate().map(|(image_ix, (top, mapped))| {
+                let mapped = mapped.map(|layer_ix| layer_ix.to_string());
                 let mapped: Vec<&str> = mapped.iter().map(String::as_str).collect();
-                image(&format!("i{at}"), &id(*top), &mapped)
+                image(&format!("i{image_ix}"), &top.to_string(), &mapped)
             }).collect();
-            let containers: Vec<_> = used.iter().map(|at| container(&id(*at))).collect();
+            let containers: Vec<_> = used.iter().map(|layer_ix| container(&layer_ix.to_string())).collect();
             let to_delete = layers_of(&images[..1], &layers, &images, &containers);
             let survivors: Vec<&LayerRecord> =
                 layers.iter().filter(|layer| !to_delete.contains(&layer.id)).collect();
@@ -173,10 +171,10 @@ mod tests {
             for container in &containers {
                 prop_assert!(!to_delete.contains(container.layer.as_ref().unwrap()));
             }
-            for (at, gone) in to_delete.iter().enumerate() {
+            for (position, gone) in to_delete.iter().enumerate() {
                 let above = layers.iter().filter(|layer| layer.parent.as_ref() == Some(gone));
                 for child in above {
-                    prop_assert!(to_delete[..at].contains(&child.id));
+                    prop_assert!(to_delete[..position].contains(&child.id));
                 }
             }
         }

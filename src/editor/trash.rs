@@ -1,9 +1,8 @@
-//! The trash: directories that are removed after the locks are released.
+//! The trash: directories that are deleted after the locks are released.
 //!
-//! A directory is moved into `tempdirs/temp-dir-N`, while `tempdirs/lock-N` is locked; that is
-//! one rename, however much is in it. Library versions since 1.59 do the same and sweep what
-//! a killed process leaves there; earlier ones take an empty `tempdirs` for a layer, so it is
-//! removed at the end.
+//! A directory is moved into `tempdirs/temp-dir-N`, while `tempdirs/lock-N` is locked; that is one rename, whatever the
+//! directory contains. Library versions since 1.59 do the same, and delete what a killed process left there. Earlier
+//! versions take an empty `tempdirs` for a layer, so it is removed at the end.
 
 use std::ffi::{OsStr, OsString};
 
@@ -17,36 +16,36 @@ use crate::sys::removal::Removal;
 /// The library's name for the directory.
 pub(super) const TEMPDIRS: &str = "tempdirs";
 
-/// Its name beside the records of layers, for anything but a layer's directory: podman mounts the driver's
-/// directory on itself, and nothing is renamed from one mount into another.
+/// Its name beside the records of layers, where all entries except layers' directories are moved: podman mounts the
+/// driver's directory on itself, and a rename cannot cross from one mount into another.
 pub(super) const TEMPDIRS_OF_RECORDS: &str = "tmp";
 
-/// A temporary directory and its lock, held.
+/// A temporary directory and its lock, which is held.
 #[derive(Debug)]
 pub(super) struct Trash {
-    /// Holds `tempdirs`.
+    /// Parent of `tempdirs`.
     parent: Directory,
     tempdirs: Directory,
     number: String,
     lock: Lock,
-    /// `None` where a lock file was left alone.
+    /// `None` if a killed process left only a lock file.
     directory: Option<Directory>,
     moved: u64,
     adopted: bool,
 }
 
 impl Trash {
-    /// Whether things may be moved into it: not into one that was taken over.
-    pub(super) fn is_ours(&self) -> bool {
+    /// Returns true if entries may be moved into it: not into one that was adopted.
+    pub(super) fn accepts_entries(&self) -> bool {
         !self.adopted
     }
 
-    /// Whether it is beside the records of layers.
+    /// Returns true if it is beside the records of layers.
     pub(super) fn is_of_records(&self) -> bool {
         self.tempdirs.path().file_name() == Some(OsStr::new(TEMPDIRS_OF_RECORDS))
     }
 
-    /// Bytes that its directories take on the filesystem `device` (`st_dev`).
+    /// Allocated bytes of its directories on the filesystem `device` (`st_dev`).
     pub(super) fn own_bytes(&self, device: u64) -> u64 {
         let stats = [Some(&self.tempdirs), self.directory.as_ref()].into_iter().flatten();
         let stats = stats.filter_map(|directory| rustix::fs::fstat(directory.fd()).ok());
@@ -54,8 +53,8 @@ impl Trash {
         blocks.map(|blocks| u64::try_from(blocks).unwrap_or(0) * 512).sum()
     }
 
-    /// Makes one in `holder` in `parent`. The store's locks are held, so no other process sweeps it
-    /// before it is locked.
+    /// Creates a trash in `parent`/`holder`. The store's locks are held, so no other process deletes it before it is
+    /// locked.
     pub(super) fn make(parent: &Directory, holder: &str, number: &str) -> Result<Self, Fault> {
         let parent = parent.again()?;
         let tempdirs = match parent.below(holder)? {
@@ -95,7 +94,7 @@ impl Trash {
         Err(Fault::new("locking", lock.path(), rustix::io::Errno::AGAIN))
     }
 
-    /// Takes over one that a dead process left; `None` if a process holds it.
+    /// Takes over the trash of a dead process; `None` if a process holds its lock.
     pub(super) fn adopt(parent: &Directory, holder: &str, number: &str) -> Result<Option<Self>, Fault> {
         let parent = parent.again()?;
         let Some(tempdirs) = parent.below(holder)? else { return Ok(None) };
@@ -119,7 +118,7 @@ impl Trash {
         }))
     }
 
-    /// Moves an entry of `from` into it, and returns the name that it has there.
+    /// Moves an entry of `from` into the trash, and returns its new name.
     pub(super) fn take(&mut self, from: &Directory, name: &str) -> Result<String, Fault> {
         let Some(directory) = &self.directory else {
             return Err(Fault::new("moving", from.path().join(name), rustix::io::Errno::XDEV));
@@ -130,10 +129,10 @@ impl Trash {
         Ok(entry)
     }
 
-    /// Removes one entry. What would not go (immutable files) is put into
-    /// `layers` under a random id: an orphan, which every library version tolerates, whereas
-    /// some try in vain to empty a temporary directory each time they open the store. Beside the
-    /// records it becomes data of such a layer, in the same way.
+    /// Deletes one entry. The rest of an entry that cannot be deleted completely (immutable files) is moved into `layers`
+    /// under a random id. There it is an orphan, which every library version tolerates, whereas some versions try in vain
+    /// to empty a temporary directory each time they open the store. Beside the records it becomes data of such a layer,
+    /// in the same way.
     pub(super) fn remove_entry(&self, name: &OsStr, layers: Option<&Directory>) -> Result<Removal, Fault> {
         let layers = if self.is_of_records() { Some(&self.parent) } else { layers };
         let Some(directory) = &self.directory else { return Ok(Removal::default()) };
@@ -142,9 +141,9 @@ impl Trash {
             && directory.has(name)?
         {
             let orphan = orphan_name();
-            let place = layers.path().join(&orphan);
+            let new_path = layers.path().join(&orphan);
             match directory.rename(name, layers, &orphan) {
-                Ok(()) => removal.moved(&directory.path().join(name), &place),
+                Ok(()) => removal.moved(&directory.path().join(name), &new_path),
                 Err(fault) => {
                     tracing::warn!(%fault, "could not remove everything; the rest stays in the \
                         temporary directory");
@@ -154,12 +153,11 @@ impl Trash {
         Ok(removal)
     }
 
-    /// The names in it.
     pub(super) fn entries(&self) -> Result<Vec<OsString>, Fault> {
         Ok(self.directory.as_ref().map(Directory::names).transpose()?.unwrap_or_default())
     }
 
-    /// Removes all that is in it, and itself.
+    /// Deletes all entries, and then the trash itself.
     pub(super) fn empty(self, layers: Option<&Directory>) -> Result<Removal, Error> {
         let mut all = Removal::default();
         for name in self.entries()? {
@@ -167,7 +165,7 @@ impl Trash {
             let interrupted = removal.interrupted;
             all.absorb(removal);
             if interrupted {
-                // It lies here under our number, and the next run finishes it.
+                // The next run finds it by layersweep's number, and finishes it.
                 return Ok(all);
             }
         }
@@ -187,17 +185,17 @@ impl Trash {
 /// Digits of layersweep's numbers. The library's numbers have 32 bits, so at most 10 digits.
 const OWN_DIGITS: usize = 12;
 
-/// A number for one that is still to be made.
+/// Chooses the number of a new temporary directory.
 pub(super) fn new_number() -> String {
     format!("1{:0width$}", noise64() % 10_u64.pow(11), width = OWN_DIGITS - 1)
 }
 
-/// Returns true if layersweep made this number, and not a library.
+/// Returns true if layersweep chose this number, and not a library.
 pub(super) fn is_own_number(number: &str) -> bool {
     number.len() == OWN_DIGITS && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The number of the temporary directory that has this name, or whose lock file has.
+/// The number in the name of a temporary directory or of its lock file.
 pub(super) fn number_of(name: &str) -> Option<&str> {
     name.strip_prefix("temp-dir-").or_else(|| name.strip_prefix("lock-"))
 }
@@ -210,7 +208,7 @@ pub(super) fn directory_name(number: &str) -> OsString {
     format!("temp-dir-{number}").into()
 }
 
-/// An id that no pull will ever make.
+/// A random id, which no pull will ever create.
 fn orphan_name() -> String {
     (0..4).map(|_| format!("{:016x}", noise64())).collect()
 }

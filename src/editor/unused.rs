@@ -1,5 +1,4 @@
-//! Deletes layers that have a record but no user: flagged incomplete, or unreferenced
-//! for long.
+//! Deletes layers that have a record but no user: layers flagged incomplete, and layers unreferenced for long.
 
 use std::path::PathBuf;
 
@@ -14,20 +13,19 @@ use super::session::Session;
 use super::to_delete::LayerToDelete;
 use crate::stores::leaks;
 
-/// Why a layer with a record may be deleted.
+/// Reason for which a layer with a record may be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unused {
-    /// It is flagged incomplete: its making or its deletion was interrupted, and every library
-    /// deletes it when it next opens the store. Whoever is still making it holds the lock that we hold then.
+    /// It is flagged incomplete: its creation or its deletion was interrupted, and every library deletes it when it next
+    /// opens the store. No process is still creating it, since that process would hold the lock that the editor holds.
     Incomplete,
-    /// No image and no container reaches it, and its record is at least this old: younger ones
-    /// may be those of a pull or a build.
+    /// No image and no container uses it, and its record is at least this old: a younger one may belong to a pull or a
+    /// build.
     Unreferenced(SignedDuration),
 }
 
 impl Unused {
-    /// A layer that nothing reaches and that is `min_age` old, and never younger than 24 hours: so long
-    /// may a pull take.
+    /// An unreferenced layer that is at least `min_age` old, and never younger than 24 hours, the maximum time of a pull.
     #[must_use]
     pub fn unreferenced(min_age: SignedDuration) -> Self {
         Self::Unreferenced(min_age.max(leaks::GRACE))
@@ -35,12 +33,11 @@ impl Unused {
 }
 
 impl Editor {
-    /// Deletes one layer for which the records know no use. Of a chain of such layers the top
-    /// one goes first.
+    /// Deletes one layer that no record uses. In a chain of such layers, the top one has to be deleted first.
     ///
     /// # Errors
-    /// [`Error::Refused`] where the reason does not hold (any more), where another layer is built
-    /// on it, or where it is mounted. Other errors as documented.
+    /// [`Error::Refused`] if `why` is not true (any more), if another layer is built on it, or if it is mounted. Other
+    /// errors as documented.
     pub fn delete_unused_layer(&self, id: &str, why: Unused) -> Result<Deleted, Error> {
         Session::open(self, Read::Mounts)?.run(|session| {
             session.prove_unused(id, why)?;
@@ -53,12 +50,13 @@ impl Editor {
 
 impl Session<'_> {
     fn prove_unused(&self, id: &str, why: Unused) -> Result<(), Error> {
-        let unknown = || Refusal::Unknown { kind: "layer", id: id.to_owned() };
-        let layer = self.records.layer(id).ok_or_else(unknown)?;
+        let Some(layer) = self.records.layer(id) else {
+            return Err(Refusal::Unknown { kind: "layer", id: id.to_owned() }.into());
+        };
         match why {
             Unused::Incomplete if !layer.incomplete => {
-                let what = "it is complete now".to_owned();
-                return Err(Refusal::Changed { id: id.to_owned(), what }.into());
+                let change = "it is complete now".to_owned();
+                return Err(Refusal::Changed { id: id.to_owned(), change }.into());
             }
             Unused::Unreferenced(wanted) => {
                 let age = leaks::age(layer.created, &self.editor.present());
@@ -71,7 +69,7 @@ impl Session<'_> {
         Ok(self.prove_unreferenced(id)?)
     }
 
-    /// Nothing that has a record needs the layer: none is built on it, and no image and no container has it as its own.
+    /// Proves that no layer is built on this one, and that it is the top layer of no image and no container.
     pub(super) fn prove_unreferenced(&self, id: &str) -> Result<(), Refusal> {
         let records = &self.records;
         if let Some(child) = records.layers.iter().find(|layer| layer.parent.as_deref() == Some(id)) {
@@ -83,14 +81,14 @@ impl Session<'_> {
         if let Some(image) = image {
             return Err(Refusal::UsedByImage { layer: id.to_owned(), image: image.id.clone() });
         }
-        match records.containers.iter().find(|other| other.layer.as_deref() == Some(id)) {
-            Some(other) => Err(self.used_by(other)),
+        match records.containers.iter().find(|container| container.layer.as_deref() == Some(id)) {
+            Some(container) => Err(self.used_by(container)),
             None => Ok(()),
         }
     }
 
-    /// No record of any kind names the layer, not even as something that is missing: a layer
-    /// whose record was lost may still be put right by hand.
+    /// Proves that no record of any kind names the layer. If another record names it, its own record was lost, and an
+    /// administrator may still repair that by hand.
     pub(super) fn prove_layer_unnamed(&self, id: &str) -> Result<(), Refusal> {
         if self.records.layer(id).is_some() {
             return Err(Refusal::Recorded { id: id.to_owned() });
@@ -103,7 +101,7 @@ impl Session<'_> {
         for layer in to_delete {
             let flagged = self.records.layer(&layer.id).is_some_and(|record| record.incomplete);
             if flagged {
-                // The flag is there; the record goes when nothing else is left.
+                // The flag is set; the record is removed last.
                 self.take_apart(layer)?;
                 self.records.remove(layer.file, &layer.id)?;
                 self.save(layer.file)?;
@@ -121,10 +119,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn however_short_the_age_that_is_asked_for_a_pull_has_its_day() {
-        for (asked, hours) in [(0, 24), (24, 24), (48, 48)] {
+    fn unreferenced_layer_is_kept_for_a_day() {
+        for (min_age, hours) in [(0, 24), (24, 24), (48, 48)] {
             let expected = Unused::Unreferenced(SignedDuration::from_hours(hours));
-            assert_eq!(Unused::unreferenced(SignedDuration::from_hours(asked)), expected);
+            assert_eq!(Unused::unreferenced(SignedDuration::from_hours(min_age)), expected);
         }
     }
 }

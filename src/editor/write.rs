@@ -11,18 +11,18 @@ use super::directory::{self, Directory};
 use super::error::Fault;
 use super::locks::noise64;
 
-/// Where SELinux keeps the label.
+/// Extended attribute with the SELinux label.
 const LABEL: &str = "security.selinux";
 
-/// Labels are a few dozen bytes.
+/// Maximum length of a label; usual ones have a few dozen bytes.
 const MOST_LABEL_BYTES: usize = 4096;
 
-/// Writes `content` to `name` in `directory`: a temporary file with a name that every tool
-/// takes for one (`.tmp-layers.json123`), its content on the disk if `durable`, owner and label of
-/// the file that it replaces, renamed over that.
+/// Writes `content` to `name` in `directory`. First writes a temporary file, with a name that every tool recognizes as
+/// such (`.tmp-layers.json123`), syncs it if `durable`, gives it the owner and the label of the old file, and renames it
+/// over the old file.
 ///
 /// # Errors
-/// When any of it fails; the old file stands then, and the temporary one is removed.
+/// When any of it fails; then the old file is unchanged, and the temporary one is removed.
 pub(super) fn replace(
     directory: &Directory,
     name: &str,
@@ -40,7 +40,7 @@ pub(super) fn replace(
         file.write_all(content)
             .map_err(|error| fault("writing", Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         let old = directory.open(name, OFlags::RDONLY)?;
-        // The umask may have taken bits away.
+        // The umask may have cleared bits.
         rustix::fs::fchmod(&file, mode).map_err(|error| fault("setting the mode of", error))?;
         match old {
             Some(old) => {
@@ -56,20 +56,20 @@ pub(super) fn replace(
         directory.replace(&temporary, name.as_ref())
     })();
     if written.is_err() {
-        // Were it to stay, it would be an orphan of a known class.
+        // If this fails as well, the file is an orphan of a known class.
         let _ = directory.unlink(&temporary);
     }
     written
 }
 
-/// The library's mode of record files, and read permission for those who have it: a store that others
-/// take images from is made readable for them.
+/// The library's mode of record files, with the old file's read permissions for group and others: an administrator makes
+/// a store readable for other users, who take images from it.
 pub(super) fn mode_of_records(directory: &Directory, name: &str) -> Result<Mode, Fault> {
     let readers = directory.stat(name)?.map_or(Mode::empty(), |stat| Mode::from_raw_mode(stat.st_mode));
     Ok(Mode::RUSR | Mode::WUSR | (readers & (Mode::RGRP | Mode::ROTH)))
 }
 
-/// The label of `old` on `new`, where the filesystem has labels and they differ.
+/// Copies the label of `old` to `new` if the filesystem has labels and they differ.
 fn keep_label(old: impl AsFd, new: impl AsFd) -> Result<(), Errno> {
     let Some(wanted) = label(old)? else { return Ok(()) };
     if label(&new)?.as_ref() == Some(&wanted) {
@@ -97,12 +97,12 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     #[test]
-    fn replaces_and_keeps_owner_and_mode() {
+    fn replacement_keeps_owner_and_mode() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("layers.json");
         let directory = Directory::top(&Root::open(dir.path()).unwrap()).unwrap();
-        let mode = || mode_of_records(&directory, "layers.json").unwrap();
-        replace(&directory, "layers.json", b"[]", mode(), true, &|_| {}).unwrap();
+        let mode = mode_of_records(&directory, "layers.json").unwrap();
+        replace(&directory, "layers.json", b"[]", mode, true, &|_| {}).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(std::fs::read(&path).unwrap(), b"[]");
         let root = nix::unistd::geteuid().is_root();
@@ -112,7 +112,8 @@ mod tests {
         }
         let before = std::fs::metadata(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).unwrap();
-        replace(&directory, "layers.json", b"[1]", mode(), false, &|_| {}).unwrap();
+        let mode = mode_of_records(&directory, "layers.json").unwrap();
+        replace(&directory, "layers.json", b"[1]", mode, false, &|_| {}).unwrap();
         let after = std::fs::metadata(&path).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"[1]");
         assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_leaves_the_old_file_and_no_other() {
+    fn failed_replacement_leaves_only_the_old_file() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("layers.json")).unwrap();
         let directory = Directory::top(&Root::open(dir.path()).unwrap()).unwrap();

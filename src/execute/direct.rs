@@ -49,8 +49,8 @@ impl<'a> DirectRemover<'a> {
             return refusals;
         };
         for (id, refusal) in editor.mounted_layers() {
-            if let Refusal::Mounted { at, pid, .. } = refusal {
-                let user = format!("the mount at {} of process {pid}", at.display());
+            if let Refusal::Mounted { mount_point, pid, .. } = refusal {
+                let user = format!("the mount at {} of process {pid}", mount_point.display());
                 refusals.entry(id).or_default().used_by.push(user);
             }
         }
