@@ -1,5 +1,5 @@
-//! The house rules that a compiler does not know: modules import downwards only and files not in
-//! circles, files stay small, and no test is forgotten.
+//! House rules that the compiler does not check: modules import only downwards and files in no circles, files stay
+//! small, and no test is forgotten.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use house::{House, Tie};
 
-/// The floors of the house, from the top: a module imports only from floors below its own.
+/// The levels of the modules, from the top: a module imports only from levels below it.
 const FLOORS: [&[&str]; 8] = [
     &["cli"],
     &["report"],
@@ -23,13 +23,13 @@ const FLOORS: [&[&str]; 8] = [
     &["model", "sys"],
 ];
 
-/// Whether `module` is a floor above `other`; `None` for what is no module of ours.
+/// True if the level of `module` is above that of `other`; `None` if `module` is unknown.
 fn may_know(module: &str, other: &str) -> Option<bool> {
     let floor = |name: &str| FLOORS.iter().position(|floor| floor.contains(&name));
     Some(floor(module)? < floor(other).unwrap_or(0))
 }
 
-/// Longest source file, in lines.
+/// The length limit of a source file, in lines.
 const LONGEST: usize = 800;
 
 #[test]
@@ -38,7 +38,7 @@ fn modules_import_downwards_only() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What a file needs must not need the file: shared things belong in a file below both.
+/// A file must not need a file that needs it: shared items belong in a file below both.
 #[test]
 fn files_import_in_no_circle() {
     let told = circles(&house(false));
@@ -95,7 +95,7 @@ fn planted_violations_are_found() {
 fn planted_circles_are_found() {
     const LEAF: (&str, &str) = ("a/leaf.rs", "pub struct Leaf; pub fn grow() {}");
     for (up, down, names) in [
-        // One that the other names in an import, and one that it names in its code.
+        // A name in an import, and a name in code.
         ("mod b; use b::Bee; pub struct Ay;", "use super::Ay; pub struct Bee;", "Ay Bee"),
         ("mod b; fn f() { b::bee() } pub fn ay() {}", "pub fn bee() { super::ay() }", "ay bee"),
         ("mod b; fn f() { self::b::bee() } pub fn ay() {}", "pub fn bee() { crate::a::ay() }", "ay bee"),
@@ -104,17 +104,17 @@ fn planted_circles_are_found() {
             "use crate::{a::{Ay as A}}; pub enum Bee {}",
             "Ay Bee",
         ),
-        // By way of a re-export, which does not tie by itself, but by its use.
+        // Through a re-export, which is a tie only by its use.
         ("mod b; pub use b::Bee; pub struct Ay(Bee);", "use super::Ay; pub struct Bee;", "Ay Bee"),
         ("pub mod b; use crate::c::Bee; pub struct Ay;", "use super::*; pub struct Bee(Ay);", "Ay Bee"),
-        // In what a macro is given, and what a macro defines.
+        // In the arguments of a macro, and in the definitions of a macro.
         ("mod b; made! { pub struct Ay; }", "pub fn bee() { vec![super::Ay] } use super::b;", ""),
         (
             "mod b; made! { pub struct Ay; } const B: u8 = b::BEE;",
             "fn f() { vec![super::Ay] } pub const BEE: u8 = 1;",
             "Ay BEE",
         ),
-        // None: a declaration, a leaf that both need, tests, words in comments and texts.
+        // No circle: a declaration, a leaf that both need, tests, words in comments and texts.
         ("pub mod b; pub use b::Bee; pub struct Ay;", "use super::Ay; pub struct Bee;", ""),
         (
             "pub mod b; pub use b::{Bee, leaf::{Leaf as L}}; pub struct Ay;",
@@ -154,7 +154,7 @@ fn planted_circles_are_found() {
         };
         assert_eq!(told, expected, "{up}\n{down}");
     }
-    // A long one, and a file of tests.
+    // A long circle, and a file of tests.
     let files = [
         ("a.rs", "use crate::b::b;"),
         ("b.rs", "use crate::c; fn b() { c::d::x() }"),
@@ -182,8 +182,8 @@ fn source_files_stay_short() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
-/// Cargo runs each `tests/*.rs`; a file further down runs where the file above it names it,
-/// and what is in `tests/support` is for the others.
+/// Cargo runs each `tests/*.rs`; a file in a subdirectory runs if the file above it declares it, and `tests/support` is
+/// for the others.
 #[test]
 fn no_test_file_is_empty_or_forgotten() {
     let tests = manifest_dir().join("tests");
@@ -211,7 +211,7 @@ fn no_test_file_is_empty_or_forgotten() {
     }
 }
 
-/// The modules of `src`, those for tests too where asked for.
+/// Reads the modules of `src`, those for tests only on request.
 fn house(with_tests: bool) -> House {
     let source = manifest_dir().join("src");
     let texts: Vec<_> = rust_files(&source)
@@ -224,19 +224,21 @@ fn house(with_tests: bool) -> House {
     House::read(texts.iter().map(|(file, text)| (file.as_str(), text.as_str())), with_tests)
 }
 
-/// One line for each module that a file names and may not know.
+/// Returns one line for each module that a file names and must not import.
 fn upward_imports(house: &House) -> Vec<String> {
-    // `crate::Name` is an item of the root itself; lib.rs and main.rs know everything.
+    // `crate::Name` is an item of the root itself; lib.rs and main.rs may import everything.
     let is_module = |name: &str| name == "*" || name.starts_with(|c: char| c.is_ascii_lowercase());
     house
         .tops()
         .into_iter()
-        .filter(|(_, own, name)| name != own && is_module(name) && may_know(own, name) == Some(false))
-        .map(|(file, own, name)| format!("src/{file}: `{own}` may not know `{name}`"))
+        .filter(|(_, module, name)| {
+            name != module && is_module(name) && may_know(module, name) == Some(false)
+        })
+        .map(|(file, module, name)| format!("src/{file}: `{module}` may not know `{name}`"))
         .collect()
 }
 
-/// Each circle with the names that tie its files.
+/// Returns each circle with the names that tie its files.
 fn circles(house: &House) -> Vec<String> {
     let ties = house.ties();
     let told = house::circles(&ties).into_iter().map(|files| {
@@ -259,7 +261,7 @@ fn manifest_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All `.rs` files below `top`; none where there is no such directory.
+/// Returns all `.rs` files below `top`; none if the directory does not exist.
 fn rust_files(top: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(top) else {
         return Vec::new();

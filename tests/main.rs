@@ -1,7 +1,7 @@
-//! The black-box tests: one program, so that what they share is compiled once. Each runs in a process of its own
+//! The black-box tests: one program, so that the shared code is compiled once. Each test runs in a separate process
 //! (`tests/run.sh`).
 
-#![allow(clippy::unwrap_used)] // a test talks to its reader
+#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod border;
 mod containerd;

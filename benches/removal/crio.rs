@@ -1,5 +1,4 @@
-//! A node with a real CRI-O, where its programs are in PATH. Debian has none, so CI measures containerd
-//! alone.
+//! A node with a real CRI-O, if its programs are in PATH. Debian has none, so CI measures only containerd.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use super::support::store::Store;
 
 const PROGRAMS: [&str; 5] = ["crio", "pinns", "conmon", "runc", "podman"];
 
-/// The order of the fields is the order in which they go.
+/// The fields are dropped in this order.
 pub struct CrioNode {
     daemon: Child,
     store: Store,
@@ -26,7 +25,7 @@ pub struct CrioNode {
 }
 
 impl CrioNode {
-    /// A node with these images, loaded by podman; `None` where a program is missing.
+    /// A node with these images, loaded by podman; `None` if a program is missing.
     pub fn new(images: &[ImageSpec]) -> Result<Option<Self>> {
         let Some([crio, pinns, conmon, runc, _]) = programs() else { return Ok(None) };
         let loopfs = LoopFs::new(Fs::Ext4, 2048 * MIB);
@@ -77,7 +76,7 @@ impl CrioNode {
         self.store.scratch().join("state")
     }
 
-    /// The program with the flags of this node.
+    /// Runs layersweep with the flags of this node.
     pub fn run(&self, words: &[&str]) -> Run {
         let mut command = program::command();
         command.args(words).arg("--graphroot").arg(self.store.root());

@@ -1,13 +1,13 @@
-//! What a deletion through CRI costs beside the deletion itself: one `gc` run over 24 of 168
-//! images on a real CRI-O and a real containerd, against `crictl rmi` of as many images one by one.
-//! `cargo bench --bench removal` as root. Where there is no `crictl`, the peer makes its calls:
-//! RemoveImage one by one on one connection, without the start of a program for each.
+//! The cost of a deletion through CRI besides the deletion itself: one `gc` run over 24 of 168 images on a real CRI-O
+//! and a real containerd, compared with single `crictl rmi` calls for as many images.
+//! `cargo bench --bench removal` as root. Without `crictl`, the calls are made here: RemoveImage for each image on one
+//! connection, without a process for each.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program for people
 
 mod crio;
 #[path = "../../tests/support/mod.rs"]
-#[allow(dead_code, unused_imports, clippy::unwrap_used)] // the tests use the rest, and talk to their reader
+#[allow(dead_code, unused_imports, clippy::unwrap_used)] // the tests use the rest, and print
 mod support;
 
 use std::path::Path;
@@ -25,7 +25,7 @@ use support::program::Run;
 const IMAGES: usize = 168;
 const REMOVED: usize = 24;
 
-/// What a run may take: so many times as long as the peer, and so much more an image.
+/// The limit for a run: this factor of the peer's time, and this time more for each image.
 const TIMES: f64 = 1.2;
 const EACH: Duration = Duration::from_millis(10);
 
@@ -39,12 +39,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn name(at: usize) -> String {
-    format!("image-{at}")
+fn name(number: usize) -> String {
+    format!("image-{number}")
 }
 
 fn compare() -> Result<()> {
-    let images: Vec<_> = (0..IMAGES).map(|at| image(&[&name(at)], &name(at), 0)).collect();
+    let images: Vec<_> = (0..IMAGES).map(|number| image(&[&name(number)], &name(number), 0)).collect();
     match CrioNode::new(&images)? {
         Some(node) => {
             compare_on("CRI-O", &node.socket(), &node.state(), &|words| node.run(words))?;
@@ -62,7 +62,7 @@ fn compare() -> Result<()> {
 
 fn compare_on(runtime: &str, socket: &Path, state: &Path, run: &dyn Fn(&[&str]) -> Run) -> Result<()> {
     run(&["scan", "-q"]).expect_code(0);
-    (0..REMOVED).for_each(|at| past::set_first_detected(state, &full(&name(at)), 30));
+    (0..REMOVED).for_each(|number| past::set_first_detected(state, &full(&name(number)), 30));
     let gc = ["gc", "--only", "images", "--max-age", "20d", "--high", "99", "--low", "98"];
     // Scan and plan, without the deletions.
     let started = Instant::now();
@@ -74,7 +74,7 @@ fn compare_on(runtime: &str, socket: &Path, state: &Path, run: &dyn Fn(&[&str]) 
     let deleted = document["deleted"].as_array().map_or(0, Vec::len);
     anyhow::ensure!(deleted == REMOVED, "gc deleted {deleted} of {REMOVED} images");
 
-    let others: Vec<_> = (REMOVED..2 * REMOVED).map(|at| full(&name(at))).collect();
+    let others: Vec<_> = (REMOVED..2 * REMOVED).map(|number| full(&name(number))).collect();
     let client = Client::connect(Endpoint::at(socket)?, Options::default())?;
     let listed = client.images()?;
     let id = |name: &String| listed.iter().find(|image| image.tags.contains(name)).map(|image| &image.id);
@@ -85,16 +85,16 @@ fn compare_on(runtime: &str, socket: &Path, state: &Path, run: &dyn Fn(&[&str]) 
         Some(took) => ("crictl rmi one by one", took?),
         None => ("RemoveImage one by one", one_by_one(&client, &ids)?),
     };
-    let ours = whole.saturating_sub(planned);
+    let deletion_time = whole.saturating_sub(planned);
     let allowed = peer_allows(took);
     println!("\n{REMOVED} of {IMAGES} images on {runtime}, milliseconds");
-    println!("{:<40} {:>8.0}", "gc, scan and plan aside", millis(ours));
+    println!("{:<40} {:>8.0}", "gc, scan and plan aside", millis(deletion_time));
     println!("{:<40} {:>8.0}", "gc, the whole run", millis(whole));
     println!("{:<40} {:>8.0}", peer, millis(took));
-    println!("{:<40} {:>8.2}", "ratio", ours.as_secs_f64() / took.as_secs_f64());
-    let over = millis(ours) - TIMES * millis(took);
+    println!("{:<40} {:>8.2}", "ratio", deletion_time.as_secs_f64() / took.as_secs_f64());
+    let over = millis(deletion_time) - TIMES * millis(took);
     println!("{:<40} {:>8.1}", format!("an image, beyond {TIMES} times"), over / REMOVED as f64);
-    let verdict = if ours <= allowed { "met" } else { "MISSED" };
+    let verdict = if deletion_time <= allowed { "met" } else { "MISSED" };
     println!("at most {TIMES} times plus {} ms an image: {verdict}", EACH.as_millis());
     Ok(())
 }
@@ -107,7 +107,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// `None` where there is no `crictl`.
+/// Removes the images with `crictl`; `None` without `crictl`.
 fn crictl(socket: &str, ids: &[String]) -> Option<Result<Duration>> {
     Command::new("crictl").arg("--version").output().ok()?;
     let remove = |id: &String| -> Result<()> {

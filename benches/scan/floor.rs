@@ -1,5 +1,5 @@
-//! The least that any walk must do: read each directory and `fstatat` each entry, with
-//! nothing but a sum kept. No rules about mounts, hard links or errors.
+//! The minimal work of any walk: reads each directory and calls `fstatat` for each entry, and keeps only a sum.
+//! Mounts, hard links and errors are ignored.
 
 use std::ffi::CString;
 use std::mem::MaybeUninit;

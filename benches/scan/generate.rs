@@ -1,5 +1,5 @@
-//! Makes a graphroot as large nodes have them: many layers of many small files, a few big
-//! ones, hard links, symlinks, whiteouts, deep directories. The same seed, the same tree.
+//! Makes a graphroot like those of large nodes: many layers of many small files, a few big ones, hard links, symlinks,
+//! whiteouts, deep directories. The same seed makes the same tree.
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -12,11 +12,11 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use crate::random::Random;
 use crate::records::{LARGE, Layer, Plan};
 
-/// Entries in a directory, on average, as image layers have them.
+/// The average number of entries in a directory, as in image layers.
 const ENTRIES_PER_DIRECTORY: u64 = 7;
-/// Levels below a layer's root, where directories are made at random.
+/// The depth of the deepest random directories below a layer's root.
 const DEPTH: usize = 14;
-/// Files that some layers share with their parent by hard links.
+/// The number of files that some layers share with their parent by hard links.
 const SHARED_FILES: usize = 10;
 
 /// Fills the empty directory `graphroot` with about `inodes` inodes.
@@ -27,16 +27,16 @@ pub fn graphroot(graphroot: &Path, inodes: u64, seed: u64) -> Result<()> {
     plan.write(graphroot, &mut random)?;
     let weights: Vec<u64> = plan.layers.iter().map(|layer| weight(layer, &mut random)).collect();
     let sum: u64 = weights.iter().sum();
-    plan.layers.par_iter().enumerate().try_for_each(|(at, layer)| {
-        let random = Random::new(seed ^ (at as u64 + 1));
-        make_layer(graphroot, &plan, layer, inodes * weights[at] / sum, random)
-            .with_context(|| format!("making layer {at}"))
+    plan.layers.par_iter().enumerate().try_for_each(|(layer_ix, layer)| {
+        let random = Random::new(seed ^ (layer_ix as u64 + 1));
+        make_layer(graphroot, &plan, layer, inodes * weights[layer_ix] / sum, random)
+            .with_context(|| format!("making layer {layer_ix}"))
     })?;
     share(graphroot, &plan).context("sharing files by hard links")
 }
 
-/// How much of the inodes a layer gets: first layers of an image much, and all of them
-/// with a heavy tail.
+/// Returns the weight of a layer: its share of the inodes. The first layer of an image has a large one, and all
+/// weights have a heavy tail.
 fn weight(layer: &Layer, random: &mut Random) -> u64 {
     let tail = 1000 / random.between(10, 1000);
     (if layer.first_of_image { 40 } else { 8 }) + tail
@@ -47,8 +47,8 @@ fn make_layer(graphroot: &Path, plan: &Plan, layer: &Layer, inodes: u64, mut ran
     let diff = dir.join("diff");
     plan.make_directory(graphroot, layer)?;
     fs::create_dir(dir.join("merged"))?;
-    for at in 0..SHARED_FILES {
-        fs::write(diff.join(shared_name(at)), "shared")?;
+    for number in 0..SHARED_FILES {
+        fs::write(diff.join(shared_name(number)), "shared")?;
     }
     if random.chance(50) {
         fs::create_dir_all(diff.join("node_modules/nested/".repeat(20)))?;
@@ -56,19 +56,19 @@ fn make_layer(graphroot: &Path, plan: &Plan, layer: &Layer, inodes: u64, mut ran
     let directories = directories(&diff, inodes / ENTRIES_PER_DIRECTORY, &mut random);
     let mut left = inodes.saturating_sub(directories.len() as u64);
     let mut first_file: Option<PathBuf> = None;
-    for (at, path) in directories.iter().enumerate() {
+    for (number, path) in directories.iter().enumerate() {
         fs::create_dir_all(path)?;
-        let mean = left / (directories.len() - at) as u64;
-        // Most directories hold few files, some very many.
+        let mean = left / (directories.len() - number) as u64;
+        // Most directories hold few files, and some hold very many.
         let files = if random.chance(20) { mean * 12 } else { random.below(mean * 2 + 1) };
-        let files = if at + 1 == directories.len() { left } else { files.min(left) };
+        let files = if number + 1 == directories.len() { left } else { files.min(left) };
         left -= files;
         fill(path, files, &mut first_file, &mut random).with_context(|| path.display().to_string())?;
     }
     Ok(())
 }
 
-/// Directories to be made, each parent before its children.
+/// Returns directories to make, each parent before its children.
 fn directories(top: &Path, count: u64, random: &mut Random) -> Vec<PathBuf> {
     const WORDS: [&str; 16] = [
         "usr",
@@ -89,40 +89,40 @@ fn directories(top: &Path, count: u64, random: &mut Random) -> Vec<PathBuf> {
         "en_US.UTF-8",
     ];
     let mut made = vec![(top.to_path_buf(), 0)];
-    for at in 1..=count {
-        // Near the end of the list, so that the tree gets deep.
+    for number in 1..=count {
+        // Near the end of the list, for a deep tree.
         let window = made.len().min(40) as u64;
         let near = made.len() - 1 - usize::try_from(random.below(window)).unwrap_or(0);
         let (parent, depth) = &made[near];
         let (parent, depth) = if *depth < DEPTH { (parent, *depth) } else { (&made[0].0, 0) };
         let word = WORDS[usize::try_from(random.below(16)).unwrap_or(0)];
-        made.push((parent.join(format!("{word}{at}")), depth + 1));
+        made.push((parent.join(format!("{word}{number}")), depth + 1));
     }
     made.into_iter().map(|(path, _)| path).collect()
 }
 
 fn fill(dir: &Path, files: u64, first_file: &mut Option<PathBuf>, random: &mut Random) -> Result<()> {
-    let at: OwnedFd = File::open(dir)?.into();
+    let dir_fd: OwnedFd = File::open(dir)?.into();
     for file in 0..files {
         let name = format!("file-{file}-{:x}.py", random.below(1 << 24));
         match (random.below(1000), &*first_file) {
-            (0..90, _) => rustix::fs::symlinkat("../share/some/target", &at, &name)?,
+            (0..90, _) => rustix::fs::symlinkat("../share/some/target", &dir_fd, &name)?,
             (90..170, Some(first)) => {
-                // The same file too often would meet the filesystem's limit.
-                if rustix::fs::linkat(rustix::fs::CWD, first, &at, &name, AtFlags::empty()).is_err() {
+                // With too many links to one file, the filesystem's limit would be reached.
+                if rustix::fs::linkat(rustix::fs::CWD, first, &dir_fd, &name, AtFlags::empty()).is_err() {
                     *first_file = None;
                 }
             }
             (170..176, _) => {
                 let (kind, mode) = (FileType::CharacterDevice, Mode::from_raw_mode(0o600));
-                rustix::fs::mknodat(&at, &name, kind, mode, 0)?;
+                rustix::fs::mknodat(&dir_fd, &name, kind, mode, 0)?;
             }
             _ => {
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-                let fd = rustix::fs::openat(&at, &name, flags, Mode::from_raw_mode(0o644))?;
+                let fd = rustix::fs::openat(&dir_fd, &name, flags, Mode::from_raw_mode(0o644))?;
                 let length = length(random);
                 if length > 0 {
-                    // Blocks without content: allocated like any, and made in no time.
+                    // Blocks without content: allocated as usual, and quick to make.
                     rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, length)?;
                 }
                 if random.chance(300) {
@@ -134,7 +134,7 @@ fn fill(dir: &Path, files: u64, first_file: &mut Option<PathBuf>, random: &mut R
     Ok(())
 }
 
-/// Bytes of a file: mostly up to 8 KiB, some MiB.
+/// Returns the length of a file: mostly up to 8 KiB, sometimes MiB.
 fn length(random: &mut Random) -> u64 {
     match random.below(10_000) {
         0..1_200 => 0,
@@ -145,19 +145,19 @@ fn length(random: &mut Random) -> u64 {
     }
 }
 
-fn shared_name(at: usize) -> String {
-    format!("shared-{at}.so")
+fn shared_name(number: usize) -> String {
+    format!("shared-{number}.so")
 }
 
-/// Every tenth layer has some files in common with its parent.
+/// Every tenth layer shares some files with its parent.
 fn share(graphroot: &Path, plan: &Plan) -> Result<()> {
     for layer in plan.layers.iter().step_by(10) {
         let Some(parent) = layer.parent else { continue };
         let diff = |id: &str| graphroot.join("overlay").join(id).join("diff");
-        for at in 0..SHARED_FILES {
-            let mine = diff(&layer.id).join(shared_name(at));
-            fs::remove_file(&mine)?;
-            fs::hard_link(diff(&plan.layers[parent].id).join(shared_name(at)), mine)?;
+        for number in 0..SHARED_FILES {
+            let file = diff(&layer.id).join(shared_name(number));
+            fs::remove_file(&file)?;
+            fs::hard_link(diff(&plan.layers[parent].id).join(shared_name(number)), file)?;
         }
     }
     Ok(())

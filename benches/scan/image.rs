@@ -1,4 +1,4 @@
-//! The filesystem that holds the graphroot, kept in an image file between runs.
+//! The filesystem with the graphroot, in an image file that is kept between runs.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use rustix::fs::Advice;
 use crate::process::must;
 use crate::settings::Settings;
 
-/// Sparse: files are allocated but not written, so that it takes a small part of this.
+/// Sparse: files are allocated but not written, so it needs only a small part of this.
 const BYTES: u64 = 32 << 30;
 
 /// The mounted image; unmounted when dropped.
@@ -25,7 +25,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Mounts the image, which is made first if it is not there.
+    /// Mounts the image, and makes it first if it does not exist.
     pub fn mount(settings: &Settings) -> Result<Self> {
         fs::create_dir_all(&settings.dir)?;
         let dir = settings.dir.canonicalize()?;
@@ -34,7 +34,7 @@ impl Image {
         fs::create_dir_all(&mount)?;
         let file = dir.join(format!("{name}.img"));
         let image = Self { graphroot: mount.join("storage"), file, mount, keep_caches: settings.keep_caches };
-        // A run that was interrupted left it mounted.
+        // An interrupted run leaves it mounted.
         let _ = must(Command::new("umount").arg(&image.mount));
         if image.file.exists() {
             image.attach()?;
@@ -48,19 +48,19 @@ impl Image {
         &self.graphroot
     }
 
-    /// Makes it under another name first: what has the right name is complete.
+    /// Makes the image under another name and renames it: an image with the right name is complete.
     fn make(&self, settings: &Settings) -> Result<()> {
         let begin = Instant::now();
         let partial = self.file.with_extension("partial");
         File::create(&partial)?.set_len(BYTES)?;
         let flags: &[&str] = match settings.fs.as_str() {
-            // Nothing may be initialised in the background while we measure.
+            // No initialisation may run in the background during the measurement.
             "ext4" => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
             _ => &["-q", "-f"],
         };
         must(Command::new(format!("mkfs.{}", settings.fs)).args(flags).arg(&partial))?;
         must(Command::new("mount").args(["-o", "loop"]).args([&partial, &self.mount]))?;
-        // A process of its own, so that its memory is not ours.
+        // In a separate process, whose memory is not measured.
         must(
             Command::new(std::env::current_exe()?)
                 .arg("generate")
@@ -70,12 +70,12 @@ impl Image {
         self.detach()?;
         fs::rename(&partial, &self.file)?;
         println!("made the graphroot in {:.0} s", begin.elapsed().as_secs_f64());
-        // No scan keeps the size of what changed in the last minute.
+        // No scan keeps the size of a layer that changed in the last minute.
         std::thread::sleep(SETTLED_AFTER.unsigned_abs());
         self.attach()
     }
 
-    /// Nothing of it is in the page cache afterwards.
+    /// Removes the image from the page cache.
     pub fn forget(&self) -> Result<()> {
         self.detach()?;
         let file = File::open(&self.file)?;

@@ -1,8 +1,7 @@
-//! How fast a scan is, against a floor and against other programs, on a graphroot made
-//! for it. `cargo bench --bench scan` as root; see [`settings::Settings`] for the
-//! environment variables.
+//! The speed of a scan of a generated graphroot, compared with a floor and with other programs.
+//! `cargo bench --bench scan` as root; see [`settings::Settings`] for the environment variables.
 //!
-//! The program starts itself again for the parts that must be a process of their own:
+//! The program starts itself again for the parts that need a separate process:
 //! `generate DIR INODES SEED`, `many DIR SEED`, `floor THREADS DIR`, `measure DIR`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program for people
@@ -59,7 +58,7 @@ fn compare() -> Result<()> {
         bail!("the benchmark mounts a filesystem: run it as root");
     }
     let image = image::Image::mount(&settings).context("preparing the graphroot")?;
-    // What the first run leaves is what the others take.
+    // The state of the first run is used by the others.
     let state_dir = settings.state_dir()?;
     let (programs, missing) = programs::all(&state_dir, image.graphroot());
     println!("{} with {} inodes, seed {}\n", settings.fs, settings.inodes, settings.seed);

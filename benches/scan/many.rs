@@ -1,5 +1,5 @@
-//! A store of 10,000 images over 100,000 layers: how long a rescan and a dry run of `gc` over all
-//! of it take, and how much memory.
+//! A store of 10,000 images over 100,000 layers: the time and memory of a rescan and of a dry run of `gc` over the whole
+//! store.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::settings::Settings;
 
 const ROUNDS: usize = 3;
 
-/// What a rescan may take, and how much longer a dry run may take.
+/// The limits for a rescan, and for the additional time of a dry run.
 const RESCAN: Duration = Duration::from_secs(2);
 const PLAN: Duration = Duration::from_secs(1);
 const PEAK: u64 = 200 << 20;
@@ -37,7 +37,7 @@ pub fn generate(graphroot: &Path, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Makes the store if it is not there, and prints what scans of it take.
+/// Makes the store if it does not exist, and prints the cost of its scans.
 pub fn compare(settings: &Settings) -> Result<()> {
     let dir = settings.dir.canonicalize()?;
     let (file, mount) = (dir.join("many.img"), dir.join("many.mnt"));
@@ -67,7 +67,7 @@ pub fn compare(settings: &Settings) -> Result<()> {
 fn measure(settings: &Settings, graphroot: &Path) -> Result<()> {
     let state = settings.dir.canonicalize()?.join("state-many");
     if state.exists() {
-        #[allow(clippy::disallowed_methods)] // our own scratch directory
+        #[allow(clippy::disallowed_methods)] // the benchmark's scratch directory
         fs::remove_dir_all(&state)?;
     }
     let run = |words: &[&str]| -> Result<Run> {
@@ -77,7 +77,7 @@ fn measure(settings: &Settings, graphroot: &Path) -> Result<()> {
     };
     let scan = ["scan", "--format", "json"];
     let first = run(&scan)?;
-    // What was written in the last minute is measured again.
+    // Files that were written in the last minute are measured again.
     std::thread::sleep(Duration::from_secs(61));
     run(&scan)?;
     let gc = [

@@ -1,5 +1,5 @@
-//! The walker alone, on the trees that a scan of a graphroot measures: each layer a unit,
-//! all else one more.
+//! Only the walker, on the trees that a scan of a graphroot measures: each layer is a unit, and everything else is
+//! another one.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use layersweep::disk::inode_chunks::InodeChunks;
 use layersweep::disk::{Tree, TreeScope, WalkOptions, filesystem, measure};
 use layersweep::sys::quiet::Within;
 
-/// Prints the sum of what `measure` finds below `graphroot`.
+/// Prints the sum of all that `measure` finds below `graphroot`.
 pub fn graphroot(graphroot: &Path) {
     let tree = |path: &Path, unit, scope| Tree { root: 0, path: path.to_path_buf().into(), unit, scope };
     let mut trees = vec![
@@ -22,8 +22,8 @@ pub fn graphroot(graphroot: &Path) {
     for name in names(graphroot).into_iter().filter(|name| name != "overlay") {
         trees.push(tree(Path::new(&name), 0, TreeScope::Whole));
     }
-    for (at, name) in names(&graphroot.join("overlay")).into_iter().enumerate() {
-        trees.push(tree(&Path::new("overlay").join(name), at + 1, TreeScope::Whole));
+    for (number, name) in names(&graphroot.join("overlay")).into_iter().enumerate() {
+        trees.push(tree(&Path::new("overlay").join(name), number + 1, TreeScope::Whole));
     }
     let cost = filesystem::of(graphroot).map(|(_, cost)| cost).unwrap_or_default();
     let roots = [graphroot.to_path_buf()];

@@ -1,4 +1,4 @@
-//! Running a program once and seeing what it took.
+//! Running a program once, and measuring its time and memory.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::libc;
 
-/// What one run took.
+/// The cost of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub wall: Duration,
     /// User and system time of all threads.
     pub cpu: Duration,
-    /// Most memory in use at once, in bytes.
+    /// The maximum of memory in use, in bytes.
     pub peak: u64,
 }
 
-/// Runs `command` to its end, its output thrown away. This program stays small, because
-/// the kernel counts our memory at the fork as the child's.
+/// Runs `command` to its end and discards its output. This program stays small, because the kernel counts its memory
+/// at the fork as the child's.
 pub fn run(command: &mut Command) -> Result<Run> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begin = Instant::now();
     let child = command.spawn().with_context(|| format!("starting {command:?}"))?;
     let (status, usage) = wait(child.id()).with_context(|| format!("waiting for {command:?}"))?;
     let wall = begin.elapsed();
-    // Some peers end with 1 for any remark; only a death or a missing program is a failure.
+    // Some peers end with 1 after a warning; only a signal or a missing program is a failure.
     if !libc::WIFEXITED(status) || libc::WEXITSTATUS(status) > 4 {
         bail!("{command:?} ended with status {status}");
     }
@@ -46,7 +46,7 @@ fn wait(pid: u32) -> Result<(libc::c_int, libc::rusage)> {
     let mut status = 0;
     // SAFETY: `rusage` is plain integers, for which all zeros is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `pid` is our child that nobody else waits for; both pointers are to locals
+    // SAFETY: `pid` is a child of this process, and no other code waits for it; both pointers are to locals
     // that outlive the call.
     let done = unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) };
     if done != pid {
@@ -55,7 +55,7 @@ fn wait(pid: u32) -> Result<(libc::c_int, libc::rusage)> {
     Ok((status, usage))
 }
 
-/// What `command` prints.
+/// Returns the output of `command`.
 pub fn output(command: &mut Command) -> Result<String> {
     let mut child = command
         .stdin(Stdio::null())
@@ -71,7 +71,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Runs a helper program; its failure is ours, in its own words.
+/// Runs a helper program; its failure is returned with its output.
 pub fn must(command: &mut Command) -> Result<()> {
     let output = command.output().with_context(|| format!("starting {command:?}"))?;
     if !output.status.success() {

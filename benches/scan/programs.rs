@@ -1,23 +1,23 @@
-//! What is compared: ours, the floor, and other programs with the flags that make them
-//! count the same: allocated bytes, and hard links once where they can.
+//! The compared programs: layersweep, the floor, and other programs, with flags that make them count the same:
+//! allocated bytes, and hard links once if they can.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::process;
 
-/// The name of ours in results.
+/// The name of layersweep in results.
 pub const OURS: &str = "layersweep";
-/// The name of ours when it has scanned before.
+/// The name of layersweep in results when it has scanned before.
 pub const AGAIN: &str = "again";
-/// The floor that warm runs are measured by.
+/// The floor that warm runs are compared with.
 pub const FLOOR: &str = "floor-2";
 
-/// What a program is to us.
+/// The role of a program in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Ours,
-    /// Ours, with what an earlier scan left.
+    /// Layersweep with the records of an earlier scan.
     Again,
     Floor,
     Peer,
@@ -39,19 +39,19 @@ impl Program {
         command
     }
 
-    /// The command line as a person would type it.
+    /// The command line as on a terminal.
     pub fn line(&self) -> String {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         format!("{name} {}", self.arguments.join(" "))
     }
 
-    /// Reads the program itself into the page cache; it is not what is measured.
+    /// Reads the program into the page cache; its loading is not measured.
     pub fn load(&self) {
         let _ = process::output(Command::new(&self.path).arg("--version"));
     }
 }
 
-/// Programs that are there, and the names of those that are missing.
+/// Returns the existing programs, and the names of the missing ones.
 pub fn all(state_dir: &Path, graphroot: &Path) -> (Vec<Program>, Vec<&'static str>) {
     let root = graphroot.display().to_string();
     let mut programs = vec![ours(&root), again(state_dir, &root)];
@@ -103,13 +103,12 @@ pub fn all(state_dir: &Path, graphroot: &Path) -> (Vec<Program>, Vec<&'static st
     (programs, missing)
 }
 
-/// A scan that measures everything and leaves nothing behind.
+/// A scan that measures everything and records nothing.
 fn ours(root: &str) -> Program {
     scan(OURS, Role::Ours, &["--graphroot", root, "--full", "--no-record"])
 }
 
-/// A scan with records, as a timer runs it: layers that an earlier one has measured are not
-/// walked again.
+/// A scan with records, as a timer runs it: layers that an earlier scan measured are not walked again.
 fn again(state_dir: &Path, root: &str) -> Program {
     scan(AGAIN, Role::Again, &["--graphroot", root, "--state-dir", &state_dir.display().to_string()])
 }
@@ -120,17 +119,17 @@ fn scan(name: &'static str, role: Role, flags: &[&str]) -> Program {
     Program { name, role, path: env!("CARGO_BIN_EXE_layersweep").into(), arguments }
 }
 
-/// A part of this program.
+/// A part of this benchmark.
 fn itself(name: &'static str, role: Role, arguments: &[&str]) -> Program {
     let path = std::env::current_exe().unwrap_or_default();
     Program { name, role, path, arguments: arguments.iter().map(ToString::to_string).collect() }
 }
 
-/// First where `benches/peers.sh` puts them, then in the PATH.
+/// Searches first in the directory of `benches/peers.sh`, then in PATH.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/bin");
-    std::iter::once(own)
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/bin");
+    std::iter::once(peers)
         .chain(std::env::split_paths(&path))
         .map(|dir| dir.join(name))
         .find(|file| file.is_file())

@@ -1,6 +1,6 @@
-//! Numbers that are the same on every machine: SplitMix64.
+//! Random numbers that are the same on every machine: SplitMix64.
 
-/// A stream of numbers that its seed determines.
+/// A stream of numbers that is determined by its seed.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -17,22 +17,22 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// From `start` up to and without `end`.
+    /// Returns a number from `start` up to `end`, which is excluded.
     pub fn between(&mut self, start: u64, end: u64) -> u64 {
         start + self.below(end - start)
     }
 
-    /// True `per_mille` times in 1000.
+    /// Returns true `per_mille` times in 1000.
     pub fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }
 
-    /// 64 hexadecimal digits, as digests and ids have.
+    /// Returns 64 hexadecimal digits, as in digests and ids.
     pub fn hex64(&mut self) -> String {
         (0..4).map(|_| format!("{:016x}", self.next())).collect()
     }

@@ -1,4 +1,4 @@
-//! The records of a containers/storage graphroot: which layers and images there are.
+//! The records of a containers/storage graphroot: its layers and images.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::random::Random;
 
-/// How many images there are. Each has some layers of its own on top of some layer of an earlier
-/// image, the bases excepted.
+/// The number of images. Each has some unshared layers above a layer of an earlier image; the bases have only unshared
+/// ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     images: usize,
@@ -21,12 +21,12 @@ pub struct Shape {
 
 /// A large node.
 pub const LARGE: Shape = Shape { images: 60, own_layers: 5, bases: 6 };
-/// More than any node has; images reach 60 layers on average.
+/// More than on any node; images have 60 layers on average.
 pub const MANY: Shape = Shape { images: 10_000, own_layers: 10, bases: 500 };
 
 const CREATED: &str = "2026-01-02T03:04:05.678901234Z";
 
-/// A layer to be made.
+/// A layer to make.
 #[derive(Debug)]
 pub struct Layer {
     pub id: String,
@@ -35,11 +35,11 @@ pub struct Layer {
     /// Position of its parent.
     pub parent: Option<usize>,
     pub diff_digest: String,
-    /// Lowest of its image's own layers: bigger than the others.
+    /// The lowest unshared layer of its image: bigger than the others.
     pub first_of_image: bool,
 }
 
-/// An image to be made; its chain is that of its top layer.
+/// An image to make; its chain is that of its top layer.
 #[derive(Debug)]
 pub struct Image {
     pub id: String,
@@ -47,7 +47,7 @@ pub struct Image {
     pub top: usize,
 }
 
-/// What the records say.
+/// The content of the records.
 #[derive(Debug)]
 pub struct Plan {
     pub layers: Vec<Layer>,
@@ -60,13 +60,13 @@ impl Plan {
         for image in 0..shape.images {
             let mut parent = (image >= shape.bases)
                 .then(|| usize::try_from(random.below(plan.layers.len() as u64)).unwrap_or_default());
-            for own in 0..shape.own_layers {
+            for number in 0..shape.own_layers {
                 plan.layers.push(Layer {
                     id: random.hex64(),
                     link: link_name(random),
                     parent,
                     diff_digest: format!("sha256:{}", random.hex64()),
-                    first_of_image: own == 0,
+                    first_of_image: number == 0,
                 });
                 parent = Some(plan.layers.len() - 1);
             }
@@ -77,9 +77,9 @@ impl Plan {
         plan
     }
 
-    /// Layer positions from `at` down to its base.
-    pub fn chain(&self, at: usize) -> impl Iterator<Item = usize> {
-        std::iter::successors(Some(at), |&at| self.layers[at].parent)
+    /// Layer positions from `position` down to its base.
+    pub fn chain(&self, position: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(position), |&position| self.layers[position].parent)
     }
 
     /// Makes a layer's directory below `graphroot`, with an empty `diff`.
@@ -91,7 +91,7 @@ impl Plan {
         symlink(format!("../{}/diff", layer.id), graphroot.join("overlay/l").join(&layer.link))?;
         if let Some(parent) = layer.parent {
             let lower: Vec<String> =
-                self.chain(parent).map(|at| format!("l/{}", self.layers[at].link)).collect();
+                self.chain(parent).map(|position| format!("l/{}", self.layers[position].link)).collect();
             fs::write(dir.join("lower"), lower.join(":"))?;
         } else {
             fs::create_dir(dir.join("empty"))?;
@@ -124,7 +124,7 @@ impl Plan {
             .images
             .iter()
             .enumerate()
-            .map(|(at, image)| self.image(at, image, &images))
+            .map(|(number, image)| self.image(number, image, &images))
             .collect::<Result<_>>()?;
         fs::write(images.join("images.json"), serde_json::to_vec(&records)?)?;
         fs::write(containers.join("containers.json"), "[]")?;
@@ -148,7 +148,7 @@ impl Plan {
         record
     }
 
-    fn image(&self, at: usize, image: &Image, images: &Path) -> Result<Value> {
+    fn image(&self, number: usize, image: &Image, images: &Path) -> Result<Value> {
         let chain: Vec<usize> = self.chain(image.top).collect();
         let diff_ids: Vec<&String> =
             chain.iter().rev().map(|&layer| &self.layers[layer].diff_digest).collect();
@@ -188,7 +188,7 @@ impl Plan {
         Ok(json!({
             "id": image.id,
             "digest": image.digest,
-            "names": [format!("registry.example/bench/image-{at}:1.0")],
+            "names": [format!("registry.example/bench/image-{number}:1.0")],
             "layer": self.layers[image.top].id,
             "metadata": "{}",
             "big-data-names": big.map(|(key, _)| key),
@@ -199,7 +199,7 @@ impl Plan {
     }
 }
 
-/// The file name that containers/storage gives to a piece of big data.
+/// Returns the file name that containers/storage gives to a piece of big data.
 fn big_data_name(key: &str) -> String {
     if key.bytes().all(|byte| matches!(byte, b'.' | b'0'..=b'9' | b'a'..=b'z')) {
         return key.to_owned();
@@ -212,5 +212,5 @@ fn link_name(random: &mut Random) -> String {
     (0..26).map(|_| char::from(DIGITS[usize::try_from(random.below(32)).unwrap_or(0)])).collect()
 }
 
-/// A gzip stream of nothing.
+/// An empty gzip stream.
 const EMPTY_GZIP: [u8; 20] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0];

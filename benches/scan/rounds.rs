@@ -1,5 +1,4 @@
-//! Round after round, each program once a round and in another order each time: what
-//! disturbs the machine then disturbs all of them.
+//! Runs each program once a round, each round in another order: a disturbance of the machine then affects all of them.
 
 use anyhow::Result;
 
@@ -13,7 +12,7 @@ use crate::settings::Settings;
 pub struct Runs {
     pub name: &'static str,
     pub role: Role,
-    /// The last line that it printed, for a look at what it counted.
+    /// The last line that it printed, to check its count.
     pub says: String,
     pub warm: Vec<Run>,
     pub cold: Vec<Run>,
@@ -27,15 +26,15 @@ pub fn run(settings: &Settings, image: &Image, programs: &[Program]) -> Result<V
         results.push(Runs { name, role, says: says(&text), warm: vec![], cold: vec![] });
     }
     for round in 0..settings.warm_rounds {
-        for at in order(round, programs.len()) {
-            results[at].warm.push(process::run(&mut programs[at].command())?);
+        for position in order(round, programs.len()) {
+            results[position].warm.push(process::run(&mut programs[position].command())?);
         }
     }
     for round in 0..settings.cold_rounds {
-        for at in order(round, programs.len()) {
+        for position in order(round, programs.len()) {
             image.forget()?;
-            programs[at].load();
-            results[at].cold.push(process::run(&mut programs[at].command())?);
+            programs[position].load();
+            results[position].cold.push(process::run(&mut programs[position].command())?);
         }
     }
     Ok(results)
@@ -43,7 +42,7 @@ pub fn run(settings: &Settings, image: &Image, programs: &[Program]) -> Result<V
 
 /// Each round begins with another program.
 fn order(round: usize, count: usize) -> impl Iterator<Item = usize> {
-    (0..count).map(move |at| (at + round) % count)
+    (0..count).map(move |number| (number + round) % count)
 }
 
 fn says(text: &str) -> String {

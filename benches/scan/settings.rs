@@ -1,35 +1,35 @@
-//! What can be chosen.
+//! The settings of the benchmark.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-/// From the environment.
+/// Settings from the environment.
 #[derive(Debug)]
 pub struct Settings {
     /// `BENCH_FS`: `ext4`, `xfs` or `btrfs`.
     pub fs: String,
-    /// `BENCH_INODES`, about.
+    /// `BENCH_INODES`: the approximate number of inodes.
     pub inodes: u64,
     /// `BENCH_SEED`: the same seed makes the same tree.
     pub seed: u64,
     /// `BENCH_WARM`: rounds with everything in the page cache.
     pub warm_rounds: usize,
-    /// `BENCH_COLD`: rounds with nothing in the page cache.
+    /// `BENCH_COLD`: rounds with an empty page cache.
     pub cold_rounds: usize,
-    /// `BENCH_DIR`: where the image is kept between runs; needs up to 8 GiB.
+    /// `BENCH_DIR`: the directory of the image; needs up to 8 GiB.
     pub dir: PathBuf,
-    /// `BENCH_KEEP_CACHES`: for cold rounds forget the image alone, not all of the
-    /// machine's page cache. For machines on which others work.
+    /// `BENCH_KEEP_CACHES`: cold rounds drop only the image from the page cache, not everything. For machines with
+    /// other users.
     pub keep_caches: bool,
 }
 
 impl Settings {
-    /// A new directory for the records of the scans.
+    /// Returns a new directory for the records of the scans.
     pub fn state_dir(&self) -> Result<PathBuf> {
         let path = self.dir.join(format!("state-{}", self.fs));
         if path.exists() {
-            #[allow(clippy::disallowed_methods)] // our own scratch directory
+            #[allow(clippy::disallowed_methods)] // the benchmark's scratch directory
             std::fs::remove_dir_all(&path)?;
         }
         std::fs::create_dir_all(&path)?;

@@ -1,4 +1,4 @@
-//! The results for people, and as JSON for comparison with other runs.
+//! The results as text, and as JSON for comparison with other runs.
 
 use anyhow::Result;
 use serde_json::json;
@@ -10,7 +10,7 @@ use crate::settings::Settings;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Median and minimum of the wall times, in milliseconds.
+/// Returns median and minimum of the wall times, in milliseconds.
 fn wall(runs: &[Run]) -> (f64, f64) {
     let mut times: Vec<f64> = runs.iter().map(|run| run.wall.as_secs_f64() * 1000.0).collect();
     times.sort_unstable_by(f64::total_cmp);
@@ -58,7 +58,7 @@ pub fn print(results: &[Runs], missing: &[&str]) {
 }
 
 fn targets(results: &[Runs], floor_warm: f64, missing: &[&str]) {
-    let Some(ours) = results.iter().find(|result| result.role == Role::Ours) else {
+    let Some(layersweep) = results.iter().find(|result| result.role == Role::Ours) else {
         return;
     };
     let fastest = |time: fn(&Runs) -> f64| {
@@ -67,7 +67,7 @@ fn targets(results: &[Runs], floor_warm: f64, missing: &[&str]) {
     };
     let warm = fastest(|result| wall(&result.warm).0).unwrap_or((f64::NAN, "none"));
     let cold = fastest(|result| wall(&result.cold).0).unwrap_or((f64::NAN, "none"));
-    let (ours_warm, ours_cold) = (wall(&ours.warm).0, wall(&ours.cold).0);
+    let (ours_warm, ours_cold) = (wall(&layersweep.warm).0, wall(&layersweep.cold).0);
     let again = results.iter().find(|result| result.role == Role::Again);
     let (again_warm, again_cold) =
         again.map_or((f64::NAN, f64::NAN), |again| (wall(&again.warm).0, wall(&again.cold).0));
@@ -79,11 +79,11 @@ fn targets(results: &[Runs], floor_warm: f64, missing: &[&str]) {
         (format!("again, warm, against the fastest peer ({})", warm.1), again_warm / warm.0, 0.15),
         ("again, cold, against the full scan".to_owned(), again_cold / ours_cold, 0.25),
         (format!("again, cold, against the fastest peer ({})", cold.1), again_cold / cold.0, 0.15),
-        ("peak memory in MiB".to_owned(), peak(ours), 64.0),
+        ("peak memory in MiB".to_owned(), peak(layersweep), 64.0),
     ];
     println!("\n{:<46} {:>9} {:>9}", "target", "at most", "measured");
     for (what, measured, at_most) in rows {
-        // A measurement that was not made is no success.
+        // A missing measurement is no success.
         let verdict = if measured <= at_most { "met" } else { "MISSED" };
         println!("{what:<46} {at_most:>9.2} {measured:>9.2}  {verdict}");
     }
@@ -95,15 +95,15 @@ fn targets(results: &[Runs], floor_warm: f64, missing: &[&str]) {
 /// Writes `results.json` next to the image.
 pub fn save(settings: &Settings, results: &[Runs]) -> Result<()> {
     let runs = |runs: &[Run]| -> Vec<_> {
-        let one = |run: &Run| {
+        let measurement = |run: &Run| {
             json!({"wall_seconds": run.wall.as_secs_f64(), "cpu_seconds": run.cpu.as_secs_f64(),
                 "peak_bytes": run.peak})
         };
-        runs.iter().map(one).collect()
+        runs.iter().map(measurement).collect()
     };
     let programs: Vec<_> = results
         .iter()
-        .map(|one| json!({"name": one.name, "warm": runs(&one.warm), "cold": runs(&one.cold)}))
+        .map(|result| json!({"name": result.name, "warm": runs(&result.warm), "cold": runs(&result.cold)}))
         .collect();
     let document = json!({"fs": settings.fs, "inodes": settings.inodes, "seed": settings.seed,
         "programs": programs});

@@ -1,17 +1,16 @@
-//! Which file names what of which other file, read from the tokens of the source.
+//! The names that each file takes from each other file, read from the tokens of the source.
 //!
-//! Every path in `use` and in code is followed, through modules, imports and re-exports, to the
-//! file that defines what it names. A `mod` or `pub use` declaration alone is no tie: it makes
-//! a name reachable. Macros are read as the tokens they are.
+//! Every path in `use` and in code is followed, through modules, imports and re-exports, to the file that defines the
+//! name. A `mod` or `pub use` declaration alone is no tie: it only makes a name reachable. Macros are read as tokens.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// A module's names from the crate's root on.
+/// The names of a module, from the crate's root.
 type Module = Vec<String>;
 
-/// Files by their path below `src`, with what each module of them defines and names.
+/// Files by their path below `src`, with the definitions and names in each of their modules.
 pub struct House {
     modules: HashMap<Module, Contents>,
 }
@@ -21,9 +20,9 @@ struct Contents {
     file: String,
     items: BTreeSet<String>,
     uses: Vec<Use>,
-    /// Paths in code, of one name too.
+    /// Paths in code, also those of only one name.
     named: BTreeSet<Vec<String>>,
-    /// Children that only tests have.
+    /// Children that are only for tests.
     tests: Vec<String>,
 }
 
@@ -41,7 +40,7 @@ pub struct Tie {
     pub name: String,
 }
 
-/// Where a path leads, and the modules below the root that it passes.
+/// The target of a path, and the modules below the root that the path passes.
 struct Found {
     file: String,
     /// The item's name; `None` for a module.
@@ -51,7 +50,7 @@ struct Found {
 }
 
 impl House {
-    /// `files` are paths below `src` with their text; what is for tests alone counts if `with_tests`.
+    /// `files` are paths below `src` with their text; code for tests counts only if `with_tests`.
     pub fn read<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>, with_tests: bool) -> House {
         let mut modules = HashMap::new();
         for (file, text) in files {
@@ -67,28 +66,28 @@ impl House {
         House { modules }
     }
 
-    /// The modules below the root that each file names, each with the file's own.
+    /// The modules below the root that each file names, with the file's module below the root.
     pub fn tops(&self) -> BTreeSet<(String, String, String)> {
         let mut tops = BTreeSet::new();
         for (module, contents) in &self.modules {
-            let own = module.first().cloned().unwrap_or_default();
-            let paths = contents.uses.iter().map(|one| &one.path).chain(&contents.named);
+            let top_module = module.first().cloned().unwrap_or_default();
+            let paths = contents.uses.iter().map(|import| &import.path).chain(&contents.named);
             for found in paths.filter_map(|path| self.resolve(module, path, &mut vec![])) {
                 for top in found.tops {
-                    tops.insert((contents.file.clone(), own.clone(), top));
+                    tops.insert((contents.file.clone(), top_module.clone(), top));
                 }
             }
         }
         tops
     }
 
-    /// Every name that a file needs of another one.
+    /// Every name that a file takes from another file.
     pub fn ties(&self) -> BTreeSet<Tie> {
         let mut ties = BTreeSet::new();
         for (module, contents) in &self.modules {
-            // Of `*`, the names that the code takes from it count.
-            let imports = contents.uses.iter().filter(|one| !one.is_public && one.name != "*");
-            for path in imports.map(|one| &one.path).chain(&contents.named) {
+            // For `*`, only the names that the code uses count.
+            let imports = contents.uses.iter().filter(|import| !import.is_public && import.name != "*");
+            for path in imports.map(|import| &import.path).chain(&contents.named) {
                 let found = self.resolve(module, path, &mut vec![]);
                 if let Some(Found { file, item: Some(name), .. }) = found
                     && file != contents.file
@@ -102,7 +101,7 @@ impl House {
     }
 
     fn resolve(&self, from: &Module, path: &[String], seen: &mut Vec<(Module, String)>) -> Option<Found> {
-        let (mut at, rest) = match path.first()?.as_str() {
+        let (mut module, rest) = match path.first()?.as_str() {
             "crate" | "layersweep" => (vec![], &path[1..]),
             "self" => (from.clone(), &path[1..]),
             "super" => (parent(from), &path[1..]),
@@ -112,18 +111,18 @@ impl House {
         let mut tops = vec![];
         for (place, name) in rest.iter().enumerate() {
             if name == "super" {
-                at = parent(&at);
+                module = parent(&module);
                 continue;
             }
-            if at.is_empty() && is_rooted {
+            if module.is_empty() && is_rooted {
                 tops.push(name.clone());
             }
             let is_last = place + 1 == rest.len();
-            let contents = self.modules.get(&at);
+            let contents = self.modules.get(&module);
             let is_item = contents.is_some_and(|contents| contents.items.contains(name));
-            let below = child(&at, name);
+            let below = child(&module, name);
             if self.modules.contains_key(&below) && !(is_last && is_item) {
-                at = below;
+                module = below;
                 continue;
             }
             let item = |is_certain| Found {
@@ -133,45 +132,45 @@ impl House {
                 is_certain,
             };
             let mut imported = || {
-                let step = (at.clone(), name.clone());
+                let step = (module.clone(), name.clone());
                 if seen.contains(&step) {
                     return None;
                 }
                 seen.push(step);
-                self.imported(&at, name, &rest[place + 1..], seen)
+                self.imported(&module, name, &rest[place + 1..], seen)
             };
             let found = if is_item { Some(item(true)) } else { imported() };
-            // Of a module of ours: what nothing there defines comes of a macro.
+            // In a known module: a name that is not defined there comes from a macro.
             let mut found = found.or_else(|| (is_rooted || place > 0).then(|| item(false)))?;
             found.tops.splice(0..0, tops);
             return Some(found);
         }
-        let file = self.modules.get(&at).map(|contents| contents.file.clone()).unwrap_or_default();
+        let file = self.modules.get(&module).map(|contents| contents.file.clone()).unwrap_or_default();
         Some(Found { file, item: None, tops, is_certain: true })
     }
 
-    /// What `name` and the names after it are by the imports of module `at`.
+    /// Resolves `name` and the names after it by the imports of `module`.
     fn imported(
         &self,
-        at: &Module,
+        module: &Module,
         name: &String,
         after: &[String],
         seen: &mut Vec<(Module, String)>,
     ) -> Option<Found> {
-        let uses = &self.modules.get(at)?.uses;
-        if let Some(one) = uses.iter().find(|one| one.name == *name) {
-            let path: Vec<String> = one.path.iter().chain(after).cloned().collect();
-            return self.resolve(at, &path, seen);
+        let uses = &self.modules.get(module)?.uses;
+        if let Some(import) = uses.iter().find(|import| import.name == *name) {
+            let path: Vec<String> = import.path.iter().chain(after).cloned().collect();
+            return self.resolve(module, &path, seen);
         }
-        uses.iter().filter(|one| one.name == "*").find_map(|one| {
-            let (_, module) = one.path.split_last()?;
-            let path: Vec<String> = module.iter().chain([name]).chain(after).cloned().collect();
-            self.resolve(at, &path, seen).filter(|found| found.is_certain)
+        uses.iter().filter(|import| import.name == "*").find_map(|import| {
+            let (_, prefix) = import.path.split_last()?;
+            let path: Vec<String> = prefix.iter().chain([name]).chain(after).cloned().collect();
+            self.resolve(module, &path, seen).filter(|found| found.is_certain)
         })
     }
 }
 
-/// The circles: sets of files each of which needs all others, by way of each other.
+/// Returns the circles: sets of files in which each file needs all others, directly or through them.
 pub fn circles(ties: &BTreeSet<Tie>) -> Vec<BTreeSet<&str>> {
     let mut next: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for tie in ties {
@@ -246,7 +245,7 @@ impl Reading<'_> {
                     }
                     continue;
                 }
-                // What a macro is given to define, as far as it is written out.
+                // The definitions in a macro's arguments, as far as they are written out.
                 ("", _) => {
                     for group in item.tokens.iter().filter_map(group) {
                         let inner: Vec<TokenTree> = group.clone().into_iter().collect();
@@ -262,41 +261,42 @@ impl Reading<'_> {
 
     /// The paths and imports among `tokens`, at any depth.
     fn code(&self, tokens: &[TokenTree], contents: &mut Contents) {
-        let mut at = 0;
-        while at < tokens.len() {
-            if is_test(&tokens[at..]) && !self.with_tests {
-                at += Item::first(&tokens[at..]).len;
+        let mut position = 0;
+        while position < tokens.len() {
+            if is_test(&tokens[position..]) && !self.with_tests {
+                position += Item::first(&tokens[position..]).len;
                 continue;
             }
-            match &tokens[at] {
+            match &tokens[position] {
                 TokenTree::Group(group) => {
                     let inner: Vec<TokenTree> = group.stream().into_iter().collect();
                     self.code(&inner, contents);
-                    at += 1;
+                    position += 1;
                 }
-                TokenTree::Ident(ident) if ident == "use" && !punct(tokens.get(at + 1), '<') => {
-                    let end = at + tokens[at..].iter().take_while(|token| !punct(Some(token), ';')).count();
-                    let is_public = tokens[..at].iter().rev().find_map(|token| match token {
+                TokenTree::Ident(ident) if ident == "use" && !punct(tokens.get(position + 1), ' ') => {
+                    let end = position
+                        + tokens[position..].iter().take_while(|token| !punct(Some(token), ' ')).count();
+                    let is_public = tokens[..position].iter().rev().find_map(|token| match token {
                         TokenTree::Ident(ident) => Some(ident == "pub"),
                         TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis => None,
                         _ => Some(false),
                     });
                     let is_public = is_public.unwrap_or_default();
-                    tree(&tokens[at + 1..end], &[], is_public, &mut contents.uses);
-                    at = end;
+                    tree(&tokens[position + 1..end], &[], is_public, &mut contents.uses);
+                    position = end;
                 }
                 TokenTree::Ident(_) => {
-                    let (path, len) = path(&tokens[at..]);
-                    let before = at.checked_sub(1).and_then(|before| tokens.get(before));
-                    let called = tokens.get(at + len).and_then(group).is_some();
-                    // A field, a method, or a local value is no name of an item.
+                    let (path, len) = path(&tokens[position..]);
+                    let before = position.checked_sub(1).and_then(|before| tokens.get(before));
+                    let called = tokens.get(position + len).and_then(group).is_some();
+                    // A field, a method, or a local value is not the name of an item.
                     let is_item = path.len() > 1 || called || !path[0].starts_with(char::is_lowercase);
-                    if is_item && !punct(before, '.') {
+                    if is_item && !punct(before, ' ') {
                         contents.named.insert(path);
                     }
-                    at += len;
+                    position += len;
                 }
-                _ => at += 1,
+                _ => position += 1,
             }
         }
     }
@@ -357,36 +357,36 @@ const KEYWORDS: [&str; 14] = [
     "extern",
 ];
 
-/// The names after the words that define one.
+/// Returns the names after the keywords that define them.
 fn defined(tokens: &[TokenTree]) -> impl Iterator<Item = String> {
     let defines = ["mod", "fn", "struct", "enum", "union", "trait", "type", "static", "const", "macro_rules"];
-    tokens.iter().enumerate().filter_map(move |(at, token)| {
+    tokens.iter().enumerate().filter_map(move |(position, token)| {
         if !defines.contains(&ident(token)?.as_str()) {
             return None;
         }
-        let after = tokens[at + 1..].iter().find(|token| !punct(Some(token), '!'))?;
+        let after = tokens[position + 1..].iter().find(|token| !punct(Some(token), ' '))?;
         ident(after).filter(|word| !["fn", "unsafe", "extern", "mut"].contains(&word.as_str()))
     })
 }
 
-/// Whether an attribute here keeps what follows for tests.
+/// True if an attribute at the start limits the following item to tests.
 fn is_test(tokens: &[TokenTree]) -> bool {
-    let mut at = 0;
-    while punct(tokens.get(at), '#') {
-        at += if punct(tokens.get(at + 1), '!') { 2 } else { 1 };
-        let Some(attribute) = tokens.get(at).and_then(group) else {
+    let mut position = 0;
+    while punct(tokens.get(position), ' ') {
+        position += if punct(tokens.get(position + 1), ' ') { 2 } else { 1 };
+        let Some(attribute) = tokens.get(position).and_then(group) else {
             return false;
         };
         let text = attribute.to_string().replace(' ', "");
         if text.starts_with("cfg(test)") || text.starts_with("cfg(all(test") {
             return true;
         }
-        at += 1;
+        position += 1;
     }
     false
 }
 
-/// The names of the path at the start, and how many tokens it takes.
+/// Returns the names of the path at the start, and the number of its tokens.
 fn path(tokens: &[TokenTree]) -> (Vec<String>, usize) {
     let mut names: Vec<String> = tokens.first().and_then(ident).into_iter().collect();
     let mut len = 1;
@@ -400,7 +400,7 @@ fn path(tokens: &[TokenTree]) -> (Vec<String>, usize) {
     (names, len)
 }
 
-/// The imports of one `use`, its groups written out.
+/// The imports of one `use`, with its groups expanded.
 fn tree(tokens: &[TokenTree], above: &[String], is_public: bool, uses: &mut Vec<Use>) {
     for tokens in tokens.split(|token| punct(Some(token), ',')) {
         let mut names = above.to_vec();

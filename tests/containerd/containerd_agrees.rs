@@ -1,4 +1,4 @@
-//! What we read of a real containerd's files, against what it says itself.
+//! Compares layersweep's reading of a real containerd's files with containerd's own answers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,35 +14,38 @@ use support::containerd::{self, Reading, Rig, read};
 
 const NOW: SignedDuration = SignedDuration::ZERO;
 
-/// All that must not differ between two readings of one root.
+/// The values that must not differ between two readings of one root.
 fn summary(reading: &Reading) -> Vec<String> {
     let inventory = &reading.inventory;
     let mut lines: Vec<String> = inventory
         .images
         .iter()
         .enumerate()
-        .map(|(at, image)| {
-            let sizes = reading.refs.sizes(inventory, Root::Image(ImageIx::from(at)));
+        .map(|(number, image)| {
+            let sizes = reading.refs.sizes(inventory, Root::Image(ImageIx::from(number)));
             format!("{} {:?} {:?} {:?} {sizes:?}", image.id, image.names, image.layers, image.pinned_by)
         })
         .collect();
     lines.extend(
-        inventory.containers.iter().map(|one| format!("{} {:?} {:?}", one.id, one.image_id, one.name)),
+        inventory
+            .containers
+            .iter()
+            .map(|container| format!("{} {:?} {:?}", container.id, container.image_id, container.name)),
     );
     lines.extend(inventory.leaks.iter().map(|leak| format!("{} {}", leak.class, leak.id)));
     lines.sort();
     lines
 }
 
-/// The nodes add up to `du`. containerd's databases may grow between the two, so they are
-/// compared until they meet.
+/// Checks that the nodes add up to `du`. containerd's databases may grow between the two, so they are
+/// compared until they agree.
 fn sum_is_du(places: &ContainerdPlaces) {
     let mut differences = Vec::new();
     for _ in 0..5 {
         let reading = read(places, NOW);
         let all = &reading.inventory.nodes;
-        for (at, node) in all.iter().enumerate() {
-            let held = reading.refs.is_held(at.into()) || node.size.inodes == 0;
+        for (number, node) in all.iter().enumerate() {
+            let held = reading.refs.is_held(number.into()) || node.size.inodes == 0;
             assert!(held, "nobody holds {} {:?}", node.id, node.path);
         }
         let bytes =
@@ -57,7 +60,7 @@ fn sum_is_du(places: &ContainerdPlaces) {
     panic!("we and du: {differences:?}");
 }
 
-/// Images item by item as CRI lists them.
+/// Checks that the images are those that CRI lists.
 fn images_are_cris(reading: &Reading, rig: &Rig) {
     let mut listed = rig.images();
     listed.sort();
@@ -82,7 +85,7 @@ fn images_are_cris(reading: &Reading, rig: &Rig) {
     assert_eq!(ours, listed.iter().map(plain).collect::<Vec<_>>());
 }
 
-/// Names and targets as `ctr images ls` has them, digest by digest.
+/// Checks that names and targets are those of `ctr images ls`.
 fn digests_are_ctrs(reading: &Reading, rig: &Rig) {
     let text = rig.shell("C images ls | awk 'NR>1{print $1, $3}'");
     for line in text.lines().filter(|line| !line.starts_with("sha256:")) {
@@ -91,7 +94,7 @@ fn digests_are_ctrs(reading: &Reading, rig: &Rig) {
     }
 }
 
-/// Every image's chain as `ctr snapshots ls` has it.
+/// Checks that every image's chain is the one of `ctr snapshots ls`.
 fn chains_are_ctrs(reading: &Reading, rig: &Rig) {
     let text = rig.shell("C snapshots ls | awk 'NR>1{print $1, $2, $3}'");
     let mut parents = BTreeMap::new();
@@ -153,7 +156,7 @@ fn scan_agrees_with_containerd_and_cri() {
         if exited(&reading) {
             break;
         }
-        // CRI writes down that a container ended when it hears of it.
+        // CRI records the end of a container when it learns of it.
         std::thread::sleep(std::time::Duration::from_millis(200));
         reading = read(&rig.places(), NOW);
     }
@@ -212,7 +215,7 @@ fn used_by(reading: &Reading, rig: &Rig) {
     }
 }
 
-/// Every way to be pinned; this containerd's CRI knows none of them.
+/// Checks each way to pin an image; the CRI of this containerd knows none of them.
 fn pinned(reading: &Reading, rig: &Rig) {
     let names = |reading: &Reading| -> BTreeSet<String> {
         let images = reading.inventory.images.iter().filter(|image| !image.pinned_by.is_empty());
@@ -231,7 +234,7 @@ fn pinned(reading: &Reading, rig: &Rig) {
     );
 }
 
-/// Labels of an image: those of its configuration, and those on each of its names.
+/// Checks the labels of an image: those of its configuration, and those on each of its names.
 fn labelled(rig: &Rig) {
     rig.shell("C images label reg.local/app-c:alias team=a; C images label reg.local/app-c:1 team=b");
     let reading = read(&rig.places(), NOW);
@@ -259,7 +262,7 @@ fn every_planted_leak_is_found() {
     rig.script("40-leaks.sh", &[]);
     rig.shell("echo stray >$BLOBS/not-a-digest");
 
-    // A moment later everything may still be work in progress.
+    // Shortly after that, all of it may still be work in progress.
     let young = read(&rig.places(), NOW);
     assert!(young.leaks("garbage").iter().all(|leak| leak.verdict == Verdict::Keep));
     let reading = read(&rig.places(), SignedDuration::from_mins(30));

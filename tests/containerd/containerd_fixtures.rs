@@ -1,5 +1,5 @@
-//! What three versions of containerd left behind, read without any containerd: each planted
-//! leak is found, and nothing else is called one.
+//! Roots that three versions of containerd left, read without containerd: each planted leak is found, and nothing
+//! else is called a leak.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,8 +16,7 @@ use support::containerd::{ORPHAN, Reading, finding, fixture, read, rebuild};
 
 const VERSIONS: [&str; 3] = ["1.6.20", "1.7.34", "2.3.4"];
 
-/// soci, stargz and nydus keep their snapshots in directories of their own, with what they load
-/// beside these.
+/// soci, stargz and nydus keep their snapshots in separate directories, with other data beside them.
 #[test]
 fn snapshotter_outside_root_is_measured() {
     for below in ["", "snapshotter"] {
@@ -37,8 +36,8 @@ fn snapshotter_outside_root_is_measured() {
 
         let snapshots = |reading: &Reading| -> BTreeMap<String, Vec<String>> {
             let images = reading.inventory.images.iter().enumerate();
-            let copies = images.map(|(at, image)| {
-                let reached = reading.refs.reach(Root::Image(at.into())).iter();
+            let copies = images.map(|(number, image)| {
+                let reached = reading.refs.reach(Root::Image(number.into())).iter();
                 let mut ids: Vec<_> =
                     reached.map(|node| reading.inventory.nodes[node.get()].id.clone()).collect();
                 ids.sort();
@@ -59,25 +58,25 @@ fn snapshotter_outside_root_is_measured() {
     }
 }
 
-/// A snapshotter that was configured to be inside the root is counted once.
+/// A snapshotter that is configured to be inside the root is counted once.
 #[test]
 fn snapshotter_inside_root_adds_up_to_du() {
     for place in ["snap", "deep/down/snap"] {
         let directory = tempfile::tempdir().unwrap();
-        let at = directory.path();
-        let root = rebuild("2.3.4", at);
+        let base = directory.path();
+        let root = rebuild("2.3.4", base);
         let moved = root.join(place);
         fs::create_dir_all(moved.parent().unwrap()).unwrap();
         fs::rename(root.join("io.containerd.snapshotter.v1.overlayfs"), &moved).unwrap();
         fs::write(moved.join("heavy"), vec![1; 300_000]).unwrap();
         fs::write(root.join("beside"), vec![1; 50_000]).unwrap();
-        fs::create_dir_all(at.join("etc/containerd")).unwrap();
+        fs::create_dir_all(base.join("etc/containerd")).unwrap();
         let config = format!(
             "version = 2\nroot = \"/root\"\n[plugins.\"io.containerd.snapshotter.v1.overlayfs\"]\n\
              root_path = \"/root/{place}\"\n"
         );
-        fs::write(at.join("etc/containerd/config.toml"), config).unwrap();
-        let args = ["scan", "--format", "json", "--sysroot", at.to_str().unwrap()];
+        fs::write(base.join("etc/containerd/config.toml"), config).unwrap();
+        let args = ["scan", "--format", "json", "--sysroot", base.to_str().unwrap()];
         let scan = support::program::layersweep(args).expect_no_crash().json();
         let total = support::program::number(&scan, "/stores/0/bytes/total");
         assert_eq!(total, support::tree::du(&root), "{place}");
@@ -86,7 +85,7 @@ fn snapshotter_inside_root_adds_up_to_du() {
     }
 }
 
-/// Planned for containerd: `fs` leads to a cache of contents. Of such a snapshot the bytes are unknown, not 0.
+/// Planned for containerd: `fs` is a symlink to a cache of contents. The bytes of such a snapshot are unknown, not 0.
 #[test]
 fn snapshot_with_symlink_for_content_is_unknown_layout() {
     let directory = tempfile::tempdir().unwrap();
@@ -104,7 +103,9 @@ fn snapshot_with_symlink_for_content_is_unknown_layout() {
     let scan = scan(3);
     let warnings = support::program::list(&scan, "/warnings").iter();
     let unknown: Vec<_> = warnings
-        .filter(|one| one["message"].as_str().unwrap().contains("a layout that layersweep does not know"))
+        .filter(|warning| {
+            warning["message"].as_str().unwrap().contains("a layout that layersweep does not know")
+        })
         .collect();
     assert_eq!(unknown.len(), 1, "{:#}", scan["warnings"]);
     assert_eq!(unknown[0]["incomplete"], true);
@@ -125,7 +126,7 @@ fn leaks_of_three_versions() {
         let mut expected: BTreeMap<&str, usize> = BTreeMap::new();
         let root = directory.path().join("root");
         for (class, what) in planted.lines().map(|line| line.split_once('\t').unwrap()) {
-            // The last start of some versions cleared these away.
+            // The last start of some versions removed these.
             let content = root.join("io.containerd.content.v1.content");
             let cleared = match class {
                 "cri-container-dir" => {
@@ -140,9 +141,9 @@ fn leaks_of_three_versions() {
                 *expected.entry(finding(class)).or_default() += 1;
             }
         }
-        // Layer C is of two images: app-c and app-d.
+        // Layer C belongs to two images: app-c and app-d.
         *expected.get_mut("broken-image").unwrap() += 1;
-        // The blob of the lease has a label `containerd.io/gc.root-`, which makes it a root since containerd 2.2.
+        // The blob of the lease has a label `containerd.io/gc.root-`; since containerd 2.2 that makes it a root.
         *expected.get_mut("gc-root").unwrap() += 1;
         let mut found: BTreeMap<&str, usize> = BTreeMap::new();
         for leak in &reading.inventory.leaks {
@@ -170,8 +171,8 @@ fn images_of_three_versions_are_equal() {
     }
 }
 
-/// Whatever the files are, the bytes are counted, the reading says that it is incomplete,
-/// and nothing is called a leak.
+/// However the files are damaged, the bytes are counted, the reading is reported as incomplete, and nothing is
+/// called a leak.
 #[test]
 fn damaged_roots_are_counted_and_reported() {
     let meta = "io.containerd.metadata.v1.bolt/meta.db";
@@ -198,7 +199,7 @@ fn damaged_roots_are_counted_and_reported() {
         assert!(reading.inventory.findings.iter().any(|finding| finding.incomplete), "{what}");
         let sum: u64 = reading.inventory.nodes.iter().map(|node| node.size.bytes).sum();
         assert_eq!(sum, support::du::bytes(&[&root]), "{what}");
-        // What stands for itself is still said; nothing that rests on missing records is.
+        // Only findings that need no other record are reported.
         let said: BTreeSet<_> = reading
             .inventory
             .leaks
@@ -210,7 +211,7 @@ fn damaged_roots_are_counted_and_reported() {
     }
 }
 
-/// Labels of configurations and records; of what cannot be read in full, none are known.
+/// Labels of configurations and records. An image that cannot be read completely has no known labels.
 #[test]
 fn labels_of_configurations_and_records() {
     for version in VERSIONS {
@@ -233,7 +234,7 @@ fn labels_of_configurations_and_records() {
         let managed = ("io.cri-containerd.image".to_owned(), "managed".to_owned());
         let labels = |name: &str| {
             let images = reading.inventory.images.iter();
-            let mut images = images.filter(|image| image.names.iter().any(|one| one == name));
+            let mut images = images.filter(|image| image.names.iter().any(|known| known == name));
             images.find(|image| !image.id.contains('/')).unwrap().labels.clone()
         };
         assert_eq!(
@@ -259,7 +260,7 @@ fn labels_of_configurations_and_records() {
     }
 }
 
-/// Names in two namespaces of one store, and the words of its findings.
+/// Names in two namespaces of one store, and the texts of its findings.
 #[test]
 fn hints_name_the_object_and_its_own_command() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! What we say that an image's removal over CRI gives back, against what the filesystem
-//! shows after it.
+//! The predicted gain of deleting an image through CRI, compared with the filesystem's free space afterwards.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,17 +13,17 @@ use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, list, number, text};
 
 fn position(inventory: &Inventory, name: &str) -> ImageIx {
-    let at = inventory.images.iter().position(|image| image.names.iter().any(|one| one == name));
-    ImageIx::from(at.unwrap_or_else(|| panic!("no image {name}")))
+    let number = inventory.images.iter().position(|image| image.names.iter().any(|known| known == name));
+    ImageIx::from(number.unwrap_or_else(|| panic!("no image {name}")))
 }
 
 fn ids(inventory: &Inventory, names: &[&str]) -> (Vec<Root>, Vec<String>) {
     let images: Vec<_> = names.iter().map(|name| position(inventory, name)).collect();
-    let ids = images.iter().map(|at| inventory.images[at.get()].id.to_string()).collect();
+    let ids = images.iter().map(|image_ix| inventory.images[image_ix.get()].id.to_string()).collect();
     (images.into_iter().map(Root::Image).collect(), ids)
 }
 
-/// Used bytes once the filesystem has finished what it does in the background.
+/// Returns the used bytes after the filesystem has finished its background work.
 fn settled(loopfs: &LoopFs) -> i64 {
     let mut last = loopfs.used_bytes();
     let mut still = 0;
@@ -40,7 +39,7 @@ fn settled(loopfs: &LoopFs) -> i64 {
     i64::try_from(last).unwrap()
 }
 
-/// Predicts and removes round by round; every prediction has to hold.
+/// Predicts and removes round by round, and checks every prediction.
 fn predictions_hold(rig: &Rig, loopfs: &LoopFs, rounds: &[&[&str]]) {
     let root = rig.places().root;
     let mut wrong = Vec::new();
@@ -64,7 +63,7 @@ fn predictions_hold(rig: &Rig, loopfs: &LoopFs, rounds: &[&[&str]]) {
             eprintln!("{line}");
         }
         let allowed = (predicted / 100).max(64 << 10);
-        // The databases may take a few pages more or less.
+        // The databases may use a few more or fewer pages.
         let du_error = by_du.abs_diff(i64::try_from(sizes.exclusive.bytes).unwrap());
         if measured.abs_diff(i64::try_from(predicted).unwrap()) > allowed || du_error > 32 << 10 {
             wrong.push(line);
@@ -96,7 +95,7 @@ fn every_image(fs: Fs) {
     assert!(left.inventory.leaks.is_empty(), "{:?}", left.inventory.leaks);
 }
 
-/// The copies of another snapshotter have a row, bytes, and a line where an image is explained.
+/// Checks that the copies of another snapshotter have a row, bytes, and a line in `explain` of an image.
 fn second_snapshotter_is_told(rig: &Rig) {
     let root = rig.places().root;
     let run = |arguments: &[&str]| {
@@ -113,7 +112,7 @@ fn second_snapshotter_is_told(rig: &Rig) {
     let scan = run(&["scan"]).json();
     let by_name = |name: &str| {
         let mut all = list(&scan, "/stores/0/snapshotters").iter();
-        all.find(|one| one["name"] == name).unwrap_or_else(|| panic!("no snapshotter {name}"))
+        all.find(|row| row["name"] == name).unwrap_or_else(|| panic!("no snapshotter {name}"))
     };
     let native = by_name("native");
     assert_eq!((number(native, "/snapshots"), number(native, "/bytes")), (copies, on_disk));
@@ -134,12 +133,12 @@ fn second_snapshotter_is_told(rig: &Rig) {
     let printed = program::layersweep(["usage", "--containerd-root", root.to_str().unwrap()]).expect_code(0);
     assert!(printed.stdout.contains("Snapshotter native"), "{printed:?}");
 
-    // Its container holds the chain in overlayfs; the copies go with the image.
+    // Its container holds the chain in overlayfs; the copies are deleted with the image.
     let explained = run(&["explain", "reg.local/app-b:1"]).json();
     let held = &explained["copies"][0];
     assert_eq!((text(held, "/snapshotter"), number(held, "/snapshots")), ("native", 3));
-    let (all, own) = (number(held, "/bytes"), number(held, "/exclusive_bytes"));
-    assert!(0 < own && own < all && own <= number(&explained, "/bytes"), "{held}");
+    let (all, exclusive) = (number(held, "/bytes"), number(held, "/exclusive_bytes"));
+    assert!(0 < exclusive && exclusive < all && exclusive <= number(&explained, "/bytes"), "{held}");
     let more: i64 =
         list(&explained, "/frees_differs").iter().map(|part| part["bytes"].as_i64().unwrap()).sum();
     let (frees, bytes) = (number(&explained, "/frees_bytes"), number(&explained, "/bytes"));
@@ -154,8 +153,8 @@ fn shared_content_is_kept() {
     let loopfs = LoopFs::new(Fs::Ext4, 900 * MIB);
     let rig = Rig::with_images(&loopfs.path().join("containerd"));
     rig.script("30-pods.sh", &[]);
-    // The same blobs and copies of the snapshots in another namespace, and full copies by
-    // another snapshotter; a lease on a manifest, which holds all that it leads to.
+    // The same blobs and copies of the snapshots in another namespace, and full copies by another snapshotter; a lease
+    // on a manifest, which holds everything that the manifest refers to.
     rig.shell("CN default images import $RC/images.tar >/dev/null");
     rig.shell(
         "for i in $(CN default images ls -q | grep -v app-c:1); do CN default images rm --sync $i; done",
@@ -173,7 +172,7 @@ fn shared_content_is_kept() {
         reading.refs.sizes(&reading.inventory, root).exclusive.bytes
     };
     assert_eq!(sizes("reg.local/multi:1"), 0, "the lease holds all of it");
-    // In use: its blobs go, its snapshots stay for the container.
+    // In use: its blobs are deleted, its snapshots are kept for the container.
     assert!(sizes("reg.local/app-b:1") > 5_000_000);
     second_snapshotter_is_told(&rig);
     let elsewhere = reading.inventory.images.iter().filter(|image| image.id.starts_with("default/"));

@@ -16,7 +16,7 @@ use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, Run, list, number, text, texts};
 use support::tree;
 
-/// How long the load lasts; `LAYERSWEEP_LOAD_SECONDS` makes it longer.
+/// The duration of the load; `LAYERSWEEP_LOAD_SECONDS` makes it longer.
 fn load() -> Duration {
     let seconds = std::env::var("LAYERSWEEP_LOAD_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(20))
@@ -27,7 +27,7 @@ fn scan(flag: &str, path: &Path) -> Run {
     program::layersweep(arguments.iter().map(std::ffi::OsStr::new).chain([path.as_os_str()]))
 }
 
-/// What of each image is the same in a copy; allocated bytes are not, where a file of the copy is in more pieces.
+/// The fields of each image that a copy preserves. Allocated bytes differ if a file of the copy has more extents.
 fn images(scan: &Value) -> BTreeMap<String, Vec<Value>> {
     let fields = ["names", "digests", "layers", "used_by", "listed_bytes"];
     let of = |image: &Value| fields.iter().map(|field| image[*field].clone()).collect();
@@ -52,7 +52,7 @@ fn live_copied_and_foreign_roots_agree() {
     assert_eq!(ours.len(), cri.len());
     assert!(cri.iter().all(|id| ours.contains_key(id)), "{cri:?}");
     let app_a =
-        list(&live, "/images").iter().find(|one| texts(one, "/names") == ["reg.local/app-a:1"]).unwrap();
+        list(&live, "/images").iter().find(|image| texts(image, "/names") == ["reg.local/app-a:1"]).unwrap();
     assert_eq!(text(app_a, "/used_by/0/id"), rig.noted("pods", "ctr1"));
     assert_eq!(text(app_a, "/used_by/0/owner"), "containerd");
     assert_eq!(list(&live, "/containers").len(), 5);
@@ -82,7 +82,7 @@ fn live_copied_and_foreign_roots_agree() {
     assert_eq!(named, [("default", 5)], "namespaces of pods, not containerd's: {by_namespace:#}");
     let explained =
         program::layersweep(["explain", "--containerd-root", root.to_str().unwrap(), "reg.local/app-a:1"]);
-    // As `images` prints it: the start of an image's id is the start of its configuration's, too.
+    // As `images` prints it: the start of an image's id is also the start of its configuration's id.
     let shown = program::layersweep(["images", "-q", "--containerd-root", root.to_str().unwrap()]);
     for id in shown.expect_code(0).stdout.lines().filter(|id| !id.contains('/')) {
         let short = &id[..12];
@@ -99,7 +99,7 @@ fn live_copied_and_foreign_roots_agree() {
     assert!(explained.expect_code(0).stdout.contains("app-a"));
 
     rig.stop();
-    // Reading changes nothing, not even an access time.
+    // Reading changes nothing: access times are kept too.
     let before = tree::listing(&root);
     let stopped = scan("--containerd-root", &root).expect_code(0).json();
     assert_eq!(tree::listing(&root), before, "the scan left a trace");
@@ -128,7 +128,7 @@ fn scans_during_imports_and_removals_are_exact() {
     let rig = Rig::with_images(&directory.path().join("root"));
     let root = rig.places().root;
     rig.script("30-pods.sh", &[]);
-    // What the load does not touch: images with their own layers, and shared ones.
+    // Images that the load does not touch: with unshared layers, and with shared ones.
     let steady = ["reg.local/base:1", "reg.local/app-a:1", "reg.local/app-b:1", "reg.local/app-d:1"];
     let of = |scan: &Value| -> Vec<Vec<Value>> {
         let fields = ["id", "names", "digests", "layers", "used_by", "listed_bytes", "total_bytes"];
@@ -140,7 +140,7 @@ fn scans_during_imports_and_removals_are_exact() {
         rows.sort_by_key(|row| row[0].to_string());
         rows
     };
-    // Until it is written back, a big file may have a block of extents less.
+    // Before writeback, a big file may have one block of extents less.
     rustix::fs::sync();
     let before = of(&scan("--containerd-root", &root).expect_code(0).json());
     assert_eq!(before.len(), steady.len());
@@ -167,7 +167,7 @@ fn scans_during_imports_and_removals_are_exact() {
                     assert!(!list(&document, "/warnings").is_empty(), "{run:?}");
                 }
                 assert_eq!(of(&document), before, "{run:?}");
-                // What is in the middle of being made or removed is no leak.
+                // Objects that are being made or removed are not leaks.
                 let leaks = list(&document, "/leaks").iter();
                 let called: Vec<_> = leaks.filter(|leak| leak["verdict"] != "keep").collect();
                 assert!(called.is_empty(), "{called:#?}");
@@ -181,7 +181,7 @@ fn scans_during_imports_and_removals_are_exact() {
     .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     println!("{scans} scans, {honest} of them incomplete");
     assert!(scans >= 10, "only {scans} scans");
-    // containerd noticed nothing.
+    // containerd is not affected.
     assert_eq!(of(&scan("--containerd-root", &root).expect_code(0).json()), before);
     assert!(rig.images().len() >= 9);
     let log = rig.shell("grep -ciE 'level=(fatal|panic)|database|boltdb' $LOG || true");

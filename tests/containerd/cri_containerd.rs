@@ -1,4 +1,4 @@
-//! The client in front of a real containerd with pods: what it really says and does.
+//! The CRI client against a real containerd with pods: its answers and its behaviour.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn image<'a>(images: &'a [RuntimeImage], name: &str) -> &'a RuntimeImage {
     images.iter().find(|image| image.tags.iter().any(|tag| tag == name)).expect(name)
 }
 
-/// Waits until `is_so`, at most some seconds.
+/// Waits until `is_so` returns true, for at most some seconds.
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
     while !is_so() {
@@ -72,8 +72,8 @@ fn where_its_images_lie(client: &Client, root: &std::path::Path) {
     assert_eq!(*directory, root.join("io.containerd.snapshotter.v1.overlayfs").display().to_string());
 }
 
-/// Without any file that names the root: by its command line (`-c`), and by its answer on a socket that is
-/// named elsewhere. Mounted twice, it is one store.
+/// The root is found without any file that names it: by the command line (`-c`), and by the answer on a socket that is
+/// named in the request. A root that is mounted twice is one store.
 fn it_is_found_by_what_it_tells(rig: &Rig, root: &std::path::Path) {
     let request = Request::default().stores().unwrap();
     let found = |request: &ScanRequest| {
@@ -107,7 +107,7 @@ fn it_is_found_by_what_it_tells(rig: &Rig, root: &std::path::Path) {
 }
 
 fn what_it_lists(client: &Client, rig: &Rig) {
-    // The same as a reader of the raw messages sees.
+    // The values are those of a reader of the raw messages.
     let images = client.images().unwrap();
     let mut ours: Vec<_> = images
         .iter()
@@ -130,14 +130,14 @@ fn what_it_lists(client: &Client, rig: &Rig) {
     let ended = rig.noted("pods", "ctr3");
     eventually("the short container ends", || {
         let containers = client.containers().unwrap();
-        containers.iter().any(|one| one.id == ended && one.state == ContainerState::Exited)
+        containers.iter().any(|container| container.id == ended && container.state == ContainerState::Exited)
     });
     let containers = client.containers().unwrap();
     assert_eq!(containers.len(), 3);
     let names = Names::new(&images);
     for (key, name) in [("ctr1", "app-a"), ("ctr2", "app-b"), ("ctr3", "app-d")] {
         let id = rig.noted("pods", key);
-        let container = containers.iter().find(|one| one.id == id).unwrap();
+        let container = containers.iter().find(|container| container.id == id).unwrap();
         let expected = image(&images, &format!("reg.local/{name}:1"));
         assert_eq!(container.image_ref, expected.id, "the listing has the id there");
         let used = names.used_by(container);
@@ -145,10 +145,14 @@ fn what_it_lists(client: &Client, rig: &Rig) {
         assert_eq!(images[*used.images.first().unwrap()], *expected);
         assert!(container.created.is_some());
     }
-    // image_id came with 2.3.0, and is then the same.
-    assert!(containers.iter().all(|one| one.image_id.is_empty() || one.image_id == one.image_ref));
+    // image_id exists since 2.3.0, and is then equal.
+    assert!(
+        containers
+            .iter()
+            .all(|container| container.image_id.is_empty() || container.image_id == container.image_ref)
+    );
     let details = client.container(&ended).unwrap().unwrap();
-    // Not after it started: of one that ends at once, containerd notes the start later.
+    // Not compared with the start: containerd records the start of a short container late.
     assert!(details.finished.unwrap() >= details.created.unwrap(), "{details:?}");
     assert_eq!(details.state, ContainerState::Exited);
     let running = client.container(&rig.noted("pods", "ctr1")).unwrap().unwrap();
@@ -156,12 +160,12 @@ fn what_it_lists(client: &Client, rig: &Rig) {
     assert_eq!(client.container(&"0".repeat(64)), Ok(None));
 
     let sandboxes = client.sandboxes().unwrap();
-    let mut uids: Vec<_> = sandboxes.iter().map(|one| (one.uid.as_str(), one.ready)).collect();
+    let mut uids: Vec<_> = sandboxes.iter().map(|sandbox| (sandbox.uid.as_str(), sandbox.ready)).collect();
     uids.sort_unstable();
     assert_eq!(uids, [("uid-pod1", true), ("uid-pod2", true)]);
 }
 
-/// The label is on the disk; CRI does not show it before 1.6.25.
+/// The label is on the disk; CRI does not report it before 1.6.25.
 fn pins_are_not_to_be_believed(client: &Client, rig: &Rig, root: &std::path::Path) {
     rig.shell("C images label reg.local/app-c:1 io.cri-containerd.pinned=pinned >/dev/null");
     let scan = containerd::scan(root);
@@ -186,8 +190,8 @@ fn listings_fit_the_disk(client: &Client, root: &std::path::Path) {
     let found = ImageMatch::new(&inventory, &stores, &images);
     assert_eq!(found.known.len(), images.len());
     assert_eq!(found, ImageMatch { known: found.known.clone(), ..ImageMatch::default() });
-    for (ix, at) in &found.known {
-        assert_eq!(format!("sha256:{}", inventory.images[ix.get()].id), images[at[0]].id);
+    for (ix, positions) in &found.known {
+        assert_eq!(format!("sha256:{}", inventory.images[ix.get()].id), images[positions[0]].id);
     }
     let (containers, sandboxes) = (client.containers().unwrap(), client.sandboxes().unwrap());
     assert_eq!(unseen_container(&inventory, &stores, &containers, &sandboxes), None);
@@ -195,7 +199,7 @@ fn listings_fit_the_disk(client: &Client, root: &std::path::Path) {
 
 fn it_refuses_nothing(client: &Client, rig: &Rig) {
     let images = client.images().unwrap();
-    // A running container's, a pinned one, the sandboxes' own.
+    // The image of a running container, a pinned one, the sandboxes' image.
     for name in ["reg.local/app-a:1", "reg.local/app-c:1", "reg.local/pause:1", "reg.local/dup:gz9"] {
         let id = &image(&images, name).id;
         assert!(still_listed(client, id), "{name}");
@@ -207,10 +211,10 @@ fn it_refuses_nothing(client: &Client, rig: &Rig) {
     assert!(left.iter().flat_map(|image| &image.tags).all(|tag| !tag.contains("/dup:")), "every name goes");
     client.remove_image(&format!("sha256:{}", "0".repeat(64)), "").unwrap();
 
-    // The container goes on, and its image is not to be found any more.
+    // The container keeps running, and its image cannot be found any more.
     let containers = client.containers().unwrap();
     let id = rig.noted("pods", "ctr1");
-    let container = containers.iter().find(|one| one.id == id).unwrap();
+    let container = containers.iter().find(|container| container.id == id).unwrap();
     assert_eq!(container.state, ContainerState::Running);
     let used = Names::new(&left).used_by(container);
     assert!(used.images.is_empty() && !used.certain, "{used:?}");
@@ -229,13 +233,13 @@ fn containers_and_sandboxes_go(client: &Client, rig: &Rig) {
     assert_eq!(client.container(&running), Ok(None));
     client.stop_sandbox(&sandbox).unwrap();
     let sandboxes = client.sandboxes().unwrap();
-    assert!(!sandboxes.iter().find(|one| one.id == sandbox).unwrap().ready);
+    assert!(!sandboxes.iter().find(|listed| listed.id == sandbox).unwrap().ready);
     client.remove_sandbox(&sandbox).unwrap();
     client.remove_sandbox(&sandbox).unwrap();
-    assert!(client.sandboxes().unwrap().iter().all(|one| one.id != sandbox));
+    assert!(client.sandboxes().unwrap().iter().all(|listed| listed.id != sandbox));
 }
 
-/// containerd sends at most 16 MiB; tonic by itself would take 4.
+/// containerd sends at most 16 MiB; tonic's default limit is 4.
 fn long_listings(client: &Client, rig: &Rig) {
     let sandbox = rig.noted("pods", "pod1");
     let make = |count: u32, from: u32| -> Vec<String> {
@@ -252,9 +256,12 @@ fn long_listings(client: &Client, rig: &Rig) {
     };
     let mut made = make(3, 0);
     let containers = client.containers().unwrap();
-    let long = containers.iter().filter(|one| one.name.starts_with("long")).collect::<Vec<_>>();
+    let long = containers.iter().filter(|container| container.name.starts_with("long")).collect::<Vec<_>>();
     assert_eq!(long.len(), 3, "6 MiB");
-    assert!(long.iter().all(|one| one.state == ContainerState::Created && made.contains(&one.id)));
+    assert!(
+        long.iter()
+            .all(|container| container.state == ContainerState::Created && made.contains(&container.id))
+    );
 
     made.extend(make(6, 3));
     let error = client.containers().unwrap_err();
@@ -314,19 +321,19 @@ fn it_hangs_dies_and_comes_back(client: &Client, rig: &Rig) {
     let hasty = client.clone().with_options(hasty);
     let before = client.images().unwrap();
     rig.signal("STOP");
-    // On a busy machine its threads stop one after the other.
+    // On a busy machine its threads stop at different times.
     let is_late = |error: CriError| error.problem == CriProblem::Deadline(Duration::from_millis(300));
     eventually("it hangs", || hasty.images().is_err_and(is_late));
     rig.signal("CONT");
     assert_eq!(client.images().unwrap(), before);
 
     rig.signal("KILL");
-    // The socket's file stays.
+    // The socket's file is still there.
     let is_refused = |error: CriError| error.problem == CriProblem::NotListening;
     eventually("nobody listens", || client.images().is_err_and(is_refused));
     rig.stop();
     rig.script("10-start.sh", &[]);
-    // The same client goes on with the new process.
+    // The same client works with the new process.
     eventually("its listing is filled again", || client.images().is_ok_and(|now| now.len() == before.len()));
     assert_eq!(client.containers().unwrap().len(), 1);
 }

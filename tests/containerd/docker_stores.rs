@@ -1,5 +1,5 @@
-//! Stores that a real dockerd (29) and a real buildkitd left behind, with containerd 2.4: containers that do not
-//! run are containers, the build cache is a build cache, and nothing of either is called a leak.
+//! Stores that a real dockerd (29) and a real buildkitd left, with containerd 2.4: stopped containers are containers,
+//! the build cache is a build cache, and nothing in either store is called a leak.
 
 #![allow(clippy::unwrap_used)]
 
@@ -38,12 +38,12 @@ fn row<'a>(usage: &'a Value, kind: &str) -> Option<&'a Value> {
     list(usage, "/filesystems/0/rows").iter().find(|row| row["kind"] == kind)
 }
 
-/// Name, image and state of each container, and whether each image is in use.
+/// Returns name, image, state and owner of each container, and for each image if it is in use.
 fn users(scan: &Value) -> (Vec<[&str; 4]>, Vec<(String, bool)>) {
-    let container = |one| ["/name", "/image", "/state", "/owner"].map(|field| text(one, field));
+    let container = |container| ["/name", "/image", "/state", "/owner"].map(|field| text(container, field));
     let mut containers: Vec<_> = list(scan, "/containers").iter().map(container).collect();
     containers.sort_unstable();
-    let image = |one| (texts(one, "/names").concat(), one["in_use"] == true);
+    let image = |image| (texts(image, "/names").concat(), image["in_use"] == true);
     let mut images: Vec<_> = list(scan, "/images").iter().map(image).collect();
     images.sort_unstable();
     (containers, images)
@@ -88,7 +88,7 @@ fn stopped_containers_of_docker_are_containers() {
     }
     fair::assert_usage_adds_up(&named, "docker");
 
-    // Docker's configuration names the data root, in which its own containerd is.
+    // Docker's configuration names the data root, which contains Docker's containerd.
     let data = disk.path().join("data/docker");
     fs::create_dir_all(disk.path().join("data")).unwrap();
     fs::rename(&docker, &data).unwrap();
@@ -97,13 +97,13 @@ fn stopped_containers_of_docker_are_containers() {
     let scan = json("scan", &foreign);
     assert_eq!(users(&scan).0[1], ["live", web, "created", "docker"]);
 
-    // With the containerd of the system, it says where Docker's records are.
+    // With the system's containerd, the configuration names the directory of Docker's records.
     let system = disk.path().join("var/lib/containerd");
     fs::rename(data.join("containerd/daemon"), &system).unwrap();
     let scan = json("scan", &foreign);
     assert_eq!(users(&scan).0[1], ["live", web, "created", "docker"]);
 
-    // One record says that it ended, one is not to be read.
+    // One record has an end, one cannot be read.
     let records = disk.path().join("data/docker/containers");
     let record = records.join(LIVE).join("config.v2.json");
     let ended = fs::read_to_string(&record)
@@ -118,9 +118,11 @@ fn stopped_containers_of_docker_are_containers() {
     let unread = users(&scan);
     assert_eq!(unread.0[0][2..], ["unknown", "docker"]);
     assert_eq!(unread.1, images(true));
-    assert!(list(&scan, "/warnings").iter().any(|one| text(one, "/message").contains("Docker's record")));
+    assert!(
+        list(&scan, "/warnings").iter().any(|warning| text(warning, "/message").contains("Docker's record"))
+    );
 
-    // Without any record each image on whose layers the containers are is in use.
+    // Without any record, each image whose layers a container uses is in use.
     support::tree::remove(&records);
     let scan = json("scan", &foreign);
     assert_eq!(users(&scan).1, images(true));
@@ -148,8 +150,8 @@ fn build_cache_of_buildkit_is_one_row() {
     assert_eq!(number(cache, "/bytes"), number(&scan, "/stores/0/bytes/build_cache"));
     assert_eq!(number(row(&usage, "leaks").unwrap(), "/count"), 0);
 
-    // `buildctl du` counts of a snapshot its directory `fs`, and the length of a blob. The blobs of both layers are
-    // the image's as well, so they are in its row.
+    // `buildctl du` counts the directory `fs` of a snapshot, and the length of a blob. The blobs of both layers belong
+    // to the image too, so they are in its row.
     let du = fs::read_to_string(fixture("buildkit").join("buildctl-du.txt")).unwrap();
     let said: Vec<(&str, f64)> = du.lines().filter_map(size_of_record).collect();
     assert_eq!(said.len(), 5);
@@ -175,7 +177,7 @@ fn build_cache_of_buildkit_is_one_row() {
     assert!(swept.starts_with("No leaks") && !swept.contains("ctr "), "{swept}");
 }
 
-/// Id and bytes in a line of `buildctl du`.
+/// Returns id and bytes of a line of `buildctl du`.
 fn size_of_record(line: &str) -> Option<(&str, f64)> {
     let [id, _, size, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else { return None };
     let kilobytes: f64 = size.trim_end_matches('*').strip_suffix("kB")?.parse().ok()?;

@@ -1,5 +1,5 @@
-//! `gc` and `rm` on a real containerd with running pods, its root on a real filesystem that runs
-//! full. All that is made up is the time since which the images are here.
+//! `gc` and `rm` on a real containerd with running pods, its root on a filesystem that runs full. Only the detection
+//! times of the images are invented.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test talks to its reader
 
@@ -28,19 +28,19 @@ fn gc<'a>(high: &'a str, low: &'a str) -> Vec<&'a str> {
     vec!["gc", "--high", high, "--low", low]
 }
 
-/// Images of 4 MiB, twice on the disk: as a blob, and unpacked. The first one is the oldest.
+/// Images of 4 MiB that are on the disk twice: as a blob, and unpacked. The first one is the oldest.
 fn old(count: usize) -> Vec<ImageSpec> {
-    (0..count).map(|at| image(&[&format!("old-{at}")], &format!("old-{at}"), 4)).collect()
+    (0..count).map(|number| image(&[&format!("old-{number}")], &format!("old-{number}"), 4)).collect()
 }
 
 fn age_old(node: &ContainerdNode, count: usize) {
     node.run(&["scan", "-q"]).expect_code(0);
-    for at in 0..count {
-        node.set_first_detected(&format!("old-{at}"), 30 - i64::try_from(at).unwrap());
+    for number in 0..count {
+        node.set_first_detected(&format!("old-{number}"), 30 - i64::try_from(number).unwrap());
     }
 }
 
-/// The id of the image of that name in what `images` lists.
+/// Returns the id of the image of that name in the output of `images`.
 fn id(node: &ContainerdNode, name: &str) -> String {
     let document = node.json(0, &["images"]);
     let all = list(&document, "/images").iter();
@@ -48,7 +48,7 @@ fn id(node: &ContainerdNode, name: &str) -> String {
     text(found.next().expect(name), "/id").to_owned()
 }
 
-/// What a node accumulates: every way of naming and sharing, and every reason to stay.
+/// Makes a node with every way of naming and sharing, and every reason to keep an image.
 fn everything(fs: Fs) -> Option<ContainerdNode> {
     let mut images = old(4);
     images.push(image(&["two", "two:alias"], "two", 4));
@@ -63,27 +63,27 @@ fn everything(fs: Fs) -> Option<ContainerdNode> {
     // A container that was never started; a pin on the second name only.
     node.container("pod2", "created", false);
     node.rig.shell("C images label reg.local/pinned:second io.cri-containerd.pinned=pinned >/dev/null");
-    // Another snapshotter has one image as well, another namespace has one that is nowhere else.
+    // Another snapshotter has one image too, and another namespace has an image of its own.
     node.import("native", &[image(&["native"], "native", 4)], "C images import --snapshotter native");
     node.import("foreign", &[image(&["foreign"], "foreign", 2)], "CN default images import");
-    // The tag moves on, what had it stays by its id alone.
+    // The tag moves to another image; the previous image keeps only its id.
     let first = id(&node, "moved");
     node.import("moved", &[image(&["moved"], "moved-second", 1)], "C images import");
     node.rig.settle(images.len() + 5);
     node.run(&["scan", "-q"]).expect_code(0);
     let oldest = ["app-a", "app-b", "app-d", "created", "pause", "pinned", "foreign"];
-    for (at, name) in oldest.into_iter().enumerate() {
-        node.set_first_detected(name, 200 - i64::try_from(at).unwrap());
+    for (number, name) in oldest.into_iter().enumerate() {
+        node.set_first_detected(name, 200 - i64::try_from(number).unwrap());
     }
     let order = ["twin-a", "native", &first, "two", "twin-b", "old-0", "old-1", "old-2", "old-3"];
-    for (at, name) in order.into_iter().enumerate() {
-        node.set_first_detected(name, 100 - i64::try_from(at).unwrap());
+    for (number, name) in order.into_iter().enumerate() {
+        node.set_first_detected(name, 100 - i64::try_from(number).unwrap());
     }
     Some(node)
 }
 
-/// What containerd itself collects with its next removal: a blob, a snapshot's directory, a lease
-/// that is over with the blob that it held. Their bytes on the disk.
+/// Makes objects that containerd itself collects with its next removal: a blob, a snapshot's directory, an expired
+/// lease with the blob that it held. Returns their bytes on the disk.
 fn plant_garbage(node: &ContainerdNode) -> u64 {
     let blob = vec![7; 300_000];
     let digest = hex(&Sha256::digest(&blob));
@@ -124,8 +124,8 @@ const STAY: [(&str, &str); 7] = [
     ("foreign", "out-of-reach"),
 ];
 
-/// The native snapshotter copies files, by reflink where it can: an image that has its layers there as
-/// well has more to itself than its deletion frees.
+/// The native snapshotter copies files, by reflink where it can. The exclusive bytes of an image whose layers are
+/// there too are more than its deletion frees.
 fn tells_why_what_goes_is_not_what_comes_free(node: &ContainerdNode) {
     let explained = node.json(0, &["explain", &full("native")]);
     let copies = &explained["copies"][0];
@@ -158,7 +158,7 @@ fn promises_what_it_plans(node: &ContainerdNode) {
     assert_eq!(rule(&dry, &full("foreign")), "out-of-reach");
 }
 
-/// Number of reserve files in the state directory.
+/// Returns the number of reserve files in the state directory.
 fn reserve_files(node: &ContainerdNode) -> usize {
     let names = std::fs::read_dir(&node.state).unwrap().map(|entry| entry.unwrap().file_name());
     names.filter(|name| name.to_string_lossy().starts_with("reserve-")).count()
@@ -166,7 +166,7 @@ fn reserve_files(node: &ContainerdNode) -> usize {
 
 fn removes_nothing_by_name_that_is_kept(node: &ContainerdNode) {
     let before = node.names("k8s.io");
-    // containerd would remove each of them when asked.
+    // containerd would remove each of them on request.
     for name in ["app-a", "app-d", "created", "pinned", "pinned:second", "young", "pause"] {
         let document = node.json(5, &["rm", "--all-tags", &full(name)]);
         assert_eq!(deleted(&document), [""; 0], "{document:#}");
@@ -186,7 +186,7 @@ fn ends_at_the_low_mark(node: &ContainerdNode) {
     let before_last = list(&real, "/deleted").iter().rev().nth(1).unwrap();
     assert!(before_last["usage_after_percent"].as_f64().unwrap() > 63.0, "no more than needed: {real:#}");
 
-    // The oldest first; what shares all its layers goes when the last of them may.
+    // The oldest first; images that share all layers are deleted together.
     let first: Vec<_> = deleted(&real).into_iter().filter(|name| !name.starts_with("sha256:")).collect();
     let expected = ["native", "two:1", "two:alias", "twin-a", "twin-b", "old-0"].map(full);
     assert!(first.starts_with(&expected), "{first:?}");
@@ -194,28 +194,29 @@ fn ends_at_the_low_mark(node: &ContainerdNode) {
         assert_eq!(deleted(&dry), deleted(&real), "{dry:#}\n{real:#}");
         assert_exact(&real);
     }
-    // containerd's own garbage went with the first, and is not taken for its gain.
-    let gone: Vec<_> = list(&real, "/deleted").iter().map(|one| number(one, "/byproduct_bytes")).collect();
-    // What is within the tolerance is not waited for; what btrfs frees for small files is less than their bytes.
+    // containerd's garbage was deleted with the first image, and is not counted as its gain.
+    let gone: Vec<_> =
+        list(&real, "/deleted").iter().map(|deletion| number(deletion, "/byproduct_bytes")).collect();
+    // The run does not wait for bytes within the tolerance; btrfs frees less for small files than their bytes.
     let least = if fs == Fs::Btrfs { garbage / 2 } else { garbage - tolerance(garbage) };
     assert!(gone[0] >= least, "{gone:?}: {real:#}");
     assert!(gone[1..].iter().all(|bytes| *bytes == 0), "{gone:?}");
     assert_eq!(number(&real, "/byproduct_bytes"), gone[0]);
     assert!(!node.snapshots().join("9999").exists());
 
-    // By containerd's word, too.
+    // containerd agrees.
     let left = node.names("k8s.io");
     assert!(deleted(&real).iter().all(|name| !left.contains(name)), "{left:?}");
     let history = node.json(0, &["history"]);
     let run = &list(&history, "/runs")[0];
     assert_eq!(run["run_id"], real["run_id"]);
     let field = |document: &Value, name: &str| -> Vec<Value> {
-        list(document, "/deleted").iter().map(|one| one[name].clone()).collect()
+        list(document, "/deleted").iter().map(|deletion| deletion[name].clone()).collect()
     };
     for name in ["id", "predicted_bytes", "measured_bytes"] {
         assert_eq!(field(run, name), field(&real, name), "{name}");
     }
-    assert!(list(&real, "/kept").iter().any(|one| one["rule"] == "not-needed"), "{real:#}");
+    assert!(list(&real, "/kept").iter().any(|image| image["rule"] == "not-needed"), "{real:#}");
 }
 
 fn keeps_what_must_stay_whatever_is_missing(node: &ContainerdNode) {
@@ -230,7 +231,7 @@ fn keeps_what_must_stay_whatever_is_missing(node: &ContainerdNode) {
     let stay: BTreeSet<_> = stay.into_iter().map(full).collect();
     assert_eq!(left, stay);
     assert_eq!(node.names("default"), [full("foreign")]);
-    // The containers are as they were.
+    // The containers are unchanged.
     let tasks = node.rig.shell("C tasks ls");
     assert_eq!(tasks.matches("RUNNING").count(), 4, "{tasks}");
 }
@@ -245,8 +246,8 @@ fn collects_on_xfs() {
     collects(Fs::Xfs);
 }
 
-/// btrfs takes and gives back pieces for its own trees while it deletes: one deletion's number is
-/// not to be had to the percent, where the run ends is.
+/// btrfs allocates and frees pieces of its trees during deletions: the gain of one deletion is not known to the
+/// percent, but the usage at the end of the run is.
 #[test]
 fn collects_on_btrfs() {
     collects(Fs::Btrfs);
@@ -287,13 +288,13 @@ fn deletions_are_listed_on_the_disk_they_free() {
         assert_eq!(number(planned, "/predicted_bytes"), number(filesystem, "/predicted_bytes"));
         assert!(is_main || filesystem["outcome"] == "reached", "{real:#}");
     }
-    for one in list(&real, "/deleted") {
-        let parts = list(one, "/freed").iter().map(|part| number(part, "/measured_bytes"));
-        assert_eq!(parts.sum::<u64>(), number(one, "/measured_bytes"), "{one:#}");
+    for deletion in list(&real, "/deleted") {
+        let parts = list(deletion, "/freed").iter().map(|part| number(part, "/measured_bytes"));
+        assert_eq!(parts.sum::<u64>(), number(deletion, "/measured_bytes"), "{deletion:#}");
     }
 }
 
-/// A run of `gc` that is watched: its log says where it is.
+/// A run of `gc` whose log is read while it runs.
 struct Watched {
     child: Child,
     log: std::io::Lines<BufReader<std::process::ChildStderr>>,
@@ -312,7 +313,7 @@ impl Watched {
         Self { child, log }
     }
 
-    /// Waits for a line that says so.
+    /// Waits for a line that contains `words`.
     fn until(&mut self, words: &str) {
         let mut seen = Vec::new();
         for line in self.log.by_ref() {
@@ -328,7 +329,7 @@ impl Watched {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
-    /// Exit code and document.
+    /// Returns exit code and document.
     fn end(mut self) -> (i32, Value) {
         let stdout: ChildStdout = self.child.stdout.take().unwrap();
         let rest = std::thread::spawn(move || self.log.map_while(Result::ok).collect::<Vec<_>>());
@@ -352,7 +353,7 @@ fn collection_beside_other_clients_loses_nothing() {
 
 fn a_container_that_starts_meanwhile_protects_its_image(node: &ContainerdNode) {
     reserve_file::fill(&node.loopfs, 80.0);
-    // 80 to 73 percent are three images.
+    // Three images are needed to get from 80 to 73 percent.
     let dry = node.json(0, &[&gc("75", "73")[..], &["--dry-run"]].concat());
     assert_eq!(deleted(&dry), ["old-0", "old-1", "old-2"].map(full));
     let mut run = Watched::start(&mut node.command(&gc("75", "73")));
@@ -364,28 +365,30 @@ fn a_container_that_starts_meanwhile_protects_its_image(node: &ContainerdNode) {
     assert_eq!(code, 0, "{real:#}");
     assert_eq!(deleted(&real), ["old-0", "old-1", "old-3"].map(full));
     assert_eq!(rule(&real, &full("old-2")), "in-use");
-    let kept =
-        list(&real, "/kept").iter().find(|one| one["rule"] == "in-use" && one["names"][0] == full("old-2"));
+    let kept = list(&real, "/kept")
+        .iter()
+        .find(|image| image["rule"] == "in-use" && image["names"][0] == full("old-2"));
     assert!(text(kept.unwrap(), "/detail").starts_with("since the run began"), "{kept:?}");
     assert!(node.rig.shell("C tasks ls").contains(&id));
     assert!(used_percent(&node.loopfs) <= 73.0);
 }
 
 fn an_import_meanwhile_stays_whole(node: &ContainerdNode) {
-    let news: Vec<_> = (0..2).map(|at| image(&[&format!("new-{at}")], &format!("new-{at}"), 2)).collect();
+    let news: Vec<_> =
+        (0..2).map(|number| image(&[&format!("new-{number}")], &format!("new-{number}"), 2)).collect();
     let archive = node.archive("news", &news);
     reserve_file::fill(&node.loopfs, 80.0);
     let mut run = Watched::start(&mut node.command(&gc("79", "76")));
     run.until("deleting");
     node.rig.shell(&format!("C images import {} >/dev/null", archive.display()));
     let (code, real) = run.end();
-    // It takes space while the run makes some, and the run measures: there are more old images than
-    // the new ones are long, so it goes on until it is at its mark.
+    // The import takes space while the run frees some, and the run measures that: the old images hold more than
+    // the new ones, so it continues down to its mark.
     assert_eq!((code, text(&real, "/outcome")), (0, "reached"), "{real:#}");
     assert!(!deleted(&real).is_empty() && deleted(&real).len() < 10, "{real:#}");
     assert!(deleted(&real).iter().all(|name| name.contains("/old-")), "{real:#}");
-    for at in 0..2 {
-        let name = full(&format!("new-{at}"));
+    for number in 0..2 {
+        let name = full(&format!("new-{number}"));
         let check = node.rig.shell(&format!("C images check name=={name}"));
         assert!(check.contains("complete") && check.contains("true"), "{check}");
     }
@@ -408,7 +411,7 @@ fn containerd_is_killed_and_comes_back(node: &ContainerdNode) {
     assert!(!done.is_empty() && done.len() <= 2, "{first:#}");
     assert!(!list(&first, "/errors").is_empty());
     assert_recorded(node, &first);
-    // Without containerd, nothing is tried.
+    // Without containerd, no deletion is tried.
     node.json(5, &gc("75", "70"));
 
     node.restart(5);
@@ -417,24 +420,24 @@ fn containerd_is_killed_and_comes_back(node: &ContainerdNode) {
     assert!(used_percent(&node.loopfs) <= 70.0);
     assert_eq!(rule(&second, &full("old-2")), "in-use", "its container went on");
 
-    // Ages are ours: no restart makes anything younger.
+    // The ages are layersweep's: a restart makes nothing younger.
     node.run(&["scan", "-q"]).expect_code(0);
     node.restart(5);
     let third = node.json(0, &["gc", "--max-age", "10d", "--high", "99", "--low", "98"]);
     assert!(third["trigger"]["age"].as_bool().unwrap(), "{third:#}");
     let left = node.names("k8s.io");
-    // An image that was in containerd's hands when it died waits: perhaps it was the cause.
+    // An image that containerd was deleting when it died is tried later: it may have been the cause.
     let failed: Vec<_> = list(&first, "/errors").iter().map(|error| &error["id"]).collect();
     let waits = |name: &String| {
-        let mut kept = list(&third, "/kept").iter().filter(|one| texts(one, "/names").contains(name));
-        kept.any(|one| one["rule"] == "backing-off" && failed.contains(&&one["id"]))
+        let mut kept = list(&third, "/kept").iter().filter(|image| texts(image, "/names").contains(name));
+        kept.any(|image| image["rule"] == "backing-off" && failed.contains(&&image["id"]))
     };
     let old = left.iter().filter(|name| name.contains("/old-") && !waits(name));
     assert_eq!(old.cloned().collect::<Vec<_>>(), [full("old-2")], "{third:#}");
     assert!(left.contains(&full("new-0")), "it came just now");
 }
 
-/// A node without one free byte, its records on the same filesystem.
+/// Makes a node without a free byte whose records are on the same filesystem.
 fn full_disk(fs: Fs, images: usize) -> Option<ContainerdNode> {
     let node = ContainerdNode::new(fs, SIZE, &old(images))?.state_beside_store();
     age_old(&node, images);
@@ -446,20 +449,20 @@ fn fill_up(node: &ContainerdNode) {
     reserve_file::fill_to_the_last_byte(&node.loopfs);
     let more = node.loopfs.path().join("more");
     assert!(std::fs::write(&more, [1; 4096]).is_err(), "it is full");
-    // Perhaps it was not even made.
+    // The file may not exist.
     let _ = std::fs::remove_file(&more);
 }
 
-/// The last run is recorded as `document` tells it.
+/// Checks that the last run is recorded as in `document`.
 fn assert_recorded(node: &ContainerdNode, document: &Value) {
     let history = node.json(0, &["history"]);
     let run = &list(&history, "/runs")[0];
     for field in ["run_id", "outcome"] {
         assert_eq!(run[field], document[field], "{history:#}");
     }
-    let done = list(run, "/deleted").iter().filter(|one| one["error"].is_null());
-    let ids: Vec<_> = list(document, "/deleted").iter().map(|one| &one["id"]).collect();
-    assert_eq!(done.map(|one| &one["id"]).collect::<Vec<_>>(), ids);
+    let done = list(run, "/deleted").iter().filter(|deletion| deletion["error"].is_null());
+    let ids: Vec<_> = list(document, "/deleted").iter().map(|deletion| &deletion["id"]).collect();
+    assert_eq!(done.map(|deletion| &deletion["id"]).collect::<Vec<_>>(), ids);
 }
 
 fn works_on_a_full_disk(fs: Fs) {
@@ -481,25 +484,24 @@ fn works_on_a_full_xfs() {
     works_on_a_full_disk(Fs::Xfs);
 }
 
-/// btrfs writes nothing in place, so that containerd cannot even take an image out of its
-/// database. Some 20 KiB are enough for it: what earlier runs laid by in the state directory.
+/// btrfs writes nothing in place, so containerd cannot even remove an image from its database. It needs about
+/// 20 KiB: the reserve file that earlier runs made in the state directory.
 #[test]
 fn full_btrfs_needs_the_reserve_file() {
     let Some(node) = full_disk(Fs::Btrfs, 9) else { return };
     let began = Instant::now();
-    // That there is no room is no fault of any image: the run ends at the first.
+    // The missing room is no fault of an image: the run ends at the first one.
     let real = node.json(1, &gc("98", "85"));
     assert!(began.elapsed() < Duration::from_secs(45), "ends soon: {:?}", began.elapsed());
     assert_eq!(text(&real, "/outcome"), "failed", "{real:#}");
     let errors = list(&real, "/errors");
     assert_eq!(errors.len(), 1, "{real:#}");
     assert!(text(&errors[0], "/message").contains("no space left on device"), "{real:#}");
-    let refused = list(&real, "/kept").iter().filter(|one| one["rule"] == "refused").count();
+    let refused = list(&real, "/kept").iter().filter(|image| image["rule"] == "refused").count();
     assert_eq!(refused, 1, "{real:#}");
     assert_recorded(&node, &real);
 
-    // An operator makes a little room (our records take some of it): nothing has to wait for
-    // having failed.
+    // An operator frees a little space (the records take some of it): no image has to wait after its failure.
     let file = std::fs::File::options().write(true).open(node.loopfs.path().join("reserve")).unwrap();
     file.set_len(file.metadata().unwrap().len() - MIB).unwrap();
     node.loopfs.sync();
@@ -507,7 +509,7 @@ fn full_btrfs_needs_the_reserve_file() {
     assert_eq!(deleted(&real)[..1], [full("old-0")]);
     assert_recorded(&node, &real);
 
-    // With that much room, it lays something by.
+    // With enough room, the run makes a reserve file.
     assert_eq!(reserve_files(&node), 1);
     fill_up(&node);
     let left = node.names("k8s.io");
@@ -518,7 +520,7 @@ fn full_btrfs_needs_the_reserve_file() {
     assert_recorded(&node, &real);
 }
 
-/// Docker keeps a stopped container as a lease that holds its writable snapshot on `<id>-init`, and nothing else.
+/// Docker keeps a stopped container as a lease that holds only its writable snapshot on `<id>-init`.
 #[test]
 fn image_of_stopped_docker_container_is_kept() {
     let Some(node) = ContainerdNode::new(Fs::Ext4, SIZE, &old(2)) else { return };

@@ -1,4 +1,4 @@
-//! Real containerds, Docker's and BuildKit's too: what is read of them, and what is deleted there.
+//! Real containerds, with those of Docker and BuildKit: reading them, and deleting in them.
 
 mod containerd_agrees;
 mod containerd_fixtures;

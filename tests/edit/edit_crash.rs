@@ -1,5 +1,5 @@
-//! Deletions that are killed at every step, and whoever comes to the store first afterwards:
-//! podman, buildah, or we ourselves.
+//! Deletions that are killed at every step, and the first program that uses the store afterwards: podman, buildah, or
+//! layersweep.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -18,8 +18,8 @@ use support::program::{self, list, text};
 use support::small;
 use support::store::{self, Store};
 
-/// What the process that is killed does; its arguments come in the environment. Images may be several, with
-/// commas between their ids.
+/// The operation of the killed process; its arguments are environment variables. A target may be several images,
+/// separated by commas.
 #[derive(Clone, Copy, Debug)]
 pub enum Recipe {
     Image,
@@ -63,22 +63,22 @@ impl Recipe {
     }
 }
 
-/// The process that is killed: this test program again, with this test alone.
+/// The process that is killed: this test program with only this test.
 #[test]
 #[ignore = "only the other tests run it, in a process of its own"]
 fn victim() {
-    let Some(at) = std::env::var_os("VICTIM_DIES_AT") else { return };
+    let Some(step) = std::env::var_os("VICTIM_DIES_AT") else { return };
     let text = |name: &str| std::env::var(name).unwrap();
     let recipe = Recipe::ALL[text("VICTIM_RECIPE").parse::<usize>().unwrap()];
     let graphroot = PathBuf::from(text("VICTIM_GRAPHROOT"));
     let places = edit::places_at(&graphroot, Path::new(&text("VICTIM_RUNROOT")), "overlay");
-    let last: usize = at.to_str().unwrap().parse().unwrap();
+    let last: usize = step.to_str().unwrap().parse().unwrap();
     let steps = AtomicUsize::new(0);
     let observer = move |name: &'static str| {
         if steps.fetch_add(1, Ordering::Relaxed) + 1 == last {
             eprintln!("dying at: {name}");
-            let own = nix::unistd::getpid();
-            nix::sys::signal::kill(own, nix::sys::signal::Signal::SIGKILL).unwrap();
+            let pid = nix::unistd::getpid();
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
         }
     };
     let mut options = recipe.options();
@@ -86,7 +86,7 @@ fn victim() {
     recipe.run(&Editor::new(&places, options).unwrap(), &text("VICTIM_TARGET"), &graphroot);
 }
 
-/// Runs the recipe and kills it at a step; the step's name, or `None` where it had fewer.
+/// Runs the recipe and kills it at a step. Returns the step's name, or `None` if it had fewer steps.
 pub fn kill_at(store: &Store, recipe: Recipe, target: &str, step: usize) -> Option<String> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let recipe = Recipe::ALL.iter().position(|known| *known as usize == recipe as usize).unwrap();
@@ -106,13 +106,12 @@ pub fn kill_at(store: &Store, recipe: Recipe, target: &str, step: usize) -> Opti
     Some(name.unwrap_or_else(|| panic!("{run:?}")).to_owned())
 }
 
-/// Kills the deletion of an image right after that step, and no earlier one.
+/// Kills the deletion of an image right after the step `wanted`.
 pub fn kill_after(store: &Store, target: &str, wanted: &str) {
     assert!((1..40).any(|step| kill_at(store, Recipe::Image, target, step).unwrap() == wanted));
 }
 
-/// A store in which the recipe has something to do: what it does it to, and the ids of the
-/// images that must survive.
+/// Prepares a store for the recipe. Returns the recipe's target, and the ids of the images that must survive.
 fn prepare(store: &Store, recipe: Recipe) -> (String, Vec<String>) {
     let images = store.images();
     let id_of = |name: &str| {
@@ -122,7 +121,7 @@ fn prepare(store: &Store, recipe: Recipe) -> (String, Vec<String>) {
     };
     let mut survivors = edit::ids(&images);
     let target = match recipe {
-        // Two layers of its own, below nothing else.
+        // Two layers that no other image uses.
         Recipe::Image | Recipe::ImageInPlace | Recipe::ImageWithoutMarks => {
             let id = id_of("deep");
             survivors.retain(|known| *known != id);
@@ -153,12 +152,12 @@ fn prepare(store: &Store, recipe: Recipe) -> (String, Vec<String>) {
     (target, survivors)
 }
 
-/// Who comes first after the crash.
+/// The first program that uses the store after the crash.
 #[derive(Clone, Copy, Debug)]
 enum First {
     Podman,
     Buildah,
-    Ourselves,
+    Layersweep,
 }
 
 impl First {
@@ -174,7 +173,7 @@ impl First {
                 let made = store.buildah(["from", "--pull-never", &small::name("a2")]);
                 store.buildah(["rm", made.trim()]);
             }
-            Self::Ourselves => {}
+            Self::Layersweep => {}
         }
         store.unmount();
     }
@@ -184,7 +183,7 @@ fn killed_at_every_step(recipe: Recipe, firsts: &[First]) {
     if !store::require_tools() {
         return;
     }
-    // In memory where that can be: nobody loses power here, and every round copies the store.
+    // In memory if possible: this test has no power loss, and every round copies the store.
     let memory = Path::new("/dev/shm");
     let dir = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();
     let store = small::still(&dir.path().join("root"));
@@ -196,19 +195,19 @@ fn killed_at_every_step(recipe: Recipe, firsts: &[First]) {
     loop {
         whole.restore(&store);
         let step = kill_at(&store, recipe, &target, steps.len() + 1);
-        let at = format!("{recipe:?} at step {} ({step:?})", steps.len() + 1);
+        let context = format!("{recipe:?} at step {} ({step:?})", steps.len() + 1);
         for (round, first) in firsts.iter().enumerate() {
             if round > 0 {
                 whole.restore(&store);
-                assert_eq!(kill_at(&store, recipe, &target, steps.len() + 1), step, "{at}");
+                assert_eq!(kill_at(&store, recipe, &target, steps.len() + 1), step, "{context}");
             }
-            println!("{at}, then {first:?}");
+            println!("{context}, then {first:?}");
             first.come(&store, &survivors);
             finish(&store, recipe, &target, &begun);
             let scan = edit::whole_scan(&store);
-            assert_eq!(edit::ids(list(&scan, "/images")), survivors, "{at}, then {first:?}");
+            assert_eq!(edit::ids(list(&scan, "/images")), survivors, "{context}, then {first:?}");
             let containers = list(&scan, "/containers").iter().map(|container| text(container, "/name"));
-            assert_eq!(containers.collect::<Vec<_>>(), ["web"], "{at}, then {first:?}");
+            assert_eq!(containers.collect::<Vec<_>>(), ["web"], "{context}, then {first:?}");
         }
         match step {
             Some(step) => steps.push(step),
@@ -217,20 +216,20 @@ fn killed_at_every_step(recipe: Recipe, firsts: &[First]) {
     }
     println!("{recipe:?}: {} steps: {steps:?}", steps.len());
     assert!(steps.len() > 6, "too few steps: {steps:?}");
-    // The last of the finished stores is still one that podman works with.
+    // podman still works with the last of the finished stores.
     edit::podman_ids(&store);
     store.podman(["mount", "web"]);
     store.podman(["umount", "web"]);
 }
 
-/// The journal's entry of the deletion.
+/// Returns the journal's entry of the deletion.
 fn begun(store: &Store, recipe: Recipe, target: &str) -> Option<BegunDeletion> {
     let is_image = matches!(recipe, Recipe::Image | Recipe::ImageInPlace | Recipe::ImageWithoutMarks);
     let image = store.images().into_iter().find(|image| is_image && text(image, "/id") == target)?;
     Some(edit::begun(store, &image))
 }
 
-/// Our next run: finishes what was begun, and does again what is still to be done.
+/// Simulates the next run: finishes the interrupted deletion, and repeats it if the target is still there.
 fn finish(store: &Store, recipe: Recipe, target: &str, begun: &[BegunDeletion]) {
     let editor = edit::with(store, recipe.options());
     editor.resume(begun, &|_, _, _| false).unwrap();
@@ -245,29 +244,29 @@ fn finish(store: &Store, recipe: Recipe, target: &str, begun: &[BegunDeletion]) 
     }
 }
 
-const EVERYBODY: [First; 3] = [First::Ourselves, First::Podman, First::Buildah];
+const ALL_PROGRAMS: [First; 3] = [First::Layersweep, First::Podman, First::Buildah];
 
 #[test]
 fn killed_deletion_of_image_is_finished() {
-    killed_at_every_step(Recipe::Image, &EVERYBODY);
+    killed_at_every_step(Recipe::Image, &ALL_PROGRAMS);
 }
 
 #[test]
 fn killed_deletion_in_place_is_finished() {
-    killed_at_every_step(Recipe::ImageInPlace, &[First::Ourselves, First::Podman]);
+    killed_at_every_step(Recipe::ImageInPlace, &[First::Layersweep, First::Podman]);
 }
 
 #[test]
 fn killed_deletion_without_marks_is_finished() {
-    killed_at_every_step(Recipe::ImageWithoutMarks, &[First::Ourselves, First::Buildah]);
+    killed_at_every_step(Recipe::ImageWithoutMarks, &[First::Layersweep, First::Buildah]);
 }
 
 #[test]
 fn killed_deletion_of_incomplete_layer_is_finished() {
-    killed_at_every_step(Recipe::Incomplete, &[First::Ourselves, First::Podman]);
+    killed_at_every_step(Recipe::Incomplete, &[First::Layersweep, First::Podman]);
 }
 
 #[test]
 fn killed_deletion_of_orphan_is_finished() {
-    killed_at_every_step(Recipe::OrphanDirectory, &EVERYBODY);
+    killed_at_every_step(Recipe::OrphanDirectory, &ALL_PROGRAMS);
 }

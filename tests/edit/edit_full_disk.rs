@@ -40,16 +40,16 @@ fn fill(loopfs: &LoopFs) {
 fn fill_at(top: &Path) {
     let sync = || store::succeed(std::process::Command::new("sync").arg("-f").arg(top));
     let mut noise = support::archive::Noise::new("filler");
-    for (at, size) in [1 << 20, 64 << 10, 4096, 512].into_iter().enumerate() {
+    for (number, size) in [1 << 20, 64 << 10, 4096, 512].into_iter().enumerate() {
         for round in 0.. {
-            let path = top.join(format!("filler-{at}-{round}"));
+            let path = top.join(format!("filler-{number}-{round}"));
             let Ok(mut file) = std::fs::File::create(path) else { break };
             let block: Vec<u8> = (0..size / 8).flat_map(|_| noise.next().to_le_bytes()).collect();
             let mut written = 0;
             while written < 64 << 20 && file.write_all(&block).is_ok() {
                 written += size;
             }
-            // Delayed allocation finds out at the end.
+            // Delayed allocation reports the error at the end.
             let synced = file.sync_all().is_ok();
             if written == 0 || !synced {
                 break;
@@ -57,8 +57,8 @@ fn fill_at(top: &Path) {
         }
         sync();
     }
-    for at in 0..64 {
-        if std::fs::write(top.join(format!("last-{at}")), [7; 3000]).is_err() {
+    for number in 0..64 {
+        if std::fs::write(top.join(format!("last-{number}")), [7; 3000]).is_err() {
             break;
         }
     }
@@ -87,13 +87,13 @@ fn deletes_on_a_full_disk(fs: Fs, size: u64) {
     assert!(reserve_file[0].prepare().unwrap());
     let orphan = orphan(&store);
     let bulk = named(&store.images(), "bulk");
-    // Left by a killed process; it holds nothing, and its removal is no part of a deletion.
+    // A file of a killed process: it is empty, and its removal is not part of a deletion.
     let left = store.root().join("overlay-images/.tmp-images.json123");
     std::fs::write(&left, []).unwrap();
     fill(&loopfs);
     println!("{fs:?}: {} bytes free", free(loopfs.path()));
     assert!(is_full(&loopfs), "{} bytes free", free(loopfs.path()));
-    // An image that has no room to give says so without the reserve file, and nothing is changed.
+    // Without the reserve file, an image that frees no space is refused with a reason, and nothing is changed.
     let other = named(&store.images(), "other");
     let editor = edit::with(&store, Options::default());
     let error = editor.delete_image(&edit::planned(&other)).unwrap_err();
@@ -104,7 +104,7 @@ fn deletes_on_a_full_disk(fs: Fs, size: u64) {
     let editor = edit::with(&store, options());
     let deleted = edit::delete(&editor, &bulk);
     assert!(deleted.reserve_file_released, "{deleted:?}");
-    // XFS and btrfs give back in the background.
+    // XFS and btrfs free space in the background.
     for _ in 0..100 {
         if free(loopfs.path()) > 10 << 20 {
             break;
@@ -166,8 +166,8 @@ fn orphan_is_deleted_without_reserve_file() {
     edit::whole(&store);
 }
 
-/// The disk runs full between the image's record and its layers: what these hold makes the room. Where they are
-/// in the trash already, our next run finishes.
+/// The disk runs full between the deletion of the image's record and of its layers: the layers make the room. Layers
+/// that are already in the trash are deleted by the next run.
 #[test]
 fn disk_that_fills_during_deletion_is_emptied() {
     if !store::require_tools() || !Fs::Ext4.require() {
@@ -230,8 +230,8 @@ fn ext4_without_inodes() {
     let reserve_file = ReserveFile::of_store(&edit::places(&store), state.path()).unwrap();
     assert!(reserve_file[0].prepare().unwrap());
     let bulk = named(&store.images(), "bulk");
-    for at in 0.. {
-        if std::fs::File::create(loopfs.path().join(format!("inode-{at}"))).is_err() {
+    for number in 0.. {
+        if std::fs::File::create(loopfs.path().join(format!("inode-{number}"))).is_err() {
             break;
         }
     }

@@ -1,4 +1,4 @@
-//! Deletions in a store that somebody has prepared: mounts, races, immutable files, odd names.
+//! Deletions in a hostile store: mounts, races, immutable files, odd names.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -21,7 +21,7 @@ use support::program::{self, text};
 use support::store::{self, Store};
 use support::{edit, small};
 
-/// A store, the planned deletion of one of its images, and the directory of its only layer.
+/// Returns a store, the planned deletion of one of its images, and the directory of its only layer.
 fn with_doomed_image(dir: &Path) -> (Store, PlannedImage, PathBuf) {
     let store = small::still(&dir.join("root"));
     store.unmount();
@@ -56,7 +56,7 @@ fn mounted_layers_are_kept() {
         assert!(outside.join("precious").exists());
         *pid
     };
-    // In our own namespace: something on a directory in it, and a part of it elsewhere.
+    // In this process's namespace: a mount on a directory in the layer, and a part of the layer mounted elsewhere.
     let mount = BindMount::new(&outside, &inside);
     assert_eq!(refused("mounted inside"), std::process::id());
     drop(mount);
@@ -65,7 +65,7 @@ fn mounted_layers_are_kept() {
     let mount = BindMount::new(&directory.join("diff"), &elsewhere);
     refused("mounted from it");
     drop(mount);
-    // In the namespace of another process alone.
+    // Only in the namespace of another process.
     let shown = |path: &Path| path.display().to_string();
     let link = std::fs::read_to_string(directory.join("link")).unwrap();
     let driver = shown(&store.root().join("overlay"));
@@ -84,7 +84,7 @@ fn mounted_layers_are_kept() {
         process.wait().unwrap();
         assert_ne!(pid, std::process::id(), "{what}");
     }
-    // On another layer, whose files may name this one, and beside the layers.
+    // On another layer, whose files may refer to this one, and beside the layers.
     let is_layer = |path: &PathBuf| *path != directory && path.join("link").exists();
     let others = std::fs::read_dir(store.root().join("overlay")).unwrap().map(|entry| entry.unwrap().path());
     let other = others.into_iter().find(is_layer).unwrap();
@@ -102,7 +102,7 @@ fn mounted_layers_are_kept() {
     edit::whole(&store);
 }
 
-/// A process in a mount namespace of its own that has run `script` there.
+/// Starts a process in a separate mount namespace that has run `script` there.
 fn in_another_namespace(script: &str) -> Child {
     let script = format!("{script} && echo ready && exec sleep 60");
     let mut command = Command::new("unshare");
@@ -137,7 +137,7 @@ fn immutable_open_and_oddly_named_files_are_handled() {
     let chattr = |flag: &str, path: &Path| store::succeed(Command::new("chattr").arg(flag).arg(path));
     chattr("+i", &stuck.join("immutable"));
     let editor = edit::editor(&store);
-    // The directory itself: it could not even be moved.
+    // The layer's directory: it cannot even be moved.
     chattr("+i", &directory);
     let error = editor.delete_image(&planned).unwrap_err();
     chattr("-i", &directory);
@@ -150,7 +150,7 @@ fn immutable_open_and_oddly_named_files_are_handled() {
         failed.iter().any(|line| line.contains("stuck/immutable") && line.contains("lsattr")),
         "{failed:?}"
     );
-    // What is left is one orphan with the immutable file and nothing else, and the store works.
+    // One orphan with only the immutable file is left, and the store works.
     let scan = store.json("scan");
     let leaks = program::list(&scan, "/leaks");
     assert_eq!(leaks.len(), 1, "{leaks:#?}");
@@ -175,35 +175,35 @@ fn racing_symlinks_are_not_followed() {
     let (store, _, _) = with_doomed_image(dir.path());
     let outside = dir.path().join("outside");
     std::fs::create_dir_all(outside.join("a/b")).unwrap();
-    for at in 0..50 {
-        std::fs::write(outside.join(format!("a/b/{at}")), b"x").unwrap();
+    for number in 0..50 {
+        std::fs::write(outside.join(format!("a/b/{number}")), b"x").unwrap();
     }
     let editor = edit::editor(&store);
     for round in 0..20_u32 {
         let id = format!("{round:064x}");
         let orphan = store.root().join("overlay").join(&id);
-        for at in 0..60 {
-            std::fs::create_dir_all(orphan.join(format!("diff/{at}/a/b"))).unwrap();
+        for number in 0..60 {
+            std::fs::create_dir_all(orphan.join(format!("diff/{number}/a/b"))).unwrap();
             for file in 0..10 {
-                std::fs::write(orphan.join(format!("diff/{at}/a/b/{file}")), b"x").unwrap();
+                std::fs::write(orphan.join(format!("diff/{number}/a/b/{file}")), b"x").unwrap();
             }
         }
         let diff = std::fs::File::open(orphan.join("diff")).unwrap();
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Follows the directory wherever it is moved, and swaps what is in it.
+                // Follows the directory wherever it is moved, and swaps its entries.
                 use std::os::fd::AsRawFd;
                 let here = PathBuf::from(format!("/proc/self/fd/{}", diff.as_raw_fd()));
-                let mut at = 0;
+                let mut number = 0;
                 while !over.load(Ordering::Relaxed) {
-                    let (name, aside) = (here.join(at.to_string()), here.join("aside"));
+                    let (name, aside) = (here.join(number.to_string()), here.join("aside"));
                     if std::fs::rename(&name, &aside).is_ok() {
                         let _ = symlink(&outside, &name);
                         let _ = std::fs::remove_file(&name);
                         let _ = std::fs::rename(&aside, &name);
                     }
-                    at = (at + 1) % 60;
+                    number = (number + 1) % 60;
                 }
             });
             let kind = Orphan::LayerDirectory;
@@ -217,7 +217,7 @@ fn racing_symlinks_are_not_followed() {
         assert_eq!(std::fs::read_dir(outside.join("a/b")).unwrap().count(), 50, "round {round}");
     }
     drop(editor);
-    // Whatever the race left over is an orphan, and goes now that nobody interferes.
+    // Everything that the race left is an orphan, and is deleted now without interference.
     for _ in 0..3 {
         let scan = store.json("scan");
         let kind = Orphan::LayerDirectory;
@@ -230,8 +230,7 @@ fn racing_symlinks_are_not_followed() {
     edit::whole(&store);
 }
 
-/// Another process had the locks for a while, and something was mounted from an orphan meanwhile, in a namespace of its
-/// own.
+/// Another process held the locks for a while, and meanwhile a part of an orphan was mounted in a separate namespace.
 #[test]
 fn mount_made_while_waiting_for_locks_is_seen() {
     if !store::require_tools() || !support::require_root() {

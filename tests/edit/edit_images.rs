@@ -1,5 +1,5 @@
-//! Deleting images without a runtime: what goes, what stays, and that podman sees a store as
-//! if it had deleted them itself.
+//! Deleting images without a runtime: the deleted and the kept objects, and that podman sees the store as after its
+//! own deletion.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -17,7 +17,7 @@ use support::program::{self, number, text};
 use support::store::{self, Store};
 use support::{edit, small};
 
-/// Used bytes once the filesystem has finished what it does in the background.
+/// Returns the used bytes after the filesystem has finished its background work.
 fn settled(loopfs: &LoopFs) -> i64 {
     let mut last = loopfs.used_bytes();
     let mut still = 0;
@@ -33,8 +33,8 @@ fn settled(loopfs: &LoopFs) -> i64 {
     i64::try_from(last).unwrap()
 }
 
-/// Deletes all images in the order of `rank`; each prediction is kept, and podman agrees.
-/// Weighs every deletion whose number `each` divides: that takes several `syncfs`.
+/// Deletes all images in the order of `rank`, and checks each prediction and that podman agrees. Measures every
+/// `each`th deletion, which takes several `syncfs`.
 fn delete_all(loopfs: &LoopFs, store: &Store, options: Options, each: usize, rank: impl Fn(&Value) -> u64) {
     let editor = edit::with(store, options);
     let mut order = store.images();
@@ -42,35 +42,35 @@ fn delete_all(loopfs: &LoopFs, store: &Store, options: Options, each: usize, ran
     let (mut locked, mut most) = (Duration::ZERO, 0);
     let all = order.len();
     let mut images = store.images();
-    for (at, planned) in order.iter().enumerate() {
+    for (round, planned) in order.iter().enumerate() {
         let image = images.iter().find(|image| image["id"] == planned["id"]).unwrap();
-        let before = (at % each == 0).then(|| settled(loopfs));
+        let before = (round % each == 0).then(|| settled(loopfs));
         let deleted = edit::delete(&editor, image);
         locked = locked.max(deleted.locked_for);
         if let Some(before) = before {
-            let came = before - settled(loopfs);
+            let freed = before - settled(loopfs);
             let predicted = number(image, "/frees_bytes");
-            let off = came.abs_diff(i64::try_from(predicted).unwrap());
+            let off = freed.abs_diff(i64::try_from(predicted).unwrap());
             most = most.max(off);
-            assert!(off <= (predicted / 100).max(64 << 10), "{image:#}: said {predicted}, came {came}");
+            assert!(off <= (predicted / 100).max(64 << 10), "{image:#}: said {predicted}, came {freed}");
         }
         let mut left = edit::ids(&images);
         left.retain(|id| id != text(image, "/id"));
         images = edit::whole_images(store);
         assert_eq!(edit::ids(&images), left);
-        if at % 8 == 0 || at + 3 > all {
+        if round % 8 == 0 || round + 3 > all {
             assert_eq!(edit::podman_ids(store), left);
             use_all(store, &left);
         }
     }
     println!("{all} images; the locks were held for {locked:?} at most, predictions off by {most} at most");
     assert!(locked < Duration::from_secs(2), "{locked:?}");
-    // What is left are the store's own files; a new image comes as into any store.
+    // Only the store's own files are left; a new image can be loaded.
     store.load(&support::archive::forest()[..2]);
     assert_eq!(edit::podman_ids(store).len(), 2);
 }
 
-/// Podman finds every image whole: it can be examined, mounted and made a container of.
+/// Checks that podman can inspect and mount every image, and make a container of it.
 fn use_all(store: &Store, ids: &[String]) {
     if ids.is_empty() {
         return;
@@ -151,7 +151,7 @@ fn images_in_use_are_kept() {
         }
         other => panic!("{other:?}"),
     }
-    // Tagged since it was planned.
+    // Tagged after the plan was made.
     let renamed = PlannedImage { names: Some(vec!["other".into()]), ..edit::planned(find("b")) };
     let error = editor.delete_image(&renamed).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::Changed { .. })), "{error}");
@@ -159,7 +159,7 @@ fn images_in_use_are_kept() {
     let error = editor.delete_image(&none).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::Unknown { .. })), "{error}");
     assert_eq!(support::edit::facts(store.root()), before, "a refusal changes nothing");
-    // What shares layers with a container's image goes, and leaves those.
+    // An image that shares layers with a container's image is deleted without those layers.
     edit::delete(&editor, find("a2"));
     edit::delete(&editor, find("base"));
     edit::whole(&store);
@@ -202,10 +202,10 @@ fn members_of_changed_list_are_kept() {
         runroot: Some(store.runroot()),
         ..ScanRequest::of(Sysroot::live())
     };
-    let asked = edit::places(&store);
-    let look = move || stores::outside(&request, &asked);
-    let asking = edit::with(&store, Options { outside: Some(Box::new(look)), ..Options::default() });
-    let error = asking.delete_image(&planned).unwrap_err();
+    let places = edit::places(&store);
+    let look = move || stores::outside(&request, &places);
+    let outside_editor = edit::with(&store, Options { outside: Some(Box::new(look)), ..Options::default() });
+    let error = outside_editor.delete_image(&planned).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { id, .. }) if *id == list.id), "{error}");
     store.podman(["rm", "reader"]);
     // Its index cannot be read: any image may be a member.
@@ -221,7 +221,7 @@ fn members_of_changed_list_are_kept() {
     assert!(!edit::whole(&store).contains(id));
 }
 
-/// Ends with the test, whatever its end.
+/// Ends with the test, also after a failure.
 struct Service(std::process::Child);
 
 impl Drop for Service {
@@ -262,7 +262,7 @@ fn running_service_sees_deletion_at_once() {
     edit::delete(&editor, &other);
     assert_eq!(listed(), before - 1);
     assert_ne!(remote(&["image", "inspect", text(&other, "/id")]).code, 0);
-    // Its own deletion afterwards must not write the dead image back.
+    // podman's deletion afterwards must not restore the deleted image.
     remote(&["rmi", &small::name("b")]).expect_code(0);
     assert_eq!(listed(), before - 2);
     drop(service);
@@ -406,7 +406,7 @@ fn held_lock_is_a_typed_error() {
     edit::delete(&edit::editor(&store), &image);
 }
 
-/// Another process that holds a POSIX lock, as the library does.
+/// Starts another process that holds a POSIX lock like that of the library.
 fn hold(path: &std::path::Path, kind: &str) -> std::process::Child {
     use std::io::BufRead;
     let script = format!(

@@ -21,7 +21,7 @@ use support::node;
 use support::program::{self, list, text};
 use support::store::{self, Store};
 
-/// The names below a layer's content; `None` where its directory is missing.
+/// Returns the names below a layer's content; `None` if its directory is missing.
 fn content(store: &Store, layer: &str) -> Option<BTreeSet<PathBuf>> {
     let top = store.root().join("overlay").join(layer);
     top.exists().then(|| edit::facts(&top.join("diff")).into_keys().collect())
@@ -31,8 +31,8 @@ fn cp(from: &Path, to: &Path) {
     store::succeed(Command::new("cp").arg("--sparse=always").args([from, to]));
 }
 
-/// Killed at every step: what the image's record names is whole or missing as a whole, never in between;
-/// podman works with the others; our next run finishes, on the full disk.
+/// Killed at every step: the image's content is complete or missing, never partly there; podman works with the other
+/// images; the next run finishes the deletion on the full disk.
 #[test]
 fn killed_at_every_step() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "1024"]) else { return };
@@ -43,7 +43,7 @@ fn killed_at_every_step() {
     let record = || -> Option<Value> {
         let records = std::fs::read(store.record("images.json")).unwrap();
         let records: Vec<Value> = serde_json::from_slice(&records).unwrap();
-        records.into_iter().find(|one| one["id"] == target.as_str())
+        records.into_iter().find(|image| image["id"] == target.as_str())
     };
     let top = text(&record().unwrap(), "/layer").to_owned();
     let whole = content(store, &top).unwrap();
@@ -59,12 +59,15 @@ fn killed_at_every_step() {
     loop {
         disk.loopfs.exchange(|image| cp(&copy, image));
         let step = kill_at(store, Recipe::Image, &target, steps.len() + 1);
-        let at = format!("step {} ({step:?})", steps.len() + 1);
-        println!("{at}");
+        let context = format!("step {} ({step:?})", steps.len() + 1);
+        println!("{context}");
         let is_recorded = record().is_some();
-        assert!(!is_recorded || content(store, &top).is_none_or(|left| left == whole), "{at}: half a layer");
+        assert!(
+            !is_recorded || content(store, &top).is_none_or(|left| left == whole),
+            "{context}: half a layer"
+        );
         if step.as_ref().is_some_and(|step| !steps.contains(step)) {
-            // Somebody makes room, and podman comes first.
+            // Space is freed, and podman uses the store first.
             disk.empty_again();
             store.podman(["create", "--name", "other", "--network", "none", &name(5), "/x"]);
             store.podman(["rm", "other"]);
@@ -77,19 +80,19 @@ fn killed_at_every_step() {
                 let create = podman(&["create", "--name", "lost", "--network", "none", &name(2), "/x"]);
                 let mount = (create.code == 0).then(|| podman(&["mount", "lost"]));
                 let works = mount.as_ref().is_some_and(|mount| mount.code == 0);
-                assert_eq!(works, content(store, &top).is_some(), "{at}: {create:?} {mount:?}");
+                assert_eq!(works, content(store, &top).is_some(), "{context}: {create:?} {mount:?}");
                 if create.code == 0 {
                     store.podman(["rm", "lost"]);
                 }
             }
             store.unmount();
-            finish(&disk, &begun, &at);
-            assert_eq!(edit::whole(store), survivors, "{at}, after podman");
+            finish(&disk, &begun, &context);
+            assert_eq!(edit::whole(store), survivors, "{context}, after podman");
             disk.loopfs.exchange(|image| cp(&copy, image));
-            assert_eq!(kill_at(store, Recipe::Image, &target, steps.len() + 1), step, "{at}");
+            assert_eq!(kill_at(store, Recipe::Image, &target, steps.len() + 1), step, "{context}");
         }
-        finish(&disk, &begun, &at);
-        assert_eq!(edit::whole(store), survivors, "{at}");
+        finish(&disk, &begun, &context);
+        assert_eq!(edit::whole(store), survivors, "{context}");
         match step {
             Some(step) => steps.push(step),
             None => break,
@@ -103,19 +106,19 @@ fn killed_at_every_step() {
     disk.podman_works();
 }
 
-/// Our next run. The journal is on another disk.
-fn finish(disk: &Disk, begun: &BegunDeletion, at: &str) {
+/// Simulates the next run. The journal is on another disk.
+fn finish(disk: &Disk, begun: &BegunDeletion, context: &str) {
     let target = begun.image.as_str();
     let editor = edit::with(&disk.store, Options::default());
     editor
         .resume(std::slice::from_ref(begun), &|_, _, _| false)
-        .unwrap_or_else(|error| panic!("{at}: {error}"));
+        .unwrap_or_else(|error| panic!("{context}: {error}"));
     let images = std::fs::read_to_string(disk.store.record("images.json")).unwrap();
     if images.contains(&format!("\"id\":\"{target}\"")) {
         let planned = PlannedImage { id: target.to_owned(), ..Default::default() };
         editor.delete_image(&planned).map(drop).unwrap();
     }
-    // Leaks by now, which a sweep deletes.
+    // These are leaks now, which a sweep deletes.
     for records in ["overlay-images", "overlay-layers"] {
         for entry in std::fs::read_dir(disk.store.root().join(records)).unwrap() {
             let path = entry.unwrap().path();
@@ -130,7 +133,7 @@ fn finish(disk: &Disk, begun: &BegunDeletion, at: &str) {
     }
 }
 
-/// A deletion that a killed run began is not finished for an image that was pinned since.
+/// A deletion that a killed run began is not finished if the image was pinned since.
 #[test]
 fn unfinished_image_with_new_pin_is_reported() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
@@ -142,8 +145,8 @@ fn unfinished_image_with_new_pin_is_reported() {
     let keeps = |id: &str, names: &[String], digests: &[String]| {
         id == target && names == [name(2)] && digests.iter().any(|digest| digest.starts_with("sha256:"))
     };
-    let told = editor.resume(&[], &keeps).unwrap_err();
-    assert!(matches!(told.refusal(), Some(Refusal::Lost { id, .. }) if *id == target), "{told}");
+    let error = editor.resume(&[], &keeps).unwrap_err();
+    assert!(matches!(error.refusal(), Some(Refusal::Lost { id, .. }) if *id == target), "{error}");
     assert!(disk.ids().contains(&target), "it is to stay");
     assert!(editor.is_unfinished(), "told until it is whole");
     store.podman(["rmi", &name(2)]);
@@ -153,7 +156,7 @@ fn unfinished_image_with_new_pin_is_reported() {
     assert!(disk.ids().contains(&target) && !editor.is_unfinished());
 }
 
-/// What a killed deletion emptied is no leak: it is the sign that the rest has to be deleted.
+/// A layer that a killed deletion emptied is no leak: it shows that the deletion has to be finished.
 #[test]
 fn mark_of_unfinished_deletion_is_not_swept() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
@@ -161,7 +164,7 @@ fn mark_of_unfinished_deletion_is_not_swept() {
     let target = disk.id(&name(2));
     disk.killed(&target);
     let report = disk.json(0, &["sweep", "--min-age", "0s"]);
-    let is_it = |one: &&Value| text(one, "/id").starts_with(QUARANTINED);
+    let is_it = |leak: &&Value| text(leak, "/id").starts_with(QUARANTINED);
     let leak = list(&report, "/leaks").iter().find(is_it).unwrap();
     assert_eq!((text(leak, "/verdict"), text(leak, "/action")), ("keep", "none"), "{leak:#}");
     let path = PathBuf::from(text(leak, "/path"));
@@ -174,7 +177,7 @@ fn mark_of_unfinished_deletion_is_not_swept() {
     assert_eq!(edit::podman_ids(store), edit::whole(store));
 }
 
-/// On a terminal, what a killed run began is finished after the answer, and the plan says that it will be.
+/// On a terminal, an interrupted deletion is finished after the answer, and the plan announces that.
 #[test]
 fn nothing_is_finished_before_confirmation() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
@@ -185,7 +188,7 @@ fn nothing_is_finished_before_confirmation() {
     let target = disk.id(&name(2));
     disk.killed(&target);
     let is_there = || disk.ids().contains(&target);
-    // `meanwhile` is done between question and answer.
+    // `meanwhile` runs between question and answer.
     let ask = |flags: &str, meanwhile: &str, answer: &str| {
         let mut words = vec![env!("CARGO_BIN_EXE_layersweep").to_owned()];
         words.extend(flags.split(' ').map(str::to_owned));
@@ -196,14 +199,14 @@ fn nothing_is_finished_before_confirmation() {
         ] {
             words.extend([format!("--{flag}"), path.to_str().unwrap().to_owned()]);
         }
-        let told = tempfile::NamedTempFile::new().unwrap();
+        let screen = tempfile::NamedTempFile::new().unwrap();
         let wait = r#"for _ in $(seq 100); do grep -qF '[y/N]' "$0" && break; sleep 0.1; done"#;
         let input =
             if answer.is_empty() { ":".to_owned() } else { format!("{wait}; {meanwhile}; echo {answer}") };
         let mut command = Command::new("sh");
         program::hermetic(&mut command);
         command.args(["-c", &format!("({input}) | script -qefc \"$1\" \"$0\"")]);
-        program::run(command.arg(told.path()).arg(words.join(" "))).expect_no_crash()
+        program::run(command.arg(screen.path()).arg(words.join(" "))).expect_no_crash()
     };
     let flags = "gc --via direct --high 99 --low 98 --min-age 0s --no-progress --color never";
     let gc = |meanwhile: &str, answer: &str| ask(flags, meanwhile, answer);
@@ -213,7 +216,7 @@ fn nothing_is_finished_before_confirmation() {
         assert!(no.stdout.contains("Nothing was deleted."), "{no:?}");
         assert!(is_there(), "{no:?}");
     }
-    // What was pinned in between is unknown.
+    // Pins that were made meanwhile are unknown.
     let database = disk.state().join("layersweep.db");
     let path = database.display();
     let unknown = gc(&format!("[ ! -e {path} ] || mv {path} {path}.away; ln -s {path} {path}"), "y");
@@ -226,7 +229,7 @@ fn nothing_is_finished_before_confirmation() {
         program::run(command.args(["pin", word, &name(2), "--state-dir"]).arg(disk.state())).expect_code(0);
     };
     pin("add");
-    // The second time nothing is left to do but to tell it.
+    // The second run has nothing to do and reports the same.
     for _ in 0..2 {
         let kept = gc(":", "y");
         assert!(
@@ -244,12 +247,12 @@ fn nothing_is_finished_before_confirmation() {
 
 const GC: [&str; 10] = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s", "-y"];
 
-/// Stopped while the layer is emptied: the image does not count as refused, and the next run finishes it.
+/// A run that is stopped while it empties the layer: the image does not count as refused, and the next run finishes it.
 #[test]
 fn stopped_while_the_layer_is_emptied() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
     disk.fill();
-    // Each unlink takes so many microseconds.
+    // Each unlink takes this many microseconds.
     let flags = ["-e", "trace=unlinkat", "-e", "inject=unlinkat:delay_exit=200000"];
     let Some(mut command) = disk.traced(&flags, &GC) else { return };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -268,29 +271,29 @@ fn stopped_while_the_layer_is_emptied() {
     assert_eq!(output.status.code(), Some(1), "{document:#}");
     assert!(quarantined(), "{document:#}");
     assert!(list(&document, "/deleted").is_empty(), "{document:#}");
-    let is_refused = |one: &&Value| text(one, "/rule") == "refused";
-    assert!(!list(&document, "/kept").iter().any(|one| is_refused(&one)), "{document:#}");
+    let is_refused = |image: &&Value| text(image, "/rule") == "refused";
+    assert!(!list(&document, "/kept").iter().any(|image| is_refused(&image)), "{document:#}");
     let next = disk.json(0, &GC);
     assert!(!quarantined(), "{next:#}");
     assert_eq!(text(&next, "/outcome"), "not_needed", "{next:#}");
     let history = disk.json(0, &["history"]);
     let gone = list(&history, "/runs/0/deleted");
     assert_eq!(gone.len(), 1, "{history:#}");
-    for one in gone {
-        assert_eq!((text(one, "/outcome"), &one["error"]), ("gone", &Value::Null), "{history:#}");
-        assert!(!disk.ids().contains(text(one, "/id")));
+    for deletion in gone {
+        assert_eq!((text(deletion, "/outcome"), &deletion["error"]), ("gone", &Value::Null), "{history:#}");
+        assert!(!disk.ids().contains(text(deletion, "/id")));
     }
     disk.empty_again();
     disk.podman_works();
 }
 
-/// The layers held too little: the image does not count as refused, and history records the deletion that the next run
-/// finishes.
+/// The layers held too little: the image does not count as refused, and the history records the deletion that the
+/// next run finishes.
 #[test]
 fn deletion_without_room_is_in_history() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
     disk.fill();
-    // The records of images find no room.
+    // There is no room for the image records.
     let images = disk.store.root().join("overlay-images");
     let path = images.to_str().unwrap();
     let flags = ["-e", "trace=renameat", "-P", path, "-e", "inject=renameat:error=ENOSPC"];
@@ -300,10 +303,12 @@ fn deletion_without_room_is_in_history() {
     assert!(list(&document, "/deleted").is_empty(), "{document:#}");
     let begun: Vec<_> = list(&disk.json(0, &["history"]), "/runs/0/deleted").to_vec();
     assert_eq!(begun.len(), 1, "{document:#}");
-    assert!(begun.iter().all(|one| text(one, "/outcome") == "unknown"), "{begun:#?}");
+    assert!(begun.iter().all(|deletion| text(deletion, "/outcome") == "unknown"), "{begun:#?}");
     disk.json(0, &GC);
     let history = disk.json(0, &["history"]);
-    let is_gone = |one: &Value| text(one, "/outcome") == "gone" && !disk.ids().contains(text(one, "/id"));
+    let is_gone = |deletion: &Value| {
+        text(deletion, "/outcome") == "gone" && !disk.ids().contains(text(deletion, "/id"))
+    };
     let before = list(&history, "/runs/0/deleted");
     assert_eq!(before.len(), begun.len(), "{history:#}");
     assert!(before.iter().all(is_gone), "{history:#}");

@@ -1,4 +1,4 @@
-//! Deletions in stores whose parts lie apart: a split imagestore, a transient store.
+//! Deletions in stores with separate parts: a split imagestore, a transient store.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -27,12 +27,12 @@ fn save(path: &Path, records: &[&Value]) {
     std::fs::write(path, serde_json::to_vec(records).unwrap()).unwrap();
 }
 
-/// To another filesystem, too.
+/// Moves a path, also to another filesystem.
 fn mv(from: &Path, to: &Path) {
     store::succeed(Command::new("mv").args([from, to]));
 }
 
-/// What has no record, by our own reading.
+/// Returns the files that have no record, by layersweep's reading.
 fn debris(places: &StorePlaces) -> Vec<String> {
     let snapshot = snapshot::read(places, Patience::default()).unwrap();
     assert!(snapshot.findings.is_empty(), "{:?}", snapshot.findings);
@@ -49,15 +49,14 @@ fn planned(images: &[Value], name: &str) -> PlannedImage {
     edit::planned(image.unwrap())
 }
 
-/// Moves images and their layers into an imagestore, as CRI-O keeps them with `imagestore`;
-/// containers and their layers stay. Tar-splits stay as well: the library looks for them in
-/// the graphroot only.
+/// Moves images and their layers into an imagestore, as CRI-O does with `imagestore`; containers and their layers stay
+/// in the graphroot, and so do the tar-splits: the library expects them only there.
 fn split(store: &Store, imagestore: &Path) {
     let root = store.root();
     let containers = records(&store.record("containers.json"));
     let is_container = |layer: &&Value| containers.iter().any(|container| container["layer"] == layer["id"]);
     let layers = records(&store.record("layers.json"));
-    let (own, images): (Vec<&Value>, Vec<&Value>) = layers.iter().partition(is_container);
+    let (container_layers, images): (Vec<&Value>, Vec<&Value>) = layers.iter().partition(is_container);
     std::fs::create_dir_all(imagestore.join("overlay/l")).unwrap();
     for layer in &images {
         let id = text(layer, "/id");
@@ -66,7 +65,7 @@ fn split(store: &Store, imagestore: &Path) {
             mv(&root.join(&path), &imagestore.join(&path));
         }
     }
-    save(&store.record("layers.json"), &own);
+    save(&store.record("layers.json"), &container_layers);
     save(&imagestore.join("overlay-layers/layers.json"), &images);
     std::fs::copy(store.record("layers.lock"), imagestore.join("overlay-layers/layers.lock")).unwrap();
     mv(&root.join("overlay-images"), &imagestore.join("overlay-images"));
@@ -74,7 +73,7 @@ fn split(store: &Store, imagestore: &Path) {
     std::fs::write(root.join("overlay-images/images.lock"), b"").unwrap();
 }
 
-/// A store and its imagestore, in a directory of their own, with the images as podman listed them.
+/// Makes a store with an imagestore, and lists the images that podman reported.
 fn split_store() -> Option<(tempfile::TempDir, Store, Vec<Value>, StorePlaces)> {
     if !store::require_tools() {
         return None;
@@ -89,7 +88,7 @@ fn split_store() -> Option<(tempfile::TempDir, Store, Vec<Value>, StorePlaces)> 
     Some((dir, store, images, places))
 }
 
-/// A layer that was quarantined in the graphroot, and that was pulled again since into the imagestore: whole.
+/// A layer that was quarantined in the graphroot, and later pulled again completely into the imagestore.
 #[test]
 fn new_images_in_imagestore_are_not_lost() {
     let Some((_dir, store, images, places)) = split_store() else { return };
@@ -140,7 +139,7 @@ fn images_in_split_imagestore_are_deleted() {
     assert_eq!(layers.len(), 2, "what the container lies on");
 }
 
-/// The graphroot has no room for a token. What the imagestore's layers hold, on another disk, makes none.
+/// The graphroot has no room for a token. Deleting the imagestore's layers on another disk frees none there.
 #[test]
 fn unwritable_token_costs_no_image() {
     if !store::require_tools() || !Fs::Ext4.require() {
@@ -153,8 +152,8 @@ fn unwritable_token_costs_no_image() {
     split(&store, dir.path());
     let places = StorePlaces { imagestores: vec![edit::root(dir.path())], ..edit::places(&store) };
     let reserve_files = ReserveFile::of_store(&places, &dir.path().join("none")).unwrap();
-    assert!(reserve_files.iter().all(|one| one.prepare().unwrap()));
-    // What was moved away comes back with the journal's next commit.
+    assert!(reserve_files.iter().all(|file| file.prepare().unwrap()));
+    // The space of the moved files is freed by the journal's next commit.
     loopfs.sync();
     support::reserve_file::fill_to_the_last_byte(&loopfs);
     let before = edit::facts(dir.path());
@@ -162,7 +161,7 @@ fn unwritable_token_costs_no_image() {
     let error = editor.delete_image(&planned(&images, "other")).unwrap_err();
     assert!(matches!(error, Error::NoSpace(_)), "{error}");
     assert_eq!(edit::facts(dir.path()), before);
-    // The reserve file that is on the token's disk is room for it.
+    // The reserve file on the token's disk provides the room.
     let editor = Editor::new(&places, Options { reserve_files, ..Options::default() }).unwrap();
     assert!(editor.delete_image(&planned(&images, "other")).unwrap().reserve_file_released);
 }
@@ -176,14 +175,14 @@ fn images_in_transient_store_are_deleted() {
     let store = small::still(&dir.path().join("root"));
     store.unmount();
     let images = store.images();
-    // Containers and their layers are recorded in the runroot, and their lock is there alone.
+    // The runroot has the records of containers and their layers, and their only lock.
     let run = store.runroot();
     let containers = records(&store.record("containers.json"));
     let layers = records(&store.record("layers.json"));
     let is_container = |layer: &&Value| layer["id"] == containers[0]["layer"];
-    let (own, others): (Vec<&Value>, Vec<&Value>) = layers.iter().partition(is_container);
+    let (container_layers, others): (Vec<&Value>, Vec<&Value>) = layers.iter().partition(is_container);
     save(&run.join("overlay-containers/volatile-containers.json"), &containers.iter().collect::<Vec<_>>());
-    save(&run.join("overlay-layers/volatile-layers.json"), &own);
+    save(&run.join("overlay-layers/volatile-layers.json"), &container_layers);
     save(&store.record("layers.json"), &others);
     std::fs::remove_file(store.record("containers.json")).unwrap();
     std::fs::rename(store.record("containers.lock"), run.join("overlay-containers/containers.lock")).unwrap();
@@ -192,7 +191,7 @@ fn images_in_transient_store_are_deleted() {
     let editor = edit::editor(&store);
     let error = editor.delete_image(&planned(&images, "a")).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::UsedByContainer { .. })), "{error}");
-    // Without its runroot nothing is known of its containers.
+    // Without its runroot, its containers are unknown.
     let blind = StorePlaces { runroots: Vec::new(), ..places.clone() };
     let blind = Editor::new(&blind, Options::default()).unwrap();
     let error = blind.delete_image(&planned(&images, "other")).unwrap_err();

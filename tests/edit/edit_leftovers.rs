@@ -1,4 +1,4 @@
-//! Everything that `inject.sh` plants, reclaimed: what is garbage goes, the traps stand.
+//! Reclaiming everything that `inject.sh` plants: garbage is deleted, the traps are kept.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -43,14 +43,14 @@ fn planted_leftovers_are_deleted_and_traps_kept() {
     let root = injected.join("root");
     let run = injected.join("run");
     let _lock = locks::write_lock(&root.join("overlay/staging/3333333333/staging.lock"));
-    // What is planted is seconds old; its age is not what is tested here.
+    // Planted objects are seconds old; their age is not tested here.
     let aged = ["overlay/staging", "overlay/tempdirs", "overlay-layers/tmp"];
     let places = StorePlaces { runroots: vec![edit::root(&run)], ..places_like(&root) };
     let editor = Editor::new(&places, Options::default()).unwrap();
     let scan = || program::store_run("scan", &root, &run).expect_no_crash().json();
     let to_delete = |scan: &Value| {
         let leaks = list(scan, "/leaks").iter().filter(|leak| leak["verdict"] == "reclaim");
-        // Temporary files of the tools have no recipe.
+        // There is no recipe for temporary files of the tools.
         leaks.filter(|leak| leak["class"] != "graphroot-tmp").cloned().collect::<Vec<_>>()
     };
     let before = scan();
@@ -78,7 +78,7 @@ fn planted_leftovers_are_deleted_and_traps_kept() {
         let more: Vec<_> = paths.iter().map(leftover).filter(|found| !leftovers.contains(found)).collect();
         leftovers.extend(more);
     }
-    // Too young, where only age tells.
+    // Too young, where only the age decides.
     let mut young = Vec::new();
     for leftover in &leftovers {
         let Err(error) = edit::reclaim(&editor, leftover, DAY) else { continue };
@@ -94,10 +94,10 @@ fn planted_leftovers_are_deleted_and_traps_kept() {
     }
     let after = scan();
     assert_eq!(to_delete(&after), Vec::<Value>::new());
-    // Everything else is reported as it was.
+    // Everything else is reported as before.
     let rest = |scan: &Value| -> Vec<(String, String)> {
         let leaks = list(scan, "/leaks").iter().filter(|leak| leak["verdict"] != "reclaim");
-        // Young ones stay or go by what other tests run.
+        // Other tests change which young ones exist.
         let leaks = leaks.filter(|leak| leak["class"] != "graphroot-tmp");
         leaks.map(|leak| (text(leak, "/class").to_owned(), text(leak, "/path").to_owned())).collect()
     };
@@ -105,11 +105,11 @@ fn planted_leftovers_are_deleted_and_traps_kept() {
     assert_eq!(edit::ids(list(&after, "/images")), edit::ids(list(&before, "/images")));
     for (class, verdict, _, paths) in planted(&injected) {
         for path in paths.iter().filter(|path| path.exists() || path.symlink_metadata().is_ok()) {
-            // Record files stay whatever is in them.
+            // Record files are kept, whatever their content.
             let is_records = path.extension().is_some_and(|extension| extension == "json");
-            let ours = verdict == "reclaim" && !["graphroot-tmp", "vartmp"].contains(&class.as_str());
+            let is_target = verdict == "reclaim" && !["graphroot-tmp", "vartmp"].contains(&class.as_str());
             assert!(
-                !ours || is_records || class == "staging-dead" && path.ends_with("staging"),
+                !is_target || is_records || class == "staging-dead" && path.ends_with("staging"),
                 "{class}: {path:?}"
             );
         }
@@ -130,7 +130,7 @@ fn planted_leftovers_are_deleted_and_traps_kept() {
         let error = editor.repair_link(id).unwrap_err();
         assert!(matches!(error.refusal(), Some(Refusal::Changed { .. })), "{error}");
     }
-    // The library opens what is left. It has its own view of the traps, so it only lists.
+    // The library opens the remaining store. It treats the traps differently, so it only lists.
     let mut library = Command::new("containers-storage");
     library.args(["--graph"]).arg(&root).arg("--run").arg(&run).args([
         "--storage-driver",
@@ -142,7 +142,7 @@ fn planted_leftovers_are_deleted_and_traps_kept() {
     let _ = Command::new("umount").arg("-l").arg(root.join("overlay")).status();
 }
 
-/// Images that share with others what looks like theirs alone.
+/// Deletes images whose apparently unshared layers are shared.
 fn delete_trapped_images(editor: &Editor, scan: &Value) {
     for (name, layers) in
         [("shared-top", 0), ("mapped-top", 1), ("hardlink-cross", 1), ("image-layer-missing", 0)]
@@ -202,7 +202,7 @@ fn objects_in_use_are_not_leftovers() {
     }
     let container = text(&list(&scan, "/containers")[0], "/id").to_owned();
     all.push((Orphan::ContainerDirectory, root.join("overlay-containers").join(&container)));
-    // Paths that are not what they are taken for, or lie elsewhere.
+    // Paths with the wrong type, or outside the store.
     for path in
         ["overlay/l", "overlay", "overlay-layers/layers.json", "../outside", "overlay-images/images.lock"]
     {

@@ -1,5 +1,5 @@
-//! A disk without a free byte or a free inode, filled before we were installed: nothing is prepared, and
-//! our state directory would be on that disk as well.
+//! A disk without a free byte or a free inode, filled before layersweep was installed: nothing is prepared, and the
+//! state directory is on that disk too.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -21,27 +21,27 @@ use support::program::{self, list, text};
 use support::store::{self, Store};
 use support::{edit, node};
 
-/// Images of 5 MiB each on a common base; a container uses the last.
+/// Images of 5 MiB on a common base; a container uses the last one.
 const IMAGES: usize = 10;
 
-/// What the name of a quarantined directory begins with: `layersweep` in hexadecimal.
+/// The start of the name of a quarantined directory: `layersweep` in hexadecimal.
 pub(super) const QUARANTINED: &str = "6c617965727377656570";
 
-pub(super) fn name(at: usize) -> String {
-    format!("reg.local/app-{at}:1")
+pub(super) fn name(number: usize) -> String {
+    format!("reg.local/app-{number}:1")
 }
 
-pub(super) fn image(at: usize) -> ImageSpec {
+pub(super) fn image(number: usize) -> ImageSpec {
     let layer = |name: &str, bytes| LayerSpec { plain: vec![bytes], small_files: 20, ..LayerSpec::new(name) };
     ImageSpec {
-        names: vec![name(at)],
+        names: vec![name(number)],
         layers: vec![
             layer("base", 2 * MIB),
-            layer(&format!("app-{at}"), 4 * MIB),
-            // What is on top is too little to begin with.
-            layer(&format!("top-{at}"), 4096),
+            layer(&format!("app-{number}"), 4 * MIB),
+            // The top layer frees too little for a first deletion.
+            layer(&format!("top-{number}"), 4096),
         ],
-        label: name(at),
+        label: name(number),
     }
 }
 
@@ -77,7 +77,7 @@ impl Disk {
         node::document(program::run(&mut command).expect_no_crash().expect_code(code))
     }
 
-    /// Our program in strace, which has these flags; `None` where that is not there.
+    /// Returns a command that runs layersweep in strace with these flags; `None` without strace.
     pub(super) fn traced(&self, flags: &[&str], words: &[&str]) -> Option<Command> {
         if !support::require_program("strace") {
             return None;
@@ -91,29 +91,29 @@ impl Disk {
         Some(command)
     }
 
-    /// Takes every byte; a few thousand directories besides.
+    /// Uses every byte, and makes a few thousand directories.
     pub(super) fn fill(&self) {
         let top = self.loopfs.path();
         support::reserve_file::fill_filesystem_of(top);
         for round in 0..2 {
             self.loopfs.sync();
             for size in [65536, 4096, 500] {
-                let file = |at| -> std::io::Result<()> {
-                    let mut file = File::create(top.join(format!("fill-{round}-{size}-{at}")))?;
+                let file = |number| -> std::io::Result<()> {
+                    let mut file = File::create(top.join(format!("fill-{round}-{size}-{number}")))?;
                     file.write_all(&vec![7; size])?;
                     file.sync_all()
                 };
-                assert!((0..200_000).any(|at| file(at).is_err()));
+                assert!((0..200_000).any(|number| file(number).is_err()));
             }
-            let directory = |at| std::fs::create_dir(top.join(format!("directory-{round}-{at}")));
-            let _ = (0..1000).any(|at| directory(at).is_err());
+            let directory = |number| std::fs::create_dir(top.join(format!("directory-{round}-{number}")));
+            let _ = (0..1000).any(|number| directory(number).is_err());
         }
         self.loopfs.sync();
     }
 
     fn fill_inodes(&self) {
         let top = self.loopfs.path();
-        assert!((0..200_000).any(|at| File::create(top.join(format!("inode-{at}"))).is_err()));
+        assert!((0..200_000).any(|number| File::create(top.join(format!("inode-{number}"))).is_err()));
         self.loopfs.sync();
     }
 
@@ -123,11 +123,11 @@ impl Disk {
 
     pub(super) fn id(&self, name: &str) -> String {
         let images = self.store.images();
-        let is_it = |image: &&Value| program::texts(image, "/names").iter().any(|one| one == name);
+        let is_it = |image: &&Value| program::texts(image, "/names").iter().any(|known| known == name);
         text(images.iter().find(is_it).unwrap(), "/id").to_owned()
     }
 
-    /// Fills the disk, kills the deletion of the image once its top layer was quarantined, and makes room again.
+    /// Fills the disk, kills the deletion of the image after its top layer was quarantined, and frees space again.
     pub(super) fn killed(&self, target: &str) {
         self.fill();
         let is_lost = |step| {
@@ -138,7 +138,7 @@ impl Disk {
         self.empty_again();
     }
 
-    /// The quarantined directories.
+    /// Returns the quarantined directories.
     pub(super) fn signs(&self) -> Vec<PathBuf> {
         let layers = std::fs::read_dir(self.store.root().join("overlay")).unwrap().flatten();
         let signs = layers.filter(|entry| entry.file_name().to_str().unwrap().starts_with(QUARANTINED));
@@ -167,15 +167,15 @@ impl Disk {
         self.loopfs.sync();
     }
 
-    /// Records of 2,000 images: names and ids more for the one that a container uses.
+    /// Pads the records to 2,000 images that have the same top layer as the image that a container uses.
     fn pad(&self) {
         let path = self.store.record("images.json");
         let mut records: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        let is_used = |one: &&Value| one["names"][0] == name(IMAGES - 1).as_str();
+        let is_used = |image: &&Value| image["names"][0] == name(IMAGES - 1).as_str();
         let base = records.iter().find(is_used).unwrap()["layer"].clone();
-        for at in records.len()..2000 {
+        for number in records.len()..2000 {
             records.push(json!({
-                "id": format!("{at:064x}"), "names": [format!("reg.local/padding-{at}:1")], "layer": base,
+                "id": format!("{number:064x}"), "names": [format!("reg.local/padding-{number}:1")], "layer": base,
                 "metadata": "{}".repeat(200), "created": "2024-01-01T00:00:00Z",
             }));
         }
@@ -189,7 +189,7 @@ impl Disk {
         std::fs::write(path, serde_json::to_vec(&records).unwrap()).unwrap();
     }
 
-    /// podman loads, makes containers and removes as on any other day.
+    /// Checks that podman can load images, make containers and remove both.
     pub(super) fn podman_works(&self) {
         self.store.load(&[image(0)]);
         let name = name(0);
@@ -202,13 +202,13 @@ impl Disk {
     }
 }
 
-/// Their first names; of those without a name the id.
+/// Returns the first names of the deleted images, or the id of an image without a name.
 fn deleted(document: &Value) -> Vec<String> {
-    let name = |one: &Value| one["names"][0].as_str().unwrap_or(text(one, "/id")).to_owned();
+    let name = |image: &Value| image["names"][0].as_str().unwrap_or(text(image, "/id")).to_owned();
     list(document, "/deleted").iter().map(name).collect()
 }
 
-/// With the records of 10 images, then with those of 2,000.
+/// Runs with the records of 10 images, then with those of 2,000.
 fn from_zero(fs: Fs, bytes: u64, mkfs: &[&str]) {
     let Some(disk) = Disk::new(fs, bytes, mkfs) else { return };
     for images in [IMAGES, 2000] {
@@ -229,7 +229,7 @@ fn from_zero(fs: Fs, bytes: u64, mkfs: &[&str]) {
         assert!(!deleted(&real).is_empty());
         match fs {
             Fs::Ext4 => assert_eq!(deleted(&dry), deleted(&real), "{dry:#}"),
-            // What the others take for their own metadata on a full disk, nobody can say before.
+            // The space that the others use for metadata on a full disk cannot be predicted.
             _ => assert_eq!(deleted(&dry)[..1], deleted(&real)[..1], "{dry:#}"),
         }
         assert!(!deleted(&real).contains(&name(IMAGES - 1)), "a container uses it");
@@ -262,8 +262,8 @@ fn btrfs() {
     from_zero(Fs::Btrfs, 500 * MIB, &["-m", "dup"]);
 }
 
-/// Images of 24 layers: the layers' record file is many times as long as that of the images, and with some
-/// blocks free there is room for the one and not for the other.
+/// Images of 24 layers: the layers' record file is several times as long as that of the images, and with some free
+/// blocks there is room for only one of them.
 #[test]
 fn room_for_some_of_the_record_files() {
     if !store::require_tools() || !Fs::Ext4.require() {
@@ -271,12 +271,15 @@ fn room_for_some_of_the_record_files() {
     }
     let loopfs = LoopFs::with(Fs::Ext4, 128 * MIB, &["-b", "4096", "-m", "0"], &[]);
     let store = Store::at(&loopfs.path().join("graphroot"), "overlay");
-    let many = |at: usize| {
-        let layer = |number| LayerSpec { plain: vec![100_000], ..LayerSpec::new(&format!("l{at}-{number}")) };
+    let many = |image_number: usize| {
+        let layer = |number| LayerSpec {
+            plain: vec![100_000],
+            ..LayerSpec::new(&format!("l{image_number}-{number}"))
+        };
         let layers = (0..24)
             .map(layer)
-            .chain([LayerSpec { plain: vec![3 * MIB], ..LayerSpec::new(&format!("app-{at}")) }]);
-        ImageSpec { names: vec![name(at)], layers: layers.collect(), label: name(at) }
+            .chain([LayerSpec { plain: vec![3 * MIB], ..LayerSpec::new(&format!("app-{image_number}")) }]);
+        ImageSpec { names: vec![name(image_number)], layers: layers.collect(), label: name(image_number) }
     };
     store.load(&(0..6).map(many).collect::<Vec<_>>());
     store.unmount();
@@ -316,7 +319,7 @@ fn room_for_some_of_the_record_files() {
     }
 }
 
-/// A reserve file that is empty, or that a killed run has partly released, is not taken for room.
+/// A reserve file that is empty, or that a killed run has partly released, does not count as room.
 #[test]
 fn empty_reserve_file_is_ignored() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
@@ -332,14 +335,14 @@ fn empty_reserve_file_is_ignored() {
     disk.podman_works();
 }
 
-/// Images that share all their layers make no room: one refusal, and nothing is changed.
+/// Images that share all their layers free no space: one refusal, and nothing is changed.
 #[test]
 fn images_that_share_all_their_layers_are_refused() {
-    let twin = |at: usize| {
-        let name = format!("reg.local/twin-{at}:1");
-        ImageSpec { names: vec![name.clone()], label: name, ..image(at) }
+    let twin = |number: usize| {
+        let name = format!("reg.local/twin-{number}:1");
+        ImageSpec { names: vec![name.clone()], label: name, ..image(number) }
     };
-    let images: Vec<_> = (0..IMAGES).flat_map(|at| [image(at), twin(at)]).collect();
+    let images: Vec<_> = (0..IMAGES).flat_map(|number| [image(number), twin(number)]).collect();
     let Some(disk) = Disk::of(Fs::Ext4, 160 * MIB, &["-b", "4096"], &images) else { return };
     disk.fill();
     let alone = PlannedImage { id: disk.id(&name(1)), ..PlannedImage::default() };
@@ -370,7 +373,7 @@ fn ext4_without_inodes() {
     disk.podman_works();
 }
 
-/// As in busybox: what takes the room in each image has several names.
+/// As in busybox: the large file of each image has several names.
 #[test]
 fn images_of_hard_links() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
@@ -388,14 +391,14 @@ fn images_of_hard_links() {
     assert!(list(&real, "/errors").is_empty(), "{real:#}");
 }
 
-/// No image has enough: nothing is changed, and what to delete by hand is named.
+/// No image frees enough: nothing is changed, and the hint names files to delete by hand.
 #[test]
 fn hint_names_files_when_images_free_nothing() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
     let log = disk.loopfs.path().join("core.4711");
     std::fs::write(log, vec![1; 6 << 20]).unwrap();
     disk.pad();
-    // Each record is so long that ten of them need more than any image holds.
+    // Each record is so long that ten of them need more room than any image frees.
     let path = disk.store.record("images.json");
     let mut records: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     records[0]["metadata"] = json!("x".repeat(6 << 20));
@@ -420,7 +423,7 @@ fn hint_names_files_when_images_free_nothing() {
     assert_eq!(edit::facts(&disk.store.root().join("overlay")), before);
 }
 
-/// What a dead process left of a record file is room, and no image is lost for it.
+/// A partial record file of a dead process is room, and no image is lost for it.
 #[test]
 fn leftover_record_file_makes_room() {
     let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };

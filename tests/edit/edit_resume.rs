@@ -1,4 +1,4 @@
-//! Deletions that killed runs had begun, as the journal has them.
+//! Deletions that killed runs had begun, by the entries of the journal.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -17,7 +17,8 @@ use support::{edit, small};
 
 const KEEPS_NONE: IsKept<'static> = &|_, _, _| false;
 
-/// A store in which the deletion of `other` was killed once its record was gone, and what the journal has of it.
+/// Makes a store in which the deletion of `other` was killed after its record was deleted. Returns the journal's entry
+/// too.
 fn killed(root: &Path) -> (Store, BegunDeletion) {
     let store = small::still(root);
     store.unmount();
@@ -37,16 +38,16 @@ fn layers_of_a_begun_deletion_are_deleted() {
     let dir = tempfile::tempdir().unwrap();
     let (store, begun) = killed(&dir.path().join("root"));
     let editor = edit::with(&store, Options::default());
-    // Nothing is known of it: a pull may be making the layer.
+    // Without the entry, a pull may be making the layer.
     assert!(editor.resume(&[], KEEPS_NONE).unwrap().layers.is_empty());
     let done = editor.resume(std::slice::from_ref(&begun), KEEPS_NONE).unwrap();
     assert_eq!(done.layers, [begun.layers[0].id.as_str()]);
     edit::whole(&store);
-    // Once more there is nothing to do.
+    // A second call has nothing to do.
     assert!(!editor.resume(&[begun], KEEPS_NONE).unwrap().has_changed);
 }
 
-/// A layer that was pulled again, while the clock was set back.
+/// A layer that was pulled again while the clock was set back.
 #[test]
 fn recreated_layer_is_kept_whatever_the_clock_says() {
     if !store::require_tools() {
@@ -65,7 +66,7 @@ fn recreated_layer_is_kept_whatever_the_clock_says() {
     assert!(store.root().join("overlay").join(layer).exists());
 }
 
-/// A layer that is mounted for now is deleted once it is not.
+/// A mounted layer is deleted after it is unmounted.
 #[test]
 fn mounted_layer_is_deleted_later() {
     if !store::require_tools() {
@@ -87,8 +88,8 @@ fn mounted_layer_is_deleted_later() {
     edit::whole(&store);
 }
 
-/// Killed between the image's record and its layers: a scan by another command does not hide that from the next run,
-/// which finishes it.
+/// Killed between the image's record and its layers: a scan in between does not hide that from the next run, which
+/// finishes the deletion.
 #[test]
 fn killed_run_is_finished_by_the_next() {
     if !store::require_tools() || !support::require_program("strace") {
@@ -99,7 +100,7 @@ fn killed_run_is_finished_by_the_next() {
     node.store.unmount();
     let mut command = Command::new("strace");
     program::hermetic(&mut command);
-    // The first rename there takes a layer's directory away.
+    // The first rename there moves a layer's directory.
     let overlay = node.store.root().join("overlay");
     command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat2", "-P"]).arg(overlay);
     command.args(["-e", "inject=renameat2:signal=KILL"]);

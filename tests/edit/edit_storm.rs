@@ -1,4 +1,4 @@
-//! Deletions of ours beside podman and buildah, which build, load, create and remove.
+//! Deletions while podman and buildah build, load, create and remove.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -16,13 +16,13 @@ use support::program;
 use support::store::{self, Store};
 use support::{edit, small};
 
-/// How long the storm lasts: `LAYERSWEEP_STORM_SECONDS`, or what CI has time for.
+/// The duration of the storm: `LAYERSWEEP_STORM_SECONDS`, or a default for CI.
 fn storm() -> Duration {
     let seconds = std::env::var("LAYERSWEEP_STORM_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(20))
 }
 
-/// What failed among the tools, one line each.
+/// The failures of the tools, one line each.
 type Failures = Mutex<Vec<String>>;
 
 fn podman(store: &Store, failures: &Failures, args: &[&str]) {
@@ -35,7 +35,7 @@ fn note(failures: &Failures, run: program::Run, args: &[&str]) {
     }
 }
 
-/// Ends the storm, also where we fail.
+/// Ends the storm, also after a failure.
 struct SetAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -52,19 +52,19 @@ fn tools_succeed_and_nothing_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let store = small::still(&dir.path().join("root"));
     let steady = edit::whole(&store);
-    // Images that only we delete, loaded anew by podman again and again: layers of their own,
-    // and one that both share with the steady ones.
-    let ours = dir.path().join("ours.tar");
+    // Images that only layersweep deletes and that podman loads again and again: unshared layers, and one that both
+    // share with the steady images.
+    let archive_path = dir.path().join("targets.tar");
     let spec = |name: &str| ImageSpec {
         names: vec![small::name(name)],
         layers: ["base", name].map(|layer| LayerSpec { small_files: 6, ..LayerSpec::new(layer) }).to_vec(),
         label: name.into(),
     };
-    archive::write(&ours, &[spec("ours-1"), spec("ours-2"), spec("ours-3")]).unwrap();
-    let load = ["load", "-q", "-i", ours.to_str().unwrap()];
+    archive::write(&archive_path, &[spec("target-1"), spec("target-2"), spec("target-3")]).unwrap();
+    let load = ["load", "-q", "-i", archive_path.to_str().unwrap()];
     let over = AtomicBool::new(false);
     let failures = Failures::default();
-    let [ours_deleted, orphans, tools, late] = [const { AtomicUsize::new(0) }; 4];
+    let [deleted, orphans, tools, late] = [const { AtomicUsize::new(0) }; 4];
     let rounds = |round: &dyn Fn()| {
         while !over.load(Ordering::Relaxed) {
             round();
@@ -98,7 +98,7 @@ fn tools_succeed_and_nothing_is_lost() {
             let start = Instant::now();
             while start.elapsed() < storm() {
                 podman(&store, &failures, &load);
-                // An orphan, as a crash leaves it.
+                // An orphan as after a crash.
                 let orphan =
                     store.root().join("overlay").join(format!("{:064x}", start.elapsed().as_nanos()));
                 std::fs::create_dir_all(orphan.join("diff/a")).unwrap();
@@ -111,9 +111,9 @@ fn tools_succeed_and_nothing_is_lost() {
                 };
                 let listed = store.run("images").expect_no_crash().json();
                 let listed = program::list(&listed, "/images").iter();
-                for image in listed.filter(|image| image["names"].to_string().contains("/ours-")) {
+                for image in listed.filter(|image| image["names"].to_string().contains("/target-")) {
                     match editor.delete_image(&edit::planned(image)) {
-                        Ok(_) => ours_deleted.fetch_add(1, Ordering::Relaxed),
+                        Ok(_) => deleted.fetch_add(1, Ordering::Relaxed),
                         Err(Error::Locked { .. }) => late.fetch_add(1, Ordering::Relaxed),
                         Err(error) => panic!("{error}"),
                     };
@@ -122,17 +122,15 @@ fn tools_succeed_and_nothing_is_lost() {
         });
     });
     store.unmount();
-    println!(
-        "{ours_deleted:?} images, {orphans:?} orphans, {late:?} too late, {tools:?} rounds of the tools"
-    );
+    println!("{deleted:?} images, {orphans:?} orphans, {late:?} too late, {tools:?} rounds of the tools");
     let failures = failures.into_inner().unwrap();
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
-    assert!(ours_deleted.into_inner() > 3 && tools.into_inner() > 5);
+    assert!(deleted.into_inner() > 3 && tools.into_inner() > 5);
     let editor = edit::editor(&store);
-    for image in store.images().iter().filter(|image| image["names"].to_string().contains("/ours-")) {
+    for image in store.images().iter().filter(|image| image["names"].to_string().contains("/target-")) {
         edit::delete(&editor, image);
     }
-    // What was not deleted for want of the lock is an orphan of ours.
+    // Layers that were not deleted because the lock was held are orphans of layersweep.
     let scan = store.json("scan");
     let left = program::list(&scan, "/leaks").iter();
     let kind = Orphan::LayerDirectory;

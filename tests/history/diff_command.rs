@@ -1,4 +1,4 @@
-//! Two scans compared: what came, went and changed, and sums that agree with each other.
+//! Comparing two scans: added, removed and changed objects, and sums that agree.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -14,7 +14,7 @@ fn bytes(value: &Value, pointer: &str) -> i64 {
     value.pointer(pointer).and_then(Value::as_i64).unwrap_or_else(|| panic!("no {pointer} in {value:#}"))
 }
 
-/// Whatever is compared: the parts of every sum are the sum, and differences are differences.
+/// Checks that the parts of every sum add up, and that every change is the difference of its values.
 fn assert_adds_up(diff: &Value) {
     let sum = |value: &Value, what: &str| {
         let [before, after, change] =
@@ -33,8 +33,8 @@ fn assert_adds_up(diff: &Value) {
         let layers = list(diff, "/layers").iter().filter(|layer| text(layer, "/store") == root);
         assert_eq!(layers.map(|layer| sum(layer, "")).sum::<i64>(), sum(store, "/layers"), "{diff:#}");
     }
-    list(diff, "/filesystems").iter().for_each(|one| {
-        sum(one, "/used");
+    list(diff, "/filesystems").iter().for_each(|filesystem| {
+        sum(filesystem, "/used");
     });
 }
 
@@ -67,7 +67,7 @@ fn added_removed_and_changed_images_are_shown() {
     }
     assert_eq!(bytes(&same, "/totals/change_bytes"), 0);
 
-    // One image comes with two layers, one goes, one gets a second name, a container grows.
+    // One image with two layers is added, one is removed, one gets a second name, a container grows.
     let du = tree::du(node.store.root());
     node.store.load(&small::deep());
     node.store.podman(["rmi", &small::name("other")]);
@@ -98,7 +98,7 @@ fn added_removed_and_changed_images_are_shown() {
         assert!(bytes(&containers[0], "/change_bytes") >= 3 << 20, "{containers:#?}");
     }
 
-    // By every name that a scan has.
+    // By every name of a scan.
     let scans = node.json(&["history", "--scans"]);
     let scans = list(&scans, "/scans");
     assert_eq!(scans.len(), 2, "the last two, and one an hour: {scans:#?}");
@@ -115,7 +115,7 @@ fn added_removed_and_changed_images_are_shown() {
             assert_eq!(part(&again, name), part(&diff, name), "{words:?}");
         }
     }
-    // Backwards all is the other way round.
+    // In reverse order, every change is reversed.
     let back = node.json(&["diff", "last", "last~1"]);
     assert_eq!(bytes(&back, "/totals/change_bytes"), -bytes(&diff, "/totals/change_bytes"));
     assert_eq!(names(&back, "went", "/names_before"), [small::name("deep")]);
@@ -127,7 +127,7 @@ fn added_removed_and_changed_images_are_shown() {
     let shown = node.run(&["history", "--scans"]).expect_code(0).stdout;
     assert!(ids.iter().all(|id| shown.contains(id)), "{shown}");
 
-    // Words are no files, unless a path says so.
+    // A word is a file only if it is written as a path.
     let cwd = tempfile::tempdir().unwrap();
     std::fs::write(cwd.path().join("last"), "{").unwrap();
     let there = |words: &[&str]| program::run(node.command(words).current_dir(cwd.path())).expect_no_crash();
@@ -138,7 +138,7 @@ fn added_removed_and_changed_images_are_shown() {
     let (_, time) = run.stderr.split_once("the oldest kept scan is of ").unwrap();
     assert_eq!(time.lines().next().unwrap().len(), "2026-11-20 10:00".len(), "{run:?}");
 
-    // A scan of another store alone neither ends the series nor makes anything go.
+    // A scan of only another store neither ends the series nor removes anything.
     let other = dir.path().join("other");
     empty_store(&other);
     let scan = ["scan", "--graphroot", other.to_str().unwrap(), "--state-dir", node.state.to_str().unwrap()];
@@ -149,13 +149,13 @@ fn added_removed_and_changed_images_are_shown() {
     assert_eq!(seen.iter().filter(|seen| **seen == "came").count(), 1, "{apart:#}");
     assert_eq!(seen.iter().filter(|seen| **seen == "went").count(), 0, "{apart:#}");
     assert_eq!(list(&apart, "/images").len() + list(&apart, "/layers").len(), 0, "{apart:#}");
-    // Nor does a look at one of both.
+    // A scan of one of the two stores does not either.
     let part = node.json(&["diff", "last", "now"]);
     assert_eq!(list(&part, "/stores").len(), 1, "{part:#}");
     assert_eq!(text(&part, "/stores/0/seen"), "both", "{part:#}");
 }
 
-/// A store with nothing in it.
+/// Makes an empty store.
 fn empty_store(root: &std::path::Path) {
     for (name, file) in [("overlay-layers", "layers.json"), ("overlay-images", "images.json")] {
         std::fs::create_dir_all(root.join(name)).unwrap();

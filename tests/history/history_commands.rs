@@ -1,4 +1,4 @@
-//! `history` and `pin` as scripts and people meet them.
+//! `history` and `pin`, in scripts and on a terminal.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -21,7 +21,7 @@ fn with(dir: &Path, args: &[&str]) -> Run {
     program::run(&mut command)
 }
 
-/// Runs on a terminal of `columns`.
+/// Runs on a terminal with `columns` columns.
 fn on_terminal(dir: &Path, columns: usize, lang: &str, args: &str) -> String {
     let program = env!("CARGO_BIN_EXE_layersweep");
     let line = format!("stty cols {columns}; '{program}' {args} --state-dir '{}'", dir.display());
@@ -31,7 +31,7 @@ fn on_terminal(dir: &Path, columns: usize, lang: &str, args: &str) -> String {
     program::run(&mut command).expect_code(0).stdout.replace('\r', "")
 }
 
-/// What is left without the styles that we set ourselves.
+/// Removes the styles that layersweep sets.
 fn plain(shown: &str) -> String {
     shown.replace("\u{1b}[1m", "").replace("\u{1b}[0m", "")
 }
@@ -74,7 +74,7 @@ fn history_is_shown() {
     assert_eq!(runs[1]["errors"][0]["step"], "remove");
     assert_eq!(runs[2]["outcome"], "reached");
     let differs: Vec<_> =
-        list(&runs[2], "/deleted").iter().map(|one| one["differs"].as_bool().unwrap()).collect();
+        list(&runs[2], "/deleted").iter().map(|deletion| deletion["differs"].as_bool().unwrap()).collect();
     assert_eq!(differs, [false, false, true]);
     assert_eq!(runs[2]["deleted"][2]["names"][0], past::NASTY, "JSON has names as they are");
     assert_eq!(document["quiet"]["scans"], 2780);
@@ -139,7 +139,8 @@ fn usage_series_is_shown() {
     };
     let both = json(&[]);
     schema::assert_fits("history-usage", &both);
-    let mounts: Vec<_> = list(&both, "/filesystems").iter().map(|one| text(one, "/mount")).collect();
+    let mounts: Vec<_> =
+        list(&both, "/filesystems").iter().map(|filesystem| text(filesystem, "/mount")).collect();
     assert_eq!(mounts, ["/", "/var"]);
     assert_eq!(list(&both, "/runs").len(), 2, "a sweep that deleted nothing is no mark");
     let day = json(&["--since", "1d", "--filesystem", "/var/lib/containers/storage"]);
@@ -150,7 +151,7 @@ fn usage_series_is_shown() {
     let table = with(dir.path(), &["history", "usage", "--since", "1h", "--filesystem", "/"]).expect_code(0);
     assert!(table.stdout.lines().count() >= 13 && table.stdout.contains("20.00"), "{table:?}");
     assert!(!table.stdout.contains('┤'), "a chart in a pipe: {table:?}");
-    // Flags stand before or after.
+    // Flags may come before or after the subcommand.
     let flags = ["--since", "1h", "--state-dir", dir.path().to_str().unwrap()];
     for args in
         [&[&["history"], &flags[..], &["usage"]].concat(), &[&["history", "usage"], &flags[..]].concat()]

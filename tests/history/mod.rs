@@ -1,4 +1,4 @@
-//! The database: runs, ages, uses, damage, and what is kept.
+//! The database: runs, ages, uses, damage, and retention.
 
 mod diff_command;
 mod history_commands;

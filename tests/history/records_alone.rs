@@ -1,4 +1,4 @@
-//! Without measuring, the records tell the same of who uses and keeps what.
+//! Without measuring, a scan reports the same uses and reasons to keep.
 
 #![allow(clippy::unwrap_used)] // the helpers belong to the tests
 
@@ -24,15 +24,15 @@ fn scan(graphroot: &Path, runroot: &Path, measure: Measure) -> Scan {
     stores::run(&request, &Progress::default()).unwrap()
 }
 
-/// Everything that decides whether an image may go.
+/// Returns all values that decide if an image may be deleted.
 fn decisive(scan: &Scan) -> Vec<String> {
     let inventory = &scan.inventory;
-    let images = inventory.images.iter().enumerate().map(|(at, image)| {
-        let standing = standing(inventory, &scan.refs, at.into());
+    let images = inventory.images.iter().enumerate().map(|(image_ix, image)| {
+        let standing = standing(inventory, &scan.refs, image_ix.into());
         format!("{} {:?} {:?} {:?} {standing:?}", image.id, image.names, image.layers, image.pinned_by)
     });
     let containers = inventory.containers.iter().map(|container| {
-        let image = container.image.map(|at| inventory.images[at.get()].id.clone());
+        let image = container.image.map(|image_ix| inventory.images[image_ix.get()].id.clone());
         format!("{} {:?} {:?} {image:?}", container.id, container.owner, container.state)
     });
     images.chain(containers).collect()
@@ -45,7 +45,7 @@ fn same_images_containers_and_standings() {
     }
     let dir = tempfile::tempdir().unwrap();
     let store = Store::rig(dir.path(), "overlay");
-    // A layer that no record has.
+    // A layer without a record.
     std::fs::create_dir_all(store.root().join("overlay").join("ab".repeat(32)).join("diff")).unwrap();
     let measured = scan(store.root(), &store.runroot(), Measure::Everything);
     let listed = scan(store.root(), &store.runroot(), Measure::RecordsAndMounts);

@@ -1,6 +1,5 @@
-//! The records on filesystems that fail: full, read-only, with a failing disk, and with
-//! another process at work. Each time: what a scan can still do, and that the next one without the
-//! fault is recorded.
+//! The records on faulty filesystems: full, read-only, with a failing disk, and with another process at work. Each
+//! test checks what a scan can still do, and that the next one without the fault is recorded.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -52,7 +51,7 @@ impl Node {
         save(records, &self.queue(), &seen(root)).unwrap()
     }
 
-    /// A run without a fault: saves `root` and says that all went well.
+    /// A run without a fault: saves `root` and checks that there was no problem.
     fn good_run(&self, root: &str, caught_up: usize) {
         let mut opened = self.open(Access::Write);
         assert_eq!(opened.degraded, []);
@@ -65,7 +64,7 @@ impl Node {
         roots(&self.open(Access::Read).records)
     }
 
-    /// The bytes of everything in the state directory but locks.
+    /// Returns the bytes of all files in the state directory except locks.
     fn bytes(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let entries = std::fs::read_dir(&self.place.dir).unwrap().map(|entry| entry.unwrap().path());
         let files = entries.filter(|path| path.is_file() && !path.ends_with("write.lock"));
@@ -77,8 +76,7 @@ impl Node {
     }
 }
 
-/// A scan that has found a store at `root`, with an image that has a long name; each is later than the
-/// one before.
+/// A scan that found a store at `root`, with an image with a long name. Each scan is later than the previous one.
 fn seen(root: &str) -> ScanRun {
     static SCANS: AtomicI64 = AtomicI64::new(0);
     let number = SCANS.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +87,7 @@ fn seen(root: &str) -> ScanRun {
     scan(&format!("{number:06}"), seen)
 }
 
-/// A run that deletes, to wait in the queue.
+/// A deleting run, for the queue.
 fn run(id: &str) -> RunRecord {
     RunRecord::of(Start { run_id: id.into(), ..Start::of(runs::Command::Gc, scan_records::at(0)) })
 }
@@ -114,7 +112,7 @@ fn code(saved: &Saved) -> Vec<&'static str> {
     saved.degraded.iter().map(Degraded::code).collect()
 }
 
-/// Writes until nothing more fits; the file.
+/// Writes until the filesystem is full, and returns the file.
 fn fill(filesystem: &Path) -> PathBuf {
     let path = filesystem.join("filler");
     let mut file = File::create(&path).unwrap();
@@ -130,7 +128,7 @@ fn disks() -> impl Iterator<Item = LoopFs> {
     let root = support::require_root();
     let usable = move |fs: &Fs| root && fs.require();
     Fs::ALL.into_iter().filter(usable).map(|fs| {
-        // So small a btrfs has no space left for metadata once data has taken all of it.
+        // A btrfs of this size has no space left for metadata once data has used all of it.
         let flags: &[&str] = if fs == Fs::Btrfs { &["--mixed"] } else { &[] };
         LoopFs::with(fs, 16 * MIB, flags, &[])
     })
@@ -149,7 +147,7 @@ fn scan_on_full_disk_is_not_recorded() {
         assert!(reader.found && reader.degraded.is_empty(), "{fs:?}: reading needs no space");
         assert_eq!(roots(&reader.records), ["/before"]);
 
-        // More than what a filesystem still finds somewhere: dozens of pages.
+        // More than the space that a full filesystem still finds: dozens of pages.
         let mut opened = node.open(Access::Write);
         let mut unrecorded = Vec::new();
         for number in 0..40 {
@@ -171,7 +169,7 @@ fn scan_on_full_disk_is_not_recorded() {
         assert!(std::fs::read(node.database()).unwrap().len() >= database.len());
 
         std::fs::remove_file(filler).unwrap();
-        disk.remount(); // btrfs gives space back when it pleases
+        disk.remount(); // btrfs frees space late
         node.good_run("/after", 0);
         let mut expected = vec!["/before".to_owned()];
         expected.extend((0..40).map(|number| format!("/full/{number}")));
@@ -197,7 +195,7 @@ fn full_disk_gets_no_partial_database() {
         drop(opened);
         assert!(node.bytes().is_empty(), "{:?}", node.bytes().keys());
         std::fs::remove_file(filler).unwrap();
-        disk.remount(); // btrfs gives space back when it pleases
+        disk.remount(); // btrfs frees space late
         node.good_run("/second", 0);
         assert_eq!(node.stores(), ["/second"]);
     }
@@ -209,7 +207,7 @@ fn read_only_database_is_read_with_its_log() {
         let fs = disk.fs();
         let node = Node::on(disk.path());
         node.good_run("/in the file", 0);
-        // As a killed process leaves it: something is only in the log.
+        // As after a killed process: some data is only in the log.
         let mut opened = node.open(Access::Write);
         node.save(&mut opened.records, "/in the log");
         let unclosed = node.bytes();
@@ -233,8 +231,8 @@ fn read_only_database_is_read_with_its_log() {
     }
 }
 
-/// The filesystem shuts down, as it does when its disk fails under its journal: every call
-/// fails with EIO from then on, those of open files too.
+/// The filesystem shuts down, as after a disk failure in its journal: from then on every call fails with EIO, also on
+/// open files.
 #[test]
 fn shut_down_filesystem_does_not_end_run() {
     if !support::require_root() || !Fs::Xfs.require() || !support::require_program("xfs_io") {
@@ -265,7 +263,7 @@ fn shut_down_filesystem_does_not_end_run() {
     assert_eq!(node.stores(), ["/before", "/while it worked", "/mended"]);
 }
 
-/// A file that nobody can write to, through descriptors that are open either.
+/// A file that cannot be written, not even through open descriptors.
 struct Immutable(PathBuf);
 
 impl Immutable {
@@ -282,9 +280,8 @@ impl Drop for Immutable {
     }
 }
 
-/// Sectors that cannot be read, and none that can be written: the loop device's image is cut
-/// short below the last part of the database, and is immutable. What lies behind its end then
-/// fails with EIO, and so does every write.
+/// Unreadable sectors, and no writable one: the image of the loop device is cut below the last part of the database,
+/// and is immutable. Reads behind its end then fail with EIO, and so does every write.
 #[test]
 fn failing_disk_keeps_run_and_database() {
     let programs = ["filefrag", "chattr"];
@@ -305,7 +302,7 @@ fn failing_disk_keeps_run_and_database() {
     };
     let sector = layout.lines().filter_map(start).max().unwrap_or_else(|| panic!("{layout}"));
     let image = File::options().read(true).write(true).open(disk.image()).unwrap();
-    disk.remount(); // nothing of it is in the page cache
+    disk.remount(); // empties the page cache
     let whole = std::fs::read(disk.image()).unwrap();
     image.set_len(sector * 512).unwrap();
     let immutable = Immutable::new(disk.image());
@@ -336,7 +333,7 @@ struct Other(Child);
 impl Other {
     fn writing(dir: &Path) -> Self {
         let child = Command::new(std::env::current_exe().unwrap())
-            // The sign of who holds the lock has only the beginning of the command line.
+            // The lock's description has only the start of the command line.
             .arg0("another-process")
             .args(["--exact", "history::records_faults::another_process", "--ignored", "--nocapture"])
             .env("LAYERSWEEP_TEST_STATE_DIR", dir)
@@ -444,7 +441,7 @@ fn refused_rows_do_not_block_others() {
     assert_eq!(run_ids(&opened.records), ["good"]);
 }
 
-/// Damage that shows only while the database is in use.
+/// Damage that is found only while the database is in use.
 #[test]
 fn damage_during_write_costs_only_damaged_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -458,7 +455,7 @@ fn damage_during_write_costs_only_damaged_file() {
     }
     let length = std::fs::metadata(node.database()).unwrap().len();
     let file = File::options().write(true).open(node.database()).unwrap();
-    // The whole second half: among it the last pages of the table and of its index.
+    // The whole second half, with the last pages of the table and of its index.
     let rubbish = vec![0xa5; usize::try_from(length / 2).unwrap() / 4096 * 4096];
     std::os::unix::fs::FileExt::write_all_at(&file, &rubbish, length - rubbish.len() as u64).unwrap();
     let mut opened = node.open(Access::Write);
@@ -490,7 +487,7 @@ fn scan_without_permission_is_not_recorded() {
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         std::fs::set_permissions(&node.place.dir, PermissionsExt::from_mode(mode)).unwrap();
         std::fs::set_permissions(node.database(), PermissionsExt::from_mode(0o644)).unwrap();
-        // Only this thread becomes another user.
+        // Only this thread changes its user.
         std::thread::scope(|scope| {
             let run = || {
                 let id = rustix::thread::Uid::from_raw(user);
@@ -511,7 +508,7 @@ fn scan_without_permission_is_not_recorded() {
     assert!(node.bytes() == before);
 }
 
-/// Somebody else's disk: not one byte and not one time on it changes.
+/// A foreign disk: no byte and no time on it changes.
 #[test]
 fn foreign_disk_is_not_changed() {
     let dir = tempfile::tempdir().unwrap();

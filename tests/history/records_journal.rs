@@ -1,5 +1,5 @@
-//! A run's journal on real faults: a full disk, a read-only one, other writers, a database that
-//! is damaged or taken over by a newer layersweep, and kills.
+//! A run's journal with real faults: a full disk, a read-only one, other writers, a damaged database, a database of a
+//! newer layersweep, and kills.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -21,7 +21,7 @@ use layersweep::model::{BackOff, Consistency};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::scan_records::{self, at, image, record_fresh, scan, scan_record, store_key};
 
-/// A state directory on a filesystem that will fail, and one on one that will not for what waits.
+/// A state directory on a filesystem that will fail, and a queue on another one.
 struct Node {
     place: StateDirectory,
     _elsewhere: tempfile::TempDir,
@@ -39,14 +39,14 @@ impl Node {
         journal(&self.place, id)
     }
 
-    /// What `history` shows: with what waits.
+    /// Returns the runs that `history` shows, with those in the queue.
     fn shown(&self) -> Vec<RunRow> {
         let mut opened = Records::open(&self.place, Access::Read, Duration::ZERO).unwrap();
         apply_waiting(&mut opened.records, &Queue::of(&self.place)).unwrap();
         list(&opened.records)
     }
 
-    /// What the next command that can write makes of it.
+    /// Returns the runs after the next command that can write.
     fn saved(&self) -> Vec<RunRow> {
         let mut records = scan_records::open(&self.place.dir);
         let next = scan("zz next", scan_record(9000));
@@ -55,7 +55,7 @@ impl Node {
         list(&records).into_iter().filter(|run| run.start.run_id != "zz next").collect()
     }
 
-    /// Files that wait; not the half of one whose writer was killed.
+    /// Returns the files of the queue, without the unfinished file of a killed writer.
     fn waiting(&self) -> Vec<PathBuf> {
         let files = |dir: PathBuf| dir.read_dir().into_iter().flatten().map(|file| file.unwrap().path());
         let all = self.place.pending.clone().into_iter().flat_map(files);
@@ -104,7 +104,7 @@ fn delete(journal: &mut Journal, number: usize) {
     journal.measured(position, Some(5), 0, Some(70.5));
 }
 
-/// The same in a run that says so before.
+/// The same deletion, announced before.
 fn announced(journal: &mut Journal, number: usize) {
     journal.begin_deletion(deletion(number));
     let measured =
@@ -116,7 +116,7 @@ fn reached() -> RunEnd {
     RunEnd::of(at(5000), OutcomeKind::Reached)
 }
 
-/// The run has exactly so many deletions, each measured.
+/// Checks that the run has exactly `deletions` deletions, each with a measurement.
 fn assert_whole(act: &RunRow, deletions: usize, ended: bool) {
     assert_eq!(act.ended.is_some(), ended);
     let expected = (0..deletions).map(|number| DeletionRow {
@@ -131,7 +131,7 @@ fn codes(degraded: &[Degraded]) -> Vec<&'static str> {
     degraded.iter().map(Degraded::code).collect()
 }
 
-/// Writes until nothing more fits; the file.
+/// Writes until the filesystem is full, and returns the file.
 fn fill(filesystem: &Path) -> PathBuf {
     let path = filesystem.join("filler");
     let mut file = std::fs::File::create(&path).unwrap();
@@ -184,7 +184,7 @@ fn full_disk_delays_and_loses_nothing() {
     }
 }
 
-/// A run frees the very disk that its records are on.
+/// A run frees space on the disk of its records.
 #[test]
 fn space_freed_by_run_is_used() {
     let Some(disk) = ext4() else { return };
@@ -240,7 +240,7 @@ fn run_without_any_place_is_lost_with_warning() {
     disk.remount_with("rw");
 }
 
-/// Another process: holds our lock (`ours`) or SQLite's (`sqlite`), or journals in a loop.
+/// Another process: holds layersweep's lock (`layersweep`) or SQLite's (`sqlite`), or journals in a loop.
 struct Other(Child);
 
 impl Other {
@@ -281,7 +281,7 @@ fn another_process() {
         let _ = std::io::stdin().read_line(&mut String::new());
     };
     match std::env::var("LAYERSWEEP_TEST_JOURNAL").unwrap().as_str() {
-        "ours" => {
+        "layersweep" => {
             let mut records = scan_records::open(&dir);
             let held = records.write(|_| {
                 wait();
@@ -303,7 +303,7 @@ fn another_process() {
     }
 }
 
-/// The disk is waited for when a run ends, not with each image.
+/// The disk is synchronised at the end of a run, not for each image.
 #[test]
 fn run_synchronises_records_once() {
     if !support::require_program("strace") {
@@ -329,7 +329,7 @@ fn run_synchronises_records_once() {
     assert_whole(&node.saved()[0], 24, true);
 }
 
-/// A run that is killed after it announced a deletion has left the outcome of the one before.
+/// A run that is killed after it announced a deletion has recorded the outcome of the previous one.
 #[test]
 fn announced_deletion_is_saved_first() {
     let dir = tempfile::tempdir().unwrap();
@@ -339,7 +339,7 @@ fn announced_deletion_is_saved_first() {
         announced(&mut journal, number);
         assert_eq!(journal.begin_deletion(deletion(number + 1)), Some(Vec::new()), "the keep-list is empty");
         journal.cancelled();
-        // Readers take the log with the file, whatever the length of either.
+        // Readers use the log with the file, whatever the length of either.
         assert_whole(&node.shown()[0], number + 1, false);
     }
     drop(journal);
@@ -348,7 +348,7 @@ fn announced_deletion_is_saved_first() {
 
 #[test]
 fn other_writers_delay_deletion_by_a_second() {
-    for what in ["ours", "sqlite"] {
+    for what in ["layersweep", "sqlite"] {
         let dir = tempfile::tempdir().unwrap();
         let node = Node::on(dir.path());
         drop(scan_records::open(&node.place.dir));
@@ -372,7 +372,7 @@ fn other_writers_delay_deletion_by_a_second() {
     }
 }
 
-/// The database is not held: a scan in another process may write between any two deletions.
+/// The database is not held: another process may write between any two deletions.
 #[test]
 fn long_run_blocks_no_writer() {
     let dir = tempfile::tempdir().unwrap();
@@ -443,14 +443,14 @@ fn newer_database_is_kept() {
     assert!(matches!(&ended.warnings[..], [SaveWarning::Kept(_)]), "{ended:?}");
     assert!(std::fs::read(node.database()).unwrap() == before);
     assert_eq!(node.waiting().len(), 1);
-    // The newer one knows what to do with it.
+    // The newer version can apply it.
     let newer = rusqlite::Connection::open(node.database()).unwrap();
     newer.pragma_update(None, "user_version", version).unwrap();
     drop(newer);
     assert_whole(&node.saved()[0], 3, true);
 }
 
-/// Journals run after run and says what was saved.
+/// Journals run after run and prints what was saved.
 fn journal_for_ever(dir: &Path) {
     // In a database that others write to as well.
     let place = StateDirectory::local(dir);
@@ -475,8 +475,7 @@ fn journal_for_ever(dir: &Path) {
     }
 }
 
-/// Two processes journal at once and are killed again and again, now and then while the database
-/// is locked for both.
+/// Two processes journal at the same time and are killed again and again, some while the database is locked for both.
 #[test]
 fn saved_records_survive_every_kill() {
     let dir = tempfile::tempdir().unwrap();
@@ -486,7 +485,7 @@ fn saved_records_survive_every_kill() {
     println!("seed {random}");
     let mut said_so_far = std::collections::BTreeMap::new();
     for kill in 0..16 {
-        let holder = (kill % 4 == 3).then(|| Other::holding("ours", dir.path()));
+        let holder = (kill % 4 == 3).then(|| Other::holding("layersweep", dir.path()));
         let mut two = [(); 2].map(|()| Other::start("journal", dir.path()));
         random ^= random << 13;
         random ^= random >> 7;
@@ -530,7 +529,7 @@ fn tries(records: &Records) -> Vec<(String, u32)> {
     all
 }
 
-/// What would not go is remembered until it goes, is gone, or comes anew.
+/// Failed attempts are remembered until the image is deleted, is gone, or is pulled again.
 #[test]
 fn attempts_are_deleted_with_image() {
     let dir = tempfile::tempdir().unwrap();
@@ -549,13 +548,12 @@ fn attempts_are_deleted_with_image() {
     let runs = list(&records);
     assert_eq!(runs[0].deletions[1].error.as_deref(), Some("in use"));
 
-    // The store is unknown so far, and a scan that waited since before the run is not late.
+    // The store is unknown yet, and a scan that waited since before the run is not late.
     let mut seen = scan_record(50);
     seen.images = (0..4).map(|number| image(number, 0)).collect();
     record_fresh(&mut records, seen);
     assert_eq!(tries(&records).len(), 4);
-    // A listing that is not complete proves nothing; a complete one does: one is gone, and one was
-    // pulled again.
+    // An incomplete listing proves nothing; with a complete one, one image is gone, and one was pulled again.
     let mut seen = scan_record(250);
     seen.stores[0].consistency = Consistency::WriterActive;
     record_fresh(&mut records, seen);
@@ -575,7 +573,7 @@ fn attempts_are_deleted_with_image() {
     assert!(journal.end(RunEnd::of(at(500), OutcomeKind::Reached)).kept);
     let mut records = scan_records::open(&node.place.dir);
     assert_eq!(tries(&records), [(ids[0].clone(), 2)]);
-    // Nobody has wanted it to go for months.
+    // No deletion was tried for months.
     let mut seen = scan_record(86_400 * 40);
     seen.images = vec![image(0, 0)];
     record_fresh(&mut records, seen);

@@ -1,5 +1,5 @@
-//! Killed at any instant, the records stay whole: the database opens, no first detection
-//! ever moves, and nothing that was committed is lost.
+//! After a kill at any instant, the records are intact: the database opens, no first detection ever changes, and no
+//! committed record is lost.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -14,24 +14,24 @@ use layersweep::history::Records;
 use layersweep::history::scan_record::ScanRecord;
 use support::scan_records::{at, container, image, open, record_fresh, scan_record};
 
-/// Set for the program that is killed: its state directory.
+/// The environment variable of the killed program: its state directory.
 const STATE: &str = "LAYERSWEEP_KILL_STATE";
 
-/// `scan_kill` does the same with the whole program and more kills.
+/// The number of kills. `scan_kill` does the same with the whole program and more kills.
 const KILLS: usize = 60;
 
 /// Seconds between two scan records.
 const PERIOD: i64 = 300;
 
-/// What the scan number `step` sees: images come, go, come back and are pulled again, the
-/// machine reboots, the listing is not always complete.
+/// The result of the scan number `step`: images come, go, come back and are pulled again, the machine reboots, some
+/// listings are incomplete.
 fn scan(step: i64) -> ScanRecord {
     let mut seen = scan_record(step * PERIOD);
     seen.clock.boot_id = format!("boot {}", step / 40);
     seen.clock.since_boot = (step % 40 * PERIOD + 20) * 1_000_000;
     seen.clock.synchronised = step % 40 > 0;
     for slot in 0..30 {
-        // Each slot has its image for some scans, then another, then the first again.
+        // Each slot has one image for some scans, then another, then the first again.
         let round = (step + slot) / (5 + slot);
         let number = slot * 4 + round % 3;
         let made = (round * (5 + slot) - slot) * PERIOD - 7;
@@ -45,8 +45,8 @@ fn scan(step: i64) -> ScanRecord {
     seen
 }
 
-/// Not a test of its own: the program that [`records_survive_every_kill`] kills. Opens the
-/// records, records a scan, closes them, and again.
+/// Not a separate test: the program that [`records_survive_every_kill`] kills. Opens the records, records a scan,
+/// closes them, and repeats that.
 #[test]
 fn scan_loop() {
     let Some(state) = std::env::var_os(STATE) else { return };
@@ -56,21 +56,21 @@ fn scan_loop() {
         let mut records = open(Path::new(&state));
         record_fresh(&mut records, scan(step));
         drop(records);
-        // Not by println, which the test harness would keep for itself.
+        // Not with println, whose output the test harness captures.
         out.write_all(format!("recorded {step}\n").as_bytes()).unwrap();
         out.flush().unwrap();
         step += 1;
     }
 }
 
-/// The program to kill. It must say `recorded N` on standard output when a scan is saved.
+/// The killed program. It must print `recorded N` on standard output when a scan is saved.
 fn program(state: &Path) -> Command {
     let mut program = Command::new(std::env::current_exe().unwrap());
     program.args(["history::records_kill::scan_loop", "--exact"]).env(STATE, state);
     program
 }
 
-/// The last scan that the records know.
+/// Returns the last scan in the records.
 fn last_step(records: &Records) -> Option<i64> {
     let wall: Option<i64> = records
         .read(|from| from.query_row("SELECT max(last_wall) FROM stores", [], |row| row.get(0)))
@@ -78,7 +78,7 @@ fn last_step(records: &Records) -> Option<i64> {
     wall.map(|wall| (wall - at(0).as_microsecond()) / (PERIOD * 1_000_000))
 }
 
-/// By row: all that never changes in a life.
+/// By row: the values that never change in a life.
 type Lives = BTreeMap<i64, (String, i64, i64, String)>;
 
 fn lives(records: &Records) -> Lives {
@@ -91,8 +91,7 @@ fn lives(records: &Records) -> Lives {
     read.unwrap()
 }
 
-/// How long the program takes from its start to its first scan; that depends on who else
-/// uses the machine.
+/// Returns the time from the program's start to its first scan, which depends on the load of the machine.
 fn first_scan() -> Duration {
     let state = tempfile::tempdir().unwrap();
     let started = Instant::now();
@@ -149,7 +148,7 @@ fn records_survive_every_kill() {
         assert!(ticked >= clock, "record time went back at kill {kill}");
         clock = ticked;
 
-        // What it said it had recorded is there, and what is there is one scan in full.
+        // Every scan that it reported is there, and the last one is complete.
         let recorded = said.lines().filter_map(|line| line.strip_prefix("recorded ")?.parse().ok()).max();
         let step = last_step(&records).unwrap_or(-1);
         assert!(step >= recorded.unwrap_or(steps), "{step} after {recorded:?} at kill {kill}");

@@ -1,4 +1,4 @@
-//! What the records make of scan records, in a real database.
+//! Scans in a real database: lives, ages and uses.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -33,7 +33,7 @@ impl Rig {
         Self { records: open(state.path()), _state: state }
     }
 
-    /// Sees the store with these images and containers.
+    /// Records a scan of the store with these images and containers.
     fn see(&mut self, seconds: i64, change: impl FnOnce(&mut ScanRecord)) -> Observed {
         let mut seen = scan_record(seconds);
         change(&mut seen);
@@ -148,7 +148,7 @@ fn only_complete_listing_proves_absence() {
         let life = rig.life(1).unwrap();
         assert_eq!((life.last_seen, life.age.last_used), (at(0), Some(at(0))));
         assert_eq!(rig.life(2).unwrap().last_seen, at(900));
-        // An image that is new in a doubtful listing was not there at the last complete one.
+        // An image that is new in an incomplete listing was absent at the last complete one.
         rig.see(1200, |seen| {
             all(seen);
             seen.images.push(image(3, -HOUR));
@@ -179,13 +179,13 @@ fn changed_containerd_names_keep_the_life() {
     let mut see = |seconds: i64, made: i64| {
         rig.see(seconds, |seen| {
             seen.stores[0].key = key_at(StoreKind::Containerd, "/var/lib/containers/storage");
-            let mut one = image(1, 0);
-            one.evidence = vec![Evidence { kind: EvidenceKind::ImageRecord, at: at(made) }];
-            seen.images = vec![one];
+            let mut image = image(1, 0);
+            image.evidence = vec![Evidence { kind: EvidenceKind::ImageRecord, at: at(made) }];
+            seen.images = vec![image];
         })
     };
     see(0, -HOUR);
-    // A second name from before the last scan is now the oldest.
+    // The second name is older than the last scan, and now the oldest.
     assert_eq!(see(300, -MINUTE).images_come, 0);
     assert_eq!(see(600, 400).images_come, 1);
 }
@@ -211,7 +211,7 @@ fn older_scan_of_store_changes_nothing() {
     assert_eq!((rig.life(1).unwrap(), rig.lives(2)), before);
     assert_eq!(rig.records.read(known::clock).unwrap(), clock);
 
-    // The same once more changes nothing.
+    // The same scan again changes nothing.
     let seen = record(&mut rig.records, &last);
     assert_eq!((seen.images_come, seen.containers_come, seen.containers_gone), (0, 0, 0));
     assert_eq!(rig.life(1).unwrap().age.use_count, 1);
@@ -229,7 +229,7 @@ fn record_time_leap_ages_only_affected_rows() {
     rig.see(0, |seen| {
         seen.images = vec![image(1, -HOUR), image(2, -HOUR)];
     });
-    // Three days off; the clock starts at 1970. One image is used, one is new.
+    // Off for three days; the clock starts at 1970. One image is used, one is new.
     rig.see(0, |seen| {
         boot(seen, 60, Timestamp::UNIX_EPOCH, false);
         seen.images = vec![image(1, -HOUR), image(2, -HOUR), image(3, -NOON_SECONDS)];
@@ -256,7 +256,7 @@ const NOON_SECONDS: i64 = support::scan_records::NOON;
 #[test]
 fn odd_scan_records_are_harmless() {
     let mut rig = Rig::new();
-    // One store twice, one image twice, one container twice.
+    // A store, an image and a container that are listed twice.
     rig.see(0, |seen| {
         seen.stores.push(seen.stores[0].clone());
         let mut twice = image(1, -HOUR);
@@ -273,7 +273,7 @@ fn odd_scan_records_are_harmless() {
         seen.containers = vec![container(9, 200, Some(0)), container(10, 200, None)];
     });
     assert_eq!(rig.life(1).unwrap().age.use_count, 2);
-    // The largest numbers that there are.
+    // The largest possible numbers.
     rig.see(600, |seen| {
         let mut big = image(2, -HOUR);
         (big.total_bytes, big.frees_bytes) = (u64::MAX, u64::MAX);
@@ -283,7 +283,7 @@ fn odd_scan_records_are_harmless() {
     assert_eq!(rig.life(2).unwrap().total_bytes, i64::MAX as u64);
 }
 
-/// As they may come out of a damaged database.
+/// Rows as a damaged database may return them.
 #[test]
 fn invalid_rows_do_not_affect_others() {
     let mut rig = Rig::new();
@@ -355,14 +355,14 @@ fn large_node_is_written_quickly() {
     seconds.push(start.elapsed().as_secs_f64());
     println!("10,000 images, 20,000 containers: first, unchanged, 5 % changed, read: {seconds:.3?} s");
     let most = if cfg!(debug_assertions) { 10.0 } else { 1.0 };
-    assert!(seconds.iter().all(|one| *one < most), "{seconds:?}");
+    assert!(seconds.iter().all(|time| *time < most), "{seconds:?}");
 }
 
 fn key_at(kind: StoreKind, root: &str) -> StoreId {
     StoreId::new(kind, root.into(), "overlay".into())
 }
 
-/// The store of [`scan_record`] with these images, as a scan finds it; the last is in use.
+/// The store of [`scan_record`] with these images, as a scan finds it; the last image is in use.
 fn inventory(images: &[(u64, i64)]) -> Inventory {
     let key = store_key();
     let store = Store {
@@ -427,15 +427,14 @@ fn inventory(images: &[(u64, i64)]) -> Inventory {
     }
 }
 
-/// Where the database cannot be written, ages are the same as if it could.
+/// If the database cannot be written, ages are still correct.
 #[test]
 fn ages_are_right_before_the_scan_is_recorded() {
     let mut rig = Rig::new();
     rig.see(0, |seen| {
         seen.images = vec![image(1, -HOUR), image(2, -HOUR), image(4, -HOUR)];
     });
-    // The first stays, the second was pulled again, the third is new but says that it is
-    // old, the last is used.
+    // The first is unchanged, the second was pulled again, the third is new but has an old date, the last is used.
     let found = inventory(&[(1, -HOUR), (2, 100), (3, -HOUR), (4, -HOUR)]);
     let known_before = known(&rig.records);
     let clock = scan_record(300).clock;

@@ -1,4 +1,4 @@
-//! Two years on a node, and the database stays small.
+//! The database is small after two years on a node.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -13,14 +13,13 @@ use support::scan_records::{container, image, open, record_fresh, scan_record};
 const DAY: i64 = 86_400;
 const DAYS: i64 = 2 * 365;
 
-/// What the file may hold when only scan records are in it; the rest of 50 MiB is for usage
-/// series, runs and cached sizes.
+/// The limit for a file with only scan records; the rest of 50 MiB is for usage series, runs and cached sizes.
 const MOST_BYTES: u64 = 24 << 20;
 
-/// Lives through two years with a scan record every `period` seconds: 200 images of which 40
-/// are replaced a day, 100 containers of which 200 are.
+/// Simulates two years with a scan every `period` seconds: 200 images of which 40 a day are replaced, and
+/// 100 containers of which 200 a day are.
 fn live(period: i64) {
-    // In memory where there is such a place: what counts is the size, not the disk.
+    // In memory if possible: the test is about the size, not the disk.
     let state = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let mut records = open(state.path());
     let started = Instant::now();
@@ -43,7 +42,7 @@ fn live(period: i64) {
         seen.images = images.iter().cloned().collect();
         seen.containers = containers.iter().cloned().collect();
         for (position, container) in seen.containers.iter_mut().enumerate() {
-            // Most run on the younger half of the images; files in them grow.
+            // Most containers use the younger half of the images; their files grow.
             container.image = Some(199 - position);
             container.bytes += now.unsigned_abs() / 60;
         }
@@ -56,27 +55,27 @@ fn live(period: i64) {
     let gone = count("SELECT count(*) FROM containers WHERE gone_since IS NOT NULL");
     assert_eq!(count("SELECT count(*) FROM images WHERE gone_since IS NULL"), 200);
     assert_eq!(count("SELECT count(*) FROM containers WHERE gone_since IS NULL"), 100);
-    // Both limits were reached, and passed by no more than what comes in a day.
+    // Both limits were reached, and exceeded by at most one day's additions.
     assert!((retention::LIVES..=retention::LIVES + 40).contains(&ended), "{ended}");
     assert!((retention::CONTAINERS..=retention::CONTAINERS + 200).contains(&gone), "{gone}");
     drop(records);
     let files = std::fs::read_dir(state.path()).unwrap();
     let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
-    #[allow(clippy::print_stdout)] // for who asks with --nocapture
+    #[allow(clippy::print_stdout)] // shown with --nocapture
     {
         println!("{scans} scans in {:?}: {bytes} bytes, {ended} lives, {gone} containers", started.elapsed());
     }
     assert!(bytes < MOST_BYTES, "{bytes}");
 }
 
-/// A scan every twelve hours; what comes and goes in between comes and goes at once. The
-/// number of rows, and so the size, is the same as with more scans.
+/// A scan every twelve hours, so that changes in between happen at once. The number of rows, and so the size, is the
+/// same as with more scans.
 #[test]
 fn two_years_stay_small() {
     live(12 * 3600);
 }
 
-/// As a node is really polled. Minutes.
+/// The polling period of a real node. Takes minutes.
 #[test]
 #[ignore = "takes minutes; run it in release"]
 fn two_years_of_five_minutes_stay_small() {

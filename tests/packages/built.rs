@@ -1,5 +1,5 @@
-//! The packages: what is in them, and their whole life in systems of their own, from the first
-//! installation to the purge, without systemd. `packages_node.rs` has it with one.
+//! The packages: their contents, and their whole life in separate systems without systemd, from the first installation
+//! to the purge. `packages_node.rs` tests them with systemd.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -15,7 +15,7 @@ use support::packages::{
 use support::store::{self, Store};
 use support::{require_program, small};
 
-/// What both have in the same place.
+/// The files that both packages have at the same path.
 const FILES: [&str; 25] = [
     "/usr/bin/layersweep",
     "/usr/lib/layersweep/layersweep.toml",
@@ -58,7 +58,7 @@ fn deb_and_rpm_contain_the_same_files() {
         .collect();
     let of_rpm: Vec<String> =
         succeed(tool("rpm").args(["-qpl", "--nosignature"]).arg(rpm())).lines().map(str::to_owned).collect();
-    for (files, own) in [
+    for (files, special) in [
         (
             &of_deb,
             [
@@ -78,16 +78,16 @@ fn deb_and_rpm_contain_the_same_files() {
             ],
         ),
     ] {
-        for wanted in FILES.iter().chain(&own) {
+        for wanted in FILES.iter().chain(&special) {
             assert!(files.iter().any(|file| file == wanted), "no {wanted} in {files:#?}");
         }
-        // On ostree systems what a package has below /var is not laid down.
+        // ostree systems do not install a package's files below /var.
         let strays = files.iter().filter(|file| {
             ["/var", "/run", "/usr/local", "/opt"].iter().any(|dir| Path::new(file).starts_with(dir))
         });
         assert_eq!(strays.collect::<Vec<_>>(), Vec::<&String>::new());
     }
-    // Nobody else may write to any of it, and nothing runs as another than who starts it.
+    // Only root may write to any of it, and there is no setuid or setgid file.
     for line in listing.lines() {
         let mode = line.split_whitespace().next().unwrap();
         assert!(!mode.contains('s') && &mode[8..9] != "w" && &mode[5..6] != "w", "{line}");
@@ -130,7 +130,7 @@ fn licences_and_versions_agree() {
     assert!(!all.contains("proptest "), "what tests need is not linked in");
     let union = succeed(tool("packaging/licences.sh").arg("--spdx"));
     assert!(union.contains("Apache-2.0 AND ") && union.lines().count() == 1, "{union}");
-    // Had nobody looked at that of one library, this would say so.
+    // A library with an unknown licence is reported.
     let refused = tool("packaging/licences.sh").env("GOOD_LICENCES", "MIT Apache-2.0").output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("not a licence that we know: matchit"), "{said}");
@@ -158,16 +158,18 @@ fn make_install_respects_its_directories() {
         succeed(&mut make)
     };
     install();
-    let at = |path: &str| dir.path().join(path);
-    let unit = std::fs::read_to_string(at("opt/x/lib/systemd/system/layersweep-gc.service")).unwrap();
+    let installed = |path: &str| dir.path().join(path);
+    let unit = std::fs::read_to_string(installed("opt/x/lib/systemd/system/layersweep-gc.service")).unwrap();
     assert!(
         unit.contains("ExecStart=/opt/x/bin/layersweep gc") && !unit.contains("/usr/bin/layersweep"),
         "{unit}"
     );
-    std::fs::write(at("etc/layersweep/layersweep.toml"), EDITED).unwrap();
+    std::fs::write(installed("etc/layersweep/layersweep.toml"), EDITED).unwrap();
     install();
-    assert_eq!(std::fs::read_to_string(at("etc/layersweep/layersweep.toml")).unwrap(), EDITED);
-    assert!(at("opt/x/bin/layersweep").exists() && at("opt/x/share/man/man1/layersweep.1").exists());
+    assert_eq!(std::fs::read_to_string(installed("etc/layersweep/layersweep.toml")).unwrap(), EDITED);
+    assert!(
+        installed("opt/x/bin/layersweep").exists() && installed("opt/x/share/man/man1/layersweep.1").exists()
+    );
 }
 
 #[test]
@@ -177,14 +179,14 @@ fn program_needs_old_glibc_and_hides_build_path() {
     }
     let said = succeed(tool("packaging/prove.sh").arg(shipped_program()));
     assert!(said.contains("build id"), "{said}");
-    // The proof can fail: of an older glibc, and of a program of this machine's own compiler.
+    // The proof can fail: with an older glibc, and with a program of this machine's compiler.
     for (glibc, program) in [("2.17", shipped_program()), ("2.28", env!("CARGO_BIN_EXE_layersweep").into())] {
         let refused = tool("packaging/prove.sh").arg(program).env("GLIBC", glibc).output().unwrap();
         assert!(!refused.status.success(), "{glibc}: {refused:?}");
     }
     let depends = succeed(tool("dpkg-deb").arg("--field").arg(deb()).arg("Depends"));
     assert!(depends.starts_with("libc6 (>= 2.28), "), "{depends}");
-    // In the package it is the very same program.
+    // The package contains exactly this program.
     let dir = tempfile::tempdir().unwrap();
     succeed(tool("dpkg-deb").arg("--extract").arg(deb()).arg(dir.path()));
     let shipped = std::fs::read(shipped_program()).unwrap();
@@ -216,23 +218,23 @@ fn packages_are_reproducible() {
         files
     };
     let (first, second) = (build("UTC"), build("Asia/Tokyo"));
-    for ((name, one), (again, other)) in first.iter().zip(&second) {
-        assert_eq!(name, again);
-        assert!(one == other, "{} differs", name.display());
+    for ((name, first_bytes), (second_name, second_bytes)) in first.iter().zip(&second) {
+        assert_eq!(name, second_name);
+        assert!(first_bytes == second_bytes, "{} differs", name.display());
     }
 }
 
-/// A store in the root, made by this machine's podman.
+/// Makes a store in the root with this machine's podman.
 fn store_in(root: &Root) -> Store {
     let store = small::still(&root.path("/var/lib/containers/storage"));
-    // Podman keeps its database by this machine's paths.
+    // Podman's database has this machine's paths.
     for name in ["libpod", "db.sql"] {
         succeed(Command::new("rm").args(["-rf", "--one-file-system"]).arg(store.root().join(name)));
     }
     store
 }
 
-/// Records as an older layersweep left them, with something pinned.
+/// Writes records as of an older layersweep, with a pin.
 fn old_records(root: &Root) {
     let dir = root.path("/var/lib/layersweep");
     std::fs::create_dir(&dir).unwrap();
@@ -281,7 +283,7 @@ fn deb_is_installed_and_purged_without_systemd() {
     let history = |root: &Root| root.run("layersweep history --all --format json").expect_code(0).json();
     let before = history(&root)["runs"].as_array().unwrap().len();
     assert!(before > 0);
-    // What an administrator does.
+    // Changes by an administrator.
     std::fs::write(root.path("/etc/layersweep/layersweep.toml"), EDITED).unwrap();
     std::fs::write(root.path("/etc/layersweep/layersweep.toml.d/50-own.toml"), "[leaks]\nmin_age = \"2w\"\n")
         .unwrap();
@@ -300,7 +302,7 @@ fn deb_is_installed_and_purged_without_systemd() {
     quietly(root.run("dpkg --remove layersweep"));
     assert!(root.path("/var/lib/layersweep/layersweep.db").exists(), "records stay");
     assert_eq!(std::fs::read_to_string(root.path("/etc/layersweep/layersweep.toml")).unwrap(), EDITED);
-    // And again, as it was left.
+    // Installed again, with the same state.
     quietly(root.run(&format!("dpkg --install {new}")));
     assert!(root.run("layersweep pin list").expect_code(0).stdout.contains("quay.io/own/*"));
     assert!(wants.join("layersweep-gc.timer").is_symlink(), "as the administrator left it");
@@ -314,8 +316,8 @@ fn rpm_is_installed_and_erased_without_systemd() {
     if !ready(&["mmdebstrap", "rpm"]) || !store::require_tools() {
         return;
     }
-    // Its scriptlets need a shell, its program a C library: those of a Debian, of which rpm knows
-    // nothing, so that dependencies are held against its own list below.
+    // Its scriptlets need a shell, its program a C library: those of a Debian, which rpm does not know, so the
+    // dependencies are compared with the package's list below.
     let root = Root::new();
     let _store = store_in(&root);
     let rpm_in = |args: &[&str]| {
@@ -378,7 +380,7 @@ fn units_are_valid_and_confined() {
     succeed(tool("dpkg-deb").arg("--extract").arg(deb()).arg(dir.path()));
     for unit in ["layersweep-scan", "layersweep-gc"] {
         let path = |end: &str| dir.path().join(format!("usr/lib/systemd/system/{unit}.{end}"));
-        // It looks for the program where this machine has it; ours is elsewhere.
+        // It searches the program at the path of this machine; the tested one is elsewhere.
         for end in ["service", "timer"] {
             let text = std::fs::read_to_string(path(end)).unwrap();
             let program = dir.path().join("usr/bin/layersweep");
@@ -389,7 +391,7 @@ fn units_are_valid_and_confined() {
         verify.args(["verify", "--man=no"]).arg(path("service")).arg(path("timer"));
         let output = verify.output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        // Of units of this machine it may say what it likes.
+        // Warnings about units of this machine are ignored.
         assert!(output.status.success() && !said.contains("layersweep"), "{said}");
         succeed(
             tool("systemd-analyze")
@@ -413,7 +415,7 @@ fn cron_jobs_replace_timers_without_mail() {
         assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("", ""), "what cron hears, it mails");
         std::fs::read_to_string(root.path("/var/log/layersweep.log")).unwrap_or_default()
     };
-    // Without a store there is nothing to tell but that; the line of gc is for who wants it.
+    // Without a store, only that is reported; the line of gc has to be enabled.
     assert!(!job("scan").contains("ended with"), "10 is no bad end");
     let _store = store_in(&root);
     std::fs::remove_file(root.path("/var/log/layersweep.log")).unwrap();
@@ -430,7 +432,7 @@ fn cron_jobs_replace_timers_without_mail() {
     std::fs::write(root.path("/etc/layersweep/hold"), "").unwrap();
     assert_eq!(job("gc"), "", "held");
     std::fs::remove_file(root.path("/etc/layersweep/hold")).unwrap();
-    // A run that is at work is not disturbed.
+    // A run at work is not disturbed.
     let run = root.run(
         "flock /run/layersweep/cron-gc.lock env LAYERSWEEP_CRON_NOW=1 /usr/lib/layersweep/cron gc; cat /var/log/layersweep.log",
     );

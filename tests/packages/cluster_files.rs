@@ -1,5 +1,5 @@
-//! What is there for OpenShift and Kubernetes: that it can be read, that it says the same in every
-//! form, and that the program knows each command line in it.
+//! The files for OpenShift and Kubernetes: they can be read, their forms agree, and the program knows each command line
+//! in them.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -24,7 +24,7 @@ fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// The documents of a file, by their kind.
+/// Returns the documents of a file.
 fn documents(path: &str) -> Vec<Value> {
     read(path).split("\n---\n").map(yaml).collect()
 }
@@ -43,7 +43,7 @@ fn butane_and_machine_config_agree() {
     for (source, file) in sources.iter().zip(files) {
         assert_eq!(text(source, "/path"), text(file, "/path"));
         assert_eq!(source["overwrite"], file["overwrite"]);
-        // In octal for people (YAML 1.1, which Butane reads), in decimal for Ignition.
+        // In octal for readers (YAML 1.1, which Butane reads), in decimal for Ignition.
         let mode = u64::from_str_radix(&format!("{:.0}", source["mode"].as_f64().unwrap()), 8).unwrap();
         assert_eq!((mode, file["mode"].as_u64()), (0o644, Some(0o644)));
         let inline = text(source, "/contents/inline");
@@ -51,7 +51,7 @@ fn butane_and_machine_config_agree() {
         let decoded = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap();
         assert_eq!(String::from_utf8(decoded).unwrap(), inline);
         assert_eq!(read("packaging/openshift/50-cluster.toml"), inline);
-        // And the program takes it, from there.
+        // The program accepts it at that path.
         let root = tempfile::tempdir().unwrap();
         let place = root.path().join(text(file, "/path").trim_start_matches('/'));
         std::fs::create_dir_all(place.parent().unwrap()).unwrap();
@@ -106,7 +106,7 @@ fn daemon_sets_only_read() {
     }
 }
 
-/// The shell of a pod: a scan, then the long wait; SIGTERM ends it at once.
+/// The shell of a pod: a scan, then a long wait; SIGTERM ends it at once.
 #[test]
 fn pod_loop_scans_waits_and_ends() {
     let documents = documents(DAEMON_SETS[0]);
@@ -145,7 +145,7 @@ fn pod_loop_scans_waits_and_ends() {
     }
 }
 
-/// Everything of ours in which a command line may stand.
+/// All files in which a command line may occur.
 fn sources() -> Vec<PathBuf> {
     let files = walkdir::WalkDir::new(file("packaging"))
         .into_iter()
@@ -154,12 +154,12 @@ fn sources() -> Vec<PathBuf> {
     files.map(walkdir::DirEntry::into_path).collect()
 }
 
-/// The command lines in a text: what follows `layersweep ` and a known command, up to what ends
+/// Returns the command lines in a text: the text after `layersweep ` and a known command, up to the characters that end
 /// words in a shell, YAML or Markdown.
 fn command_lines(text: &str, commands: &[String]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for line in text.lines() {
-        // A list of YAML or JSON, as containers have it.
+        // A list of YAML or JSON, as for containers.
         let line = match line.split_once("[\"layersweep\"") {
             Some((_, rest)) => &format!("layersweep {}", rest.replace(['"', ',', ']'], " ")),
             None => line,
@@ -195,7 +195,7 @@ fn every_command_line_is_valid() {
     for path in sources() {
         let text = std::fs::read_to_string(&path).unwrap();
         for words in command_lines(&text, &commands) {
-            // What stands in a sentence ends with its flags.
+            // A command line in a sentence ends with its flags.
             let is_flag = |word: &&String| word.starts_with('-');
             let flags: Vec<&String> = words[1..].iter().collect();
             let prose = flags.iter().position(|word| !is_flag(word) && !is_value(&words, word));
@@ -203,7 +203,7 @@ fn every_command_line_is_valid() {
                 Some(end) => words[..=end].iter().map(String::as_str).collect(),
                 None => words.iter().map(String::as_str).collect(),
             };
-            // With --help behind it, all before it is parsed, and nothing is done.
+            // With --help at the end, everything before it is parsed, and nothing is executed.
             let run = layersweep(line.iter().copied().chain(["--help"]));
             assert_eq!(run.code, 0, "{}: {line:?}: {run:?}", path.display());
             let bare: Vec<&str> = line.iter().copied().filter(|word| word.starts_with("--")).collect();
@@ -219,9 +219,9 @@ fn every_command_line_is_valid() {
     }
 }
 
-/// Whether the word is the value of the flag before it.
+/// True if the word is the value of the flag before it.
 fn is_value(words: &[String], word: &str) -> bool {
-    let at = words.iter().position(|one| one == word).unwrap_or_default();
-    let takes_one = ["--via", "--listen", "--only", "--high", "--low", "--format", "--limit"];
-    at > 0 && takes_one.contains(&words[at - 1].as_str())
+    let position = words.iter().position(|known| known == word).unwrap_or_default();
+    let flags = ["--via", "--listen", "--only", "--high", "--low", "--format", "--limit"];
+    position > 0 && flags.contains(&words[position - 1].as_str())
 }

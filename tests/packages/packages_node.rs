@@ -1,5 +1,5 @@
-//! A node with the package, from the installation to the purge, under a real systemd: what the units
-//! may and may not do there, and that they do their work.
+//! A node with the package and a real systemd, from the installation to the purge: the permissions of the units, and
+//! their work.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -10,7 +10,7 @@ use support::packages::{Booted, Root, deb, quietly, ready, remains, succeed, too
 use support::program::Run;
 use support::store::{self, Store};
 
-/// A booted system with the package, and a store with what `leaks` plants in it.
+/// A booted system with the package, and a store with the leaks that `leaks` names.
 fn booted(leaks: &[&str]) -> Booted {
     let root = Root::new();
     let dir = tempfile::tempdir().unwrap();
@@ -32,7 +32,7 @@ fn installed_package_maintains_the_node() {
         return;
     }
     let node = booted(&["orphan-dir", "unref-old", "incomplete", "vartmp", "volatile-ok", "mapped-top"]);
-    // Its first run is not to wait for the timer's random delay.
+    // The first run does not wait for the timer's random delay.
     let soon = node.root.path("/etc/systemd/system/layersweep-scan.timer.d/soon.conf");
     std::fs::create_dir_all(soon.parent().unwrap()).unwrap();
     std::fs::write(&soon, "[Timer]\nOnCalendar=\nOnCalendar=*:*:0/5\nRandomizedDelaySec=0\nAccuracySec=1s\n")
@@ -48,7 +48,7 @@ fn installed_package_maintains_the_node() {
     node.run("systemctl daemon-reload; systemctl restart layersweep-scan.timer").expect_code(0);
     node.wait("no scan is at work", || node.property("layersweep-scan.service", "ActiveState") == "inactive");
     assert_eq!(node.property("layersweep-scan.service", "Result"), "success");
-    // A healthy node is quiet: what the journal has of it is systemd's.
+    // A healthy node is quiet: the journal has only systemd's messages.
     let said = node.journal("layersweep-scan.service");
     for sign in ["warning", "error", "hint"] {
         assert!(!said.contains(sign), "{said}");
@@ -67,7 +67,7 @@ fn installed_package_maintains_the_node() {
     assert_eq!(of("scan-timer"), ["ok"], "{doctor:#}");
     assert_eq!(of("gc-timer"), ["note"], "{doctor:#}");
 
-    // A unit that failed does not stay on systemd's list when the package goes.
+    // A failed unit is removed from systemd's list with the package.
     node.run("sed -i 's/^\\(trust_pid_namespace =\\) true/#\\1 false/' /etc/layersweep/layersweep.toml")
         .expect_code(0);
     assert_ne!(node.run("systemctl start layersweep-gc.service").code, 0);
@@ -78,7 +78,7 @@ fn installed_package_maintains_the_node() {
     assert_eq!(remains(&node.root).replace("/tmp/systemd-private", ""), "");
 }
 
-/// Runs a command line in the sandbox of a unit; what it printed.
+/// Runs a command line in the sandbox of a unit, and returns its output.
 fn in_sandbox(node: &Booted, unit: &str, line: &str) -> Run {
     let dir = node.root.path(&format!("/etc/systemd/system/{unit}.d"));
     std::fs::create_dir_all(&dir).unwrap();
@@ -100,14 +100,14 @@ fn in_sandbox(node: &Booted, unit: &str, line: &str) -> Run {
     run
 }
 
-/// What a scan says, without what moves from one to the next.
+/// Returns a scan's document without the fields that differ between two scans.
 fn told(run: Run) -> serde_json::Value {
     let mut document = run.expect_code(0).json();
     for field in ["generated_at", "filesystems", "scan", "warnings"] {
         if field == "filesystems" {
-            // Where it is mounted is the same, in every sandbox.
-            for one in document[field].as_array_mut().unwrap() {
-                *one = one["mount"].clone();
+            // The mount point is the same in every sandbox.
+            for filesystem in document[field].as_array_mut().unwrap() {
+                *filesystem = filesystem["mount"].clone();
             }
         } else if field == "warnings" {
             assert_eq!(document[field].as_array().unwrap().len(), 0, "{:#}", document[field]);
@@ -116,9 +116,9 @@ fn told(run: Run) -> serde_json::Value {
         }
     }
     for list in ["images", "leaks"] {
-        for one in document[list].as_array_mut().unwrap() {
+        for object in document[list].as_array_mut().unwrap() {
             for field in ["last_used", "age_seconds"] {
-                one.as_object_mut().unwrap().remove(field);
+                object.as_object_mut().unwrap().remove(field);
             }
         }
     }
@@ -127,7 +127,7 @@ fn told(run: Run) -> serde_json::Value {
 
 fn sandboxed_scan_sees_all(node: &Booted) {
     let line = "/usr/bin/layersweep scan --full --no-record --format json";
-    // Files written a moment ago take their blocks late, some between two scans.
+    // Blocks of new files are allocated late, some between two scans.
     node.run("sync --file-system /var/lib/containers").expect_code(0);
     let free = told(node.run(line));
     for unit in ["layersweep-scan.service", "layersweep-gc.service"] {
@@ -135,7 +135,7 @@ fn sandboxed_scan_sees_all(node: &Booted) {
         assert_eq!(run.stderr, "", "{unit}");
         assert_eq!(told(run), free, "{unit}");
     }
-    // What it must not do, it cannot.
+    // Forbidden operations fail.
     for (unit, line, may) in [
         ("layersweep-scan.service", "/usr/bin/touch /var/lib/containers/storage/x", false),
         ("layersweep-scan.service", "/usr/bin/touch /etc/layersweep/x", false),
@@ -151,13 +151,13 @@ fn sandboxed_scan_sees_all(node: &Booted) {
     node.run("rm /var/lib/containers/storage/x /var/lib/layersweep/x").expect_code(0);
 }
 
-/// What the runtime unmounts while a unit is at work is gone there, too: a mount that is held keeps
-/// the runtime from removing its container.
+/// A filesystem that the runtime unmounts while a unit runs is unmounted in the unit too: with a held mount, the runtime
+/// could not remove its container.
 fn no_mount_is_held(node: &Booted) {
-    let at = "/var/lib/containers/storage/overlay/held";
+    let layer = "/var/lib/containers/storage/overlay/held";
     for unit in ["layersweep-scan.service", "layersweep-gc.service"] {
         let mount = "mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged";
-        let make = format!("mkdir -p {at} && cd {at} && mkdir lower upper work merged && {mount}");
+        let make = format!("mkdir -p {layer} && cd {layer} && mkdir lower upper work merged && {mount}");
         node.run(&make).expect_code(0);
         let dir = node.root.path(&format!("/etc/systemd/system/{unit}.d"));
         std::fs::create_dir_all(&dir).unwrap();
@@ -166,30 +166,31 @@ fn no_mount_is_held(node: &Booted) {
         node.run(&format!("systemctl daemon-reload; systemctl start --no-block {unit}")).expect_code(0);
         let sees = || {
             let pid = node.property(unit, "ExecMainPID");
-            let run = node.run(&format!("grep -c {at}/merged /proc/{pid}/mountinfo; cat /proc/{pid}/comm"));
+            let run =
+                node.run(&format!("grep -c {layer}/merged /proc/{pid}/mountinfo; cat /proc/{pid}/comm"));
             let mut lines = run.stdout.lines();
             let mounts = lines.next().and_then(|count| count.parse::<usize>().ok()).unwrap_or_default();
             (mounts > 0, lines.next().unwrap_or_default() == "sleep")
         };
         node.wait("the unit is at work and sees the mount", || sees() == (true, true));
-        node.run(&format!("umount {at}/merged")).expect_code(0);
+        node.run(&format!("umount {layer}/merged")).expect_code(0);
         assert_eq!(sees(), (false, true), "{unit} holds the mount");
-        node.run(&format!("rm -r {at}; systemctl stop {unit}; systemctl reset-failed {unit}"));
-        assert!(!node.root.path(at).exists());
+        node.run(&format!("rm -r {layer}; systemctl stop {unit}; systemctl reset-failed {unit}"));
+        assert!(!node.root.path(layer).exists());
         succeed(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&dir));
         node.run("systemctl daemon-reload").expect_code(0);
     }
 }
 
 fn gc_deletes_what_leaks(node: &Booted) {
-    // Podman is alone here, so the unit deletes in the store itself. What runs outside of the node, which is a
-    // container, cannot be seen in it; only its operator can say that nothing does. That is a failure of the
-    // unit, and told.
+    // Only podman runs here, so the unit deletes in the store itself. The node is a container, and processes outside of
+    // it cannot be seen; only its operator can say that none uses the store. Without that, the unit fails with a
+    // message.
     let failed = node.run("systemctl start layersweep-gc.service");
     assert_ne!(failed.code, 0);
     assert_eq!(node.property("layersweep-gc.service", "ExecMainStatus"), "5");
     assert!(node.journal("layersweep-gc.service").contains("set trust_pid_namespace = true"));
-    // The library may keep the containers' lock there (transient_store), and we take every lock.
+    // The library may keep the containers' lock there (transient_store), and layersweep takes every lock.
     node.run(
         "mkdir -p /run/containers/storage/overlay-containers && \
          touch /run/containers/storage/overlay-containers/containers.lock",
@@ -208,7 +209,7 @@ fn gc_deletes_what_leaks(node: &Booted) {
     assert_eq!(document["errors"].as_array().unwrap().len(), 0, "{document:#}");
     assert!(deleted.len() >= 2, "{document:#}");
     assert!(
-        deleted.iter().all(|one| one["kind"] == "leak" && one["measured_bytes"].is_i64()),
+        deleted.iter().all(|deletion| deletion["kind"] == "leak" && deletion["measured_bytes"].is_i64()),
         "{document:#}"
     );
     let left = node.run("layersweep scan --no-record --format json").expect_code(0).json();

@@ -1,4 +1,4 @@
-//! The configuration files that the packages bring.
+//! The configuration files in the packages.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -24,7 +24,7 @@ fn shipped(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/etc").join(name)).unwrap()
 }
 
-/// Every key of the file and its line, by its full name; each once.
+/// Returns every key of the file with its line, by its full name; each key occurs once.
 fn keys(text: &str) -> BTreeMap<String, String> {
     let mut table = String::new();
     let mut found = BTreeMap::new();
@@ -42,9 +42,9 @@ fn keys(text: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// The configuration that a file with these keys makes.
+/// Returns the configuration of a file with these keys.
 fn configuration(lines: &BTreeMap<String, String>) -> Config {
-    // On top, with dots, they need no order of tables.
+    // Dotted keys at the top need no order of tables.
     let line = |(name, line): (&String, &String)| {
         let (_, value) = line.split_once(" = ").unwrap();
         format!("{name} = {value}\n")
@@ -61,7 +61,7 @@ fn configuration(lines: &BTreeMap<String, String>) -> Config {
 #[test]
 fn configuration_file_has_every_default() {
     let keys = keys(&shipped("layersweep.toml"));
-    // This page names every key and no other; a unit test sees to that.
+    // This page has every key and no other one; a unit test checks that.
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
     let page = std::fs::read_to_string(page).unwrap();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
@@ -76,7 +76,7 @@ fn configuration_file_has_every_default() {
     defaults.retain(|name, _| !EXAMPLES.contains(&name.as_str()));
     assert_eq!(defaults.len() + EXAMPLES.len(), keys.len(), "an example is no key any more");
     assert_eq!(configuration(&defaults), Config::defaults(&[]).unwrap());
-    // The examples can be used as they stand.
+    // The examples are valid without changes.
     let mut examples = keys;
     examples.insert("images.inodes_high_percent".into(), "inodes_high_percent = 90".into());
     assert_ne!(configuration(&examples), Config::defaults(&[]).unwrap());

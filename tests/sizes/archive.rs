@@ -1,4 +1,4 @@
-//! The archive that the large test store is loaded from.
+//! The archive of the large test store.
 
 use std::collections::HashSet;
 
@@ -18,8 +18,8 @@ fn forest_is_reproducible_and_shares_layers() {
     for path in &paths {
         archive::write(path, &images[..3]).unwrap();
     }
-    let [one, two] = paths.map(|path| std::fs::read(path).unwrap());
-    assert!(one == two, "two archives of the same images differ");
+    let [first, second] = paths.map(|path| std::fs::read(path).unwrap());
+    assert!(first == second, "two archives of the same images differ");
 }
 
 #[test]

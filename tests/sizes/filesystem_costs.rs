@@ -1,5 +1,4 @@
-//! What deletion really gives back, against what the cost model and the shared extents
-//! say.
+//! The bytes that a deletion really frees, compared with the cost model and the shared extents.
 
 #![allow(clippy::unwrap_used)] // the helpers belong to the tests
 
@@ -15,7 +14,7 @@ use layersweep::disk::{Extents, Measured, SharedExtents};
 use support::du::{self, measure_one, measure_trees, tree};
 use support::loopfs::{BindMount, Fs, LoopFs, MIB};
 
-/// Random bytes: no filesystem can compress or deduplicate them.
+/// Writes random bytes, which no filesystem can compress or deduplicate.
 fn write_random(path: &Path, length: u64) {
     use std::io::Read;
     let mut source = fs::File::open("/dev/urandom").unwrap().take(length);
@@ -27,7 +26,7 @@ fn reflink(from: &Path, to: &Path) {
     assert!(status.success(), "cp --reflink=always failed");
 }
 
-/// Bytes in use once they stand still: XFS gives back in the background.
+/// Returns the used bytes after they stop changing: XFS frees space in the background.
 fn settled(loopfs: &LoopFs) -> u64 {
     let mut last = loopfs.used_bytes();
     let mut still = 0;
@@ -47,10 +46,10 @@ fn assert_close(what: &str, predicted: u64, measured: u64) {
     assert!(off <= allowed, "{what}: predicted {predicted}, measured {measured}, off by {off}");
 }
 
-/// Bytes of the inode chunks that only `unit` holds.
+/// Returns the bytes of the inode chunks that only `unit` holds.
 fn alone(loopfs: &LoopFs, measured: &Measured, unit: usize) -> u64 {
     let chunks = du::chunks(loopfs.path(), [measured]).groups(&Some);
-    chunks.iter().filter(|one| one.holders == [unit] && !one.outside).map(|one| one.bytes).sum()
+    chunks.iter().filter(|group| group.holders == [unit] && !group.outside).map(|group| group.bytes).sum()
 }
 
 fn shared(counted: &[(usize, u64)], outside: bool, physical_bytes: u64) -> SharedExtents {
@@ -80,7 +79,7 @@ fn filesystem_is_known_from_its_mounts() {
             assert_eq!(facts.used_bytes, loopfs.used_bytes());
             assert_eq!(facts.inodes > 0, fs != Fs::Btrfs);
         }
-        // A mount below, with a name that the table escapes, over a longer path.
+        // A mount below, with a name that the table escapes, above a longer path.
         let below = loopfs.path().join("a\tmount \\ here");
         fs::create_dir_all(loopfs.path().join("source/deep")).unwrap();
         fs::create_dir(&below).unwrap();
@@ -109,10 +108,10 @@ fn small_files_free_predicted_bytes() {
     for fs in [Fs::Ext4, Fs::Xfs].into_iter().filter(|fs| fs.require()) {
         let loopfs = LoopFs::new(fs, 512 * MIB);
         let layer = loopfs.path().join("layer");
-        for at in 0..5000 {
-            let dir = layer.join(format!("{}/{}", at % 10, at % 50));
+        for number in 0..5000 {
+            let dir = layer.join(format!("{}/{}", number % 10, number % 50));
             fs::create_dir_all(&dir).unwrap();
-            fs::write(dir.join(format!("file{at}")), vec![b'x'; at % 3000]).unwrap();
+            fs::write(dir.join(format!("file{number}")), vec![b' '; number % 3000]).unwrap();
         }
         let before = settled(&loopfs);
         let (_, cost) = filesystem::of(loopfs.path()).unwrap();
@@ -126,7 +125,7 @@ fn small_files_free_predicted_bytes() {
     }
 }
 
-/// `a/file` with copies in `b`: one whole, one partly written anew.
+/// Makes `a/file` with copies: a complete one in `b`, a partly rewritten one in `c`.
 fn reflinked(fs: Fs) -> LoopFs {
     let loopfs = LoopFs::new(fs, 512 * MIB);
     let path = |name: &str| loopfs.path().join(name);
@@ -169,13 +168,13 @@ fn single_reflinked_copy_frees_nothing() {
         ];
         let measured = measure_abc(&loopfs, Extents::All);
         assert_eq!(measured.shared_extents, expected, "{fs:?}");
-        // A probe finds the big one and then asks the small ones too.
+        // A probe finds the big file and then queries the small ones too.
         let probed = measure_abc(&loopfs, Extents::Probe);
         assert_eq!(probed.shared_extents, expected, "{fs:?}");
         assert_eq!(probed.units, measured.units);
         assert!(measure_abc(&loopfs, Extents::Off).shared_extents.is_empty());
 
-        // Somebody outside shares.
+        // A file outside of the trees shares extents.
         let lonely = measure_trees(loopfs.path(), &[tree("b", 0)], Extents::Probe);
         assert_eq!(lonely.shared_extents, [shared(&[(0, 16 * MIB)], true, 16 * MIB)]);
 
@@ -189,7 +188,7 @@ fn single_reflinked_copy_frees_nothing() {
                 .sum();
             cost.frees(&measured.units[unit]) + alone(&loopfs, &measured, unit) - counted
         };
-        // b shares all, c its small file and three quarters of the other; what is left is a.
+        // b shares everything, c its small file and three quarters of the other; a is left.
         let gone = |unit: &str| {
             let before = settled(&loopfs);
             let removed = Command::new("rm").arg("-r").arg(loopfs.path().join(unit)).status();
@@ -224,7 +223,7 @@ fn hard_links_to_reflinks_are_queried_once() {
     assert_eq!(measured.shared_extents, expected);
     assert_eq!(measured.units[0].inodes, 2);
 
-    // Links in several units: the inode is nobody's own, and keeps what b shares with it.
+    // With links in several units, the inode belongs to no unit, and keeps the bytes that b shares with it.
     fs::hard_link(path("a/file"), path("c/file")).unwrap();
     let measured = measure_abc(&loopfs, Extents::All);
     assert_eq!(measured.shared_extents, [shared(&[(1, 2 * MIB)], true, 2 * MIB)]);
@@ -253,7 +252,7 @@ fn btrfs_subvolumes_share_extents_too() {
     let expected = [shared(&[(0, 2 * MIB), (1, 2 * MIB)], false, 2 * MIB)];
     assert_eq!(measured.shared_extents, expected);
     assert!(measured.mounts.is_empty());
-    // From above, subvolumes are no mounts: all of it is one tree.
+    // From above, subvolumes are not mounts: all of it is one tree.
     let whole = measure_one(loopfs.path());
     assert_eq!(whole.units[0].bytes, support::du::bytes(&[loopfs.path()]));
 }

@@ -1,5 +1,4 @@
-//! What we say an image's deletion gives back, against what the filesystem gives back when
-//! podman deletes it.
+//! The predicted gain of an image's deletion, compared with the bytes that the filesystem frees when podman deletes it.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -13,12 +12,11 @@ use support::program::{self, number, text};
 use support::store::{self, Store};
 use support::usage;
 
-/// How far a prediction may be from the truth.
+/// The allowed error of a prediction.
 ///
-/// ext4 and XFS: one per cent or 64 KiB. btrfs has no inodes of a known size: its metadata
-/// lies in shared 16 KiB nodes, whose number depends on the names and on what else is in
-/// them. Measured were sets of 10 and more within 1.7 per cent (3.3 with `DUP` metadata)
-/// and single images of the rig within 50 KiB; the bounds leave room above that.
+/// ext4 and XFS: one per cent or 64 KiB. btrfs has no inodes of a known size: its metadata is in shared 16 KiB nodes,
+/// whose number depends on the names and on their other content. Measured errors were within 1.7 per cent (3.3 with
+/// `DUP` metadata) for sets of 10 and more, and within 50 KiB for single images of the rig; the limits are above that.
 fn tolerance(fs: Fs, predicted: u64) -> u64 {
     match fs {
         Fs::Ext4 | Fs::Xfs => (predicted / 100).max(64 << 10),
@@ -26,7 +24,7 @@ fn tolerance(fs: Fs, predicted: u64) -> u64 {
     }
 }
 
-/// One deletion of one image or of a set: what was said and what came.
+/// The deletion of one image or of a set, with the predicted and the measured gain.
 struct Deletion {
     what: String,
     predicted: u64,
@@ -39,8 +37,8 @@ impl Deletion {
     }
 }
 
-/// Used bytes once the filesystem has finished what it does in the background (XFS frees
-/// inodes after the deletion has returned).
+/// Returns the used bytes after the filesystem has finished its background work (XFS frees inodes after the deletion
+/// has returned).
 fn settled(loopfs: &LoopFs) -> i64 {
     let mut last = loopfs.used_bytes();
     let mut still = 0;
@@ -56,8 +54,8 @@ fn settled(loopfs: &LoopFs) -> i64 {
     i64::try_from(last).expect("a plausible size")
 }
 
-/// On XFS the record files that the library writes anew may give back or take a chunk of
-/// inodes, whatever is deleted; that is told apart by the inode numbers.
+/// On XFS, the record files that the library rewrites may free or allocate a chunk of inodes in any deletion; the inode
+/// numbers show which chunks these are.
 struct RecordMoves(Option<chunks::Inodes>);
 
 impl RecordMoves {
@@ -103,10 +101,10 @@ fn one_by_one(fs: Fs, loopfs: &LoopFs, store: &Store) {
             store.remove_containers();
         }
         for planned in shuffled(store.images()) {
-            // Said now, after the previous deletions: each of them changes what others free.
+            // Predicted after the previous deletions: each of them changes the gain of the others.
             let images = store.images();
             let image = images.iter().find(|image| image["id"] == planned["id"]);
-            let image = image.expect("an image that nobody has deleted is listed");
+            let image = image.expect("an image that is not deleted is listed");
             if image["in_use"] == true {
                 continue;
             }
@@ -126,8 +124,8 @@ fn one_by_one(fs: Fs, loopfs: &LoopFs, store: &Store) {
     judge(fs, &deletions);
 }
 
-/// Deletes several sets of images, each set at one go. A set is what is not in use, so all
-/// other images get a container for the time.
+/// Deletes several sets of images, each set at once. A set has only images that are not in use, so all other images
+/// temporarily get a container.
 fn set_by_set(fs: Fs, loopfs: &LoopFs, store: &Store, sets: &[usize]) {
     let mut deletions = Vec::new();
     for &size in sets {
@@ -154,7 +152,7 @@ fn set_by_set(fs: Fs, loopfs: &LoopFs, store: &Store, sets: &[usize]) {
             measured: came - moves.freed(loopfs),
         });
         if fs != Fs::Btrfs {
-            // The figure of a set is the sum of what each deletion frees in its turn.
+            // The value of a set is the sum of the gains of successive deletions.
             assert_eq!(predicted, one_after_another, "a set of {size}");
         }
         for pin in pins {

@@ -1,4 +1,4 @@
-//! Whose the inode chunks of an XFS are, against the filesystem's own word.
+//! The owners of the inode chunks of an XFS, compared with the filesystem's data.
 
 #![allow(clippy::unwrap_used)] // the helpers belong to the tests
 
@@ -14,8 +14,7 @@ use layersweep::sys::xfs::inumbers;
 use support::du::{self, measure_one, measure_trees, tree};
 use support::loopfs::{Fs, LoopFs};
 
-/// Inodes that XFS itself has besides the root directory: bitmap and summary of the
-/// realtime section.
+/// The internal inodes of XFS besides the root directory: bitmap and summary of the realtime section.
 const INTERNAL: u32 = 2;
 
 fn xfs(mkfs: &[&str]) -> Option<LoopFs> {
@@ -23,12 +22,12 @@ fn xfs(mkfs: &[&str]) -> Option<LoopFs> {
 }
 
 fn fill(dir: &Path, files: usize) {
-    for at in 0..files {
-        let dir = dir.join(format!("{}/{}", at % 3, at % 7));
+    for number in 0..files {
+        let dir = dir.join(format!("{}/{}", number % 3, number % 7));
         fs::create_dir_all(&dir).unwrap();
-        match at % 10 {
-            0 => std::os::unix::fs::symlink("x", dir.join(format!("link{at}"))).unwrap(),
-            _ => fs::write(dir.join(format!("file{at}")), "x").unwrap(),
+        match number % 10 {
+            0 => std::os::unix::fs::symlink("x", dir.join(format!("link{number}"))).unwrap(),
+            _ => fs::write(dir.join(format!("file{number}")), "x").unwrap(),
         }
     }
 }
@@ -46,8 +45,8 @@ fn allocated(loopfs: &LoopFs) -> Vec<inumbers::InodeChunk> {
 }
 
 fn bytes(chunks: &[ChunkGroup<usize>], units: &[usize], outside: bool) -> u64 {
-    let wanted = chunks.iter().filter(|one| one.holders == units && one.outside == outside);
-    wanted.map(|one| one.bytes).sum()
+    let wanted = chunks.iter().filter(|group| group.holders == units && group.outside == outside);
+    wanted.map(|group| group.bytes).sum()
 }
 
 #[test]
@@ -66,7 +65,7 @@ fn chunk_counts_match_filesystem() {
         let inodes: u32 = all.iter().map(|chunk| chunk.allocated.count_ones()).sum();
         assert_eq!(u64::from(inodes - INTERNAL), measured.units[0].inodes, "{mkfs:?}");
 
-        // Only the chunk with XFS's own inodes is somebody else's too.
+        // Only the chunk with XFS's internal inodes has another owner too.
         let chunks = du::chunks(loopfs.path(), [&measured]).groups(&Some);
         let chunk = 64 * inode;
         assert_eq!(bytes(&chunks, &[0], true), chunk, "{mkfs:?}");
@@ -93,24 +92,24 @@ fn chunks_are_aligned_where_inodes_are_sparse() {
 fn neighbours_keep_a_chunk() {
     let Some(loopfs) = xfs(&[]) else { return };
     let path = |name: &str| loopfs.path().join(name);
-    // Directories of one level go to different allocation groups, their files to theirs.
+    // Directories of one level are in different allocation groups, with their files.
     fs::create_dir(path("all")).unwrap();
-    for at in 0..640 {
-        fs::write(path(&format!("all/{at}")), "x").unwrap();
+    for number in 0..640 {
+        fs::write(path(&format!("all/{number}")), "x").unwrap();
     }
     for unit in ["a", "b", "c"] {
         fs::create_dir(path(unit)).unwrap();
     }
-    let mut inodes: Vec<_> = (0..640).map(|at| path(&format!("all/{at}"))).collect();
+    let mut inodes: Vec<_> = (0..640).map(|number| path(&format!("all/{number}"))).collect();
     inodes.sort_by_key(|path| fs::metadata(path).unwrap().ino());
     let of_chunk = |path: &Path| fs::metadata(path).unwrap().ino() / 64;
     let whole: Vec<_> =
-        inodes.chunk_by(|a, b| of_chunk(a) == of_chunk(b)).filter(|one| one.len() == 64).collect();
+        inodes.chunk_by(|a, b| of_chunk(a) == of_chunk(b)).filter(|chunk| chunk.len() == 64).collect();
     assert!(whole.len() >= 8, "too few chunks of files alone");
     let give = |file: &Path, unit: &str| {
         fs::rename(file, path(unit).join(file.file_name().unwrap())).unwrap();
     };
-    // a alone; a and b; b and somebody outside; a file with links in b and c.
+    // Only a; a and b; b and a file outside; a file with links in b and c.
     whole[0].iter().for_each(|file| give(file, "a"));
     whole[1].iter().for_each(|file| give(file, "a"));
     give(&path("a").join(whole[1][5].file_name().unwrap()), "b");
@@ -128,7 +127,7 @@ fn neighbours_keep_a_chunk() {
     let chunk = 64 * 512;
     let check = |chunks: &[ChunkGroup<usize>], how: &str| {
         for (units, outside) in expected {
-            // The directories themselves lie in chunks that others hold too.
+            // The directories are in chunks that others hold too.
             let bytes = bytes(chunks, units, outside);
             assert!((chunk..=3 * chunk).contains(&bytes), "{how}: {units:?} {outside}: {chunks:?}");
         }
@@ -137,7 +136,7 @@ fn neighbours_keep_a_chunk() {
     let all = du::chunks(loopfs.path(), [&measured]);
     check(&all.groups(&Some), "one walk");
 
-    // In several walks, as when a store moves meanwhile.
+    // In several walks, as when a store changes meanwhile.
     let first = measure_trees(loopfs.path(), &trees[..2], Extents::Off);
     let alone = du::chunks(loopfs.path(), [&first]).groups(&Some);
     assert!(bytes(&alone, &[1], true) >= 2 * chunk, "{alone:?}");
@@ -145,14 +144,14 @@ fn neighbours_keep_a_chunk() {
     let chunks = du::chunks(loopfs.path(), [&first, &second]).groups(&Some);
     assert_eq!(bytes(&chunks, &[0], false), bytes(&all.groups(&Some), &[0], false));
 
-    // An inode of b that is really c's.
+    // An inode of b that really belongs to c.
     let mut handed = all.clone();
-    let one = fs::metadata(path("b").join(whole[1][5].file_name().unwrap())).unwrap();
-    handed.hand_over([(one.dev(), one.ino(), 2), (one.dev(), 1 << 40, 2), (0, one.ino(), 2)]);
+    let facts = fs::metadata(path("b").join(whole[1][5].file_name().unwrap())).unwrap();
+    handed.hand_over([(facts.dev(), facts.ino(), 2), (facts.dev(), 1 << 40, 2), (0, facts.ino(), 2)]);
     assert_eq!(bytes(&handed.groups(&Some), &[0, 2], false), chunk);
 
-    // What is gone is nobody's, and what it leaves in a chunk is somebody else's.
+    // A deleted unit holds nothing, and its remaining inodes in a chunk count as outside.
     let chunks = all.groups(&|unit| (unit != 1).then_some(unit));
-    assert!(chunks.iter().all(|one| !one.holders.contains(&1)), "{chunks:?}");
+    assert!(chunks.iter().all(|group| !group.holders.contains(&1)), "{chunks:?}");
     assert_eq!(bytes(&chunks, &[0], true) / chunk, 1 + bytes(&alone, &[0], true) / chunk, "{chunks:?}");
 }

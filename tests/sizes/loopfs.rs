@@ -1,4 +1,4 @@
-//! The loop-mounted filesystems that other tests stand on.
+//! The loop-mounted filesystems of the other tests.
 
 use crate::support;
 use support::loopfs::{Fs, LoopFs, MIB};

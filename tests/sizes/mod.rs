@@ -1,4 +1,4 @@
-//! How many bytes a tree holds, what a filesystem gives back, and sizes kept from earlier scans.
+//! The bytes of a tree, the bytes that a filesystem frees, and sizes that are kept from earlier scans.
 
 mod archive;
 mod filesystem_costs;

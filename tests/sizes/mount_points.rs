@@ -1,4 +1,4 @@
-//! A store whose parts are mount points: each byte counts once, and with the store.
+//! A store whose parts are mount points: each byte counts once, and belongs to the store.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test fails by panicking, and prints its table
 
@@ -40,7 +40,7 @@ const PARTS: [(&str, Way, &[Kind]); 15] = [
     ("var/lib/containerd/io.containerd.metadata.v1.bolt", Way::Named, &RARE),
 ];
 
-/// How the stores are found.
+/// The way to find the stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Sysroot,
@@ -60,7 +60,7 @@ const LARGE: u64 = 2 * MIB;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// No mount: what the other kinds are compared with.
+    /// No mount: the reference for the other kinds.
     Directory,
     Disk(Fs),
     /// A subvolume of a btrfs.
@@ -74,10 +74,10 @@ enum Kind {
 const MOUNTS: [Kind; 6] =
     [Kind::Disk(Fs::Ext4), Kind::Disk(Fs::Xfs), Kind::Subvolume, Kind::Tmpfs, Kind::Bind, Kind::OnItself];
 
-/// Of directories that are rarely mounts.
+/// The mounts for directories that are rarely mount points.
 const RARE: [Kind; 3] = [Kind::Disk(Fs::Ext4), Kind::Bind, Kind::OnItself];
 
-/// A node's disk, and what is mounted below it.
+/// A node's disk, and the filesystems that are mounted below it.
 struct Scene {
     disk: LoopFs,
     disks: Vec<(Kind, LoopFs)>,
@@ -169,8 +169,8 @@ fn empty(directory: &Path) {
     std::fs::read_dir(directory).unwrap().for_each(|entry| tree::remove(&entry.unwrap().path()));
 }
 
-/// What a report says that is in stores, what is not, and what of that has the path of a store. The sum on each
-/// filesystem is what it says is used.
+/// Returns the bytes in stores, the bytes outside, and the paths outside that belong to a store. Checks that the sum on
+/// each filesystem is its used bytes.
 fn in_and_outside(report: &Value, of_store: &dyn Fn(&Path) -> bool) -> (u64, u64, Vec<String>) {
     let (mut inside, mut outside, mut wrong) = (0, 0, Vec::new());
     for filesystem in list(report, "/filesystems") {
@@ -214,7 +214,7 @@ fn store_bytes_are_never_outside_store() {
                     (flags, vec![&graphroot, &containerd])
                 }
             };
-            // The report names paths as the node does.
+            // The paths in the report are those of the node.
             let of_store = |path: &Path| {
                 let here = match way {
                     Way::Sysroot => root.join(path.strip_prefix("/").unwrap_or(path)),
@@ -234,7 +234,7 @@ fn store_bytes_are_never_outside_store() {
                 wrong.join(", ")
             );
             faults.extend(wrong.into_iter().map(|wrong| format!("{part} {kind:?} {way:?}: {wrong}")));
-            // Directories and small files take another number of blocks on another filesystem.
+            // Directories and small files have other block counts on another filesystem.
             if kind == Kind::Directory {
                 expected = inside;
             } else if way == Way::Sysroot

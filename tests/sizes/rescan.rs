@@ -1,6 +1,5 @@
-//! A scan that takes sizes from an earlier one says to the byte what a scan says that
-//! measures everything, whatever happened in between; and what nobody could know is found
-//! by samples.
+//! A scan that reuses sizes of an earlier one returns exactly the result of a scan that measures everything, whatever
+//! happened in between; an invisible change is found by samples.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test talks to its reader
 
@@ -63,16 +62,16 @@ fn layer(store: &Store, name: &str) -> PathBuf {
     layers.find(|path| path.join("diff").join(name).is_dir()).expect(name)
 }
 
-fn shell(script: &str, at: &Path) {
-    store::succeed(Command::new("sh").args(["-euc", script]).current_dir(at));
+fn shell(script: &str, dir: &Path) {
+    store::succeed(Command::new("sh").args(["-euc", script]).current_dir(dir));
 }
 
-/// How many layers a scan took from an earlier one, and how many it measured.
+/// Returns the number of layers whose size was reused, and the number of measured ones.
 fn layers(scan: &Scan) -> (usize, usize) {
     (scan.effort.cached_layers, scan.effort.measured_layers)
 }
 
-/// What shows that the layers are what they were.
+/// Returns the fingerprints that show that the layers are unchanged.
 fn stamps(scanner: &Scanner) -> Vec<(Fingerprint, Fingerprint)> {
     let cache = scanner.cache(0);
     let layers = cache.stores.values().flat_map(|sizes| &sizes.layers);
@@ -81,7 +80,7 @@ fn stamps(scanner: &Scanner) -> Vec<(Fingerprint, Fingerprint)> {
     stamps
 }
 
-/// A scan that trusts everything must say what a scan says that knows nothing.
+/// Checks that a scan with all known sizes returns the result of a scan without any.
 #[track_caller]
 fn same(what: &str, scanner: &mut Scanner) -> Scan {
     let again = scanner.again();
@@ -90,7 +89,7 @@ fn same(what: &str, scanner: &mut Scanner) -> Scan {
     again
 }
 
-/// Everything that can be remembered is; a first scan and a rest went before.
+/// Returns a scanner that knows all sizes that can be reused, after a first scan and a rest.
 fn learned(store: &Store) -> Scanner {
     rest();
     let mut scanner = Scanner::of(store);
@@ -162,7 +161,7 @@ fn rescan_of_rig_is_exact() {
 fn links_that_were_always_there(fs: Fs) {
     let Some((loopfs, store)) = store_on(fs, "overlay") else { return };
     let (a1, b1, c1) = (layer(&store, "a1"), layer(&store, "b1"), layer(&store, "c1"));
-    // Two layers share, and one shares with somebody outside the store.
+    // Two layers share a file, and one shares a file with a path outside the store.
     fs::hard_link(a1.join("diff/a1/d0/f5"), b1.join("diff/b1/d0/linked")).unwrap();
     fs::hard_link(c1.join("diff/c1/big0"), loopfs.path().join("mine")).unwrap();
     loopfs.sync();
@@ -196,7 +195,7 @@ fn shared_with_a_new_layer(fs: Fs, share: fn(&Path, &Path)) {
     let Some((loopfs, store)) = store_on(fs, "overlay") else { return };
     let mut scanner = learned(&store);
     assert!(layers(&same("untouched", &mut scanner)).0 >= 7);
-    // Three times, since a sample may meet the old layer by chance.
+    // Three times, since a sample may hit the old layer by chance.
     for (old, new) in [("a1", "new1"), ("b2", "new2"), ("c3", "new3")] {
         store.load(&[image_of(new, vec![LayerSpec { small_files: 10, ..LayerSpec::new(new) }])]);
         let from = layer(&store, old).join("diff").join(old);
@@ -250,7 +249,7 @@ fn reflinked_layer_copies_are_exact() {
     same("one is gone", &mut scanner);
 }
 
-/// No time of any file tells of a deduplication, and none of these files is large.
+/// Deduplication changes no time of any file, and none of these files is large.
 #[test]
 fn deduplicated_small_files_are_not_promised() {
     if !store::require_tools() || !Fs::Xfs.require() || !support::require_program("xfs_io") {
@@ -260,13 +259,13 @@ fn deduplicated_small_files_are_not_promised() {
     let of = |name: &str| image_of(name, vec![LayerSpec { small_files: 4, ..LayerSpec::new(name) }]);
     let store = Store::of(&loopfs.path().join("root"), "overlay", &["one", "two"].map(of));
     let directory = |name: &str| layer(&store, name).join("diff").join(name);
-    let (one, two) = (directory("one"), directory("two"));
+    let (first, second) = (directory("one"), directory("two"));
     const FILES: u64 = 100;
     const LENGTH: usize = 40 << 10;
     let mut noise = Noise::new("dedup");
     for file in 0..FILES {
         let content: Vec<u8> = (0..LENGTH / 8).flat_map(|_| noise.next().to_le_bytes()).collect();
-        for directory in [&one, &two] {
+        for directory in [&first, &second] {
             fs::write(directory.join(format!("same{file}")), &content).unwrap();
         }
     }
@@ -274,7 +273,7 @@ fn deduplicated_small_files_are_not_promised() {
     let mut scanner = learned(&store);
     assert!(layers(&scanner.again()).0 > 0, "sizes are known");
     for file in 0..FILES {
-        let [from, to] = [&one, &two].map(|directory| directory.join(format!("same{file}")));
+        let [from, to] = [&first, &second].map(|directory| directory.join(format!("same{file}")));
         let dedupe = format!("dedupe {} 0 0 {LENGTH}", from.display());
         store::succeed(Command::new("xfs_io").args(["-c", &dedupe]).arg(to));
     }
@@ -292,7 +291,7 @@ fn deduplicated_small_files_are_not_promised() {
     assert!(promised.abs_diff(freed) <= 128 << 10, "promised {promised}, freed {freed}");
 }
 
-/// Scans with one sample after another until one finds something; that scan.
+/// Scans with one seed after another until a sample finds something, and returns that scan.
 fn found_by_a_sample(scanner: &Scanner, before: &Scan) -> Scan {
     for seed in 0..400 {
         let scan = scanner.with_seed(seed);
@@ -349,7 +348,7 @@ fn other_inodes_of_the_same_size_are_found() {
     loopfs.sync();
     rest();
     let now = scanner.alone();
-    // What was freed is no longer the layer's, which only the notes of inodes show.
+    // The freed inodes no longer belong to the layer, which only the recorded inodes show.
     let found = (0..400).map(|seed| scanner.with_seed(seed)).find(|scan| !scan.inventory.findings.is_empty());
     let found = found.expect("found by a sample");
     assert_same("found", &found, &now);
@@ -373,8 +372,8 @@ fn visible_changes_are_measured() {
         ("a file beside diff", &all, "head -c 50000 /dev/zero >more".into()),
         ("permissions of diff", &all, "chmod 711 diff; rm diff/base/d0/f7".into()),
     ];
-    for (what, at, script) in changes {
-        shell(&script, at);
+    for (what, dir, script) in changes {
+        shell(&script, dir);
         loopfs.sync();
         let again = same(what, &mut scanner);
         assert!((6..=8).contains(&layers(&again).0), "{what}: {:?}", layers(&again));
@@ -392,10 +391,10 @@ fn foreign_disk_is_read_without_traces() {
     let scanner = Scanner::foreign(loopfs.path(), Path::new("/root"));
     let first = scanner.scan(Some(scanner.cache(0)), false);
     assert_eq!((&first.sizes, layers(&first)), (&None, (0, 9)));
-    // The same store, learned on the machine that it belongs to.
-    let own = Scanner::of(&store);
-    own.with_seed(1);
-    let again = scanner.scan(Some(own.cache(2)), false);
+    // The same store, scanned on its own machine.
+    let local = Scanner::of(&store);
+    local.with_seed(1);
+    let again = scanner.scan(Some(local.cache(2)), false);
     assert!(again.sizes.is_none() && layers(&again).0 >= 7, "{:?}", layers(&again));
     assert_same("from what is remembered", &again, &first);
 }

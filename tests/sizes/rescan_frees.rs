@@ -1,5 +1,4 @@
-//! What a scan says that took almost all sizes from an earlier one, against what the
-//! filesystem gives back.
+//! A scan that reused almost all sizes of an earlier one, compared with the bytes that the filesystem frees.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test talks to its reader
 
@@ -12,7 +11,7 @@ use support::loopfs::{Fs, LoopFs, MIB};
 use support::rescan::{Scanner, assert_same, rest};
 use support::store::{self, Store};
 
-/// Used bytes once the filesystem has finished what it does in the background.
+/// Returns the used bytes after the filesystem has finished its background work.
 fn standing_still(loopfs: &LoopFs) -> u64 {
     let mut last = loopfs.used_bytes();
     for _ in 0..200 {
@@ -47,17 +46,17 @@ fn images_of_the_forest_on_xfs() {
         assert!(cached > 10 * measured, "{cached} {measured}");
         assert_same(id, &scan, &scanner.alone());
         let images = &scan.inventory.images;
-        let at: ImageIx = images.iter().position(|image| image.id == *id).unwrap().into();
-        let said = scan.refs.sizes(&scan.inventory, Root::Image(at)).exclusive.frees_bytes;
+        let image_ix: ImageIx = images.iter().position(|image| image.id == *id).unwrap().into();
+        let said = scan.refs.sizes(&scan.inventory, Root::Image(image_ix)).exclusive.frees_bytes;
         let inodes = chunks::inodes(loopfs.path());
         let before = standing_still(&loopfs);
-        let names = images[at.get()].names.clone();
+        let names = images[image_ix.get()].names.clone();
         store.podman(["rmi", "--no-prune"].into_iter().map(String::from).chain(names));
-        let came = i64::try_from(before).unwrap() - i64::try_from(standing_still(&loopfs)).unwrap();
-        let came = came - chunks::freed_by_records(&inodes, &chunks::inodes(loopfs.path()));
-        let off = came.abs_diff(i64::try_from(said).unwrap());
+        let freed = i64::try_from(before).unwrap() - i64::try_from(standing_still(&loopfs)).unwrap();
+        let freed = freed - chunks::freed_by_records(&inodes, &chunks::inodes(loopfs.path()));
+        let off = freed.abs_diff(i64::try_from(said).unwrap());
         if off > (said / 100).max(64 << 10) {
-            wrong.push(format!("{id}: said {said}, came {came}"));
+            wrong.push(format!("{id}: said {said}, came {freed}"));
         }
     }
     assert_eq!(wrong, [] as [String; 0]);

@@ -1,4 +1,4 @@
-//! The sum over everything in a store is what `du` says of its graphroot, to the byte.
+//! The sum over all parts of a store is the value of `du` of its graphroot, to the byte.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -33,13 +33,13 @@ fn check(graphroot: &Path, runroot: &Path, what: &str) -> Value {
     scan
 }
 
-/// The columns of `usage` on the store's filesystem.
+/// Checks the columns of `usage` on the store's filesystem.
 fn check_usage(graphroot: &Path, runroot: &Path, what: &str) -> Value {
     let flags = ["--graphroot".as_ref(), graphroot.as_os_str(), "--runroot".as_ref(), runroot.as_os_str()];
     fair::assert_usage_adds_up(&flags, what)
 }
 
-/// The owners of a store, of what is around it and of what is in it.
+/// Checks the owners of a store, of its surroundings and of its entries.
 fn check_owners(graphroot: &Path, runroot: &Path, what: &str) -> Value {
     let flags = ["--graphroot".as_ref(), graphroot.as_os_str(), "--runroot".as_ref(), runroot.as_os_str()];
     let explain = |path: &Path| fair::assert_owners_add_up(&flags, path, what);
@@ -54,18 +54,18 @@ fn check_owners(graphroot: &Path, runroot: &Path, what: &str) -> Value {
         explain(&top);
         let deeper =
             entries(&top).into_iter().filter(|path| path.file_name().is_some_and(|name| name != "l"));
-        for one in deeper.take(4) {
-            explain(&one);
-            if one.join("diff").is_dir() {
-                explain(&one.join("diff"));
-                entries(&one.join("diff")).iter().take(1).for_each(|path| _ = explain(path));
+        for path in deeper.take(4) {
+            explain(&path);
+            if path.join("diff").is_dir() {
+                explain(&path.join("diff"));
+                entries(&path.join("diff")).iter().take(1).for_each(|path| _ = explain(path));
             }
         }
     }
     explain(graphroot)
 }
 
-/// An imagestore may lie inside the graphroot: its bytes count once.
+/// An imagestore may be inside the graphroot: its bytes count once.
 #[test]
 fn imagestore_inside_graphroot_adds_up() {
     for place in ["imgs", "deep/down/imgs"] {
@@ -94,15 +94,14 @@ fn imagestore_inside_graphroot_adds_up() {
     }
 }
 
-/// An imagestore on a disk of its own: the library leaves the tar-splits in the graphroot, and each byte counts
-/// where it is.
+/// An imagestore on another disk: the library leaves the tar-splits in the graphroot, and each byte counts on its disk.
 #[test]
 fn imagestore_on_own_filesystem_adds_up() {
     if !Fs::Ext4.require() {
         return;
     }
-    let [own, images] = [(); 2].map(|()| LoopFs::new(Fs::Ext4, 64 * MIB));
-    let (graphroot, imagestore) = (own.path().join("g"), images.path().join("i"));
+    let [main_disk, images] = [(); 2].map(|()| LoopFs::new(Fs::Ext4, 64 * MIB));
+    let (graphroot, imagestore) = (main_disk.path().join("g"), images.path().join("i"));
     let (layer, image) = ("a".repeat(64), "b".repeat(64));
     let write = |path: PathBuf, content: &[u8]| {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -121,7 +120,7 @@ fn imagestore_on_own_filesystem_adds_up() {
     write(imagestore.join("overlay-images/images.json"), record.as_bytes());
     write(imagestore.join("overlay").join(&layer).join("diff/file"), &vec![1; 300_000]);
     write(graphroot.join("overlay-layers").join(format!("{layer}.tar-split.gz")), &vec![1; 50_000]);
-    let config = own.path().join("storage.conf");
+    let config = main_disk.path().join("storage.conf");
     let settings = format!(
         "[storage]\ndriver = \"overlay\"\ngraphroot = {graphroot:?}\nrunroot = \"/run/none\"\nimagestore = {imagestore:?}\n"
     );
@@ -130,17 +129,17 @@ fn imagestore_on_own_filesystem_adds_up() {
     command.env("CONTAINERS_STORAGE_CONF", &config).args(["usage", "--format", "json", "--graphroot"]);
     let usage = program::run(command.arg(&graphroot)).expect_no_crash().json();
     let bytes = |loopfs: &LoopFs, kind: &str| {
-        let is_it = |one: &&Value| text(one, "/mount") == loopfs.path().to_str().unwrap();
+        let is_it = |filesystem: &&Value| text(filesystem, "/mount") == loopfs.path().to_str().unwrap();
         let filesystem = list(&usage, "/filesystems").iter().find(is_it).unwrap();
         let row = list(filesystem, "/rows").iter().find(|row| row["kind"] == kind).unwrap();
         number(row, "/bytes")
     };
     assert!(bytes(&images, "images_unused") >= 300_000, "{usage:#}");
-    assert_eq!(bytes(&own, "images_unused"), 0, "{usage:#}");
-    assert!(bytes(&own, "metadata") >= 50_000, "{usage:#}");
+    assert_eq!(bytes(&main_disk, "images_unused"), 0, "{usage:#}");
+    assert!(bytes(&main_disk, "metadata") >= 50_000, "{usage:#}");
     assert!(bytes(&images, "metadata") < 50_000, "{usage:#}");
 
-    // It came just now, however old its layer is.
+    // The image is new, however old its layer is.
     std::fs::create_dir(imagestore.join("overlay-images").join(&image)).unwrap();
     let mut command = program::command();
     command.env("CONTAINERS_STORAGE_CONF", &config).args(["explain", "reg.local/a:1", "--graphroot"]);
@@ -148,8 +147,8 @@ fn imagestore_on_own_filesystem_adds_up() {
     assert!(explained.stdout.contains("from the creation of its metadata directory"), "{explained:?}");
 }
 
-/// What a store shares with its surroundings, an imagestore in it, and what the tools left elsewhere: each
-/// byte has one owner, from wherever one looks.
+/// Files that a store shares with its surroundings, an imagestore in it, and leftovers of the tools elsewhere: each byte
+/// has one owner, from every directory.
 #[test]
 fn shared_and_temporary_files_have_owners() {
     let dir = tempfile::tempdir().unwrap();
@@ -180,7 +179,7 @@ fn shared_and_temporary_files_have_owners() {
     let flags = ["--sysroot".as_ref(), dir.path().as_os_str()];
     let owned = |below: &str| {
         let explained = fair::assert_owners_add_up(&flags, &dir.path().join(below), below);
-        // As the node itself names it.
+        // The path of the node.
         let inside = format!("/{}", below.trim_end_matches('/'));
         assert_eq!(program::text(&explained, "/below/path"), inside, "{explained:#}");
         let rows = list(&explained, "/below/rows").iter();
@@ -233,8 +232,8 @@ fn rig(fs: Fs, driver: &str) {
     check_owners(&injected.join("root"), &injected.join("run"), "with everything injected");
 }
 
-/// Containers that run and write, are paused, have ended, and a mounted image: what is mounted below
-/// the graphroot belongs to nobody there, and the sum stays `du -x`'s, to the byte.
+/// Containers that run and write, are paused, have ended, and a mounted image: mounts below the graphroot do not count
+/// there, and the sum is still that of `du -x`, to the byte.
 fn with_containers(fs: Fs) {
     if !store::require_tools() || !support::require_program("runc") || !fs.require() {
         return;
@@ -248,21 +247,21 @@ fn with_containers(fs: Fs) {
         (scan, i64::try_from(tree::du(store.root())).unwrap())
     };
     let before = look("before");
-    for at in 0..13 {
+    for number in 0..13 {
         pod.run(
-            &format!("r{at}"),
+            &format!("r{number}"),
             "echo x >/file; busybox dd if=/dev/zero of=/big bs=1k count=600 2>/dev/null; sleep 900",
         );
     }
-    // What it is told last it writes down.
+    // It writes a file when it is stopped.
     pod.run(
         "last",
         "trap 'busybox dd if=/dev/zero of=/end bs=1k count=800 2>/dev/null; exit' TERM; sleep 900 & wait",
     );
-    for at in 0..5 {
-        pod.run(&format!("e{at}"), "busybox dd if=/dev/zero of=/big bs=1k count=300 2>/dev/null");
+    for number in 0..5 {
+        pod.run(&format!("e{number}"), "busybox dd if=/dev/zero of=/big bs=1k count=300 2>/dev/null");
     }
-    (0..3).for_each(|at| pod.podman(["pause", &format!("r{at}")]));
+    (0..3).for_each(|number| pod.podman(["pause", &format!("r{number}")]));
     pod.podman(["image", "mount", Containers::IMAGE]);
     pod.wait_for_files();
     let at_work = look("with containers at work");
@@ -283,18 +282,18 @@ fn with_containers(fs: Fs) {
         of_kind.map(|row| (row["count"].as_u64(), number(row, "/bytes"))).next().unwrap_or_default()
     };
     assert_eq!(owners["subject"], "directory");
-    // What they wrote, and their parts of the image.
+    // The files that they wrote, and their parts of the image.
     let (live, dead) = (owner("containers_running"), owner("containers_exited"));
     assert_eq!((live.0, dead.0), (Some(14), Some(5)), "{owners:#}");
     assert!(live.1 >= running.1 && dead.1 >= exited.1, "{owners:#}");
-    // Of the whole store they are the column of `images`.
+    // For the whole store they are the column of `images`.
     let shares = ["images", "containers"].map(|of| number(&at_work.0, &format!("/fair_bytes/{of}")));
     assert_eq!((owner("image").1, live.1 + dead.1), (shares[0], shares[1]), "{owners:#}");
-    // Each holds what it wrote, and not its image.
+    // Each holds the files that it wrote, without its image.
     let wrote = container_bytes(&at_work.0) - container_bytes(&before.0);
     assert!(wrote >= 13 * 600 * 1024 + 5 * 300 * 1024, "{wrote}");
     assert!(wrote < 18 * 1024 * 1024, "{wrote}");
-    (0..3).for_each(|at| pod.podman(["unpause", &format!("r{at}")]));
+    (0..3).for_each(|number| pod.podman(["unpause", &format!("r{number}")]));
     pod.podman(["stop", "--time", "20", "last"]);
     pod.podman(["stop", "--all", "--time", "0"]);
     pod.podman(["image", "unmount", Containers::IMAGE]);
@@ -303,27 +302,30 @@ fn with_containers(fs: Fs) {
     let came = compare(&store, &before, &at_work);
     let containers = list(&came, "/containers");
     assert_eq!(containers.len(), 19, "{containers:#?}");
-    assert!(containers.iter().all(|one| one["change"] == "came"), "{containers:#?}");
-    // Stopping changed what one of them wrote then, and little of what the runtime keeps of each.
+    assert!(containers.iter().all(|container| container["change"] == "came"), "{containers:#?}");
+    // Stopping changed the container that writes at its end, and a few bytes of each container's runtime files.
     let ended = compare(&store, &at_work, &stopped);
     for kind in ["images", "leaks"] {
         assert_eq!(list(&ended, &format!("/{kind}")).len(), 0, "{ended:#}");
     }
-    let big = |one: &&Value| one["change_bytes"].as_i64().unwrap().abs() > 64 << 10;
+    let big = |change: &&Value| change["change_bytes"].as_i64().unwrap().abs() > 64 << 10;
     for kind in ["layers", "containers"] {
         let changed: Vec<_> = list(&ended, &format!("/{kind}")).iter().filter(big).collect();
         assert_eq!(changed.len(), 1, "{kind}: {ended:#}");
         assert_eq!(changed[0]["change"], "grew", "{changed:#?}");
         assert!(changed[0]["change_bytes"].as_i64().unwrap() >= 800 << 10, "{changed:#?}");
     }
-    assert!(list(&ended, "/containers").iter().any(|one| big(&one) && one["name"] == "last"), "{ended:#}");
+    assert!(
+        list(&ended, "/containers").iter().any(|container| big(&container) && container["name"] == "last"),
+        "{ended:#}"
+    );
 }
 
 fn container_bytes(scan: &Value) -> u64 {
     number(scan, "/stores/0/bytes/containers")
 }
 
-/// `diff` of two scans in files, which tells the difference that `du` tells.
+/// Runs `diff` on two scans in files, and checks that its difference is that of `du`.
 fn compare(store: &Store, before: &(Value, i64), after: &(Value, i64)) -> Value {
     let file = |name: &str, scan: &Value| {
         let path = store.scratch().join(name);

@@ -1,4 +1,4 @@
-//! The walker against GNU `du`, on real filesystems and with hostile trees.
+//! The walker compared with GNU `du`, on real filesystems and with hostile trees.
 
 #![allow(clippy::unwrap_used)] // the helpers belong to the tests
 
@@ -31,8 +31,8 @@ fn write(path: &Path, length: usize) {
 /// Fills `dir` with every kind of file.
 fn populate(dir: &Path) {
     fs::create_dir_all(dir.join("empty/emptier")).unwrap();
-    for (at, length) in [0, 1, 59, 61, 4095, 4096, 4097, 30_000, 1 << 20].into_iter().enumerate() {
-        write(&dir.join(format!("file{at}")), length);
+    for (number, length) in [0, 1, 59, 61, 4095, 4096, 4097, 30_000, 1 << 20].into_iter().enumerate() {
+        write(&dir.join(format!("file{number}")), length);
     }
     let sparse = File::create(dir.join("sparse")).unwrap();
     sparse.write_all_at(b"end", 10 << 20).unwrap();
@@ -67,7 +67,7 @@ fn populate(dir: &Path) {
     }
     let many = dir.join("many");
     fs::create_dir(&many).unwrap();
-    (0..2000).for_each(|at| write(&many.join(format!("a file with quite a long name {at}")), 0));
+    (0..2000).for_each(|number| write(&many.join(format!("a file with quite a long name {number}")), 0));
 }
 
 #[track_caller]
@@ -115,12 +115,12 @@ fn filesystem_without_file_types_is_walked() {
 #[test]
 fn every_number_of_threads_counts_the_same() {
     let dir = tempfile::tempdir().unwrap();
-    for at in 0..300 {
-        let sub = dir.path().join(format!("{}/{}/{at}", at % 7, at % 5));
+    for number in 0..300 {
+        let sub = dir.path().join(format!("{}/{}/{number}", number % 7, number % 5));
         fs::create_dir_all(&sub).unwrap();
-        write(&sub.join("file"), at * 100);
-        if at > 0 {
-            fs::hard_link(sub.join("file"), dir.path().join(format!("0/0/link{at}"))).unwrap();
+        write(&sub.join("file"), number * 100);
+        if number > 0 {
+            fs::hard_link(sub.join("file"), dir.path().join(format!("0/0/link{number}"))).unwrap();
         }
     }
     let expected = (du::bytes(&[dir.path()]), du::inodes(&[dir.path()]));
@@ -162,12 +162,12 @@ fn hard_links_count_for_their_common_owner() {
         let measured = measure_trees(loopfs.path(), &trees, Extents::Off);
         assert_clean(&measured);
 
-        let one = fs::metadata(path("a/own")).unwrap();
+        let facts = fs::metadata(path("a/own")).unwrap();
         let weigh = |count| Tally {
-            bytes: one.blocks() * 512 * count,
+            bytes: facts.blocks() * 512 * count,
             apparent_bytes: 10_000 * count,
             inodes: count,
-            metadata_bytes: (630 + one.blocks() / 2) * count,
+            metadata_bytes: (630 + facts.blocks() / 2) * count,
             inline_bytes: 0,
         };
         let shared = |units: &[usize], outside, count| SharedInodes {
@@ -217,7 +217,7 @@ fn trees_may_be_files_links_or_entries_alone() {
         measured.units.iter().map(|unit| (unit.bytes, unit.apparent_bytes, unit.inodes)).collect();
     assert_eq!(seen, expected);
 
-    // The root itself may be a file, and may be reached through a symlink.
+    // The root may be a file, and its path may contain a symlink.
     let file = measure_one(&dir.path().join("link/file"));
     assert_eq!(total(&file), (bytes("sub/file"), 1));
 }
@@ -247,8 +247,8 @@ fn missing_paths_vanish_and_symlinks_are_not_followed() {
 #[test]
 fn trees_of_thousands_of_levels_are_counted() {
     on_each(|loopfs| {
-        // At each level a sibling waits while the walker is far below, so that directories
-        // must be closed and found again by a path that is longer than PATH_MAX.
+        // At each level a sibling waits while the walker is far below, so directories must be closed and reopened by a
+        // path that is longer than PATH_MAX.
         let name = "a-directory-name-of-forty-characters-or-so";
         let mut here: OwnedFd = File::open(loopfs.path()).unwrap().into();
         let mode = Mode::from_raw_mode(0o700);
@@ -281,11 +281,11 @@ fn unreadable_paths_are_named_and_counted() {
         write(&path(name).join("file"), 5000);
         fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
     }
-    // Credentials belong to threads; those that the walker starts and du inherit them.
+    // Credentials belong to threads; the walker's threads and du inherit them.
     let (measured, closed, expected) = std::thread::scope(|scope| {
         let walk = scope.spawn(|| {
-            let nobody = rustix::thread::Uid::from_raw(65534);
-            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            let user = rustix::thread::Uid::from_raw(65534);
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
             let closed = measure_one(&path("closed"));
             (measure_one(dir.path()), closed, du::bytes(&[dir.path()]))
         });
@@ -328,9 +328,9 @@ fn bind_mounts_are_not_entered() {
         assert_eq!(after.mounts, expected);
         assert_eq!(after.units[0].bytes, before.units[0].bytes - covered);
         assert_eq!(after.units[0].inodes, before.units[0].inodes - 2);
-        // What lies over itself is the same thing.
+        // A directory that is mounted on itself is the same tree.
         assert_eq!(after.units[1], before.units[1]);
-        // Nor is one that is on the way to a tree: what it shows is counted where it lies.
+        // A mount on the path to a tree is not entered either: its content counts at its source.
         let named = measure_trees(&path("layer"), &[tree("merged/deep", 0)], Extents::Off);
         assert!(named.errors.is_empty(), "{:?}", named.errors);
         assert_eq!(named.mounts, [(0, path("layer/merged/deep"))]);
@@ -348,10 +348,10 @@ fn concurrent_deletion_is_not_failure() {
         let (stop, root) = (&stop, &root);
         for thread in 0..2 {
             scope.spawn(move || {
-                let mut at = 0;
+                let mut number = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    at += 1;
-                    churn(&root.join(format!("{thread}-{}", at % 20)));
+                    number += 1;
+                    churn(&root.join(format!("{thread}-{}", number % 20)));
                 }
             });
         }
@@ -371,9 +371,9 @@ fn concurrent_deletion_is_not_failure() {
     });
 }
 
-/// Makes a small tree, or takes it away if it is there.
+/// Makes a small tree, or removes it if it exists.
 fn churn(dir: &Path) {
-    let names: Vec<PathBuf> = (0..30).map(|at| dir.join(format!("sub/file{at}"))).collect();
+    let names: Vec<PathBuf> = (0..30).map(|number| dir.join(format!("sub/file{number}"))).collect();
     if fs::create_dir(dir).is_ok() {
         fs::create_dir(dir.join("sub")).unwrap();
         names.iter().for_each(|name| write(name, 10));
@@ -407,7 +407,7 @@ fn no_access_time_changes() {
             assert_clean(&measure_trees(loopfs.path(), &[tree("", 0)], extents));
             assert_eq!(before, atimes(), "{fs:?}, {extents:?}");
         }
-        // The check can fail: reading does change them here.
+        // The check can fail: reading changes access times here.
         fs::read_dir(loopfs.path()).unwrap().for_each(drop);
         assert_ne!(before, atimes());
     }

@@ -1,4 +1,4 @@
-//! How many files the walker keeps open. A program of its own: the limit is the process's.
+//! The number of files that the walker keeps open. In a separate process: the limit applies to the process.
 
 #![allow(clippy::unwrap_used)] // the helpers belong to the tests
 
@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::du::{self, measure_one, total};
 
-/// Levels of directories, each with siblings that have children of their own.
+/// Levels of directories, each with siblings that have children.
 fn deep_and_wide(root: &Path, levels: usize) {
     let mode = Mode::from_raw_mode(0o700);
     let mut here: OwnedFd = File::open(root).unwrap().into();
