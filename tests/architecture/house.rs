@@ -273,9 +273,9 @@ impl Reading<'_> {
                     self.code(&inner, contents);
                     position += 1;
                 }
-                TokenTree::Ident(ident) if ident == "use" && !punct(tokens.get(position + 1), ' ') => {
+                TokenTree::Ident(ident) if ident == "use" && !punct(tokens.get(position + 1), '<') => {
                     let end = position
-                        + tokens[position..].iter().take_while(|token| !punct(Some(token), ' ')).count();
+                        + tokens[position..].iter().take_while(|token| !punct(Some(token), ';')).count();
                     let is_public = tokens[..position].iter().rev().find_map(|token| match token {
                         TokenTree::Ident(ident) => Some(ident == "pub"),
                         TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis => None,
@@ -291,7 +291,7 @@ impl Reading<'_> {
                     let called = tokens.get(position + len).and_then(group).is_some();
                     // A field, a method, or a local value is not the name of an item.
                     let is_item = path.len() > 1 || called || !path[0].starts_with(char::is_lowercase);
-                    if is_item && !punct(before, ' ') {
+                    if is_item && !punct(before, '.') {
                         contents.named.insert(path);
                     }
                     position += len;
@@ -364,7 +364,7 @@ fn defined(tokens: &[TokenTree]) -> impl Iterator<Item = String> {
         if !defines.contains(&ident(token)?.as_str()) {
             return None;
         }
-        let after = tokens[position + 1..].iter().find(|token| !punct(Some(token), ' '))?;
+        let after = tokens[position + 1..].iter().find(|token| !punct(Some(token), '!'))?;
         ident(after).filter(|word| !["fn", "unsafe", "extern", "mut"].contains(&word.as_str()))
     })
 }
@@ -372,8 +372,8 @@ fn defined(tokens: &[TokenTree]) -> impl Iterator<Item = String> {
 /// True if an attribute at the start limits the following item to tests.
 fn is_test(tokens: &[TokenTree]) -> bool {
     let mut position = 0;
-    while punct(tokens.get(position), ' ') {
-        position += if punct(tokens.get(position + 1), ' ') { 2 } else { 1 };
+    while punct(tokens.get(position), '#') {
+        position += if punct(tokens.get(position + 1), '!') { 2 } else { 1 };
         let Some(attribute) = tokens.get(position).and_then(group) else {
             return false;
         };

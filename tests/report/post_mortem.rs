@@ -113,7 +113,7 @@ fn on_the_node(root: &Path, arguments: &[&str]) {
         BindMount::new(Path::new(env!("CARGO_BIN_EXE_layersweep")), &inside("run/program")),
     ];
     for directory in ["/usr", "/lib", "/lib64"].map(Path::new).into_iter().filter(|path| path.is_dir()) {
-        let target = inside(directory.to_str().unwrap().trim_start_matches(' '));
+        let target = inside(directory.to_str().unwrap().trim_start_matches('/'));
         std::fs::create_dir_all(&target).unwrap();
         mounts.push(BindMount::new(directory, &target));
     }

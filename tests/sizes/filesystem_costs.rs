@@ -111,7 +111,7 @@ fn small_files_free_predicted_bytes() {
         for number in 0..5000 {
             let dir = layer.join(format!("{}/{}", number % 10, number % 50));
             fs::create_dir_all(&dir).unwrap();
-            fs::write(dir.join(format!("file{number}")), vec![b' '; number % 3000]).unwrap();
+            fs::write(dir.join(format!("file{number}")), vec![b'x'; number % 3000]).unwrap();
         }
         let before = settled(&loopfs);
         let (_, cost) = filesystem::of(loopfs.path()).unwrap();

@@ -34,7 +34,7 @@ fn images_agree(store: &Store) {
         assert!(scanned.contains(text(row, "/Digest")), "{image:#}");
         let repository_digests = names_of(row, "/RepoDigests");
         for digest in &repository_digests {
-            let digest = digest.split_once(' ').expect("NAME@DIGEST").1;
+            let digest = digest.split_once('@').expect("NAME@DIGEST").1;
             assert!(scanned.contains(digest), "{digest}: {image:#}");
         }
         chain_agrees(store, image, &layers);

@@ -232,7 +232,7 @@ impl Rig {
     /// Class and description of everything that `40-leaks.sh` planted.
     pub fn planted(&self) -> Vec<(String, String)> {
         let text = std::fs::read_to_string(self.scratch.path().join("leaks")).expect("leaks");
-        let lines = text.lines().filter_map(|line| line.split_once(' '));
+        let lines = text.lines().filter_map(|line| line.split_once('\t'));
         lines.map(|(class, description)| (class.to_owned(), description.to_owned())).collect()
     }
 

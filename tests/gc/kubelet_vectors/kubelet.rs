@@ -16,7 +16,7 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
     }
     let by_handler = row.gates.runtime_class_in_image_cri;
     let records = row.initial_records.iter().map(|record| {
-        let (id, handler) = record.key.split_once(' ').unwrap_or((&record.key, ""));
+        let (id, handler) = record.key.split_once(',').unwrap_or((&record.key, ""));
         let known = KubeletRecord {
             id: id.into(),
             handler: handler.into(),

@@ -289,7 +289,7 @@ pub fn of_page(page: &Path, text: &str) -> Result<Vec<Block>, String> {
                 // In a list a block has the indentation of its fence.
                 let indent = (line.len() - bare.len()).min(block.indent);
                 block.text.push_str(&line[indent..]);
-                block.text.push(' ');
+                block.text.push('\n');
             }
             continue;
         }
@@ -298,7 +298,7 @@ pub fn of_page(page: &Path, text: &str) -> Result<Vec<Block>, String> {
         {
             marker = words.split_whitespace().map(str::to_owned).collect();
         } else if bare.starts_with("```") {
-            let fence: String = bare.chars().take_while(|c| *c == ' ').collect();
+            let fence: String = bare.chars().take_while(|c| *c == '`').collect();
             let language = bare[fence.len()..].split_whitespace().next().unwrap_or_default().to_owned();
             let (page, marker) = (page.to_path_buf(), std::mem::take(&mut marker));
             let indent = line.len() - bare.len();

@@ -72,7 +72,7 @@ pub fn anchors(text: &str) -> Vec<String> {
         let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
         let again = anchors
             .iter()
-            .filter(|other| other.trim_end_matches(|c: char| c == ' ' || c.is_ascii_digit()) == anchor);
+            .filter(|other| other.trim_end_matches(|c: char| c == '-' || c.is_ascii_digit()) == anchor);
         match again.count() {
             0 => anchors.push(anchor),
             times => anchors.push(format!("{anchor}-{times}")),

@@ -391,7 +391,7 @@ impl Drop for Page<'_> {
 /// Replaces placeholders of the reader with objects of this node.
 fn on_this_node(script: &str) -> String {
     let mut script = script.to_owned();
-    if let Some(start) = script.find("/var/lib/containers/storage/overlay/").filter(|_| script.contains(' '))
+    if let Some(start) = script.find("/var/lib/containers/storage/overlay/").filter(|_| script.contains('…'))
     {
         let end = script[start..].find(char::is_whitespace).map_or(script.len(), |end| start + end);
         let layers = fs::read_dir(Path::new(GRAPHROOT).join("overlay")).expect("the layers");
