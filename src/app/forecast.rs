@@ -50,7 +50,7 @@ pub fn of<'a>(
             .flat_map(|series| series.points)
             .filter(|point| point.span == Span::Single)
             .map(|point| UsageReading {
-                time: point.at,
+                time: point.time,
                 capacity_bytes: point.capacity_bytes,
                 available_bytes: point.available.mean,
             })

@@ -87,7 +87,7 @@ impl ScanRecording<'_> {
         scan.inventory.findings.extend(warnings);
         if let Some(recorded) = saved.recorded {
             Interrupted { inventory: &scan.inventory, complete }.settle(&mut database, state.scanned);
-            let scanned = Scanned { run_id: &run.run_id, at: recorded, all_stores: run.all_stores };
+            let scanned = Scanned { run_id: &run.run_id, started: recorded, all_stores: run.all_stores };
             let not_kept = kept_scans::keep(&mut database, &scanned, packed);
             let findings: &mut Vec<Finding> = &mut scan.inventory.findings;
             findings.extend(not_kept.map(|message| finding(&state.directory, message)));

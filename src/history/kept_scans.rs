@@ -37,7 +37,7 @@ const MAX_UNPACKED: u64 = 512 << 20;
 pub struct Scanned<'a> {
     pub run_id: &'a str,
     /// Start of the scan, in record time.
-    pub at: Timestamp,
+    pub started: Timestamp,
     /// All stores were scanned. If not, the summary of the other stores is copied from the previous scan.
     pub all_stores: bool,
 }
@@ -87,13 +87,13 @@ pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, packed: &Packed) -> rusql
     )?
     .execute(params![
         scan.run_id,
-        micros(scan.at),
+        micros(scan.started),
         summary.complete,
         signed(summary.bytes()),
         json(&summary.outline())?,
         *bytes
     ])?;
-    tx.prepare_cached(THIN)?.execute([micros(scan.at)])?;
+    tx.prepare_cached(THIN)?.execute([micros(scan.started)])?;
     Ok(())
 }
 

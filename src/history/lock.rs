@@ -30,7 +30,7 @@ const HOLDER_BYTES: usize = 512;
 /// short.
 const MAX_ATTEMPTS: u32 = 10;
 
-/// Holder of a lock.
+/// Process that holds a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateLockHolder {
     /// Process id; `None` if unknown.

@@ -66,7 +66,7 @@ impl Queue {
     }
 
     fn put_at_most(&self, run: &RunRecord, max_files: usize, max_bytes: u64) -> SaveWarning {
-        let Some(path) = &self.dir else { return SaveWarning::Lost("there is none".into()) };
+        let Some(path) = &self.dir else { return SaveWarning::Lost("there is no queue".into()) };
         match put_in(path, run, max_files, max_bytes) {
             Ok(path) => SaveWarning::Kept(path),
             Err(error) => SaveWarning::Lost(format!("{}: {error}", path.display())),

@@ -1,4 +1,4 @@
-//! Our own keep-list: patterns of images that stay.
+//! layersweep's own keep-list: patterns of images that are never deleted.
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, params};
@@ -8,12 +8,12 @@ use super::values::{micros, time};
 use crate::model::display::shell_word;
 use crate::model::{Pattern, PinReason};
 
-/// Reads a pattern that says which images stay ([`Pattern::covers`]).
+/// Parses a pattern of images to keep ([`Pattern::covers`]).
 ///
 /// # Errors
-/// Why it is none.
+/// The reason why the text is not a pattern.
 pub fn parse(text: &str) -> Result<Pattern, String> {
-    // No reference has these.
+    // A reference cannot contain these characters.
     if let Some(character) = text.chars().find(|c| c.is_whitespace() || c.is_control()) {
         return Err(format!("{text:?}: image names cannot contain {character:?}"));
     }
@@ -24,41 +24,42 @@ pub fn parse(text: &str) -> Result<Pattern, String> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PinDoc"))]
 pub struct Pin {
-    /// The pattern.
+    /// The pattern of images to keep.
     pub pattern: String,
-    /// Why, in the operator's words; may be empty.
+    /// The operator's reason for the pin; may be empty.
     pub note: String,
-    /// Since when.
+    /// Time at which the pattern was added.
     pub added_at: Timestamp,
 }
 
-/// The whole keep-list, ready to match.
+/// The keep-list, ready to match.
 #[derive(Clone, Debug, Default)]
 pub struct Pins {
     patterns: Vec<Pattern>,
 }
 
 impl Pins {
-    /// From the entries of the database. What is no pattern (any more) matches nothing; it
-    /// could not have been added.
+    /// Creates the list from the entries of the database. An invalid pattern matches nothing; it could not have been
+    /// added.
     #[must_use]
     pub fn new(pins: &[Pin]) -> Self {
         Self { patterns: pins.iter().filter_map(|pin| parse(&pin.pattern).ok()).collect() }
     }
 
-    /// What of it keeps an image, one reason a pattern.
+    /// Returns a reason for each pattern that keeps an image.
     #[must_use]
     pub fn of(&self, names: &[impl AsRef<str>], digests: &[impl AsRef<str>], id: &str) -> Vec<PinReason> {
-        let covers = self.patterns.iter().filter(|pattern| pattern.covers(names, digests, id));
-        let reason = |text| {
+        let covering = self.patterns.iter().filter(|pattern| pattern.covers(names, digests, id));
+        let reasons = covering.map(|pattern| {
+            let text = pattern.text();
             let undo = format!("`layersweep pin rm {}`", shell_word(text));
             PinReason::new(format!("pin {text} (layersweep pin list)"), undo)
-        };
-        covers.map(|pattern| reason(pattern.text())).collect()
+        });
+        reasons.collect()
     }
 }
 
-/// Adds an entry as it is.
+/// Adds an entry unchanged.
 pub(super) fn put(tx: &Transaction<'_>, pin: &Pin) -> rusqlite::Result<()> {
     tx.execute(
         "INSERT INTO pins (pattern, note, added) VALUES (?1, ?2, ?3)",
@@ -67,25 +68,25 @@ pub(super) fn put(tx: &Transaction<'_>, pin: &Pin) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// What became of a pattern that was to be added.
+/// Result of adding a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     New,
-    /// It was there; its note was replaced.
+    /// The pattern existed; its note was replaced.
     Noted,
     Already,
 }
 
-/// Adds a pattern. One that is there keeps its time, and its note unless another is given.
+/// Adds a pattern. An existing entry keeps its time, and its note unless another is given.
 pub fn add(
     tx: &Transaction<'_>,
     pattern: &Pattern,
     note: Option<&str>,
-    at: Timestamp,
+    now: Timestamp,
 ) -> rusqlite::Result<Added> {
     let new = tx.execute(
         "INSERT OR IGNORE INTO pins (pattern, note, added) VALUES (?1, ?2, ?3)",
-        params![pattern.text(), note.unwrap_or(""), micros(at)],
+        params![pattern.text(), note.unwrap_or(""), micros(now)],
     )?;
     if new > 0 {
         return Ok(Added::New);
@@ -98,12 +99,12 @@ pub fn add(
     Ok(if changed > 0 { Added::Noted } else { Added::Already })
 }
 
-/// Removes a pattern, as it was written; whether it was there.
+/// Removes a pattern, exactly as written; returns whether it existed.
 pub fn remove(tx: &Transaction<'_>, pattern: &str) -> rusqlite::Result<bool> {
     Ok(tx.execute("DELETE FROM pins WHERE pattern = ?1", [pattern])? > 0)
 }
 
-/// All entries, by pattern.
+/// Returns all entries, sorted by pattern.
 pub fn list(connection: &Connection) -> rusqlite::Result<Vec<Pin>> {
     connection
         .prepare_cached("SELECT * FROM pins ORDER BY pattern")?
@@ -113,20 +114,23 @@ pub fn list(connection: &Connection) -> rusqlite::Result<Vec<Pin>> {
         .collect()
 }
 
-/// Entries that may have been meant by `pattern`, which is none of them: those it is a part
-/// of or has as a part, and those that cover it or that it covers.
+/// Returns entries that the user may have meant by `pattern`, which is not an entry: those that contain it or are contained
+/// in it, and those that cover it or are covered by it.
 #[must_use]
 pub fn near<'a>(pins: &'a [Pin], pattern: &str) -> Vec<&'a str> {
-    let asked = parse(pattern).ok();
-    let close = |pin: &&Pin| {
+    let wanted = parse(pattern).ok();
+    let mut near = Vec::new();
+    for pin in pins {
         let text = pin.pattern.as_str();
-        let covers = |pattern: &Pattern, text: &str| pattern.covers(&[text], &[""; 0], "");
-        text.contains(pattern)
+        if text.contains(pattern)
             || pattern.contains(text)
-            || asked.as_ref().is_some_and(|asked| covers(asked, text))
-            || parse(text).is_ok_and(|pin| covers(&pin, pattern))
-    };
-    pins.iter().filter(close).map(|pin| pin.pattern.as_str()).collect()
+            || wanted.as_ref().is_some_and(|wanted| wanted.covers(&[text], &[""; 0], ""))
+            || parse(text).is_ok_and(|pin| pin.covers(&[pattern], &[""; 0], ""))
+        {
+            near.push(text);
+        }
+    }
+    near
 }
 
 #[cfg(test)]
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pattern_covers() {
+    fn patterns_cover_names_digests_and_ids() {
         let digest = format!("sha256:{}", "ab".repeat(32));
         let id = "0123456789abcdef".repeat(4);
         let names = ["docker.io/library/nginx:1.27", "reg:5000/team/web:v2"];
@@ -172,21 +176,18 @@ mod tests {
             (&format!("sha256:{id}"), true),
             (&id[..12], true),
             (&format!("sha256:{}", &id[..12]), true),
-            // Eleven digits may be the name of anything.
+            // Eleven digits may be part of a name.
             (&id[..11], false),
             ("0123*", true),
         ] {
             assert_eq!(covers(pattern, &names, &digests, &id), expected, "{pattern}");
         }
-        assert!(
-            covers(&id[..20], &[], &[], &format!("k8s.io/sha256:{id}")),
-            "a namespace may stand in front"
-        );
+        assert!(covers(&id[..20], &[], &[], &format!("k8s.io/sha256:{id}")), "a namespace may be in front");
         assert!(!covers("docker.io/*", &[], &[], &id), "a dangling image has no name");
     }
 
     #[test]
-    fn bad_patterns() {
+    fn invalid_patterns_are_rejected() {
         for pattern in ["", "a b", "a\n", "[", "{a", "a[z-a]", "\u{1b}[31m"] {
             assert!(parse(pattern).is_err(), "{pattern:?}");
         }
@@ -197,12 +198,12 @@ mod tests {
 
     #[test]
     fn reasons_name_the_pattern() {
-        let pin = |pattern: &str| Pin {
+        let pins = ["quay.io/*", "[broken", "*:1", "no"].map(|pattern| Pin {
             pattern: pattern.into(),
             note: String::new(),
             added_at: Timestamp::UNIX_EPOCH,
-        };
-        let pins = Pins::new(&[pin("quay.io/*"), pin("[broken"), pin("*:1"), pin("no")]);
+        });
+        let pins = Pins::new(&pins);
         assert_eq!(
             pins.of(&["quay.io/a:1"], &[""; 0], "00").into_iter().map(|pin| pin.text).collect::<Vec<_>>(),
             ["pin quay.io/* (layersweep pin list)", "pin *:1 (layersweep pin list)"]
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn near_misses() {
+    fn similar_entries_are_suggested() {
         let pins: Vec<Pin> = ["docker.io/library/nginx:*", "quay.io/team/app", "k8s.gcr.io/pause:*"]
             .map(|pattern| Pin {
                 pattern: pattern.into(),
@@ -218,23 +219,24 @@ mod tests {
                 added_at: Timestamp::UNIX_EPOCH,
             })
             .into();
-        for (asked, expected) in [
+        for (pattern, expected) in [
             ("nginx", &["docker.io/library/nginx:*"][..]),
             ("docker.io/library/nginx:1.27", &["docker.io/library/nginx:*"]),
             ("quay.io/team/ap", &["quay.io/team/app"]),
             ("quay.io/*", &["quay.io/team/app"]),
             ("registry.example/other", &[]),
         ] {
-            assert_eq!(near(&pins, asked), expected, "{asked}");
+            assert_eq!(near(&pins, pattern), expected, "{pattern}");
         }
     }
 
     #[test]
-    fn the_list_in_the_database() {
+    fn entries_are_added_and_removed() {
         let mut connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(include_str!("../../migrations/0001_history.sql")).unwrap();
         let tx = connection.transaction().unwrap();
-        let [first, later] = ["2026-11-21T10:00:00Z", "2026-11-22T10:00:00Z"].map(|at| at.parse().unwrap());
+        let [first, later] =
+            ["2026-11-21T10:00:00Z", "2026-11-22T10:00:00Z"].map(|time| time.parse().unwrap());
         let pattern = parse("quay.io/*").unwrap();
         assert_eq!(add(&tx, &pattern, None, first).unwrap(), Added::New);
         assert_eq!(add(&tx, &pattern, None, later).unwrap(), Added::Already);

@@ -1,8 +1,7 @@
 //! Runs and deletions: the reason, the prediction and the result of each deletion.
 //!
-//! A run is written when it begins, each deletion when it is done, so that a run that is
-//! killed has left what it did. Runs that deleted nothing are summed up after a while, those
-//! that did are kept for two years.
+//! A run is written when it begins, and each deletion when it is done, so that a killed run has left a record of what it
+//! did. Runs that deleted nothing are merged after a while; runs that deleted something are kept for two years.
 
 mod confirm;
 mod read;
@@ -23,7 +22,7 @@ use crate::model::StoreId;
 use crate::model::path_text;
 use crate::model::plan::Phase;
 
-/// Records that a run begins; its row. Once more with the same id, it adds what was not known before.
+/// Records that a run begins, and returns its row. A second call with the same id adds values that were unknown before.
 pub fn begin(tx: &Transaction<'_>, start: &Start) -> rusqlite::Result<i64> {
     tx.prepare_cached(
         "INSERT INTO runs (run_id, command, started, policy, via, trigger_space, trigger_age, mount,
@@ -58,16 +57,15 @@ pub fn begin(tx: &Transaction<'_>, start: &Start) -> rusqlite::Result<i64> {
     )
 }
 
-/// How many deletions of the run `run_id` are recorded; `None`: it is not known at all.
+/// Returns the number of recorded deletions of a run; `None` if the run is not recorded.
 pub(super) fn known(tx: &Transaction<'_>, run_id: &str) -> rusqlite::Result<Option<usize>> {
     tx.prepare_cached("SELECT deletions FROM runs WHERE run_id = ?1")?
         .query_row([run_id], |row| Ok(usize::try_from(row.get::<_, i64>(0)?).unwrap_or(0)))
         .optional()
 }
 
-/// Records the deletion at `position` of a run, the first at 0: before it is asked for, with an
-/// outcome that is unknown; once that is known; and when it was measured. Each may be left out, and
-/// nothing that is known is forgotten again.
+/// Records the deletion at `position` of a run, counted from 0: before it is requested, with an unknown outcome; when the
+/// outcome is known; and when it was measured. Each of these calls may be omitted, and known values are never overwritten.
 pub fn deleted(
     tx: &Transaction<'_>,
     run: i64,
@@ -114,10 +112,10 @@ pub fn deleted(
     Ok(())
 }
 
-/// Direct deletions of images that were begun, and of which layers may be left.
+/// Returns the direct deletions of images that were started and may have left layers.
 ///
 /// # Errors
-/// When the database cannot be read.
+/// If the database cannot be read.
 pub fn begun(connection: &Connection) -> rusqlite::Result<Vec<DeletionRow>> {
     connection
         .prepare_cached("SELECT * FROM deletions WHERE layers != '[]'")?
@@ -137,12 +135,12 @@ pub(super) fn cancel(tx: &Transaction<'_>, run: i64, position: usize) -> rusqlit
     Ok(())
 }
 
-/// Records the events that the kubelet would have reported so far.
+/// Records the events that the kubelet would have reported up to now.
 pub fn record_events(tx: &Transaction<'_>, run: i64, events: &[Event]) -> rusqlite::Result<()> {
     if events.is_empty() {
         return Ok(());
     }
-    // There are only ever more of them.
+    // Events are only ever added, so the longer list is the later one.
     tx.prepare_cached(
         "UPDATE runs SET events = ?2, quiet = 0
          WHERE id = ?1 AND json_array_length(events) < json_array_length(?2)",
@@ -151,9 +149,9 @@ pub fn record_events(tx: &Transaction<'_>, run: i64, events: &[Event]) -> rusqli
     Ok(())
 }
 
-/// Records how a run ended.
+/// Records the end of a run.
 pub fn end(tx: &Transaction<'_>, run: i64, end: &RunEnd) -> rusqlite::Result<()> {
-    let peaceful =
+    let is_peaceful =
         matches!(end.outcome, OutcomeKind::Done | OutcomeKind::Incomplete | OutcomeKind::NotNeeded);
     tx.prepare_cached(
         "UPDATE runs SET ended = ?2, outcome = ?3, usage_after_percent = ?4, measured_bytes = ?5, errors = ?6,
@@ -168,14 +166,13 @@ pub fn end(tx: &Transaction<'_>, run: i64, end: &RunEnd) -> rusqlite::Result<()>
         end.usage_after_percent,
         end.measured_bytes,
         json(&end.errors)?,
-        peaceful && end.errors.is_empty(),
+        is_peaceful && end.errors.is_empty(),
     ])?;
     Ok(())
 }
 
-/// Whether the last run of `command` that has ended failed, as the kubelet
-/// understands it: it could not do its work, or not reach its target. A run that was killed,
-/// or stopped by a user, is ignored.
+/// Checks whether the last ended run of `command` failed, in the kubelet's sense: it could not do its work, or did not reach
+/// its target. Runs that were killed, or stopped by a user, are ignored.
 pub fn last_failed(connection: &Connection, command: Command) -> rusqlite::Result<bool> {
     let outcome = connection
         .prepare_cached(
@@ -189,7 +186,7 @@ pub fn last_failed(connection: &Connection, command: Command) -> rusqlite::Resul
     Ok(matches!(outcome, Some(OutcomeKind::Failed | OutcomeKind::NotReached | OutcomeKind::Refused)))
 }
 
-/// Records a run that is over and deleted nothing: a scan, or a `gc` with nothing to do.
+/// Records a completed run that deleted nothing: a scan, or a `gc` with nothing to do.
 pub fn record(tx: &Transaction<'_>, start: &Start, ended: &RunEnd) -> rusqlite::Result<()> {
     let run = begin(tx, start)?;
     end(tx, run, ended)

@@ -1,4 +1,4 @@
-//! Saves records, with those that wait.
+//! Saves records together with the queued runs.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -13,30 +13,33 @@ use super::run_record::put;
 use super::scan_record::ScanRun;
 use super::scans;
 
-/// The result of saving a scan.
+/// Result of saving a scan.
 #[derive(Debug)]
 pub struct Saved {
-    /// Its record time, where it is in the database now.
+    /// Record time of the scan; `None` if it is not in the database.
     pub recorded: Option<Timestamp>,
-    /// Number of runs that waited and were saved as well.
+    /// Number of queued runs that were saved too.
     pub caught_up: usize,
-    /// Why it was not saved.
+    /// Reasons why the scan was not saved.
     pub degraded: Vec<Degraded>,
     pub warnings: Vec<SaveWarning>,
 }
 
-/// Saves a scan, and before it all runs that wait, in one transaction. Where that fails, the scan is not
-/// recorded, and `records` becomes a copy in memory to which all of them are applied: ages read from it are
-/// what they would be had it been saved.
+/// Saves all queued runs and then a scan, in one transaction.
+///
+/// If that fails, the scan is not recorded, and `records` becomes a copy in memory to which the queue and the scan are
+/// applied: ages that are read from it are the same as if the scan had been saved.
 ///
 /// # Errors
-/// When the scan itself is refused, or a newer layersweep has taken over the database.
+/// If SQLite rejects the scan itself, or a newer layersweep has migrated the database.
 pub fn save(records: &mut Records, queue: &Queue, scan: &ScanRun) -> Result<Saved, Error> {
     let (mut degraded, mut warnings) = (Vec::new(), Vec::new());
     if records.is_kept() {
         match save_with_waiting(records, queue, (&mut degraded, &mut warnings), |tx| scans::record(tx, scan))
         {
-            Ok((at, caught_up)) => return Ok(Saved { recorded: Some(at), caught_up, degraded, warnings }),
+            Ok((recorded, caught_up)) => {
+                return Ok(Saved { recorded: Some(recorded), caught_up, degraded, warnings });
+            }
             Err(Error::Degraded(why)) => degraded.push(*why),
             Err(error) => return Err(error),
         }
@@ -48,8 +51,8 @@ pub fn save(records: &mut Records, queue: &Queue, scan: &ScanRun) -> Result<Save
     Ok(Saved { recorded: None, caught_up: 0, degraded, warnings })
 }
 
-/// Applies all that waits to `records`, a copy in memory, and leaves it waiting: what is read from the
-/// copy then is what the next run will have saved. The ids of the runs, and what to warn of.
+/// Applies all queued runs to `records`, a copy in memory, and leaves them in the queue: the copy then contains what the
+/// next run will save. Returns the ids of the runs, and warnings.
 pub fn apply_waiting(
     records: &mut Records,
     queue: &Queue,
@@ -58,11 +61,11 @@ pub fn apply_waiting(
     if !waiting.is_empty() && !records.is_kept() {
         records.write(|tx| apply_all(tx, &waiting))?;
     }
-    Ok((waiting.iter().map(|one| one.run.start.run_id.clone()).collect(), warnings))
+    Ok((waiting.iter().map(|waiting| waiting.run.start.run_id.clone()).collect(), warnings))
 }
 
-/// Saves all that waits, and then what `apply` writes, in one transaction; how many waited. Once more where the
-/// database turns out to be damaged: then there is a new one.
+/// Saves all queued runs and then what `apply` writes, in one transaction. Returns the number of queued runs that were
+/// saved. If the database turns out to be damaged, it is renewed and the transaction repeated.
 pub(super) fn save_with_waiting<R>(
     records: &mut Records,
     queue: &Queue,
@@ -83,24 +86,24 @@ pub(super) fn save_with_waiting<R>(
         written = records.write(write);
     }
     let (result, refused) = written?;
-    warnings.extend(refused.iter().map(|(at, cause)| queue.refuse(&waiting[*at], cause)));
-    // No other process can have saved the same: we hold the lock.
-    let done: Vec<_> = waiting.iter().map(|one| one.path.clone()).collect();
+    warnings.extend(refused.iter().map(|(position, cause)| queue.refuse(&waiting[*position], cause)));
+    // The lock is held, so no other process can have saved the same runs.
+    let done: Vec<_> = waiting.iter().map(|waiting| waiting.path.clone()).collect();
     warnings.extend(queue.done(&done));
     Ok((result, waiting.len() - refused.len()))
 }
 
-/// Applies each; which could not be, and why.
+/// Applies each queued run. Returns the positions of those that cannot be applied, with the reason.
 fn apply_all(tx: &Transaction<'_>, waiting: &[Waiting]) -> rusqlite::Result<Vec<(usize, String)>> {
     let mut refused = Vec::new();
-    for (at, one) in waiting.iter().enumerate() {
+    for (position, Waiting { run, .. }) in waiting.iter().enumerate() {
         tx.execute_batch("SAVEPOINT item")?;
-        match put(tx, &one.run) {
+        match put(tx, run) {
             Ok(()) => {}
-            // It would stand in the way of all that comes after it.
+            // It would block all later runs, so it is skipped.
             Err(error) if is_refusal(&error) => {
                 tx.execute_batch("ROLLBACK TO item")?;
-                refused.push((at, error.to_string()));
+                refused.push((position, error.to_string()));
             }
             Err(error) => return Err(error),
         }
@@ -109,7 +112,7 @@ fn apply_all(tx: &Transaction<'_>, waiting: &[Waiting]) -> rusqlite::Result<Vec<
     Ok(refused)
 }
 
-/// Whether the item is at fault, and not the file.
+/// Checks whether SQLite rejected the statement itself; otherwise the problem is the file.
 pub(super) fn is_refusal(error: &rusqlite::Error) -> bool {
     Degraded::from_sqlite(Path::new("/"), error).is_none()
 }

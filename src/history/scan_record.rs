@@ -1,4 +1,4 @@
-//! A scan as it is recorded.
+//! A scan in the form in which it is recorded.
 
 use jiff::Timestamp;
 
@@ -8,34 +8,34 @@ use crate::model::refs::{Refs, Root};
 use crate::model::{Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreId};
 use crate::sys::clock::ClockReading;
 
-/// A scan that is to be recorded.
+/// A scan to be recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScanRun {
-    /// Id of its run, as [`super::runs::new_id`] makes it.
+    /// Id of the run, as [`super::runs::new_id`] creates it.
     pub run_id: String,
     pub record: ScanRecord,
-    /// How long it took.
+    /// Duration of the scan, in seconds.
     pub seconds: f64,
-    /// Everything could be read.
+    /// The whole node could be read.
     pub complete: bool,
-    /// Counts and bytes of the stores of `scan_record`, in their order.
+    /// Figures of the stores of `record`, in the same order.
     pub figures: Vec<Figures>,
-    /// All stores of the node were looked for: none was named in their place.
+    /// The scan searched for all stores of the node; the user did not name some of them instead.
     pub all_stores: bool,
 }
 
-/// What a scan saw.
+/// Contents of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanRecord {
-    /// When the scan began, by the wall clock: everything was seen at this moment or later.
+    /// Start of the scan, by the wall clock. Everything was seen at this time or later.
     pub taken_at: Timestamp,
-    /// `clock` as record time, as well as it was known then.
+    /// `clock` as record time, as far as it was known at the scan.
     pub record_time: Timestamp,
-    /// The clocks when everything had been seen. Nothing that it saw came later.
+    /// Reading of the clocks at the end of the scan. Everything was seen before this time.
     pub clock: ClockReading,
-    /// Every filesystem that holds a store.
+    /// Filesystems that contain a store.
     pub filesystems: Vec<Filesystem>,
-    /// Every store that was read.
+    /// Stores that were read.
     pub stores: Vec<SeenStore>,
     pub images: Vec<SeenImage>,
     pub containers: Vec<SeenContainer>,
@@ -44,68 +44,67 @@ pub struct ScanRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenStore {
     pub key: StoreId,
-    /// How far its records belong together. Only from a consistent reading does it follow
-    /// that what is not there is gone.
+    /// Consistency of the reading. Only from a consistent reading does it follow that a missing object is gone.
     pub consistency: Consistency,
 }
 
-/// An image. Byte counts as in the documents.
+/// An image. The byte counts have the meanings of the fields with the same names in the documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenImage {
-    /// Its store: a position in `stores`.
+    /// Index of its store in `stores`.
     pub store: usize,
     pub id: String,
     pub names: Vec<String>,
     /// Evidence on the disk for its first detection.
     pub evidence: Vec<Evidence>,
-    /// Something keeps it by configuration.
+    /// The configuration protects the image.
     pub pinned: bool,
-    /// Something uses it that is none of the containers here: a container of another store.
+    /// A user that is not one of the containers here uses the image: a container of another store.
     pub in_use: bool,
-    /// All that it reaches.
+    /// Bytes that the image reaches.
     pub total_bytes: u64,
-    /// Of that, what only it reaches.
+    /// Bytes that only this image reaches.
     pub exclusive_bytes: u64,
-    /// What its deletion would free.
+    /// Bytes that its deletion would free.
     pub frees_bytes: u64,
-    /// The size that the runtime's tools print.
+    /// Size that the runtime's tools print.
     pub listed_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenContainer {
-    /// Its store: a position in `stores`.
+    /// Index of its store in `stores`.
     pub store: usize,
     pub id: String,
     pub name: String,
-    /// Who made it.
+    /// Program that created the container.
     pub owner: Owner,
-    /// Its image: a position in `images`; an image in use is one that a container names.
+    /// Index of its image in `images`.
     pub image: Option<usize>,
-    /// Images that it has mounted as volumes: positions in `images`, which are in use too.
+    /// Indices of the images that are mounted as volumes.
     pub volumes: Vec<usize>,
-    /// Its image as recorded, even where there is none such.
+    /// Id of its image as recorded, even if the image does not exist.
     pub image_id: Option<String>,
-    /// When it was made, by the wall clock.
+    /// Time of creation, by the wall clock.
     pub created: Option<Timestamp>,
-    /// What the disk proves about its state.
+    /// State of the container as far as the disk proves it.
     pub state: ContainerState,
     pub sandbox: bool,
-    /// Bytes of its own files and writable layer.
+    /// Bytes of its own files and its writable layer.
     pub bytes: u64,
 }
 
 impl SeenContainer {
-    /// The images that it uses, as positions: its own, then its volumes.
+    /// Returns the indices of the images that it uses: its own image, then its volumes.
     pub fn images(&self) -> impl Iterator<Item = usize> + '_ {
         self.image.into_iter().chain(self.volumes.iter().copied())
     }
 }
 
 impl ScanRecord {
-    /// Takes from an inventory what the records need. The scan began at `began` (wall clock);
-    /// `clock` was read when it had ended: what is there was there by then, and what is not had
-    /// gone by then. `last` is the stored state of the clock as far as it could be read.
+    /// Creates the record of an inventory. The scan began at `began` (wall clock), and `clock` was read at its end: present
+    /// objects existed by then, and missing ones were gone by then. `last` is the stored state of the clock, if it could
+    /// be read.
     #[must_use]
     pub fn new(
         inventory: &Inventory,
@@ -125,7 +124,9 @@ impl ScanRecord {
                 .iter()
                 .map(|store| SeenStore { key: StoreId::of(store), consistency: store.consistency })
                 .collect(),
-            images: (0..inventory.images.len()).map(|at| image(inventory, refs, at.into())).collect(),
+            images: (0..inventory.images.len())
+                .map(|image_ix| image(inventory, refs, image_ix.into()))
+                .collect(),
             containers: inventory
                 .containers
                 .iter()
@@ -147,17 +148,17 @@ impl ScanRecord {
     }
 }
 
-fn image(inventory: &Inventory, refs: &Refs, at: ImageIx) -> SeenImage {
-    let image = &inventory[at];
-    let sizes = refs.sizes(inventory, Root::Image(at));
+fn image(inventory: &Inventory, refs: &Refs, image_ix: ImageIx) -> SeenImage {
+    let image = &inventory[image_ix];
+    let sizes = refs.sizes(inventory, Root::Image(image_ix));
     SeenImage {
         store: image.store.get(),
         id: image.id.to_string(),
         names: image.names.clone(),
         evidence: image.evidence.clone(),
         pinned: !image.pinned_by.is_empty(),
-        in_use: refs.is_named(at) && inventory.uses_of(at).next().is_some()
-            || refs.needed_elsewhere(inventory, at).is_some(),
+        in_use: refs.is_named(image_ix) && inventory.uses_of(image_ix).next().is_some()
+            || refs.needed_elsewhere(inventory, image_ix).is_some(),
         total_bytes: sizes.total.bytes,
         exclusive_bytes: sizes.exclusive.bytes,
         frees_bytes: sizes.exclusive.frees_bytes,

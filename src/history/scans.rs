@@ -9,29 +9,29 @@ use super::values::{json, micros};
 use super::{runs, usage};
 use crate::model::path_text;
 
-/// Records a scan and returns its record time. Of stores that were scanned later than by this one, nothing is
-/// taken.
+/// Records a scan and returns its record time. Nothing is recorded for stores that a later scan has recorded already.
 pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Timestamp> {
-    let at = observe(to, &scan.record)?;
-    usage::record(to, at, &scan.record.filesystems)?;
-    remember(to, at, scan)?;
-    let start = runs::Start { run_id: scan.run_id.clone(), ..runs::Start::of(runs::Command::Scan, at) };
+    let record_time = observe(to, &scan.record)?;
+    usage::record(to, record_time, &scan.record.filesystems)?;
+    remember(to, record_time, scan)?;
+    let start =
+        runs::Start { run_id: scan.run_id.clone(), ..runs::Start::of(runs::Command::Scan, record_time) };
     let outcome = if scan.complete { runs::OutcomeKind::Done } else { runs::OutcomeKind::Incomplete };
     let took = SignedDuration::try_from_secs_f64(scan.seconds.max(0.0)).unwrap_or_default();
-    let ended = at.checked_add(took).unwrap_or(at);
+    let ended = record_time.checked_add(took).unwrap_or(record_time);
     runs::record(to, &start, &runs::RunEnd::of(ended, outcome))?;
-    thin(to, at)?;
-    Ok(at)
+    thin(to, record_time)?;
+    Ok(record_time)
 }
 
-/// Sums up and forgets what is too old to be kept one by one.
+/// Merges and deletes old usage points and runs.
 pub fn thin(to: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
     usage::thin(to, now)?;
     runs::thin(to, now)
 }
 
-/// Remembers what a scan found at `at` (record time), unless a later one has been here before.
-pub(super) fn remember(tx: &Transaction<'_>, at: Timestamp, scan: &ScanRun) -> rusqlite::Result<()> {
+/// Stores the figures of a scan with this record time, unless figures of a later scan are stored.
+pub(super) fn remember(tx: &Transaction<'_>, record_time: Timestamp, scan: &ScanRun) -> rusqlite::Result<()> {
     for (store, figures) in scan.record.stores.iter().zip(&scan.figures) {
         tx.prepare_cached(
             "INSERT INTO store_figures (store, at, wall, seconds, figures)
@@ -44,15 +44,15 @@ pub(super) fn remember(tx: &Transaction<'_>, at: Timestamp, scan: &ScanRun) -> r
             store.key.kind(),
             path_text::to_text(store.key.root()),
             store.key.driver(),
-            micros(at),
+            micros(record_time),
             micros(scan.record.taken_at),
             scan.seconds,
             json(figures)?,
         ])?;
     }
-    // Every store was looked for, and everything could be read: those that were not seen are gone.
+    // All stores were searched for and read, so the stores that were not seen are gone.
     if scan.all_stores && scan.complete {
-        tx.prepare_cached("DELETE FROM store_figures WHERE at < ?1")?.execute([micros(at)])?;
+        tx.prepare_cached("DELETE FROM store_figures WHERE at < ?1")?.execute([micros(record_time)])?;
     }
     Ok(())
 }

@@ -1,22 +1,22 @@
-//! Migrates a database to the current schema.
+//! The schema of the database, and migrations to it.
 
 use std::sync::OnceLock;
 
 use rusqlite::{Connection, TransactionBehavior};
 
-/// "lswp", in the header of every database of ours.
+/// Application id in the header of every database of layersweep: "lswp".
 pub(super) const APPLICATION_ID: u32 = 0x6c73_7770;
 
-/// All migrations, in order; the number of those applied is `PRAGMA user_version`.
+/// All migrations, in order. `PRAGMA user_version` is the number of applied migrations.
 const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_history.sql")];
 
-/// The schema this binary knows: the number of migrations.
+/// Returns the schema version that this binary supports, which is the number of migrations.
 pub(super) fn newest() -> u32 {
     u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX)
 }
 
-/// Applies the migrations that are missing, each in a transaction of its own that also notes its number, so
-/// that it is there wholly or not at all.
+/// Applies the missing migrations. Each runs in its own transaction, which also sets its number, so it is applied completely
+/// or not at all.
 pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
     for (number, sql) in (1..).zip(MIGRATIONS) {
         if version(connection)? < number {
@@ -29,20 +29,20 @@ pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// `PRAGMA user_version`, which SQLite keeps as a signed number.
+/// Returns `PRAGMA user_version`, which SQLite keeps as a signed number.
 pub fn version(connection: &Connection) -> rusqlite::Result<u32> {
     let version: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     Ok(version.cast_unsigned())
 }
 
-/// Fills an empty database.
+/// Creates the schema in an empty database.
 pub(super) fn fill(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "application_id", APPLICATION_ID.cast_signed())?;
     migrate(connection)
 }
 
-/// A table, column or index of the present schema that `connection` lacks: the damage that
-/// no check of the structure finds, since another name is as good as any to SQLite.
+/// Returns a table, column or index of the present schema that `connection` lacks. SQLite's checks of the structure do not
+/// find this damage, because any other name is valid too.
 pub(super) fn missing(connection: &Connection) -> rusqlite::Result<Option<String>> {
     static WANTED: OnceLock<Vec<String>> = OnceLock::new();
     let wanted = match WANTED.get() {

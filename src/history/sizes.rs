@@ -1,6 +1,5 @@
-//! Sizes of finished layers from one scan to the next: a table of its own
-//! (`migrations/0001_history.sql`), only a cache. Whatever in it does not make sense counts as
-//! absent.
+//! Cache of the sizes of finished layers, in a table of its own (`migrations/0001_history.sql`). A row that cannot be
+//! decoded counts as missing.
 
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, Transaction, params};
@@ -9,17 +8,16 @@ use super::values::{self, micros, signed};
 use crate::disk::size_cache::{SETTLED_AFTER, SizeCache, StoreSizes};
 use crate::model::{StoreId, path_text};
 
-/// How long a store is kept that no scan meets any more.
+/// Time after which a store is deleted from the cache if no scan finds it.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// How exactly it is noted that a store was met: a write less for each scan.
+/// Minimum time between updates of a store's `last_used`, which saves a write in most scans.
 const USED_EVERY: SignedDuration = SignedDuration::from_hours(24);
 
-/// Reads all sizes. `seed` chooses the one that the next scan measures again: another number
-/// each time.
+/// Loads all sizes. `seed` selects the layer that the next scan measures again, and must be another number each time.
 ///
 /// # Errors
-/// What SQLite says. Rows that do not make sense are no error.
+/// Errors of SQLite. A row that cannot be decoded is skipped.
 pub fn load(connection: &Connection, seed: u64) -> rusqlite::Result<SizeCache> {
     let mut cache = SizeCache { seed, settled_after: SETTLED_AFTER, ..SizeCache::default() };
     let mut select = connection.prepare("SELECT kind, root, driver, sizes FROM layer_sizes")?;
@@ -36,11 +34,11 @@ pub fn load(connection: &Connection, seed: u64) -> rusqlite::Result<SizeCache> {
     Ok(cache)
 }
 
-/// Writes what a scan leaves of each store (`None`: it is as it was), and forgets stores that were
-/// not met for long. `now` is by the wall clock.
+/// Stores the sizes of each store after a scan (`None`: unchanged), and deletes stores that no scan has found for long.
+/// `now` is by the wall clock.
 ///
 /// # Errors
-/// What SQLite says.
+/// Errors of SQLite.
 pub fn store(
     transaction: &Transaction<'_>,
     stores: &[(StoreId, Option<StoreSizes>)],
@@ -56,7 +54,7 @@ pub fn store(
                      VALUES (?1, ?2, ?3, ?4, ?5)",
                 )?
                 .execute(params![kind, root, store.driver(), now, sizes.encode()])?,
-            // A clock that went back is a clock, too.
+            // `abs`: the update is also needed if the clock was set back.
             None => transaction
                 .prepare_cached(
                     "UPDATE layer_sizes SET last_used = ?4

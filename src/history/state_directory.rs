@@ -11,28 +11,28 @@ use sha2::{Digest, Sha256};
 
 use crate::sys::sysroot::Sysroot;
 
-/// Location of a node's records and the permitted access.
+/// Location of a node's records, and the permitted access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateDirectory {
-    /// The state directory, as we reach it.
+    /// Path of the state directory on this system.
     pub dir: PathBuf,
-    /// Directory of runs that could not be saved ([`super::pending`]); `None` on the disk of another system.
+    /// Directory of the queued runs ([`super::pending`]); `None` on the disk of another system.
     pub pending: Option<PathBuf>,
-    /// It is on the disk of another system: nothing is ever written there, or for it.
+    /// The directory is on the disk of another system: nothing is ever written there, or queued for it.
     pub foreign: bool,
-    /// Why `dir` has no place inside the mounted root; then it is only a name.
+    /// Reason why `dir` cannot be resolved inside the mounted root. `dir` is then only a name for messages.
     pub unresolved: Option<(io::ErrorKind, String)>,
 }
 
 impl StateDirectory {
-    /// The state directory `dir` of the running system, with the queue in it.
+    /// Returns the state directory `dir` of the running system, with the queue inside it.
     #[must_use]
     pub fn local(dir: &Path) -> Self {
         Self { dir: dir.to_path_buf(), pending: Some(dir.join(PENDING)), foreign: false, unresolved: None }
     }
 }
 
-/// Who calls, as far as that decides where things lie.
+/// The calling user, as far as that decides locations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// Effective user id.
@@ -43,7 +43,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// From the process's own environment.
+    /// Reads the environment of this process.
     #[must_use]
     pub fn present() -> Self {
         Self {
@@ -55,11 +55,11 @@ impl Caller {
     }
 }
 
-/// The directory of the records: `state_dir`, or the caller's default. Both are taken inside
+/// Returns the location of the records: `state_dir`, or the caller's default. With a mounted root, both are resolved inside
 /// `sysroot`, where nothing is ever written.
 ///
-/// Runs that cannot be saved go to `/run/layersweep/pending/<hash>`: the disk of the state directory may be full
-/// or read-only. For a user without a directory of that kind they go to `pending` in the state directory.
+/// The queue is `/run/layersweep/pending/<hash>`, because the disk of the state directory may be full or read-only. A user
+/// without such a runtime directory has the queue in `pending` in the state directory.
 #[must_use]
 pub fn state_directory(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> StateDirectory {
     let Some(dir) = state_dir.map(Path::to_path_buf).or_else(|| default_dir(caller)) else {
@@ -81,9 +81,9 @@ pub fn state_directory(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Cal
         return StateDirectory { dir, pending: None, foreign: true, unresolved };
     }
     let mut directory = StateDirectory::local(&dir);
-    let hash: String =
-        Sha256::digest(dir.as_os_str().as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    // In /tmp anybody may have made a directory before us.
+    let hash = Sha256::digest(dir.as_os_str().as_bytes());
+    let hash: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    // Not in /tmp, where another user may have created the directory first.
     let runtime = match absolute(caller.xdg_runtime_dir.as_ref()) {
         _ if caller.uid == 0 => Some(PathBuf::from("/run/layersweep")),
         runtime => runtime.map(|runtime| runtime.join("layersweep")),
@@ -96,10 +96,10 @@ pub fn state_directory(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Cal
 
 const PENDING: &str = "pending";
 
-/// Root's state directory by default.
+/// Default state directory of root.
 pub const SYSTEM: &str = "/var/lib/layersweep";
 
-/// `None` for a user without a home.
+/// Returns the default state directory; `None` for a user without a home directory.
 fn default_dir(caller: &Caller) -> Option<PathBuf> {
     if caller.uid == 0 {
         return Some(SYSTEM.into());
@@ -109,40 +109,38 @@ fn default_dir(caller: &Caller) -> Option<PathBuf> {
     state.map(|state| state.join("layersweep"))
 }
 
-/// The XDG specification: a relative path is to be ignored.
+/// Ignores a relative path, as the XDG specification demands.
 fn absolute(variable: Option<&OsString>) -> Option<PathBuf> {
     variable.map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// Makes `dir` where there is none, for us alone.
+/// Creates `dir` if it does not exist, accessible only to this user.
 pub(super) fn make_private(dir: &Path) -> io::Result<()> {
-    let make = || DirBuilder::new().mode(0o700).create(dir);
-    let made = match make() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if let Some(parent) = dir.parent() {
-                // Not for others to write to, whatever the umask.
-                DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
-            }
-            make()
+    let mut created = DirBuilder::new().mode(0o700).create(dir);
+    if let Err(error) = &created
+        && error.kind() == io::ErrorKind::NotFound
+    {
+        if let Some(parent) = dir.parent() {
+            // Other users must not be able to write to it, whatever the umask.
+            DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
         }
-        made => made,
-    };
-    match made {
-        // Whatever it says (a read-only or a full disk may say so first), it is there.
+        created = DirBuilder::new().mode(0o700).create(dir);
+    }
+    match created {
+        // The directory exists, whatever the error: a read-only or full disk may return its own error first.
         Err(_) if dir.is_dir() => Ok(()),
-        made => made,
+        created => created,
     }
 }
 
-/// Refuses a directory that somebody else could change what we believe in: it must be ours or
-/// root's, and nobody else may write to it. What is not there, or is no directory, is for the
-/// opening to say.
+/// Rejects a directory in which another user could change the records: it must belong to this user or root, and not be
+/// writable by other users. A path that does not exist or is not a directory is accepted, and fails when it is opened.
 pub(super) fn trusted(dir: &Path) -> io::Result<()> {
     let Ok(facts) = rustix::fs::stat(dir) else { return Ok(()) };
     if !rustix::fs::FileType::from_raw_mode(facts.st_mode).is_dir() {
         return Ok(());
     }
-    let denied = |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    let denied = |reason: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
     if facts.st_uid != 0 && facts.st_uid != rustix::process::geteuid().as_raw() {
         return denied("it belongs to another user");
     }
@@ -158,33 +156,36 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn root_users_and_flags() {
+    fn location_follows_user_and_flags() {
         let live = Sysroot::live();
         let root =
             Caller { home: Some("/root".into()), xdg_state_home: Some("/x".into()), ..Caller::default() };
         let user = Caller { uid: 1000, home: Some("/home/u".into()), ..Caller::default() };
-        let dir = |caller: &Caller| state_directory(&live, None, caller).dir;
-        assert_eq!(dir(&root), Path::new("/var/lib/layersweep"));
-        assert_eq!(dir(&user), Path::new("/home/u/.local/state/layersweep"));
+        let home = Path::new("/home/u/.local/state/layersweep");
         let xdg = Caller { xdg_state_home: Some("/state".into()), ..user.clone() };
-        assert_eq!(dir(&xdg), Path::new("/state/layersweep"));
         let relative = Caller { xdg_state_home: Some("state".into()), ..user.clone() };
-        assert_eq!(dir(&relative), Path::new("/home/u/.local/state/layersweep"));
+        for (caller, expected) in [
+            (&root, Path::new("/var/lib/layersweep")),
+            (&user, home),
+            (&xdg, Path::new("/state/layersweep")),
+            (&relative, home),
+        ] {
+            assert_eq!(state_directory(&live, None, caller).dir, expected, "{caller:?}");
+        }
         let named = state_directory(&live, Some(Path::new("/srv/state")), &root);
         assert_eq!(named.dir, Path::new("/srv/state"));
-        let pending = |directory: &StateDirectory| directory.pending.clone().unwrap();
-        assert!(pending(&named).starts_with("/run/layersweep/pending"), "{named:?}");
+        assert!(named.pending.as_ref().unwrap().starts_with("/run/layersweep/pending"), "{named:?}");
         let other = state_directory(&live, Some(Path::new("/srv/other")), &root);
-        assert_ne!(named.pending, other.pending, "two state directories do not share one");
+        assert_ne!(named.pending, other.pending, "each state directory has its own queue");
         let alone = state_directory(&live, Some(Path::new("/srv/state")), &user);
-        assert_eq!(pending(&alone), Path::new("/srv/state/pending"), "nothing below /tmp");
+        assert_eq!(alone.pending.unwrap(), Path::new("/srv/state/pending"), "not below /tmp");
         let runtime = Caller { xdg_runtime_dir: Some("/run/user/1000".into()), ..user };
-        let own = state_directory(&live, None, &runtime);
-        assert!(pending(&own).starts_with("/run/user/1000/layersweep/pending"), "{own:?}");
+        let pending = state_directory(&live, None, &runtime).pending.unwrap();
+        assert!(pending.starts_with("/run/user/1000/layersweep/pending"), "{pending:?}");
     }
 
     #[test]
-    fn inside_a_mounted_root_nothing_leads_outside() {
+    fn mounted_root_is_never_left() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("var/lib/layersweep")).unwrap();
         let sysroot = Sysroot::at(dir.path());
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_state_directory_is_ours_alone() {
+    fn new_state_directory_is_private() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("a/b");
         make_private(&state).unwrap();

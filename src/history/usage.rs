@@ -1,8 +1,8 @@
-//! Usage history: one series per filesystem.
+//! Usage history: a series of points for each filesystem.
 //!
-//! Single readings are kept for a week, then rolled up into hours, after a quarter into
-//! days, and forgotten after two years. Lows and highs survive every step, so a spike of
-//! five minutes is still there a year later.
+//! Single readings are kept for a week. Then they are rolled up into hours, after a quarter of a year into days, and
+//! deleted after two years. Minimum and maximum survive every step, so a spike of five minutes is still visible a year
+//! later.
 
 mod points;
 
@@ -17,31 +17,31 @@ pub use points::{Point, Range, Span, roll_up};
 use super::values::{micros, signed, time, unsigned};
 use crate::model::Filesystem;
 
-/// Readings closer to each other than this become one point with a low and a high, so that
-/// a scan in an endless loop does not fill the database.
+/// Readings closer together than this become one point with a minimum and a maximum, so that scans in an endless loop do
+/// not fill the database.
 const TOGETHER: SignedDuration = SignedDuration::from_secs(60);
 const KEEP_SINGLE: SignedDuration = SignedDuration::from_hours(7 * 24);
 const KEEP_HOURS: SignedDuration = SignedDuration::from_hours(90 * 24);
 const KEEP_DAYS: SignedDuration = SignedDuration::from_hours(731 * 24);
 
-/// A filesystem that has a series.
+/// A filesystem with a series.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KnownFilesystem {
     /// Row in the database.
     #[serde(skip)]
     pub id: i64,
-    /// Where it was mounted.
+    /// Mount point.
     pub mount: String,
-    /// Its type.
+    /// Type of the filesystem.
     pub fstype: String,
-    /// Its device when last seen.
+    /// Device at the last reading.
     pub device: String,
-    /// Its size when last seen.
+    /// Size at the last reading.
     pub capacity_bytes: u64,
-    /// First reading ever.
+    /// Time of the first reading.
     pub first_seen: Timestamp,
-    /// Last reading.
+    /// Time of the last reading.
     pub last_seen: Timestamp,
 }
 
@@ -52,42 +52,44 @@ pub struct Series {
     pub points: Vec<Point>,
 }
 
-/// Which of the known filesystems `seen` is.
+/// Finds `seen` among the known filesystems.
 ///
-/// Neither device numbers nor names in `/dev` survive a reboot for certain (`sda` becomes
-/// `sdb`), and the mount table has no UUID. What people ask for is the place: "how full was
-/// /var?". So the mount point and the type must agree, and then either the device (the
-/// filesystem was grown) or the size to the byte (the device was renamed). If both differ,
-/// the disk was replaced, and its series starts anew.
+/// Device numbers and names in `/dev` may change with a reboot (`sda` becomes `sdb`), and the mount table has no UUID. Users
+/// ask for a place: "how full was /var?". So the mount point and the type must be equal, and also the device (the
+/// filesystem was grown) or the exact size (the device was renamed). If device and size differ, the disk was replaced, and
+/// a new series begins.
 #[must_use]
 pub fn identify<'a>(known: &'a [KnownFilesystem], seen: &Filesystem) -> Option<&'a KnownFilesystem> {
     let mount = seen.mount.to_string_lossy();
-    let here = || known.iter().filter(|one| one.mount == mount && one.fstype == seen.fstype);
-    let newest = |same: &dyn Fn(&KnownFilesystem) -> bool| {
-        here().filter(|one| same(one)).max_by_key(|one| one.last_seen)
-    };
-    newest(&|one| one.device == seen.device && one.capacity_bytes == seen.capacity_bytes)
-        .or_else(|| newest(&|one| one.device == seen.device))
-        .or_else(|| newest(&|one| one.capacity_bytes == seen.capacity_bytes))
+    let here: Vec<_> =
+        known.iter().filter(|known| known.mount == mount && known.fstype == seen.fstype).collect();
+    let same_device = here.iter().filter(|known| known.device == seen.device);
+    let same_size = here.iter().filter(|known| known.capacity_bytes == seen.capacity_bytes);
+    let same_both = same_device.clone().filter(|known| known.capacity_bytes == seen.capacity_bytes);
+    same_both
+        .max_by_key(|known| known.last_seen)
+        .or_else(|| same_device.max_by_key(|known| known.last_seen))
+        .or_else(|| same_size.max_by_key(|known| known.last_seen))
+        .copied()
 }
 
-/// Before when what is kept for `keep` is due, seen from `now`: only whole spans become due.
+/// Returns the time before which points that are kept for `keep` are due. Only whole spans become due.
 pub(super) fn horizon(now: Timestamp, keep: SignedDuration, span: Span) -> Timestamp {
     span.begin(now.saturating_sub(keep).unwrap_or(Timestamp::MIN))
 }
 
-/// Adds a reading of each filesystem. Numbers that contradict each other are left out.
-pub fn record(tx: &Transaction<'_>, at: Timestamp, filesystems: &[Filesystem]) -> rusqlite::Result<()> {
-    for filesystem in filesystems.iter().filter(|one| one.used_percent().is_some()) {
-        let id = know(tx, at, filesystem)?;
-        let mut point = Point::reading(at, filesystem);
-        let since = at.saturating_sub(TOGETHER).unwrap_or(Timestamp::MIN);
+/// Adds a reading of each filesystem. Readings whose numbers contradict each other are skipped.
+pub fn record(tx: &Transaction<'_>, now: Timestamp, filesystems: &[Filesystem]) -> rusqlite::Result<()> {
+    for filesystem in filesystems.iter().filter(|filesystem| filesystem.used_percent().is_some()) {
+        let id = filesystem_row(tx, now, filesystem)?;
+        let mut point = Point::reading(now, filesystem);
+        let since = now.saturating_sub(TOGETHER).unwrap_or(Timestamp::MIN);
         let near = tx
             .prepare_cached(
                 "SELECT * FROM usage
                  WHERE filesystem = ?1 AND span = 0 AND at > ?2 AND at <= ?3 AND capacity = ?4",
             )?
-            .query_row(params![id, micros(since), micros(at), signed(point.capacity_bytes)], read_point)
+            .query_row(params![id, micros(since), micros(now), signed(point.capacity_bytes)], read_point)
             .optional()?;
         if let Some(near) = near {
             point = near.with(&point);
@@ -97,18 +99,22 @@ pub fn record(tx: &Transaction<'_>, at: Timestamp, filesystems: &[Filesystem]) -
     Ok(())
 }
 
-/// Adds a reading of each filesystem as a point of its own: after a deletion the readings of
-/// the minute before it say nothing any more. The same reading may be added again.
-pub fn record_alone(tx: &Transaction<'_>, at: Timestamp, filesystems: &[Filesystem]) -> rusqlite::Result<()> {
-    for filesystem in filesystems.iter().filter(|one| one.used_percent().is_some()) {
-        let id = know(tx, at, filesystem)?;
-        put(tx, id, &Point::reading(at, filesystem))?;
+/// Adds a reading of each filesystem as a separate point, because the readings of the minute before a deletion no longer
+/// apply after it. The same reading may be added again.
+pub fn record_alone(
+    tx: &Transaction<'_>,
+    now: Timestamp,
+    filesystems: &[Filesystem],
+) -> rusqlite::Result<()> {
+    for filesystem in filesystems.iter().filter(|filesystem| filesystem.used_percent().is_some()) {
+        let id = filesystem_row(tx, now, filesystem)?;
+        put(tx, id, &Point::reading(now, filesystem))?;
     }
     Ok(())
 }
 
-/// Its row, with what may have changed brought up to date.
-fn know(tx: &Transaction<'_>, at: Timestamp, seen: &Filesystem) -> rusqlite::Result<i64> {
+/// Returns the row of a filesystem, which is added or updated.
+fn filesystem_row(tx: &Transaction<'_>, now: Timestamp, seen: &Filesystem) -> rusqlite::Result<i64> {
     let mount = seen.mount.to_string_lossy();
     let known = tx
         .prepare_cached("SELECT * FROM filesystems WHERE mount = ?1")?
@@ -119,18 +125,18 @@ fn know(tx: &Transaction<'_>, at: Timestamp, seen: &Filesystem) -> rusqlite::Res
         tx.prepare_cached(
             "UPDATE filesystems SET device = ?2, capacity = ?3, last_seen = max(last_seen, ?4) WHERE id = ?1",
         )?
-        .execute(params![known.id, seen.device, capacity, micros(at)])?;
+        .execute(params![known.id, seen.device, capacity, micros(now)])?;
         return Ok(known.id);
     }
     tx.execute(
         "INSERT INTO filesystems (mount, fstype, device, capacity, first_seen, last_seen)
          VALUES (?1, ?2, ?3, ?4, ?5, ?5)",
-        params![mount, seen.fstype, seen.device, capacity, micros(at)],
+        params![mount, seen.fstype, seen.device, capacity, micros(now)],
     )?;
     Ok(tx.last_insert_rowid())
 }
 
-/// Rolls up and forgets what is due. Cheap where nothing is.
+/// Rolls up and deletes the points that are due. Cheap if there are none.
 pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
     let days = horizon(now, KEEP_DAYS, Span::Day);
     let ids = tx
@@ -150,7 +156,7 @@ pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Rolls up the points of one span that lie before a time.
+/// Rolls up the points of a span before a time.
 fn step(tx: &Transaction<'_>, id: i64, (from, until): (Span, Timestamp), to: Span) -> rusqlite::Result<()> {
     let due = tx
         .prepare_cached("SELECT * FROM usage WHERE filesystem = ?1 AND span = ?2 AND at < ?3")?
@@ -160,14 +166,17 @@ fn step(tx: &Transaction<'_>, id: i64, (from, until): (Span, Timestamp), to: Spa
         return Ok(());
     }
     for point in roll_up(&due, to) {
-        // A reading may come late, from a run that could not save it in time.
-        let there = tx
+        // The span may exist already, if a reading was saved late.
+        let existing = tx
             .prepare_cached(
                 "SELECT * FROM usage WHERE filesystem = ?1 AND span = ?2 AND at = ?3 AND capacity = ?4",
             )?
-            .query_row(params![id, to.seconds(), micros(point.at), signed(point.capacity_bytes)], read_point)
+            .query_row(
+                params![id, to.seconds(), micros(point.time), signed(point.capacity_bytes)],
+                read_point,
+            )
             .optional()?;
-        put(tx, id, &there.map_or(point, |there| there.with(&point)))?;
+        put(tx, id, &existing.map_or(point, |existing| existing.with(&point)))?;
     }
     forget(tx, id, from, until)
 }
@@ -188,7 +197,7 @@ fn put(tx: &Transaction<'_>, id: i64, point: &Point) -> rusqlite::Result<()> {
     .execute(params![
         id,
         point.span.seconds(),
-        micros(point.at),
+        micros(point.time),
         signed(point.capacity_bytes),
         signed(point.readings),
         signed(point.used.low),
@@ -205,9 +214,8 @@ fn put(tx: &Transaction<'_>, id: i64, point: &Point) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The series since a time (all of it without one), each with the points that reach into
-/// it; those on the mount point `mount` alone, if one is given. Sorted by mount, the
-/// filesystem last seen there first.
+/// Returns the series since a time, or all of them, with the points whose spans overlap it. If `mount` is given, only series
+/// of this mount point. Sorted by mount point; the filesystem that was last seen there comes first.
 pub fn series(
     connection: &Connection,
     since: Option<Timestamp>,
@@ -220,7 +228,7 @@ pub fn series(
     for filesystem in wanted {
         let mut points = Vec::new();
         for span in Span::ALL {
-            // The begin of a span may lie before a time that it covers.
+            // A span may begin before a time that it covers.
             let from = since.saturating_sub(span.seconds().saturating_mul(1_000_000));
             let found = connection
                 .prepare_cached("SELECT * FROM usage WHERE filesystem = ?1 AND span = ?2 AND at >= ?3 AND at + ?2 * 1000000 >= ?4")?
@@ -228,13 +236,13 @@ pub fn series(
                 .collect::<rusqlite::Result<Vec<_>>>()?;
             points.extend(found);
         }
-        points.sort_by_key(|point| (point.at, point.span, point.capacity_bytes));
+        points.sort_by_key(|point| (point.time, point.span, point.capacity_bytes));
         series.push(Series { filesystem, points });
     }
     Ok(series)
 }
 
-/// All filesystems that have a series.
+/// Returns all filesystems with a series.
 pub fn filesystems(connection: &Connection) -> rusqlite::Result<Vec<KnownFilesystem>> {
     connection
         .prepare_cached("SELECT * FROM filesystems ORDER BY mount, last_seen DESC, id")?
@@ -242,10 +250,10 @@ pub fn filesystems(connection: &Connection) -> rusqlite::Result<Vec<KnownFilesys
         .collect()
 }
 
-/// The mount among `known` that holds `path`: the longest that it starts with.
+/// Returns the mount point among `known` that contains `path`, which is the longest prefix.
 #[must_use]
 pub fn mount_of<'a>(known: &'a [KnownFilesystem], path: &Path) -> Option<&'a str> {
-    let above = known.iter().map(|one| one.mount.as_str()).filter(|mount| path.starts_with(mount));
+    let above = known.iter().map(|known| known.mount.as_str()).filter(|mount| path.starts_with(mount));
     above.max_by_key(|mount| Path::new(mount).components().count())
 }
 
@@ -262,19 +270,18 @@ fn read_known(row: &Row<'_>) -> rusqlite::Result<KnownFilesystem> {
 }
 
 fn read_point(row: &Row<'_>) -> rusqlite::Result<Point> {
-    let number = |column| unsigned(row, column);
-    let range = |low, mean, high| {
-        Ok::<_, rusqlite::Error>(Range { low: number(low)?, mean: number(mean)?, high: number(high)? })
-    };
+    fn range(row: &Row<'_>, [low, mean, high]: [&str; 3]) -> rusqlite::Result<Range> {
+        Ok(Range { low: unsigned(row, low)?, mean: unsigned(row, mean)?, high: unsigned(row, high)? })
+    }
     Ok(Point {
         span: Span::of_seconds(row.get("span")?),
-        at: time(row, "at")?,
-        capacity_bytes: number("capacity")?,
-        readings: number("readings")?,
-        used: range("used_low", "used_mean", "used_high")?,
-        available: range("available_low", "available_mean", "available_high")?,
-        inodes: number("inodes")?,
-        inodes_free: range("inodes_free_low", "inodes_free_mean", "inodes_free_high")?,
+        time: time(row, "at")?,
+        capacity_bytes: unsigned(row, "capacity")?,
+        readings: unsigned(row, "readings")?,
+        used: range(row, ["used_low", "used_mean", "used_high"])?,
+        available: range(row, ["available_low", "available_mean", "available_high"])?,
+        inodes: unsigned(row, "inodes")?,
+        inodes_free: range(row, ["inodes_free_low", "inodes_free_mean", "inodes_free_high"])?,
     })
 }
 

@@ -1,4 +1,4 @@
-//! Values on their way in and out of SQLite.
+//! Conversion of values to and from SQLite.
 
 use jiff::Timestamp;
 use rusqlite::types::Type;
@@ -7,54 +7,54 @@ use crate::model::path_text;
 use crate::model::plan::{Reason, TargetKind};
 use crate::model::{OutcomeKind, StoreId, StoreKind};
 
-/// Microseconds since 1970, as all times are stored.
-pub(super) fn micros(at: Timestamp) -> i64 {
-    at.as_microsecond()
+/// Converts a time to its stored form, microseconds since 1970.
+pub(super) fn micros(time: Timestamp) -> i64 {
+    time.as_microsecond()
 }
 
-/// The time in `column`.
+/// Reads the time in `column`.
 pub(super) fn time(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
     moment(row.get(column)?)
 }
 
-/// The time in `column`, where there is one.
+/// Reads the time in `column`, which may be NULL.
 pub(super) fn maybe_time(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {
     row.get::<_, Option<i64>>(column)?.map(moment).transpose()
 }
 
-/// A stored time.
+/// Converts a stored time.
 pub(super) fn moment(micros: i64) -> rusqlite::Result<Timestamp> {
     Timestamp::from_microsecond(micros)
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Integer, error.into()))
 }
 
-/// SQLite's integers have a sign; nothing here comes near their end.
+/// Converts a number to SQLite's signed integer. No value here exceeds its range.
 pub(super) fn signed(number: impl TryInto<i64>) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }
 
-/// The number in `column`, never below 0.
+/// Reads the number in `column`; a negative number counts as 0.
 pub(super) fn unsigned(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<u64> {
     Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0))
 }
 
-/// The number in `column`, where there is one.
+/// Reads the number in `column`, which may be NULL.
 pub(super) fn maybe_unsigned(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<u64>> {
     Ok(row.get::<_, Option<i64>>(column)?.map(|number| u64::try_from(number).unwrap_or(0)))
 }
 
-/// The store in the columns `kind` (by whatever name), `root` and `driver`.
+/// Reads the store in the columns `root` and `driver` and the column of its kind, which is named `kind`.
 pub(super) fn store(row: &rusqlite::Row<'_>, kind: &str) -> rusqlite::Result<StoreId> {
     let root: String = row.get("root")?;
     Ok(StoreId::new(row.get(kind)?, path_text::from_text(&root), row.get("driver")?))
 }
 
-/// A value as JSON.
+/// Converts a value to JSON.
 pub(super) fn json(value: &impl serde::Serialize) -> rusqlite::Result<String> {
     serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }
 
-/// The value whose JSON is in `column`.
+/// Reads the JSON in `column`.
 pub(super) fn from_json<T: serde::de::DeserializeOwned>(
     row: &rusqlite::Row<'_>,
     column: &str,
@@ -62,12 +62,12 @@ pub(super) fn from_json<T: serde::de::DeserializeOwned>(
     serde_json::from_str(row.get_ref(column)?.as_str()?).map_err(damaged)
 }
 
-/// What does not read as what it should be.
-pub(super) fn damaged(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(0, Type::Text, what.into())
+/// Returns the error of a value that cannot be parsed.
+pub(super) fn damaged(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(0, Type::Text, cause.into())
 }
 
-/// Stores an enum of the model by its name.
+/// Implements storage of an enum of the model by its name.
 macro_rules! by_name {
     ($name:ident) => {
         impl rusqlite::ToSql for $name {
@@ -79,9 +79,10 @@ macro_rules! by_name {
         impl rusqlite::types::FromSql for $name {
             fn column_result(value: rusqlite::types::ValueRef<'_>) -> rusqlite::types::FromSqlResult<Self> {
                 let text = value.as_str()?;
-                let known = Self::ALL.iter().copied().find(|one| one.as_str() == text);
-                let unknown = || format!("{text:?} is not a {}", stringify!($name)).into();
-                known.ok_or_else(|| rusqlite::types::FromSqlError::Other(unknown()))
+                Self::ALL.iter().copied().find(|variant| variant.as_str() == text).ok_or_else(|| {
+                    let message = format!("{text:?} is not a {}", stringify!($name));
+                    rusqlite::types::FromSqlError::Other(message.into())
+                })
             }
         }
     };

@@ -59,7 +59,7 @@ fn layer(number: u64) -> String {
 fn scan(connection: &mut Connection, second: i64, summary: &ScanSummary) -> String {
     let run_id = recorded(connection, second);
     let tx = connection.transaction().unwrap();
-    let scan = Scanned { run_id: &run_id, at: at(second), all_stores: true };
+    let scan = Scanned { run_id: &run_id, started: at(second), all_stores: true };
     store(&tx, &scan, &packed(summary)).unwrap();
     tx.commit().unwrap();
     run_id
@@ -76,7 +76,7 @@ fn recorded(connection: &mut Connection, second: i64) -> String {
 
 fn keep(connection: &mut Connection, run_id: &str, second: i64, all_stores: bool, summary: &ScanSummary) {
     let tx = connection.transaction().unwrap();
-    store(&tx, &Scanned { run_id, at: at(second), all_stores }, &packed(summary)).unwrap();
+    store(&tx, &Scanned { run_id, started: at(second), all_stores }, &packed(summary)).unwrap();
     tx.commit().unwrap();
 }
 

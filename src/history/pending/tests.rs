@@ -9,8 +9,8 @@ fn queue(dir: &Path) -> Queue {
 
 /// A run with this number as its id.
 fn run(number: u32) -> RunRecord {
-    let at = Timestamp::from_second(1_800_000_000 + i64::from(number)).unwrap();
-    RunRecord::of(Start { run_id: format!("{number:05}"), ..Start::of(Command::Gc, at) })
+    let started = Timestamp::from_second(1_800_000_000 + i64::from(number)).unwrap();
+    RunRecord::of(Start { run_id: format!("{number:05}"), ..Start::of(Command::Gc, started) })
 }
 
 fn names(dir: &Path) -> Vec<String> {

@@ -7,19 +7,21 @@ use super::read::deletion;
 use super::types::{Certainty, DeletionRow};
 use crate::history::values::micros;
 
-/// What a later scan found of an object whose deletion was started.
+/// State of an object whose deletion was started, as a later scan found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmation {
-    /// It no longer exists.
+    /// The object no longer exists.
     Gone,
-    /// The image no longer exists, and some of its layers do: the next run deletes them ([`super::begun`]).
+    /// The image no longer exists, but some of its layers do: the next run deletes them ([`super::begun`]).
     GoneInPart,
     There,
 }
 
-/// Records what a scan that began at `seen` says of what was begun before it: `state`, or `None`
-/// where it cannot tell. `idle` is asked where that was begun by a run that has no end: whether none
-/// is under way.
+/// Records the outcomes of deletions that were started before `seen`, the start of a scan. Returns the number of confirmed
+/// deletions.
+///
+/// `state` returns what the scan found, or `None` if it cannot tell. `idle` is called if one of the deletions belongs to a
+/// run without an end, and returns whether no run is in progress.
 pub fn confirm(
     tx: &Transaction<'_>,
     seen: Timestamp,
@@ -67,13 +69,13 @@ pub fn confirm(
     Ok(confirmed)
 }
 
-/// Whether a later run has deleted the same object, or may have.
+/// Checks whether a later run has deleted the same object, or may have.
 fn is_of_later(tx: &Transaction<'_>, run: i64, position: i64) -> rusqlite::Result<bool> {
     tx.prepare_cached(
         "SELECT EXISTS (
-             SELECT 1 FROM deletions AS one JOIN deletions AS later USING (kind, object_id)
-             WHERE one.run = ?1 AND one.position = ?2 AND later.run > ?1
-                 AND later.root IS one.root AND later.driver IS one.driver
+             SELECT 1 FROM deletions AS this JOIN deletions AS later USING (kind, object_id)
+             WHERE this.run = ?1 AND this.position = ?2 AND later.run > ?1
+                 AND later.root IS this.root AND later.driver IS this.driver
                  AND (later.outcome = ?3 OR later.error IS NULL))",
     )?
     .query_row(params![run, position, Certainty::Unknown], |row| row.get(0))

@@ -1,4 +1,4 @@
-//! Runs and deletions as `history` shows them.
+//! Runs and deletions, as `history` shows them.
 
 use std::path::PathBuf;
 
@@ -12,45 +12,44 @@ use crate::model::path_text;
 use crate::model::plan::TargetKind;
 use crate::model::{OutcomeKind, StoreKind};
 
-/// Which runs are asked for.
+/// Selection of runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Query {
-    /// Only those that were still under way then.
+    /// Only runs that had not ended before this time.
     pub since: Option<Timestamp>,
-    /// At most so many, the newest; 0 for all.
+    /// Maximum number of runs, the newest; 0 for all.
     pub limit: usize,
-    /// Only runs that deleted something of this kind, and of their deletions only these.
+    /// Only runs that deleted an object of this kind, with only these deletions.
     pub kind: Option<TargetKind>,
-    /// Quiet runs too.
+    /// Include quiet runs.
     pub quiet: bool,
 }
 
-/// A run as recorded, or several that had nothing to report, summed up.
+/// A recorded run, or several runs with nothing to report that were merged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunRow {
-    /// Of several summed up: the start of the first, with the id of the last.
+    /// Start of the run. Of merged runs, the start of the first and the id of the last.
     pub start: Start,
-    /// When it ended; of several, the last. `None`: still under way, or killed.
+    /// End of the run; of merged runs, the last. `None` if it is in progress or was killed.
     pub ended: Option<Timestamp>,
     pub outcome: Option<OutcomeKind>,
     pub usage_after_percent: Option<f64>,
-    /// Freed bytes; negative where others wrote more. Of a run that did not end: of
-    /// its deletions so far.
+    /// Freed bytes; negative if other processes wrote more. Of a run that did not end, the sum of its deletions up to
+    /// now.
     pub measured_bytes: Option<i64>,
-    /// Bytes of leaks that went along with its deletions.
+    /// Bytes of leaks that were deleted along with its deletions.
     pub byproduct_bytes: u64,
-    /// What failed; of several, in the last.
+    /// Errors; of merged runs, those of the last.
     pub errors: Vec<RunError>,
-    /// Events that the kubelet would have reported; of several runs, of the last.
+    /// Events that the kubelet would have reported; of merged runs, those of the last.
     pub events: Vec<Event>,
-    /// It did not end, and another run came after it: it was killed. Only one at a time may
-    /// delete.
+    /// The run did not end, and another run began after it, so it was killed: only one run at a time may delete.
     pub killed: bool,
-    /// How many runs this stands for.
+    /// Number of runs that this row represents.
     pub runs: u64,
-    /// A quiet run: nothing to report.
+    /// The run had nothing to report.
     pub quiet: bool,
-    /// What it deleted, in order.
+    /// Its deletions, in order.
     pub deletions: Vec<DeletionRow>,
 }
 
@@ -58,20 +57,19 @@ pub struct RunRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "QuietDoc"))]
 pub struct Quiet {
-    /// Scans.
+    /// Number of scans.
     pub scans: u64,
-    /// Of these, scans that could not read everything.
+    /// Number of scans, among these, that could not read everything.
     pub incomplete_scans: u64,
-    /// Runs of other commands that had nothing to do.
+    /// Number of runs of other commands that had nothing to do.
     pub other_runs: u64,
-    /// The first.
+    /// Start of the first.
     pub first_at: Option<Timestamp>,
-    // When it began; of those summed up, when it ended.
-    /// The last.
+    /// Start of the last; of merged runs, the end.
     pub last_at: Option<Timestamp>,
 }
 
-/// A run with what follows from other rows.
+/// Selects a run with values from other rows.
 const RUN: &str = "SELECT *,
         (SELECT coalesce(sum(byproduct_bytes), 0) FROM deletions WHERE run = runs.id) AS byproduct_bytes,
         iif(ended IS NULL, (SELECT sum(measured_bytes) FROM deletions WHERE run = runs.id), measured_bytes)
@@ -81,7 +79,7 @@ const RUN: &str = "SELECT *,
                 AND later.command <> 'scan') AS killed
     FROM runs";
 
-/// Runs, newest first; and whether there are more than the limit allows.
+/// Returns runs, the newest first, and whether there are more than the limit.
 pub fn list(connection: &Connection, query: &Query) -> rusqlite::Result<(Vec<RunRow>, bool)> {
     let limit = match query.limit {
         0 => -1,
@@ -114,7 +112,7 @@ pub fn list(connection: &Connection, query: &Query) -> rusqlite::Result<(Vec<Run
     Ok((runs, more))
 }
 
-/// What the quiet runs since a time were, together.
+/// Returns the sums of the quiet runs since a time.
 pub fn quiet(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Result<Quiet> {
     connection
         .prepare_cached(
@@ -136,8 +134,8 @@ pub fn quiet(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Res
         })
 }
 
-/// Runs that really deleted something since a time, oldest first, without the deletions: the
-/// markers of the usage chart.
+/// Returns the runs since a time that deleted something successfully, the oldest first, without their deletions. They are
+/// the markers of the usage chart.
 pub fn that_deleted(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Result<Vec<RunRow>> {
     connection
         .prepare_cached(&format!(
@@ -150,7 +148,7 @@ pub fn that_deleted(connection: &Connection, since: Option<Timestamp>) -> rusqli
         .collect()
 }
 
-/// What deletions have freed since a time: when, in which store (its root), and how many bytes.
+/// Returns the bytes that deletions have freed since a time: time, root of the store, and number of bytes.
 pub fn freed(connection: &Connection, since: Timestamp) -> rusqlite::Result<Vec<(Timestamp, PathBuf, u64)>> {
     connection
         .prepare_cached(

@@ -19,13 +19,13 @@ fn database() -> Connection {
     connection
 }
 
-fn ended(at: Timestamp, outcome: OutcomeKind) -> RunEnd {
-    RunEnd::of(at, outcome)
+fn ended(time: Timestamp, outcome: OutcomeKind) -> RunEnd {
+    RunEnd::of(time, outcome)
 }
 
-fn deletion(at: Timestamp, kind: TargetKind) -> DeletionRow {
+fn deletion(time: Timestamp, kind: TargetKind) -> DeletionRow {
     DeletionRow {
-        at,
+        at: time,
         kind,
         store: Some(StoreId::new(
             StoreKind::ContainersStorage,
@@ -50,10 +50,10 @@ fn all() -> Query {
 }
 
 #[test]
-fn how_long_runs_are_kept_one_by_one() {
+fn runs_are_kept_by_age_and_kind() {
     let mut connection = database();
     let tx = connection.transaction().unwrap();
-    // The last one of a day stays and stands for all: the first of each pair shows what became of it.
+    // Each case has two runs. If they are merged, the second is kept, so the first shows whether they were.
     let mut expected = Vec::new();
     for (started, quiet, deletes, stays) in [
         ("2026-11-21T13:00:00Z", true, false, true),
@@ -84,13 +84,13 @@ fn how_long_runs_are_kept_one_by_one() {
     let left: Vec<_> = list(&tx, &all()).unwrap().0.into_iter().map(|run| run.start.run_id).collect();
     for (started, ids, stays) in expected {
         assert_eq!(left.contains(&ids[0]), stays, "{started}");
-        let forgotten = started < "2024-11-20";
-        assert_eq!(left.contains(&ids[1]), !forgotten, "{started}");
+        let is_deleted = started < "2024-11-20";
+        assert_eq!(left.contains(&ids[1]), !is_deleted, "{started}");
     }
 }
 
 #[test]
-fn what_was_freed_is_known_by_store() {
+fn freed_bytes_are_returned_with_their_store() {
     let mut connection = database();
     let tx = connection.transaction().unwrap();
     let began = at("2026-11-21T13:00:00Z");
@@ -102,8 +102,8 @@ fn what_was_freed_is_known_by_store() {
     };
     let outside = DeletionRow { store: None, ..freed(7) };
     let failed = DeletionRow { error: Some("in use".into()), ..freed(9) };
-    for (number, one) in [freed(100), freed(-20), outside, failed].iter().enumerate() {
-        deleted(&tx, run, number, one).unwrap();
+    for (position, deletion) in [freed(100), freed(-20), outside, failed].iter().enumerate() {
+        deleted(&tx, run, position, deletion).unwrap();
     }
     let store = std::path::PathBuf::from("/var/lib/containers/storage");
     let expected = vec![(began, store.clone(), 105), (began, store, 5)];
@@ -112,7 +112,7 @@ fn what_was_freed_is_known_by_store() {
 }
 
 #[test]
-fn a_run_comes_back_as_it_was_recorded() {
+fn recorded_run_is_read_unchanged() {
     let mut connection = database();
     let tx = connection.transaction().unwrap();
     let [began, middle, over] =
@@ -148,7 +148,7 @@ fn a_run_comes_back_as_it_was_recorded() {
     };
     deleted(&tx, run, 0, &measured).unwrap();
     let (found, _) = list(&tx, &all()).unwrap();
-    assert_eq!((found[0].measured_bytes, found[0].byproduct_bytes), (Some(-7), 30), "as far as it came");
+    assert_eq!((found[0].measured_bytes, found[0].byproduct_bytes), (Some(-7), 30), "up to now");
     let event = Event { reason: "FreeDiskSpaceFailed".into(), message: "too little".into() };
     record_events(&tx, run, std::slice::from_ref(&event)).unwrap();
     let error = RunError { id: "x".into(), step: "remove".into(), message: "busy".into() };
@@ -186,19 +186,20 @@ fn a_run_comes_back_as_it_was_recorded() {
 }
 
 #[test]
-fn ids_of_runs_differ_and_are_in_their_order() {
+fn run_ids_are_unique_and_sorted_by_time() {
     let now = at("2026-11-21T13:00:00Z");
     let a = new_id(now);
     assert!((0..9).any(|_| new_id(now) != a), "{a}");
     for (earlier, later) in [("00.001Z", "00.002Z"), ("00.5Z", "00.999999999Z"), ("00.999Z", "01Z")] {
-        let id = |seconds| new_id(at(&format!("2026-11-21T13:00:{seconds}")));
-        assert!(id(earlier) < id(later), "{earlier} {later}");
+        let [earlier, later] =
+            [earlier, later].map(|seconds| new_id(at(&format!("2026-11-21T13:00:{seconds}"))));
+        assert!(earlier < later, "{earlier} {later}");
     }
     assert!(a.starts_with("20261121T130000Z-"), "{a}");
 }
 
 #[test]
-fn quiet_is_what_nobody_looks_for() {
+fn runs_with_nothing_to_report_are_quiet() {
     let mut connection = database();
     let tx = connection.transaction().unwrap();
     let now = at("2026-11-21T13:00:00Z");
@@ -230,7 +231,7 @@ fn quiet_is_what_nobody_looks_for() {
 }
 
 #[test]
-fn days_are_summed_up_and_what_comes_late_joins() {
+fn runs_of_a_day_are_merged() {
     let mut connection = database();
     let tx = connection.transaction().unwrap();
     let now = at("2026-11-21T13:00:00Z");
@@ -255,11 +256,11 @@ fn days_are_summed_up_and_what_comes_late_joins() {
     ];
     assert_eq!(shown, expected.map(|(time, runs, outcome)| (at(time), runs, outcome)));
     assert_eq!(found[3].ended, Some(at("2026-11-01T12:00:00Z")));
-    assert_eq!(quiet(&tx, None).unwrap().scans, 6, "none is lost");
+    assert_eq!(quiet(&tx, None).unwrap().scans, 6, "every scan is counted");
 }
 
 #[test]
-fn an_endless_loop_of_scans_and_of_deletions_is_bounded() {
+fn endless_loops_of_runs_are_bounded() {
     let mut connection = database();
     let tx = connection.transaction().unwrap();
     let start = at("2026-11-21T00:00:00Z");
@@ -283,7 +284,7 @@ fn an_endless_loop_of_scans_and_of_deletions_is_bounded() {
     let rows: i64 = tx.query_row("SELECT count(*) FROM deletions", [], |row| row.get(0)).unwrap();
     assert!((50_000 - 100..=50_000 + 12_800).contains(&rows), "{rows} deletions");
     let newest = list(&tx, &Query { limit: 1, ..Query::default() }).unwrap().0;
-    assert_eq!(newest[0].deletions.len(), 100, "the newest stays");
+    assert_eq!(newest[0].deletions.len(), 100, "the newest run is kept");
 }
 
 /// Used bytes of the simulated filesystem: spikes and dips of one reading every other day.
@@ -298,17 +299,17 @@ fn used(reading: i64) -> u64 {
 
 fn one_scan(tx: &Transaction<'_>, now: Timestamp, reading: i64) -> rusqlite::Result<()> {
     const CAPACITY: u64 = 100 << 30;
-    let filesystem = |mount: &str, used| Filesystem {
-        mount: mount.into(),
+    let filesystem = Filesystem {
+        mount: "/var".into(),
         device: "/dev/vda4".into(),
         fstype: "xfs".into(),
         capacity_bytes: CAPACITY,
-        used_bytes: used,
-        available_bytes: CAPACITY - used,
+        used_bytes: used(reading),
+        available_bytes: CAPACITY - used(reading),
         inodes: 50_000_000,
         inodes_free: 40_000_000,
     };
-    usage::record(tx, now, &[filesystem("/var", used(reading))])?;
+    usage::record(tx, now, &[filesystem])?;
     record(tx, &Start::of(Command::Scan, now), &ended(now, OutcomeKind::Done))?;
     if reading % 2016 == 1000 {
         let run = begin(tx, &Start::of(Command::Gc, now))?;
@@ -324,10 +325,9 @@ fn one_scan(tx: &Transaction<'_>, now: Timestamp, reading: i64) -> rusqlite::Res
     Ok(())
 }
 
-/// Two years of a node that is scanned every five minutes, with a `gc` that has something
-/// to do once a week.
+/// Two years of a node that is scanned every five minutes, and on which `gc` deletes something once a week.
 #[test]
-fn two_years_of_five_minutes() {
+fn two_years_of_scans_fit_in_4_mib() {
     const DAYS: i64 = 740;
     let dir = tempfile::tempdir().unwrap();
     drop(kept(dir.path()));
@@ -347,7 +347,7 @@ fn two_years_of_five_minutes() {
     let now = start + SignedDuration::from_hours(DAYS * 24);
     let series = usage::series(&connection, None, Some("/var")).unwrap();
     let points = &series[0].points;
-    // No reading within the two years is lost, and no low and no high of any day.
+    // No reading within the two years is lost, and no minimum or maximum of any day.
     let first_day =
         usage::horizon(now, SignedDuration::from_hours(731 * 24), Span::Day).duration_since(start).as_secs()
             / 86_400;
@@ -357,9 +357,11 @@ fn two_years_of_five_minutes() {
     for day in first_day..DAYS {
         let expected = (day * 288..(day + 1) * 288).map(used);
         let begin = start + SignedDuration::from_hours(day * 24);
-        let of_day = || points.iter().filter(|point| Span::Day.begin(point.at) == begin);
-        assert_eq!(of_day().map(|point| point.used.low).min(), expected.clone().min(), "day {day}");
-        assert_eq!(of_day().map(|point| point.used.high).max(), expected.max(), "day {day}");
+        let of_day: Vec<_> = points.iter().filter(|point| Span::Day.begin(point.time) == begin).collect();
+        let low = of_day.iter().map(|point| point.used.low).min();
+        assert_eq!(low, expected.clone().min(), "day {day}");
+        let high = of_day.iter().map(|point| point.used.high).max();
+        assert_eq!(high, expected.max(), "day {day}");
     }
     let scans = quiet(&connection, None).unwrap().scans;
     assert!(scans >= 731 * 288, "{scans}");

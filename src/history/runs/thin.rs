@@ -1,4 +1,4 @@
-//! Retention of runs: kept, merged into sums, or deleted.
+//! Retention of runs: kept, merged, or deleted.
 
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{OptionalExtension, Transaction, params};
@@ -10,35 +10,36 @@ const KEEP_QUIET: SignedDuration = SignedDuration::from_hours(7 * 24);
 const KEEP_IDLE: SignedDuration = SignedDuration::from_hours(90 * 24);
 const KEEP: SignedDuration = SignedDuration::from_hours(731 * 24);
 
-/// Runs without deletions that stand in a row of their own, at most: more are summed up
-/// early, so that a scan in an endless loop does not fill the database.
-const MOST_SINGLE: i64 = 5000;
-/// Deletions, at most; and runs that deleted something.
-const MOST_DELETIONS: i64 = 50_000;
-const MOST_ACTS: i64 = 10_000;
-/// The limits are looked at once in so many runs.
-const LOOK: i64 = 128;
+/// Maximum number of separate rows of runs without deletions. More are merged early, so that scans in an endless loop do not
+/// fill the database.
+const MAX_SINGLE: i64 = 5000;
+/// Maximum number of deletions.
+const MAX_DELETIONS: i64 = 50_000;
+/// Maximum number of runs with deletions.
+const MAX_ACTS: i64 = 10_000;
+/// Number of runs between two checks of these limits.
+const CHECK_INTERVAL: i64 = 128;
 
-/// Microseconds.
+/// A day in microseconds.
 const DAY: i64 = 86_400_000_000;
 
-/// Until when runs are summed up and forgotten, as the database has times. Only whole days of UTC become due.
+/// Times before which runs are merged or deleted, in the stored form. Only whole days of UTC become due.
 struct Horizons {
-    /// Quiet runs before this are summed up.
+    /// Quiet runs before this time are merged.
     quiet: i64,
-    /// Runs that deleted nothing but are not quiet (failures) before this too.
+    /// Runs before this time that deleted nothing but are not quiet (failures) are merged too.
     idle: i64,
-    /// Everything before this is forgotten.
+    /// Everything before this time is deleted.
     all: i64,
 }
 
-/// Sums up and forgets what is due. Cheap where nothing is.
+/// Merges and deletes the runs that are due. Cheap if there are none.
 pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
-    let before = |keep| micros(horizon(now, keep, Span::Day));
-    let mut horizons = Horizons { quiet: before(KEEP_QUIET), idle: before(KEEP_IDLE), all: before(KEEP) };
+    let [quiet, idle, all] = [KEEP_QUIET, KEEP_IDLE, KEEP].map(|keep| micros(horizon(now, keep, Span::Day)));
+    let mut horizons = Horizons { quiet, idle, all };
     let newest: i64 =
         tx.prepare_cached("SELECT coalesce(max(id), 0) FROM runs")?.query_row([], |row| row.get(0))?;
-    if newest % LOOK == 0 {
+    if newest % CHECK_INTERVAL == 0 {
         bound(tx, &mut horizons)?;
     }
     tx.prepare_cached("DELETE FROM deletions WHERE run IN (SELECT id FROM runs WHERE started < ?1)")?
@@ -48,27 +49,27 @@ pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
     sum_up(tx, false, horizons.idle)
 }
 
-/// Moves the horizons nearer, or forgets the oldest acts, where there is too much of
-/// something.
+/// Enforces the limits: moves the horizons nearer if there are too many rows without deletions, and deletes the oldest runs
+/// with deletions.
 fn bound(tx: &Transaction<'_>, horizons: &mut Horizons) -> rusqlite::Result<()> {
-    let crowd: Option<i64> = tx
+    let limit: Option<i64> = tx
         .prepare_cached(
             "SELECT started FROM runs WHERE summed = 1 AND deletions = 0 ORDER BY started DESC LIMIT 1 OFFSET ?1",
         )?
-        .query_row([MOST_SINGLE - 1], |row| row.get(0))
+        .query_row([MAX_SINGLE - 1], |row| row.get(0))
         .optional()?;
-    if let Some(crowd) = crowd {
-        horizons.quiet = horizons.quiet.max(crowd);
-        horizons.idle = horizons.idle.max(crowd);
+    if let Some(limit) = limit {
+        horizons.quiet = horizons.quiet.max(limit);
+        horizons.idle = horizons.idle.max(limit);
     }
-    // The newest run stays, however much it deleted.
+    // The newest run is kept, however many deletions it has.
     let to_delete = tx
         .prepare_cached(
             "SELECT id FROM (SELECT id, row_number() OVER newest AS number, sum(deletions) OVER newest AS deleted
                              FROM runs WHERE deletions > 0 WINDOW newest AS (ORDER BY started DESC, id DESC))
              WHERE number > 1 AND (number > ?1 OR deleted > ?2)",
         )?
-        .query_map([MOST_ACTS, MOST_DELETIONS], |row| row.get(0))?
+        .query_map([MAX_ACTS, MAX_DELETIONS], |row| row.get(0))?
         .collect::<rusqlite::Result<Vec<i64>>>()?;
     for id in to_delete {
         tx.execute("DELETE FROM deletions WHERE run = ?1", [id])?;
@@ -77,8 +78,8 @@ fn bound(tx: &Transaction<'_>, horizons: &mut Horizons) -> rusqlite::Result<()> 
     Ok(())
 }
 
-/// Makes one row of all runs of a day that began before `until`, deleted nothing and ended alike. The last one
-/// stays, with its errors, and stands for all. What came late joins the row that its day already has.
+/// Merges all runs of a day that began before `until`, deleted nothing and have the same command and outcome. The last of
+/// them is kept, with its errors, and represents all. A run that is saved late joins the row of its day.
 fn sum_up(tx: &Transaction<'_>, quiet: bool, until: i64) -> rusqlite::Result<()> {
     let first: Option<i64> = tx
         .prepare_cached(
@@ -103,10 +104,11 @@ fn sum_up(tx: &Transaction<'_>, quiet: bool, until: i64) -> rusqlite::Result<()>
         "UPDATE runs SET started = ?2, ended = ?3, summed = ?4 WHERE id = ?1 AND summed < ?4",
     )?;
     for (id, last, started, ended, runs) in sums {
-        match id == last {
-            true => sum.execute(params![id, started, ended, runs])?,
-            false => delete.execute([id])?,
-        };
+        if id == last {
+            sum.execute(params![id, started, ended, runs])?;
+        } else {
+            delete.execute([id])?;
+        }
     }
     Ok(())
 }

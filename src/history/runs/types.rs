@@ -1,4 +1,4 @@
-//! What is recorded of a run.
+//! Types of the record of a run.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -11,7 +11,7 @@ use crate::model::plan::{LayerIdentity, Reason, TargetKind};
 use crate::model::{Filesystem, OutcomeKind, StoreId};
 
 names! {
-    /// The commands whose runs are recorded.
+    /// Command whose runs are recorded.
     Command {
         Scan = "scan",
         Gc = "gc",
@@ -21,15 +21,15 @@ names! {
 }
 
 names! {
-    /// How the outcome of a deletion is known.
+    /// Source of the outcome of a deletion.
     #[derive(Default)]
     Certainty {
-        /// It is not: it was begun, and the run may have ended in the middle of it.
+        /// The outcome is unknown: the deletion was started, and the run may have ended before it was done.
         Unknown = "unknown",
-        /// The run saw it.
+        /// The run saw the outcome.
         #[default]
         Seen = "seen",
-        /// A later scan saw it.
+        /// A later scan saw the outcome.
         Confirmed = "confirmed",
     }
 }
@@ -37,34 +37,34 @@ names! {
 by_name!(Certainty);
 by_name!(Command);
 
-/// The error of a started deletion until its outcome is known.
+/// Error of a deletion that was started, until its outcome is known.
 pub const BEGUN: &str = "started; its outcome is not known yet";
 
-/// What a run began with.
+/// Values that are known when a run begins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// Its id, as [`new_id`] makes it.
+    /// Id of the run, as [`new_id`] creates it.
     pub run_id: String,
     pub command: Command,
     pub started: Timestamp,
     pub policy: Option<String>,
-    /// How it deletes: `cri`, `direct`.
+    /// Way of deletion: `cri` or `direct`.
     pub via: Option<String>,
-    /// Space was short.
+    /// The run was triggered by a lack of space.
     pub trigger_space: bool,
-    /// Something was too old.
+    /// The run was triggered by the age of an object.
     pub trigger_age: bool,
-    /// Mount point of the filesystem that the percents are of.
+    /// Mount point of the filesystem to which the percentages apply.
     pub mount: Option<String>,
     pub usage_before_percent: Option<f64>,
-    /// Bytes to be freed.
+    /// Number of bytes to free.
     pub wanted_bytes: Option<u64>,
-    /// Bytes that the plan promised.
+    /// Number of bytes that the plan predicted to free.
     pub predicted_bytes: Option<u64>,
 }
 
 impl Start {
-    /// A run of which nothing more is known.
+    /// Returns a start without further values.
     #[must_use]
     pub fn of(command: Command, started: Timestamp) -> Self {
         Self {
@@ -83,22 +83,22 @@ impl Start {
     }
 }
 
-/// How a run ended.
+/// Time and outcome of the end of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunEnd {
     pub ended: Timestamp,
     pub outcome: OutcomeKind,
     pub usage_after_percent: Option<f64>,
-    /// Freed bytes as measured; negative where others wrote more.
+    /// Measured freed bytes; negative if other processes wrote more.
     pub measured_bytes: Option<i64>,
     pub errors: Vec<RunError>,
-    /// How full the filesystems were then; none where nothing was tried.
+    /// Usage of the filesystems at the end; empty if nothing was tried.
     #[serde(default)]
     pub filesystems: Vec<Filesystem>,
 }
 
 impl RunEnd {
-    /// An end of which nothing more is known.
+    /// Returns an end without further values.
     #[must_use]
     pub fn of(ended: Timestamp, outcome: OutcomeKind) -> Self {
         Self {
@@ -112,61 +112,61 @@ impl RunEnd {
     }
 }
 
-/// Events that the kubelet would have recorded.
+/// Event that the kubelet would have recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "EventDoc"))]
 pub struct Event {
-    /// The kubelet's word: `FreeDiskSpaceFailed`, `InvalidDiskCapacity` or `ImageGCFailed`.
+    /// The kubelet's reason: `FreeDiskSpaceFailed`, `InvalidDiskCapacity` or `ImageGCFailed`.
     pub reason: String,
-    /// What it says.
+    /// Message of the event.
     pub message: String,
 }
 
-/// Something that failed.
+/// A failed step of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RunErrorDoc"))]
 pub struct RunError {
-    /// The object.
+    /// Id of the object.
     pub id: String,
-    /// The step.
+    /// Step that failed.
     pub step: String,
-    /// Why.
+    /// Reason of the failure.
     pub message: String,
 }
 
-/// A deletion, or the try.
+/// A deletion, or a failed attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeletionRow {
     pub at: Timestamp,
     pub kind: TargetKind,
-    /// `None` for what lies in none (logs).
+    /// Store of the object; `None` for objects outside of stores (logs).
     pub store: Option<StoreId>,
     pub id: String,
     pub names: Vec<String>,
-    /// Layers of an image that is deleted directly, each before its parent; empty once they are known to be deleted.
+    /// Layers of an image that is deleted directly, each before its parent. Empty once all are known to be deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerIdentity>,
     pub reason: Reason,
-    /// Predicted freed bytes.
+    /// Number of bytes that the plan predicted to free.
     pub predicted_bytes: u64,
-    /// Bytes that did; negative where others wrote more meanwhile. `None`: not measured.
+    /// Measured freed bytes; negative if other processes wrote more meanwhile. `None`: not measured.
     pub measured_bytes: Option<i64>,
-    /// Bytes of leaks that went along; not part of the measured ones.
+    /// Bytes of leaks that were deleted along with it; not part of `measured_bytes`.
     #[serde(default)]
     pub byproduct_bytes: u64,
-    /// Percent used after it.
+    /// Used percentage of the filesystem after the deletion.
     pub usage_after_percent: Option<f64>,
-    /// Why it failed; `None` where it went well.
+    /// Reason of the failure; `None` if the deletion succeeded.
     pub error: Option<String>,
     #[serde(default, rename = "outcome")]
     pub certainty: Certainty,
 }
 
-/// An id for a run: its time, and digits that tell two at the same time apart. The first three are of the
-/// time, too: what waits to be saved is applied in the order of the ids.
+/// Creates an id for a run. It consists of the time and six digits: three for the fraction of the second, so that ids sort
+/// by time (queued runs are applied in the order of their ids), and three random ones for runs at the same time.
 #[must_use]
 pub fn new_id(started: Timestamp) -> String {
-    // Seeded by the system for every process and state.
+    // The state is seeded randomly for every process and instance.
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
     let time = started.strftime("%Y%m%dT%H%M%SZ");
     let fraction = started.subsec_nanosecond().unsigned_abs() / 244_141;

@@ -13,8 +13,8 @@ fn loaded(records: &Records) -> SizeCache {
     records.read(|connection| load(connection, 7)).unwrap()
 }
 
-fn stored(records: &mut Records, stores: &[(StoreId, Option<StoreSizes>)], at: Timestamp) -> SizeCache {
-    records.write(|transaction| store(transaction, stores, at)).unwrap();
+fn stored(records: &mut Records, stores: &[(StoreId, Option<StoreSizes>)], now: Timestamp) -> SizeCache {
+    records.write(|transaction| store(transaction, stores, now)).unwrap();
     loaded(records)
 }
 
@@ -23,14 +23,16 @@ fn a_store(root: &str) -> StoreId {
 }
 
 fn sizes(layers: u8) -> StoreSizes {
-    let size = |number: u8| CachedSize {
-        stamp: Fingerprint([number; 16]),
-        extents: Extents::Probe,
-        inode_chunks: true,
-        tally: Tally { bytes: u64::from(number) * 4096, inodes: 60, ..Tally::default() },
-        inodes: Box::default(),
-    };
-    let layers = (0..layers).map(|number| (Fingerprint([number; 16]), size(number)));
+    let layers = (0..layers).map(|number| {
+        let size = CachedSize {
+            stamp: Fingerprint([number; 16]),
+            extents: Extents::Probe,
+            inode_chunks: true,
+            tally: Tally { bytes: u64::from(number) * 4096, inodes: 60, ..Tally::default() },
+            inodes: Box::default(),
+        };
+        (Fingerprint([number; 16]), size)
+    });
     StoreSizes { layers: layers.collect() }
 }
 
@@ -40,7 +42,7 @@ fn expected(stores: &[(&str, u8)]) -> SizeCache {
 }
 
 #[test]
-fn stores_are_replaced_and_left_as_they_were() {
+fn stores_are_replaced_or_left_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let mut records = kept(dir.path());
     assert_eq!(loaded(&records), expected(&[]));
@@ -48,23 +50,23 @@ fn stores_are_replaced_and_left_as_they_were() {
     assert_eq!(stored(&mut records, &both, now()), expected(&[("/a", 3), ("/b", 1)]));
     let later = [(a_store("/a"), Some(sizes(2))), (a_store("/b"), None)];
     assert_eq!(stored(&mut records, &later, now()), expected(&[("/a", 2), ("/b", 1)]));
-    // What makes no sense counts as absent.
+    // A damaged row counts as missing.
     let damage = "UPDATE layer_sizes SET sizes = x'0102' WHERE root = '/a'";
     assert_eq!(records.write(|transaction| transaction.execute(damage, [])).unwrap(), 1);
     assert_eq!(loaded(&records), expected(&[("/b", 1)]));
 }
 
 #[test]
-fn stores_that_nobody_meets_are_forgotten() {
+fn stores_not_found_for_a_month_are_deleted() {
     let dir = tempfile::tempdir().unwrap();
     let mut records = kept(dir.path());
-    let both = [(a_store("/old"), Some(sizes(1))), (a_store("/met"), Some(sizes(1)))];
+    let both = [(a_store("/old"), Some(sizes(1))), (a_store("/found"), Some(sizes(1)))];
     let all = stored(&mut records, &both, now());
-    let met = [(a_store("/met"), None)];
+    let found = [(a_store("/found"), None)];
     for day in 0..=30 {
-        let at = now() + SignedDuration::from_hours(24 * day);
-        assert_eq!(stored(&mut records, &met, at), all, "day {day}");
+        let now = now() + SignedDuration::from_hours(24 * day);
+        assert_eq!(stored(&mut records, &found, now), all, "day {day}");
     }
     let later = now() + SignedDuration::from_hours(24 * 31);
-    assert_eq!(stored(&mut records, &met, later), expected(&[("/met", 1)]));
+    assert_eq!(stored(&mut records, &found, later), expected(&[("/found", 1)]));
 }

@@ -1,4 +1,4 @@
-//! Points of a series, and how many become one. Pure.
+//! Points of a series, and their roll-up into longer spans. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use serde::Serialize;
 
 use crate::model::Filesystem;
 
-/// How long a point stands for.
+/// Period that a point covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Span {
-    /// A single reading (or several within a minute).
+    /// A single reading, or several within a minute.
     Single,
-    /// An hour of UTC.
+    /// An hour in UTC.
     Hour,
-    /// A day of UTC.
+    /// A day in UTC.
     Day,
 }
 
 impl Span {
     pub const ALL: [Self; 3] = [Self::Single, Self::Hour, Self::Day];
 
-    /// Its length; 0 for a single reading.
+    /// Returns the length in seconds; 0 for a single reading.
     #[must_use]
     pub fn seconds(self) -> i64 {
         match self {
@@ -31,7 +31,7 @@ impl Span {
         }
     }
 
-    /// The span of a length.
+    /// Returns the span with a length.
     pub(super) fn of_seconds(seconds: i64) -> Self {
         match seconds {
             0 => Self::Single,
@@ -40,30 +40,30 @@ impl Span {
         }
     }
 
-    /// When the span that holds `at` begins.
+    /// Returns the start of the span that contains `time`.
     #[must_use]
-    pub fn begin(self, at: Timestamp) -> Timestamp {
+    pub fn begin(self, time: Timestamp) -> Timestamp {
         match self.seconds() {
-            0 => at,
+            0 => time,
             length => {
-                let second = at.as_microsecond().div_euclid(1_000_000);
+                let second = time.as_microsecond().div_euclid(1_000_000);
                 Timestamp::from_second(second.div_euclid(length) * length).unwrap_or(Timestamp::MIN)
             }
         }
     }
 }
 
-/// The least, the mean and the greatest of the readings.
+/// Minimum, mean and maximum of the readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RangeDoc"))]
 pub struct Range {
-    /// The least.
+    /// Minimum of the readings.
     #[serde(rename = "min")]
     pub low: u64,
-    /// The mean.
+    /// Mean of the readings.
     #[serde(rename = "avg")]
     pub mean: u64,
-    /// The greatest.
+    /// Maximum of the readings.
     #[serde(rename = "max")]
     pub high: u64,
 }
@@ -74,8 +74,11 @@ impl Range {
     }
 
     fn plus(self, more: u64) -> Self {
-        let plus = |value: u64| value.saturating_add(more);
-        Self { low: plus(self.low), mean: plus(self.mean), high: plus(self.high) }
+        Self {
+            low: self.low.saturating_add(more),
+            mean: self.mean.saturating_add(more),
+            high: self.high.saturating_add(more),
+        }
     }
 
     fn with(self, weight: u64, other: Self, weight_of_other: u64) -> Self {
@@ -91,34 +94,34 @@ impl Range {
     }
 }
 
-/// A point of a series.
+/// Point of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// When it was read, or when its span begins.
-    pub at: Timestamp,
-    /// How long it stands for.
+    /// Time of the reading, or start of the span.
+    pub time: Timestamp,
+    /// Period that the point covers.
     pub span: Span,
     /// Size of the filesystem in bytes.
     pub capacity_bytes: u64,
-    /// How many readings it is made of.
+    /// Number of readings in the point.
     pub readings: u64,
     /// Bytes that are not free.
     pub used: Range,
     /// Bytes that an unprivileged user can still write.
     pub available: Range,
-    /// Inodes in all, the most that were read; 0 where there is no fixed number.
+    /// Total number of inodes, the maximum of the readings; 0 on a filesystem without a fixed number.
     pub inodes: u64,
-    /// Free inodes, of that number: XFS has fewer in all the fuller it is, and what is used of
-    /// them is `inodes` less this.
+    /// Free inodes relative to this maximum. On XFS the total decreases as the disk fills, so the readings are adjusted:
+    /// used inodes are always `inodes` less this.
     pub inodes_free: Range,
 }
 
 impl Point {
     /// A single reading.
     #[must_use]
-    pub fn reading(at: Timestamp, filesystem: &Filesystem) -> Self {
+    pub fn reading(time: Timestamp, filesystem: &Filesystem) -> Self {
         Self {
-            at,
+            time,
             span: Span::Single,
             capacity_bytes: filesystem.capacity_bytes,
             readings: 1,
@@ -129,45 +132,47 @@ impl Point {
         }
     }
 
-    /// Both in one; time and span are this one's.
+    /// Merges two points. Time and span are those of `self`.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
-        let (ours, theirs) = (self.readings, other.readings);
+        let (own_weight, other_weight) = (self.readings, other.readings);
         let inodes = self.inodes.max(other.inodes);
-        let free = |point: &Self| point.inodes_free.plus(inodes - point.inodes);
+        let inodes_free = self.inodes_free.plus(inodes - self.inodes);
+        let other_inodes_free = other.inodes_free.plus(inodes - other.inodes);
         Self {
-            readings: ours.saturating_add(theirs),
-            used: self.used.with(ours, other.used, theirs),
-            available: self.available.with(ours, other.available, theirs),
+            readings: own_weight.saturating_add(other_weight),
+            used: self.used.with(own_weight, other.used, other_weight),
+            available: self.available.with(own_weight, other.available, other_weight),
             inodes,
-            inodes_free: free(self).with(ours, free(other), theirs),
+            inodes_free: inodes_free.with(own_weight, other_inodes_free, other_weight),
             ..*self
         }
     }
 
-    /// Least, mean and greatest percent of the capacity that was not available (the
-    /// kubelet's measure).
+    /// Returns minimum, mean and maximum of the used percentage, measured as the kubelet does: capacity that is not
+    /// available.
     #[must_use]
     pub fn used_percent(&self) -> [f64; 3] {
         #[allow(clippy::cast_precision_loss)] // shown with two decimals at most
-        let percent = |available: u64| match self.capacity_bytes {
-            0 => 0.0,
-            all => all.saturating_sub(available) as f64 * 100.0 / all as f64,
-        };
-        [self.available.high, self.available.mean, self.available.low].map(percent)
+        [self.available.high, self.available.mean, self.available.low].map(|available| {
+            match self.capacity_bytes {
+                0 => 0.0,
+                capacity => capacity.saturating_sub(available) as f64 * 100.0 / capacity as f64,
+            }
+        })
     }
 }
 
-/// Points of the longer span `to` made from `points`: one for each span and capacity.
+/// Rolls up `points` into the longer span `to`, with one point for each span and capacity.
 #[must_use]
 pub fn roll_up(points: &[Point], to: Span) -> Vec<Point> {
     let mut spans: BTreeMap<(Timestamp, u64), Point> = BTreeMap::new();
     for point in points {
-        let begin = to.begin(point.at);
+        let begin = to.begin(point.time);
         spans
             .entry((begin, point.capacity_bytes))
             .and_modify(|sum| *sum = sum.with(point))
-            .or_insert(Point { at: begin, span: to, ..*point });
+            .or_insert(Point { time: begin, span: to, ..*point });
     }
     spans.into_values().collect()
 }

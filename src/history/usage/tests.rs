@@ -26,7 +26,7 @@ fn database() -> Connection {
 }
 
 #[test]
-fn which_filesystem_it_is() {
+fn filesystem_is_identified_by_mount_and_device() {
     let known =
         |id, mount: &str, fstype: &str, device: &str, capacity_bytes, last_seen: i64| KnownFilesystem {
             id,
@@ -46,12 +46,12 @@ fn which_filesystem_it_is() {
     for (mount, fstype, device, capacity, expected) in [
         ("/var", "xfs", "/dev/sda4", 100, Some(1)),
         ("/var", "xfs", "/dev/sda4", 200, Some(2)),
-        // Grown: the one that was there last.
+        // Grown: the filesystem that was seen last.
         ("/var", "xfs", "/dev/sda4", 300, Some(2)),
         // Renamed.
         ("/var", "xfs", "/dev/sdb4", 100, Some(1)),
         ("/", "xfs", "/dev/nvme0n1p1", 50, Some(4)),
-        // Replaced, made anew, another place.
+        // Replaced, reformatted, or mounted elsewhere.
         ("/var", "xfs", "/dev/sdb4", 400, None),
         ("/var", "btrfs", "/dev/sda4", 100, None),
         ("/mnt", "xfs", "/dev/sda4", 100, None),
@@ -77,23 +77,26 @@ fn horizons_are_whole_spans() {
     assert_eq!(horizon(now, KEEP_SINGLE, Span::Hour), at("2026-11-14T13:00:00Z"));
     assert_eq!(horizon(now, KEEP_HOURS, Span::Day), at("2026-08-23T00:00:00Z"));
     assert_eq!(horizon(now, KEEP_DAYS, Span::Day), at("2024-11-20T00:00:00Z"));
-    // A node without a clock.
+    // A node without a set clock.
     let early = horizon(at("1970-01-01T00:00:00Z"), KEEP_SINGLE, Span::Hour);
     assert_eq!(early, at("1969-12-25T00:00:00Z"));
 }
 
 #[test]
-fn rolling_up_keeps_lows_highs_and_means() {
-    let reading = |time: &str, used| Point::reading(at(time), &filesystem(used));
+fn rolling_up_keeps_minimum_mean_and_maximum() {
     let points = [
-        reading("2026-11-21T13:00:00Z", 10),
-        reading("2026-11-21T13:05:00Z", 90),
-        reading("2026-11-21T13:59:59.999999Z", 20),
-        reading("2026-11-21T14:00:00Z", 7),
-    ];
+        ("2026-11-21T13:00:00Z", 10),
+        ("2026-11-21T13:05:00Z", 90),
+        ("2026-11-21T13:59:59.999999Z", 20),
+        ("2026-11-21T14:00:00Z", 7),
+    ]
+    .map(|(time, used)| Point::reading(at(time), &filesystem(used)));
     let hours = roll_up(&points, Span::Hour);
     assert_eq!(hours.len(), 2);
-    assert_eq!((hours[0].at, hours[0].span, hours[0].readings), (at("2026-11-21T13:00:00Z"), Span::Hour, 3));
+    assert_eq!(
+        (hours[0].time, hours[0].span, hours[0].readings),
+        (at("2026-11-21T13:00:00Z"), Span::Hour, 3)
+    );
     assert_eq!(hours[0].used, Range { low: 10, mean: 40, high: 90 });
     assert_eq!(hours[0].available, Range { low: 100 * GIB - 90, mean: 100 * GIB - 40, high: 100 * GIB - 10 });
     let day = roll_up(&hours, Span::Day);
@@ -101,22 +104,25 @@ fn rolling_up_keeps_lows_highs_and_means() {
     assert_eq!(day[0].used, Range { low: 7, mean: 32, high: 90 });
     assert_eq!(day[0].readings, 4);
 
-    // XFS: 100 inodes are used of whatever number.
-    let xfs = |inodes| Filesystem { inodes, inodes_free: inodes - 100, ..filesystem(10) };
+    // XFS: 100 inodes are used, of any total number.
     let readings =
-        [("2026-11-21T13:00:00Z", 200), ("2026-11-21T13:05:00Z", 1000), ("2026-11-21T13:10:00Z", 100)]
-            .map(|(time, inodes)| Point::reading(at(time), &xfs(inodes)));
+        [("2026-11-21T13:00:00Z", 200), ("2026-11-21T13:05:00Z", 1000), ("2026-11-21T13:10:00Z", 100)].map(
+            |(time, inodes)| {
+                let xfs = Filesystem { inodes, inodes_free: inodes - 100, ..filesystem(10) };
+                Point::reading(at(time), &xfs)
+            },
+        );
     let hour = roll_up(&readings, Span::Hour)[0];
     assert_eq!((hour.inodes, hour.inodes_free), (1000, Range { low: 900, mean: 900, high: 900 }));
 
-    // A filesystem that grew: its percents before and after stay apart.
+    // A filesystem that grew: the percentages before and after are not merged.
     let grown = Filesystem { capacity_bytes: 200 * GIB, ..filesystem(0) };
     let points = [points[0], Point::reading(at("2026-11-21T13:30:00Z"), &grown)];
     assert_eq!(roll_up(&points, Span::Hour).len(), 2);
 }
 
 #[test]
-fn percent_is_the_kubelets() {
+fn percentage_is_measured_as_by_the_kubelet() {
     let reserve = Filesystem { available_bytes: 15 * GIB, ..filesystem(80 * GIB) };
     assert_eq!(Point::reading(at("2026-11-21T13:00:00Z"), &reserve).used_percent(), [85.0; 3]);
     let empty = Point { capacity_bytes: 0, ..Point::reading(at("2026-11-21T13:00:00Z"), &reserve) };
@@ -124,7 +130,7 @@ fn percent_is_the_kubelets() {
 }
 
 #[test]
-fn readings_of_one_minute_are_one_point_and_absurd_ones_none() {
+fn readings_within_a_minute_are_merged() {
     let mut connection = database();
     let tx = connection.transaction().unwrap();
     for (time, used) in [
@@ -135,7 +141,7 @@ fn readings_of_one_minute_are_one_point_and_absurd_ones_none() {
     ] {
         record(&tx, at(time), &[filesystem(used)]).unwrap();
     }
-    // What is read after a deletion is none of them, however often it is put down.
+    // A reading after a deletion is a separate point, however often it is recorded.
     for _ in 0..2 {
         record_alone(&tx, at("2026-11-21T13:01:30Z"), &[filesystem(2)]).unwrap();
     }
@@ -152,14 +158,14 @@ fn readings_of_one_minute_are_one_point_and_absurd_ones_none() {
 }
 
 #[test]
-fn points_that_reach_into_the_window_count() {
+fn points_that_overlap_the_window_are_returned() {
     let mut connection = database();
     let tx = connection.transaction().unwrap();
     record(&tx, at("2026-11-01T13:20:00Z"), &[filesystem(10)]).unwrap();
     record(&tx, at("2026-11-21T13:20:00Z"), &[filesystem(10)]).unwrap();
     thin(&tx, at("2026-11-21T13:20:00Z")).unwrap();
     let points = |since: &str| series(&tx, Some(at(since)), Some("/var")).unwrap()[0].points.len();
-    assert_eq!(points("2026-11-01T13:50:00Z"), 2, "its hour is not over");
+    assert_eq!(points("2026-11-01T13:50:00Z"), 2, "its hour overlaps");
     assert_eq!(points("2026-11-01T14:10:00Z"), 1);
     assert_eq!(points("2026-11-21T13:20:00Z"), 1);
     assert_eq!(points("2026-11-21T13:20:01Z"), 0);
@@ -167,7 +173,7 @@ fn points_that_reach_into_the_window_count() {
 }
 
 #[test]
-fn a_reading_that_comes_late_joins_its_span() {
+fn late_reading_joins_its_span() {
     let mut connection = database();
     let tx = connection.transaction().unwrap();
     let now = at("2026-11-21T13:20:00Z");
@@ -182,12 +188,12 @@ fn a_reading_that_comes_late_joins_its_span() {
 }
 
 #[test]
-fn the_longest_mount_holds_a_path() {
+fn longest_mount_point_contains_a_path() {
     let mut connection = database();
     let tx = connection.transaction().unwrap();
     for mount in ["/", "/var", "/var/lib/containers"] {
-        let one = Filesystem { mount: mount.into(), ..filesystem(1) };
-        record(&tx, at("2026-11-21T13:00:00Z"), &[one]).unwrap();
+        let filesystem = Filesystem { mount: mount.into(), ..filesystem(1) };
+        record(&tx, at("2026-11-21T13:00:00Z"), &[filesystem]).unwrap();
     }
     let known = filesystems(&tx).unwrap();
     for (path, mount) in [

@@ -305,7 +305,7 @@ fn deletion(deletion: DeletionRow) -> DeletionDoc {
 fn point(point: &Point) -> PointDoc {
     let [min, avg, max] = point.used_percent().map(two_decimals);
     PointDoc {
-        time: point.at,
+        time: point.time,
         span_seconds: point.span.seconds(),
         readings: point.readings,
         capacity_bytes: point.capacity_bytes,

@@ -287,7 +287,7 @@ fn series(series: &Series) -> UsageSeriesDoc {
     let points = series.points.iter().map(|point| {
         let [_, used_percent, _] = point.used_percent().map(two_decimals);
         UsagePointDoc {
-            time: point.at,
+            time: point.time,
             span_seconds: point.span.seconds(),
             used_low_bytes: point.used.low,
             used_mean_bytes: point.used.mean,
