@@ -155,12 +155,23 @@ mod tests {
         }
         // One hour after a leap of two days at 101, then a reboot of one hour at 160.
         let present = Present::at(time(170), vec![leap(100, 149, 48), leap(159, 160, 0)]);
-        let age = |hour| present.age(time(hour)).as_hours();
-        assert_eq!(age(52), 70, "made two days before the leap");
-        assert_eq!(age(99), 23, "made before it");
-        assert_eq!([age(100), age(120), age(148)], [21; 3], "made at any moment since the last look");
-        assert_eq!((age(150), age(158)), (20, 12), "made after it");
-        assert_eq!((age(159), age(165), age(171)), (10, 5, 0));
+        for (hour, age) in [
+            // Two days before the leap, and right before it.
+            (52, 70),
+            (99, 23),
+            // At any moment since the last date that is known to be before it.
+            (100, 21),
+            (120, 21),
+            (148, 21),
+            // After it.
+            (150, 20),
+            (158, 12),
+            (159, 10),
+            (165, 5),
+            (171, 0),
+        ] {
+            assert_eq!(present.age(time(hour)).as_hours(), age, "{hour}");
+        }
         let none = Present::at(time(170), Vec::new());
         assert_eq!(none.age(time(100)).as_hours(), 70);
         assert!(none.later().age(time(100)) >= none.age(time(100)));

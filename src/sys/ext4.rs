@@ -42,14 +42,18 @@ pub fn reserved_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
 
 fn reserved(superblock: &[u8; 1024], clusters: u64) -> Option<u64> {
     let number = |offset: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| superblock[offset + byte]));
-    let unit = |offset: usize| 1024_u64.checked_shl(number(offset)).filter(|_| number(offset) <= 20);
     if superblock[MAGIC..MAGIC + 2] != [0x53, 0xef] {
         return None;
     }
     let high = if number(INCOMPATIBLE) & IS_64_BIT == 0 { 0 } else { number(RESERVED_BLOCKS_HIGH) };
     let blocks = u64::from(high) << 32 | u64::from(number(RESERVED_BLOCKS));
-    let of_root = blocks.checked_mul(unit(LOG_BLOCK)?)?;
-    of_root.checked_add(clusters.checked_mul(unit(LOG_CLUSTER)?)?)
+    let of_root = blocks.checked_mul(unit(number(LOG_BLOCK))?)?;
+    of_root.checked_add(clusters.checked_mul(unit(number(LOG_CLUSTER))?)?)
+}
+
+/// Returns the size of a block or cluster in bytes, from its binary logarithm minus 10.
+fn unit(log: u32) -> Option<u64> {
+    1024_u64.checked_shl(log).filter(|_| log <= 20)
 }
 
 #[cfg(test)]

@@ -145,17 +145,18 @@ fn write(out: &mut impl Write, record: &ProcRecord, body: &[u8]) -> io::Result<(
 
 /// Parses a record and its body, and returns them with their total length; `None` if the record is incomplete.
 fn parse(text: &[u8]) -> io::Result<Option<(ProcRecord, &[u8], usize)>> {
-    let length_at = |position: usize| -> io::Result<Option<usize>> {
-        let Some(bytes) = text.get(position..position + 4).and_then(|bytes| bytes.try_into().ok()) else {
-            return Ok(None);
-        };
-        let length = usize::try_from(u32::from_le_bytes(bytes)).unwrap_or(usize::MAX);
-        if length > MAX_BYTES { Err(ErrorKind::InvalidData.into()) } else { Ok(Some(length)) }
-    };
-    let (Some(head), Some(body)) = (length_at(0)?, length_at(4)?) else { return Ok(None) };
+    let (Some(head), Some(body)) = (length_at(text, 0)?, length_at(text, 4)?) else { return Ok(None) };
     let Some(content) = text.get(8..8 + head + body) else { return Ok(None) };
     let record = serde_json::from_slice(&content[..head])?;
     Ok(Some((record, &content[head..], 8 + head + body)))
+}
+
+fn length_at(text: &[u8], position: usize) -> io::Result<Option<usize>> {
+    let Some(bytes) = text.get(position..position + 4).and_then(|bytes| bytes.try_into().ok()) else {
+        return Ok(None);
+    };
+    let length = usize::try_from(u32::from_le_bytes(bytes)).unwrap_or(usize::MAX);
+    if length > MAX_BYTES { Err(ErrorKind::InvalidData.into()) } else { Ok(Some(length)) }
 }
 
 #[cfg(test)]

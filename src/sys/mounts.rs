@@ -100,8 +100,11 @@ pub fn widest<'m>(all: &'m [Mount], path: &'m Path, within: &Path) -> &'m Path {
     let Some(here) = location(all, path) else { return path };
     let wider = all.iter().filter(|mount| {
         let part = Location { device: mount.device, path: mount.root.clone() };
-        let is_visible = || location(all, &mount.mount_point) == shown(mount, &mount.mount_point);
-        mount.mount_point.starts_with(within) && part != here && here.is_within(&part) && is_visible()
+        mount.mount_point.starts_with(within)
+            && part != here
+            && here.is_within(&part)
+            // Another mount may hide it.
+            && location(all, &mount.mount_point) == shown(mount, &mount.mount_point)
     });
     let widest = wider.min_by_key(|mount| mount.root.components().count());
     widest.map_or(path, |mount| &mount.mount_point)
@@ -279,9 +282,11 @@ mod tests {
             7 6 8:5 / /hidden rw - tmpfs none rw\n\
             8 1 8:4 /y /y rw - ext4 /dev/d rw\n";
         let all = parse(text);
-        let location = |path: &str| location(&all, Path::new(path)).unwrap();
-        assert_eq!(location("/var/lib/store/overlay"), location("/data/x/overlay"));
-        assert_ne!(location("/srv/store"), location("/srv/@store"));
+        let [bind, store, subvolume, other] =
+            ["/var/lib/store/overlay", "/data/x/overlay", "/srv/store", "/srv/@store"]
+                .map(|path| location(&all, Path::new(path)).unwrap());
+        assert_eq!(bind, store);
+        assert_ne!(subvolume, other);
         for (path, within, expected) in [
             ("/var/lib/store", "/", "/data"),
             ("/var/lib/store", "/var", "/var/lib/store"),

@@ -56,7 +56,7 @@ pub fn sees_all_processes() -> bool {
 #[derive(Debug)]
 pub struct Mounts {
     /// All mounts that this process sees.
-    own: Vec<Mount>,
+    own_mounts: Vec<Mount>,
     areas: Vec<Area>,
     seen: Vec<MountOfProcess>,
     by_point: BTreeMap<PathBuf, usize>,
@@ -96,8 +96,7 @@ impl Mounts {
     }
 
     fn query(areas: &[PathBuf], files: bool) -> io::Result<Self> {
-        let own = mounts::read()?;
-        let mut all = Self::new(own, areas, |path| {
+        let mut all = Self::new(mounts::read()?, areas, |path| {
             // A directory that cannot be opened may be reachable for any user.
             Root::open(path).map(|root| root.way().clone()).unwrap_or_default()
         });
@@ -138,7 +137,7 @@ impl Mounts {
         });
         Self {
             areas: areas.collect(),
-            own: own_mounts,
+            own_mounts,
             seen: Vec::new(),
             by_point: BTreeMap::new(),
             by_place: HashMap::new(),
@@ -175,14 +174,14 @@ impl Mounts {
     /// Adds a mount if it concerns one of the directories.
     fn add(&mut self, seen: MountOfProcess) {
         let is_overlay = seen.mount.fstype.contains("overlay");
-        let is_within = |location: &Location, area: &Area| {
-            area.place.as_ref().is_some_and(|place| location.is_within(place))
-        };
         let mut areas = self.areas.iter();
         let is_relevant = areas.any(|area| {
+            let mut locations = std::iter::once(&seen.shows).chain(&seen.covers);
             seen.mount.mount_point.starts_with(&area.path)
-                || is_within(&seen.shows, area)
-                || seen.covers.as_ref().is_some_and(|covers| is_within(covers, area))
+                || area
+                    .place
+                    .as_ref()
+                    .is_some_and(|place| locations.any(|location| location.is_within(place)))
         });
         if !is_overlay && !is_relevant {
             return;
@@ -235,13 +234,11 @@ impl Mounts {
             let (first, position) = all.range::<Path, _>((Bound::Included(path), Bound::Unbounded)).next()?;
             first.starts_with(path).then_some(position)
         }
-        let by_point = first_below(&self.by_point, path);
-        let by_place = || {
-            let place = location(&self.own, path)?;
-            first_below(self.by_place.get(&place.device)?, &place.path)
-        };
-        let position = by_point
-            .or_else(by_place)
+        let position = first_below(&self.by_point, path)
+            .or_else(|| {
+                let place = location(&self.own_mounts, path)?;
+                first_below(self.by_place.get(&place.device)?, &place.path)
+            })
             .copied()
             .or_else(|| words.iter().find_map(|word| self.overlay_with(word.as_bytes())))?;
         self.seen.get(position)
@@ -261,7 +258,7 @@ impl Mounts {
     /// Returns the names of entries of `parent`, a directory in one of the directories, if a mount is on or below
     /// them or shows a part of them; and the words in the options of overlays.
     pub fn names_below(&self, parent: &Path) -> impl Iterator<Item = &OsStr> {
-        let place = location(&self.own, parent);
+        let place = location(&self.own_mounts, parent);
         let shown = place.as_ref().and_then(|place| self.by_place.get(&place.device));
         let points = self.by_point.keys().filter_map({
             let parent = parent.to_owned();
@@ -282,9 +279,10 @@ impl Mounts {
     /// Returns the mount points strictly below the directories, in order, each once.
     #[must_use]
     pub fn points_below(&self) -> Vec<PathBuf> {
-        let is_below = |point: &Path, area: &Area| point != area.path && point.starts_with(&area.path);
-        let points = self.by_point.keys();
-        points.filter(|point| self.areas.iter().any(|area| is_below(point, area))).cloned().collect()
+        let points = self.by_point.keys().filter(|point| {
+            self.areas.iter().any(|area| **point != area.path && point.starts_with(&area.path))
+        });
+        points.cloned().collect()
     }
 }
 
@@ -366,13 +364,15 @@ mod tests {
         assert_eq!(seen[3].covers, Some(place((8, 2), "/sub/x/overlay/id/merged")));
         assert_eq!(seen[3].options, b"rw,lowerdir=l/A B:l/C,upperdir=/u");
         assert_eq!(seen[4].covers, None, "the mount below it is not visible");
-        let location = |path: &str| location(&mounts::parse(TABLE), Path::new(path)).unwrap();
-        assert_eq!(location("/data/x/overlay/id"), place((8, 2), "/sub/x/overlay/id"));
-        assert_eq!(location("/data/y"), place((8, 2), "/sub/y"));
-        assert_eq!(location("/database"), place((8, 1), "/database"));
-        assert!(location("/data/x/overlay/id").is_within(&place((8, 2), "/sub")));
-        assert!(!location("/data/y").is_within(&place((8, 2), "/sub/x")));
-        assert!(!location("/database").is_within(&place((8, 1), "/data")));
+        for (path, expected, other, is_within) in [
+            ("/data/x/overlay/id", place((8, 2), "/sub/x/overlay/id"), place((8, 2), "/sub"), true),
+            ("/data/y", place((8, 2), "/sub/y"), place((8, 2), "/sub/x"), false),
+            ("/database", place((8, 1), "/database"), place((8, 1), "/data"), false),
+        ] {
+            let location = location(&mounts::parse(TABLE), Path::new(path)).unwrap();
+            assert_eq!(location, expected);
+            assert_eq!(location.is_within(&other), is_within, "{path}");
+        }
     }
 
     /// The store is `/data/x/overlay`, which only root and uid 1000 can reach.

@@ -74,11 +74,11 @@ pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
         path.iter().rev().map(OsStr::to_owned).collect()
     }
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let open = |name: &OsStr| rustix::fs::open(name, flags | OFlags::PATH, Mode::empty());
-    let (mut here, mut rest, mut links) = (open(OsStr::new("."))?, names(path), 0);
+    let mut here = rustix::fs::open(".", flags | OFlags::PATH, Mode::empty())?;
+    let (mut rest, mut links) = (names(path), 0);
     while let Some(name) = rest.pop() {
         if name == "/" {
-            here = open(&name)?;
+            here = rustix::fs::open(&name, flags | OFlags::PATH, Mode::empty())?;
             continue;
         }
         let entry_flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -193,49 +193,53 @@ mod tests {
     #[test]
     fn directory_behind_symlink_of_another_user_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name);
-        std::fs::create_dir_all(path("real/sub")).unwrap();
-        std::os::unix::fs::symlink("real/../real", path("link")).unwrap();
-        std::os::unix::fs::symlink(path("link/sub"), path("whole")).unwrap();
-        std::os::unix::fs::symlink("circle", path("circle")).unwrap();
-        let inode = |path: &Path| open_directory(path).map(|fd| rustix::fs::fstat(fd).unwrap().st_ino);
-        let sub = path("real/sub").metadata().unwrap().ino();
-        for name in ["real/sub", "link/sub", "whole", "./link/../real//sub/."] {
-            assert_eq!(inode(&path(name)).unwrap(), sub, "{name}");
+        std::fs::create_dir_all(dir.path().join("real/sub")).unwrap();
+        std::os::unix::fs::symlink("real/../real", dir.path().join("link")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("link/sub"), dir.path().join("whole")).unwrap();
+        std::os::unix::fs::symlink("circle", dir.path().join("circle")).unwrap();
+        fn inode(path: &Path) -> u64 {
+            rustix::fs::fstat(open_directory(path).unwrap()).unwrap().st_ino
         }
-        assert_eq!(inode(Path::new(".")).unwrap(), std::fs::metadata(".").unwrap().ino());
+        let sub = dir.path().join("real/sub").metadata().unwrap().ino();
+        for name in ["real/sub", "link/sub", "whole", "./link/../real//sub/."] {
+            assert_eq!(inode(&dir.path().join(name)), sub, "{name}");
+        }
+        assert_eq!(inode(Path::new(".")), std::fs::metadata(".").unwrap().ino());
         for (name, error) in [("none", Errno::NOENT), ("circle", Errno::LOOP)] {
-            assert_eq!(Errno::from_io_error(&open_directory(&path(name)).unwrap_err()), Some(error));
+            assert_eq!(
+                Errno::from_io_error(&open_directory(&dir.path().join(name)).unwrap_err()),
+                Some(error)
+            );
         }
         if !rustix::process::geteuid().is_root() {
             return;
         }
-        std::os::unix::fs::lchown(path("link"), Some(12345), None).unwrap();
+        std::os::unix::fs::lchown(dir.path().join("link"), Some(12345), None).unwrap();
         for name in ["link/sub", "whole"] {
-            let error = replace(&path(name).join("file"), b"new", 0o644, false).unwrap_err().to_string();
+            let error =
+                replace(&dir.path().join(name).join("file"), b"new", 0o644, false).unwrap_err().to_string();
             assert!(error.contains("link is a symbolic link of the user 12345"), "{error}");
         }
-        assert_eq!(std::fs::read_dir(path("real/sub")).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(dir.path().join("real/sub")).unwrap().count(), 0);
     }
 
     /// A link, a socket and a directory are not replaced.
     #[test]
     fn only_regular_files_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name);
-        std::fs::write(path("other"), "mine").unwrap();
-        std::os::unix::fs::symlink(path("other"), path("link")).unwrap();
-        std::fs::create_dir(path("directory")).unwrap();
-        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        std::fs::write(dir.path().join("other"), "mine").unwrap();
+        std::os::unix::fs::symlink(dir.path().join("other"), dir.path().join("link")).unwrap();
+        std::fs::create_dir(dir.path().join("directory")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
         for name in ["link", "directory", "socket"] {
             for keeps_owner in [true, false] {
-                let before = path(name).symlink_metadata().unwrap().ino();
-                let error = replace(&path(name), b"new", 0o644, keeps_owner).unwrap_err();
+                let before = dir.path().join(name).symlink_metadata().unwrap().ino();
+                let error = replace(&dir.path().join(name), b"new", 0o644, keeps_owner).unwrap_err();
                 assert!(error.to_string().contains("not a regular file"), "{name}: {error}");
-                assert_eq!(path(name).symlink_metadata().unwrap().ino(), before, "{name}");
+                assert_eq!(dir.path().join(name).symlink_metadata().unwrap().ino(), before, "{name}");
             }
         }
-        assert_eq!(std::fs::read_to_string(path("other")).unwrap(), "mine");
+        assert_eq!(std::fs::read_to_string(dir.path().join("other")).unwrap(), "mine");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4, "no part is left");
     }
 }

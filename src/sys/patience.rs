@@ -38,8 +38,9 @@ where
 {
     let mut answers: Vec<Option<T>> = all.iter().map(|_| None).collect();
     let (sender, answered) = mpsc::channel();
-    let send_all = move || all.into_iter().map(&mut ask).all(|answer| sender.send(answer).is_ok());
-    if std::thread::Builder::new().spawn(send_all).is_ok() {
+    let thread = std::thread::Builder::new()
+        .spawn(move || all.into_iter().map(&mut ask).all(|answer| sender.send(answer).is_ok()));
+    if thread.is_ok() {
         for answer in &mut answers {
             let Ok(next) = answered.recv_timeout(SILENCE) else { break };
             *answer = Some(next);

@@ -267,6 +267,16 @@ mod tests {
         assert!(Processes::read().unwrap().holding(dir.path()).is_none());
     }
 
+    fn read_below(proc: &Path) -> io::Result<Processes> {
+        let mut builder = Builder::default();
+        let facts = ProcessFacts { files: true, ..ProcessFacts::default() };
+        read::below(proc, facts, &mut |record, body| {
+            builder.take(&record, body);
+            Ok(())
+        })?;
+        Ok(builder.finish())
+    }
+
     /// A kernel thread has nothing open. A process that only has such a name is not a kernel thread.
     #[test]
     fn kernel_threads_are_not_processes() {
@@ -279,13 +289,8 @@ mod tests {
             std::fs::create_dir_all(dir.path().join(id).join("fd")).unwrap();
             std::fs::write(dir.path().join(id).join("status"), status).unwrap();
         }
-        let mut builder = Builder::default();
-        let mut take = |record: ProcRecord, body: &[u8]| {
-            builder.take(&record, body);
-            Ok(())
-        };
-        read::below(dir.path(), ProcessFacts { files: true, ..ProcessFacts::default() }, &mut take).unwrap();
-        let mut ids: Vec<_> = builder.finish().all().iter().map(|process| process.id).collect();
+        let mut ids: Vec<_> =
+            read_below(dir.path()).unwrap().all().iter().map(|process| process.id).collect();
         ids.sort_unstable();
         assert_eq!(ids, [1, 3]);
     }
@@ -293,18 +298,9 @@ mod tests {
     #[test]
     fn hidden_processes_make_the_result_incomplete() {
         let dir = tempfile::tempdir().unwrap();
-        let read = |proc: &Path| {
-            let mut builder = Builder::default();
-            let facts = ProcessFacts { files: true, ..ProcessFacts::default() };
-            let mut emit = |record: ProcRecord, body: &[u8]| {
-                builder.take(&record, body);
-                Ok(())
-            };
-            read::below(proc, facts, &mut emit).map(|()| builder.finish())
-        };
         std::fs::create_dir_all(dir.path().join("17")).unwrap();
-        assert!(!read(dir.path()).unwrap().sees_all(), "there is no first process");
-        assert!(read(&dir.path().join("none")).is_err());
+        assert!(!read_below(dir.path()).unwrap().sees_all(), "there is no first process");
+        assert!(read_below(&dir.path().join("none")).is_err());
         let mut builder = Builder::default();
         builder.take(&ProcRecord::Begin { sees_all: true }, b"");
         assert!(!builder.finish().sees_all(), "the answer is incomplete");

@@ -166,8 +166,8 @@ pub fn time(time: StatxTimestamp) -> Option<Timestamp> {
 
 /// Returns the allocated bytes (512 × `st_blocks`) and the length of an inode.
 fn size_of(stat: &Stat) -> (u64, u64) {
-    let number = |number| u64::try_from(number).unwrap_or(0);
-    (number(stat.st_blocks).saturating_mul(512), number(stat.st_size))
+    let [blocks, length] = [stat.st_blocks, stat.st_size].map(|number| u64::try_from(number).unwrap_or(0));
+    (blocks.saturating_mul(512), length)
 }
 
 /// Times of an inode that determine its age.

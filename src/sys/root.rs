@@ -454,13 +454,16 @@ mod tests {
             assert!(root.way().is_trusted(), "{path}: {:?}", root.way());
             assert_eq!(&*root, std::fs::canonicalize(dir.path().join(path)).unwrap(), "{path}");
         }
-        let kind = |path: &str| Root::open(&dir.path().join(path)).unwrap_err().kind();
-        assert_eq!(kind("none"), ErrorKind::NotFound);
         symlink("circle", dir.path().join("circle")).unwrap();
         assert_eq!(Root::open(&dir.path().join("circle")).unwrap_err().raw_os_error(), Some(libc_eloop()));
         std::fs::write(dir.path().join("file"), "").unwrap();
-        assert_eq!(kind("file"), ErrorKind::NotADirectory);
-        assert_eq!(kind("file/x"), ErrorKind::NotADirectory);
+        for (path, kind) in [
+            ("none", ErrorKind::NotFound),
+            ("file", ErrorKind::NotADirectory),
+            ("file/x", ErrorKind::NotADirectory),
+        ] {
+            assert_eq!(Root::open(&dir.path().join(path)).unwrap_err().kind(), kind, "{path}");
+        }
     }
 
     fn libc_eloop() -> i32 {
@@ -514,28 +517,27 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name);
         for name in ["memory", "silent"] {
-            std::fs::create_dir(path(name)).unwrap();
+            std::fs::create_dir(dir.path().join(name)).unwrap();
         }
-        std::fs::write(path("file"), "below").unwrap();
-        let run = |words: &[&str]| {
-            let status =
-                std::process::Command::new(words[0]).args(&words[1..]).current_dir(dir.path()).status();
-            assert!(status.unwrap().success(), "{words:?}");
-        };
-        run(&["mount", "-t", "tmpfs", "of-a-test", "memory"]);
-        std::fs::create_dir(path("memory/sub")).unwrap();
-        std::fs::write(path("memory/sub/file"), "above").unwrap();
-        symlink("file", path("memory/sub/link")).unwrap();
-        run(&["mount", "--bind", "memory/sub/file", "file"]);
+        std::fs::write(dir.path().join("file"), "below").unwrap();
+        fn mount(directory: &Path, arguments: &[&str]) {
+            let status = std::process::Command::new("mount").args(arguments).current_dir(directory).status();
+            assert!(status.unwrap().success(), "{arguments:?}");
+        }
+        mount(dir.path(), &["-t", "tmpfs", "of-a-test", "memory"]);
+        std::fs::create_dir(dir.path().join("memory/sub")).unwrap();
+        std::fs::write(dir.path().join("memory/sub/file"), "above").unwrap();
+        symlink("file", dir.path().join("memory/sub/link")).unwrap();
+        mount(dir.path(), &["--bind", "memory/sub/file", "file"]);
         // A FUSE mount of a user's process: this process, which does not answer.
         let fuse = std::fs::File::options().read(true).write(true).open("/dev/fuse");
         if let Ok(fuse) = &fuse {
             use std::os::fd::AsRawFd;
             let options = format!("fd={},rootmode=40000,user_id=4711,group_id=4711", fuse.as_raw_fd());
             let (flags, options) = (nix::mount::MsFlags::empty(), Some(options.as_str()));
-            nix::mount::mount(Some("silent"), &path("silent"), Some("fuse"), flags, options).unwrap();
+            nix::mount::mount(Some("silent"), &dir.path().join("silent"), Some("fuse"), flags, options)
+                .unwrap();
         }
         let top = std::fs::File::open(dir.path()).unwrap();
         let mut found = Vec::new();
@@ -543,10 +545,10 @@ mod tests {
             let open = |path: &str, flags| {
                 into_mounts(opener, top.as_fd(), Path::new(path), flags).map(std::fs::File::from)
             };
-            let text = |path: &str| open(path, OFlags::RDONLY).map(|file| io::read_to_string(file).unwrap());
             let error = |path: &str, flags| open(path, flags).map(drop).unwrap_err();
             found.push((
-                [text("file"), text("memory/sub/file")],
+                ["file", "memory/sub/file"]
+                    .map(|path| open(path, OFlags::RDONLY).map(|file| io::read_to_string(file).unwrap())),
                 ["memory/sub", "memory", ""].map(|path| open(path, DIRECTORY).is_ok()),
                 error("memory/sub/none", HANDLE),
                 error("memory/sub/link", OFlags::RDONLY | OFlags::NOFOLLOW),
@@ -559,7 +561,7 @@ mod tests {
         }
         drop(top);
         for name in ["file", "memory", "silent"] {
-            let _ = std::process::Command::new("umount").arg("-l").arg(path(name)).status();
+            let _ = std::process::Command::new("umount").arg("-l").arg(dir.path().join(name)).status();
         }
         for found in found {
             assert_eq!(found.0, [Ok("above".to_owned()), Ok("above".to_owned())]);

@@ -112,16 +112,17 @@ mod tests {
         }
         find(0);
         let dir = tempfile::tempdir().unwrap();
-        let run = |name: &str, args: &[&str]| {
-            let status = std::process::Command::new(name).args(args).arg(dir.path()).status();
+        fn run(words: &[&str], mount_point: &std::path::Path) {
+            let status = std::process::Command::new(words[0]).args(&words[1..]).arg(mount_point).status();
             assert!(status.unwrap().success());
-        };
-        run("mount", &["-t", "tmpfs", "of-a-test"]);
-        let mounts = || super::super::mounts::read().unwrap();
-        let id = mounts().iter().find(|mount| mount.mount_point == dir.path()).unwrap().id;
+        }
+        run(&["mount", "-t", "tmpfs", "of-a-test"], dir.path());
+        let mounts = crate::sys::mounts::read().unwrap();
+        let id = mounts.iter().find(|mount| mount.mount_point == dir.path()).unwrap().id;
         assert_eq!(find(id), Some(Server::Kernel));
-        run("umount", &[]);
+        run(&["umount"], dir.path());
         // Another test may have a mount with this number by now.
-        assert!(find(id).is_none() || mounts().iter().any(|mount| mount.id == id));
+        let mounts = crate::sys::mounts::read().unwrap();
+        assert!(find(id).is_none() || mounts.iter().any(|mount| mount.id == id));
     }
 }

@@ -89,12 +89,13 @@ impl Sysroot {
         if !self.is_foreign() {
             return root::find(&std::path::absolute(path)?).map(|(_, path)| path);
         }
-        let plain = || lookup::by_components(path, |inside| lookup::below(&self.root, inside));
-        let Some(ostree) = &self.ostree else { return plain() };
-        match lookup::by_components(path, |inside| ostree.place(&self.root, inside)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => plain(),
-            other => other,
+        if let Some(ostree) = &self.ostree {
+            match lookup::by_components(path, |inside| ostree.place(&self.root, inside)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                other => return other,
+            }
         }
+        lookup::by_components(path, |inside| lookup::below(&self.root, inside))
     }
 
     /// Opens the directory that [`Self::resolve`] returns.
@@ -177,14 +178,17 @@ impl Sysroot {
     pub fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
         let root = self.open(path)?;
         let mut listed = 0_usize;
-        let admit = || {
-            listed += 1;
-            match listed > MAX_ENTRIES {
-                true => Err(io::Error::other(format!("holds more than {MAX_ENTRIES} entries"))),
-                false => Ok(()),
-            }
-        };
-        quiet::entries(root.directory()?, admit, |name| quiet::kind_in(root.fd(), name))
+        quiet::entries(
+            root.directory()?,
+            || {
+                listed += 1;
+                match listed > MAX_ENTRIES {
+                    true => Err(io::Error::other(format!("holds more than {MAX_ENTRIES} entries"))),
+                    false => Ok(()),
+                }
+            },
+            |name| quiet::kind_in(root.fd(), name),
+        )
     }
 }
 

@@ -360,10 +360,9 @@ impl<'a> Reader<'a> {
     /// A process chooses its own name, and a user may start one of root's programs with any name and arguments. Its
     /// program file must therefore have the name too, and all its user ids must be root's.
     fn containerds(&self, found: &[ProcessDirectory], emit: &mut Emit<'_>) -> io::Result<()> {
-        let is_containerd = |name: &str| CONTAINERDS.contains(&name);
         let root = Who { is_privileged: true, uids: vec![only(0)] };
         let named = found.iter().filter(|process| {
-            process.who == root && process.is_of_our_users && is_containerd(&process.name(None))
+            process.who == root && process.is_of_our_users && CONTAINERDS.contains(&&*process.name(None))
         });
         let named: Vec<_> = named.cloned().collect();
         let namespaces = ["self", "1"].map(|id| self.proc.join(id).join("ns/mnt"));
@@ -371,7 +370,7 @@ impl<'a> Reader<'a> {
             let namespace = fs::read_link(process.place.join("ns/mnt")).ok()?;
             let program = fs::read_link(process.place.join("exe")).ok()?;
             let mut ours = namespaces.iter().filter_map(|ours| fs::read_link(ours).ok());
-            if !ours.any(|ours| ours == namespace) || !is_containerd(&process.name(Some(&program))) {
+            if !ours.any(|ours| ours == namespace) || !CONTAINERDS.contains(&&*process.name(Some(&program))) {
                 return None;
             }
             let mut arguments = Vec::new();
@@ -482,7 +481,7 @@ struct Deleted {
 fn deleted_of(process: &ProcessDirectory, locals: &HashMap<u64, Local>) -> Vec<Deleted> {
     // The process may end at any moment.
     let Ok(open) = fs::read_dir(process.place.join("fd")) else { return Vec::new() };
-    let deleted = |file: fs::DirEntry| {
+    let deleted = open.flatten().take(MAX_FILES).filter_map(|file| {
         let target = fs::read_link(file.path()).ok()?;
         let path = target.as_os_str().as_bytes().strip_suffix(DELETED)?;
         let information = fs::read(process.place.join("fdinfo").join(file.file_name())).ok()?;
@@ -510,8 +509,8 @@ fn deleted_of(process: &ProcessDirectory, locals: &HashMap<u64, Local>) -> Vec<D
             backing,
         };
         Some(Deleted { identity: (facts.st_dev, facts.st_ino), record, path: path.to_vec() })
-    };
-    open.flatten().take(MAX_FILES).filter_map(deleted).collect()
+    });
+    deleted.collect()
 }
 
 /// Reads the links of a process, and retries after `EACCES`.
@@ -530,8 +529,9 @@ fn links_patiently(process: &ProcessDirectory, patience: &mut Patience) -> io::R
 }
 
 fn links(process: &ProcessDirectory) -> io::Result<Option<Links>> {
-    let link = |name: &str| unless_gone(fs::read_link(process.place.join(name)));
-    let (Some(namespace), Some(root)) = (link("ns/mnt")?, link("root")?) else { return Ok(None) };
+    let namespace = unless_gone(fs::read_link(process.place.join("ns/mnt")))?;
+    let root = unless_gone(fs::read_link(process.place.join("root")))?;
+    let (Some(namespace), Some(root)) = (namespace, root) else { return Ok(None) };
     let number = open_path(&process.place.join("root")).ok().as_ref().and_then(mount_of);
     let owner =
         if process.who.is_privileged { Some(Who::default()) } else { owner_of_mounts(&process.place) };
@@ -617,8 +617,9 @@ fn who(map: &str, status: &[u8], is_of_our_users: bool) -> Who {
         .split_whitespace()
         .filter_map(|uid| uid.parse().ok())
         .collect();
-    let powers = |name| field(status, name).and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
-    let is_powerful = (powers("CapEff") | powers("CapPrm")) & POWERS != 0;
+    let masks = ["CapEff", "CapPrm"].into_iter().filter_map(|name| field(status, name));
+    let is_powerful =
+        masks.filter_map(|mask| u64::from_str_radix(mask, 16).ok()).any(|mask| mask & POWERS != 0);
     // An unknown user may be root.
     let is_privileged = is_of_our_users && (is_powerful || uids.contains(&0) || uids.is_empty());
     let mut who = Who { is_privileged, uids: Vec::new() };
@@ -653,9 +654,9 @@ fn add(to: &mut Who, more: &Who) {
 fn owner_of_mounts(place: &Path) -> Option<Who> {
     let mounts = fs::File::open(place.join("ns/mnt")).ok()?;
     let users = user_namespace_of(&mounts).ok()?;
-    let identity = |facts: rustix::fs::Stat| (facts.st_dev, facts.st_ino);
-    let own = fs::File::open("/proc/self/ns/user").ok()?;
-    match identity(rustix::fs::fstat(&own).ok()?) == identity(rustix::fs::fstat(&users).ok()?) {
+    let this_process = fs::File::open("/proc/self/ns/user").ok()?;
+    let (mine, other) = (rustix::fs::fstat(&this_process).ok()?, rustix::fs::fstat(&users).ok()?);
+    match (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino) {
         true => Some(Who { is_privileged: true, uids: vec![] }),
         false => owner_of_users(&users).ok().map(Who::user),
     }

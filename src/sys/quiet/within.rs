@@ -280,9 +280,11 @@ impl Below {
     /// and nothing if it cannot be read.
     pub fn beginning(&self, path: &Path, into: &mut [u8]) -> io::Result<(InodeFacts, usize)> {
         let facts = self.facts(path)?;
-        let is_filled = facts.kind == FileKind::File && facts.length > 0;
-        let read = || Ok::<_, io::Error>(rustix::io::read(self.open(path, FILE)?, into)?);
-        Ok((facts, if is_filled { read().unwrap_or(0) } else { 0 }))
+        if facts.kind != FileKind::File || facts.length == 0 {
+            return Ok((facts, 0));
+        }
+        let length = self.open(path, FILE).ok().and_then(|file| rustix::io::read(file, into).ok());
+        Ok((facts, length.unwrap_or(0)))
     }
 
     /// Reads a regular file of at most `limit` bytes; `path` is relative. Never blocks, whatever is at the path.
@@ -351,59 +353,57 @@ mod tests {
     #[test]
     fn no_component_below_a_root_may_be_a_symlink() {
         let dir = tempfile::tempdir().unwrap();
-        let path = |path: &str| dir.path().join(path);
-        std::fs::create_dir_all(path("store/a/b")).unwrap();
-        std::fs::create_dir_all(path("elsewhere/b")).unwrap();
+        std::fs::create_dir_all(dir.path().join("store/a/b")).unwrap();
+        std::fs::create_dir_all(dir.path().join("elsewhere/b")).unwrap();
         for file in ["store/a/b/file", "elsewhere/b/file"] {
-            std::fs::write(path(file), b"12345").unwrap();
+            std::fs::write(dir.path().join(file), b"12345").unwrap();
         }
-        symlink(path("elsewhere"), path("store/out")).unwrap();
-        symlink("a", path("store/in")).unwrap();
-        symlink("file", path("store/a/b/link")).unwrap();
-        symlink("store", path("way")).unwrap();
+        symlink(dir.path().join("elsewhere"), dir.path().join("store/out")).unwrap();
+        symlink("a", dir.path().join("store/in")).unwrap();
+        symlink("file", dir.path().join("store/a/b/link")).unwrap();
+        symlink("store", dir.path().join("way")).unwrap();
         // relatime updates an access time that is not after the last change.
-        let touched = |name: &str| std::fs::symlink_metadata(path(name)).unwrap().atime_nsec();
+        let touched = |name: &str| std::fs::symlink_metadata(dir.path().join(name)).unwrap().atime_nsec();
         let before = ["store/out", "store/in"].map(touched);
 
         // The root itself may be reached through one.
         for root in ["store", "way"] {
-            let root = Root::open(&path(root)).unwrap();
+            let root = Root::open(&dir.path().join(root)).unwrap();
             let store = Within::new([&root]);
-            let below_root = |path: &str| root.join(path);
-            assert_eq!(store.read(&below_root("a/b/file"), 5).unwrap(), b"12345");
-            assert_eq!(store.facts(&below_root("a/b/file")).unwrap().length, 5);
-            assert_eq!(store.facts(&below_root("out")).unwrap().kind, FileKind::Symlink);
-            assert_eq!(store.list(&below_root("a")).unwrap(), super::super::list(&below_root("a")).unwrap());
+            assert_eq!(store.read(&root.join("a/b/file"), 5).unwrap(), b"12345");
+            assert_eq!(store.facts(&root.join("a/b/file")).unwrap().length, 5);
+            assert_eq!(store.facts(&root.join("out")).unwrap().kind, FileKind::Symlink);
+            assert_eq!(store.list(&root.join("a")).unwrap(), super::super::list(&root.join("a")).unwrap());
             assert_eq!(store.list(&root).unwrap().len(), 3);
             assert!(
-                !is_symlink(&store.list(&below_root("a/b/file")).unwrap_err()),
+                !is_symlink(&store.list(&root.join("a/b/file")).unwrap_err()),
                 "a file is only not a directory"
             );
-            assert_eq!(store.read(&below_root("none/x"), 5).unwrap_err().kind(), io::ErrorKind::NotFound);
+            assert_eq!(store.read(&root.join("none/x"), 5).unwrap_err().kind(), io::ErrorKind::NotFound);
             for way in ["out/b", "in/b"] {
                 let link = root.join(way.split_once('/').unwrap().0);
                 let expected = format!("{} is a symlink; not followed", link.display());
                 let errors = [
-                    store.list(&below_root(way)).map(drop),
+                    store.list(&root.join(way)).map(drop),
                     store.list(&link).map(drop),
-                    store.facts(&below_root(way)).map(drop),
-                    store.read(&below_root(way).join("file"), 5).map(drop),
-                    store.open_file(&below_root(way).join("file")).map(drop),
+                    store.facts(&root.join(way)).map(drop),
+                    store.read(&root.join(way).join("file"), 5).map(drop),
+                    store.open_file(&root.join(way).join("file")).map(drop),
                 ];
                 for error in errors.map(Result::unwrap_err) {
                     assert!(is_symlink(&error), "{error}");
                     assert_eq!(error.to_string(), expected);
                 }
             }
-            assert!(is_symlink(&store.read(&below_root("a/b/link"), 5).unwrap_err()));
-            let below = store.below(&below_root("a")).unwrap();
+            assert!(is_symlink(&store.read(&root.join("a/b/link"), 5).unwrap_err()));
+            let below = store.below(&root.join("a")).unwrap();
             assert_eq!(below.read(Path::new("b/file"), 5).unwrap(), b"12345");
             assert!(below.read(Path::new("b/file"), 4).is_err());
             assert!(below.read(Path::new("b/link"), 5).is_err());
             assert!(below.read(Path::new("b"), 5).is_err(), "no file");
             assert!(below.read(Path::new("../a/b/file"), 5).is_err(), "not upwards");
-            assert!(store.below(&path("out")).is_err());
-            assert!(store.read(&path("elsewhere/b/file"), 5).is_err(), "it is not below a root");
+            assert!(store.below(&dir.path().join("out")).is_err());
+            assert!(store.read(&dir.path().join("elsewhere/b/file"), 5).is_err(), "it is not below a root");
         }
         assert_eq!(["store/out", "store/in"].map(touched), before);
     }
