@@ -1,10 +1,12 @@
-//! Measures all units of all stores together, and rereads what changed meanwhile.
+//! Measures all units of all stores together, and measures again what changed meanwhile.
 //!
-//! A walk takes seconds, and the node keeps working. After each walk the records are
-//! compared with the earlier ones; if they changed they are read again, and only new units are walked.
-//! Layers never change once committed, so what was measured stays valid, in this scan and in later ones
-//! ([`cached`]). Only what several units share must be measured in one walk: where that matters
-//! everything is walked again.
+//! A walk takes seconds, and the node keeps working. After each walk the records are compared with the earlier ones;
+//! if they changed, they are read again and only new units are walked. Committed layers never change, so their sizes
+//! remain valid, in this scan and in later ones ([`cached`]).
+//!
+//! Only shared inodes and extents must be measured in one walk. Example: a file of layer A is walked first, then the
+//! store adds layer B with a hard link to it. A second walk of B alone sees one of two links and takes the other for
+//! a link outside the stores. In such a case everything is walked again.
 
 mod cached;
 mod shares;
@@ -17,7 +19,7 @@ use jiff::Timestamp;
 use rayon::prelude::*;
 
 use super::request::{Measure, ScanRequest};
-use super::store::{Store, UnitView};
+use super::store::Store;
 use crate::disk::filesystem::CostModel;
 use crate::disk::inode_chunks::{self, InodeChunks};
 use crate::disk::size_cache::{SizeCache, StoreSizes};
@@ -30,32 +32,32 @@ pub(super) use cached::MeasurementNeeds;
 use cached::{Cached, Subject};
 pub(super) use shares::Shares;
 
-/// How often records that keep moving are read again.
+/// Maximum number of walks while the records keep changing.
 const ROUNDS: usize = 4;
 
-/// Errors listed one by one for a whole scan; the rest is counted.
+/// Maximum number of errors of a scan that are listed; the rest are counted.
 const MOST_ERRORS: usize = 20;
 
-/// The sizes of all units of all stores. A unit keeps its *slot* when its records are read again.
+/// Sizes of all units of all stores. A unit keeps its *slot* when its records are read again.
 pub(super) struct Measurement {
     readings: Vec<Box<dyn Store>>,
     stores: Vec<StoreId>,
-    /// Of the units of each reading, their names.
+    /// Names of the units of each reading.
     units: Vec<Vec<Fingerprint>>,
-    /// By name.
+    /// Slots by name.
     slots: HashMap<Fingerprint, usize>,
-    /// Of each unit of each reading.
+    /// Slots of the units of each reading.
     of_units: Vec<Vec<usize>>,
-    /// The name of each slot, which tells the unit from all others of the node.
+    /// Name of each slot, which identifies the unit among all units of the node.
     names: Vec<Fingerprint>,
     tallies: Vec<Tally>,
     shares: Shares,
     chunks: InodeChunks,
     errors: Vec<WalkError>,
-    /// Where each walk since all was forgotten looked at files for shared extents.
+    /// Extents that each walk since the last reset examined.
     looked: Vec<Extents>,
     cached: Cached,
-    /// Readings that could not be read again, by position, and why.
+    /// Reasons why readings could not be read again, by position.
     stale: HashMap<usize, String>,
 }
 
@@ -80,7 +82,7 @@ impl Measurement {
         }
     }
 
-    /// Adds what several units share as nodes of their own.
+    /// Adds inodes, extents and inode chunks that several units share as nodes of their own.
     pub(super) fn share(
         &self,
         inventory: &mut Inventory,
@@ -91,22 +93,22 @@ impl Measurement {
         shares::share_chunks(&self.chunks, inventory, nodes);
     }
 
-    /// The stores as they were when they were measured.
+    /// Returns the stores as they were when they were measured.
     pub(super) fn take_readings(&mut self) -> Vec<Box<dyn Store>> {
         std::mem::take(&mut self.readings)
     }
 
-    /// Tallies of a reading's units, one by one.
+    /// Returns the tallies of a reading's units, in their order.
     pub(super) fn tallies(&self, reading: usize) -> Vec<Tally> {
         self.of_units[reading].iter().map(|slot| self.tallies[*slot]).collect()
     }
 
-    /// Slots of a reading's units, one by one.
+    /// Returns the slots of a reading's units, in their order.
     pub(super) fn slots(&self, reading: usize) -> &[usize] {
         &self.of_units[reading]
     }
 
-    /// Walks until the records and what was walked belong together.
+    /// Walks until the sizes belong to the current records.
     pub(super) fn run(
         &mut self,
         request: &ScanRequest,
@@ -115,7 +117,7 @@ impl Measurement {
         findings: &mut Vec<Finding>,
     ) {
         if request.measure != Measure::Everything {
-            // Nothing is looked up by its name.
+            // Names are not needed.
             let mut next = 0..;
             let slots =
                 self.readings.iter().map(|reading| next.by_ref().take(reading.units().len()).collect());
@@ -140,33 +142,34 @@ impl Measurement {
             }
         }
         if self.misses_a_share() {
-            // A walk takes what it shares with another walk's trees for somebody else's, and
-            // each of the two counts it. Once more, in one walk.
+            // A walk takes a link in another walk's trees for a link outside the stores, and each of the two walks
+            // counts the inode. Measure everything again, in one walk.
             self.cached.distrust_all();
             self.forget();
             self.walk(request, wanted, progress);
             moved = self.read_again(request);
         }
         self.report_modified(request, findings);
-        // What merely went is no longer in the records either.
+        // Units that were deleted meanwhile are not in the records either.
         if !self.assign().is_empty() {
             self.report_movers(&moved, findings);
         }
         if wanted.inode_chunks {
             for (reading, slots) in self.readings.iter().zip(&self.of_units) {
                 let reassigned = reading.reassigned().into_iter();
-                let known = reassigned.filter_map(|one| Some((one.device, one.inode, *slots.get(one.unit)?)));
+                let known =
+                    reassigned.filter_map(|inode| Some((inode.device, inode.inode, *slots.get(inode.unit)?)));
                 self.chunks.hand_over(known);
             }
         }
         self.report_errors(findings);
-        // Nothing is read again: what a large store is filled with takes the place of its names.
+        // Nothing is read again: free the names before the inventory of a large store is filled.
         self.slots = HashMap::new();
         self.units = Vec::new();
     }
 
-    /// Measures the units that have not been measured. Where a sample shows that a store's
-    /// layers changed though nothing else showed it, nothing is taken of that store.
+    /// Measures the units that have not been measured. If a sample shows that a store's layers changed although their
+    /// stamps did not, no cached size of that store is used.
     fn walk_in_doubt(&mut self, request: &ScanRequest, wanted: MeasurementNeeds, progress: &Progress) {
         self.walk(request, wanted, progress);
         while self.cached.distrust_differing() {
@@ -175,14 +178,14 @@ impl Measurement {
         }
     }
 
-    /// Measures the units that have not been measured and that no earlier scan measured.
+    /// Measures the units that neither this scan nor an earlier one measured.
     fn walk(&mut self, request: &ScanRequest, wanted: MeasurementNeeds, progress: &Progress) {
         let mut fresh = self.assign();
         let (roots, within) = (self.roots(), self.within());
         let started = Timestamp::now();
         if self.cached.is_on() {
             let subjects = self.subjects(&fresh, &roots);
-            // A stamp from before is as good: what has changed since has another one in the next scan.
+            // Older stamps are valid too: a layer that has changed since will have another stamp in the next scan.
             let missing = subjects.iter().filter(|subject| subject.stamp.is_none());
             let slots: HashSet<usize> = missing.map(|subject| subject.slot).collect();
             let stamps = stamp::gather(
@@ -216,14 +219,14 @@ impl Measurement {
         self.absorb(measured, &fresh);
     }
 
-    /// The finished layers among `fresh` that no root is in: what a root in it takes away
-    /// from a layer depends on what else is scanned.
+    /// Returns the finished layers among `fresh` that contain no root: the size of a layer without the root in it
+    /// depends on the stores that are scanned.
     fn subjects(&self, fresh: &HashSet<usize>, roots: &[PathBuf]) -> Vec<Subject> {
-        let inside = |outer: &PathBuf| -> Vec<PathBuf> {
+        let roots_inside = roots.iter().map(|outer| {
             let below = roots.iter().filter_map(|root| root.strip_prefix(outer).ok());
             below.filter(|path| !path.as_os_str().is_empty()).map(Path::to_path_buf).collect()
-        };
-        let roots_inside: Vec<Vec<PathBuf>> = roots.iter().map(inside).collect();
+        });
+        let roots_inside: Vec<Vec<PathBuf>> = roots_inside.collect();
         let mut finished = Vec::new();
         let mut first_root = 0;
         for (store, (reading, slots)) in self.readings.iter().zip(&self.of_units).enumerate() {
@@ -232,7 +235,8 @@ impl Measurement {
             for (((view, slot), record), stamp) in units {
                 let Some(record) = record.filter(|_| fresh.contains(slot)) else { continue };
                 let has_root = view.parts.iter().any(|(root, path, _)| {
-                    roots_inside.get(first_root + root).into_iter().flatten().any(|one| one.starts_with(path))
+                    let mut inside = roots_inside.get(first_root + root).into_iter().flatten();
+                    inside.any(|inside| inside.starts_with(path))
                 });
                 if !has_root {
                     finished.push((*slot, store, record, stamp));
@@ -241,16 +245,16 @@ impl Measurement {
             first_root += reading.roots().len();
         }
         let names = &self.names;
-        let subject = |(slot, store, record, stamp): (usize, usize, Fingerprint, Option<Fingerprint>)| {
+        let subjects = finished.into_par_iter().map(|(slot, store, record, stamp)| {
             let mut key = Fingerprinter::new("layer and record, 1");
             key.bytes(&names[slot].0).bytes(&record.0);
             Subject { slot, store, key: key.finish(), stamp }
-        };
-        finished.into_par_iter().map(subject).collect()
+        });
+        subjects.collect()
     }
 
-    /// Some inode or extent is held by more than the trees that were walked together, and it
-    /// may be a tree that was walked at another time.
+    /// Returns true if an inode or extent is also used outside the trees that were walked together, perhaps by a tree
+    /// of another walk.
     fn misses_a_share(&self) -> bool {
         if self.looked.len() <= 1 && self.cached.taken().next().is_none() {
             return false;
@@ -261,19 +265,19 @@ impl Measurement {
             || self.shares.has_outside()
     }
 
-    /// What to leave for later scans, by store; `None` where nothing is wanted, and for a store as
-    /// it was. Of a large store what this frees takes much memory.
+    /// Returns the sizes to store for later scans, by store; `None` if none are wanted, and for an unchanged store.
+    /// Frees the cache, which uses much memory for a large store.
     pub(super) fn leave(&mut self) -> Option<Vec<(StoreId, Option<StoreSizes>)>> {
         let alive: HashSet<usize> = self.of_units.iter().flatten().copied().collect();
         std::mem::take(&mut self.cached).leave(&alive)
     }
 
-    /// Slots of layers whose size an earlier scan measured.
+    /// Returns the slots of layers whose size comes from an earlier scan.
     pub(super) fn taken(&self) -> HashSet<usize> {
         self.cached.taken().collect()
     }
 
-    /// Drops all that was measured.
+    /// Drops all measurements.
     fn forget(&mut self) {
         self.slots.clear();
         self.names.clear();
@@ -289,7 +293,7 @@ impl Measurement {
         self.readings.iter().flat_map(|reading| reading.roots()).collect()
     }
 
-    /// Gives each unit its slot; returns the slots that have not been measured.
+    /// Assigns a slot to each unit; returns the slots that have not been measured.
     fn assign(&mut self) -> HashSet<usize> {
         let mut fresh = HashSet::with_capacity(self.units.iter().map(Vec::len).sum());
         self.of_units.clear();
@@ -310,7 +314,7 @@ impl Measurement {
         fresh
     }
 
-    /// The open directories of all stores.
+    /// Returns the open directories of all stores.
     fn within(&self) -> Within {
         let mut all = Within::default();
         for places in self.readings.iter().filter_map(|reading| reading.places()) {
@@ -319,8 +323,8 @@ impl Measurement {
         all
     }
 
-    /// Roots that are counted from the top by a unit of their own; one may be inside another
-    /// (an imagestore in the graphroot, say).
+    /// Returns the roots that a unit of their own counts from the top; one may be inside another (for example an
+    /// imagestore in the graphroot).
     fn roots_with_trees(&self) -> Vec<usize> {
         let mut found = Vec::new();
         let mut first_root = 0;
@@ -346,8 +350,7 @@ impl Measurement {
         self.errors.extend(measured.errors);
     }
 
-    /// Reads the records of those stores again where another process wrote meanwhile; returns those
-    /// that hold something else now.
+    /// Reads the records of stores to which another process wrote meanwhile again; returns those whose units changed.
     fn read_again(&mut self, request: &ScanRequest) -> Vec<PathBuf> {
         let mut moved = Vec::new();
         for (position, (reading, store)) in self.readings.iter_mut().zip(&self.stores).enumerate() {
@@ -359,8 +362,8 @@ impl Measurement {
                 continue;
             }
             self.stale.remove(&position);
-            // A token that moved without a record moving (every podman command does that)
-            // changes nothing.
+            // A token that changed without a change of the records (every podman command causes that) is not a
+            // change.
             let now = names(reading.as_ref(), store);
             if std::mem::replace(&mut self.units[position], now.clone()) != now {
                 moved.extend(reading.roots().into_iter().next());
@@ -376,7 +379,7 @@ impl Measurement {
         }
     }
 
-    /// Says which finished layers another process wrote to.
+    /// Reports finished layers that another process modified.
     fn report_modified(&self, request: &ScanRequest, findings: &mut Vec<Finding>) {
         let modified = self.cached.modified();
         if modified.is_empty() {
@@ -385,15 +388,17 @@ impl Measurement {
         let slots: HashSet<usize> = modified.iter().map(|(slot, _)| *slot).collect();
         let roots = self.roots();
         let trees = trees(&self.readings, &self.of_units, &slots);
-        // One that was replaced meanwhile is another layer.
+        // A layer that was replaced meanwhile is another layer.
         let stamps = stamp::gather(&roots, &self.within(), &trees, request.threads);
-        let is_same = |slot: &usize| stamps.get(slot).copied() == self.cached.stamp(*slot);
-        let modified: Vec<_> = modified.into_iter().filter(|(slot, _)| is_same(slot)).collect();
+        let modified: Vec<_> = modified
+            .into_iter()
+            .filter(|(slot, _)| stamps.get(slot).copied() == self.cached.stamp(*slot))
+            .collect();
         let more = modified.len().saturating_sub(MOST_ERRORS);
-        for (slot, how) in modified.into_iter().take(MOST_ERRORS) {
+        for (slot, difference) in modified.into_iter().take(MOST_ERRORS) {
             let tree = trees.iter().find(|tree| tree.unit == slot);
             let path = tree.and_then(|tree| Some(roots.get(tree.root)?.join(&tree.path))).unwrap_or_default();
-            let message = format!("{how}: a finished layer was modified");
+            let message = format!("{difference}: a finished layer was modified");
             findings.push(Finding::new(path, message));
         }
         if more > 0 {
@@ -405,14 +410,14 @@ impl Measurement {
     fn report_errors(&self, findings: &mut Vec<Finding>) {
         let alive: HashSet<_> = self.of_units.iter().flatten().copied().collect();
         let mut stale: HashSet<usize> = HashSet::new();
-        for (position, why) in &self.stale {
+        for (position, reason) in &self.stale {
             let root = self.readings[*position].roots().into_iter().next().unwrap_or_default();
-            let message = format!("changed while it was measured and cannot be reread: {why}");
+            let message = format!("changed while it was measured and cannot be reread: {reason}");
             findings.push(Finding::incomplete(root, message));
             stale.extend(&self.of_units[*position]);
         }
-        // What vanished under the walk was deleted by its owner: that is not a fault, unless the
-        // records still have it because they are old.
+        // A file that vanished during the walk was deleted by its user. That is an error only if the records are old
+        // and still contain it.
         let faults = self
             .errors
             .iter()
@@ -431,7 +436,7 @@ impl Measurement {
     }
 }
 
-/// What to walk for the slots in `fresh`; `of_units` are the slots of the readings' units.
+/// Returns the trees to walk for the slots in `fresh`; `of_units` are the slots of the readings' units.
 fn trees<'a>(
     readings: &'a [Box<dyn Store>],
     of_units: &[Vec<usize>],
@@ -454,12 +459,12 @@ fn trees<'a>(
     trees
 }
 
-/// What tells each unit of a reading from all others of the node, as long as it is the same.
+/// Returns the names of a reading's units. A name identifies an unchanged unit among all units of the node.
 fn names(reading: &dyn Store, store: &StoreId) -> Vec<Fingerprint> {
     let mut of_store = Fingerprinter::new("unit, 1");
     of_store.bytes(store.kind().as_str().as_bytes());
     of_store.bytes(store.root().as_os_str().as_bytes()).bytes(store.driver().as_bytes());
-    let name = |unit: UnitView<'_>| {
+    let names = reading.units().into_par_iter().map(|unit| {
         let mut name = of_store.clone();
         name.bytes(unit.tag.as_bytes()).bytes(unit.id.as_bytes());
         for (root, path, scope) in unit.parts {
@@ -467,8 +472,8 @@ fn names(reading: &dyn Store, store: &StoreId) -> Vec<Fingerprint> {
             name.number(u64::from(scope.is_whole()));
         }
         name.finish()
-    };
-    reading.units().into_par_iter().map(name).collect()
+    });
+    names.collect()
 }
 
 #[cfg(test)]

@@ -19,29 +19,28 @@ use crate::sys::root::Root;
 pub(crate) struct ContainerdRoots {
     stores: Vec<Containerd>,
     pub(crate) findings: Vec<Finding>,
-    /// Configured places, whether or not there is a store.
+    /// Configured paths, whether or not they contain a store.
     pub(crate) looked: Vec<PathBuf>,
-    /// The first store that could not be read.
+    /// Error of the first store that could not be read.
     unreadable: Option<Error>,
 }
 
 impl ContainerdRoots {
-    /// The stores, and why the first of the others could not be read.
+    /// Returns the stores, and the error of the first store that could not be read.
     pub(crate) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
         let stores = self.stores.into_iter();
         (stores.map(|store| Box::new(store) as Box<dyn Store>).collect(), self.unreadable)
     }
 
-    /// The same directory may be configured twice, and be mounted in two places.
+    /// Returns true if the root was already read. The same directory may be configured twice, and be mounted twice.
     fn knows(&self, root: &Path) -> bool {
-        let identity = |path: &Path| Root::open(path).map(|root| root.identity()).ok();
-        let wanted = identity(root);
+        let wanted = identity_of(root);
         let mut roots = self.stores.iter().map(|known| &known.snapshot.places.root);
-        roots.any(|known| known == root || (wanted.is_some() && identity(known) == wanted))
+        roots.any(|known| known == root || (wanted.is_some() && identity_of(known) == wanted))
     }
 
-    /// Leaves to `places` only directories outside of its root that no root before it has: a file may be
-    /// about several roots, and the snapshots in a directory are recorded in one of them.
+    /// Removes directories outside its root from `places` that an earlier root already has: a configuration file may
+    /// be about several roots, but the snapshots in a directory are recorded in only one of them.
     fn claim(&self, places: &mut ContainerdPlaces) {
         for known in self.stores.iter().map(|known| &known.snapshot.places) {
             places.snapshotters.retain(|(_, path)| known.snapshotters.iter().all(|(_, taken)| taken != path));
@@ -52,7 +51,7 @@ impl ContainerdRoots {
         }
     }
 
-    /// Reads a root, whose images `pins` keep; `false` if it does not exist.
+    /// Reads a root whose images `pins` protect; returns false if it does not exist.
     fn store(
         &mut self,
         request: &ScanRequest,
@@ -73,7 +72,7 @@ impl ContainerdRoots {
         }
         self.claim(&mut places);
         places.pins = pins.to_vec();
-        // Without leaks nothing has to be seen twice.
+        // Without a search for leaks, the records need not be confirmed by a second reading.
         let patience = read::ReadPatience::default();
         let confirm = patience.confirm.filter(|_| request.measure.finds_leaks());
         let snapshot = read::read(&places, read::ReadPatience { confirm, ..patience }, &request.read_cache);
@@ -87,34 +86,38 @@ impl ContainerdRoots {
     }
 }
 
-/// Whether the store still has `image` of an earlier reading: one of its names, or what they led to.
-/// `None` where it is not found and the records are damaged.
+fn identity_of(path: &Path) -> Option<(u64, u64)> {
+    Root::open(path).map(|root| root.identity()).ok()
+}
+
+/// Returns true if the store still contains `image` of an earlier reading, by one of its names or their targets.
+/// Returns `None` if it is not found and the records are damaged.
 pub(in crate::stores) fn has_image(
     request: &ScanRequest,
     root: &Path,
     image: &Image,
 ) -> io::Result<Option<bool>> {
-    // Snapshotters may lie elsewhere, but `meta.db` alone is read.
+    // Snapshotters may be at other paths, but only `meta.db` is read.
     let places = ContainerdPlaces::at(root, false);
     let (namespace, hex) = unqualified(&image.id);
-    // CRI makes a name of the configuration's digest.
-    let is_digest = |text: &str| text.split_once(':').is_some_and(|(_, digest)| digest == hex);
     read::has_image(&places, &request.read_cache, namespace, |name, target| {
-        is_digest(name) || is_digest(target) || image.digests.iter().any(|digest| digest == target)
+        // CRI uses the digest of the configuration as a name.
+        let mut texts = [name, target].into_iter().filter_map(|text| text.split_once(':'));
+        texts.any(|(_, digest)| digest == hex) || image.digests.iter().any(|digest| digest == target)
     })
 }
 
-/// The containerds of a node, by running programs and configuration alone.
+/// The containerds of a node, according to running programs and configuration.
 #[derive(Debug, Default)]
 pub(super) struct Containerds {
-    /// The roots that a scan looks at. They need not exist.
+    /// Roots that a scan reads. They need not exist.
     pub(super) roots: Vec<RootConfig>,
-    /// The sandbox images of all containerds that have a root here, and of those named: each of them keeps
-    /// images of every root.
+    /// Sandbox images of all containerds that have a root here, and of those named. Each of them protects images of
+    /// every root.
     pub(super) pins: Vec<ConfiguredPin>,
-    /// The first file of one of these that could not be read or understood, and why.
+    /// First file of one of these containerds that could not be read or parsed, and the reason.
     pub(super) problem: Option<(PathBuf, String)>,
-    /// Files that could not be read or understood, of whatever containerd.
+    /// Files of any containerd that could not be read or parsed.
     pub(super) problems: Vec<(PathBuf, String)>,
 }
 
@@ -124,12 +127,12 @@ impl Containerds {
         let discovery = config::discover(sysroot, &request.running);
         let named = request.containerd_roots.iter().map(|root| discovery.named(sysroot, root));
         let named: Vec<_> = named.collect();
-        let is_here = |config: &&RootConfig| {
-            // A root that cannot be examined may be there.
+        let found = discovery.roots.iter().filter(|config| {
+            // A root that cannot be examined may exist.
             config.places(sysroot).is_ok_and(|places| is_root(&places.root).unwrap_or(true))
-        };
+        });
         let mut all = RootConfig::default();
-        for config in named.iter().chain(discovery.roots.iter().filter(is_here)) {
+        for config in named.iter().chain(found) {
             match config.pins.is_empty() {
                 true => all.add_pins(&config::default_sandboxes()),
                 false => all.add_pins(&config.pins),
@@ -146,11 +149,10 @@ impl Containerds {
     }
 }
 
-/// Reads the roots that the request names; without any name (of whatever kind of store), those that are
-/// found.
+/// Reads the roots that the request names; if it names no store of any kind, those that are found.
 ///
 /// # Errors
-/// When a named root is none or cannot be read.
+/// If a named root is not a root of containerd or cannot be read.
 pub(crate) fn find(request: &ScanRequest) -> Result<ContainerdRoots, Error> {
     let mut found = ContainerdRoots::default();
     let Containerds { roots, pins, problems, .. } = Containerds::of(request);

@@ -1,5 +1,4 @@
-//! Facts from the configuration alone, without reading any store: where a scan would look, and the sandbox
-//! images.
+//! Facts from the configuration alone, without reading a store: the places that a scan reads, and the sandbox images.
 
 pub(crate) mod containerds;
 pub(crate) mod graphroots;
@@ -14,37 +13,40 @@ use crate::node::{ImageNamers, NamedImage, Unreadable};
 use crate::stores::containers_storage::config as graphroot;
 use crate::stores::request::ScanRequest;
 
-/// The kubelet's flag, which told its own image GC what to keep up to 1.34; kubeadm still writes
-/// it where older kubelets need it.
+/// Flag of the kubelet for the sandbox image, which its own image GC kept up to version 1.34. kubeadm still writes it
+/// for older kubelets.
 const FLAG: &str = "--pod-infra-container-image";
 
-/// The sandbox images that CRI-O and the containerds of `request`'s root, and its `kubelet`, are
-/// configured to use, each once; with those that CRI-O and containerd have built in where their
-/// configuration is silent. Reads configuration alone, no store.
+/// Returns the sandbox images that CRI-O, the containerds of `request`'s root, and its `kubelet` are configured to
+/// use, each once. If a configuration does not set the image, the built-in default of CRI-O or containerd is
+/// included. Reads no store.
 ///
 /// # Errors
-/// When the configuration of one of these runtimes cannot be read or understood: it may pin any image, and name any for
-/// sandboxes. What a user who is not root cannot read is not about that user's stores.
+/// If the configuration of one of these runtimes cannot be read or parsed: it may pin any image, and name any image
+/// for sandboxes. Files that a user other than root cannot read are ignored: they are not about that user's stores.
 pub fn sandbox_images(request: &ScanRequest, kubelet: &Kubelet) -> Result<Vec<NamedImage>, Unreadable> {
-    let unreadable = |names, problem: Option<(PathBuf, String)>| match problem {
-        Some((path, reason)) if request.environment.uid == 0 => {
-            Err(Unreadable { path, names, source: io::Error::other(reason) })
+    fn check(
+        request: &ScanRequest,
+        stores: &[PathBuf],
+        names: ImageNamers,
+        problem: Option<(PathBuf, String)>,
+    ) -> Result<(), Unreadable> {
+        let is_relevant = !request.names_stores() || !stores.is_empty();
+        match problem {
+            Some((path, reason)) if is_relevant && request.environment.uid == 0 => {
+                Err(Unreadable { path, names, source: io::Error::other(reason) })
+            }
+            _ => Ok(()),
         }
-        _ => Ok(()),
-    };
+    }
     let mut found = Vec::new();
     let (pins, problem) = graphroot::sandboxes(&request.sysroot);
-    let is_asked = |named: &[PathBuf]| !request.names_stores() || !named.is_empty();
-    if is_asked(&request.graphroots) {
-        unreadable(ImageNamers::CriO, problem)?;
-    }
+    check(request, &request.graphroots, ImageNamers::CriO, problem)?;
     for pin in pins {
         found.push(NamedImage { reference: pin.pattern, source: pin.origin });
     }
     let containerds = Containerds::of(request);
-    if is_asked(&request.containerd_roots) {
-        unreadable(ImageNamers::Containerd, containerds.problem)?;
-    }
+    check(request, &request.containerd_roots, ImageNamers::Containerd, containerds.problem)?;
     let pins = containerds.pins.into_iter();
     found.extend(pins.map(|pin| NamedImage { reference: pin.image, source: pin.origin }));
     for store in &request.running.stores {
@@ -65,15 +67,15 @@ pub fn sandbox_images(request: &ScanRequest, kubelet: &Kubelet) -> Result<Vec<Na
     Ok(once)
 }
 
-/// Data directories of k3s and RKE2 that hold a root of containerd, named or found: the manifests of static
-/// pods are there, too.
+/// Returns the data directories of k3s and RKE2 that contain a root of containerd, named or found. They contain the
+/// manifests of static pods too.
 pub fn data_dirs(request: &ScanRequest) -> Vec<DataDir> {
     let roots = Containerds::of(request).roots.into_iter();
     roots.filter_map(|config| DataDir::of_root(&config.root, &config.origin)).collect()
 }
 
-/// Directories that a scan of `request` reads as stores and as their runtime state: what is written
-/// for messages has no place in them. Paths inside the root, as configured; they need not exist.
+/// Returns the directories that a scan of `request` reads as stores and as their runtime state. This program must not
+/// write messages into them. The paths are inside the root, as configured, and need not exist.
 #[must_use]
 pub fn directories(request: &ScanRequest) -> Vec<PathBuf> {
     let mut found = request.graphroots.clone();
@@ -140,14 +142,16 @@ mod tests {
     const FLAGS: &str = "var/lib/kubelet/kubeadm-flags.env";
 
     #[test]
-    fn a_node_without_a_runtime_has_none() {
+    fn node_without_runtime_has_no_sandbox_image() {
         assert_eq!(images(&[]), []);
         assert_eq!(images(&[(CONFIG, "version = 2")]), [], "containerd never ran here");
     }
 
     #[test]
-    fn each_configuration_has_its_own() {
-        let one = |reference: &str, source: &str| (reference.to_owned(), source.to_owned());
+    fn each_configuration_names_its_sandbox_image() {
+        fn image(reference: &str, source: &str) -> (String, String) {
+            (reference.to_owned(), source.to_owned())
+        }
         let version_1 = "[plugins.cri]\nsandbox_image = \"reg.local/pause:1\"";
         let version_2 =
             "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"reg.local/pause:2\"";
@@ -158,10 +162,10 @@ mod tests {
             (version_3, "reg.local/pause:3"),
         ] {
             let found = images(&[(META_DB, ""), (CONFIG, config)]);
-            assert_eq!(found, [one(expected, "/etc/containerd/config.toml")]);
+            assert_eq!(found, [image(expected, "/etc/containerd/config.toml")]);
         }
         let found = images(&[(META_DB, "")]);
-        assert!(found.contains(&one("registry.k8s.io/pause:3.10", "containerd's built-in defaults")));
+        assert!(found.contains(&image("registry.k8s.io/pause:3.10", "containerd's built-in defaults")));
         let crio = "[crio.image]\npause_image = \"reg.local/pause:4\"\npinned_images = [\"quay.io/*\"]";
         let flags = "KUBELET_KUBEADM_ARGS=\"--pod-infra-container-image=reg.local/pause:5 --node-ip=1\"";
         let same = "KUBELET_EXTRA_ARGS=--pod-infra-container-image=reg.local/pause:4";
@@ -172,29 +176,31 @@ mod tests {
                 ("etc/default/kubelet", same)
             ]),
             [
-                one("reg.local/pause:4", "/etc/crio/crio.conf.d/10-a.conf"),
-                one("reg.local/pause:5", "--pod-infra-container-image in /var/lib/kubelet/kubeadm-flags.env"),
+                image("reg.local/pause:4", "/etc/crio/crio.conf.d/10-a.conf"),
+                image(
+                    "reg.local/pause:5",
+                    "--pod-infra-container-image in /var/lib/kubelet/kubeadm-flags.env"
+                ),
             ]
         );
         let found = images(&[("etc/crio/crio.conf", "")]);
-        assert!(found.contains(&one("registry.k8s.io/pause:3.10.1", "CRI-O's built-in pause_image")));
+        assert!(found.contains(&image("registry.k8s.io/pause:3.10.1", "CRI-O's built-in pause_image")));
         assert_eq!(images(&[("etc/crio/crio.conf", "[crio.image]\npause_image = \"\"")]), []);
     }
 
     #[test]
-    fn a_named_root_has_those_of_the_configuration_that_names_it() {
+    fn named_root_uses_matching_configuration() {
         let node = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(node.path().join("etc/containerd")).unwrap();
         let config = "root = \"/data/c\"\n[plugins.cri]\nsandbox_image = \"reg.local/pause:1\"";
         std::fs::write(node.path().join(CONFIG), config).unwrap();
-        let of = |root: &str| {
+        for (root, message) in [("/data/c", "its own"), ("/elsewhere", "a copied root uses the system's")] {
             let request = ScanRequest { containerd_roots: vec![root.into()], ..request(node.path()) };
             let found = sandbox_images(&request, &Kubelet::default()).unwrap().into_iter();
-            found.map(|image| image.reference).collect::<Vec<_>>()
-        };
-        assert_eq!(of("/data/c"), ["reg.local/pause:1"]);
-        assert_eq!(of("/elsewhere"), ["reg.local/pause:1"], "a copied root has the system's");
+            let found: Vec<_> = found.map(|image| image.reference).collect();
+            assert_eq!(found, ["reg.local/pause:1"], "{message}");
+        }
         let request = ScanRequest { graphroots: vec!["/g".into()], ..request(node.path()) };
-        assert_eq!(sandbox_images(&request, &Kubelet::default()).unwrap(), [], "no containerd is looked at");
+        assert_eq!(sandbox_images(&request, &Kubelet::default()).unwrap(), [], "containerd is not examined");
     }
 }

@@ -1,4 +1,4 @@
-//! Which sizes a scan reuses from earlier scans, and which it stores for later ones.
+//! Selection of the sizes that a scan reuses from earlier scans, and of those that it stores for later ones.
 
 use hashbrown::{HashMap, HashSet};
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use crate::disk::size_cache::{CachedSize, SizeCache, StoreSizes};
 use crate::disk::{Extents, Fingerprint, Measured};
 use crate::model::StoreId;
 
-/// What the filesystems of a scan make necessary.
+/// Measurements that the filesystems of a scan require.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasurementNeeds {
     pub(crate) extents: Extents,
@@ -23,30 +23,30 @@ pub(super) struct Subject {
     pub(super) store: usize,
     /// Fingerprint of the layer and its record.
     pub(super) key: Fingerprint,
-    /// Its stamp, where that was taken already.
+    /// Its stamp, if it was already taken.
     pub(super) stamp: Option<Fingerprint>,
 }
 
 /// The finished layers of a scan.
 #[derive(Debug, Default)]
 pub(super) struct Cached {
-    /// `None`: nothing is taken, nothing is left.
+    /// `None`: no size is taken from earlier scans or stored for later ones.
     cache: Option<SizeCache>,
     stores: Vec<StoreId>,
-    /// Stores of which nothing is taken.
+    /// Stores from which no cached size is used.
     distrusted: HashSet<usize>,
-    /// By slot.
+    /// Layers by slot.
     layers: HashMap<usize, Layer>,
     differing: Vec<Differing>,
 }
 
-/// A measured layer that is not what an earlier scan found, though its stamp is.
+/// A measured layer that differs from an earlier scan although its stamp is the same.
 #[derive(Debug)]
 struct Differing {
     slot: usize,
     store: usize,
-    /// `None`: it shares extents now, for example after a deduplication.
-    how: Option<String>,
+    /// Description of the difference; `None` if it shares extents now, for example after a deduplication.
+    difference: Option<String>,
 }
 
 #[derive(Debug)]
@@ -59,11 +59,11 @@ struct Layer {
 
 #[derive(Debug)]
 enum SizeState {
-    /// Its size is that of an earlier scan, which looked at these files for shared extents.
+    /// The size is that of an earlier scan, which examined these files for shared extents.
     FromCache(Extents),
-    /// It is being walked.
+    /// The walk is not finished.
     Awaited,
-    /// `None`: it has to be measured each time.
+    /// `None` if it must be measured in each scan.
     Measured(Option<Box<CachedSize>>),
 }
 
@@ -72,7 +72,7 @@ impl Cached {
         Self { cache, stores, ..Self::default() }
     }
 
-    /// Whether anything is taken or left.
+    /// Returns true if sizes are taken from earlier scans and stored for later ones.
     pub(super) fn is_on(&self) -> bool {
         self.cache.is_some()
     }
@@ -81,19 +81,19 @@ impl Cached {
         self.layers.get(&slot).map(|layer| layer.stamp)
     }
 
-    /// Drops all that belongs to slots.
+    /// Drops everything that refers to slots.
     pub(super) fn forget(&mut self) {
         self.layers.clear();
         self.differing.clear();
     }
 
-    /// Takes nothing at all from now on.
+    /// Uses no cached sizes from now on.
     pub(super) fn distrust_all(&mut self) {
         self.distrusted.extend(0..self.stores.len());
     }
 
-    /// The slots that need not be walked, with their sizes. One layer at random is walked all
-    /// the same, and where files can share extents one of 16: no time of a file tells of a deduplication.
+    /// Returns the slots that need not be walked, with their sizes. One random layer is walked nevertheless, plus one
+    /// in 16 if files can share extents, because no time of a file changes in a deduplication.
     pub(super) fn take(
         &mut self,
         subjects: &[Subject],
@@ -108,8 +108,9 @@ impl Cached {
             let Some(stamp) = stamp.or_else(|| stamps.get(&slot).copied()) else { continue };
             let earlier = known[store].filter(|_| !distrusted.contains(&store));
             let earlier = earlier.and_then(|sizes| sizes.layers.get(&key));
-            let is_usable = |size: &&CachedSize| size.is_usable(stamp, wanted.extents, wanted.inode_chunks);
-            usable.extend(earlier.filter(is_usable).map(|size| (slot, size)));
+            let usable_size =
+                earlier.filter(|size| size.is_usable(stamp, wanted.extents, wanted.inode_chunks));
+            usable.extend(usable_size.map(|size| (slot, size)));
             layers.insert(slot, Layer { store, key, stamp, state: SizeState::Awaited });
         }
         let mut random = fastrand::Rng::with_seed(cache.as_ref().map_or(0, |cache| cache.seed));
@@ -128,82 +129,86 @@ impl Cached {
         usable
     }
 
-    /// Notes what a walk says of the layers that it was to measure.
+    /// Records the results of a walk for the layers that were waiting for it.
     pub(super) fn absorb(&mut self, measured: &Measured, wanted: MeasurementNeeds, started: Timestamp) {
         let Self { cache: Some(cache), stores, layers, differing, .. } = self else { return };
         let inodes = measured.shared_inodes.iter().flat_map(|group| group.units.iter().copied());
-        let extents = measured.shared_extents.iter().flat_map(|group| group.counted.iter().map(|one| one.0));
+        let groups = measured.shared_extents.iter();
+        let extents = groups.flat_map(|group| group.counted.iter().map(|(unit, _)| *unit));
         let sharing: HashSet<usize> = inodes.chain(extents).collect();
         let errors = measured.errors.iter().map(|error| error.unit);
         let faulty: HashSet<usize> = errors.chain(measured.mounts.iter().map(|mount| mount.0)).collect();
         let settled_before = started.as_second().saturating_sub(cache.settled_after.as_secs());
-        let is_awaited = |layer: &Layer| matches!(layer.state, SizeState::Awaited);
-        let mut held = encode_by_unit(&measured.inodes, |slot| layers.get(&slot).is_some_and(is_awaited));
-        for (slot, layer) in layers.iter_mut().filter(|(_, layer)| is_awaited(layer)) {
+        let mut inodes_by_slot = encode_by_unit(&measured.inodes, |slot| {
+            layers.get(&slot).is_some_and(|layer| matches!(layer.state, SizeState::Awaited))
+        });
+        let awaited = layers.iter_mut().filter(|(_, layer)| matches!(layer.state, SizeState::Awaited));
+        for (slot, layer) in awaited {
             let size = CachedSize {
                 stamp: layer.stamp,
                 extents: measured.extents,
                 inode_chunks: wanted.inode_chunks,
                 tally: measured.units.get(*slot).copied().unwrap_or_default(),
-                inodes: held.remove(slot).unwrap_or_default(),
+                inodes: inodes_by_slot.remove(slot).unwrap_or_default(),
             };
-            // A fault is reported as such.
+            // Errors are reported as errors, not as a modification.
             let (shares, is_faulty) = (sharing.contains(slot), faulty.contains(slot));
             let earlier =
                 cache.stores.get(&stores[layer.store]).and_then(|sizes| sizes.layers.get(&layer.key));
             if let Some(earlier) = earlier.filter(|earlier| earlier.stamp == layer.stamp && !is_faulty) {
-                let how = earlier.difference(&size).filter(|_| !shares);
-                if shares || how.is_some() {
-                    differing.push(Differing { slot: *slot, store: layer.store, how });
+                let difference = earlier.difference(&size).filter(|_| !shares);
+                if shares || difference.is_some() {
+                    differing.push(Differing { slot: *slot, store: layer.store, difference });
                 }
             }
             let is_settled = measured.newest.get(*slot).is_some_and(|newest| *newest < settled_before);
-            let stays = is_settled && !shares && !is_faulty && size.tally.inodes > 0;
-            layer.state = SizeState::Measured(stays.then(|| Box::new(size)));
+            let is_cacheable = is_settled && !shares && !is_faulty && size.tally.inodes > 0;
+            layer.state = SizeState::Measured(is_cacheable.then(|| Box::new(size)));
         }
     }
 
-    /// Takes nothing more of stores where a measured layer differs. Whether there is another one.
+    /// Uses no more cached sizes of stores with a differing layer. Returns true if there is a new such store.
     pub(super) fn distrust_differing(&mut self) -> bool {
         let before = self.distrusted.len();
-        self.distrusted.extend(self.differing.iter().map(|one| one.store));
+        self.distrusted.extend(self.differing.iter().map(|differing| differing.store));
         self.distrusted.len() > before
     }
 
-    /// Layers that another process wrote to since an earlier scan, and what shows it.
+    /// Returns the layers to which another process wrote since an earlier scan, with the difference.
     pub(super) fn modified(&self) -> Vec<(usize, &str)> {
-        let found = self.differing.iter().filter_map(|one| Some((one.slot, one.how.as_deref()?)));
-        let mut found: Vec<_> = found.collect();
+        let differing = self.differing.iter();
+        let mut found: Vec<_> =
+            differing.filter_map(|layer| Some((layer.slot, layer.difference.as_deref()?))).collect();
         found.sort_unstable();
         found
     }
 
-    /// Slots whose size was taken from an earlier scan.
+    /// Returns the slots whose size was taken from an earlier scan.
     pub(super) fn taken(&self) -> impl Iterator<Item = usize> {
         let taken = self.layers.iter().filter(|(_, layer)| matches!(layer.state, SizeState::FromCache(_)));
         taken.map(|(slot, _)| *slot)
     }
 
-    /// Some size is from a walk that looked at fewer files for shared extents.
+    /// Returns true if a size comes from a walk that examined fewer files for shared extents.
     pub(super) fn looked_less_than(&self, extents: Extents) -> bool {
-        let less = |layer: &Layer| matches!(layer.state, SizeState::FromCache(looked) if looked < extents);
-        self.layers.values().any(less)
+        let mut states = self.layers.values().map(|layer| &layer.state);
+        states.any(|state| matches!(state, SizeState::FromCache(looked) if *looked < extents))
     }
 
-    /// What to leave of the `alive` slots, by store; `None` for a store as it was.
+    /// Returns the sizes of the `alive` slots to store, by store; `None` for an unchanged store.
     pub(super) fn leave(self, alive: &HashSet<usize>) -> Option<Vec<(StoreId, Option<StoreSizes>)>> {
         let cache = self.cache?;
-        // A layer without an outcome stays as it was: most stores do, and are not copied for that.
+        // A size from the cache is not copied: it is unchanged, and most stores change little.
         let mut left: Vec<_> = self.stores.into_iter().map(|store| (store, Vec::new())).collect();
         for (slot, layer) in self.layers {
             let Some((store, left)) = left.get_mut(layer.store).filter(|_| alive.contains(&slot)) else {
                 continue;
             };
-            let before = || cache.stores.get(store)?.layers.get(&layer.key);
+            let known = || cache.stores.get(store)?.layers.get(&layer.key);
             let new = match layer.state {
                 SizeState::FromCache(_) => None,
                 SizeState::Awaited | SizeState::Measured(None) => continue,
-                SizeState::Measured(Some(size)) => (before() != Some(&*size)).then_some(size),
+                SizeState::Measured(Some(size)) => (known() != Some(&*size)).then_some(size),
             };
             left.push((layer.key, new));
         }
@@ -212,15 +217,18 @@ impl Cached {
             let is_same = before.is_some_and(|before| {
                 layers.iter().all(|(_, new)| new.is_none()) && before.layers.len() == layers.len()
             });
-            let sizes = || {
-                let layers = layers.into_iter().filter_map(|(key, new)| {
-                    let known = || before?.layers.get(&key).cloned();
-                    Some((key, new.map(|size| *size).or_else(known)?))
-                });
-                StoreSizes { layers: layers.collect() }
-            };
-            let changed = (!is_same).then(sizes);
-            (store, changed)
+            if is_same {
+                return (store, None);
+            }
+            let layers = layers.into_iter().filter_map(|(key, new)| {
+                let size = match new {
+                    Some(size) => *size,
+                    None => before?.layers.get(&key).cloned()?,
+                };
+                Some((key, size))
+            });
+            let layers = layers.collect();
+            (store, Some(StoreSizes { layers }))
         });
         Some(changed.collect())
     }

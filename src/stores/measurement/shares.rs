@@ -9,7 +9,7 @@ use crate::disk::inode_chunks::{ChunkGroup, InodeChunks};
 use crate::disk::{SharedExtents, SharedInodes};
 use crate::model::{Inventory, Node, NodeIx, NodeKind, Size};
 
-/// What all walks of a scan found to be shared. Units are slots.
+/// Shared inodes and extents of all walks of a scan. Units are slots.
 #[derive(Debug, Default)]
 pub(in crate::stores) struct Shares {
     pub(in crate::stores) inodes: Vec<SharedInodes>,
@@ -17,24 +17,25 @@ pub(in crate::stores) struct Shares {
 }
 
 impl Shares {
-    /// Whether somebody outside the trees that were walked together shares something.
+    /// Returns true if an inode or extent is also used outside the trees that were walked together.
     pub(super) fn has_outside(&self) -> bool {
         self.inodes.iter().any(|group| group.outside) || self.extents.iter().any(|group| group.outside)
     }
 
-    /// Adds what several units share as nodes of their own.
+    /// Adds shared inodes and extents as nodes of their own.
     pub(in crate::stores) fn share(
         &self,
         inventory: &mut Inventory,
         nodes: &HashMap<usize, NodeIx>,
         costs: &[CostModel],
     ) {
-        // By who holds them, so that the same store gives the same inventory however much of it was
-        // measured this time.
-        let holders =
-            |group: &SharedInodes| distinct(group.units.iter().filter_map(|slot| nodes.get(slot).copied()));
-        let mut inodes: Vec<_> = self.inodes.iter().map(|group| (holders(group), group)).collect();
-        inodes.sort_by(|(a, one), (b, other)| (a, one.outside).cmp(&(b, other.outside)));
+        // Sorted by their holders, so that the same store results in the same inventory, whatever part of it was
+        // measured by this scan.
+        let mut inodes: Vec<_> = Vec::new();
+        for group in &self.inodes {
+            inodes.push((distinct(group.units.iter().filter_map(|slot| nodes.get(slot).copied())), group));
+        }
+        inodes.sort_by(|(a, group_a), (b, group_b)| (a, group_a.outside).cmp(&(b, group_b.outside)));
         for (holders, group) in inodes {
             let Some(first) = holders.first().copied() else { continue };
             let cost = costs[inventory.nodes[first.get()].filesystem.get()];
@@ -70,14 +71,14 @@ impl Shares {
     }
 }
 
-/// Adds XFS's inode chunks: those that one node holds are freed with it; others wait for all
-/// their holders.
+/// Adds XFS's inode chunks. Chunks of a single node are freed with it; other chunks are freed after the last of their
+/// holders.
 pub(super) fn share_chunks(chunks: &InodeChunks, inventory: &mut Inventory, nodes: &HashMap<usize, NodeIx>) {
-    // Without the record files the holders of two groups may be the same.
+    // Two groups may have the same holders after the record files are removed from them.
     let mut groups: BTreeMap<(Vec<NodeIx>, bool), u64> = BTreeMap::new();
     for ChunkGroup { mut holders, outside, bytes } in chunks.groups(&|slot| nodes.get(&slot).copied()) {
-        // A deletion rewrites the record files, in another chunk or in this one: they do
-        // not keep it.
+        // A deletion rewrites the record files, in another chunk or in this one, so they do not prevent a chunk from
+        // being freed.
         let is_rewritten = |node: &NodeIx| inventory.nodes[node.get()].kind == NodeKind::StoreRecords;
         if !holders.iter().all(is_rewritten) {
             holders.retain(|node| !is_rewritten(node));
@@ -102,15 +103,15 @@ fn distinct(nodes: impl Iterator<Item = NodeIx>) -> Vec<NodeIx> {
 
 fn add_shared(inventory: &mut Inventory, kind: NodeKind, holders: &[NodeIx], size: Size, outside: bool) {
     let Some(first) = holders.first() else { return };
-    let at = NodeIx::from(inventory.nodes.len());
+    let shared = NodeIx::from(inventory.nodes.len());
     let first = &inventory.nodes[first.get()];
     let (store, filesystem, path) = (first.store, first.filesystem, first.path.clone());
     let id = format!("{} nodes share", holders.len());
     inventory.nodes.push(Node { kind, id, store, filesystem, path, size, needs: Vec::new(), layer: None });
     for holder in holders {
-        inventory.nodes[holder.get()].needs.push(at);
+        inventory.nodes[holder.get()].needs.push(shared);
     }
     if outside {
-        inventory.anchored.push(at);
+        inventory.anchored.push(shared);
     }
 }

@@ -9,8 +9,7 @@ use crate::stores::store::{Filling, UnitView};
 use crate::stores::unit::UnitTree;
 use crate::sys::sysroot::Sysroot;
 
-/// A store whose units are the directories below its root, and what is done to it before
-/// each new reading.
+/// A store whose units are the directories below its root, and the writes to it before each new reading.
 #[derive(Debug)]
 struct Moving {
     root: PathBuf,
@@ -89,13 +88,13 @@ fn measure(store: Moving) -> (Measurement, Vec<Finding>) {
     (measurement, findings)
 }
 
-/// Allocated bytes of all units, and of what they share.
+/// Returns the allocated bytes of all units, and of the inodes that they share.
 fn total(measurement: &Measurement) -> u64 {
     let alone: u64 = measurement.tallies(0).iter().map(|tally| tally.bytes).sum();
     alone + measurement.shares.inodes.iter().map(|group| group.tally.bytes).sum::<u64>()
 }
 
-/// What `du` says of a store of directories of files.
+/// Returns the size that `du` reports for a store of directories of files.
 fn du(root: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let mut inodes = HashMap::new();
@@ -124,13 +123,13 @@ fn unlink_b(root: &Path) -> io::Result<()> {
 }
 
 #[test]
-fn links_between_what_was_there_and_what_came_count_once() {
+fn links_to_new_units_count_once() {
     type Case<'a> = (&'a str, &'a [fn(&Path) -> io::Result<()>], usize);
     let cases: [Case<'_>; 6] = [
-        ("still", &[], 0),
-        ("to what was there", &[|root| link(root, "a", "b")], 0),
+        ("unchanged", &[], 0),
+        ("a link to an old unit", &[|root| link(root, "a", "b")], 0),
         ("twice", &[|root| link(root, "a", "b"), |root| link(root, "b", "c")], 0),
-        ("gone again", &[|root| link(root, "a", "b"), unlink_b], 0),
+        ("deleted again", &[|root| link(root, "a", "b"), unlink_b], 0),
         (
             "until the last walk",
             &[
@@ -153,21 +152,21 @@ fn links_between_what_was_there_and_what_came_count_once() {
             1,
         ),
     ];
-    for (what, writes, expected) in cases {
+    for (name, writes, expected) in cases {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("a")).unwrap();
         fs::write(dir.path().join("a/file"), vec![1; 1_000_000]).unwrap();
         let (measurement, findings) = measure(Moving::new(dir.path(), writes));
-        assert_eq!(findings.len(), expected, "{what}: {findings:?}");
-        assert!(findings.iter().all(|finding| finding.incomplete), "{what}");
+        assert_eq!(findings.len(), expected, "{name}: {findings:?}");
+        assert!(findings.iter().all(|finding| finding.incomplete), "{name}");
         if expected == 0 {
-            assert_eq!(total(&measurement), du(dir.path()), "{what}");
+            assert_eq!(total(&measurement), du(dir.path()), "{name}");
         }
     }
 }
 
 #[test]
-fn a_store_that_cannot_be_read_again_is_incomplete() {
+fn store_that_cannot_be_reread_is_incomplete() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Moving::new(dir.path(), &[|_| Err(io::Error::other("no more"))]);
     store.units.push(("gone".into(), vec![(0, "gone".into(), TreeScope::Whole)]));
