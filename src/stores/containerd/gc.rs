@@ -1,11 +1,11 @@
-//! What containerd's garbage collection would keep, and for which root. Pure.
+//! Objects that containerd's garbage collection keeps, and their roots. Pure.
 //!
-//! containerd marks from roots (images, leases, containers, ingests, labels) along edges,
-//! most of which are labels, and never leaves the namespace. Blobs are shared between
-//! namespaces but each namespace has its own edges for them, so a blob cannot simply
-//! *need* other nodes: here everything that a root reaches through blobs is listed for the
-//! root itself, down to the snapshots. Only snapshots, which belong to one namespace each,
-//! have needs of their own. Rules: containerd's `metadata/gc.go`, 1.6 to 2.4.
+//! containerd marks objects from roots (images, leases, containers, ingests, labels) along edges, most of which are
+//! labels, and never leaves the namespace. A blob is shared by all namespaces, but each namespace has its own edges
+//! for it. A blob can therefore not *need* other nodes: everything that a root reaches through blobs, down to the
+//! first snapshot, is listed for the root itself. Example: an image holds its index, its manifest, its configuration,
+//! its layer blobs and its top snapshot. Only snapshots, each of which belongs to one namespace, have needs of their
+//! own: their parents. Rules: containerd's `metadata/gc.go`, 1.6 to 2.4.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
@@ -22,9 +22,9 @@ pub(super) const FLAT: &str = "containerd.io/gc.flat";
 const CONTENT_REF: &str = "containerd.io/gc.ref.content";
 const IMAGE_REF: &str = "containerd.io/gc.ref.image";
 const SNAPSHOT_REF: &str = "containerd.io/gc.ref.snapshot.";
-/// 2.3: `<condition>|<key>`. What may be held counts as held.
+/// containerd 2.3: `<condition>|<key>`. The edge counts although its condition may be false.
 const SNAPSHOT_IF: &str = "containerd.io/gc.cond.snapshot.";
-/// 2.2: on a child, naming who holds it.
+/// containerd 2.2: label of a child that names an object which needs it.
 const BACK: &str = "containerd.io/gc.bref.";
 
 /// An object that the garbage collection marks, inside one namespace.
@@ -38,16 +38,16 @@ pub enum Ref<'a> {
     Ingest(&'a str),
     /// An image, by name.
     Image(&'a str),
-    /// A container, by id. It is a root, and never marked by others.
+    /// A container, by id. It is a root; no edge points to it.
     Container(&'a str),
 }
 
-/// How long a lease holds.
+/// Lifetime of a lease or an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Term {
     /// Until it is deleted.
     Unlimited,
-    /// Until then.
+    /// Until this time.
     Until(Timestamp),
     /// Expired, but its record still exists.
     Expired(Timestamp),
@@ -58,15 +58,15 @@ pub enum Term {
 pub struct Graph<'a> {
     namespace: &'a Namespace,
     blobs: HashMap<&'a str, &'a BlobRecord>,
-    /// Where the edges of each thing lead that has a record, whether or not anything is there.
+    /// Targets of the edges of each object with a record. The targets need not exist.
     edges: HashMap<Ref<'a>, Vec<Ref<'a>>>,
-    /// An image whose time is over is not a root (containerd 2.0 and later).
+    /// True if an expired image is not a root (containerd 2.0 and later).
     images_expire: bool,
     marked: OnceCell<HashSet<Ref<'a>>>,
 }
 
 impl<'a> Graph<'a> {
-    /// The edges of `namespace`.
+    /// Creates the graph of `namespace`.
     #[must_use]
     pub fn new(namespace: &'a Namespace, images_expire: bool) -> Self {
         let mut edges: HashMap<Ref<'a>, Vec<Ref<'a>>> = HashMap::new();
@@ -91,7 +91,7 @@ impl<'a> Graph<'a> {
             let expected = ingest.expected.iter().map(|digest| Ref::Content(digest));
             edges.insert(Ref::Ingest(&ingest.key), expected.collect());
         }
-        // A pod's sandbox is recorded in both places, under one id.
+        // A pod's sandbox may be recorded in both places, with the same id.
         for container in namespace.containers.iter().chain(&namespace.sandboxes) {
             let snapshot = container.snapshotter.as_deref().zip(container.snapshot_key.as_deref());
             let snapshot = snapshot.map(|(snapshotter, key)| Ref::Snapshot(snapshotter, key));
@@ -109,14 +109,15 @@ impl<'a> Graph<'a> {
         Self { namespace, blobs, edges, images_expire, marked: OnceCell::new() }
     }
 
-    /// When an image expired, if it has: its record waits for the next collection. One that another image keeps by a
-    /// back reference stays (the extra names that containerd 2.3 makes with `--index-name`).
+    /// Returns the time at which an image expired; its record exists until the next collection. `None` for an image
+    /// that another image keeps by a back reference (the additional names that containerd 2.3 creates with
+    /// `--index-name`).
     #[must_use]
     pub fn expired(&self, image: &'a ImageRecord, now: Timestamp) -> Option<Timestamp> {
         self.past(image, now).filter(|_| !self.marked(now).contains(&Ref::Image(&image.name)))
     }
 
-    /// When an image's time was over, if it is: it is not a root.
+    /// Returns the time at which an image expired, which makes it no longer a root.
     fn past(&self, image: &ImageRecord, now: Timestamp) -> Option<Timestamp> {
         match term(&image.labels, now) {
             Term::Expired(end) if self.images_expire => Some(end),
@@ -124,32 +125,32 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The record of a blob.
+    /// Returns the record of a blob.
     #[must_use]
     pub fn blob(&self, digest: &str) -> Option<&'a BlobRecord> {
         self.blobs.get(digest).copied()
     }
 
-    /// What an image holds.
+    /// Returns the objects that an image keeps.
     #[must_use]
     pub fn image(&self, image: &'a ImageRecord) -> Vec<Ref<'a>> {
         self.reach(self.edges(Ref::Image(&image.name)))
     }
 
-    /// What a container or sandbox holds: its writable snapshot, and what its labels name.
+    /// Returns the objects that a container or sandbox keeps: its writable snapshot and the targets of its labels.
     #[must_use]
     pub fn container(&self, container: &'a ContainerRecord) -> Vec<Ref<'a>> {
         self.reach(self.edges(Ref::Container(&container.id)))
     }
 
-    /// Where labels alone lead.
+    /// Returns the objects that labels alone keep.
     #[must_use]
     pub fn labelled(&self, labels: &'a Labels) -> Vec<Ref<'a>> {
         self.reach(label_edges(labels))
     }
 
-    /// What a lease holds. A flat lease holds what it lists and no more; snapshots bring
-    /// their parents in any case.
+    /// Returns the objects that a lease keeps. A flat lease keeps only those that it lists; snapshots keep their
+    /// parents in any case.
     #[must_use]
     pub fn lease(&self, lease: &'a LeaseRecord) -> Vec<Ref<'a>> {
         let content = lease.content.iter().map(|digest| Ref::Content(digest));
@@ -158,21 +159,22 @@ impl<'a> Graph<'a> {
         let images = lease.images.iter().map(|name| Ref::Image(name));
         let start: Vec<_> = content.chain(snapshots).chain(ingests).chain(images).collect();
         if lease.labels.contains_key(FLAT) {
-            start.into_iter().filter(|one| self.exists(*one)).collect()
+            start.into_iter().filter(|listed| self.exists(*listed)).collect()
         } else {
             self.reach(start)
         }
     }
 
-    /// What a blob or snapshot (`this`) holds that is a root by its label, itself included; empty if it
-    /// is none.
+    /// Returns the objects that a blob or snapshot (`this`) keeps as a root by its label, including itself; empty if
+    /// it has no such label.
     #[must_use]
     pub fn rooted(&self, this: Ref<'a>, labels: &Labels) -> Vec<Ref<'a>> {
-        // Any value counts. containerd before 2.2 knows the exact name alone, later ones all that begin with it.
+        // Any value counts. containerd before 2.2 uses only the exact label, later versions also labels that start
+        // with it.
         if labels.keys().any(|label| label.starts_with(ROOT)) { self.reach([this]) } else { Vec::new() }
     }
 
-    /// What a download holds that keeps itself until a time to come; empty if it does not.
+    /// Returns the objects that a download keeps until it expires; empty if it has expired or has no expiry.
     #[must_use]
     pub fn ingest(&self, ingest: &'a IngestRecord, now: Timestamp) -> Vec<Ref<'a>> {
         match ingest.expires {
@@ -181,7 +183,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// What a snapshot cannot do without: its parent first, then what its labels name.
+    /// Returns the needs of a snapshot: its parent first, then the targets of its labels.
     #[must_use]
     pub fn needs(&self, snapshot: Ref<'a>) -> Vec<Ref<'a>> {
         let mut needs = self.reach(self.edges(snapshot));
@@ -189,8 +191,8 @@ impl<'a> Graph<'a> {
         needs
     }
 
-    /// Everything that some root of the namespace marks, snapshots' parents included.
-    /// Expired leases are no roots, and expired images are none where images expire. The first `now` counts.
+    /// Returns everything that a root of the namespace marks, including parents of snapshots. Expired leases are not
+    /// roots, nor expired images if images expire. The result of the first call is kept, whatever `now` is later.
     pub fn marked(&self, now: Timestamp) -> &HashSet<Ref<'a>> {
         self.marked.get_or_init(|| self.mark(now))
     }
@@ -203,7 +205,7 @@ impl<'a> Graph<'a> {
         roots.extend(alive.flat_map(|image| self.image(image)));
         roots.extend(containers.iter().chain(sandboxes).flat_map(|container| self.container(container)));
         roots.extend(blobs.iter().flat_map(|blob| self.rooted(Ref::Content(&blob.digest), &blob.labels)));
-        roots.extend(snapshots.iter().flat_map(|one| self.rooted(one.into(), &one.labels)));
+        roots.extend(snapshots.iter().flat_map(|snapshot| self.rooted(snapshot.into(), &snapshot.labels)));
         roots.extend(ingests.iter().flat_map(|ingest| self.ingest(ingest, now)));
         let alive = leases.iter().filter(|lease| !matches!(term(&lease.labels, now), Term::Expired(_)));
         roots.extend(alive.flat_map(|lease| self.lease(lease)));
@@ -216,14 +218,14 @@ impl<'a> Graph<'a> {
         marked
     }
 
-    /// Whether it has a record. Labels may name what was never fetched.
+    /// Returns true if the object has a record. Labels may name content that was never fetched.
     #[must_use]
-    pub fn exists(&self, one: Ref<'_>) -> bool {
-        self.edges.contains_key(&one)
+    pub fn exists(&self, object: Ref<'_>) -> bool {
+        self.edges.contains_key(&object)
     }
 
-    /// Everything that exists and is reached from `start`, up to and including the first
-    /// snapshot on each way, in the order found.
+    /// Returns every existing object that is reached from `start`, up to and including the first snapshot on each
+    /// path, in the order found.
     fn reach(&self, start: impl IntoIterator<Item = Ref<'a>>) -> Vec<Ref<'a>> {
         let mut seen = HashSet::new();
         let mut reached = Vec::new();
@@ -235,15 +237,15 @@ impl<'a> Graph<'a> {
             }
             reached.push(next);
             if !matches!(next, Ref::Snapshot(..)) {
-                let at = waiting.len();
+                let first = waiting.len();
                 waiting.extend(self.edges(next));
-                waiting[at..].reverse();
+                waiting[first..].reverse();
             }
         }
         reached
     }
 
-    /// Where the edges of one thing lead.
+    /// Returns the targets of an object's edges.
     fn edges(&self, from: Ref<'a>) -> impl Iterator<Item = Ref<'a>> {
         self.edges.get(&from).into_iter().flatten().copied()
     }
@@ -259,20 +261,16 @@ fn before_slash(text: &str) -> &str {
     text.split('/').next().unwrap_or(text)
 }
 
-/// Where labels lead: digests and snapshots in their values.
+/// Returns the targets of labels: digests and snapshots in their values.
 fn label_edges(labels: &Labels) -> impl Iterator<Item = Ref<'_>> {
     labels.iter().filter_map(|(label, value)| label_edge(label, value))
 }
 
 fn label_edge<'a>(label: &'a str, value: &'a str) -> Option<Ref<'a>> {
-    // `gc.ref.content`, `gc.ref.content.l.0`, `gc.ref.content/x`, but not `gc.ref.contents`.
-    let is = |prefix: &str| {
-        label.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/']))
-    };
-    if is(CONTENT_REF) {
+    if is_ref(label, CONTENT_REF) {
         return Some(Ref::Content(value));
     }
-    if is(IMAGE_REF) {
+    if is_ref(label, IMAGE_REF) {
         return Some(Ref::Image(value));
     }
     if let Some(snapshotter) = label.strip_prefix(SNAPSHOT_REF) {
@@ -283,7 +281,12 @@ fn label_edge<'a>(label: &'a str, value: &'a str) -> Option<Ref<'a>> {
     Some(Ref::Snapshot(before_slash(snapshotter), key))
 }
 
-/// What holds the thing that has this label.
+/// Returns true for `gc.ref.content`, `gc.ref.content.l.0` and `gc.ref.content/x`, but not for `gc.ref.contents`.
+fn is_ref(label: &str, prefix: &str) -> bool {
+    label.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/']))
+}
+
+/// Returns the object that keeps the one with this label.
 fn back_edge<'a>(label: &'a str, value: &'a str) -> Option<Ref<'a>> {
     let rest = label.strip_prefix(BACK)?;
     let (kind, detail) = rest.split_once('.').unwrap_or((rest, ""));
@@ -296,7 +299,7 @@ fn back_edge<'a>(label: &'a str, value: &'a str) -> Option<Ref<'a>> {
     })
 }
 
-/// Returns whether a lease has no expiry.
+/// Returns true if a lease has no expiry.
 #[must_use]
 pub fn is_unlimited(labels: &Labels) -> bool {
     expiry(labels).is_none()
@@ -306,8 +309,7 @@ fn expiry(labels: &Labels) -> Option<Timestamp> {
     labels.get(EXPIRE)?.parse().ok()
 }
 
-/// How long a lease, or an image, holds by its labels. An expiry that is not a time counts as none, as
-/// containerd has it.
+/// Returns the lifetime of a lease or an image by its labels. containerd ignores an expiry that is not a time.
 #[must_use]
 pub fn term(labels: &Labels, now: Timestamp) -> Term {
     match expiry(labels) {

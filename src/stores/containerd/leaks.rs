@@ -1,5 +1,5 @@
-//! Unused and inconsistent objects. They are only reported: containerd deletes its own
-//! content, and removes most of this itself at its next garbage collection.
+//! Unused and inconsistent objects. They are only reported: containerd deletes its own content, and most of these
+//! objects in its next garbage collection.
 
 mod damage;
 mod orphans;
@@ -17,17 +17,22 @@ use crate::model::display::shell_word;
 use crate::model::{Consistency, LeakClass, NodeIx, Verdict, is_for_ctr};
 use crate::stores::leaks::Judgement;
 
-/// A lease that lasts longer than this was not made for a pull, whose leases last a day.
+/// Minimum duration of a lease that was not created for a pull; leases of pulls last a day.
 const FAR: SignedDuration = SignedDuration::from_hours(48);
 
-/// The lease of a sandbox's image volumes. They are listed themselves when the sandbox is gone.
+/// Returns true for the lease of a sandbox's image volumes. The volumes are listed themselves once the sandbox is
+/// gone.
 fn is_of_volumes(lease: &LeaseRecord) -> bool {
-    let of_this = |key: &str| image_volumes::parse(key).is_some_and(|(sandbox, _)| sandbox == lease.id);
     let nothing_else = lease.content.is_empty() && lease.ingests.is_empty() && lease.images.is_empty();
-    nothing_else && !lease.snapshots.is_empty() && lease.snapshots.iter().all(|(_, key)| of_this(key))
+    nothing_else
+        && !lease.snapshots.is_empty()
+        && lease
+            .snapshots
+            .iter()
+            .all(|(_, key)| image_volumes::parse(key).is_some_and(|(sandbox, _)| sandbox == lease.id))
 }
 
-/// Returns how an object loses the labels that make it a root: a clause.
+/// Returns a clause that explains how to remove the labels that make an object a root.
 fn label_remedy(namespace: &str, object: Ref<'_>, labels: &Labels) -> String {
     let object = match object {
         _ if !is_for_ctr(namespace) => {
@@ -49,18 +54,18 @@ fn label_remedy(namespace: &str, object: Ref<'_>, labels: &Labels) -> String {
 }
 
 impl<'a> Filler<'a> {
-    /// Whether an object changed so recently that it may be work in progress.
+    /// Returns true if an object changed so recently that it may be work in progress.
     fn in_flight(&self, since: Option<Timestamp>) -> bool {
         since.is_none_or(|since| self.writer.present.age(since) < self.in_flight)
     }
 
-    /// Nothing that is missing from records that moved, or could not be read, proves
-    /// anything.
+    /// Returns true if an object that is missing from the records does not exist. Records that changed meanwhile, or
+    /// could not be read, prove nothing.
     fn records_are_whole(&self) -> bool {
         self.snapshot.consistency == Consistency::Consistent
     }
 
-    /// `Report` for what stands; `Keep` for what may be work in progress.
+    /// Returns `Keep` for an object that may be work in progress, otherwise `Report`.
     fn verdict(&self, since: Option<Timestamp>) -> Verdict {
         if self.in_flight(since) || !self.records_are_whole() { Verdict::Keep } else { Verdict::Report }
     }
@@ -74,7 +79,7 @@ impl<'a> Filler<'a> {
         Judgement::of(class, evidence).with(self.verdict(since))
     }
 
-    /// Leases that keep content without a known user.
+    /// Adds leases that keep content without a known user.
     pub(super) fn leases(&mut self) {
         let now = self.writer.present.now();
         for (namespace, graph) in self.graphs {
@@ -84,9 +89,9 @@ impl<'a> Filler<'a> {
                 let mut refs = graph.lease(lease);
                 let term = term(&lease.labels, now);
                 if matches!(term, Term::Expired(_)) {
-                    // It holds nothing any more; what nothing else holds waits with it for
-                    // the next collection.
-                    refs.retain(|one| !graph.marked(now).contains(one));
+                    // An expired lease keeps nothing. List the content that nothing else keeps either: containerd
+                    // deletes it in its next collection.
+                    refs.retain(|object| !graph.marked(now).contains(object));
                 }
                 let newest =
                     lease.ingests.iter().filter_map(|key| self.ingest_modified(namespace, key)).max();
@@ -98,14 +103,14 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Expired image names, and what only they would hold.
+    /// Adds expired image names, with the content that only they would keep.
     pub(super) fn expired_images(&mut self, groups: &Groups<'a>) {
         let now = self.writer.present.now();
         for (namespace, graph) in self.graphs {
             for name in &namespace.images {
                 let Some(end) = graph.expired(name, now) else { continue };
                 let mut refs = graph.image(name);
-                refs.retain(|one| !graph.marked(now).contains(one));
+                refs.retain(|object| !graph.marked(now).contains(object));
                 let holds = self.nodes(namespace, &refs);
                 let group = groups.named(&namespace.name, &name.name);
                 let image = group.map_or(name.target.as_str(), |group| group.id.as_str());
@@ -120,13 +125,13 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// containerd 2 gives each pod sandbox a lease by its own id, which goes with it: what
-    /// such a lease holds, the sandbox holds.
+    /// Adds the content of a sandbox's lease to the sandbox; returns true if the lease has such an owner. containerd
+    /// 2 creates a lease with the sandbox's id for each pod sandbox, and deletes it with the sandbox.
     fn owned(&mut self, namespace: &Namespace, lease: &LeaseRecord, holds: &[NodeIx]) -> bool {
         let id = qualified(&namespace.name, &lease.id);
         let store = self.writer.store;
         let mut containers = self.writer.inventory.containers.iter_mut();
-        if let Some(owner) = containers.find(|one| one.store == store && one.id == id) {
+        if let Some(owner) = containers.find(|container| container.store == store && container.id == id) {
             let new: Vec<_> = holds.iter().filter(|node| !owner.holds.contains(node)).copied().collect();
             owner.holds.extend(new);
             return true;
@@ -181,7 +186,7 @@ impl<'a> Filler<'a> {
         self.writer.leak(judged, &qualified(namespace, &lease.id), &self.meta_db(), since, holds);
     }
 
-    /// Blobs and snapshots that a label keeps: leaks if nothing else references them.
+    /// Adds blobs and snapshots that only a label keeps.
     pub(super) fn labelled_roots(&mut self) {
         let used = self.reached_by_images_and_containers();
         for (namespace, graph) in self.graphs {
@@ -189,11 +194,13 @@ impl<'a> Filler<'a> {
                 .blobs
                 .iter()
                 .map(|blob| (&blob.digest, blob.created, Ref::Content(&blob.digest), &blob.labels));
-            let snapshots =
-                namespace.snapshots.iter().map(|one| (&one.key, one.created, one.into(), &one.labels));
+            let snapshots = namespace
+                .snapshots
+                .iter()
+                .map(|snapshot| (&snapshot.key, snapshot.created, snapshot.into(), &snapshot.labels));
             for (id, since, this, labels) in blobs.chain(snapshots) {
                 let holds = self.nodes(namespace, &graph.rooted(this, labels));
-                // The labelled thing itself is the first that it holds.
+                // The first object that it keeps is the labelled object itself.
                 let Some(first) = holds.first().copied() else { continue };
                 if used.contains(&first) {
                     self.writer.inventory.anchored.extend(holds);
@@ -212,8 +219,10 @@ impl<'a> Filler<'a> {
 
     fn reached_by_images_and_containers(&self) -> HashSet<NodeIx> {
         let images = self.writer.inventory.images.iter().filter(|image| image.store == self.writer.store);
-        let containers = self.writer.inventory.containers.iter().filter(|one| one.store == self.writer.store);
-        let holds = images.flat_map(|image| &image.holds).chain(containers.flat_map(|one| &one.holds));
+        let containers = self.writer.inventory.containers.iter();
+        let containers = containers.filter(|container| container.store == self.writer.store);
+        let images = images.flat_map(|image| &image.holds);
+        let holds = images.chain(containers.flat_map(|container| &container.holds));
         self.reach(holds.copied())
     }
 
@@ -228,7 +237,7 @@ impl<'a> Filler<'a> {
         reached
     }
 
-    /// What nothing marks: containerd takes it at its next collection.
+    /// Adds objects that no root marks: containerd deletes them in its next collection.
     pub(super) fn unmarked(&mut self) {
         let held = self.writer.inventory.leaks.iter().filter(|leak| leak.store == self.writer.store);
         let held = held.flat_map(|leak| &leak.holds).chain(&self.writer.inventory.anchored);
@@ -237,12 +246,13 @@ impl<'a> Filler<'a> {
         for (namespace, _) in self.graphs {
             let blobs = namespace.blobs.iter();
             let blobs = blobs.map(|blob| (&blob.digest, blob.created, Ref::Content(&blob.digest)));
-            let snapshots = namespace.snapshots.iter().map(|one| (&one.key, one.created, one.into()));
-            for (id, since, one) in blobs.chain(snapshots) {
-                let Some(node) = self.node(namespace, one) else { continue };
+            let snapshots =
+                namespace.snapshots.iter().map(|snapshot| (&snapshot.key, snapshot.created, snapshot.into()));
+            for (id, since, object) in blobs.chain(snapshots) {
+                let Some(node) = self.node(namespace, object) else { continue };
                 let made = &self.writer.inventory[node];
                 if made.size.inodes == 0 || !reached.insert(node) {
-                    // No directory, or used, or another namespace has the same blob.
+                    // No directory, or used, or already reported for another namespace with the same blob.
                     continue;
                 }
                 let path = made.path.clone();
@@ -266,7 +276,7 @@ mod tests {
             .map(|label| (label.to_owned(), "1".to_owned()))
             .collect();
         let both = "containerd.io/gc.root= containerd.io/gc.root.x=";
-        for (namespace, object, said) in [
+        for (namespace, object, expected) in [
             (
                 "k8s.io",
                 Ref::Content("sha256:00"),
@@ -281,7 +291,7 @@ mod tests {
             ("buildkit", Ref::Content("sha256:00"), "the namespace buildkit may".to_owned()),
         ] {
             let remedy = label_remedy(namespace, object, &labels);
-            assert!(remedy.contains(&said), "{said}: {remedy}");
+            assert!(remedy.contains(&expected), "{expected}: {remedy}");
             assert_eq!(remedy.contains("ctr "), is_for_ctr(namespace), "{remedy}");
         }
     }

@@ -20,50 +20,49 @@ use crate::sys::allowance::{self, Allowance};
 use crate::sys::quiet::{Within, is_absent};
 use crate::sys::root::Root;
 
-/// Graphroots that have been read. Additional image stores come before the stores that
-/// read from them.
+/// Graphroots that have been read. Additional image stores come before the stores that read from them.
 #[derive(Debug, Default)]
 pub(crate) struct Graphroots {
     stores: Vec<Graphroot>,
-    /// Stores that were not requested but use images of those above: only their records.
+    /// Stores that were not requested but use images of the requested ones; only their records are read.
     others: Vec<Graphroot>,
-    /// What is beside the images.
+    /// Artifact stores beside the images.
     artifacts: Vec<Artifacts>,
     pub(crate) pins: Vec<Pin>,
     pub(crate) findings: Vec<Finding>,
-    /// Configured places, whether or not there is a store.
+    /// Configured paths, whether or not they contain a store.
     pub(crate) looked: Vec<PathBuf>,
-    /// The stores that could not be read.
+    /// Stores that could not be read.
     pub(crate) unread: Vec<Unread>,
     pub(crate) unread_configs: Vec<UnreadConfig>,
-    /// Why the first of the stores could not be read.
+    /// Error of the first store that could not be read.
     unreadable: Option<Error>,
-    /// Where the tools leave temporary files, as configured.
+    /// Configured directories in which the tools leave temporary files.
     temporary: Vec<PathBuf>,
-    /// For all stores of other users.
+    /// Limits for reading all stores of other users together.
     allowance: Allowance,
 }
 
 impl Graphroots {
-    /// The stores, and why the first of the others could not be read.
+    /// Returns the stores, and the error of the first store that could not be read.
     pub(crate) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
         let stores = self.stores.into_iter().map(|store| Box::new(store) as Box<dyn Store>);
         let artifacts = self.artifacts.into_iter().map(|store| Box::new(store) as Box<dyn Store>);
         (stores.chain(artifacts).collect(), self.unreadable)
     }
 
-    /// The stores that were not requested.
+    /// Returns the stores that were not requested.
     pub(crate) fn others(&mut self) -> Vec<Graphroot> {
         std::mem::take(&mut self.others)
     }
 }
 
-/// Reads the graphroots that the request names; without any name (of whatever kind of
-/// store), those that the configuration names. Stores that are not asked for are read as well if
-/// they take images from those: a name limits what is shown, never who is asked for use.
+/// Reads the graphroots that the request names; if it names no store of any kind, those that the configuration names.
+/// Other stores are read as well if they take images from these: a name limits the stores that are shown, but never
+/// the users of an image that are considered.
 ///
 /// # Errors
-/// When a named store is none or cannot be read.
+/// If a named directory is not a store or cannot be read.
 pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
     let named = request.names_stores();
     let discovery = match named {
@@ -90,25 +89,27 @@ pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
     for (path, message) in problems {
         found.findings.push(Finding::new(path, message));
     }
-    let asked = stores.len();
+    let requested = stores.len();
     let mut all = [stores, others].concat();
     let bootc = bootc(request);
     if request.environment.uid == 0 {
-        // Its quadlets name it on podman's command line, which no configuration tells of. Users
-        // cannot read it.
+        // Quadlets name it on podman's command line, which no configuration contains. Only root can read it.
         let of_root = all.iter_mut().filter(|store| placed_owner(request, store) == 0);
         of_root.for_each(|store| store.additional_image_stores.extend(bootc.clone()));
     }
-    let own = WrittenDirectories::new(&request.sysroot, &all);
-    let known = Configured { all: &all, asked, own: &own };
-    for at in own.additional_first(&request.sysroot, &all).into_iter().filter(|at| *at < asked) {
-        let store = &all[at];
+    let written = WrittenDirectories::new(&request.sysroot, &all);
+    let known = Configured { all: &all, requested, written: &written };
+    for position in written.additional_first(&request.sysroot, &all) {
+        if position >= requested {
+            continue;
+        }
+        let store = &all[position];
         let (before, beside) = (found.stores.len(), found.artifacts.len());
-        match found.store(request, at, known) {
+        match found.store(request, position, known) {
             Ok(()) => {}
             Err(Error::Unreadable { path, source }) if !named => {
-                found.unread.push(unread(request, store, at));
-                // Root's is nothing that a user misses.
+                found.unread.push(unread(request, store, position));
+                // A store of root is not missed by another user.
                 if !is_of_root(request, &path, &source) {
                     found.findings.push(Finding::incomplete(&path, format!("cannot be read: {source}")));
                 }
@@ -130,18 +131,18 @@ pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
     if !named {
         found.additional_artifacts(request, &artifact_stores);
     }
-    for at in asked..all.len() {
-        found.other(request, at, known);
+    for position in requested..all.len() {
+        found.other(request, position, known);
     }
     Ok(found)
 }
 
-/// Where bootc keeps the images that its deployments are bound to (bootc `crates/lib/src/podstorage.rs`):
-/// through the link that quadlets use, then as ostree's and as composefs' backend have it.
+/// Directories in which bootc stores the images of its deployments (bootc `crates/lib/src/podstorage.rs`): the link
+/// that quadlets use, then those of the ostree and the composefs backend.
 const BOOTC: [&str; 3] =
     ["/usr/lib/bootc/storage", "/sysroot/ostree/bootc/storage", "/sysroot/composefs/bootc/storage"];
 
-/// bootc's own stores, each directory once. bootc prunes them itself, by what its deployments need.
+/// Returns bootc's own stores, each directory once. bootc itself prunes them, according to its deployments.
 fn bootc(request: &ScanRequest) -> Vec<PathBuf> {
     let mut found: Vec<(PathBuf, Root)> = Vec::new();
     for path in BOOTC {
@@ -153,7 +154,7 @@ fn bootc(request: &ScanRequest) -> Vec<PathBuf> {
     found.into_iter().map(|(path, _)| path).collect()
 }
 
-/// Whose directory a store's graphroot is, or will be.
+/// Returns the owner of the directory that is, or will be, a store's graphroot.
 fn placed_owner(request: &ScanRequest, store: &StoreConfig) -> u32 {
     let placed = placed(request, store);
     let inside = |path: &Path| Path::new("/").join(path.strip_prefix(request.sysroot.root()).unwrap_or(path));
@@ -161,8 +162,8 @@ fn placed_owner(request: &ScanRequest, store: &StoreConfig) -> u32 {
     opened.next().map_or(0, |root| root.owner())
 }
 
-/// What is needed of the store at `places` by others, and by what is in none of its records: read
-/// now, right before a deletion, and with the means to see that it has changed.
+/// Returns the needs of other stores, and those outside all records, for the store at `places`. Read right before a
+/// deletion; the result contains the files to watch for changes.
 #[must_use]
 pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
     let mut outside = OutsideNeeds::default();
@@ -171,33 +172,40 @@ pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
         [] => config::discover(&request.sysroot, &request.environment, &request.running),
         named => config::named(&request.sysroot, &request.environment, &request.running, named),
     };
-    let is_named = |other: &StoreConfig| found.stores.iter().any(|one| one.graphroot == other.graphroot);
-    let others = found.others.into_iter().filter(|other| !is_named(other)).collect();
-    // The store itself comes first, as it was read: a shared imagestore is this one's.
+    let others = found
+        .others
+        .into_iter()
+        .filter(|other| !found.stores.iter().any(|store| store.graphroot == other.graphroot));
+    let others = others.collect();
+    // The store itself comes first, with the directories that were read: it owns a shared imagestore.
     let this = StoreConfig {
         graphroot: places.graphroot.to_path_buf(),
         imagestore: places.imagestores.first().map(|path| path.to_path_buf()),
         ..StoreConfig::default()
     };
     let all = [vec![this], found.stores.clone(), others].concat();
-    let own = WrittenDirectories::new(&request.sysroot, &all);
-    let known = Configured { all: &all, asked: 1, own: &own };
+    let written = WrittenDirectories::new(&request.sysroot, &all);
+    let known = Configured { all: &all, requested: 1, written: &written };
     outside.add(WatchedFiles::beside_records(places), needs::beside(places));
     let request = &records_of_another(request, places);
     let areas: Vec<_> = places.areas().map(RealDirectory::opened).collect();
-    let reads = |uid, area: &RealDirectory| {
-        additional::can_read(&request.sysroot, uid, (area.path(), &places.driver))
-    };
-    for unread in found.unread.into_iter().filter(|one| areas.iter().any(|area| reads(one.uid, area))) {
-        outside.add_unknown(unread.file);
+    for unread in found.unread {
+        let mut readable = areas.iter();
+        if readable
+            .any(|area| additional::can_read(&request.sysroot, unread.uid, (area.path(), &places.driver)))
+        {
+            outside.add_unknown(unread.file);
+        }
     }
-    for (at, store) in all.iter().enumerate().skip(1) {
-        if own.find_graphroot(&areas[0], at) || !known.takes_from(request, at, &areas, &places.driver) {
+    for (position, store) in all.iter().enumerate().skip(1) {
+        if written.find_graphroot(&areas[0], position)
+            || !known.takes_from(request, position, &areas, &places.driver)
+        {
             continue;
         }
         let mut found = Graphroots { allowance: allowance.clone(), ..Graphroots::default() };
         let absent = WatchedFiles::absent(&placed(request, store));
-        match found.drivers(request, at, known) {
+        match found.drivers(request, position, known) {
             Ok(()) if found.stores.is_empty() => outside.add(absent, Vec::new()),
             Ok(()) => {}
             Err(_) => outside.add_unknown(store.graphroot.clone()),
@@ -216,15 +224,14 @@ pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
     outside
 }
 
-/// Whether the store at `places` has the image now; `None` where it is not found and the records are
-/// damaged. No other store is read, and none is looked for.
+/// Returns true if the store at `places` contains the image; `None` if it is not found and the records are damaged.
+/// Reads no other store and does not search for stores.
 ///
 /// # Errors
-/// When the records cannot be read at all.
+/// If the records cannot be read at all.
 pub fn has_image(request: &ScanRequest, places: &StorePlaces, id: &str) -> io::Result<Option<bool>> {
-    // One that was moved aside or exchanged tells nothing of what others find.
-    let in_place = |root: &Root| Root::open(root).is_ok_and(|now| now.identity() == root.identity());
-    if !places.areas().all(in_place) {
+    // A store that was moved or replaced says nothing about the images that the runtime finds.
+    if !places.areas().all(|root| Root::open(root).is_ok_and(|now| now.identity() == root.identity())) {
         return Err(io::Error::other("it is no longer at its path"));
     }
     let Snapshot { images, consistency, .. } = read(places, request)?;
@@ -232,49 +239,59 @@ pub fn has_image(request: &ScanRequest, places: &StorePlaces, id: &str) -> io::R
     Ok((has || consistency != Consistency::Damaged).then_some(has))
 }
 
-/// The request for a store that was not requested: no flag applies to it.
-fn records_of_another(request: &ScanRequest, asked: &StorePlaces) -> ScanRequest {
-    let graphroots = vec![asked.graphroot.to_path_buf()];
+/// Returns the request for a store that was not requested: flags do not apply to it.
+fn records_of_another(request: &ScanRequest, requested: &StorePlaces) -> ScanRequest {
+    let graphroots = vec![requested.graphroot.to_path_buf()];
     ScanRequest { graphroots, runroot: None, measure: Measure::RecordsAndMounts, ..request.clone() }
 }
 
-/// All stores that the configuration names: those asked for, then the others.
+/// All stores that the configuration names: first the requested ones, then the others.
 #[derive(Clone, Copy, Debug)]
 struct Configured<'a> {
     all: &'a [StoreConfig],
-    asked: usize,
-    own: &'a WrittenDirectories,
+    requested: usize,
+    written: &'a WrittenDirectories,
 }
 
 impl Configured<'_> {
-    /// The imagestores that the store at position `at` writes to and no earlier store does.
-    fn imagestores(&self, request: &ScanRequest, at: usize) -> Vec<Root> {
-        let store = &self.all[at];
+    /// Returns the imagestores to which the store at `position` writes and no earlier store does.
+    fn imagestores(&self, request: &ScanRequest, position: usize) -> Vec<Root> {
+        let store = &self.all[position];
         let mut found = opened(request, store.imagestore.iter().chain(&store.other_imagestores));
-        let is_own =
-            |root: &Root| self.own.find(&RealDirectory::opened(root)).is_none_or(|(owner, _)| owner == at);
-        found.retain(is_own);
+        found.retain(|root| {
+            let written = self.written.find(&RealDirectory::opened(root));
+            written.is_none_or(|(owner, _)| owner == position)
+        });
         found
     }
 
-    /// Directories of other stores that its images may come from, as configured. One that is missing
-    /// is one that nothing comes from.
-    fn borrowed_as_named(&self, request: &ScanRequest, at: usize) -> Vec<(&PathBuf, Root)> {
-        let own = self.imagestores(request, at);
-        let named = additional::borrowed(&self.all[at]);
+    /// Returns the directories of other stores from which its images may come, as configured. Missing directories are
+    /// skipped.
+    fn borrowed_as_named(&self, request: &ScanRequest, position: usize) -> Vec<(&PathBuf, Root)> {
+        let imagestores = self.imagestores(request, position);
+        let named = additional::borrowed(&self.all[position]);
         let placed = named.filter_map(|path| Some((path, request.sysroot.open(path).ok()?)));
-        placed.filter(|(_, placed)| own.iter().all(|one| one.identity() != placed.identity())).collect()
+        let foreign = placed.filter(|(_, placed)| {
+            imagestores.iter().all(|imagestore| imagestore.identity() != placed.identity())
+        });
+        foreign.collect()
     }
 
-    /// The same, without their names.
-    fn borrowed(&self, request: &ScanRequest, at: usize) -> Vec<Root> {
-        self.borrowed_as_named(request, at).into_iter().map(|(_, placed)| placed).collect()
+    /// Same as [`Self::borrowed_as_named`], without the configured paths.
+    fn borrowed(&self, request: &ScanRequest, position: usize) -> Vec<Root> {
+        self.borrowed_as_named(request, position).into_iter().map(|(_, placed)| placed).collect()
     }
 
-    /// Whether the store takes images from one in `areas`, and its owner can reach those.
-    fn takes_from(&self, request: &ScanRequest, at: usize, areas: &[RealDirectory], driver: &str) -> bool {
-        let borrowed: Vec<_> = self.borrowed(request, at).iter().map(RealDirectory::opened).collect();
-        let graphroot = placed(request, &self.all[at]);
+    /// Returns true if the store takes images from a store in `areas`, and its owner can reach them.
+    fn takes_from(
+        &self,
+        request: &ScanRequest,
+        position: usize,
+        areas: &[RealDirectory],
+        driver: &str,
+    ) -> bool {
+        let borrowed: Vec<_> = self.borrowed(request, position).iter().map(RealDirectory::opened).collect();
+        let graphroot = placed(request, &self.all[position]);
         areas
             .iter()
             .filter(|area| borrowed.iter().any(|place| place.is(area)))
@@ -282,7 +299,7 @@ impl Configured<'_> {
     }
 }
 
-/// Where a store's graphroot is, as far as that can be told.
+/// Returns the path of a store's graphroot on this system; a guess if it does not exist.
 fn placed(request: &ScanRequest, store: &StoreConfig) -> PathBuf {
     request.sysroot.resolve(&store.graphroot).unwrap_or_else(|_| {
         let below = store.graphroot.strip_prefix("/").unwrap_or(&store.graphroot);
@@ -299,18 +316,22 @@ fn unread(request: &ScanRequest, store: &StoreConfig, position: usize) -> Unread
 }
 
 impl Graphroots {
-    /// The same directory may be named twice, and may be another's imagestore.
+    /// Returns the store that has this directory. The same directory may be named twice, and may be another store's
+    /// imagestore.
     fn known(&self, wanted: &RealDirectory) -> Option<&Graphroot> {
-        let is_it = |area: &Root| RealDirectory::opened(area).is(wanted);
-        self.stores.iter().find(|known| known.snapshot.places.areas().any(is_it))
+        self.stores
+            .iter()
+            .find(|known| known.snapshot.places.areas().any(|area| RealDirectory::opened(area).is(wanted)))
     }
 
     fn knows(&self, request: &ScanRequest, graphroot: &Path) -> bool {
         request.sysroot.resolve(graphroot).is_ok_and(|path| self.known(&RealDirectory::of(path)).is_some())
     }
 
+    /// Checks that an additional image store of `store` was read.
+    ///
     /// # Errors
-    /// When the store at position `additional_store`, whose images `store` may use, could not be read.
+    /// If the store at position `additional_store` could not be read.
     fn readable(&self, store: &StoreConfig, additional_store: usize) -> Result<(), Error> {
         let Some(unread) = self.unread.iter().find(|unread| unread.position == additional_store) else {
             return Ok(());
@@ -320,18 +341,17 @@ impl Graphroots {
         Err(Error::Unreadable { path: store.graphroot.clone(), source })
     }
 
-    /// Reads the store at position `at`, and those whose images it uses and that were not
-    /// requested.
-    fn store(&mut self, request: &ScanRequest, at: usize, known: Configured<'_>) -> Result<(), Error> {
-        let store = &known.all[at];
+    /// Reads the store at `position`, and stores that were not requested whose images it uses.
+    fn store(&mut self, request: &ScanRequest, position: usize, known: Configured<'_>) -> Result<(), Error> {
+        let store = &known.all[position];
         let mut additional = Vec::new();
-        for (named, path) in known.borrowed_as_named(request, at) {
+        for (named, path) in known.borrowed_as_named(request, position) {
             let place = RealDirectory::opened(&path);
-            match known.own.find(&place) {
-                // The library writes to its own graphroot, whatever else that is called.
-                Some((same, _)) if same == at => continue,
-                // Whoever else names it, another process writes to it: it is read as that one's.
-                Some((additional_store, _)) if additional_store < known.asked => {
+            match known.written.find(&place) {
+                // The library writes to its own graphroot, even if it is also configured as an additional store.
+                Some((same, _)) if same == position => continue,
+                // Another process writes to this store: it is read as that process's store.
+                Some((additional_store, _)) if additional_store < known.requested => {
                     self.readable(store, additional_store)?
                 }
                 _ => {
@@ -347,49 +367,53 @@ impl Graphroots {
                     self.drivers_of(request, &config, Vec::new(), true)?;
                 }
             }
-            // In a circle it has yet to be read.
+            // In a cycle it has not been read yet.
             let graphroot = self.known(&place).map_or(&path, |known| &known.snapshot.places.graphroot);
             additional.push(graphroot.to_path_buf());
         }
         let first = self.stores.len();
-        self.drivers(request, at, known)?;
+        self.drivers(request, position, known)?;
         for store in &mut self.stores[first..] {
             let StorePlaces { graphroot, driver, .. } = &store.snapshot.places;
-            let reach = |path: &&PathBuf| additional::may_reach(&request.sysroot, graphroot, (path, driver));
-            store.additional = additional.iter().filter(reach).cloned().collect();
+            let reachable = additional
+                .iter()
+                .filter(|path| additional::may_reach(&request.sysroot, graphroot, (*path, driver)));
+            store.additional = reachable.cloned().collect();
         }
         Ok(())
     }
 
-    /// Reads the store at position `at`, which nobody asked for, if it takes images from one that
-    /// was. Whatever is wrong with it belongs to no one business but those images'.
-    fn other(&mut self, request: &ScanRequest, at: usize, known: Configured<'_>) {
-        let writable = |one: &&Graphroot| !one.snapshot.places.read_only;
-        let wanted = RealDirectory::of(placed(request, &known.all[at]));
-        let is_it = |one: &Graphroot| RealDirectory::opened(&one.snapshot.places.graphroot).is(&wanted);
-        if self.stores.iter().filter(writable).any(is_it) {
+    /// Reads the store at `position`, which was not requested, if it takes images from a requested store. Problems of
+    /// this store are not reported, except that its needs are unknown.
+    fn other(&mut self, request: &ScanRequest, position: usize, known: Configured<'_>) {
+        let wanted = RealDirectory::of(placed(request, &known.all[position]));
+        let is_read = self.stores.iter().any(|store| {
+            let places = &store.snapshot.places;
+            !places.read_only && RealDirectory::opened(&places.graphroot).is(&wanted)
+        });
+        if is_read {
             return;
         }
         let takes = self.stores.iter().find(|additional_store| {
             let places = &additional_store.snapshot.places;
             let areas: Vec<_> = places.areas().map(RealDirectory::opened).collect();
-            known.takes_from(request, at, &areas, &places.driver)
+            known.takes_from(request, position, &areas, &places.driver)
         });
         let Some(additional_store) = takes else { return };
         let request = &records_of_another(request, &additional_store.snapshot.places);
         let mut found = Self { allowance: self.allowance.clone(), ..Self::default() };
-        if found.drivers(request, at, known).is_err() {
-            self.unread.push(unread(request, &known.all[at], at));
+        if found.drivers(request, position, known).is_err() {
+            self.unread.push(unread(request, &known.all[position], position));
         }
-        let additional = paths(known.borrowed(request, at));
+        let additional = paths(known.borrowed(request, position));
         for store in &mut found.stores {
             store.additional.clone_from(&additional);
         }
         self.others.append(&mut found.stores);
     }
 
-    /// Directories with temporary files of the tools. They belong to no particular store,
-    /// so they are read when all stores are, and counted with the first.
+    /// Returns the directories with temporary files of the tools. They belong to no store in particular, so they are
+    /// read only if all stores are, and counted with the first.
     fn temporary(&self, request: &ScanRequest, graphroot: &Root, read_only: bool) -> Vec<Root> {
         let first = self.stores.iter().all(|store| store.snapshot.places.read_only);
         if request.names_stores() || read_only || !first {
@@ -398,7 +422,7 @@ impl Graphroots {
         let named = request.environment.tmpdir.clone();
         let usual = named.unwrap_or_else(|| PathBuf::from(TEMPORARY));
         let mut found = opened(request, std::iter::once(&usual).chain(&self.temporary));
-        // Files in the graphroot are counted there.
+        // Files in the graphroot are counted with it.
         found.retain(|directory| !directory.starts_with(graphroot.path()));
         found.retain(|directory| {
             let entries = Within::new([directory]).list(directory).unwrap_or_default();
@@ -407,9 +431,14 @@ impl Graphroots {
         found
     }
 
-    /// Reads the store at position `at` once for each driver that has records in it.
-    fn drivers(&mut self, request: &ScanRequest, at: usize, known: Configured<'_>) -> Result<(), Error> {
-        self.drivers_of(request, &known.all[at], known.imagestores(request, at), false)
+    /// Reads the store at `position` once for each driver that has records in it.
+    fn drivers(
+        &mut self,
+        request: &ScanRequest,
+        position: usize,
+        known: Configured<'_>,
+    ) -> Result<(), Error> {
+        self.drivers_of(request, &known.all[position], known.imagestores(request, position), false)
     }
 
     fn drivers_of(
@@ -429,8 +458,8 @@ impl Graphroots {
             Err(error) => return Err(unreadable(error)),
         };
         let bootc = opened(request, &bootc(request));
-        let is_bootc = bootc.iter().any(|one| one.identity() == graphroot.identity());
-        // Whatever names it, nobody but bootc deletes from it.
+        let is_bootc = bootc.iter().any(|root| root.identity() == graphroot.identity());
+        // Only bootc deletes from its stores, whatever configuration names them.
         let read_only = read_only || is_bootc;
         let origin = if is_bootc { "bootc".to_owned() } else { store.origin.clone() };
         let allowance = match is_of_another_user(request, store, &graphroot) {
@@ -482,8 +511,7 @@ impl Graphroots {
         Ok(())
     }
 
-    /// Reads the artifacts in a graphroot. That they cannot be read is no reason to skip the images
-    /// by.
+    /// Reads the artifacts in a graphroot. If they cannot be read, the images still are.
     fn artifacts_of(
         &mut self,
         request: &ScanRequest,
@@ -504,34 +532,34 @@ impl Graphroots {
         }
     }
 
-    /// Read-only artifact stores of CRI-O.
+    /// Adds read-only artifact stores of CRI-O.
     fn additional_artifacts(&mut self, request: &ScanRequest, named: &[Pin]) {
-        let own = std::mem::take(&mut self.artifacts);
+        let artifacts = std::mem::take(&mut self.artifacts);
         for Pin { pattern: path, origin } in named {
             let Ok(root) = request.sysroot.open(Path::new(path)) else { continue };
             let place = RealDirectory::of(artifacts::directory(&root));
-            let mut known = own.iter().chain(&self.artifacts);
+            let mut known = artifacts.iter().chain(&self.artifacts);
             if !known.any(|known| RealDirectory::of(known.directory()).is(&place)) {
                 self.artifacts_of(request, &root, origin, (true, &Allowance::default()));
             }
         }
-        // CRI-O lists these first, and takes a name from the first that has it.
+        // CRI-O lists these first, and uses the first store that contains a name.
         self.artifacts =
             std::mem::take(&mut self.artifacts).into_iter().map(Artifacts::into_additional).collect();
-        self.artifacts.extend(own);
+        self.artifacts.extend(artifacts);
     }
 }
 
-/// Returns whether another user than root and the caller writes the records of a store, or says where they are.
+/// Returns true if another user than root and the caller writes the records of a store, or configures its location.
 fn is_of_another_user(request: &ScanRequest, store: &StoreConfig, graphroot: &Root) -> bool {
     let caller = rustix::process::geteuid().as_raw();
     store.of_another_user || ![0, caller, request.environment.uid].contains(&graphroot.owner())
 }
 
-/// Where the containers tools leave big temporary files unless `TMPDIR` says otherwise.
+/// Directory of big temporary files of the containers tools, unless `TMPDIR` names another.
 const TEMPORARY: &str = "/var/tmp";
 
-/// Those that exist, each once.
+/// Opens those of `paths` that exist, each directory once.
 fn opened<'a>(request: &ScanRequest, paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Root> {
     let roots = paths.into_iter().filter_map(|path| request.sysroot.open(path).ok());
     let mut found: Vec<Root> = Vec::new();
@@ -547,7 +575,7 @@ fn paths(roots: impl IntoIterator<Item = Root>) -> Vec<PathBuf> {
     roots.into_iter().map(|root| root.to_path_buf()).collect()
 }
 
-/// Whether a user who is not root was kept out of what is not that user's.
+/// Returns true if a user other than root may not read a store of another user.
 fn is_of_root(request: &ScanRequest, path: &Path, error: &io::Error) -> bool {
     let uid = rustix::process::geteuid().as_raw();
     let mut found = path.ancestors().filter_map(|path| request.sysroot.open(path).ok());

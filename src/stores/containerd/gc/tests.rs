@@ -1,4 +1,4 @@
-//! containerd's rules one by one, on namespaces made by hand.
+//! containerd's rules one by one, on generated namespaces.
 
 use super::*;
 
@@ -24,8 +24,7 @@ fn image(name: &str, target: &str) -> ImageRecord {
     ImageRecord { name: name.into(), target: target.into(), ..ImageRecord::default() }
 }
 
-/// An index with a child that was never fetched, a manifest, its config and layer, and
-/// two snapshots.
+/// An index with a child that was never fetched, a manifest, its configuration and layer, and two snapshots.
 fn namespace() -> Namespace {
     Namespace {
         name: "k8s.io".into(),
@@ -59,7 +58,7 @@ fn now() -> Timestamp {
 }
 
 #[test]
-fn an_image_reaches_its_blobs_and_its_top_snapshot() {
+fn image_keeps_its_blobs_and_top_snapshot() {
     let namespace = namespace();
     let graph = Graph::new(&namespace, false);
     let expected = ["index", "manifest", "config"].map(Ref::Content);
@@ -74,7 +73,7 @@ fn an_image_reaches_its_blobs_and_its_top_snapshot() {
 }
 
 #[test]
-fn every_form_of_an_edge() {
+fn every_form_of_an_edge_is_recognized() {
     let table = [
         ("containerd.io/gc.ref.content", Some(Ref::Content("v"))),
         ("containerd.io/gc.ref.content.l.12", Some(Ref::Content("v"))),
@@ -96,7 +95,7 @@ fn every_form_of_an_edge() {
 }
 
 #[test]
-fn edges_that_stand_at_their_target() {
+fn back_references_keep_their_child() {
     let mut namespace = namespace();
     namespace.blobs[4].labels = labels(&[
         ("containerd.io/gc.bref.snapshot.overlayfs/x", "base"),
@@ -109,7 +108,7 @@ fn edges_that_stand_at_their_target() {
 }
 
 #[test]
-fn leases_hold_until_they_expire() {
+fn leases_keep_content_until_they_expire() {
     let lease = |expire: Option<&str>, flat: bool| {
         let mut lease = LeaseRecord { content: vec!["manifest".into()], ..LeaseRecord::default() };
         if let Some(expire) = expire {
@@ -120,12 +119,14 @@ fn leases_hold_until_they_expire() {
         }
         lease
     };
-    let at = |text: &str| text.parse::<Timestamp>().expect("time");
+    fn time(text: &str) -> Timestamp {
+        text.parse().expect("time")
+    }
     let table = [
         (None, Term::Unlimited),
         (Some("no time"), Term::Unlimited),
-        (Some("2026-01-03T00:00:00Z"), Term::Until(at("2026-01-03T00:00:00Z"))),
-        (Some("2026-01-01T00:00:00+02:00"), Term::Expired(at("2025-12-31T22:00:00Z"))),
+        (Some("2026-01-03T00:00:00Z"), Term::Until(time("2026-01-03T00:00:00Z"))),
+        (Some("2026-01-01T00:00:00+02:00"), Term::Expired(time("2025-12-31T22:00:00Z"))),
     ];
     for (expire, expected) in table {
         assert_eq!(term(&lease(expire, false).labels, now()), expected);
@@ -143,7 +144,7 @@ fn leases_hold_until_they_expire() {
 }
 
 #[test]
-fn images_hold_until_they_expire() {
+fn images_keep_content_until_they_expire() {
     for (expire, since_2, count) in [
         ("2026-01-01T00:00:00Z", true, 0),
         ("2026-01-01T00:00:00Z", false, 6),
@@ -159,7 +160,7 @@ fn images_hold_until_they_expire() {
 }
 
 #[test]
-fn expired_image_with_back_reference_stays() {
+fn expired_image_with_back_reference_is_kept() {
     let bref = ("containerd.io/gc.bref.image", "app");
     let expired = |edges: &[(&str, &str)]| {
         let mut namespace = namespace();
@@ -177,7 +178,7 @@ fn expired_image_with_back_reference_stays() {
 }
 
 #[test]
-fn roots_by_label_and_by_time() {
+fn labels_and_ingests_are_roots() {
     let mut namespace = namespace();
     namespace.images.clear();
     namespace.blobs[4].labels = labels(&[("containerd.io/gc.root", "1999-01-01T00:00:00Z")]);
@@ -203,11 +204,11 @@ fn roots_by_label_and_by_time() {
         Ref::Snapshot("overlayfs", "base"),
         Ref::Ingest("running"),
     ];
-    assert_eq!(marked, expected, "every label that begins with gc.root, as containerd 2.2 has it");
+    assert_eq!(marked, expected, "every label that starts with gc.root, as in containerd 2.2");
 }
 
 #[test]
-fn chains_that_bite_their_tail_end() {
+fn cycles_end() {
     let mut namespace = namespace();
     namespace.blobs[3].labels = labels(&[("containerd.io/gc.ref.content.x", "index")]);
     namespace.snapshots[1].parent = Some("top".into());

@@ -1,4 +1,4 @@
-//! Dangling records and redundant copies.
+//! Records without files, truncated files, and redundant copies.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,12 +7,11 @@ use crate::model::{LeakClass, NodeKind, Verdict, display, is_for_ctr, is_of_dock
 use crate::stores::containerd::fill::images::{Groups, ImageGroup};
 use crate::stores::containerd::fill::{Filler, KUBERNETES, qualified};
 use crate::stores::containerd::gc::Ref;
-use crate::stores::containerd::metadata::Namespace;
 use crate::stores::containerd::places::PLAIN;
 use crate::stores::leaks::Judgement;
 use crate::sys::quiet;
 
-/// A database that is much longer than its content, and long enough for somebody to care.
+/// Returns true for a database that is much longer than its content, and long enough to matter.
 fn is_oversized(used: u64, length: u64) -> bool {
     length >= 32 << 20 && used <= length / 4
 }
@@ -23,8 +22,8 @@ impl<'a> Filler<'a> {
         self.writer.leak(Judgement { class, verdict, evidence }, id, &self.meta_db(), None, Vec::new());
     }
 
-    /// Images that lack blobs, blobs that are cut off, snapshots without a directory,
-    /// containers that CRI does not know.
+    /// Adds images without some of their blobs, truncated blobs, snapshots without a directory, and containers that
+    /// CRI does not know.
     pub(crate) fn damage(&mut self, groups: &Groups<'a>) {
         for group in &groups.all {
             self.image_damage(group);
@@ -35,7 +34,7 @@ impl<'a> Filler<'a> {
         self.oversized_databases();
     }
 
-    /// bolt never gives pages back to the filesystem.
+    /// Adds databases that are mostly empty: bolt never returns pages to the filesystem.
     fn oversized_databases(&mut self) {
         for (path, used, length) in &self.snapshot.databases {
             if !is_oversized(*used, *length) {
@@ -69,9 +68,10 @@ impl<'a> Filler<'a> {
             );
             return self.report(LeakClass::BrokenImage, &group.id, evidence);
         }
-        let of_this = |(namespace, _): &&(&Namespace, _)| namespace.name == group.namespace.name;
-        let Some((_, graph)) = self.graphs.iter().find(of_this) else { return };
-        // A layer without record is one that was never fetched, or discarded on purpose.
+        let mut graphs = self.graphs.iter();
+        let found = graphs.find(|(namespace, _)| namespace.name == group.namespace.name);
+        let Some((_, graph)) = found else { return };
+        // A layer without a record was never fetched, or deleted on purpose.
         let lost: Vec<_> = group
             .resolved
             .layers
@@ -121,13 +121,13 @@ impl<'a> Filler<'a> {
     fn snapshots_without_directory(&mut self) {
         for (namespace, _) in self.graphs {
             for record in &namespace.snapshots {
-                // While an unpacked snapshot is committed, its entry has the new name already
-                // and its record still the old one.
+                // While an unpacked snapshot is committed, its entry already has the new name and its record still
+                // the old one.
                 if self.in_flight(record.created) {
                     continue;
                 }
                 let known = self.snapshot.backends.iter().find(|backend| backend.name == record.snapshotter);
-                // Of a snapshotter whose database we do not have we cannot tell.
+                // If the snapshotter's database cannot be read, nothing is known about the snapshot.
                 let Some(backend) = known.filter(|backend| backend.known) else { continue };
                 let node = self.node(namespace, record.into());
                 let Some(node) = node.map(|node| &self.writer.inventory[node]) else { continue };
@@ -135,13 +135,13 @@ impl<'a> Filler<'a> {
                 if node.kind != NodeKind::Snapshot || node.size.inodes > 0 || !is_plain {
                     continue;
                 }
-                let what = match node.path == backend.directory {
+                let missing = match node.path == backend.directory {
                     true => "no entry in its snapshotter",
                     false if quiet::facts(&node.path).is_ok() => continue,
                     false => "no directory",
                 };
                 let evidence = format!(
-                    "the snapshot is recorded but has {what}: containers on it do not start until its image \
+                    "the snapshot is recorded but has {missing}: containers on it do not start until its image \
                      is removed and pulled again"
                 );
                 self.report(LeakClass::Inconsistent, &node.id.clone(), evidence);
@@ -149,7 +149,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// In CRI's namespace everything is CRI's, or was left there by somebody.
+    /// Adds containers in CRI's namespace that CRI does not know; another program left them there.
     fn containers_without_cri(&mut self) {
         let Some(namespace) = self.snapshot.metadata.namespace(KUBERNETES) else { return };
         for record in namespace.containers.iter().filter(|record| record.cri.is_none()) {
@@ -165,14 +165,19 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Images and snapshots that CRI cannot see: other namespaces, other snapshotters.
+    /// Adds namespaces and snapshotters whose images and snapshots CRI does not see.
     pub(crate) fn other_namespaces(&mut self, groups: &Groups<'a>) {
-        let cri_is_used =
-            self.snapshot.metadata.namespace(KUBERNETES).is_some_and(|one| !one.images.is_empty());
+        let cri_is_used = self
+            .snapshot
+            .metadata
+            .namespace(KUBERNETES)
+            .is_some_and(|namespace| !namespace.images.is_empty());
         if !cri_is_used {
             return;
         }
-        for namespace in self.snapshot.metadata.namespaces.iter().filter(|one| one.name != KUBERNETES) {
+        for namespace in
+            self.snapshot.metadata.namespaces.iter().filter(|namespace| namespace.name != KUBERNETES)
+        {
             let images = groups.all.iter().filter(|group| group.namespace.name == namespace.name).count();
             let snapshots = namespace.snapshots.len();
             if images + snapshots > 0 {
@@ -197,8 +202,11 @@ impl<'a> Filler<'a> {
                 of_this.0 += 1;
                 of_this.1 += node.map_or(0, |node| self.writer.inventory[node].size.bytes);
             }
-            let used: HashSet<_> =
-                namespace.containers.iter().filter_map(|one| one.snapshotter.as_deref()).collect();
+            let used: HashSet<_> = namespace
+                .containers
+                .iter()
+                .filter_map(|container| container.snapshotter.as_deref())
+                .collect();
             for (snapshotter, (count, bytes)) in by_snapshotter {
                 if snapshotter != self.primary && !used.contains(snapshotter) {
                     let evidence = format!(

@@ -8,8 +8,8 @@ use crate::stores::containerd::metadata::Namespace;
 use crate::stores::containerd::units::{ContainerdOrphan, ContainerdUnit, Unit};
 use crate::stores::leaks::Judgement;
 
-/// Class and evidence of something without a record.
-fn told(orphan: ContainerdOrphan) -> (LeakClass, &'static str) {
+/// Returns the class and the evidence of an object without a record.
+fn class_of(orphan: ContainerdOrphan) -> (LeakClass, &'static str) {
     match orphan {
         ContainerdOrphan::Blob => (
             LeakClass::Garbage,
@@ -64,7 +64,7 @@ impl<'a> Filler<'a> {
             let mounted = self.writer.is_mounted(&unit.path);
             let confirmed = seen.is_some() || self.snapshot.places.foreign;
             let verdict = if confirmed && !mounted { self.verdict(since) } else { Verdict::Keep };
-            let (class, evidence) = told(orphan);
+            let (class, evidence) = class_of(orphan);
             let evidence = match (mounted, verdict) {
                 (true, _) => "in use: something is mounted on it".to_owned(),
                 (false, Verdict::Keep) => format!("{evidence}; it may be work in progress"),
@@ -75,7 +75,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// A snapshot that only its snapshotter knows.
+    /// Adds a snapshot that is recorded only in its snapshotter's database.
     pub(crate) fn unknown_entry(&mut self, backend: usize, entry: usize, node: NodeIx) {
         let found = &self.snapshot.backends[backend].snapshots[entry];
         let name = &self.snapshot.backends[backend].name;
@@ -86,7 +86,7 @@ impl<'a> Filler<'a> {
         self.writer.leak(judged, &format!("{name}/{}", found.key), &path, found.created, vec![node]);
     }
 
-    /// A layer in a cache of the erofs snapshotter that no snapshot has its content from.
+    /// Adds a layer in a cache of the erofs snapshotter that no snapshot uses.
     pub(crate) fn unused_cache_entry(&mut self, diff_id: &str, node: NodeIx) {
         let path = self.writer.inventory[node].path.clone();
         let since = self.snapshot.within.facts(&path).ok().and_then(|facts| facts.modified);
@@ -97,19 +97,22 @@ impl<'a> Filler<'a> {
         self.writer.leak(judged, diff_id, &path, since, vec![node]);
     }
 
-    /// When a download last grew.
+    /// Returns the time at which a download last grew.
     pub(crate) fn ingest_modified(&self, namespace: &Namespace, key: &str) -> Option<Timestamp> {
         let record = namespace.ingests.iter().find(|ingest| ingest.key == key)?;
         let mut directories = self.snapshot.ingests.iter();
-        directories.find(|one| one.backend_ref.is_some() && one.backend_ref == record.backend_ref)?.modified
+        directories
+            .find(|directory| directory.backend_ref.is_some() && directory.backend_ref == record.backend_ref)?
+            .modified
     }
 
-    /// Downloads with a record: in progress, or left by a writer that is gone.
+    /// Adds downloads with a record: in progress, or abandoned by their writer.
     pub(crate) fn ingests(&mut self) {
         for namespace in &self.snapshot.metadata.namespaces {
             for record in &namespace.ingests {
-                let Some(node) = record.backend_ref.as_deref().and_then(|one| self.ingests.get(one)).copied()
-                else {
+                let node =
+                    record.backend_ref.as_deref().and_then(|backend_ref| self.ingests.get(backend_ref));
+                let Some(node) = node.copied() else {
                     continue;
                 };
                 let modified = self.ingest_modified(namespace, &record.key);
