@@ -94,15 +94,17 @@ impl Chart<'_> {
             let (first, end) = (self.column(sample.from, columns), self.column(sample.to, columns));
             // A span ends at the start of the next.
             let end = if sample.to > sample.from { end.max(first + 1) - 1 } else { end };
-            (first..=end).for_each(|x| widen(&mut ranges[x], sample.low, sample.high));
+            for range in ranges.iter_mut().take(end + 1).skip(first) {
+                widen(range, sample.low, sample.high);
+            }
             if let Some(last) = last.filter(|last| seconds(last.to, sample.from) <= longest) {
                 let (from, to) = (self.column(last.to, columns), first);
                 let (a, b) = (f64::midpoint(last.low, last.high), f64::midpoint(sample.low, sample.high));
-                for x in from + 1..to {
+                for (x, range) in ranges.iter_mut().enumerate().take(to).skip(from + 1) {
                     #[allow(clippy::cast_precision_loss)] // columns of a terminal
                     let part = (x - from) as f64 / (to - from) as f64;
                     let between = a + (b - a) * part;
-                    widen(&mut ranges[x], between, between);
+                    widen(range, between, between);
                 }
             }
             last = Some(sample);

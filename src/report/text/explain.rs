@@ -46,7 +46,7 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
         out.push_str(&format!("  path    {}\n", safe(&document.path)));
     }
     out.push_str(&size_line(document));
-    out.push_str(&why_frees_differs(document));
+    out.push_str(&difference_to_size(document));
     out.push_str(&chain(&document.chain, screen));
     if !document.held_by.is_empty() {
         out.push_str(&held_by(&document.held_by));
@@ -155,7 +155,7 @@ fn size_line(document: &ExplainDoc) -> String {
 }
 
 /// Explains why a deletion frees another number of bytes than the size of the object.
-fn why_frees_differs(document: &ExplainDoc) -> String {
+fn difference_to_size(document: &ExplainDoc) -> String {
     let mut out = String::new();
     for copies in &document.copies {
         let kept_bytes = copies.bytes - copies.exclusive_bytes;

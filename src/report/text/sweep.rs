@@ -297,7 +297,7 @@ orphan-dir  0b0b0b0b0b0b  3.0 MiB   3d  reclaim
     }
 
     #[test]
-    fn task_for_the_operator_is_whole_on_80_columns() {
+    fn operator_task_is_whole_on_80_columns() {
         let mut document = sweep_refused("r", &LeakRequest::default(), false, "", Timestamp::UNIX_EPOCH);
         (document.outcome, document.errors) = (OutcomeKind::Reported, Vec::new());
         let command = "ctr -n k8s.io leases rm stuck-noexpiry";

@@ -28,9 +28,11 @@ pub(super) fn side_by_side(
     out
 }
 
+type Value = fn(&Prediction) -> String;
+
 fn totals(both: &Comparison, screen: &Screen) -> String {
     let mut table = Table::new(screen, &["", ">KUBELET", ">EXACT"]);
-    let rows: [(&str, fn(&Prediction) -> String); 6] = [
+    let rows: [(&str, Value); 6] = [
         ("runs", |prediction| prediction.runs.len().to_string()),
         ("images deleted", |prediction| prediction.deleted.to_string()),
         ("believed to be freed", |prediction| bytes(prediction.believed_bytes)),
