@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the program for the packages: target/<target>/release/layersweep, linked by zig against an old
 # glibc, so that it runs on RHEL 8, Debian 10 and everything later. TARGET=aarch64-unknown-linux-gnu for
-# another architecture, PROFILE=trial for a faster build. zig and cargo-zigbuild (from PyPI) go below target/.
+# another architecture, PROFILE=trial for a faster build. zig and cargo-zigbuild (from PyPI) are installed below target/.
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:$HOME/.cargo/bin"

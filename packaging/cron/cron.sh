@@ -1,6 +1,6 @@
 #!/bin/sh
-# cron.sh scan|gc: what the systemd timers do, for cron. Prints nothing, so that cron sends no mail;
-# output and failures go to /var/log/layersweep.log (or $LAYERSWEEP_CRON_LOG).
+# cron.sh scan|gc: does for cron what the systemd timers do. Prints nothing, so that cron sends no mail;
+# output and failures are written to /var/log/layersweep.log (or $LAYERSWEEP_CRON_LOG).
 set -u
 command=${1:-}
 log=${LAYERSWEEP_CRON_LOG:-/var/log/layersweep.log}
@@ -12,7 +12,7 @@ scan) set -- --quiet --reserve ;;
 gc) set -- --yes --quiet ;;
 *) echo "usage: $0 scan|gc" >&2; exit 2 ;;
 esac
-# The systemd timer already does it.
+# Do nothing if the systemd timer is active.
 if [ -d /run/systemd/system ] && systemctl is-active --quiet "layersweep-$command.timer" 2>/dev/null; then
     exit 0
 fi
@@ -31,7 +31,7 @@ exec >>"$log" 2>&1
 # The program and its children must not hold the lock longer than this script.
 nice -n 19 ionice -c 3 layersweep "$command" "$@" 9>&-
 code=$?
-# Exit codes not worth a log line every five minutes: see layersweep-scan.service.
+# These exit codes are not logged every five minutes: see layersweep-scan.service.
 case $command$code in
 scan0 | scan3 | scan10 | gc0 | gc3 | gc4 | gc10) exit 0 ;;
 esac
