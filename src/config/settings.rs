@@ -27,7 +27,7 @@ const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 pub struct Config {
     /// Directory of the database.
     pub state_dir: PathBuf,
-    /// The stores to read; if none is named, those that discovery finds.
+    /// The stores to read. If the configuration names no store, discovery finds them.
     pub stores: Stores,
     /// Way in which images are deleted.
     pub via: Via,

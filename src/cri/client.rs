@@ -196,7 +196,7 @@ impl Client {
     }
 
     /// Removes a sandbox. The runtime kills and removes its containers, so the caller must have checked that it
-    /// contains none.
+    /// contains no container.
     pub fn remove_sandbox(&self, id: &str) -> Result<(), CriError> {
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.into() };
         let ask = async |channel| self.runtime(channel).remove_pod_sandbox(request).await;

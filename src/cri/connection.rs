@@ -31,14 +31,15 @@ const COMPLETION_POLLS: u32 = 5;
 /// HTTP/2 flow control: number of bytes of an answer that the runtime may send before they are read.
 const WINDOW_BYTES: u32 = 4 << 20;
 
-/// Effect of a signal on a call.
+/// Kind of a call, which decides the effect of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
-    /// A query: not sent after a signal, abandoned when one comes.
+    /// A query. It is not sent after a signal, and abandoned when a signal arrives.
     Query,
-    /// An action: not started after a signal, abandoned when one comes, and its outcome is then unknown.
+    /// An action. It is not started after a signal. When a signal arrives it is abandoned, and its outcome is
+    /// then unknown.
     Action,
-    /// Completes an action: always sent, but not awaited for long after a signal.
+    /// A call that completes an action. It is always sent, but after a signal its answer is not awaited for long.
     Completion,
 }
 

@@ -112,8 +112,8 @@ fn of_info(info: &str) -> Option<RuntimeStore> {
 /// Reads the store from `ImageFsInfo`. What CRI calls an image filesystem is a directory of the store, and its name
 /// shows the kind of the store.
 ///
-/// The byte counts in the answer are not measurements: CRI-O counts only its image records, containerd omits the content
-/// store.
+/// The byte counts in the answer are not measurements: CRI-O counts only its image records, containerd omits the
+/// content store.
 fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<RuntimeStore> {
     let containers = first_directory(&filesystems.container_filesystems);
     let directory = first_directory(&filesystems.image_filesystems)?;

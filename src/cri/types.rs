@@ -175,7 +175,8 @@ pub(super) fn details(id: &str, answer: v1::ContainerStatusResponse) -> Result<C
 /// Returns the objects sorted by their key and without exact repetitions.
 ///
 /// # Errors
-/// If an object has an empty id, or two different objects have the same key. The key is the id and a runtime handler; `what` names an object in the message.
+/// If an object has an empty id, or two different objects have the same key. The key is the id and a runtime handler;
+/// `what` names an object in the message.
 fn each_once<W: PartialEq>(
     what: &str,
     objects: Vec<W>,

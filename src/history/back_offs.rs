@@ -66,8 +66,8 @@ pub fn clear(
     Ok(())
 }
 
-/// Deletes the attempts of all images that are no longer in a store. `store` is the store's row. Called after a complete
-/// scan has been written.
+/// Deletes the attempts of all images that are no longer in a store. `store` is the store's row. Called after a
+/// complete scan has been written.
 pub(super) fn forget_gone(tx: &Transaction<'_>, store: i64, now: Timestamp) -> rusqlite::Result<()> {
     tx.prepare_cached(
         "DELETE FROM attempts

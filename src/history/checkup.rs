@@ -43,8 +43,8 @@ pub fn waiting(directory: &StateDirectory) -> io::Result<usize> {
 
 /// Returns the process that runs a garbage collection, which is the one that locks the state directory.
 ///
-/// The kernel's list of locks is read, because trying the lock could make another run fail that wants it at that moment.
-/// On btrfs the list has another device number than `stat`, so no process is found there.
+/// The kernel's list of locks is read, because trying the lock could make another run fail that wants it at that
+/// moment. On btrfs the list has another device number than `stat`, so no process is found there.
 pub fn run_under_way(directory: &StateDirectory) -> io::Result<Option<StateLockHolder>> {
     let Ok(facts) = std::fs::metadata(&directory.dir) else { return Ok(None) };
     let text = std::fs::read_to_string("/proc/locks")?;

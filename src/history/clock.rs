@@ -1,9 +1,9 @@
 //! Record time: the time line of the records. Pure.
 //!
-//! Ages decide which images are deleted, so a wrong wall clock must not make anything look older than it is. Record time
-//! follows the wall clock of a node whose clock is right, to within seconds, through reboots and suspension, and never
-//! goes back. `CLOCK_BOOTTIME` proves how much time has passed since the last reading in the same boot. If the wall
-//! clock claims more than that, it is believed only if the clock is synchronised. Record time then leaps, and a
+//! Ages decide which images are deleted, so a wrong wall clock must not make anything look older than it is. Record
+//! time follows the wall clock of a node whose clock is right, to within seconds, through reboots and suspension, and
+//! never goes back. `CLOCK_BOOTTIME` proves how much time has passed since the last reading in the same boot. If the
+//! wall clock claims more than that, it is believed only if the clock is synchronised. Record time then leaps, and a
 //! [`Correction`] moves the ages of everything that was recorded in doubt by the same amount.
 //!
 //! Example: the clock's battery is empty, and the node boots with a date in 1970. Record time continues from the last
@@ -189,8 +189,8 @@ fn same_boot(last: &Last, now: &ClockReading) -> ClockStep {
         Some(after) if now.synchronised || was_set => {
             ClockStep { record: wall, unsettled, leap: Some((after, ahead)) }
         }
-        // A step forwards does not age anything. If the clock is synchronised and keeps its time, record time catches up
-        // at the next reading, again without ageing anything.
+        // A step forwards does not age anything. If the clock is synchronised and keeps its time, record time catches
+        // up at the next reading, again without ageing anything.
         after => ClockStep { record: expected, unsettled: Some(after.unwrap_or_else(always)), leap: None },
     }
 }

@@ -11,8 +11,8 @@ use super::values::{from_json, store, time, unsigned};
 use crate::model::refs::{self, GroupBy, GroupKind, Refs};
 use crate::model::{Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx};
 
-/// Counts and bytes of a store. Each field has the meaning of the field with the same name in the documents of `scan` and
-/// `usage`.
+/// Counts and bytes of a store. Each field has the meaning of the field with the same name in the documents of `scan`
+/// and `usage`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
     /// Mount point of the store's filesystem.
@@ -23,9 +23,9 @@ pub struct Figures {
     pub complete: bool,
     /// Allocated bytes by kind of object: `images`, `containers`, `leaks`, `metadata`, `other`.
     pub bytes: BTreeMap<String, u64>,
-    /// The same bytes by owner. The bytes of a layer are divided equally among the images and containers that use it, and
-    /// go to the owner of the container: `cri-o`, `podman` and so on; `none` for images without a container; `leaks`,
-    /// `metadata` and `other` for the rest.
+    /// The same bytes by owner. The bytes of a layer are divided equally among the images and containers that use it,
+    /// and go to the owner of the container: `cri-o`, `podman` and so on; `none` for images without a container;
+    /// `leaks`, `metadata` and `other` for the rest.
     #[serde(default)]
     pub fair: BTreeMap<String, u64>,
     #[serde(default)]
@@ -147,8 +147,8 @@ fn leak_bytes(inventory: &Inventory, leak: LeakIx) -> u64 {
     Refs::held_bytes(inventory, &inventory[leak].holds)
 }
 
-/// Checks whether a finding makes the figures of a store lower bounds. A finding outside of all stores may concern any of
-/// them.
+/// Checks whether a finding makes the figures of a store lower bounds. A finding outside of all stores may concern any
+/// of them.
 fn concerns(inventory: &Inventory, store: StoreIx, finding: &Finding) -> bool {
     finding.incomplete
         && (finding.path.starts_with(&inventory[store].root)

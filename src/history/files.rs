@@ -43,8 +43,8 @@ pub(super) fn look(dir: &Path) -> io::Result<DatabaseFile> {
         Err(error) => return Err(error),
     };
     let unclosed = sqlite::start(&within, &beside(&path, "-wal"), LOG_HEADER)?.len() == LOG_HEADER;
-    // The log may contain a newer first page than the file, or an intact one if a power cut damaged that of the file. If
-    // the log cannot be merged, the file's own first page decides.
+    // The log may contain a newer first page than the file, or an intact one if a power cut damaged that of the file.
+    // If the log cannot be merged, the file's own first page decides.
     let first = match unclosed.then(|| copy(&path)) {
         Some(Ok(Some(merged))) => merged,
         _ => sqlite::start(&within, &path, HEADER)?,

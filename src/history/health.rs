@@ -40,8 +40,8 @@ impl From<Degraded> for Error {
     }
 }
 
-/// Reason why the database could not be used fully. The run continues with what can be read from it and from the disk; the
-/// record of a run that deletes is queued ([`super::pending`]).
+/// Reason why the database could not be used fully. The run continues with what can be read from it and from the disk;
+/// the record of a run that deletes is queued ([`super::pending`]).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Degraded {
     /// No permission to read the records, or the path cannot exist.
@@ -253,7 +253,8 @@ pub(super) fn is_no_directory(path: &Path) -> bool {
     }
 }
 
-/// Tries to write a file, as SQLite does: btrfs may have no space for a new file while `statvfs` still reports free space.
+/// Tries to write a file, as SQLite does: btrfs may have no space for a new file while `statvfs` still reports free
+/// space.
 fn attempt(dir: &Path) -> io::Result<()> {
     let path = dir.join(format!("probe.{}", std::process::id()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;

@@ -85,7 +85,8 @@ impl Journal {
     }
 
     /// Records that a deletion is about to start. If the run is killed meanwhile, a later scan finds the outcome. The
-    /// caller then calls [`Self::deleted`], [`Self::failed`] or [`Self::cancelled`], or nothing if the outcome is unknown.
+    /// caller then calls [`Self::deleted`], [`Self::failed`] or [`Self::cancelled`], or nothing if the outcome is
+    /// unknown.
     ///
     /// Returns the keep-list at that moment, or `None` if the database could not be used.
     pub fn begin_deletion(&mut self, deletion: DeletionRow) -> Option<Vec<Pin>> {

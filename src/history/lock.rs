@@ -22,12 +22,12 @@ const METRICS_LOCK: &str = "metrics.lock";
 /// Name of the lock of a garbage collection, which is held for the whole run.
 pub(super) const RUN_LOCK: &str = "run.lock";
 
-/// Length of a lock file, which contains the name of the holder. The length is fixed, so that the file can be overwritten
-/// on a full disk.
+/// Length of a lock file, which contains the name of the holder. The length is fixed, so that the file can be
+/// overwritten on a full disk.
 const HOLDER_BYTES: usize = 512;
 
-/// Number of attempts, two milliseconds apart, while an unnamed process holds a lock. [`RunLock::is_free`] holds it that
-/// short.
+/// Number of attempts, two milliseconds apart, while an unnamed process holds a lock. [`RunLock::is_free`] holds it
+/// that short.
 const MAX_ATTEMPTS: u32 = 10;
 
 /// Process that holds a lock.
@@ -100,12 +100,12 @@ impl StateLock {
         acquire(&dir.join(WRITE_LOCK), patience).map(|file| Self { _file: file })
     }
 
-    /// Takes the lock for writing metrics to a file for other programs. Each holder reads the records and writes the file,
-    /// so the last writer has read last.
+    /// Takes the lock for writing metrics to a file for other programs. Each holder reads the records and writes the
+    /// file, so the last writer has read last.
     ///
-    /// The lock file is in the state directory, where other users cannot take it. Returns `None` if no lock file can be
-    /// created there (no records, a full or read-only disk, records of another user): no other process can have the lock
-    /// then either.
+    /// The lock file is in the state directory, where other users cannot take it. Returns `None` if no lock file can
+    /// be created there (no records, a full or read-only disk, records of another user): no other process can have the
+    /// lock then either.
     pub fn for_metrics(state_dir: &Path, patience: Duration) -> Result<Option<Self>, LockError> {
         match acquire(&state_dir.join(METRICS_LOCK), patience) {
             Ok(file) => Ok(Some(Self { _file: file })),
@@ -153,8 +153,8 @@ impl RunLock {
         Self::acquire_once(state_dir)
     }
 
-    /// Checks that no other process runs a garbage collection. Also true if this process holds the lock. Takes the lock for
-    /// a moment, without leaving a name.
+    /// Checks that no other process runs a garbage collection. Also true if this process holds the lock. Takes the
+    /// lock for a moment, without leaving a name.
     #[must_use]
     pub fn is_free(state_dir: &Path) -> bool {
         let Ok(directory) = File::open(state_dir) else { return false };

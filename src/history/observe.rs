@@ -1,8 +1,8 @@
 //! Writes a scan record to the database: new, changed and vanished objects. Unchanged objects need no write.
 //!
-//! Most scans find a node as it was, so the time at which an object was last seen is stored once for the whole store. The
-//! object's own `last_seen` is NULL while it is present. It is filled when the object drops out of sight, which is when an
-//! incomplete scan does not find it, or when it is found to be gone.
+//! Most scans find a node as it was, so the time at which an object was last seen is stored once for the whole store.
+//! The object's own `last_seen` is NULL while it is present. It is filled when the object drops out of sight, which is
+//! when an incomplete scan does not find it, or when it is found to be gone.
 
 mod containers;
 mod images;

@@ -78,10 +78,10 @@ pub(super) enum Check {
 impl Check {
     /// Returns the checks for the database in `dir`. `is_doubtful`: it was not closed, or damage was found.
     ///
-    /// The structure check `quick_check` reads the whole file: for 46 MiB it takes 0.04 s to 0.1 s from the page cache and
-    /// 1.4 s from the disk, which is too much for a run every five minutes. It is done if the last writer did not close
-    /// the file, and by the first run of each day (UTC). Closing writes the file, so its modification time shows whether a
-    /// run was the first. Damage that is found in between is handled where it is found ([`super::Records`]).
+    /// The structure check `quick_check` reads the whole file: for 46 MiB it takes 0.04 s to 0.1 s from the page cache
+    /// and 1.4 s from the disk, which is too much for a run every five minutes. It is done if the last writer did not
+    /// close the file, and by the first run of each day (UTC). Closing writes the file, so its modification time shows
+    /// whether a run was the first. Damage that is found in between is handled where it is found ([`super::Records`]).
     pub(super) fn of(dir: &Path, is_doubtful: bool) -> Self {
         let modified = crate::sys::quiet::facts(&dir.join(DATABASE)).ok().and_then(|facts| facts.modified);
         let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
@@ -121,9 +121,9 @@ fn open_existing(directory: &StateDirectory, check: Check, patience: Duration) -
     connection.busy_timeout(patience.min(OTHER_PROGRAM))?;
     // A damaged file and its log are quarantined unchanged: SQLite must not merge them or delete the log.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    // In this mode SQLite needs no `-shm` file. It would map that file into memory, and if the pages cannot be written any
-    // more (seen on an XFS that had shut down), the kernel kills the process with SIGBUS. The lock excludes all other
-    // writers, and readers use copies.
+    // In this mode SQLite needs no `-shm` file. It would map that file into memory, and if the pages cannot be written
+    // any more (seen on an XFS that had shut down), the kernel kills the process with SIGBUS. The lock excludes all
+    // other writers, and readers use copies.
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     if connection.is_readonly("main")? {
         let cause = "it is read-only".into();
@@ -160,9 +160,9 @@ pub(super) fn check_integrity(connection: &Connection) -> rusqlite::Result<()> {
     Err(rusqlite::Error::SqliteFailure(failure, Some(first)))
 }
 
-/// Decides whether damage that SQLite reported is real. SQLite reports the same error for a read that fails with EIO as for
-/// a malformed page. But a failing disk is no reason for a new database, and a page that was read wrongly once may be read
-/// correctly the next time. This process must not have the file open, because it is read again.
+/// Decides whether damage that SQLite reported is real. SQLite reports the same error for a read that fails with EIO
+/// as for a malformed page. But a failing disk is no reason for a new database, and a page that was read wrongly once
+/// may be read correctly the next time. This process must not have the file open, because it is read again.
 pub(super) fn judged(dir: &Path, degraded: Degraded) -> Degraded {
     let Degraded::Corrupt { cause, .. } = &degraded else {
         return degraded;

@@ -1,8 +1,8 @@
 //! Queue of runs that could not be written to the database yet.
 //!
 //! Each run is a JSON file, named after the run. The queue is a directory of the running system (`/run`), because the
-//! problem is often the disk of the database. A file is written under another name and renamed, so it is complete or does
-//! not exist. Applying a file twice changes nothing, so the process may be killed at any point.
+//! problem is often the disk of the database. A file is written under another name and renamed, so it is complete or
+//! does not exist. Applying a file twice changes nothing, so the process may be killed at any point.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -151,8 +151,8 @@ impl PendingDirectory {
         Self::open(path)?.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Opens the directory if it exists. layersweep may run as root, and other users can create files in `/run` or `/tmp`:
-    /// the path must be a directory, belong to this user, and be writable for this user only.
+    /// Opens the directory if it exists. layersweep may run as root, and other users can create files in `/run` or
+    /// `/tmp`: the path must be a directory, belong to this user, and be writable for this user only.
     fn open(path: &Path) -> io::Result<Option<Self>> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
         let fd = match rustix::fs::openat(CWD, path, flags, Mode::empty()) {

@@ -114,8 +114,8 @@ pub fn list(connection: &Connection) -> rusqlite::Result<Vec<Pin>> {
         .collect()
 }
 
-/// Returns entries that the user may have meant by `pattern`, which is not an entry: those that contain it or are contained
-/// in it, and those that cover it or are covered by it.
+/// Returns entries that the user may have meant by `pattern`, which is not an entry: those that contain it or are
+/// contained in it, and those that cover it or are covered by it.
 #[must_use]
 pub fn near<'a>(pins: &'a [Pin], pattern: &str) -> Vec<&'a str> {
     let wanted = parse(pattern).ok();

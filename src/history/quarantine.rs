@@ -27,11 +27,11 @@ pub(super) fn renew(dir: &Path, damage: Degraded) -> Result<Degraded, Error> {
     Ok(Degraded::Corrupt { path, cause, quarantined: Some(quarantined), keep_list_lost })
 }
 
-/// Creates the database in `dir`, which must not contain one. The caller holds the lock. The database appears complete or
-/// not at all, because a partial one would look damaged.
+/// Creates the database in `dir`, which must not contain one. The caller holds the lock. The database appears complete
+/// or not at all, because a partial one would look damaged.
 ///
-/// If there are quarantined databases, the keep-list is copied from the latest. First detection and last use can be read
-/// from the disk again, but pins cannot: if the list cannot be read, everything is pinned and `true` is returned.
+/// If there are quarantined databases, the keep-list is copied from the latest. First detection and last use can be
+/// read from the disk again, but pins cannot: if the list cannot be read, everything is pinned and `true` is returned.
 pub(super) fn create(dir: &Path) -> Result<bool, Degraded> {
     let path = dir.join(DATABASE);
     let unfinished = dir.join("layersweep.db.new");
@@ -124,8 +124,8 @@ fn discard(unfinished: &Path) {
     }
 }
 
-/// Renames the database in `dir`, if there is one, and its sidecar files, in such a way that SQLite can still open them.
-/// Returns the new name of the database. The caller holds the lock.
+/// Renames the database in `dir`, if there is one, and its sidecar files, in such a way that SQLite can still open
+/// them. Returns the new name of the database. The caller holds the lock.
 pub(super) fn quarantine(dir: &Path) -> io::Result<Option<PathBuf>> {
     let path = dir.join(DATABASE);
     let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
@@ -151,8 +151,8 @@ pub(super) fn quarantine(dir: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 /// Suffixes of the database and its sidecar files, in the order of renaming. The database is first: without its log it
-/// could look like an intact database of an earlier time. If the process is killed after the first, the log that is left is
-/// quarantined when the new database is created.
+/// could look like an intact database of an earlier time. If the process is killed after the first, the log that is
+/// left is quarantined when the new database is created.
 const ALL: [&str; 4] = ["", SIDECARS[0], SIDECARS[1], SIDECARS[2]];
 
 fn is_absent(error: &io::Error) -> bool {

@@ -38,8 +38,8 @@ impl RunRecord {
     }
 }
 
-/// Writes a run to the database. It may be called with any states of the same run, any number of times: the rows are the
-/// union of all states that were written.
+/// Writes a run to the database. It may be called with any states of the same run, any number of times: the rows are
+/// the union of all states that were written.
 pub fn put(tx: &Transaction<'_>, record: &RunRecord) -> rusqlite::Result<()> {
     put_from(tx, record, 0)
 }

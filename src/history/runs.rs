@@ -1,7 +1,7 @@
 //! Runs and deletions: the reason, the prediction and the result of each deletion.
 //!
-//! A run is written when it begins, and each deletion when it is done, so that a killed run has left a record of what it
-//! did. Runs that deleted nothing are merged after a while; runs that deleted something are kept for two years.
+//! A run is written when it begins, and each deletion when it is done, so that a killed run has left a record of what
+//! it did. Runs that deleted nothing are merged after a while; runs that deleted something are kept for two years.
 
 mod confirm;
 mod read;
@@ -64,8 +64,9 @@ pub(super) fn known(tx: &Transaction<'_>, run_id: &str) -> rusqlite::Result<Opti
         .optional()
 }
 
-/// Records the deletion at `position` of a run, counted from 0: before it is requested, with an unknown outcome; when the
-/// outcome is known; and when it was measured. Each of these calls may be omitted, and known values are never overwritten.
+/// Records the deletion at `position` of a run, counted from 0: before it is requested, with an unknown outcome; when
+/// the outcome is known; and when it was measured. Each of these calls may be omitted, and known values are never
+/// overwritten.
 pub fn deleted(
     tx: &Transaction<'_>,
     run: i64,
@@ -171,8 +172,8 @@ pub fn end(tx: &Transaction<'_>, run: i64, end: &RunEnd) -> rusqlite::Result<()>
     Ok(())
 }
 
-/// Checks whether the last ended run of `command` failed, in the kubelet's sense: it could not do its work, or did not reach
-/// its target. Runs that were killed, or stopped by a user, are ignored.
+/// Checks whether the last ended run of `command` failed, in the kubelet's sense: it could not do its work, or did not
+/// reach its target. Runs that were killed, or stopped by a user, are ignored.
 pub fn last_failed(connection: &Connection, command: Command) -> rusqlite::Result<bool> {
     let outcome = connection
         .prepare_cached(

@@ -51,8 +51,8 @@ pub fn save(records: &mut Records, queue: &Queue, scan: &ScanRun) -> Result<Save
     Ok(Saved { recorded: None, caught_up: 0, degraded, warnings })
 }
 
-/// Applies all queued runs to `records`, a copy in memory, and leaves them in the queue: the copy then contains what the
-/// next run will save. Returns the ids of the runs, and warnings.
+/// Applies all queued runs to `records`, a copy in memory, and leaves them in the queue: the copy then contains what
+/// the next run will save. Returns the ids of the runs, and warnings.
 pub fn apply_waiting(
     records: &mut Records,
     queue: &Queue,

@@ -102,9 +102,9 @@ impl SeenContainer {
 }
 
 impl ScanRecord {
-    /// Creates the record of an inventory. The scan began at `began` (wall clock), and `clock` was read at its end: present
-    /// objects existed by then, and missing ones were gone by then. `last` is the stored state of the clock, if it could
-    /// be read.
+    /// Creates the record of an inventory. The scan began at `began` (wall clock), and `clock` was read at its end:
+    /// present objects existed by then, and missing ones were gone by then. `last` is the stored state of the clock,
+    /// if it could be read.
     #[must_use]
     pub fn new(
         inventory: &Inventory,

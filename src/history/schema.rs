@@ -15,8 +15,8 @@ pub(super) fn newest() -> u32 {
     u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX)
 }
 
-/// Applies the missing migrations. Each runs in its own transaction, which also sets its number, so it is applied completely
-/// or not at all.
+/// Applies the missing migrations. Each runs in its own transaction, which also sets its number, so it is applied
+/// completely or not at all.
 pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
     for (number, sql) in (1..).zip(MIGRATIONS) {
         if version(connection)? < number {
@@ -41,8 +41,8 @@ pub(super) fn fill(connection: &mut Connection) -> rusqlite::Result<()> {
     migrate(connection)
 }
 
-/// Returns a table, column or index of the present schema that `connection` lacks. SQLite's checks of the structure do not
-/// find this damage, because any other name is valid too.
+/// Returns a table, column or index of the present schema that `connection` lacks. SQLite's checks of the structure do
+/// not find this damage, because any other name is valid too.
 pub(super) fn missing(connection: &Connection) -> rusqlite::Result<Option<String>> {
     static WANTED: OnceLock<Vec<String>> = OnceLock::new();
     let wanted = match WANTED.get() {

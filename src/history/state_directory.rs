@@ -55,11 +55,11 @@ impl Caller {
     }
 }
 
-/// Returns the location of the records: `state_dir`, or the caller's default. With a mounted root, both are resolved inside
-/// `sysroot`, where nothing is ever written.
+/// Returns the location of the records: `state_dir`, or the caller's default. With a mounted root, both are resolved
+/// inside `sysroot`, where nothing is ever written.
 ///
-/// The queue is `/run/layersweep/pending/<hash>`, because the disk of the state directory may be full or read-only. A user
-/// without such a runtime directory has the queue in `pending` in the state directory.
+/// The queue is `/run/layersweep/pending/<hash>`, because the disk of the state directory may be full or read-only. A
+/// user without such a runtime directory has the queue in `pending` in the state directory.
 #[must_use]
 pub fn state_directory(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> StateDirectory {
     let Some(dir) = state_dir.map(Path::to_path_buf).or_else(|| default_dir(caller)) else {

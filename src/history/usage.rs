@@ -17,8 +17,8 @@ pub use points::{Point, Range, Span, roll_up};
 use super::values::{micros, signed, time, unsigned};
 use crate::model::Filesystem;
 
-/// Readings closer together than this become one point with a minimum and a maximum, so that scans in an endless loop do
-/// not fill the database.
+/// Readings closer together than this become one point with a minimum and a maximum, so that scans in an endless loop
+/// do not fill the database.
 const TOGETHER: SignedDuration = SignedDuration::from_secs(60);
 const KEEP_SINGLE: SignedDuration = SignedDuration::from_hours(7 * 24);
 const KEEP_HOURS: SignedDuration = SignedDuration::from_hours(90 * 24);
@@ -54,17 +54,17 @@ pub struct Series {
 
 /// Finds `seen` among the known filesystems.
 ///
-/// Device numbers and names in `/dev` may change with a reboot (`sda` becomes `sdb`), and the mount table has no UUID. Users
-/// ask for a place: "how full was /var?". So the mount point and the type must be equal, and also the device (the
-/// filesystem was grown) or the exact size (the device was renamed). If device and size differ, the disk was replaced, and
-/// a new series begins.
+/// Device numbers and names in `/dev` may change with a reboot (`sda` becomes `sdb`), and the mount table has no UUID.
+/// Users ask for a place: "how full was /var?". So the mount point and the type must be equal, and also the device
+/// (the filesystem was grown) or the exact size (the device was renamed). If device and size differ, the disk was
+/// replaced, and a new series begins.
 #[must_use]
 pub fn identify<'a>(known: &'a [KnownFilesystem], seen: &Filesystem) -> Option<&'a KnownFilesystem> {
     let mount = seen.mount.to_string_lossy();
-    let here: Vec<_> =
+    let same_place: Vec<_> =
         known.iter().filter(|known| known.mount == mount && known.fstype == seen.fstype).collect();
-    let same_device = here.iter().filter(|known| known.device == seen.device);
-    let same_size = here.iter().filter(|known| known.capacity_bytes == seen.capacity_bytes);
+    let same_device = same_place.iter().filter(|known| known.device == seen.device);
+    let same_size = same_place.iter().filter(|known| known.capacity_bytes == seen.capacity_bytes);
     let same_both = same_device.clone().filter(|known| known.capacity_bytes == seen.capacity_bytes);
     same_both
         .max_by_key(|known| known.last_seen)
@@ -99,8 +99,8 @@ pub fn record(tx: &Transaction<'_>, now: Timestamp, filesystems: &[Filesystem]) 
     Ok(())
 }
 
-/// Adds a reading of each filesystem as a separate point, because the readings of the minute before a deletion no longer
-/// apply after it. The same reading may be added again.
+/// Adds a reading of each filesystem as a separate point, because the readings of the minute before a deletion no
+/// longer apply after it. The same reading may be added again.
 pub fn record_alone(
     tx: &Transaction<'_>,
     now: Timestamp,
@@ -214,8 +214,8 @@ fn put(tx: &Transaction<'_>, id: i64, point: &Point) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Returns the series since a time, or all of them, with the points whose spans overlap it. If `mount` is given, only series
-/// of this mount point. Sorted by mount point; the filesystem that was last seen there comes first.
+/// Returns the series since a time, or all of them, with the points whose spans overlap it. If `mount` is given, only
+/// series of this mount point. Sorted by mount point; the filesystem that was last seen there comes first.
 pub fn series(
     connection: &Connection,
     since: Option<Timestamp>,

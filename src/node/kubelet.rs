@@ -242,8 +242,8 @@ impl Kubelet {
         }
     }
 
-    /// Returns the configuration files in effect, in the order in which later ones override earlier ones: the main file,
-    /// then drop-ins. `--config` excludes the main files of other installations.
+    /// Returns the configuration files in effect, in the order in which later ones override earlier ones: the main
+    /// file, then drop-ins. `--config` excludes the main files of other installations.
     pub fn configs_in_effect(&self) -> impl Iterator<Item = &SettingsFile> {
         let named = self.flag_in_effect("--config").map(|setting| PathBuf::from(setting.value));
         let is_read = named.as_ref().is_some_and(|named| self.configs.iter().any(|file| file.path == *named));

@@ -48,8 +48,8 @@ pub struct Link {
     pub dangling: bool,
 }
 
-/// Lists the directories of logs with their sizes, sorted by name. The list is empty if the directory that contains them
-/// does not exist.
+/// Lists the directories of logs with their sizes, sorted by name. The list is empty if the directory that contains
+/// them does not exist.
 pub fn directories(root: &Sysroot, places: &KubeletPlaces) -> io::Result<Vec<LogDirectory>> {
     let Some(place) = resolved(root, &places.pod_logs)? else { return Ok(Vec::new()) };
     let mut directories = Vec::new();

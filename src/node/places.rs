@@ -71,7 +71,8 @@ impl KubeletPlaces {
         self.roots.first()?.ancestors().find_map(|path| sysroot.resolve(path).ok())
     }
 
-    /// Directories whose space counts as the kubelet's: its own, and the default one, which is left behind after a move.
+    /// Directories whose space counts as the kubelet's: its own, and the default one, which is left behind after a
+    /// move.
     pub fn data_directories(&self) -> impl Iterator<Item = &Path> {
         with_usual(&self.roots, ROOT)
     }

@@ -326,7 +326,8 @@ fn unit(text: &str) -> Vec<Value> {
     values
 }
 
-/// Returns the image of an image mount (podman-run(1), `--mount`). podman parses the value as CSV, with keys in any case.
+/// Returns the image of an image mount (podman-run(1), `--mount`). podman parses the value as CSV, with keys in any
+/// case.
 fn image_mount(value: &str) -> Option<String> {
     let parts = value.split(',').map(|part| part.trim_matches([' ', '"', '\'']).split_once('='));
     let mut parts =

@@ -27,8 +27,8 @@ pub(super) fn value(text: &str, key: &str) -> Result<Option<Value>, String> {
     Ok(found.filter(|value| !value.is_null()).cloned())
 }
 
-/// Converts a list of flags without dashes, `["eviction-hard=x<5%"]`, into flags. k3s accepts a string in place of a list
-/// of one element, and a `+` after the key in a drop-in that extends the list of the main file.
+/// Converts a list of flags without dashes, `["eviction-hard=x<5%"]`, into flags. k3s accepts a string in place of a
+/// list of one element, and a `+` after the key in a drop-in that extends the list of the main file.
 ///
 /// # Errors
 /// A message, if the file is not YAML or the list contains a value that is not a string.

@@ -90,10 +90,10 @@ impl Reader<'_> {
         default: T,
         parse: impl Fn(&Value) -> Result<T, String>,
     ) -> Sourced<T> {
-        let mut said = Sourced::default(default);
+        let mut sourced = Sourced::default(default);
         for (value, file) in self.values(key) {
             match parse(&value) {
-                Ok(value) => said = Sourced { value, by: Some(by(key, &file)) },
+                Ok(value) => sourced = Sourced { value, by: Some(by(key, &file)) },
                 Err(why) => self.problems.push((file, format!("{key} {why}: {value}"))),
             }
         }
@@ -101,38 +101,38 @@ impl Reader<'_> {
             let text = setting.value;
             let value = serde_json::from_str(&text).unwrap_or_else(|_| Value::String(text.clone()));
             match parse(&value) {
-                Ok(value) => said = Sourced { value, by: Some(by(flag, &setting.file)) },
+                Ok(value) => sourced = Sourced { value, by: Some(by(flag, &setting.file)) },
                 Err(why) => self.problems.push((setting.file, format!("{flag} {why}: {text}"))),
             }
         }
-        said
+        sourced
     }
 
     /// Reads eviction signals. The kubelet merges the maps of its configuration files key by key, and a flag
     /// replaces all of them.
     fn signals(&mut self, key: &str, flag: &str) -> Sourced<Signals> {
-        let mut said = Sourced::default(Signals::new());
+        let mut sourced = Sourced::default(Signals::new());
         for (value, file) in self.values(key) {
             let Value::Object(map) = value else {
                 self.problems.push((file, format!("{key} must be a map")));
                 continue;
             };
             if !map.is_empty() {
-                said.by = Some(by(key, &file));
+                sourced.by = Some(by(key, &file));
             }
             for (signal, value) in map {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                self.signal(&mut said.value, signal, &text, key, &file);
+                self.signal(&mut sourced.value, signal, &text, key, &file);
             }
         }
         if let Some(setting) = self.flag(flag) {
-            said = Sourced { value: Signals::new(), by: Some(by(flag, &setting.file)) };
+            sourced = Sourced { value: Signals::new(), by: Some(by(flag, &setting.file)) };
             // Units of systemd escape a percent sign as `%%`.
             let text = setting.value.replace("%%", "%");
             for statement in text.split(',').filter(|statement| !statement.is_empty()) {
                 match statement.split_once('<') {
                     Some((signal, amount)) => {
-                        self.signal(&mut said.value, signal.to_owned(), amount, flag, &setting.file);
+                        self.signal(&mut sourced.value, signal.to_owned(), amount, flag, &setting.file);
                     }
                     None => {
                         self.problems.push((setting.file.clone(), format!("{flag}: {statement:?} has no <")));
@@ -140,7 +140,7 @@ impl Reader<'_> {
                 }
             }
         }
-        said
+        sourced
     }
 
     fn signal(

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Instant;
 
-/// Every file of a directory with its bytes, for tests that nothing is written.
+/// Every file of a directory with its bytes, for tests that check that no file is written.
 fn bytes_of(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     entries

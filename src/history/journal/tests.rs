@@ -152,8 +152,8 @@ fn nowhere() -> Journal {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The rows depend only on the last state, whatever earlier states were written before it, from memory or from JSON,
-    /// repeatedly or in another order.
+    /// The rows depend only on the last state, whatever earlier states were written before it, from memory or from
+    /// JSON, repeatedly or in another order.
     #[test]
     fn only_the_last_state_counts(
         steps in proptest::collection::vec(steps(), 0..30),

@@ -17,11 +17,11 @@ pub enum Confirmation {
     There,
 }
 
-/// Records the outcomes of deletions that were started before `seen`, the start of a scan. Returns the number of confirmed
-/// deletions.
+/// Records the outcomes of deletions that were started before `seen`, the start of a scan. Returns the number of
+/// confirmed deletions.
 ///
-/// `state` returns what the scan found, or `None` if it cannot tell. `idle` is called if one of the deletions belongs to a
-/// run without an end, and returns whether no run is in progress.
+/// `state` returns what the scan found, or `None` if it cannot tell. `idle` is called if one of the deletions belongs
+/// to a run without an end, and returns whether no run is in progress.
 pub fn confirm(
     tx: &Transaction<'_>,
     seen: Timestamp,

@@ -97,8 +97,8 @@ pub fn list(connection: &Connection, query: &Query) -> rusqlite::Result<(Vec<Run
             Ok((row.get::<_, i64>("id")?, run(row)?))
         })?
         .collect::<rusqlite::Result<Vec<_>>>()?;
-    let more = query.limit > 0 && found.len() > query.limit;
-    if more {
+    let has_more = query.limit > 0 && found.len() > query.limit;
+    if has_more {
         found.truncate(query.limit);
     }
     let mut deletions = connection.prepare_cached(
@@ -109,7 +109,7 @@ pub fn list(connection: &Connection, query: &Query) -> rusqlite::Result<(Vec<Run
         run.deletions = deletions.query_map(params![id, query.kind], deletion)?.collect::<Result<_, _>>()?;
         runs.push(run);
     }
-    Ok((runs, more))
+    Ok((runs, has_more))
 }
 
 /// Returns the sums of the quiet runs since a time.
@@ -134,8 +134,8 @@ pub fn quiet(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Res
         })
 }
 
-/// Returns the runs since a time that deleted something successfully, the oldest first, without their deletions. They are
-/// the markers of the usage chart.
+/// Returns the runs since a time that deleted something successfully, the oldest first, without their deletions. They
+/// are the markers of the usage chart.
 pub fn that_deleted(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Result<Vec<RunRow>> {
     connection
         .prepare_cached(&format!(

@@ -10,8 +10,8 @@ const KEEP_QUIET: SignedDuration = SignedDuration::from_hours(7 * 24);
 const KEEP_IDLE: SignedDuration = SignedDuration::from_hours(90 * 24);
 const KEEP: SignedDuration = SignedDuration::from_hours(731 * 24);
 
-/// Maximum number of separate rows of runs without deletions. More are merged early, so that scans in an endless loop do not
-/// fill the database.
+/// Maximum number of separate rows of runs without deletions. More are merged early, so that scans in an endless loop
+/// do not fill the database.
 const MAX_SINGLE: i64 = 5000;
 /// Maximum number of deletions.
 const MAX_DELETIONS: i64 = 50_000;
@@ -49,8 +49,8 @@ pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
     sum_up(tx, false, horizons.idle)
 }
 
-/// Enforces the limits: moves the horizons nearer if there are too many rows without deletions, and deletes the oldest runs
-/// with deletions.
+/// Enforces the limits: moves the horizons nearer if there are too many rows without deletions, and deletes the oldest
+/// runs with deletions.
 fn bound(tx: &Transaction<'_>, horizons: &mut Horizons) -> rusqlite::Result<()> {
     let limit: Option<i64> = tx
         .prepare_cached(
@@ -78,8 +78,8 @@ fn bound(tx: &Transaction<'_>, horizons: &mut Horizons) -> rusqlite::Result<()> 
     Ok(())
 }
 
-/// Merges all runs of a day that began before `until`, deleted nothing and have the same command and outcome. The last of
-/// them is kept, with its errors, and represents all. A run that is saved late joins the row of its day.
+/// Merges all runs of a day that began before `until`, deleted nothing and have the same command and outcome. The last
+/// of them is kept, with its errors, and represents all. A run that is saved late joins the row of its day.
 fn sum_up(tx: &Transaction<'_>, quiet: bool, until: i64) -> rusqlite::Result<()> {
     let first: Option<i64> = tx
         .prepare_cached(

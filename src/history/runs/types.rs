@@ -162,8 +162,8 @@ pub struct DeletionRow {
     pub certainty: Certainty,
 }
 
-/// Creates an id for a run. It consists of the time and six digits: three for the fraction of the second, so that ids sort
-/// by time (queued runs are applied in the order of their ids), and three random ones for runs at the same time.
+/// Creates an id for a run. It consists of the time and six digits: three for the fraction of the second, so that ids
+/// sort by time (queued runs are applied in the order of their ids), and three random ones for runs at the same time.
 #[must_use]
 pub fn new_id(started: Timestamp) -> String {
     // The state is seeded randomly for every process and instance.

@@ -111,8 +111,8 @@ pub struct Point {
     pub available: Range,
     /// Total number of inodes, the maximum of the readings; 0 on a filesystem without a fixed number.
     pub inodes: u64,
-    /// Free inodes relative to this maximum. On XFS the total decreases as the disk fills, so the readings are adjusted:
-    /// used inodes are always `inodes` less this.
+    /// Free inodes relative to this maximum. On XFS the total decreases as the disk fills, so the readings are
+    /// adjusted: used inodes are always `inodes` less this.
     pub inodes_free: Range,
 }
 
