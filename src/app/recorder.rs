@@ -183,7 +183,7 @@ impl execute::RunObserver for Recorder<'_> {
         pins.map(|pins| Pins::new(&pins))
     }
 
-    fn spared(&mut self, _: &Step) {
+    fn kept(&mut self, _: &Step) {
         self.journal.cancelled();
     }
 

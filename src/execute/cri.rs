@@ -1,8 +1,8 @@
 //! Removes images through the runtime.
 //!
-//! The runtime's answers are never trusted alone: containerd removes images in use and pinned ones when
-//! asked, and answers success where it removed nothing. So every protection is checked here, its
-//! listings are matched with the disk, and the disk confirms deletions.
+//! The runtime's answers are never trusted alone: containerd removes images that are in use or pinned, and it reports
+//! success if it removed nothing. So every protection is checked here, the runtime's listings are matched with the disk,
+//! and the disk confirms deletions.
 
 use std::collections::{HashMap, HashSet};
 use std::thread::{self, JoinHandle};
@@ -29,29 +29,29 @@ use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
 pub struct CriRemover {
     client: Client,
     runtime_store: RuntimeStore,
-    /// What the runtime calls the images of the last look, by our id.
+    /// The runtime's names of the images at the last look, by layersweep's image id.
     handles: HashMap<String, Vec<Handle>>,
-    /// What the runtime lists for the next look, while it is being asked.
-    asked: Option<JoinHandle<Result<Lists, CriError>>>,
-    /// What the runtime listed at the last look.
+    /// Request for the listings of the next look, in progress.
+    pending: Option<JoinHandle<Result<Lists, CriError>>>,
+    /// The runtime's listings at the last look.
     listing: Option<Listing>,
-    /// The images that each container has mounted as volumes, as it calls them; the mounts of a
-    /// container never change.
+    /// References of the images that each container has mounted as volumes, by container id. The mounts of a container
+    /// never change.
     mounted: HashMap<String, Vec<String>>,
-    /// A removal of ours has made containerd collect its garbage.
+    /// A removal by this remover has made containerd collect its garbage.
     collected: bool,
-    /// The reserve file, released if the runtime has no room to start.
+    /// The reserve file, released if the runtime has no room to start a removal.
     reserve_file: Option<ReserveFile>,
 }
 
-/// What the runtime calls an image: it removes it once for each runtime handler.
+/// The runtime's name of an image. The runtime removes the image once for each runtime handler.
 #[derive(Clone, Debug)]
 struct Handle {
     id: String,
     runtime_handler: String,
 }
 
-/// All that the runtime lists.
+/// The runtime's listings.
 #[derive(Debug)]
 struct Lists {
     containers: Vec<RuntimeContainer>,
@@ -61,8 +61,8 @@ struct Lists {
 
 impl Lists {
     fn of(client: &Client) -> Result<Self, CriError> {
-        // Containers first: one that is made in between uses an image of the later listing, and is
-        // on the disk by the next look.
+        // Containers first: a container created in between uses an image of the later listing, and is on the disk by the
+        // next look.
         let containers = client.containers()?;
         let sandboxes = client.sandboxes()?;
         Ok(Self { containers, sandboxes, images: client.images()? })
@@ -70,10 +70,10 @@ impl Lists {
 }
 
 impl CriRemover {
-    /// Finds out which store the runtime serves.
+    /// Asks the runtime for its store.
     ///
     /// # Errors
-    /// When it does not say.
+    /// When the runtime does not report it.
     pub fn new(client: Client) -> Result<Self, PreconditionError> {
         let runtime_store = client.runtime_store()?.ok_or_else(|| {
             let endpoint = client.endpoint();
@@ -85,7 +85,7 @@ impl CriRemover {
             client,
             runtime_store,
             handles: HashMap::new(),
-            asked: None,
+            pending: None,
             listing: None,
             mounted: HashMap::new(),
             collected: false,
@@ -93,29 +93,21 @@ impl CriRemover {
         })
     }
 
-    /// With room on the filesystem of the runtime's store that is given up once, when a removal
-    /// fails for want of it. containerd on btrfs can delete nothing with 0 bytes free: its database
-    /// is not written in place there.
+    /// Sets a reserve file on the filesystem of the runtime's store, which is released once a removal fails for want of
+    /// space. containerd on btrfs can delete nothing with 0 bytes free: its database is not written in place there.
     #[must_use]
     pub fn with_reserve_file(self, reserve_file: Option<ReserveFile>) -> Self {
         Self { reserve_file, ..self }
     }
 
-    /// The reserve file, if there is one.
     #[must_use]
     pub fn reserve_file(&self) -> Option<&ReserveFile> {
         self.reserve_file.as_ref()
     }
 
-    /// Removes by the runtime's id; once more where giving up the reserve file made room.
-    fn remove_one(&self, Handle { id, runtime_handler }: &Handle) -> Result<(), CriError> {
-        // Only an artifact's handle has one.
-        let is_reference = id.contains('@');
-        let remove = |client: &Client| match is_reference {
-            true => client.remove_artifact(id, runtime_handler),
-            false => client.remove_image(id, runtime_handler),
-        };
-        let result = remove(&self.client);
+    /// Removes an image by one handle; tries again if releasing the reserve file made room.
+    fn remove_handle(&self, handle: &Handle) -> Result<(), CriError> {
+        let result = handle.remove(&self.client);
         let Err(error) = &result else { return result };
         if !error.is_no_space() {
             return result;
@@ -124,7 +116,7 @@ impl CriRemover {
         match reserve_file.release() {
             Ok(true) => {
                 tracing::info!("{error}; releasing the reserve file {}", reserve_file.path().display());
-                remove(&self.client)
+                handle.remove(&self.client)
             }
             Ok(false) => result,
             Err(fault) => {
@@ -147,10 +139,9 @@ impl CriRemover {
         &self.runtime_store
     }
 
-    /// Asks each container once which images it has mounted. One that goes while it is asked has
-    /// mounted nothing any more.
+    /// Asks once for the images that each container has mounted. A container that is deleted meanwhile has none mounted.
     fn ask_mounts(&mut self, containers: &[RuntimeContainer]) -> Result<(), PreconditionError> {
-        let listed: HashSet<&str> = containers.iter().map(|one| one.id.as_str()).collect();
+        let listed: HashSet<&str> = containers.iter().map(|container| container.id.as_str()).collect();
         self.mounted.retain(|id, _| listed.contains(id.as_str()));
         for RuntimeContainer { id, .. } in containers {
             if self.mounted.contains_key(id) {
@@ -167,7 +158,7 @@ impl CriRemover {
         self.mounted.get(&container.id).map_or(&[], Vec::as_slice)
     }
 
-    /// Which images the runtime can remove, and how; and which ones it pins.
+    /// Determines the images that the runtime can remove, with their handles, and those that it pins.
     fn reach(
         &mut self,
         inventory: &Inventory,
@@ -181,16 +172,16 @@ impl CriRemover {
                 facts.out_of_reach = Some(format!("not in the store of {}", self.client.endpoint()));
             }
         }
-        for at in &found.foreign {
-            facts[at.get()].out_of_reach = inventory[*at].id.namespace().map(in_namespace);
+        for image_ix in &found.foreign {
+            facts[image_ix.get()].out_of_reach = inventory[*image_ix].id.namespace().map(in_namespace);
         }
-        for at in found.unknown.iter().chain(&found.unlisted_artifacts) {
-            facts[at.get()].out_of_reach =
+        for image_ix in found.unknown.iter().chain(&found.unlisted_artifacts) {
+            facts[image_ix.get()].out_of_reach =
                 Some("the runtime does not list it, so it cannot remove it".into());
         }
         self.handles.clear();
-        for (at, positions) in &found.known {
-            let (image, facts) = (&inventory[*at], &mut facts[at.get()]);
+        for (image_ix, positions) in &found.known {
+            let (image, facts) = (&inventory[*image_ix], &mut facts[image_ix.get()]);
             let is_artifact = stores.artifacts == Some(image.store);
             let mut handles = Vec::new();
             for position in positions {
@@ -205,15 +196,15 @@ impl CriRemover {
                 facts.runtime_pins |= *pinned;
             }
             if is_artifact {
-                facts.out_of_reach = beyond(inventory, stores, *at);
+                facts.out_of_reach = why_artifact_stays(inventory, stores, *image_ix);
             }
             self.handles.insert(image.id.to_string(), handles);
         }
         facts
     }
 
-    /// Adds who uses images as the runtime says, where the disk does not say it. `of_listing` are the
-    /// images of the positions of `images`.
+    /// Adds the containers that use images according to the runtime, but not according to the disk. `of_listing` maps
+    /// positions in `images` to images of the inventory.
     fn add_users(
         &self,
         inventory: &Inventory,
@@ -226,29 +217,23 @@ impl CriRemover {
         for container in containers {
             let name = name(container);
             for position in names.used_by(container).images {
-                let Some(at) = of_listing.get(&position) else { continue };
-                let known =
-                    inventory.containers.iter().any(|one| one.id == container.id && one.image == Some(*at));
-                if !known {
-                    facts[at.get()].used_by.push(format!("the container {name}, according to the runtime"));
+                let Some(image_ix) = of_listing.get(&position) else { continue };
+                let mut on_disk = inventory.containers.iter();
+                if !on_disk.any(|recorded| recorded.id == container.id && recorded.image == Some(*image_ix)) {
+                    let user = format!("the container {name}, according to the runtime");
+                    facts[image_ix.get()].used_by.push(user);
                 }
             }
             for reference in self.mounted_in(container) {
                 let found = names.find(reference);
-                // containerd's snapshots name the pod, not the container.
-                let known = |at: ImageIx| {
-                    let mut users = inventory.containers.iter().filter(|one| one.uses(at));
-                    users.any(|one| one.id == container.id || one.id == container.sandbox_id)
-                        || inventory.uses_of(at).any(|one| one.container.as_ref() == Some(&container.id))
-                };
-                // By a name without a digest, which may have moved on since: then what is
-                // mounted is left without a name.
-                let nameless = |position: &usize| !found.certain && images[*position].tags.is_empty();
-                for (position, at) in of_listing {
-                    let sure = found.images.contains(position);
-                    if (sure || nameless(position)) && !known(*at) {
-                        let perhaps = if sure { "" } else { " perhaps" };
-                        facts[at.get()]
+                for (position, image_ix) in of_listing {
+                    let is_certain = found.images.contains(position);
+                    // The reference may be a tag that was moved to another image since. Then the mounted image may be any
+                    // that has no name.
+                    let is_possible = !found.certain && images[*position].tags.is_empty();
+                    if (is_certain || is_possible) && !is_known_user(inventory, container, *image_ix) {
+                        let perhaps = if is_certain { "" } else { " perhaps" };
+                        facts[image_ix.get()]
                             .used_by
                             .push(format!("the container {name}, which{perhaps} has it mounted as a volume"));
                     }
@@ -256,61 +241,79 @@ impl CriRemover {
             }
         }
         for facts in facts {
-            // An image that is listed for several handlers.
+            // An image that is listed for several handlers has the same user several times.
             let mut seen = HashSet::new();
             facts.used_by.retain(|user| seen.insert(user.clone()));
         }
     }
 }
 
-/// What the kubelet sees of a container.
+impl Handle {
+    fn remove(&self, client: &Client) -> Result<(), CriError> {
+        // Only the handle of an artifact is a reference.
+        match self.id.contains('@') {
+            true => client.remove_artifact(&self.id, &self.runtime_handler),
+            false => client.remove_image(&self.id, &self.runtime_handler),
+        }
+    }
+}
+
+/// Returns true if the disk has the container as a user of the image. Snapshots of containerd name the pod, not the
+/// container.
+fn is_known_user(inventory: &Inventory, container: &RuntimeContainer, image_ix: ImageIx) -> bool {
+    let mut users = inventory.containers.iter().filter(|user| user.uses(image_ix));
+    users.any(|user| user.id == container.id || user.id == container.sandbox_id)
+        || inventory.uses_of(image_ix).any(|usage| usage.container.as_ref() == Some(&container.id))
+}
+
+/// A container as the kubelet sees it.
 fn listed(container: &RuntimeContainer, sandboxes: &[RuntimeSandbox], mounted: &[String]) -> ListedContainer {
     let RuntimeContainer { image_id, image_ref, sandbox_id, .. } = container;
     let image_id = if image_id.is_empty() { image_ref } else { image_id };
-    let sandbox = sandboxes.iter().find(|one| one.id == *sandbox_id);
-    let handler = sandbox.map(|one| one.runtime_handler.clone()).unwrap_or_default();
+    let sandbox = sandboxes.iter().find(|sandbox| sandbox.id == *sandbox_id);
+    let handler = sandbox.map(|sandbox| sandbox.runtime_handler.clone()).unwrap_or_default();
     ListedContainer { image_id: image_id.clone(), handler, mounted_images: mounted.to_vec() }
 }
 
-/// A container for people.
+/// Name of a container for messages.
 fn name(container: &RuntimeContainer) -> &str {
     if container.name.is_empty() { &container.id } else { &container.name }
 }
 
-/// What CRI-O takes for an artifact. Given the id, it says that the artifact is deleted and does
-/// nothing (1.32 to 1.37): it looks for an image of that id, finds none, and that is no error. Once
-/// for each name, since each has an entry of its own.
+/// References by which CRI-O removes an artifact, one for each name, since each name has an entry of its own. An id does
+/// not work: CRI-O (1.32 to 1.37) looks for an image with that id, finds none, and reports success without removing
+/// anything.
 fn artifact_handles(artifact: &Image, runtime_handler: &str) -> Vec<Handle> {
-    let handle = |name: &String| Handle {
+    let handles = artifact.names.iter().map(|name| Handle {
         id: format!("{}@sha256:{}", repository(name), artifact.id),
         runtime_handler: runtime_handler.to_owned(),
-    };
-    artifact.names.iter().map(handle).collect()
+    });
+    handles.collect()
 }
 
-/// Why CRI-O cannot remove an artifact, or would remove something else.
-fn beyond(inventory: &Inventory, stores: &RuntimeStores, artifact: ImageIx) -> Option<String> {
+/// Reason for which CRI-O cannot remove an artifact, or would remove an image instead.
+fn why_artifact_stays(inventory: &Inventory, stores: &RuntimeStores, artifact: ImageIx) -> Option<String> {
     let artifact = &inventory[artifact];
     if artifact.names.is_empty() {
         return Some("it has no name, and the runtime removes artifacts by name only".into());
     }
-    // Names are looked for among the images first.
-    let mut images = inventory.images.iter().filter(|image| image.store == stores.own);
+    // CRI-O looks for a name among the images first.
+    let mut images = inventory.images.iter().filter(|image| image.store == stores.main);
     let same = images.find(|image| image.digests.iter().any(|digest| artifact.digests.contains(digest)))?;
     let name = same.title();
     Some(format!("the image {name} has the same digest, and the runtime would remove that one"))
 }
 
-/// Returns true if the removal may still be under way.
+/// Returns true if the removal may still be in progress.
 fn is_in_doubt(error: &CriError) -> bool {
     let problem = &error.problem;
     problem.is_given_up() || !matches!(problem, CriProblem::Other { .. }) && problem.leaves_doubt()
 }
 
-/// The result of a removal that failed. `touched`: part of it had succeeded before.
+/// Result of a failed removal. `touched`: a part of it succeeded before.
 fn failed_removal(step: &Step, error: &CriError, touched: bool) -> RemovalResult {
     let failure = Failure::from(error);
-    // After a failure nothing more is to come: on a full disk every removal fails, and there may be thousands.
+    // After a definite failure it does not wait: on a full disk every removal fails, and there may be thousands.
     let within = if is_in_doubt(error) { GONE_WITHIN } else { Duration::ZERO };
     if touched || is_in_doubt(error) || matches!(error.problem, CriProblem::Other { .. }) {
         let otherwise = Answer::failed(step, failure, Aftermath::StillThere);
@@ -343,41 +346,43 @@ pub(super) fn runtime_stores(
 impl Remover for CriRemover {
     fn ask(&mut self) {
         let client = self.client.clone();
-        self.asked = thread::Builder::new().spawn(move || Lists::of(&client)).ok();
+        self.pending = thread::Builder::new().spawn(move || Lists::of(&client)).ok();
     }
 
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<Facts>, PreconditionError> {
-        let asked = self.asked.take().and_then(|asked| asked.join().ok());
+        let lists = self.pending.take().and_then(|pending| pending.join().ok());
         let stores = runtime_stores(&self.client, &self.runtime_store, inventory)?;
-        let Lists { containers, sandboxes, images } = asked.unwrap_or_else(|| Lists::of(&self.client))?;
+        let Lists { containers, sandboxes, images } = lists.unwrap_or_else(|| Lists::of(&self.client))?;
         self.ask_mounts(&containers)?;
         let found = ImageMatch::new(inventory, &stores, &images);
         let objection = found
             .objection(&images)
             .or_else(|| unseen_container(inventory, &stores, &containers, &sandboxes));
-        if let Some(what) = objection {
-            return Err(PreconditionError::stale(what));
+        if let Some(message) = objection {
+            return Err(PreconditionError::stale(message));
         }
         let mut facts = self.reach(inventory, &stores, &found, &images);
         let known = found.known.iter();
-        let of_listing: HashMap<usize, ImageIx> =
-            known.flat_map(|(at, positions)| positions.iter().map(|position| (*position, *at))).collect();
+        let of_listing: HashMap<usize, ImageIx> = known
+            .flat_map(|(image_ix, positions)| positions.iter().map(|position| (*position, *image_ix)))
+            .collect();
         self.add_users(inventory, &containers, &images, &of_listing, &mut facts);
-        let keys = inventory.store_ids();
-        let view = |(position, image): (usize, &RuntimeImage)| {
+        let store_ids = inventory.store_ids();
+        let images = images.iter().enumerate().map(|(position, image)| {
             let listed = ListedImage {
                 id: image.id.clone(),
                 size_bytes: image.listed_bytes,
                 pinned: image.pinned,
                 handler: image.runtime_handler.clone(),
             };
-            let on_disk = of_listing.get(&position).map(|at| &inventory[*at]);
-            (listed, on_disk.map(|image| (keys[image.store.get()].clone(), image.id.clone())))
-        };
-        let containers = containers.iter().map(|one| listed(one, &sandboxes, self.mounted_in(one)));
+            let on_disk = of_listing.get(&position).map(|image_ix| &inventory[*image_ix]);
+            (listed, on_disk.map(|image| (store_ids[image.store.get()].clone(), image.id.clone())))
+        });
+        let containers =
+            containers.iter().map(|container| listed(container, &sandboxes, self.mounted_in(container)));
         self.listing = Some(Listing {
-            store: keys[stores.own.get()].clone(),
-            images: images.iter().enumerate().map(view).collect(),
+            store: store_ids[stores.main.get()].clone(),
+            images: images.collect(),
             containers: containers.collect(),
         });
         Ok(facts)
@@ -396,7 +401,7 @@ impl Remover for CriRemover {
         };
         let (mut touched, mut missing) = (false, None);
         for handle in &handles {
-            match self.remove_one(handle) {
+            match self.remove_handle(handle) {
                 Ok(()) => touched = true,
                 // The removal for another handler deletes the image as well, and so may another process.
                 Err(error) if matches!(error.problem, CriProblem::NotFound(_)) => {
@@ -424,7 +429,7 @@ impl Remover for CriRemover {
         }
     }
 
-    /// containerd collects all of its garbage with the first removal.
+    /// Bytes of the garbage that containerd collects with the first removal.
     fn byproduct(&self, inventory: &Inventory, refs: &Refs) -> Vec<Gain> {
         let Some(stores) = RuntimeStores::find(&self.runtime_store, inventory).filter(|_| !self.collected)
         else {
@@ -434,11 +439,11 @@ impl Remover for CriRemover {
             .leaks
             .iter()
             .enumerate()
-            .filter(|(_, leak)| leak.store == stores.own && leak.class.is_collected_by_containerd());
+            .filter(|(_, leak)| leak.store == stores.main && leak.class.is_collected_by_containerd());
         let mut live = refs.live();
         let mut gains = Vec::new();
-        for (at, _) in garbage {
-            let root = Root::Leak(at.into());
+        for (leak_ix, _) in garbage {
+            let root = Root::Leak(leak_ix.into());
             gains.extend(plan::gains(inventory, &live, root));
             live.remove(inventory, root);
         }
@@ -456,21 +461,25 @@ mod tests {
     use crate::model::plan::{Cause, Target, TargetKind};
 
     #[test]
-    fn failures_of_runtime_and_of_image_are_told_apart() {
+    fn failures_of_runtime_and_of_image_differ() {
         let target =
             Target { kind: TargetKind::Image, store: None, id: "id".into(), names: Vec::new(), leak: None };
         let step = Step::new(target, Cause::Space);
-        let other = |code, message: &str| CriProblem::Other { code, message: message.into() };
-        let words = || String::from("words");
-        let (asked, doubt, failed, refused, kept) = ("not asked", "in doubt", "failed", "refused", "kept");
+        fn other(code: Code, message: &str) -> CriProblem {
+            CriProblem::Other { code, message: message.into() }
+        }
+        fn words() -> String {
+            String::from("words")
+        }
+        let (stopped, doubt, failed, refused, kept) = ("stopped", "in doubt", "failed", "refused", "kept");
         for (problem, untouched, touched) in [
-            (CriProblem::NotRunning(words()), asked, failed),
-            (CriProblem::NotListening, asked, failed),
-            (CriProblem::Starting(words()), asked, failed),
-            (CriProblem::Denied, asked, failed),
-            (CriProblem::Unimplemented(words()), asked, failed),
-            (CriProblem::NotGrpc(words()), asked, failed),
-            (CriProblem::Cancelled, asked, failed),
+            (CriProblem::NotRunning(words()), stopped, failed),
+            (CriProblem::NotListening, stopped, failed),
+            (CriProblem::Starting(words()), stopped, failed),
+            (CriProblem::Denied, stopped, failed),
+            (CriProblem::Unimplemented(words()), stopped, failed),
+            (CriProblem::NotGrpc(words()), stopped, failed),
+            (CriProblem::Cancelled, stopped, failed),
             (CriProblem::InUse(words()), kept, failed),
             (CriProblem::BadRequest(words()), refused, failed),
             (CriProblem::Deadline(Duration::from_secs(1)), doubt, doubt),
@@ -486,7 +495,7 @@ mod tests {
             let error = CriError { endpoint, call: "RemoveImage", problem };
             for (was_touched, expected) in [(false, untouched), (true, touched)] {
                 let word = match failed_removal(&step, &error, was_touched) {
-                    RemovalResult::Answered(Answer::StopRun(_)) => asked,
+                    RemovalResult::Answered(Answer::StopRun(_)) => stopped,
                     RemovalResult::Unconfirmed { within: GONE_WITHIN, .. } => doubt,
                     RemovalResult::Unconfirmed { within: Duration::ZERO, .. } => failed,
                     RemovalResult::Answered(Answer::Failed(_, Aftermath::Untouched)) => refused,

@@ -1,8 +1,8 @@
-//! Removes images directly in the graphroot, for when no runtime can.
+//! Removes images directly in the graphroot, if no runtime can.
 //!
-//! The editor proves under the store's locks what a runtime would: that no container has the
-//! image, that nothing that stays needs its layers, that nothing of it is mounted. Its listings
-//! are the records themselves, so none can be partial or stale.
+//! The editor proves under the store's locks the same as a runtime would: no container uses the image, no other image
+//! needs its layers, nothing of it is mounted. It reads the records themselves, which cannot be partial or stale as
+//! the listings of a runtime can.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,12 +23,12 @@ use crate::stores::Scan;
 #[derive(Debug)]
 pub struct DirectRemover<'a> {
     editors: &'a Editors,
-    /// Asked with each proof.
+    /// The runtimes that may own the store. Each proof checks that none of them is running.
     owners: &'a Owners,
 }
 
 impl<'a> DirectRemover<'a> {
-    /// Uses `editors`. While an owner of `owners` is running, everything is refused.
+    /// Creates a remover that uses `editors`, and refuses all images while one of `owners` is running.
     #[must_use]
     pub fn new(editors: &'a Editors, owners: &'a Owners) -> Self {
         Self { editors, owners }
@@ -66,8 +66,10 @@ impl<'a> DirectRemover<'a> {
 impl Remover for DirectRemover<'_> {
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<Facts>, PreconditionError> {
         self.owners.absent(inventory)?;
-        let of_store = |store: &Store| Facts { out_of_reach: self.out_of_reach(store), ..Facts::default() };
-        let of_stores: Vec<_> = inventory.stores.iter().map(of_store).collect();
+        let of_stores = inventory.stores.iter();
+        let of_stores =
+            of_stores.map(|store| Facts { out_of_reach: self.out_of_reach(store), ..Facts::default() });
+        let of_stores: Vec<_> = of_stores.collect();
         Ok(inventory.images.iter().map(|image| of_stores[image.store.get()].clone()).collect())
     }
 
@@ -75,21 +77,20 @@ impl Remover for DirectRemover<'_> {
         let Scan { inventory, refs, .. } = scan;
         let refusals: Vec<_> =
             (0..inventory.stores.len()).map(|store_ix| self.refusals(inventory, store_ix.into())).collect();
-        let of_image = |image_ix: ImageIx| {
-            let image = &inventory[image_ix];
+        let images = inventory.images.iter().enumerate().map(|(position, image)| {
             let refusals = &refusals[image.store.get()];
             let mut facts = refusals.get(image.id.as_str()).cloned().unwrap_or_default();
             if !refusals.is_empty() {
-                let layers = refs.reach(Root::Image(image_ix)).iter().copied();
+                let layers = refs.reach(Root::Image(position.into())).iter().copied();
                 let refused = layers.filter_map(|node| Some((node, refusals.get(&inventory[node].id)?)));
                 let refused = refused.filter(|(node, _)| may_be_deleted(scan, image.store, *node));
                 refused.for_each(|(_, refusal)| facts.add(refusal.clone()));
-                // One overlay has several of them.
+                // One overlay mount uses several layers.
                 facts.used_by.dedup();
             }
             facts
-        };
-        (0..inventory.images.len()).map(|image_ix| of_image(image_ix.into())).collect()
+        });
+        images.collect()
     }
 
     fn full_filesystems(&self, inventory: &Inventory) -> Vec<FullFilesystem> {
@@ -115,7 +116,7 @@ impl Remover for DirectRemover<'_> {
                 done.log(&step.target.id);
                 halfway(step, Failure::from(error))
             }
-            // The image may be deleted all the same.
+            // The failure may have come after the deletion of the image.
             Err(error @ Error::Failed(_)) => RemovalResult::Unconfirmed {
                 within: Duration::ZERO,
                 gone: Answer::Removed,
@@ -130,7 +131,7 @@ impl Remover for DirectRemover<'_> {
     }
 }
 
-/// Some of the image was deleted, and something was not: its store tells whether the image is gone.
+/// Result of a removal that deleted a part of the image. The store's records decide whether the image is deleted.
 fn halfway(step: &Step, failure: Failure) -> RemovalResult {
     RemovalResult::Unconfirmed {
         within: Duration::ZERO,
@@ -148,12 +149,10 @@ fn may_be_deleted(scan: &Scan, store: StoreIx, node: NodeIx) -> bool {
         && !refs.reached_by(node).any(|root| matches!(root, Root::Container(_)))
 }
 
-fn planned_as(inventory: &Inventory, at: ImageIx) -> PlannedImage {
-    let as_it_is = |image: &Image| PlannedImage {
-        id: image.id.to_string(),
-        names: Some(image.names.clone()),
-        lists: Vec::new(),
-    };
-    let lists = inventory.lists_of(at).map(|list| as_it_is(&inventory[list]));
-    PlannedImage { lists: lists.collect(), ..as_it_is(&inventory[at]) }
+fn planned_as(inventory: &Inventory, image_ix: ImageIx) -> PlannedImage {
+    fn without_lists(image: &Image) -> PlannedImage {
+        PlannedImage { id: image.id.to_string(), names: Some(image.names.clone()), lists: Vec::new() }
+    }
+    let lists = inventory.lists_of(image_ix).map(|list| without_lists(&inventory[list]));
+    PlannedImage { lists: lists.collect(), ..without_lists(&inventory[image_ix]) }
 }

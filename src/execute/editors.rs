@@ -12,19 +12,19 @@ use crate::model::{FilesystemIx, Inventory, Store, StoreId, StoreIx};
 use crate::policy::FullFilesystem;
 use crate::stores::{self, Scan};
 
-/// One editor a store, where it can be edited.
+/// The editors of all stores that can be edited.
 #[derive(Debug)]
 pub struct Editors {
-    /// By store id, which is the same in every scan; `Err`: why it is not edited.
+    /// By store id, which is the same in every scan; `Err`: the reason for which the store is not edited.
     stores: Vec<(StoreId, Result<Editor, Closed>)>,
     reserve_files: Vec<ReserveFile>,
 }
 
-/// Why a store is not edited.
+/// Reason for which a store is not edited.
 #[derive(Debug)]
 struct Closed {
     why: String,
-    /// Its user can, in the user namespace of podman.
+    /// Its user can edit it, in podman's user namespace.
     by_its_user: bool,
 }
 
@@ -36,12 +36,12 @@ impl From<&Refusal> for Closed {
 }
 
 impl Editors {
-    /// For every store of `scan`. `state_dir` may have a reserve file; nothing is
-    /// opened or written yet. A reserve file that exists is used where there is no room, and made again. `trusts_namespace`: all processes that can use the stores are in our PID
-    /// namespace, whichever that is.
+    /// Creates the editors of the stores of `scan`. Opens and writes nothing yet. A reserve file that exists, in the
+    /// store or in `state_dir`, is released if there is no room, and is created again. `trusts_namespace`: all processes
+    /// that can use the stores are in this process's PID namespace, even if that is not the machine's first.
     #[must_use]
     pub fn of(scan: &Scan, state_dir: &Path, trusts_namespace: bool) -> Self {
-        let mut all = Vec::new();
+        let mut all: Vec<ReserveFile> = Vec::new();
         let stores = scan.inventory.stores.iter().zip(&scan.places).map(|(store, places)| {
             let key = StoreId::of(store);
             let Some(places) = places else {
@@ -56,14 +56,14 @@ impl Editors {
                 tracing::warn!(%error, store = %store.root.display(), "no reserve file");
                 Vec::new()
             });
-            for one in &reserve_files {
-                if all.iter().all(|known: &ReserveFile| known.path() != one.path()) {
-                    all.push(one.clone());
+            for reserve_file in &reserve_files {
+                if all.iter().all(|known| known.path() != reserve_file.path()) {
+                    all.push(reserve_file.clone());
                 }
             }
             let reserve_files = reserve_files.into_iter().filter(ReserveFile::exists).collect();
-            let (request, asked) = (scan.request.clone(), places.clone());
-            let outside: LookOutside = Box::new(move || stores::outside(&request, &asked));
+            let (request, store_places) = (scan.request.clone(), places.clone());
+            let outside: LookOutside = Box::new(move || stores::outside(&request, &store_places));
             let (outside, present) = (Some(outside), Some(scan.present.clone()));
             let trust_pid_namespace = trusts_namespace;
             let options =
@@ -74,10 +74,10 @@ impl Editors {
         Self { stores, reserve_files: all }
     }
 
-    /// The editor of a store.
+    /// Returns the editor of a store.
     ///
     /// # Errors
-    /// Why it is not edited.
+    /// The reason for which it is not edited.
     pub fn store(&self, store: &Store) -> Result<&Editor, &str> {
         self.find(&StoreId::of(store))
     }
@@ -90,7 +90,7 @@ impl Editors {
         }
     }
 
-    /// Why a store can be edited by its user alone, if so.
+    /// The reason for which only its user can edit a store; `None` for other stores.
     #[must_use]
     pub fn needs_its_user(&self, store: &Store) -> Option<String> {
         let id = StoreId::of(store);
@@ -98,42 +98,41 @@ impl Editors {
         editor.as_ref().err().filter(|closed| closed.by_its_user).map(|closed| closed.why.clone())
     }
 
-    /// Some store can be edited by its user alone.
+    /// Returns true if a store can be edited by its user alone.
     #[must_use]
     pub fn need_their_user(&self) -> bool {
         self.stores.iter().any(|(_, editor)| editor.as_ref().is_err_and(|closed| closed.by_its_user))
     }
 
-    /// No store can be edited.
+    /// Returns true if no store can be edited.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stores.iter().all(|(_, editor)| editor.is_err())
     }
 
-    /// Returns true if killed runs left deletions to finish; `begun`: those in the journal.
+    /// Returns true if killed runs left deletions to finish. `begun`: the deletions in the journal.
     #[must_use]
     pub fn are_unfinished(&self, begun: &[DeletionRow]) -> bool {
         let mut editors = self.editors();
         editors.any(|(key, editor)| !begun_in(key, begun).is_empty() || editor.is_unfinished())
     }
 
-    /// Finishes what killed runs of ours began; one entry a store that has an editor.
+    /// Finishes the deletions that killed runs began. Returns one entry for each store that has an editor.
     #[must_use]
     pub fn resume(
         &self,
         begun: &[DeletionRow],
         is_kept: IsKept<'_>,
     ) -> Vec<(StoreId, Result<Deleted, Error>)> {
-        let resume =
-            |(key, editor): (&StoreId, &Editor)| (key.clone(), editor.resume(&begun_in(key, begun), is_kept));
-        self.editors().map(resume).collect()
+        let editors = self.editors();
+        editors.map(|(key, editor)| (key.clone(), editor.resume(&begun_in(key, begun), is_kept))).collect()
     }
 
     fn editors(&self) -> impl Iterator<Item = (&StoreId, &Editor)> {
         self.stores.iter().filter_map(|(key, editor)| Some((key, editor.as_ref().ok()?)))
     }
 
-    /// Makes the reserve files where there is room, for the next run: a plan does not count what they take.
+    /// Creates the reserve files for the next run, if there is room: a plan does not count their bytes.
     pub fn make_reserve_files(&self) {
         for reserve_file in &self.reserve_files {
             match reserve_file.prepare() {
@@ -145,38 +144,39 @@ impl Editors {
         }
     }
 
-    /// Bytes that the reserve file takes on the filesystem `device` (`st_dev`) now.
+    /// Bytes allocated to the reserve files on the filesystem `device` (`st_dev`) now.
     #[must_use]
     pub fn reserve_file_bytes(&self, device: u64) -> u64 {
-        self.reserve_files.iter().filter(|one| one.device() == device).map(ReserveFile::taken_bytes).sum()
+        let here = self.reserve_files.iter().filter(|reserve_file| reserve_file.device() == device);
+        here.map(ReserveFile::taken_bytes).sum()
     }
 
-    /// Filesystems on which no deletion can begin, for each editable store whose editor satisfies `of`.
+    /// Filesystems on which no deletion can begin, for each editable store for whose editor `counts` returns true.
     #[must_use]
     pub fn full_filesystems(
         &self,
         inventory: &Inventory,
-        of: impl Fn(&Editor) -> bool,
+        counts: impl Fn(&Editor) -> bool,
     ) -> Vec<FullFilesystem> {
         let stores = inventory.stores.iter().enumerate();
-        let editors = stores.filter_map(|(at, store)| Some((StoreIx::from(at), self.store(store).ok()?)));
-        let editors = editors.filter(|(_, editor)| of(editor));
+        let editors =
+            stores.filter_map(|(store_ix, store)| Some((StoreIx::from(store_ix), self.store(store).ok()?)));
+        let editors = editors.filter(|(_, editor)| counts(editor));
         let full = editors.flat_map(|(store, editor)| {
             editor.full_filesystems().into_iter().map(move |(device, to_free)| (store, device, to_free))
         });
         let gauges = LazyCell::new(|| Gauges::open(inventory, None));
-        let with_place = |(store, device, to_free)| {
+        let full = full.filter_map(|(store, device, to_free)| {
             let mut all = (0..inventory.filesystems.len()).map(FilesystemIx::from);
-            let filesystem = all.find(|at| gauges.device(Some(*at)) == Some(device))?;
+            let filesystem = all.find(|filesystem_ix| gauges.device(Some(*filesystem_ix)) == Some(device))?;
             Some(FullFilesystem { store, filesystem, to_free })
-        };
-        full.filter_map(with_place).collect()
+        });
+        full.collect()
     }
 }
 
-/// The deletions of images that were begun in a store.
+/// The begun deletions of images in a store.
 fn begun_in(store: &StoreId, begun: &[DeletionRow]) -> Vec<BegunDeletion> {
     let of_store = begun.iter().filter(|row| row.store.as_ref() == Some(store));
-    let deletion = |row: &DeletionRow| BegunDeletion { image: row.id.clone(), layers: row.layers.clone() };
-    of_store.map(deletion).collect()
+    of_store.map(|row| BegunDeletion { image: row.id.clone(), layers: row.layers.clone() }).collect()
 }

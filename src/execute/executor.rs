@@ -1,10 +1,14 @@
-//! One deletion, whatever goes: prove, remove, confirm, measure, record.
+//! One deletion, of any kind of object: prove, remove, confirm, measure, record.
 //!
-//! The loops are where it is known what is next: `images::run` asks the planner, the others follow their steps.
+//! Images, containers, logs and leaks differ in how they are proven and removed: a `Handler` for each kind does that, and
+//! [`Run`] does the rest. The loops over the objects are in the modules of the kinds: `images::run` asks the planner for
+//! the next step, the others follow a list of steps.
 //!
-//! What differs between images, containers, logs and leaks is how a thing is proven and removed:
-//! a `Handler` does that. What was done is told to a [`RunObserver`] at once, so that a run that is
-//! killed has still recorded it.
+//! For example, the deletion of an image: the observer records that it begins; the free space of its filesystems is
+//! read; the handler scans the stores again and finds no user; it asks the runtime to remove the image, and the runtime
+//! reports success; [`Run`] waits until the store's records no longer contain the image, and then until the predicted
+//! bytes are free; the observer records the measured bytes. Each event is reported to the [`RunObserver`] at once, so
+//! that the history of a run that is killed is complete up to that moment.
 
 use std::time::{Duration, Instant};
 
@@ -23,63 +27,61 @@ use crate::model::space::Measured;
 use crate::model::{Aftermath, Answer, FilesystemIx, OutcomeKind, RemovalResult, StoreId};
 use crate::sys::stop;
 
-/// Time for which a record may outlive the answer to a removal.
+/// Maximum time between the runtime's answer to a removal and the removal of the record.
 pub(super) const GONE_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// There may be ten thousand small leaks, on a filesystem where others write and delete: for those
-/// it is measured once, without waiting.
+/// Minimum predicted bytes of a leak for which late frees are waited for. There may be ten thousand smaller leaks, on a
+/// filesystem to which other processes write: those are measured once, without waiting.
 const WORTH_WAITING: u64 = 4 << 20;
 
 /// Receives events of a run as they happen.
 pub trait RunObserver {
-    /// Something is about to be proven and then deleted at once. Returns our keep-list for the proof, where
-    /// recording this has read it.
+    /// The target is about to be proven, and then deleted at once. Returns the keep-list for the proof if recording the
+    /// event has read it.
     fn begins(&mut self, _step: &Step) -> Option<Pins> {
         None
     }
-    /// No deletion of ours came of the last target: a rule keeps it now, somebody else has deleted it, or it
-    /// was repaired.
-    fn spared(&mut self, _step: &Step) {}
-    /// The last target is deleted; its space is not free yet, which can take seconds. [`Self::deleted`] follows,
-    /// and comes alone where the space came at once.
+    /// The last target was not deleted by layersweep: a rule keeps it now, another process deleted it, or it was repaired.
+    fn kept(&mut self, _step: &Step) {}
+    /// The last target is deleted, but its space is not free yet, which can take seconds. [`Self::deleted`] follows. Not
+    /// called if the space is free at once.
     fn gone(&mut self, _step: &Step) {}
-    /// It is deleted, and the result was measured.
+    /// The last target is deleted, and the freed space was measured.
     fn deleted(&mut self, _deletion: &Deletion) {}
-    /// It could not be deleted.
+    /// The last target could not be deleted.
     fn failed(&mut self, _step: &Step, _problem: &Problem) {}
-    /// Its removal was requested or begun, and the run does not see what comes of it.
+    /// The removal of the last target was requested or begun, and the run does not see its result.
     fn unproven(&mut self, _step: &Step, _message: &str) {}
 }
 
-/// Proves and removes one kind of thing.
+/// Proves and removes one kind of object.
 pub(super) trait Handler {
-    /// Looks again at everything that may keep the target, and brings its names up to date. `pins`: our
-    /// keep-list where it has just been read.
+    /// Reads again everything that may keep the target, and updates its names. `pins`: the keep-list, if it has just been
+    /// read.
     ///
     /// # Errors
     /// The answer for a target that may not be deleted.
     fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<(), Answer>;
 
-    /// Removes it, right after it was proven.
+    /// Removes the target, right after it was proven.
     fn remove(&mut self, step: &Step) -> RemovalResult;
 
-    /// Returns true if the target still exists; `None` if the records are damaged. Asked only where a removal is
-    /// unconfirmed.
+    /// Returns true if the target still exists; `None` if the records are damaged. Called only for unconfirmed removals.
     ///
     /// # Errors
-    /// When the store cannot be asked any more.
+    /// When the store cannot be read any more.
     fn is_there(&mut self, _: &Step) -> Result<Option<bool>, PreconditionError> {
         Ok(None)
     }
 
-    /// Bytes of our own on the filesystem `device` (`st_dev`) that a removal may use up, or make
-    /// again: they are no part of what it frees.
+    /// Bytes of layersweep's own files on the filesystem `device` (`st_dev`) that a removal may release or create again.
+    /// They are not counted as freed by the removal.
     fn own_bytes(&self, _device: u64) -> u64 {
         0
     }
 
-    /// What the next removal frees besides the target.
+    /// Bytes that the next removal frees besides the target.
     fn byproduct(&self) -> Vec<Gain> {
         Vec::new()
     }
@@ -89,13 +91,12 @@ pub(super) trait Handler {
 pub struct Run<'a> {
     observer: &'a mut dyn RunObserver,
     pub(super) gauges: Gauges,
-    /// How long to wait for late frees.
     pub(super) patience: SettlePatience,
     deletions: Vec<Deletion>,
     pub(super) repaired: Vec<Target>,
     problems: Vec<Problem>,
-    /// Stores in which nothing can be deleted, and why: each lock is waited for once, and where one image found no
-    /// room the next, of which there may be thousands, would find none.
+    /// Stores in which nothing can be deleted, with the reason. Each lock is waited for only once, and a store
+    /// without room for the deletion of one image has no room for the next one: there may be thousands.
     skipped: Vec<(StoreId, Failure)>,
     pub(super) stopped: Option<Stopped>,
 }
@@ -106,20 +107,19 @@ impl std::fmt::Debug for Run<'_> {
     }
 }
 
-/// A filesystem on which something is expected to be freed, its room before, and what of it the
-/// handler held for itself then.
+/// A filesystem on which bytes are expected to be freed, with its room and the handler's own bytes before the deletion.
 type Before = (Option<FilesystemIx>, Option<Room>, i64);
 
-/// What a deletion is measured by.
+/// State before a deletion, for measuring it.
 struct Gauged {
     before: Vec<Before>,
-    /// How far these filesystems moved while nothing was deleted.
+    /// Change of free bytes of these filesystems while nothing was deleted.
     moved_bytes: u64,
     byproduct: Vec<Gain>,
 }
 
 impl<'a> Run<'a> {
-    /// Measures on the filesystems of `gauges`.
+    /// Begins a run that measures the filesystems of `gauges`.
     pub fn new(gauges: Gauges, patience: SettlePatience, observer: &'a mut dyn RunObserver) -> Self {
         Self {
             observer,
@@ -133,13 +133,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What the filesystems say now.
+    /// Current space of the filesystems.
     #[must_use]
     pub fn measure(&self) -> Vec<Measured> {
         self.gauges.measure()
     }
 
-    /// Whether the run ends here: after a signal nothing more is begun.
+    /// Returns true if the run must not begin another deletion, after a signal for example.
     pub fn is_stopped(&mut self) -> bool {
         if self.stopped.is_none() && stop::is_asked() {
             self.stopped = Some(Stopped::Signal);
@@ -147,16 +147,17 @@ impl<'a> Run<'a> {
         self.stopped.is_some()
     }
 
-    /// Nothing can be proven any more. A signal also cuts short the question that was being asked.
+    /// Stops the run because nothing can be proven any more. A signal interrupts requests as well: then the signal is the
+    /// reason.
     pub(super) fn stop_unproven(&mut self, why: impl Into<Failure>) {
         self.stopped = Some(if stop::is_asked() { Stopped::Signal } else { Stopped::Unproven(why.into()) });
     }
 
-    /// The outcome of all of it: `plan` as it was carried out, and what the filesystems said before.
+    /// Ends the run. `plan`: as it was carried out. `before`: space of the filesystems before the run.
     #[must_use]
     pub fn finish(self, mut plan: Plan, before: Vec<Measured>) -> Outcome {
         let after = self.gauges.measure();
-        // Images have their back-off instead: one that cannot be deleted fails no run.
+        // Images are not in `problems`: an image that cannot be deleted gets a back-off, and does not fail the run.
         let has_failed = !self.problems.is_empty();
         plan.problems.extend(self.problems);
         if self.stopped == Some(Stopped::Signal) {
@@ -169,7 +170,7 @@ impl<'a> Run<'a> {
             (None, _) if has_failed || in_part || self.skipped.iter().any(|(_, why)| why.no_space) => {
                 OutcomeKind::Failed
             }
-            // What was to be deleted there stays, whatever was reached elsewhere.
+            // The objects of a skipped store were not deleted, even if the threshold was reached on other filesystems.
             (None, outcome) if !self.skipped.is_empty() && outcome != OutcomeKind::Failed => {
                 OutcomeKind::Refused
             }
@@ -185,7 +186,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Deletes one target that is not an image, and adds the outcome to `plan`.
+    /// Deletes one target that is not an image, and adds the result to `plan`.
     pub(super) fn carry_out(&mut self, step: Step, handler: &mut dyn Handler, plan: &mut Plan) -> Answer {
         let answer = self.step(&step, handler);
         match answer.clone() {
@@ -222,7 +223,7 @@ impl<'a> Run<'a> {
         };
         match answer {
             Answer::Removed | Answer::RemovedInPart(_) if step.action == Action::Repair => {
-                self.observer.spared(&step);
+                self.observer.kept(&step);
                 self.repaired.push(step.target);
                 Answer::Removed
             }
@@ -236,17 +237,17 @@ impl<'a> Run<'a> {
             }
             Answer::Failed(problem, aftermath) => self.failed(&step, problem, aftermath, handler, &gauged),
             Answer::AlreadyGone | Answer::Kept(_) => {
-                self.observer.spared(&step);
+                self.observer.kept(&step);
                 answer
             }
             Answer::StoreSkipped(ref why) => {
                 self.skip_store(&step, why.clone());
-                self.observer.spared(&step);
+                self.observer.kept(&step);
                 answer
             }
             Answer::StopRun(ref why) => {
                 self.stop_unproven(why.clone());
-                self.observer.spared(&step);
+                self.observer.kept(&step);
                 answer
             }
         }
@@ -283,7 +284,7 @@ impl<'a> Run<'a> {
                 self.stopped = Some(Stopped::Signal);
                 return Answer::kept(Rule::RunEnded, problem.message);
             }
-            // The next scan tells what became of it.
+            // The next scan shows whether the target was deleted.
             Aftermath::Begun => self.observer.unproven(step, &problem.message),
             Aftermath::LeftOver => {
                 let part = self.freed(step.clone(), gauged, handler, false);
@@ -294,7 +295,7 @@ impl<'a> Run<'a> {
             }
             Aftermath::StillThere | Aftermath::Untouched => self.observer.failed(step, &problem),
         }
-        // Images are reported by the plan.
+        // The plan reports images.
         if !step.target.is_image() {
             self.problems.push(problem.clone());
         } else if problem.no_space {
@@ -303,31 +304,36 @@ impl<'a> Run<'a> {
         Answer::Failed(problem, aftermath)
     }
 
-    /// The filesystems on which something is expected to be freed, and their room now.
+    /// The filesystems on which bytes are expected to be freed, and their room now.
     fn rooms(&self, step: &Step, byproduct: &[Gain], handler: &dyn Handler) -> Vec<Before> {
-        let mut on: Vec<_> = step.gains.iter().chain(byproduct).map(|gain| Some(gain.filesystem)).collect();
-        on.sort_unstable();
-        on.dedup();
-        on.extend((step.log_bytes > 0).then_some(None));
-        on.into_iter().map(|at| (at, self.gauges.room(at), self.own_bytes(at, handler))).collect()
+        let gains = step.gains.iter().chain(byproduct);
+        let mut filesystems: Vec<_> = gains.map(|gain| Some(gain.filesystem)).collect();
+        filesystems.sort_unstable();
+        filesystems.dedup();
+        filesystems.extend((step.log_bytes > 0).then_some(None));
+        filesystems
+            .into_iter()
+            .map(|filesystem| (filesystem, self.gauges.room(filesystem), self.own_bytes(filesystem, handler)))
+            .collect()
     }
 
-    fn own_bytes(&self, at: Option<FilesystemIx>, handler: &dyn Handler) -> i64 {
-        let device = self.gauges.device(at);
+    fn own_bytes(&self, filesystem: Option<FilesystemIx>, handler: &dyn Handler) -> i64 {
+        let device = self.gauges.device(filesystem);
         i64::try_from(device.map_or(0, |device| handler.own_bytes(device))).unwrap_or(i64::MAX)
     }
 
-    /// How far the filesystems have moved since they were looked at.
+    /// Change of free bytes since `before`, in either direction: other processes write and delete.
     fn moved_bytes(&self, before: &[Before], handler: &dyn Handler) -> u64 {
-        let moved = before.iter().filter_map(|(on, room, own_before)| {
-            let freed = self.gauges.room(*on)?.freed_since(room.as_ref()?);
-            let own = self.own_bytes(*on, handler).saturating_sub(*own_before);
-            Some(freed.saturating_add(own).unsigned_abs())
+        let moved = before.iter().filter_map(|(filesystem, room, own_before)| {
+            let freed = self.gauges.room(*filesystem)?.freed_since(room.as_ref()?);
+            let own_bytes = self.own_bytes(*filesystem, handler).saturating_sub(*own_before);
+            Some(freed.saturating_add(own_bytes).unsigned_abs())
         });
         moved.fold(0, u64::saturating_add)
     }
 
-    /// Waits for what was removed to be freed. `reports`: notify the observer if that takes time.
+    /// Waits until the bytes of the deleted target are free, and measures them. `reports`: notifies the observer if that
+    /// takes time.
     fn freed(
         &mut self,
         step: Step,
@@ -335,17 +341,14 @@ impl<'a> Run<'a> {
         handler: &dyn Handler,
         reports: bool,
     ) -> Deletion {
-        let at = Timestamp::now();
-        let predicted = |on: Option<FilesystemIx>| match on {
-            Some(on) => step.predicted_on(on).saturating_add(bytes_on(byproduct, on)),
-            None => step.log_bytes,
-        };
-        let late = before.iter().any(|(on, room, _)| {
+        let deleted_at = Timestamp::now();
+        let is_late = before.iter().any(|(on, room, _)| {
             let freed = room.zip(self.gauges.room(*on)).map(|(before, now)| now.freed_since(&before));
-            let enough = predicted(*on).saturating_sub(tolerance(predicted(*on)));
+            let predicted = predicted_bytes(&step, byproduct, *on);
+            let enough = predicted.saturating_sub(tolerance(predicted));
             freed.is_some_and(|freed| i128::from(freed) < i128::from(enough))
         });
-        if late && reports {
+        if is_late && reports {
             self.observer.gone(&step);
         }
         let patience = match step.target.kind {
@@ -364,10 +367,10 @@ impl<'a> Run<'a> {
                 tracing::warn!("a filesystem cannot be measured; what is freed there is not counted");
                 continue;
             };
-            match gauge.settle(room, predicted(*on), patience) {
+            match gauge.settle(room, predicted_bytes(&step, byproduct, *on), patience) {
                 Ok(settled) => {
-                    let own = self.own_bytes(*on, handler).saturating_sub(*own_before);
-                    let here = settled.measured_bytes.saturating_add(own);
+                    let own_bytes = self.own_bytes(*on, handler).saturating_sub(*own_before);
+                    let here = settled.measured_bytes.saturating_add(own_bytes);
                     total = Some(total.unwrap_or(0_i64).saturating_add(here));
                     beside_bytes = beside_bytes.saturating_add(settled.fell_bytes);
                     if settled.why != SettleEnd::Came {
@@ -393,10 +396,10 @@ impl<'a> Run<'a> {
         if let Some(on) = step.filesystem {
             usage = self.gauges.room(Some(on)).and_then(|room| room.space().ok());
         }
-        // Nothing was expected, and nothing had to be measured.
+        // No bytes were expected, and none were measured.
         let total = if before.is_empty() { Some(0) } else { total };
-        let own = i64::try_from(step.predicted_bytes()).unwrap_or(i64::MAX);
-        let on_top = u64::try_from(total.unwrap_or(0).saturating_sub(own)).unwrap_or(0);
+        let predicted = i64::try_from(step.predicted_bytes()).unwrap_or(i64::MAX);
+        let on_top = u64::try_from(total.unwrap_or(0).saturating_sub(predicted)).unwrap_or(0);
         let expected = byproduct.iter().fold(0_u64, |sum, gain| sum.saturating_add(gain.size.frees_bytes));
         let byproduct_bytes = expected.min(on_top);
         let measured =
@@ -406,9 +409,9 @@ impl<'a> Run<'a> {
         }
         Deletion {
             step,
-            at,
+            at: deleted_at,
             freed,
-            // What had come when a signal ended the waiting says little.
+            // The bytes freed before a signal ended the wait say little about the deletion.
             measured_bytes: measured.filter(|_| ended != SettleEnd::Signal),
             beside_bytes,
             byproduct_bytes,
@@ -417,36 +420,45 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Bytes that the deletion of `step` and its byproduct are predicted to free on a filesystem; `None` means that of the
+/// pods' logs.
+fn predicted_bytes(step: &Step, byproduct: &[Gain], filesystem: Option<FilesystemIx>) -> u64 {
+    match filesystem {
+        Some(filesystem) => step.predicted_on(filesystem).saturating_add(bytes_on(byproduct, filesystem)),
+        None => step.log_bytes,
+    }
+}
+
 fn in_part(failure: Failure) -> Failure {
     Failure { message: format!("partially removed: {failure}"), ..failure }
 }
 
-/// Removes the target, and waits until its store confirms that.
+/// Removes the target, and waits until its store confirms the removal.
 fn remove(step: &Step, handler: &mut dyn Handler) -> Answer {
     match handler.remove(step) {
         RemovalResult::Answered(answer) => answer,
         RemovalResult::Unconfirmed { within, gone, otherwise } => match is_gone(handler, step, within) {
             Ok(true) => gone,
             Ok(false) => otherwise,
-            Err(error) => Answer::failed(step, error.what, Aftermath::Unseen),
+            Err(error) => Answer::failed(step, error.message, Aftermath::Unseen),
         },
     }
 }
 
-/// Returns true if the store no longer has the target; waits for that for at most `within`.
+/// Returns true if the store no longer has the target. Waits for at most `within`.
 ///
 /// # Errors
-/// When the store cannot tell.
+/// When the store cannot be read, or its records are damaged.
 fn is_gone(handler: &mut dyn Handler, step: &Step, within: Duration) -> Result<bool, PreconditionError> {
     let began = Instant::now();
     loop {
         let is_there = handler.is_there(step)?;
-        // After a signal one look has to do.
+        // After a signal it does not wait.
         let waited = if stop::is_asked() { GONE_WITHIN } else { began.elapsed() };
         if let Some(is_there) = is_there.filter(|is_there| !is_there || waited >= within) {
             return Ok(!is_there);
         }
-        // Records may be caught half-written.
+        // Damaged records may only be half-written at this moment.
         if waited >= GONE_WITHIN {
             return match is_there {
                 Some(is_there) => Ok(!is_there),

@@ -6,59 +6,61 @@ use crate::execute::measure::{Gauge, Room};
 use crate::model::space::{InvalidStats, Measured};
 use crate::model::{FilesystemIx, Inventory};
 
-/// A gauge for each filesystem of an inventory; none where it cannot be opened.
+/// A gauge for each filesystem of an inventory, or the error of opening it.
 #[derive(Debug)]
 pub struct Gauges {
     filesystems: Vec<Result<Gauge, String>>,
-    /// Where logs of pods lie.
+    /// Gauge of the filesystem with the pods' logs.
     logs: Option<Gauge>,
 }
 
 impl Gauges {
-    /// For `inventory`, and for the logs below `logs`.
+    /// Opens the filesystems of `inventory`, and that of the logs below `logs`.
     #[must_use]
     pub fn open(inventory: &Inventory, logs: Option<&Path>) -> Self {
-        let filesystems = (0..inventory.filesystems.len()).map(|at| open(inventory, at.into()));
+        let filesystems =
+            (0..inventory.filesystems.len()).map(|filesystem| open(inventory, filesystem.into()));
         Self { filesystems: filesystems.collect(), logs: logs.and_then(|path| Gauge::open(path).ok()) }
     }
 
-    /// `None` means the logs of pods.
-    pub(super) fn of(&self, at: Option<FilesystemIx>) -> Option<&Gauge> {
-        match at {
-            Some(at) => self.filesystems.get(at.get())?.as_ref().ok(),
+    /// The gauge of a filesystem; `None` means that of the pods' logs.
+    pub(super) fn of(&self, filesystem: Option<FilesystemIx>) -> Option<&Gauge> {
+        match filesystem {
+            Some(filesystem) => self.filesystems.get(filesystem.get())?.as_ref().ok(),
             None => self.logs.as_ref(),
         }
     }
 
-    pub(super) fn room(&self, at: Option<FilesystemIx>) -> Option<Room> {
-        self.of(at)?.room().ok()
+    pub(super) fn room(&self, filesystem: Option<FilesystemIx>) -> Option<Room> {
+        self.of(filesystem)?.room().ok()
     }
 
-    pub(super) fn device(&self, at: Option<FilesystemIx>) -> Option<u64> {
-        self.of(at)?.device()
+    pub(super) fn device(&self, filesystem: Option<FilesystemIx>) -> Option<u64> {
+        self.of(filesystem)?.device()
     }
 
-    /// What each filesystem says now.
+    /// Current space of each filesystem.
     #[must_use]
     pub fn measure(&self) -> Vec<Measured> {
-        let measure = |gauge: &Result<Gauge, String>| match gauge {
+        let measured = self.filesystems.iter().map(|gauge| match gauge {
             Ok(gauge) => match gauge.room() {
                 Ok(room) => room.space(),
                 Err(error) => Err(InvalidStats::Failed(error.to_string())),
             },
             Err(error) => Err(InvalidStats::Failed(error.clone())),
-        };
-        self.filesystems.iter().map(measure).collect()
+        });
+        measured.collect()
     }
 }
 
-/// Opens a directory of a store, and not the mount point, which something else may be mounted over. Of what
-/// lies in no store (`/var/tmp`, a split imagestore) the directory around it: what is there by now may be a
-/// mount that never answers.
-fn open(inventory: &Inventory, at: FilesystemIx) -> Result<Gauge, String> {
-    let store = inventory.stores.iter().find(|store| store.filesystem == at);
-    let node = || inventory.nodes.iter().find(|node| node.filesystem == at)?.path.parent();
-    let path = store.map(|store| store.root.as_path()).or_else(node);
-    let path = path.unwrap_or(&inventory[at].mount);
+/// Opens a directory of a store, and not the mount point, over which another filesystem may be mounted. For a path in no
+/// store (`/var/tmp`, a split imagestore) opens its parent directory: the path itself may be a mount by now, of a
+/// filesystem that never answers.
+fn open(inventory: &Inventory, filesystem: FilesystemIx) -> Result<Gauge, String> {
+    let store = inventory.stores.iter().find(|store| store.filesystem == filesystem);
+    let path = store
+        .map(|store| store.root.as_path())
+        .or_else(|| inventory.nodes.iter().find(|node| node.filesystem == filesystem)?.path.parent());
+    let path = path.unwrap_or(&inventory[filesystem].mount);
     Gauge::open(path).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -16,8 +16,8 @@ use crate::policy::plan::{Planner, Task};
 use crate::policy::rules::Judge;
 use crate::stores::Scan;
 
-/// The plan for `scan` without carrying it out: the same that [`run`] follows as long as its
-/// predictions hold, after something else has freed `made`. What the filesystems say is as of now.
+/// The plan for `scan` after `made` was freed. [`run`] follows the same plan as long as its predictions are right. Also
+/// returns the current space of the filesystems.
 #[must_use]
 pub fn plan(
     made: &[Gain],
@@ -35,8 +35,8 @@ pub fn plan(
     (crate::policy::plan::plan(input, task, &then), measured)
 }
 
-/// Both policies side by side, for the runtime's image filesystem; `None` where there is no runtime
-/// behind the remover, or the filesystem's numbers cannot be believed.
+/// Compares both policies for the runtime's image filesystem. `None` if the remover uses no runtime, or if the
+/// filesystem reports impossible numbers.
 #[must_use]
 pub fn side_by_side(
     scan: &Scan,
@@ -51,7 +51,7 @@ pub fn side_by_side(
 /// Carries out the task, and returns the plan as it was carried out.
 ///
 /// # Errors
-/// When what the remover needs to know cannot be had in full: then no image was deleted.
+/// When the facts of the remover cannot be read in full: then no image was deleted.
 pub fn run(
     run: &mut Run<'_>,
     scan: &Scan,
@@ -91,7 +91,7 @@ struct Images<'a> {
     context: &'a dyn PolicyContext,
     waived: Waived,
     remover: &'a mut dyn Remover,
-    /// The look that allowed the deletion.
+    /// The scan that proved the next deletion.
     fresh: Option<FreshImage>,
 }
 
@@ -110,7 +110,7 @@ impl Handler for Images<'_> {
         if step.cause == Cause::Request
             && let Some(name) = image.names.iter().find(|name| !step.target.names.contains(name))
         {
-            // Its owner may want to keep that one.
+            // The user named another name of the image, and may need this one.
             let detail = format!("it is also tagged {name}; name the id or add --all-tags");
             return Err(Answer::kept(Rule::NotProven, detail));
         }

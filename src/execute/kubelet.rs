@@ -1,8 +1,8 @@
-//! Plan of policy `kubelet`, for a dry run: its collector runs once over the runtime's listings, and every
+//! Plan of policy `kubelet`, for a dry run: the kubelet's collector runs once over the runtime's listings, and every
 //! removal is predicted to succeed.
 //!
-//! Its rules, order, roundings and believed bytes are its own. Images that layersweep's rules keep are shown to
-//! it as pinned.
+//! The rules, the order, the rounding and the estimated bytes are the kubelet's. Images that layersweep's rules keep are
+//! listed to it as pinned.
 
 use crate::execute::gauges::Gauges;
 use crate::execute::proof::{ImageFacts, PolicyContext};
@@ -22,18 +22,18 @@ use crate::policy::plan::ImageState;
 use crate::policy::rules::Judge;
 use crate::stores::Scan;
 
-/// What it does without: it has no back-off, and a rule of its own for what was used just now.
+/// Rules that do not apply: the kubelet has no back-off, and another rule for recently used images.
 const WAIVED: [Rule; 2] = [Rule::BackingOff, Rule::UsedJustNow];
 
-/// Runs the kubelet's collector once, and returns the plan, the kubelet's own account (bytes that it believes
-/// it frees, its failure) and the filesystems as measured before. `made` was freed before it begins. The
-/// kubelet is assumed to have run for long, and to know the same ages as layersweep.
+/// Runs the kubelet's collector once, and returns the plan, the kubelet's own report (the bytes that it expects to free,
+/// its failure) and the space of the filesystems before. `made` was freed before it begins. The kubelet is assumed to have
+/// run for long, and to know the same ages as layersweep.
 ///
-/// The plan has no groups, and is judged by the predicted usage: `NotReached` where the kubelet
-/// believes that it has done its work and the disk says otherwise.
+/// The plan has no groups. Its outcome is decided by the predicted usage: it is `NotReached` if the kubelet's estimate
+/// reaches the low threshold and the predicted usage does not.
 ///
 /// # Errors
-/// When no runtime is behind the remover, whose listings it needs.
+/// When the remover uses no runtime: the collector needs the listings of one.
 pub fn plan(
     made: &[Gain],
     scan: &Scan,
@@ -46,7 +46,7 @@ pub fn plan(
     plan::apply(made, &mut spaces);
     let inventory = &scan.inventory;
     let listing = facts.listing.as_ref().ok_or_else(|| {
-        PreconditionError::new("policy kubelet needs the listings of a runtime, and there is none")
+        PreconditionError::new("policy kubelet needs the listings of a runtime, but no runtime is used")
     })?;
     let input = facts.input(scan, context);
     let judge = Judge::new(input).waiving(&WAIVED);
@@ -72,7 +72,7 @@ struct KubeletNode<'s> {
     /// The runtime's image filesystem.
     filesystem: FilesystemIx,
     listed: ListedNode<'s>,
-    /// What the filesystem said when the space pass began; `None`: it has not begun.
+    /// Space of the filesystem when the space pass began; `None`: it has not begun.
     by_space: Option<Measured>,
     states: Vec<ImageState>,
     steps: Vec<Step>,
@@ -87,13 +87,14 @@ impl KubeletNode<'_> {
             problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
         }
         if let Some(failure) = &report.failure {
-            // As in the kubelet's own log.
+            // The same text as in the kubelet's log.
             problems.push(Problem::new(None, Phase::Kubelet, failure.to_string()));
         }
         let age = self.steps.iter().any(|step| step.cause == Cause::Age);
         // A run that ended early has not judged the filesystem.
-        let starts = |space: &Space| used_percent(space) >= i128::from(policy.high_percent);
-        let unjudged_and_full = part.end == PassEnd::Open && part.after.iter().flatten().any(starts);
+        let mut spaces = part.after.iter().flatten();
+        let is_full = spaces.any(|space| used_percent(space) >= i128::from(policy.high_percent));
+        let unjudged_and_full = part.end == PassEnd::Open && is_full;
         let outcome = match part.end {
             PassEnd::Invalid => OutcomeKind::Failed,
             PassEnd::NotReached => OutcomeKind::NotReached,
@@ -140,36 +141,39 @@ impl KubeletNode<'_> {
     }
 
     fn kept(&self, report: &CollectorReport, part: &FilesystemPlan, judge: &Judge<'_>) -> Vec<Kept> {
-        let ended = part.end == PassEnd::Open;
-        let open = |image: ImageIx| {
-            let rulings = judge.rulings(image);
-            match rulings.into_iter().find(|one| one.rule == Rule::UsedJustNow && one.stays) {
-                Some(ruling) => ruling,
-                None if ended => Ruling::ended_early(),
-                None if let Some(invalid) = &part.invalid => {
-                    Ruling::keeps(Rule::Unmeasured, invalid.to_string())
-                }
-                None if report.wanted_bytes.is_some() => Ruling::keeps(
-                    Rule::NotNeeded,
-                    "by the kubelet's estimate, enough was freed before its turn",
-                ),
-                None => {
-                    let used = report.usage_percent.unwrap_or_default();
-                    Ruling::keeps(Rule::NotNeeded, format!("{used} % used, rounded as the kubelet does"))
-                }
-            }
-        };
         let states = self.states.iter().enumerate();
-        let kept = states.filter_map(|(at, state)| {
-            let image = ImageIx::from(at);
+        let kept = states.filter_map(|(position, state)| {
+            let image_ix = ImageIx::from(position);
             let ruling = match state {
                 ImageState::Gone => return None,
                 ImageState::Kept(ruling) => ruling.clone(),
-                ImageState::Candidate => open(image),
+                ImageState::Candidate => why_candidate_stays(image_ix, report, part, judge),
             };
-            Some(Kept::new(Target::image(self.inventory, image), ruling))
+            Some(Kept::new(Target::image(self.inventory, image_ix), ruling))
         });
         kept.collect()
+    }
+}
+
+/// Reason for which the kubelet keeps an image that no rule protects.
+fn why_candidate_stays(
+    image_ix: ImageIx,
+    report: &CollectorReport,
+    part: &FilesystemPlan,
+    judge: &Judge<'_>,
+) -> Ruling {
+    let rulings = judge.rulings(image_ix);
+    match rulings.into_iter().find(|ruling| ruling.rule == Rule::UsedJustNow && ruling.stays) {
+        Some(ruling) => ruling,
+        None if part.end == PassEnd::Open => Ruling::ended_early(),
+        None if let Some(invalid) = &part.invalid => Ruling::keeps(Rule::Unmeasured, invalid.to_string()),
+        None if report.wanted_bytes.is_some() => {
+            Ruling::keeps(Rule::NotNeeded, "by the kubelet's estimate, enough was freed before its turn")
+        }
+        None => {
+            let used = report.usage_percent.unwrap_or_default();
+            Ruling::keeps(Rule::NotNeeded, format!("{used} % used, rounded as the kubelet does"))
+        }
     }
 }
 
@@ -180,12 +184,13 @@ fn used_percent(space: &Space) -> i128 {
 
 impl Runtime for KubeletNode<'_> {
     fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
-        let shown = |(image, at): &(ListedImage, Option<ImageIx>)| {
-            // What lies in no store that we read (an OCI artifact) is not ours to judge.
-            let kept = at.is_none_or(|at| matches!(self.states[at.get()], ImageState::Kept(_)));
-            ListedImage { pinned: image.pinned || kept, ..image.clone() }
-        };
-        Ok(self.listed.images.iter().map(shown).collect())
+        let images = self.listed.images.iter().map(|(image, image_ix)| {
+            // An image in no store that was read (an OCI artifact) cannot be judged, and is kept.
+            let is_kept =
+                image_ix.is_none_or(|image_ix| matches!(self.states[image_ix.get()], ImageState::Kept(_)));
+            ListedImage { pinned: image.pinned || is_kept, ..image.clone() }
+        });
+        Ok(images.collect())
     }
 
     fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
@@ -198,7 +203,7 @@ impl Runtime for KubeletNode<'_> {
         match space {
             Ok(space) => Ok(space.into()),
             Err(InvalidStats::NoCapacity) => Ok(FsStats { capacity_bytes: Some(0), available_bytes: None }),
-            // The kubelet treats missing numbers as full. We do not.
+            // The kubelet takes missing numbers for a full filesystem; layersweep does not.
             Err(invalid) => Err(RuntimeError(invalid.to_string())),
         }
     }

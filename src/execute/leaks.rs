@@ -1,4 +1,4 @@
-//! Leaks: each proven again by the editor under the store's locks.
+//! Deletes leaks. The editor proves each of them again under the store's locks.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub fn run(run: &mut Run<'_>, steps: &[Step], editors: &Editors, min_age: Signed
     plan
 }
 
-/// Orphans that are proven in one session: what it reads of the store and of the machine costs the same for one.
+/// Maximum number of orphans that are proven in one session. Reading the store and the mounts costs the same for one orphan.
 const IN_ONE_SESSION: usize = 256;
 
 struct Leaks<'a> {
@@ -38,7 +38,7 @@ struct Leaks<'a> {
 }
 
 impl<'a> Leaks<'a> {
-    /// Removes an orphan; where it was not proven along with one before it, it is proven now, along with those after it.
+    /// Deletes an orphan. If it was not proven together with an earlier one, it is proven now, together with later ones.
     fn reclaim(&mut self, step: &Step, editor: &'a Editor, path: &Path) -> Result<Deleted, Error> {
         if let Some(answer) = self.set_aside.as_mut().and_then(|set_aside| set_aside.remove(path)) {
             return answer;
@@ -75,7 +75,7 @@ impl<'a> Leaks<'a> {
         };
         match done.map(|deleted| deleted.left_over()) {
             Ok(None) => Answer::Removed,
-            Ok(Some(what)) => Answer::failed(step, what, Aftermath::LeftOver),
+            Ok(Some(message)) => Answer::failed(step, message, Aftermath::LeftOver),
             Err(error) => error.answer(step),
         }
     }
@@ -87,7 +87,7 @@ impl<'a> Leaks<'a> {
     }
 }
 
-/// The orphan that a step is about, if it is one in the store of `first`.
+/// The orphan of a step, if the step deletes one in the store of `first`.
 fn orphan_of(step: &Step, first: &Step) -> Option<OrphanAt> {
     let leak = step.target.leak.as_ref().filter(|_| step.target.store == first.target.store)?;
     match leak.class.recipe() {
@@ -97,7 +97,7 @@ fn orphan_of(step: &Step, first: &Step) -> Option<OrphanAt> {
 }
 
 impl Handler for Leaks<'_> {
-    /// The proof is the editor's, under the locks.
+    /// Does nothing: the editor proves the leak under the locks.
     fn prove(&mut self, _: &mut Step, _: Option<Pins>) -> Result<(), Answer> {
         Ok(())
     }

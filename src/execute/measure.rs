@@ -1,10 +1,18 @@
-//! Measures on the filesystem what a deletion really freed.
+//! Measures on the filesystem how many bytes a deletion really freed.
 //!
-//! ext4 frees at once, XFS within milliseconds, as far as it keeps blocks back at all, and btrfs
-//! most of it only when the filesystem is synchronised; a runtime may still be deleting after
-//! it has answered. So: look, and look again until the predicted bytes have come, the number is
-//! still, or the time is up; and synchronise while they have not come. That costs everybody who writes
-//! to the filesystem, so it is done seldom, and never waited for longer than for the bytes.
+//! The bytes of deleted files are not always free at once. ext4 frees them immediately; XFS within milliseconds, if it
+//! delays them at all; btrfs frees most of them only when the filesystem is synchronised; and a runtime may still be
+//! deleting files after it has answered. So [`Gauge::settle`] reads the free space (`statvfs`) again and again, until one
+//! of three conditions is met: the predicted bytes are free, the number has not risen for [`SettlePatience::still`], or
+//! [`SettlePatience::deadline`] has passed.
+//!
+//! While bytes are missing, it also synchronises the filesystem (`syncfs`). That delays every process that writes there,
+//! so it is done rarely: first after 15 ms, when filesystems that need no synchronisation have freed everything; then
+//! after growing intervals; and at most [`SettleWatch::SYNCS`] times without effect. The call runs in the background and
+//! is never waited for longer than for the bytes: on a disk that hangs it would never return.
+//!
+//! For example, an image of 600 MiB is deleted on btrfs. After 0, 5 and 15 ms nothing is free; the filesystem is
+//! synchronised; the next look finds 598 MiB, which is within the tolerance, and the measurement ends.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -31,26 +39,26 @@ pub struct Room {
     pub free_bytes: u64,
     /// Bytes that an unprivileged user can still write (`f_bavail`): the kubelet's measure.
     pub available_bytes: u64,
-    /// Bytes that have to be freed before any becomes available. 0 where that cannot be read, too.
+    /// Bytes that must be freed before any becomes available; also 0 if that cannot be read.
     pub owed_bytes: u64,
-    /// Inodes in all; 0 where there is no fixed number.
+    /// Total number of inodes; 0 on a filesystem without a fixed number.
     pub inodes: u64,
-    /// Free inodes; 0 where there is no fixed number.
+    /// Number of free inodes; 0 on a filesystem without a fixed number.
     pub inodes_free: u64,
 }
 
 impl Room {
-    /// The numbers, looked at before they are believed.
+    /// Checks the numbers.
     ///
     /// # Errors
-    /// When they cannot be true.
+    /// When they are impossible.
     pub fn space(&self) -> Measured {
         let inodes = Some((self.inodes, self.inodes_free));
         let space = Space::checked(Some(self.capacity_bytes), Some(self.available_bytes), inodes)?;
         Ok(Space { owed_bytes: self.owed_bytes, ..space })
     }
 
-    /// Bytes freed between `before` and now; negative where others wrote more.
+    /// Bytes freed between `before` and now; negative if other processes wrote more.
     #[must_use]
     pub fn freed_since(&self, before: &Self) -> i64 {
         let difference = i128::from(self.free_bytes) - i128::from(before.free_bytes);
@@ -58,13 +66,13 @@ impl Room {
     }
 }
 
-/// An open directory of the filesystem that is measured: it stays the same filesystem even
-/// if another one is mounted over its path.
+/// An open directory of the filesystem to measure. It belongs to that filesystem even if another one is mounted over its
+/// path.
 #[derive(Debug)]
 pub struct Gauge {
     directory: OwnedFd,
     path: PathBuf,
-    /// A synchronisation of ours that has not ended yet.
+    /// A synchronisation that this gauge started, and that has not ended yet.
     syncing: RefCell<Option<Syncing>>,
 }
 
@@ -79,22 +87,22 @@ impl Gauge {
         Ok(Self { directory, path: path.to_path_buf(), syncing: RefCell::default() })
     }
 
-    /// The path it was opened by.
+    /// The path by which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The filesystem's number (`st_dev`), if known.
+    /// Device number of the filesystem (`st_dev`), if known.
     #[must_use]
     pub fn device(&self) -> Option<u64> {
         rustix::fs::fstat(&self.directory).ok().map(|stat| stat.st_dev)
     }
 
-    /// Looks.
+    /// Reads the current room.
     ///
     /// # Errors
-    /// What `fstatvfs` says.
+    /// When `fstatvfs` fails.
     pub fn room(&self) -> io::Result<Room> {
         let space = rustix::fs::fstatvfs(&self.directory)?;
         let unit = space.f_frsize;
@@ -113,15 +121,14 @@ impl Gauge {
         })
     }
 
-    /// Makes the filesystem finish what it has put off. It is not waited for: on a disk that hangs it
-    /// would never end. [`Self::is_synchronising`] tells.
+    /// Starts `syncfs` in the background, unless one is running.
     fn synchronise(&self) {
         if self.is_synchronising() {
             return;
         }
         match Syncing::start(&self.directory) {
             Ok(syncing) => *self.syncing.borrow_mut() = Some(syncing),
-            // What is measured without it is too little, never too much.
+            // Without it the measured bytes may be too few, never too many.
             Err(error) => tracing::warn!("synchronising {}: {error}", self.path.display()),
         }
     }
@@ -138,10 +145,10 @@ impl Gauge {
         false
     }
 
-    /// Waits until the space of what was deleted is free.
+    /// Waits until the predicted bytes are free, and measures them.
     ///
     /// # Errors
-    /// What `fstatvfs` says.
+    /// When `fstatvfs` fails.
     pub fn settle(
         &self,
         before: &Room,
@@ -150,11 +157,11 @@ impl Gauge {
     ) -> io::Result<Settled> {
         let began = Instant::now();
         let mut watch = SettleWatch::new(predicted_bytes, patience);
-        // An earlier one that hangs is not waited for.
+        // A synchronisation of an earlier measurement hangs: do not wait for it.
         let hangs = self.is_synchronising();
         let mut most = i64::MIN;
         loop {
-            // Asked first: what it has made free by then is seen by this look.
+            // Checked before reading the room, so that the room includes the bytes freed by a synchronisation that ended.
             let synchronising = !hangs && self.is_synchronising();
             let room = self.room()?;
             let measured_bytes = room.freed_since(before);
@@ -176,21 +183,23 @@ impl Gauge {
     }
 }
 
-/// How long [`write_out`] waits.
+/// Timeout for [`write_out`].
 const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// Synchronises the filesystems of `directories`, all at once and within a deadline; what could not be done
-/// is said. Until data that was just written lies on the disk, XFS reserves more blocks than it will
-/// need, and the first deletions would seem to free those too.
+/// Synchronises the filesystems of `directories`, all at once and within a deadline. Returns a finding for each that
+/// failed or did not end in time. Until recently written data is on the disk, XFS reserves more blocks than it will need,
+/// and the first deletions would seem to free those, too.
 ///
-/// This changes nothing in a store, but blocks other writers of the filesystem: only for runs that will
-/// delete, and once.
+/// This changes nothing in a store, but blocks other writers of the filesystem: it is done once, by runs that delete.
 #[must_use]
 pub fn write_out<'p>(directories: impl Iterator<Item = (FilesystemIx, &'p Path)>) -> Vec<Finding> {
     let until = Instant::now() + WRITTEN_WITHIN;
     let by_filesystem: BTreeMap<_, _> = directories.collect();
-    let start = |path: &Path| Gauge::open(path).and_then(|gauge| Syncing::start(&gauge.directory));
-    let begun: Vec<_> = by_filesystem.into_values().map(|root| (root, start(root))).collect();
+    let begun = by_filesystem
+        .into_values()
+        .map(|root| (root, Gauge::open(root).and_then(|gauge| Syncing::start(&gauge.directory))));
+    // All are started before the first is waited for.
+    let begun: Vec<_> = begun.collect();
     begun.into_iter().filter_map(|(root, begun)| not_written_out(root, begun, until)).collect()
 }
 
@@ -206,14 +215,15 @@ fn not_written_out(root: &Path, begun: io::Result<Syncing>, until: Instant) -> O
     Some(Finding::new(root, message))
 }
 
-/// How long to wait for late frees.
+/// Timeouts for bytes that become free late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SettlePatience {
-    /// Give up after this.
+    /// Maximum time of a measurement.
     pub deadline: Duration,
-    /// A number that has not risen for this long is still. That it falls says only that others write.
+    /// The measurement ends if the number of free bytes has not risen for this time. A number that falls only shows that
+    /// other processes write.
     pub still: Duration,
-    /// Synchronise a second time after this, and then each time after twice as long.
+    /// Time between the first and the second synchronisation; it doubles each time.
     pub between_syncs: Duration,
 }
 
@@ -230,24 +240,23 @@ impl Default for SettlePatience {
 /// The result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// Bytes that are free now and were not before; negative where others wrote more.
+    /// Bytes that became free; negative if other processes wrote more.
     pub measured_bytes: i64,
-    /// How many of them were free at some time and are not any more: others wrote.
+    /// Bytes that were free during the measurement and are not any more: other processes wrote.
     pub fell_bytes: u64,
-    /// The room now.
+    /// The room at the end of the measurement.
     pub room: Room,
-    /// Why the waiting ended.
     pub why: SettleEnd,
 }
 
-/// Why the waiting ended.
+/// Reason for the end of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleEnd {
-    /// The prediction is reached, within noise.
+    /// The predicted bytes are free, within the tolerance.
     Came,
     /// The number no longer changes.
     Still,
-    /// The time is up and the number still changes.
+    /// The deadline has passed, and the number still changes.
     Deadline,
     /// Interrupted by a signal: the number may be too low.
     Signal,
@@ -264,32 +273,33 @@ enum WatchStep {
 /// Decides whether to keep waiting. Pure: time and freed bytes are arguments.
 #[derive(Debug)]
 struct SettleWatch {
+    /// Freed bytes that end the measurement.
     enough: i64,
     patience: SettlePatience,
-    /// The highest number, and since when it is that (noise apart).
+    /// The highest number of freed bytes, and the time when it was reached. Smaller rises are noise.
     best: Option<(i64, Duration)>,
     pause: Duration,
-    /// When to synchronise next.
+    /// Time of the next synchronisation.
     next_sync: Duration,
-    /// How long after that the next one comes.
+    /// Time between the next two synchronisations.
     gap: Duration,
-    /// How often it may be synchronised in vain.
+    /// Number of synchronisations that are left. One that had an effect is not counted.
     syncs_left: u32,
-    /// The best number when it was synchronised last, until it is known what came of it.
+    /// The highest number at the start of the last synchronisation, until its effect is known.
     synchronised: Option<i64>,
-    /// It was synchronised since the number is still.
+    /// A synchronisation was started after the number stopped changing.
     last_call: bool,
 }
 
 impl SettleWatch {
     const FIRST_PAUSE: Duration = Duration::from_millis(5);
     const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-    /// What comes without, has mostly come by then (XFS: 2 ms).
+    /// By then a filesystem that needs no synchronisation has usually freed the bytes (XFS: 2 ms).
     const FIRST_SYNC: Duration = Duration::from_millis(15);
+    /// Maximum number of synchronisations without effect.
     const SYNCS: u32 = 3;
 
     fn new(predicted_bytes: u64, patience: SettlePatience) -> Self {
-        // One byte short of the tolerance is short.
         let enough = predicted_bytes.saturating_sub(tolerance(predicted_bytes));
         let enough = i64::try_from(enough).unwrap_or(i64::MAX);
         Self {
@@ -305,8 +315,8 @@ impl SettleWatch {
         }
     }
 
-    /// A measurement: bytes freed at this time. `synchronising`: the sync requested by
-    /// [`WatchStep::Synchronise`] is still running.
+    /// Returns the next step after `freed` bytes were measured at the time `elapsed`. `synchronising`: the synchronisation
+    /// requested by [`WatchStep::Synchronise`] is still running.
     fn see(&mut self, elapsed: Duration, freed: i64, synchronising: bool) -> WatchStep {
         let noise = i64::try_from(NOISE_BYTES).unwrap_or(i64::MAX);
         let since = match self.best {
@@ -326,11 +336,11 @@ impl SettleWatch {
         }
         if !synchronising {
             if let Some(best) = self.synchronised.take() {
-                // One that has brought something may be repeated.
+                // A synchronisation that freed bytes may be repeated.
                 self.syncs_left += u32::from(freed.saturating_sub(best) >= noise);
             }
             let is_still = elapsed.saturating_sub(since) >= self.patience.still;
-            // Without a synchronisation nothing may be seen of what has gone since the last one.
+            // On btrfs, deletions since the last synchronisation may be visible only after another one.
             let last_call = is_still && !self.last_call;
             if self.syncs_left > 0 && (elapsed >= self.next_sync || last_call) {
                 self.syncs_left -= 1;
@@ -364,10 +374,10 @@ mod tests {
             between_syncs: Duration::from_secs(1),
         };
         let mut watch = SettleWatch::new(predicted.unsigned_abs(), patience);
-        for (at, (milliseconds, freed)) in seen.iter().enumerate() {
+        for (look, (milliseconds, freed)) in seen.iter().enumerate() {
             loop {
                 match watch.see(Duration::from_millis(*milliseconds), *freed, false) {
-                    WatchStep::Done(why) => return Some((at, why)),
+                    WatchStep::Done(why) => return Some((look, why)),
                     WatchStep::Synchronise => {}
                     WatchStep::Wait(_) => break,
                 }
@@ -376,25 +386,25 @@ mod tests {
         None
     }
 
-    /// Predicted bytes; what is seen (milliseconds, bytes freed); which look ends it, and why.
+    /// Predicted bytes; the looks (milliseconds, bytes freed); the look that ends the measurement, and the reason.
     type Case<'a> = (i64, &'a [(u64, i64)], Option<(usize, SettleEnd)>);
 
     #[test]
-    fn table_of_waiting() {
+    fn waiting_ends_as_in_the_table() {
         let cases: [Case; 10] = [
             // At once, to the byte, within one percent, within the noise.
             (MIB, &[(0, MIB)], Some((0, SettleEnd::Came))),
             (100 * MIB, &[(0, 99 * MIB)], Some((0, SettleEnd::Came))),
             (MIB, &[(0, MIB - 65536)], Some((0, SettleEnd::Came))),
             (0, &[(0, 0)], Some((0, SettleEnd::Came))),
-            // One byte less is not enough; it comes late.
+            // One byte less is not enough; the rest is free late.
             (MIB, &[(0, MIB - 65537), (500, MIB - 65537), (900, MIB)], Some((2, SettleEnd::Came))),
-            // Nothing comes.
+            // Nothing is freed.
             (MIB, &[(0, 0), (1000, 0), (1999, 0), (2000, 0)], Some((3, SettleEnd::Still))),
-            // It moves every now and then, and then no more.
+            // Bytes are freed now and then, and then no more.
             (9 * MIB, &[(0, 0), (1900, MIB), (3800, 2 * MIB), (5799, 2 * MIB)], None),
             (9 * MIB, &[(0, 0), (1900, MIB), (3800, 2 * MIB), (5800, 2 * MIB)], Some((3, SettleEnd::Still))),
-            // It keeps coming, and does not come to an end.
+            // Bytes are freed until the deadline.
             (
                 90 * MIB,
                 &[
@@ -408,7 +418,7 @@ mod tests {
                 ],
                 Some((6, SettleEnd::Deadline)),
             ),
-            // Others write, or write and delete: that is no reason to wait on.
+            // Other processes write: that is not a reason to wait.
             (90 * MIB, &[(0, 0), (1900, -MIB), (2000, -2 * MIB)], Some((2, SettleEnd::Still))),
         ];
         for (predicted, seen, expected) in cases {
@@ -418,7 +428,7 @@ mod tests {
 
     #[test]
     fn noise_does_not_count_as_movement() {
-        let seen: Vec<_> = (0..40).map(|at| (at * 100, i64::from(at % 2 == 0) * 4096)).collect();
+        let seen: Vec<_> = (0..40).map(|look| (look * 100, i64::from(look % 2 == 0) * 4096)).collect();
         assert_eq!(ends(MIB, &seen), Some((20, SettleEnd::Still)));
     }
 
@@ -426,8 +436,8 @@ mod tests {
     fn pauses_grow_and_stay_short() {
         let mut watch = SettleWatch::new(1 << 30, SettlePatience::default());
         let mut pauses = Vec::new();
-        for at in 0..12 {
-            match watch.see(Duration::from_millis(at), 0, false) {
+        for milliseconds in 0..12 {
+            match watch.see(Duration::from_millis(milliseconds), 0, false) {
                 WatchStep::Wait(pause) => pauses.push(pause),
                 other => panic!("{other:?}"),
             }
@@ -436,64 +446,63 @@ mod tests {
         assert_eq!(pauses.last(), Some(&SettleWatch::LONGEST_PAUSE));
     }
 
-    /// When it is synchronised (milliseconds), and how it ends; `freed` is told the time and how
-    /// often it was synchronised before.
+    /// Times of the synchronisations (milliseconds), the reason for the end, and its time. `freed` gets the time and the
+    /// number of synchronisations before.
     fn synchronised(predicted: i64, freed: impl Fn(u64, usize) -> i64) -> (Vec<u64>, SettleEnd, u64) {
         let mut watch = SettleWatch::new(predicted.unsigned_abs(), SettlePatience::default());
-        let (mut now, mut at) = (Duration::ZERO, Vec::new());
+        let (mut now, mut times) = (Duration::ZERO, Vec::new());
         loop {
             let milliseconds = u64::try_from(now.as_millis()).unwrap();
-            match watch.see(now, freed(milliseconds, at.len()), false) {
+            match watch.see(now, freed(milliseconds, times.len()), false) {
                 WatchStep::Wait(pause) => now += pause,
-                WatchStep::Synchronise => at.push(milliseconds),
-                WatchStep::Done(why) => return (at, why, milliseconds),
+                WatchStep::Synchronise => times.push(milliseconds),
+                WatchStep::Done(why) => return (times, why, milliseconds),
             }
         }
     }
 
     #[test]
-    fn it_is_synchronised_seldom_and_only_while_bytes_are_missing() {
-        // They are there at once, or soon without it.
+    fn syncs_are_rare_and_only_for_missing_bytes() {
+        // The bytes are free at once, or soon, without a synchronisation.
         assert_eq!(synchronised(MIB, |_, _| MIB), (vec![], SettleEnd::Came, 0));
         assert_eq!(synchronised(MIB, |now, _| i64::from(now >= 3) * MIB), (vec![], SettleEnd::Came, 5));
-        // It takes one.
+        // One synchronisation frees them.
         assert_eq!(synchronised(MIB, |_, syncs| i64::from(syncs > 0) * MIB), (vec![15], SettleEnd::Came, 15));
-        // Nothing comes; others write on and on.
+        // Nothing is freed; other processes write all the time.
         for writes in [0, MIB] {
-            let (at, why, end) = synchronised(MIB, |now, _| -writes * i64::try_from(now).unwrap() / 10);
-            assert_eq!((at.len(), why), (3, SettleEnd::Still), "{at:?}");
+            let (times, why, end) = synchronised(MIB, |now, _| -writes * i64::try_from(now).unwrap() / 10);
+            assert_eq!((times.len(), why), (3, SettleEnd::Still), "{times:?}");
             assert!(
-                at[0] < 50 && at[1] - at[0] >= 500 && at[2] - at[1] >= 500 && end < 1700,
-                "{at:?}, {end}"
+                times[0] < 50 && times[1] - times[0] >= 500 && times[2] - times[1] >= 500 && end < 1700,
+                "{times:?}, {end}"
             );
         }
-        // A runtime deletes for six seconds, and only a synchronisation shows what.
+        // A runtime deletes for six seconds, and only a synchronisation shows the freed bytes.
         let last = std::cell::Cell::new((0, 0));
-        let slow = |now: u64, syncs: usize| {
+        let (times, why, _) = synchronised(600 * MIB, |now, syncs| {
             if syncs > last.get().0 {
                 last.set((syncs, i64::try_from(now.min(6000)).unwrap() * MIB / 10));
             }
             last.get().1
-        };
-        let (at, why, _) = synchronised(600 * MIB, slow);
-        assert_eq!(why, SettleEnd::Came, "{at:?}");
-        assert!(at.len() <= 7, "{at:?}");
+        });
+        assert_eq!(why, SettleEnd::Came, "{times:?}");
+        assert!(times.len() <= 7, "{times:?}");
     }
 
     #[test]
-    fn nothing_is_still_while_it_is_synchronised() {
+    fn measurement_waits_for_a_running_sync() {
         let mut watch = SettleWatch::new(MIB.unsigned_abs(), SettlePatience::default());
         let mut see = |milliseconds, busy| watch.see(Duration::from_millis(milliseconds), 0, busy);
         assert!(matches!(see(0, false), WatchStep::Wait(_)));
         assert_eq!(see(20, false), WatchStep::Synchronise);
         assert!(matches!(see(5000, true), WatchStep::Wait(_)));
-        assert_eq!(see(5001, false), WatchStep::Synchronise, "once more, for what has gone meanwhile");
+        assert_eq!(see(5001, false), WatchStep::Synchronise, "once more, for deletions meanwhile");
         assert_eq!(see(5002, false), WatchStep::Done(SettleEnd::Still));
     }
 
-    /// On a disk that hangs the run goes on without.
+    /// On a disk that hangs the run continues without synchronising.
     #[test]
-    fn one_that_hangs_is_not_waited_for() {
+    fn hanging_sync_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let gauge = Gauge::open(dir.path()).unwrap();
         let hangs = std::process::Command::new("sleep").arg("600").spawn().unwrap();
@@ -509,15 +518,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_written_out_in_time_is_said() {
+    fn late_or_failed_write_out_is_reported() {
         let root = Path::new("/store");
         let hangs = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&hangs);
-        let said = not_written_out(root, Ok(Syncing::of_child(hangs)), Instant::now()).unwrap();
+        let finding = not_written_out(root, Ok(Syncing::of_child(hangs)), Instant::now()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-        assert!(said.message.contains("not finished after 10 s") && !said.incomplete, "{said:?}");
-        let said = not_written_out(root, Err(io::ErrorKind::NotFound.into()), Instant::now()).unwrap();
-        assert_eq!(said.path, root);
+        assert!(finding.message.contains("not finished after 10 s") && !finding.incomplete, "{finding:?}");
+        let finding = not_written_out(root, Err(io::ErrorKind::NotFound.into()), Instant::now()).unwrap();
+        assert_eq!(finding.path, root);
         let done = std::process::Command::new("true").spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(60);
         assert_eq!(not_written_out(root, Ok(Syncing::of_child(done)), until), None);
@@ -525,7 +534,9 @@ mod tests {
 
     #[test]
     fn freed_since_has_a_sign() {
-        let room = |free_bytes| Room { free_bytes, ..Room::default() };
+        fn room(free_bytes: u64) -> Room {
+            Room { free_bytes, ..Room::default() }
+        }
         assert_eq!(room(10).freed_since(&room(4)), 6);
         assert_eq!(room(4).freed_since(&room(10)), -6);
         assert_eq!(room(u64::MAX).freed_since(&room(0)), i64::MAX);
@@ -538,7 +549,7 @@ mod tests {
         let gauge = Gauge::open(dir.path()).unwrap();
         let room = gauge.room().unwrap();
         assert!(room.capacity_bytes >= room.free_bytes && room.free_bytes >= room.available_bytes);
-        // Others write to this filesystem, so nothing is said of how much.
+        // Other processes write to this filesystem, so the number is not checked.
         let patience = SettlePatience { deadline: Duration::from_millis(300), ..SettlePatience::default() };
         let began = Instant::now();
         let settled = gauge.settle(&room, 0, patience).unwrap();

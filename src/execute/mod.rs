@@ -1,7 +1,8 @@
 //! Carries out plans: one deletion at a time, each proven again right before it and measured after it.
 //!
-//! [`executor`] carries out one deletion, of an image, name, container, sandbox, log or leak. Which is next of images the
-//! planner decides ([`images::run`]), a [`Remover`] removes them, `proof` looks again, and a [`RunObserver`] records.
+//! [`executor`] carries out one deletion: of an image, name, container, sandbox, log or leak. For images, the planner
+//! chooses the next one ([`images::run`]), `proof` reads the stores again, a [`Remover`] removes the image, and a
+//! [`RunObserver`] records the result.
 
 pub mod containers;
 pub mod cri;

@@ -1,8 +1,7 @@
 //! Checks whether the runtime that owns a store is running: then only that runtime may remove images.
 //!
-//! Its listings would be old after a deletion behind its back, and a container that it is just
-//! creating may have no record yet. The locks would keep the store whole all the same; what they
-//! cannot do is make the runtime ask again.
+//! The locks keep the store consistent in any case. But a runtime does not notice that another process deleted an image:
+//! its listings would be out of date, and a container that it is just creating may have no record yet.
 
 use std::path::PathBuf;
 
@@ -12,22 +11,22 @@ use crate::execute::remover::PreconditionError;
 use crate::model::{Inventory, StoreKind};
 use crate::sys::sysroot::Sysroot;
 
-/// Where to look for owners.
+/// The sockets of runtimes that may own the stores.
 #[derive(Clone, Debug)]
 pub struct Owners {
-    /// An owner may run (`--while-runtime-runs`): nobody is asked.
+    /// An owner may run (`--while-runtime-runs`): no socket is checked.
     ignored: bool,
-    /// A socket that was named; the node's own are looked at as well.
+    /// A socket that the user named; the node's sockets are checked as well.
     named: Option<Endpoint>,
-    /// The stores were found and not named, so that a socket on this node is likely theirs.
+    /// The stores were discovered and not named by the user, so a runtime on this node probably owns them.
     strict: bool,
     options: Options,
 }
 
-/// A runtime that answers, or may be there.
+/// A runtime that owns a store, or may own it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Presence {
-    /// It answers, and the store is its own.
+    /// It answers, and it owns the store.
     #[error("{runtime} is running on {endpoint} and owns the store {}", root.display())]
     Answers {
         /// Name and version.
@@ -47,21 +46,20 @@ impl From<Presence> for PreconditionError {
 }
 
 impl Owners {
-    /// Owners at `named` and at the sockets that the node's files and usual places name. If
-    /// `strict`, one of those that does not tell its store may be the owner; the one at `named`
-    /// may in any case.
+    /// The owners at `named`, at the sockets in the node's configuration and at the usual sockets. If `strict`, a runtime
+    /// of the node that does not report its store may be the owner; the one at `named` may be in any case.
     #[must_use]
     pub fn new(named: Option<Endpoint>, strict: bool, options: &Options) -> Self {
         Self { ignored: false, named, strict, options: options.probing() }
     }
 
-    /// Owners may run: `--while-runtime-runs`.
+    /// Disables the check (`--while-runtime-runs`).
     #[must_use]
     pub fn ignored(self) -> Self {
         Self { ignored: true, ..self }
     }
 
-    /// Asks them now.
+    /// Proves that no owner is running now.
     ///
     /// # Errors
     /// The first runtime that owns, or may own, one of the stores.
@@ -77,8 +75,8 @@ impl Owners {
                 continue;
             }
             match self.is_no_owner(candidate.endpoint, inventory) {
-                Err(Presence::Unsure(what)) if !self.strict => {
-                    tracing::warn!("{what}; one of these stores may be its own")
+                Err(Presence::Unsure(message)) if !self.strict => {
+                    tracing::warn!("{message}; one of these stores may be its own")
                 }
                 other => other?,
             }
@@ -87,10 +85,10 @@ impl Owners {
     }
 
     fn is_no_owner(&self, endpoint: Endpoint, inventory: &Inventory) -> Result<(), Presence> {
-        let asked = Client::connect(endpoint, self.options.clone())
+        let answer = Client::connect(endpoint, self.options.clone())
             .and_then(|client| client.runtime_store().map(|store| (client, store)));
-        match asked {
-            Err(error) if is_nobody(&error) => Ok(()),
+        match answer {
+            Err(error) if is_absent(&error) => Ok(()),
             Err(error) => Err(Presence::Unsure(error.to_string())),
             Ok((client, Some(store))) => match owned(&store, inventory) {
                 Some(root) => {
@@ -109,27 +107,26 @@ impl Owners {
     }
 }
 
-/// No runtime of containers/storage is behind that socket.
-fn is_nobody(error: &CriError) -> bool {
+/// Returns true if no runtime with a store of containers/storage listens on the socket.
+fn is_absent(error: &CriError) -> bool {
     matches!(
         error.problem,
-        // An old API is that of containerd 1.5 or CRI-O 1.22: the one has other stores, the other
-        // could be the owner.
+        // Not `OldApi`: it is the API of containerd 1.5, which has other stores, and of CRI-O 1.22, which may be the owner.
         CriProblem::NotRunning(_)
             | CriProblem::NotListening
             | CriProblem::NoCri(_)
             | CriProblem::NotGrpc(_)
-            // Only containerd says so.
+            // Only containerd answers this.
             | CriProblem::Starting(_)
     )
 }
 
-/// The root of the store that is this runtime's, if one of the inventory is.
+/// Root of the store in the inventory that this runtime owns.
 fn owned(store: &RuntimeStore, inventory: &Inventory) -> Option<PathBuf> {
     if store.store_type != StoreKind::ContainersStorage {
         return None;
     }
-    let same = |root: &PathBuf| *root == store.root || Some(root) == store.image_root.as_ref();
     let stores = inventory.stores.iter().filter(|store| store.kind == StoreKind::ContainersStorage);
-    stores.map(|store| &store.root).find(|root| same(root)).cloned()
+    let mut roots = stores.map(|store| &store.root);
+    roots.find(|root| **root == store.root || Some(*root) == store.image_root.as_ref()).cloned()
 }

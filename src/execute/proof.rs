@@ -22,37 +22,37 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Number of retries when disk and runtime show different moments.
 const ATTEMPTS: u32 = 5;
 
-/// The context of a run: what it scans, by which policy it decides, and what history, configuration and the node's
-/// files say of images. The images of any inventory can be asked about, since each look at the disk makes a new one.
+/// Context of a run: the request for scans, the policy, and the facts about images from the history, the configuration
+/// and the node's files. It works with any inventory, since each scan creates a new one.
 pub trait PolicyContext {
     /// Request for another scan of the disk.
     fn scan_request(&self) -> &ScanRequest;
 
     fn policy(&self) -> &Policy;
 
-    /// Reads afresh the ages of images and what protects them, or begins to, while the disk is read. `pins`: the
-    /// keep-list where it has just been read. The result answers for any inventory: between the last look at the disk
-    /// and a removal there is no time for reading files.
+    /// Reads again the ages of images and the facts that protect them, or starts to, while the disk is read. `pins`: the
+    /// keep-list, if it has just been read. The returned function works with any inventory: between the last scan and a
+    /// removal there is no time to read files.
     fn read_facts(&self, pins: Option<Pins>) -> FactsOf<'_>;
 
-    /// The present on the time line that the ages are on, which need not be that of the wall clock.
+    /// The present on the time line of the ages, which can differ from the wall clock.
     fn now(&self) -> Timestamp;
 
-    /// Beginning of the scan that the run goes by, on the same time line.
+    /// Start of the run's scan, on the same time line.
     fn scanned(&self) -> Timestamp;
 }
 
-/// Facts about the images of an inventory: one entry an image.
+/// Facts about the images of an inventory: one entry for each image.
 pub type FactsOf<'a> = Box<dyn Fn(&Inventory) -> Vec<Facts> + 'a>;
 
 /// Facts about the images of a scan from outside its records.
 #[derive(Debug, Default)]
 pub struct ImageFacts {
-    /// One entry an image; nothing is known of images beyond its end.
+    /// One entry for each image; nothing is known of images beyond its end.
     pub of_images: Vec<Facts>,
-    /// What the runtime lists; `None` without a runtime.
+    /// The runtime's listings; `None` without a runtime.
     pub(super) listing: Option<Listing>,
-    /// Where the first image of a store has to free itself what its deletion needs to begin.
+    /// Filesystems on which the first image of a store must free the room for its own deletion.
     pub full_filesystems: Vec<FullFilesystem>,
 }
 
@@ -63,17 +63,19 @@ impl ImageFacts {
         Self { of_images, ..Self::default() }
     }
 
-    /// Returns why images cannot be deleted, of those that cannot.
+    /// Images that cannot be deleted, with the reasons.
     #[must_use]
     pub fn out_of_reach(&self) -> BTreeMap<ImageIx, String> {
         let facts = self.of_images.iter().enumerate();
         facts.filter_map(|(position, facts)| Some((position.into(), facts.out_of_reach.clone()?))).collect()
     }
 
-    /// Asks the remover alone. Measuring takes long, and on a busy node something is always being created or deleted:
-    /// then disk and runtime show different moments. A look at the records alone takes milliseconds, so the runtime is
-    /// asked about that one. Images that were created since the measuring are no candidates; those that were deleted
-    /// are out of reach.
+    /// Asks the remover alone.
+    ///
+    /// A measuring scan takes long, and on a busy node objects are created and deleted all the time: then disk and runtime
+    /// show different moments. In that case the records alone are read again, which takes milliseconds, and the remover is
+    /// asked about those. Images created since the measuring scan are not candidates; images deleted since are out of
+    /// reach.
     ///
     /// # Errors
     /// When the facts are not fully available.
@@ -85,7 +87,7 @@ impl ImageFacts {
         let mut of_images = match remover.look(&scan.inventory) {
             Ok(facts) => facts,
             Err(error) if error.is_stale => {
-                tracing::debug!("{error}; asking about a fresh look");
+                tracing::debug!("{error}; reading the records again");
                 let (fresh, facts) = look_together(request, &LabelsOf::None, remover)?;
                 facts_of_measured(&scan.inventory, &fresh.inventory, facts)
             }
@@ -137,39 +139,39 @@ impl ImageFacts {
 fn facts_of_measured(measured: &Inventory, fresh: &Inventory, facts: Vec<Facts>) -> Vec<Facts> {
     let (old_stores, new_stores) = (measured.store_ids(), fresh.store_ids());
     let containers = measured.containers.iter();
-    let old: HashSet<_> = containers.map(|one| (&old_stores[one.store.get()], one.id.as_str())).collect();
-    let is_new = |user: &usize| {
-        let one = &fresh.containers[*user];
-        !old.contains(&(&new_stores[one.store.get()], one.id.as_str()))
-    };
+    let old: HashSet<_> =
+        containers.map(|container| (&old_stores[container.store.get()], container.id.as_str())).collect();
     let users = rules::containers_by_image(fresh).into_iter();
     let all = fresh.images.iter().zip(facts).zip(users).map(|((image, mut facts), users)| {
-        let new =
-            users.into_iter().filter(is_new).map(|user| rules::describe_container(&fresh.containers[user]));
-        facts.used_by.extend(new);
+        let users = users.into_iter().map(|container_ix| &fresh.containers[container_ix]);
+        let new_users = users
+            .filter(|container| !old.contains(&(&new_stores[container.store.get()], container.id.as_str())));
+        facts.used_by.extend(new_users.map(rules::describe_container));
         ((&new_stores[image.store.get()], image.id.as_str()), facts)
     });
     let mut by_id: HashMap<_, _> = all.collect();
-    let gone = || Facts { out_of_reach: Some("it was deleted during the scan".into()), ..Facts::default() };
-    let images = measured.images.iter();
-    images
-        .map(|one| by_id.remove(&(&old_stores[one.store.get()], one.id.as_str())).unwrap_or_else(gone))
-        .collect()
+    let facts = measured.images.iter().map(|image| {
+        by_id.remove(&(&old_stores[image.store.get()], image.id.as_str())).unwrap_or_else(|| Facts {
+            out_of_reach: Some("it was deleted during the scan".into()),
+            ..Facts::default()
+        })
+    });
+    facts.collect()
 }
 
-/// What the records say now, unmeasured.
+/// Reads the records now, without measuring.
 pub(super) fn look(request: &ScanRequest, labels: LabelsOf) -> Result<Scan, PreconditionError> {
     rescan(ScanRequest { measure: Measure::Records, labels, ..request.clone() })
 }
 
-/// What `request` finds now.
+/// Repeats a scan now.
 pub(super) fn rescan(request: ScanRequest) -> Result<Scan, PreconditionError> {
     let request = ScanRequest { now: Timestamp::now(), ..request };
-    let cannot = |error| PreconditionError::new(format!("rescanning the store: {}", with_causes(&error)));
-    stores::run(&request, &Progress::default()).map_err(cannot)
+    stores::run(&request, &Progress::default())
+        .map_err(|error| PreconditionError::new(format!("rescanning the store: {}", with_causes(&error))))
 }
 
-/// Looks at the disk and asks the remover, and repeats that until both show the same moment.
+/// Reads the records and asks the remover, and repeats that until both show the same moment.
 fn look_together(
     request: &ScanRequest,
     labels: &LabelsOf,
@@ -191,18 +193,18 @@ fn look_together(
     }
 }
 
-/// An image as the stores, the runtime and the records have it right before its deletion.
+/// An image right before its deletion, according to the stores, the runtime and the history.
 pub(super) struct FreshImage {
     pub(super) scan: Scan,
     pub(super) image_ix: ImageIx,
     pub(super) facts: ImageFacts,
 }
 
-/// Looks again at everything that says something of an image; `None`: it is gone. `labels` are read of the
-/// images that are to be judged.
+/// Reads again all facts about an image; `None`: it does not exist any more. `labels` selects the images whose labels are
+/// read.
 ///
 /// # Errors
-/// When that cannot be had in full.
+/// When the facts cannot be read in full.
 pub(super) fn look_at(
     target: &Target,
     labels: &LabelsOf,
@@ -224,14 +226,14 @@ pub(super) fn look_at(
     Ok(Some(FreshImage { scan, image_ix, facts }))
 }
 
-/// A store's position in an inventory. Where it is not, nothing is known of its images.
+/// Finds a store in an inventory. An absent store is an error: its images may still exist.
 pub(super) fn find_store(key: &StoreId, inventory: &Inventory) -> Result<StoreIx, PreconditionError> {
     inventory.find_store(key).ok_or_else(|| {
         PreconditionError::new(format!("the store {} could not be read any more", key.root().display()))
     })
 }
 
-/// Of damaged records nothing is proven by what they lack.
+/// Returns true if the store's records are damaged: an object that is missing in them may still exist.
 fn is_damaged(inventory: &Inventory, store: StoreIx) -> bool {
     inventory[store].consistency == Consistency::Damaged
 }
@@ -239,15 +241,14 @@ fn is_damaged(inventory: &Inventory, store: StoreIx) -> bool {
 /// Rules that are skipped.
 pub(super) type Waived = &'static [Rule];
 
-/// Whether the store of `image` still has it; `None` where it is not there and the records are
-/// damaged. Other stores say nothing of that: for a graphroot or a containerd its own records alone are
-/// read. Only a store of artifacts is read with all others.
+/// Returns true if the store of the image still has it; `None` if it does not, and its records are damaged. Reads the
+/// records of that store alone; only a store of artifacts is read with all others.
 pub(super) fn is_there(
     request: &ScanRequest,
     scan: &Scan,
-    at: ImageIx,
+    image_ix: ImageIx,
 ) -> Result<Option<bool>, PreconditionError> {
-    let image = &scan.inventory[at];
+    let image = &scan.inventory[image_ix];
     let store = &scan.inventory[image.store];
     if !store.is_of_artifacts() {
         let request = ScanRequest { measure: Measure::Records, ..request.clone() };
@@ -257,9 +258,9 @@ pub(super) fn is_there(
         });
     }
     let inventory = look(request, LabelsOf::None)?.inventory;
-    let own = find_store(&StoreId::of(store), &inventory)?;
-    let is_there = inventory.find_image(own, &image.id).is_some();
-    Ok((is_there || !is_damaged(&inventory, own)).then_some(is_there))
+    let store_ix = find_store(&StoreId::of(store), &inventory)?;
+    let is_there = inventory.find_image(store_ix, &image.id).is_some();
+    Ok((is_there || !is_damaged(&inventory, store_ix)).then_some(is_there))
 }
 
 #[cfg(test)]
@@ -283,25 +284,26 @@ mod tests {
         Inventory { stores: stores.to_vec(), ..Inventory::default() }
     }
 
-    /// One root can hold the stores of two drivers, and an image of the one proves nothing of
-    /// the other.
+    /// One root can contain the stores of two drivers; an image in one of them proves nothing about the other.
     #[test]
-    fn a_store_is_known_by_its_driver_too() {
-        let both = inventory(&[store("/store", "overlay"), store("/store", "vfs")]);
-        for (at, one) in both.stores.iter().enumerate() {
-            assert_eq!(find_store(&StoreId::of(one), &both), Ok(at.into()));
+    fn stores_of_two_drivers_differ() {
+        fn containerd(driver: &str) -> Store {
+            Store { kind: StoreKind::Containerd, ..store("/store", driver) }
         }
-        // containerd's may be called by another snapshotter when the first is in use.
-        let containerd = |driver| Store { kind: StoreKind::Containerd, ..store("/store", driver) };
+        let both = inventory(&[store("/store", "overlay"), store("/store", "vfs")]);
+        for (position, store) in both.stores.iter().enumerate() {
+            assert_eq!(find_store(&StoreId::of(store), &both), Ok(position.into()));
+        }
+        // A store of containerd is the same store with another snapshotter.
         let key = StoreId::of(&containerd("native"));
         assert_eq!(find_store(&key, &inventory(&[containerd("overlayfs")])), Ok(0.into()));
     }
 
-    /// The images of a store that was not read are not gone.
+    /// The images of a store that was not read may still exist.
     #[test]
-    fn a_store_that_was_not_read_proves_nothing() {
+    fn missing_store_is_an_error() {
         let key = StoreId::of(&store("/store", "overlay"));
         let error = find_store(&key, &inventory(&[store("/other", "overlay")])).unwrap_err();
-        assert!(error.what.contains("/store") && !error.is_stale, "{error}");
+        assert!(error.message.contains("/store") && !error.is_stale, "{error}");
     }
 }

@@ -8,55 +8,53 @@ use crate::policy::kubelet::Listing;
 use crate::policy::{Facts, FullFilesystem};
 use crate::stores::Scan;
 
-/// Removes images, and reports what else keeps them.
+/// Removes images, and reports their users that are not on the disk.
 pub trait Remover {
-    /// Begins to ask what the next [`Self::look`] goes by, while the disk is read.
+    /// Starts the requests of the next [`Self::look`] in the background, while the disk is read.
     fn ask(&mut self) {}
 
-    /// Asks afresh what uses and keeps the images of `inventory`, besides what the disk
-    /// says; one entry an image.
+    /// Reads the users and protections of the images of `inventory` that are not on the disk; one entry for each image.
     ///
     /// # Errors
-    /// When that cannot be had in full: then nothing may be deleted.
+    /// When they cannot be read in full: then nothing may be deleted.
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<Facts>, PreconditionError>;
 
-    /// Reasons for which a removal of an image of `scan` would be refused, as far as they can be seen in advance. Called
-    /// once, before a plan. One entry an image; nothing is known of images beyond its end.
+    /// Reasons for which a removal of an image of `scan` would be refused, as far as they are known in advance. Called
+    /// once, before a plan. One entry for each image; nothing is known of images beyond its end.
     fn foresee(&self, _scan: &Scan) -> Vec<Facts> {
         Vec::new()
     }
 
-    /// Where the first image of a store has to free itself what its deletion needs to begin.
+    /// Filesystems on which the first image of a store must free the room for its own deletion.
     fn full_filesystems(&self, _inventory: &Inventory) -> Vec<FullFilesystem> {
         Vec::new()
     }
 
-    /// Removes the image of `step`, which `inventory` has as `image`, with all its names.
+    /// Removes the image of `step`, which is `image` in `inventory`, with all its names.
     fn remove(&mut self, step: &Step, inventory: &Inventory, image: ImageIx) -> RemovalResult;
 
-    /// Bytes of our own that this may use up for a removal or make again after it, on the
-    /// filesystem `device` (`st_dev`), as of now: they are no part of what the removal frees.
+    /// Current bytes of layersweep's own files on the filesystem `device` (`st_dev`) that a removal may release or create
+    /// again. They are not counted as freed by the removal.
     fn own_bytes(&self, _device: u64) -> u64 {
         0
     }
 
-    /// What the runtime listed at the last look; `None`: there is no runtime behind this.
+    /// The runtime's listings at the last look; `None`: the remover uses no runtime.
     fn listing(&self) -> Option<&Listing> {
         None
     }
 
-    /// What the next removal also frees of the leaks of the measured inventory, for each filesystem.
+    /// Bytes of leaks that the next removal also frees, for each filesystem.
     fn byproduct(&self, _inventory: &Inventory, _refs: &Refs) -> Vec<Gain> {
         Vec::new()
     }
 }
 
-/// Something that is needed to prove a deletion is not available.
+/// A fact that a proof of a deletion needs is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
+#[error("{message}")]
 pub struct PreconditionError {
-    /// What is not available, and why.
-    pub what: String,
+    pub message: String,
     /// A retry may succeed: disk and runtime showed different moments.
     pub is_stale: bool,
 }
@@ -64,11 +62,11 @@ pub struct PreconditionError {
 impl PreconditionError {
     /// An error that a retry does not resolve.
     #[must_use]
-    pub fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), is_stale: false }
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), is_stale: false }
     }
 
-    /// What damaged records lack proves nothing.
+    /// An error for damaged records: an object that is missing in them may still exist.
     #[must_use]
     pub(super) fn damaged(target: &Target) -> Self {
         let root = target.store_root();
@@ -77,21 +75,20 @@ impl PreconditionError {
 
     /// An error that a new plan resolves.
     #[must_use]
-    pub fn stale(what: impl Into<String>) -> Self {
-        Self { what: what.into(), is_stale: true }
+    pub fn stale(message: impl Into<String>) -> Self {
+        Self { message: message.into(), is_stale: true }
     }
 }
 
-/// The runtime cannot be asked.
 impl From<CriError> for PreconditionError {
     fn from(error: CriError) -> Self {
         Self::new(error.to_string())
     }
 }
 
-/// Without its proof nothing is deleted.
+/// An object whose proof failed is not deleted, and the run stops.
 impl From<PreconditionError> for Answer {
     fn from(error: PreconditionError) -> Self {
-        Self::StopRun(error.what.into())
+        Self::StopRun(error.message.into())
     }
 }

@@ -221,7 +221,7 @@ struct Told {
 }
 
 impl RunObserver for Told {
-    fn spared(&mut self, _: &Step) {
+    fn kept(&mut self, _: &Step) {
         self.calls.push("spared");
     }
 
@@ -438,7 +438,7 @@ fn incomplete_listings_delete_nothing() {
     for listing in [Listing::Error("no"), Listing::WrongIds, Listing::SameId, Listing::EmptyId] {
         node.server.behave(|behaviour| behaviour.images = listing.clone());
         let error = node.run(&policy(75, 74), &mut Told::default()).unwrap_err();
-        assert!(!error.what.is_empty(), "{listing:?}");
+        assert!(!error.message.is_empty(), "{listing:?}");
         assert_eq!(node.names().len(), IMAGES, "{listing:?}");
     }
     node.server.behave(|behaviour| {
@@ -565,7 +565,7 @@ fn unreadable_container_status_deletes_nothing() {
     node.fill(80.0);
     node.server.behave(|behaviour| behaviour.statuses = Answers::Error("no"));
     let error = node.run(&policy(75, 74), &mut Told::default()).unwrap_err();
-    assert!(error.what.contains("ContainerStatus"), "{error}");
+    assert!(error.message.contains("ContainerStatus"), "{error}");
     assert_eq!(node.names().len(), IMAGES);
     node.server.behave(|behaviour| behaviour.statuses = Answers::Gone);
     let ran = node.run(&policy(75, 74), &mut Told::default()).unwrap();

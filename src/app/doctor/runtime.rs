@@ -116,7 +116,7 @@ fn serves(node: &Node<'_>, client: &Client) -> (Check, Option<StoreIx>) {
     match node.scan().and_then(|scan| RuntimeStores::find(&store, &scan.inventory)) {
         Some(stores) => {
             let message = format!("gc deletes through it; its store is {root} ({origin})");
-            (Check::ok(object, message), Some(stores.own))
+            (Check::ok(object, message), Some(stores.main))
         }
         None => {
             let flag = match store.store_type {

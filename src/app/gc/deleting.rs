@@ -55,7 +55,7 @@ impl Gc<'_> {
             Ok(plan) => (plan, planned.policy, planned.targets),
             // What was deleted before is gone all the same, and that is reported.
             Err(error) if earlier_parts.iter().any(has_acted) => {
-                (refused_plan(&error.what), None, Targets::default())
+                (refused_plan(&error.message), None, Targets::default())
             }
             Err(error) => return Err(error.into()),
         };

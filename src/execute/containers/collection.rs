@@ -16,7 +16,7 @@ use crate::policy::containers::{ContainerPolicy, Verdicts};
 use crate::stores::Scan;
 
 impl ContainerListing {
-    /// Returns what the policy says of all containers, or of all sandboxes as if `without` were gone.
+    /// The policy's verdicts on all containers, or on all sandboxes as if the containers in `without` were deleted.
     pub(super) fn verdicts(
         &self,
         kind: TargetKind,
@@ -24,21 +24,20 @@ impl ContainerListing {
         without: &BTreeSet<&str>,
     ) -> Verdicts {
         let Self { containers, sandboxes, pods, .. } = self;
-        // The runtime's clock, which its times are of.
+        // The times in the runtime's listings are of this clock.
         let now = Timestamp::now();
         let input = Input { containers, sandboxes, pods, policy, now };
-        let occupied = |id: &str| {
-            let mut inside = containers.iter().filter(|one| one.sandbox == id);
-            inside.any(|one| !without.contains(one.id.as_str()))
-        };
         match kind {
             TargetKind::Container => exact::containers(input),
-            TargetKind::Sandbox => exact::sandboxes(input, occupied),
+            TargetKind::Sandbox => exact::sandboxes(input, |sandbox| {
+                let mut inside = containers.iter().filter(|container| container.sandbox == sandbox);
+                inside.any(|container| !without.contains(container.id.as_str()))
+            }),
             _ => Verdicts::default(),
         }
     }
 
-    /// These verdicts as a plan.
+    /// The verdicts as a plan.
     pub(super) fn plan(&self, kind: TargetKind, policy: &ContainerPolicy, without: &BTreeSet<&str>) -> Plan {
         let verdicts = self.verdicts(kind, policy, without);
         let mut plan = Plan { notes: self.notes(), ..Plan::default() };
@@ -46,19 +45,21 @@ impl ContainerListing {
             let count = verdicts.over_total;
             plan.notes.push(format!("{count} exited containers above the limit stay: rules keep them"));
         }
-        let target = |id: String| {
-            let names = self.names.get(&id).cloned().into_iter().collect();
-            Target { kind, store: None, id, names, leak: None }
-        };
         plan.steps.extend(verdicts.to_delete.into_iter().map(|removal| {
             let action = if removal.stop_first { Action::StopAndDelete } else { Action::Delete };
-            Step { action, ..Step::new(target(removal.id), removal.cause) }
+            Step { action, ..Step::new(self.target(kind, removal.id), removal.cause) }
         }));
-        plan.kept.extend(verdicts.kept.into_iter().map(|(id, ruling)| Kept::new(target(id), ruling)));
+        let kept = verdicts.kept.into_iter();
+        plan.kept.extend(kept.map(|(id, ruling)| Kept::new(self.target(kind, id), ruling)));
         plan
     }
 
-    /// Why no pod counts as gone, if so.
+    fn target(&self, kind: TargetKind, id: String) -> Target {
+        let names = self.names.get(&id).cloned().into_iter().collect();
+        Target { kind, store: None, id, names, leak: None }
+    }
+
+    /// A note with the reason for which no pod counts as deleted, if there is one.
     pub(super) fn notes(&self) -> Vec<String> {
         let why = self.pods.unknown.iter();
         why.map(|why| format!("no pod is treated as deleted: {why}")).collect()
@@ -73,12 +74,12 @@ pub(super) fn plan(
     let seen = source.list()?;
     let mut plan = Plan::default();
     for stage in scope.stages() {
-        let mut own = source.stage(stage, &seen, &plan.steps);
-        predictions.predict(&mut own.steps);
-        for step in &own.steps {
+        let mut stage_plan = source.stage(stage, &seen, &plan.steps);
+        predictions.predict(&mut stage_plan.steps);
+        for step in &stage_plan.steps {
             predictions.remove(step);
         }
-        add(&mut plan, own);
+        add(&mut plan, stage_plan);
     }
     if !plan.steps.is_empty() {
         plan.outcome = OutcomeKind::Reached;
@@ -93,22 +94,22 @@ pub(super) fn run(
     predictions: &mut Predictions<'_>,
 ) -> Result<Plan, PreconditionError> {
     let mut plan = Plan::default();
-    for (at, stage) in scope.stages().enumerate() {
-        // What the stage before has removed is gone by now, what could not be removed is still there.
+    for (stage_number, stage) in scope.stages().enumerate() {
+        // A new listing shows which objects the previous stage has really removed.
         let seen = match source.list() {
             Ok(seen) => seen,
-            Err(error) if at == 0 => return Err(error),
+            Err(error) if stage_number == 0 => return Err(error),
             Err(error) => {
-                run.stop_unproven(error.what);
+                run.stop_unproven(error.message);
                 break;
             }
         };
-        let mut own = source.stage(stage, &seen, &[]);
-        predictions.predict(&mut own.steps);
-        let steps = std::mem::take(&mut own.steps);
-        add(&mut plan, own);
+        let mut stage_plan = source.stage(stage, &seen, &[]);
+        predictions.predict(&mut stage_plan.steps);
+        let steps = std::mem::take(&mut stage_plan.steps);
+        add(&mut plan, stage_plan);
         for step in steps {
-            // What stands in its way may have gone since.
+            // The prediction assumed that all steps before succeed; this one knows which did.
             let step = predictions.predicted_now(step);
             if run.carry_out(step, source, &mut plan) == Answer::Removed
                 && let Some(step) = plan.steps.last()
@@ -121,10 +122,10 @@ pub(super) fn run(
         }
     }
     plan.outcome = if plan.steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
-    // That nothing more is known of containers ends nothing but their part of the run.
+    // A runtime that does not answer ends only the containers' part of the run.
     match run.stopped.take() {
-        Some(Stopped::Unproven(what)) => {
-            plan.problems.push(Problem::new(None, Phase::Prove, what));
+        Some(Stopped::Unproven(failure)) => {
+            plan.problems.push(Problem::new(None, Phase::Prove, failure));
             plan.outcome = OutcomeKind::Failed;
         }
         other => run.stopped = other,
@@ -152,20 +153,21 @@ pub(super) struct Predictions<'a> {
 }
 
 impl<'a> Predictions<'a> {
-    /// `own` is the store that the containers are of.
-    pub(super) fn open(scan: &'a Scan, own: Option<StoreIx>) -> Self {
+    /// `store` contains the containers.
+    pub(super) fn open(scan: &'a Scan, store: Option<StoreIx>) -> Self {
         let inventory = &scan.inventory;
         let containers = inventory.containers.iter().enumerate();
-        let containers = containers.filter(|(_, one)| Some(one.store) == own);
+        let containers = containers.filter(|(_, container)| Some(container.store) == store);
+        let containers = containers.map(|(position, container)| (container.id.as_str(), position.into()));
         Self {
             inventory,
             live: scan.refs.live(),
-            containers: containers.map(|(at, one)| (one.id.as_str(), at.into())).collect(),
-            store: own.map(|own| StoreId::of(&inventory[own])),
+            containers: containers.collect(),
+            store: store.map(|store| StoreId::of(&inventory[store])),
         }
     }
 
-    /// Says of each what it frees after those before it.
+    /// Predicts the gains of each step, if all steps before it succeed.
     fn predict(&self, steps: &mut [Step]) {
         let mut live = self.live.clone();
         for step in steps {
@@ -179,7 +181,7 @@ impl<'a> Predictions<'a> {
         }
     }
 
-    /// What it frees after those that are really gone.
+    /// Predicts the gains of a step after the deletions that succeeded.
     fn predicted_now(&self, mut step: Step) -> Step {
         if let Some(root) = self.root(&step) {
             step.gains = plan::gains(self.inventory, &self.live, root);
@@ -187,17 +189,17 @@ impl<'a> Predictions<'a> {
         step
     }
 
-    /// It is deleted.
+    /// Notes that the target of a step is deleted.
     fn remove(&mut self, step: &Step) {
         if let Some(root) = self.root(step) {
             self.live.remove(self.inventory, root);
         }
     }
 
-    /// A container created after the scan frees something, but the amount is unknown.
+    /// The container of a step in the scan; `None` for a container created since: the bytes that it frees are unknown.
     fn root(&self, step: &Step) -> Option<Root> {
         let is_container = matches!(step.target.kind, TargetKind::Container | TargetKind::Sandbox);
-        let at = self.containers.get(step.target.id.as_str()).filter(|_| is_container)?;
-        Some(Root::Container(*at))
+        let container_ix = self.containers.get(step.target.id.as_str()).filter(|_| is_container)?;
+        Some(Root::Container(*container_ix))
     }
 }

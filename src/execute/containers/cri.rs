@@ -1,5 +1,4 @@
-//! Containers through the runtime: the proof right before a removal, the removal, and whether it has
-//! happened.
+//! Containers through the runtime: the proof right before a removal, the removal, and its confirmation.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,37 +20,37 @@ use crate::policy::containers::Verdicts;
 use crate::stores::{Measure, ScanRequest};
 use crate::sys::{processes, stop};
 
-/// How long a container of unknown state may take to end by itself. The kubelet gives it its pod's
-/// grace period, 30 seconds by default.
+/// Time for which a container of unknown state may end by itself. The kubelet uses the pod's grace period, 30 seconds by
+/// default.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Time that a container may take to disappear after a removal whose outcome the runtime did not report.
+/// Maximum time until a container disappears after a removal whose result the runtime did not report.
 const GONE_IN_DOUBT_WITHIN: Duration = Duration::from_secs(2);
 
 /// A container or sandbox of the runtime's own store.
 fn on_disk<'i>(inventory: &'i Inventory, stores: &RuntimeStores, id: &str) -> Option<&'i Container> {
-    inventory.containers.iter().find(|one| one.store == stores.own && one.id == id)
+    inventory.containers.iter().find(|container| container.store == stores.main && container.id == id)
 }
 
 impl CriSource<'_> {
-    /// The records on the disk, now, and the runtime's stores among them.
+    /// Reads the records on the disk now, and finds the runtime's stores among them.
     fn disk(&self) -> Result<(Inventory, RuntimeStores), PreconditionError> {
-        let request = ScanRequest { measure: Measure::RecordsAndMounts, ..self.asked.request.clone() };
+        let request = ScanRequest { measure: Measure::RecordsAndMounts, ..self.collection.request.clone() };
         let inventory = proof::rescan(request)?.inventory;
-        let stores = runtime_stores(self.asked.client, self.asked.runtime_store, &inventory)?;
+        let stores = runtime_stores(self.collection.client, self.collection.runtime_store, &inventory)?;
         Ok((inventory, stores))
     }
 
     fn prove_container(&mut self, step: &Step) -> Result<(), Answer> {
-        let policy = self.asked.policy;
+        let policy = self.collection.policy;
         let id = &step.target.id;
         let seen = self.list()?;
-        let Some(listed) = seen.listing.containers.iter().find(|one| one.id == *id) else {
+        let Some(listed) = seen.listing.containers.iter().find(|container| container.id == *id) else {
             return Err(Answer::AlreadyGone);
         };
         let verdicts = seen.listing.verdicts(TargetKind::Container, policy, &BTreeSet::new());
-        spared(&verdicts, id)?;
-        // The last question before the removal, and the one that counts: a runtime removes by force.
+        prove_verdict(&verdicts, id)?;
+        // The state must be current: the runtime removes even a running container.
         let Some(details) = self.fresh(id)? else { return Err(Answer::AlreadyGone) };
         match details.state {
             ContainerState::Exited => {}
@@ -68,45 +67,48 @@ impl CriSource<'_> {
         }
         prove_no_process_in(id)?;
         let (inventory, stores) = self.disk()?;
-        let is_containerd = inventory[stores.own].kind == StoreKind::Containerd;
+        let is_containerd = inventory[stores.main].kind == StoreKind::Containerd;
         match on_disk(&inventory, &stores, id) {
-            Some(one) if is_containerd && one.state == ContainerState::Running => Err(Answer::kept(
-                Rule::Running,
-                "the runtime reports it as exited, but its root filesystem is in use",
-            )),
+            Some(recorded) if is_containerd && recorded.state == ContainerState::Running => {
+                Err(Answer::kept(
+                    Rule::Running,
+                    "the runtime reports it as exited, but its root filesystem is in use",
+                ))
+            }
             _ => Ok(()),
         }
     }
 
     fn prove_sandbox(&mut self, step: &Step) -> Result<(), Answer> {
-        let policy = self.asked.policy;
+        let policy = self.collection.policy;
         let id = &step.target.id;
         let seen = self.list()?;
-        if !seen.listing.sandboxes.iter().any(|one| one.id == *id) {
+        if !seen.listing.sandboxes.iter().any(|sandbox| sandbox.id == *id) {
             return Err(Answer::AlreadyGone);
         }
         let verdicts = seen.listing.verdicts(TargetKind::Sandbox, policy, &BTreeSet::new());
-        spared(&verdicts, id)?;
+        prove_verdict(&verdicts, id)?;
         prove_no_process_in(id)?;
-        // Its removal takes along, by force, every container in it. A listing that left one out shows
-        // nothing of it; the records on the disk do.
-        let (inventory, RuntimeStores { own, .. }) = self.disk()?;
-        let inside = inventory
-            .containers
-            .iter()
-            .find(|one| one.store == own && one.id != *id && one.sandbox_id.as_deref() == Some(id.as_str()));
+        // The removal of a sandbox removes every container in it by force. The runtime's listing may be incomplete, so
+        // the records on the disk are checked, too.
+        let (inventory, stores) = self.disk()?;
+        let inside = inventory.containers.iter().find(|container| {
+            container.store == stores.main
+                && container.id != *id
+                && container.sandbox_id.as_deref() == Some(id.as_str())
+        });
         match inside {
-            Some(one) => Err(Answer::kept(
+            Some(container) => Err(Answer::kept(
                 Rule::HasContainers,
-                format!("its container {} is on the disk, but the runtime does not list it", one.name),
+                format!("its container {} is on the disk, but the runtime does not list it", container.name),
             )),
             None => Ok(()),
         }
     }
 
-    /// Stops a container of unknown state. Returns `None` if it has ended for sure and still exists.
+    /// Stops a container of unknown state. Returns `None` if it has certainly ended and still exists.
     fn stop(&self, step: &Step) -> Option<RemovalResult> {
-        let (client, id) = (self.asked.client, &step.target.id);
+        let (client, id) = (self.collection.client, &step.target.id);
         if let Err(error) = client.stop_container(id, GRACE) {
             return Some(not_stopped(step, &error).into());
         }
@@ -132,8 +134,8 @@ impl CriSource<'_> {
             self.plan_logs(seen, &without, &mut plan);
             return plan;
         }
-        let mut plan = seen.listing.plan(kind, self.asked.policy, &without);
-        if kind == TargetKind::Container && self.asked.scope.logs {
+        let mut plan = seen.listing.plan(kind, self.collection.policy, &without);
+        if kind == TargetKind::Container && self.collection.scope.logs {
             self.add_logs(seen, &mut plan);
         }
         plan
@@ -150,7 +152,7 @@ impl Handler for CriSource<'_> {
     }
 
     fn remove(&mut self, step: &Step) -> RemovalResult {
-        let (client, id) = (self.asked.client, &step.target.id);
+        let (client, id) = (self.collection.client, &step.target.id);
         match step.target.kind {
             TargetKind::Container => {
                 if step.action == Action::StopAndDelete
@@ -174,26 +176,27 @@ impl Handler for CriSource<'_> {
         }
     }
 
-    /// Only runtime and disk together tell.
+    /// Returns true if the runtime or the disk still has the target.
     fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError> {
         let id = &step.target.id;
         let known = match step.target.kind {
-            TargetKind::Sandbox => self.asked.client.sandbox_is_listed(id),
-            _ => self.asked.client.container_is_known(id),
+            TargetKind::Sandbox => self.collection.client.sandbox_is_listed(id),
+            _ => self.collection.client.container_is_known(id),
         };
         let (inventory, stores) = self.disk()?;
         let recorded = on_disk(&inventory, &stores, id).is_some();
-        // A runtime that has died cannot be asked; what its records lack it has removed.
+        // A runtime that does not answer may have been stopped: an object that its records lack was removed.
         if recorded || known.unwrap_or(false) {
             return Ok(Some(true));
         }
-        // Of damaged records nothing is proven by what they lack.
-        let damaged = inventory[stores.own].consistency == Consistency::Damaged;
+        // An object that damaged records lack may still exist.
+        let damaged = inventory[stores.main].consistency == Consistency::Damaged;
         Ok((!damaged).then_some(false))
     }
 }
 
-fn spared(verdicts: &Verdicts, id: &str) -> Result<(), Answer> {
+/// Proves that the policy still selects the object.
+fn prove_verdict(verdicts: &Verdicts, id: &str) -> Result<(), Answer> {
     if verdicts.deletes(id).is_some() {
         return Ok(());
     }
@@ -224,7 +227,7 @@ fn not_stopped(step: &Step, error: &CriError) -> Answer {
     }
 }
 
-/// The runtime has answered that the target is removed.
+/// Result of a removal that the runtime has reported as done.
 fn requested(step: &Step) -> RemovalResult {
     let message = "the runtime reported it as removed, but it still exists";
     RemovalResult::Unconfirmed {
@@ -237,7 +240,7 @@ fn requested(step: &Step) -> RemovalResult {
 fn removal(step: &Step, answer: Result<(), CriError>) -> RemovalResult {
     match answer {
         Ok(()) => requested(step),
-        // It counts as removed, whichever process did it.
+        // An object that is missing now counts as removed, even if another process removed it.
         Err(error) if error.problem.leaves_doubt() || matches!(error.problem, CriProblem::NotFound(_)) => {
             RemovalResult::Unconfirmed {
                 within: GONE_IN_DOUBT_WITHIN,

@@ -1,7 +1,6 @@
 //! Pod logs and links to them: selection, proof and removal.
 //!
-//! Logs are removed through directory descriptors, below the two directories that they lie in and
-//! nowhere else.
+//! Logs are removed through directory descriptors, and only below the kubelet's two log directories.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -25,7 +24,7 @@ impl CriSource<'_> {
     pub(super) fn plan_logs(&self, seen: &CriListing, without: &BTreeSet<&str>, plan: &mut Plan) {
         let directories = match &seen.log_directories {
             Ok(directories) => directories,
-            // As the kubelet: without the directories, no link is looked at.
+            // Like the kubelet: if the directories cannot be listed, no link is checked.
             Err(why) => return plan.fail(Phase::List, why.clone()),
         };
         let mut gone = Vec::new();
@@ -33,18 +32,19 @@ impl CriSource<'_> {
             let ruling = self.directory_stays(seen, without, directory);
             if ruling.is_none() {
                 gone.push(directory.path.clone());
-                gone.push(self.asked.places.pod_logs.join(&directory.name));
+                gone.push(self.collection.places.pod_logs.join(&directory.name));
             }
             decide(plan, &directory.path, Cause::PodGone, directory.size.bytes, ruling);
         }
-        let links = match node_logs::links(&self.asked.request.sysroot, self.asked.places) {
+        let links = match node_logs::links(&self.collection.request.sysroot, self.collection.places) {
             Ok(links) => links,
             Err(error) => return plan.fail(Phase::List, error.to_string()),
         };
         for link in links {
-            // What a dry run would remove before counts as removed.
-            let into_gone = |path: &PathBuf| link.target.starts_with(path);
-            let dangling = link.dangling || gone.iter().any(into_gone) || without_path(&link, without);
+            // In a dry run the directories and files that would be removed before count as removed.
+            let dangling = link.dangling
+                || gone.iter().any(|path| link.target.starts_with(path))
+                || without_path(&link, without);
             let ruling = self.link_stays(seen, without, &Link { dangling, ..link.clone() });
             // Links of running containers are never candidates.
             if ruling.as_ref().is_none_or(|ruling| ruling.rule != Rule::LinkTargetExists) {
@@ -69,7 +69,7 @@ impl CriSource<'_> {
             open: open.as_ref().map(Option::as_deref).map_err(|why| *why),
         };
         let now = jiff::Timestamp::now();
-        logs::exact_directory(&facts, &seen.listing.pods, self.asked.policy.min_age, now)
+        logs::exact_directory(&facts, &seen.listing.pods, self.collection.policy.min_age, now)
     }
 
     fn link_stays(&self, seen: &CriListing, without: &BTreeSet<&str>, link: &Link) -> Option<Ruling> {
@@ -77,10 +77,10 @@ impl CriSource<'_> {
         let named = match id {
             None => LinkTarget::NoId,
             Some(id) if without.contains(id) => LinkTarget::Unknown,
-            Some(id) => match seen.listing.containers.iter().find(|one| one.id == id) {
-                Some(one) => LinkTarget::State(one.state),
-                // CRI-O leaves out of its listing what is being made.
-                None if link.dangling => match self.asked.client.container(id) {
+            Some(id) => match seen.listing.containers.iter().find(|container| container.id == id) {
+                Some(container) => LinkTarget::State(container.state),
+                // CRI-O does not list containers that are being created.
+                None if link.dangling => match self.collection.client.container(id) {
                     Ok(None) => LinkTarget::Unknown,
                     Ok(Some(details)) => LinkTarget::State(details.state),
                     Err(_) => LinkTarget::Failed,
@@ -88,17 +88,17 @@ impl CriSource<'_> {
                 None => LinkTarget::Unknown,
             },
         };
-        logs::exact_link(link.dangling, self.asked.places.is_pod_log(&link.target), named)
+        logs::exact_link(link.dangling, self.collection.places.is_pod_log(&link.target), named)
     }
 
-    /// Logs of the containers that go, each after its container.
+    /// Adds the logs of the deleted containers, each after its container.
     pub(super) fn add_logs(&self, seen: &CriListing, plan: &mut Plan) {
         let containers = std::mem::take(&mut plan.steps);
         for container in containers {
             let id = container.target.id.clone();
             let whole_pod = container.cause == Cause::PodGone;
             plan.steps.push(container);
-            // Those of a pod that is gone go with their directory.
+            // The logs of a deleted pod are deleted with their directory.
             let Some(log) = seen.log_paths.get(&id).map(PathBuf::from).filter(|_| !whole_pod) else {
                 continue;
             };
@@ -109,10 +109,9 @@ impl CriSource<'_> {
         }
     }
 
-    /// A container's log, and those that were rotated away from it: `0.log`, `0.log.20261121-101112`,
-    /// `0.log.20261121-101112.gz`.
+    /// A container's log and its rotated logs: `0.log`, `0.log.20261121-101112`, `0.log.20261121-101112.gz`.
     fn files_of(&self, log: &Path) -> Vec<PathBuf> {
-        let places = self.asked.places;
+        let places = self.collection.places;
         let inside = places.is_pod_log(log) && log.components().all(|part| part.as_os_str() != "..");
         let (Some(directory), Some(name)) = (log.parent(), log.file_name().and_then(OsStr::to_str)) else {
             return Vec::new();
@@ -121,21 +120,21 @@ impl CriSource<'_> {
         if !inside || !name.ends_with(".log") || directory_name.and_then(logs::uid_in_directory).is_none() {
             return Vec::new();
         }
-        let Ok(entries) = self.asked.request.sysroot.list(directory) else { return Vec::new() };
+        let Ok(entries) = self.collection.request.sysroot.list(directory) else { return Vec::new() };
         let rotated = format!("{name}.");
-        let of_it = |entry: &str| entry == name || entry.starts_with(&rotated);
         let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
-        names.filter(|entry| of_it(entry)).map(|entry| directory.join(entry)).collect()
+        let names = names.filter(|entry| entry == name || entry.starts_with(&rotated));
+        names.map(|entry| directory.join(entry)).collect()
     }
 
-    /// Proves it again.
+    /// Proves again that a log or a link may be deleted.
     pub(super) fn prove_log(&mut self, step: &Step) -> Result<(), Answer> {
         let path = PathBuf::from(&step.target.id);
         if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             return Err(Answer::AlreadyGone);
         }
         let seen = self.list()?;
-        let nobody = BTreeSet::new();
+        let without = BTreeSet::new();
         let ruling = match step.cause {
             Cause::WithContainer => match seen.log_paths.iter().find(|(_, log)| belongs(&path, log)) {
                 Some((id, _)) => {
@@ -144,9 +143,9 @@ impl CriSource<'_> {
                 None => is_read(&seen, &path),
             },
             Cause::Dangling => {
-                let links = node_logs::links(&self.asked.request.sysroot, self.asked.places);
+                let links = node_logs::links(&self.collection.request.sysroot, self.collection.places);
                 match links.map(|links| links.into_iter().find(|link| link.path == path)) {
-                    Ok(Some(link)) => self.link_stays(&seen, &nobody, &link),
+                    Ok(Some(link)) => self.link_stays(&seen, &without, &link),
                     Ok(None) => return Err(Answer::AlreadyGone),
                     Err(error) => Some(Ruling::keeps(Rule::Unreadable, error.to_string())),
                 }
@@ -154,7 +153,7 @@ impl CriSource<'_> {
             _ => {
                 let mut directories = seen.log_directories.as_deref().unwrap_or_default().iter();
                 match directories.find(|directory| directory.path == path) {
-                    Some(directory) => self.directory_stays(&seen, &nobody, directory),
+                    Some(directory) => self.directory_stays(&seen, &without, directory),
                     None => Some(Ruling::keeps(Rule::Unreadable, "no longer listed")),
                 }
             }
@@ -167,12 +166,13 @@ impl CriSource<'_> {
     pub(super) fn remove_log(&self, step: &Step) -> Result<(), String> {
         let path = PathBuf::from(&step.target.id);
         let base = match step.cause {
-            Cause::Dangling => &self.asked.places.container_logs,
-            _ => &self.asked.places.pod_logs,
+            Cause::Dangling => &self.collection.places.container_logs,
+            _ => &self.collection.places.pod_logs,
         };
         let (root, base) = self.opened(base)?;
-        // The id of a container's log is as the runtime wrote it; those of others have no symlinks.
-        let inside = path.strip_prefix(&base).or_else(|_| path.strip_prefix(&self.asked.places.pod_logs));
+        // The path of a container's log is as the runtime wrote it, and may contain symlinks; other paths contain none.
+        let inside =
+            path.strip_prefix(&base).or_else(|_| path.strip_prefix(&self.collection.places.pod_logs));
         let inside = inside.map_err(|_| format!("{} is not below {}", path.display(), base.display()))?;
         let (Some(parent), Some(name)) = (inside.parent(), inside.file_name()) else {
             return Err(format!("{} is the base directory itself", path.display()));
@@ -194,7 +194,7 @@ impl CriSource<'_> {
 
     fn opened(&self, base: &Path) -> Result<(OwnedFd, PathBuf), String> {
         let base = self
-            .asked
+            .collection
             .request
             .sysroot
             .resolve(base)
@@ -214,8 +214,11 @@ fn decide(plan: &mut Plan, path: &Path, cause: Cause, bytes: u64, ruling: Option
     let names = vec![path.file_name().unwrap_or_default().to_string_lossy().into_owned()];
     let target = Target { kind: TargetKind::Log, store: None, id, names, leak: None };
     // A name that is not UTF-8 can neither be reported nor found again by its text.
-    let nameless = || path.to_str().is_none().then_some("its name is not valid UTF-8");
-    match ruling.or_else(|| nameless().map(|why| Ruling::keeps(Rule::NotAPod, why))) {
+    let ruling = ruling.or_else(|| match path.to_str() {
+        Some(_) => None,
+        None => Some(Ruling::keeps(Rule::NotAPod, "its name is not valid UTF-8")),
+    });
+    match ruling {
         Some(ruling) => plan.kept.push(Kept::new(target, ruling)),
         None => plan.steps.push(Step { log_bytes: bytes, ..Step::new(target, cause) }),
     }
@@ -225,30 +228,35 @@ fn reader<'s>(seen: &'s CriListing, path: &Path) -> Result<Option<String>, &'s s
     node_logs::reader(seen.processes.as_ref().map_err(String::as_str)?, path)
 }
 
-/// Whoever has it open, or may have, keeps it.
+/// The ruling that keeps a file that a process has open, or may have open.
 fn is_read(seen: &CriListing, path: &Path) -> Option<Ruling> {
     logs::open(reader(seen, path).as_ref().map(Option::as_deref).map_err(|why| *why))
 }
 
+/// Returns true if `path` is the log `log` of a container, or rotated from it.
 fn belongs(path: &Path, log: &str) -> bool {
+    fn name(path: &Path) -> Option<String> {
+        path.file_name().map(|name| name.to_string_lossy().into_owned())
+    }
+    // Only the last two directories are compared: above them one of the paths may contain a symlink.
+    fn parents(path: &Path) -> PathBuf {
+        path.components().rev().skip(1).take(2).collect()
+    }
     let log = Path::new(log);
-    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let (Some(own), Some(current)) = (name(path), name(log)) else { return false };
-    // Directories may be called by another name here, if a symlink is on the way.
-    let parents = |path: &Path| path.components().rev().skip(1).take(2).collect::<PathBuf>();
-    parents(path) == parents(log) && (own == current || own.starts_with(&format!("{current}.")))
+    let (Some(file), Some(current)) = (name(path), name(log)) else { return false };
+    parents(path) == parents(log) && (file == current || file.starts_with(&format!("{current}.")))
 }
 
-/// Why mounts, in whatever namespace, forbid the removal.
+/// Reason for which a mount, in any namespace, forbids the removal.
 fn mounted(path: &Path) -> Option<String> {
     let area = path.parent().unwrap_or(path).to_path_buf();
-    let all = match Mounts::read(&[area]) {
-        Ok(all) => all,
+    let mounts = match Mounts::read(&[area]) {
+        Ok(mounts) => mounts,
         Err(error) => return Some(format!("the mounts of all processes cannot be read: {error}")),
     };
-    if let Some(unknown) = all.unknown_views().first() {
+    if let Some(unknown) = mounts.unknown_views().first() {
         return Some(unknown.to_string());
     }
-    let user = all.user(path, &[])?;
+    let user = mounts.user(path, &[])?;
     Some(format!("process {} has it or something in it mounted", user.pid))
 }

@@ -25,7 +25,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The kubelet's three phases, in its order: each sees the deletions of the one before.
+    /// The kubelet's three phases, in its order: each sees the deletions of the previous one.
     pub(super) fn stages(self) -> impl Iterator<Item = TargetKind> {
         let all = [
             (TargetKind::Container, self.containers),
@@ -36,7 +36,7 @@ impl Scope {
     }
 }
 
-/// Which containers, sandboxes and logs to collect, and with which runtime.
+/// Collection of containers, sandboxes and logs: the runtime, the policy and the kinds of objects.
 #[derive(Clone, Copy, Debug)]
 pub struct Collection<'a> {
     pub client: &'a Client,
@@ -56,15 +56,15 @@ pub(super) struct ContainerListing {
     pub(super) containers: Vec<Container>,
     pub(super) sandboxes: Vec<Sandbox>,
     pub(super) pods: Pods,
-    /// For people, by id.
+    /// Names for messages, by id.
     pub(super) names: HashMap<String, String>,
 }
 
-/// Looking through all files that all processes have open takes long on a busy node. What is
-/// opened later loses nothing but its name.
+/// Maximum age of the list of open files, which takes long to read on a busy node. A file that a process opens later and
+/// that is deleted loses only its name: the process can still use it.
 const PROCESSES_ARE_FRESH: Duration = Duration::from_secs(2);
 
-/// As the runtime lists it, with its death if its status is known.
+/// A container as the runtime lists it, with the time of its end if its status is known.
 fn container(listed: &RuntimeContainer, details: Option<&ContainerDetails>) -> Container {
     Container {
         id: listed.id.clone(),
@@ -72,7 +72,7 @@ fn container(listed: &RuntimeContainer, details: Option<&ContainerDetails>) -> C
         name: listed.name.clone(),
         attempt: listed.attempt,
         sandbox: listed.sandbox_id.clone(),
-        // The status was asked for later.
+        // The status is newer than the listing.
         state: details.map_or(listed.state, |details| details.state),
         created: listed.created,
         died: details.and_then(|details| details.finished),
@@ -91,55 +91,55 @@ fn sandbox(listed: &RuntimeSandbox) -> Sandbox {
 
 pub(super) struct CriListing {
     pub(super) listing: ContainerListing,
-    /// Where the logs of those that have ended are.
+    /// Paths of the logs of ended containers, by container id.
     pub(super) log_paths: HashMap<String, String>,
-    /// Which pods have a log directory that could be listed.
+    /// Log directories of pods.
     pub(super) log_directories: Result<Vec<node_logs::LogDirectory>, String>,
     pub(super) processes: Result<Processes, String>,
 }
 
-/// The containers of one runtime: lists them, and caches what cannot change any more.
+/// Lists the containers of one runtime, and caches the details that cannot change any more.
 pub(super) struct CriSource<'a> {
-    pub(super) asked: &'a Collection<'a>,
-    /// Of containers that have ended; none of them starts again.
+    pub(super) collection: &'a Collection<'a>,
+    /// Details of ended containers, which never start again, by id.
     ended: HashMap<String, ContainerDetails>,
     processes: Option<(Instant, Result<Processes, String>)>,
 }
 
 impl<'a> CriSource<'a> {
-    pub(super) fn new(asked: &'a Collection<'a>) -> Self {
-        Self { asked, ended: HashMap::new(), processes: None }
+    pub(super) fn new(collection: &'a Collection<'a>) -> Self {
+        Self { collection, ended: HashMap::new(), processes: None }
     }
 
     pub(super) fn list(&mut self) -> Result<CriListing, PreconditionError> {
-        let Collection { client, request, places, scope, .. } = *self.asked;
-        // The kubelet makes a pod's directory before all else, and removes it last. So that is
-        // looked at last: of what was seen before, no directory is missing only by now.
+        let Collection { client, request, places, scope, .. } = *self.collection;
+        // The kubelet creates a pod's directory before all else, and removes it last. The pods' directories are read last
+        // ([`Self::pods`]), so every object listed before them has its directory unless its pod is deleted.
         let log_directories = match scope.logs {
             true => node_logs::directories(&request.sysroot, places).map_err(|error| error.to_string()),
             false => Ok(Vec::new()),
         };
-        // A container that is made in between is in the later listing, and fills its sandbox.
+        // Sandboxes first: a container created in between is in the later listing, so that its sandbox is not empty.
         let listed_sandboxes = client.sandboxes()?;
         let mut listed = client.containers()?;
         let mut log_paths = HashMap::new();
         let mut containers = Vec::new();
         let mut vanished = BTreeSet::new();
-        for one in &listed {
-            if one.state == ContainerState::Running {
-                containers.push(container(one, None));
+        for listed in &listed {
+            if listed.state == ContainerState::Running {
+                containers.push(container(listed, None));
                 continue;
             }
-            let Some(details) = self.details(&one.id)? else {
-                vanished.insert(one.id.clone());
+            let Some(details) = self.details(&listed.id)? else {
+                vanished.insert(listed.id.clone());
                 continue;
             };
             if !details.log_path.is_empty() {
-                log_paths.insert(one.id.clone(), details.log_path.clone());
+                log_paths.insert(listed.id.clone(), details.log_path.clone());
             }
-            containers.push(container(one, Some(&details)));
+            containers.push(container(listed, Some(&details)));
         }
-        listed.retain(|one| !vanished.contains(&one.id));
+        listed.retain(|listed| !vanished.contains(&listed.id));
         let sandboxes: Vec<_> = listed_sandboxes.iter().map(sandbox).collect();
         let names = names(&listed, &listed_sandboxes);
         let directories = log_directories.as_deref().unwrap_or_default().iter();
@@ -158,7 +158,7 @@ impl<'a> CriSource<'a> {
         if let Some(details) = self.ended.get(id) {
             return Ok(Some(details.clone()));
         }
-        let details = self.asked.client.container(id)?;
+        let details = self.collection.client.container(id)?;
         if let Some(details) = &details
             && details.state == ContainerState::Exited
         {
@@ -167,27 +167,28 @@ impl<'a> CriSource<'a> {
         Ok(details)
     }
 
-    /// Asks for one container whatever is remembered of it.
+    /// Requests the details of one container without the cache.
     pub(super) fn fresh(&mut self, id: &str) -> Result<Option<ContainerDetails>, PreconditionError> {
         self.ended.remove(id);
         self.details(id)
     }
 
-    /// Which of their pods are deleted.
+    /// The deleted pods among those of the containers, the sandboxes and the logs.
     fn pods<'b>(
         &self,
         containers: &'b [RuntimeContainer],
         sandboxes: &'b [RuntimeSandbox],
         of_logs: impl Iterator<Item = (&'b str, &'b str)>,
     ) -> Result<Pods, String> {
-        let Collection { request, places, .. } = *self.asked;
+        let Collection { request, places, .. } = *self.collection;
         let known = KnownPods::read(&request.sysroot, places).map_err(|error| with_causes(&error))?;
-        let running = sandboxes.iter().filter(|one| one.ready).map(|one| one.pod_uid.as_str());
+        let running =
+            sandboxes.iter().filter(|sandbox| sandbox.ready).map(|sandbox| sandbox.pod_uid.as_str());
         known.check_running(running.filter(|uid| !uid.is_empty())).map_err(|error| with_causes(&error))?;
-        let names: HashMap<&str, &str> = sandboxes.iter().map(|one| (&*one.pod_uid, &*one.name)).collect();
-        let of_sandboxes = sandboxes.iter().map(|one| (&*one.pod_uid, &*one.name));
-        let of_containers = containers.iter().map(|one| {
-            let uid = one.pod_uid.as_str();
+        let of_sandboxes = sandboxes.iter().map(|sandbox| (&*sandbox.pod_uid, &*sandbox.name));
+        let names: HashMap<&str, &str> = of_sandboxes.clone().collect();
+        let of_containers = containers.iter().map(|container| {
+            let uid = container.pod_uid.as_str();
             (uid, names.get(uid).copied().unwrap_or_default())
         });
         let all = of_sandboxes.chain(of_containers).chain(of_logs);
@@ -196,11 +197,11 @@ impl<'a> CriSource<'a> {
     }
 
     fn processes(&mut self) -> Result<Processes, String> {
-        if !self.asked.scope.logs {
-            return Err("nobody has looked".into());
+        if !self.collection.scope.logs {
+            return Err("the open files of processes were not read".into());
         }
         match &self.processes {
-            Some((at, processes)) if at.elapsed() < PROCESSES_ARE_FRESH => processes.clone(),
+            Some((read, processes)) if read.elapsed() < PROCESSES_ARE_FRESH => processes.clone(),
             _ => {
                 let processes = every_process();
                 self.processes = Some((Instant::now(), processes.clone()));
@@ -210,40 +211,44 @@ impl<'a> CriSource<'a> {
     }
 }
 
-/// A process that comes or goes while it is looked at may hide a moment.
+/// Reads the open files of all processes. Tries again if a process was invisible: it may just have started or ended.
 fn every_process() -> Result<Processes, String> {
-    let mut tries = 3;
+    let mut attempts_left = 3;
     loop {
-        tries -= 1;
+        attempts_left -= 1;
         match Processes::read() {
-            Ok(processes) if processes.sees_all() || tries == 0 => return Ok(processes),
-            Err(error) if tries == 0 => return Err(error.to_string()),
+            Ok(processes) if processes.sees_all() || attempts_left == 0 => return Ok(processes),
+            Err(error) if attempts_left == 0 => return Err(error.to_string()),
             _ => std::thread::sleep(Duration::from_millis(20)),
         }
     }
 }
 
 impl CriListing {
-    /// Whether the runtime has anything of the pod.
+    /// Returns true if the runtime has a container or a sandbox of the pod that is not in `without`.
     pub(super) fn has_pod(&self, uid: &str, without: &BTreeSet<&str>) -> bool {
-        let container = |one: &Container| one.pod == uid && !without.contains(one.id.as_str());
-        let sandbox =
-            |one: &Sandbox| (one.pod == uid || one.uid == uid) && !without.contains(one.id.as_str());
-        self.listing.containers.iter().any(container) || self.listing.sandboxes.iter().any(sandbox)
+        let mut containers = self.listing.containers.iter();
+        let mut sandboxes = self.listing.sandboxes.iter();
+        containers.any(|container| container.pod == uid && !without.contains(container.id.as_str()))
+            || sandboxes.any(|sandbox| {
+                (sandbox.pod == uid || sandbox.uid == uid) && !without.contains(sandbox.id.as_str())
+            })
     }
 }
 
-/// `<namespace>/<pod>/<container>`, as far as the runtime tells.
+/// Names by id, `<namespace>/<pod>/<container>`, as far as the runtime reports them.
 fn names(containers: &[RuntimeContainer], sandboxes: &[RuntimeSandbox]) -> HashMap<String, String> {
-    let pods = sandboxes.iter().map(|one| (one.id.clone(), format!("{}/{}", one.namespace, one.name)));
+    let pods = sandboxes
+        .iter()
+        .map(|sandbox| (sandbox.id.clone(), format!("{}/{}", sandbox.namespace, sandbox.name)));
     let mut names: HashMap<_, _> = pods.collect();
-    for one in containers {
-        let name = container(one, None).describe();
-        let name = match names.get(&one.sandbox_id) {
+    for listed in containers {
+        let name = container(listed, None).describe();
+        let name = match names.get(&listed.sandbox_id) {
             Some(pod) => format!("{pod}/{name}"),
             None => name,
         };
-        names.insert(one.id.clone(), name);
+        names.insert(listed.id.clone(), name);
     }
     names
 }

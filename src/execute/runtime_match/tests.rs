@@ -1,4 +1,4 @@
-//! The listings, held against each other.
+//! Comparison of listings.
 
 use std::path::PathBuf;
 
@@ -53,7 +53,7 @@ fn container(store: usize, id: &str, owner: Owner) -> Container {
     }
 }
 
-/// 0: a graphroot, 1: its additional store, 2: another graphroot, 3: containerd.
+/// Stores: 0 is a graphroot, 1 its additional store, 2 another graphroot, 3 a store of containerd.
 fn inventory() -> Inventory {
     let storage = StoreKind::ContainersStorage;
     Inventory {
@@ -85,24 +85,23 @@ fn inventory() -> Inventory {
 }
 
 fn graphroot() -> RuntimeStores {
-    RuntimeStores { own: StoreIx::from(0), artifacts: None, additional: vec![StoreIx::from(1)] }
+    RuntimeStores { main: StoreIx::from(0), artifacts: None, additional: vec![StoreIx::from(1)] }
 }
 
 fn containerd() -> RuntimeStores {
-    RuntimeStores { own: StoreIx::from(3), artifacts: None, additional: vec![] }
+    RuntimeStores { main: StoreIx::from(3), artifacts: None, additional: vec![] }
 }
 
 fn listed(ids: &[&str]) -> Vec<RuntimeImage> {
     ids.iter().map(|id| RuntimeImage { id: (*id).into(), ..RuntimeImage::default() }).collect()
 }
 
-fn ix(ats: &[usize]) -> Vec<ImageIx> {
-    ats.iter().map(|at| ImageIx::from(*at)).collect()
+fn ix(image_numbers: &[usize]) -> Vec<ImageIx> {
+    image_numbers.iter().map(|number| ImageIx::from(*number)).collect()
 }
 
-#[test]
-fn the_stores_of_a_runtime() {
-    let store = |store_type, root: &str, driver: Option<&str>| RuntimeStore {
+fn runtime_store(store_type: StoreKind, root: &str, driver: Option<&str>) -> RuntimeStore {
+    RuntimeStore {
         store_type,
         root: PathBuf::from(root),
         state: None,
@@ -110,23 +109,35 @@ fn the_stores_of_a_runtime() {
         image_root: None,
         sandbox_image: None,
         origin: "test".into(),
-    };
+    }
+}
+
+#[test]
+fn stores_are_found_by_root_and_driver() {
     let inventory = inventory();
-    let own = |store| RuntimeStores::find(&store, &inventory).map(|stores| stores.own.get());
     let storage = StoreKind::ContainersStorage;
-    assert_eq!(own(store(storage, "/g", Some("overlay"))), Some(0));
-    assert_eq!(own(store(storage, "/g", Some("vfs"))), Some(4), "one root, two drivers");
-    assert_eq!(own(store(storage, "/g", Some("btrfs"))), None);
-    assert_eq!(own(store(storage, "/other", None)), Some(2));
-    assert_eq!(own(store(storage, "/extra", None)), None, "read-only");
-    assert_eq!(own(store(storage, "/c", None)), None, "another kind");
-    assert_eq!(own(store(StoreKind::Containerd, "/c", Some("native"))), Some(3), "all snapshotters");
-    let found = RuntimeStores::find(&store(storage, "/g", None), &inventory);
+    for (kind, root, driver, expected) in [
+        (storage, "/g", Some("overlay"), Some(0)),
+        // One root, two drivers.
+        (storage, "/g", Some("vfs"), Some(4)),
+        (storage, "/g", Some("btrfs"), None),
+        (storage, "/other", None, Some(2)),
+        // A read-only store.
+        (storage, "/extra", None, None),
+        // Another kind.
+        (storage, "/c", None, None),
+        // All snapshotters of a containerd.
+        (StoreKind::Containerd, "/c", Some("native"), Some(3)),
+    ] {
+        let found = RuntimeStores::find(&runtime_store(kind, root, driver), &inventory);
+        assert_eq!(found.map(|stores| stores.main.get()), expected, "{root} {driver:?}");
+    }
+    let found = RuntimeStores::find(&runtime_store(storage, "/g", None), &inventory);
     assert_eq!(found, Some(graphroot()));
 }
 
 #[test]
-fn images_by_exact_id() {
+fn images_are_matched_by_exact_id() {
     let inventory = inventory();
     let table: [(&str, RuntimeStores, &[&str], ImageMatch); 6] = [
         (
@@ -210,7 +221,7 @@ fn artifacts_are_not_images() {
 }
 
 #[test]
-fn what_listings_must_not_be_acted_on() {
+fn contradictory_listings_are_refused() {
     let inventory = inventory();
     for (ids, objection) in [
         (&["aa", "ab", "e0"][..], None),
@@ -219,10 +230,12 @@ fn what_listings_must_not_be_acted_on() {
         (&[], Some("none of the 3 images")),
     ] {
         let images = listed(ids);
-        let said = ImageMatch::new(&inventory, &graphroot(), &images).objection(&images);
+        let found = ImageMatch::new(&inventory, &graphroot(), &images).objection(&images);
         match objection {
-            None => assert_eq!(said, None),
-            Some(part) => assert!(said.as_ref().is_some_and(|said| said.contains(part)), "{ids:?}: {said:?}"),
+            None => assert_eq!(found, None),
+            Some(part) => {
+                assert!(found.as_ref().is_some_and(|found| found.contains(part)), "{ids:?}: {found:?}");
+            }
         }
     }
     let empty = ImageMatch::new(&Inventory::default(), &graphroot(), &[]);
@@ -230,22 +243,19 @@ fn what_listings_must_not_be_acted_on() {
 }
 
 #[test]
-fn containers_by_exact_id() {
-    let inventory = inventory();
-    let of = |stores: &RuntimeStores, containers: &[&str], sandboxes: &[&str]| {
-        let containers: Vec<_> = containers
-            .iter()
-            .map(|id| RuntimeContainer { id: (*id).into(), ..RuntimeContainer::default() })
-            .collect();
-        let sandboxes: Vec<_> = sandboxes
-            .iter()
-            .map(|id| RuntimeSandbox { id: (*id).into(), ..RuntimeSandbox::default() })
-            .collect();
-        unseen_container(&inventory, stores, &containers, &sandboxes)
-    };
-    assert_eq!(of(&graphroot(), &["k1"], &["k0"]), None);
-    assert_eq!(of(&graphroot(), &[], &["k0"]), None);
-    assert_eq!(of(&containerd(), &[], &[]), None);
-    assert!(of(&graphroot(), &["k1", "new"], &["k0"]).unwrap().contains("container new"));
-    assert!(of(&graphroot(), &["k1"], &["k0", "moby/k3"]).unwrap().contains("sandbox moby/k3"));
+fn containers_are_matched_by_exact_id() {
+    fn unseen(stores: &RuntimeStores, containers: &[&str], sandboxes: &[&str]) -> Option<String> {
+        let containers = containers.iter();
+        let containers =
+            containers.map(|id| RuntimeContainer { id: (*id).into(), ..RuntimeContainer::default() });
+        let sandboxes = sandboxes.iter();
+        let sandboxes = sandboxes.map(|id| RuntimeSandbox { id: (*id).into(), ..RuntimeSandbox::default() });
+        let (containers, sandboxes): (Vec<_>, Vec<_>) = (containers.collect(), sandboxes.collect());
+        unseen_container(&inventory(), stores, &containers, &sandboxes)
+    }
+    assert_eq!(unseen(&graphroot(), &["k1"], &["k0"]), None);
+    assert_eq!(unseen(&graphroot(), &[], &["k0"]), None);
+    assert_eq!(unseen(&containerd(), &[], &[]), None);
+    assert!(unseen(&graphroot(), &["k1", "new"], &["k0"]).unwrap().contains("container new"));
+    assert!(unseen(&graphroot(), &["k1"], &["k0", "moby/k3"]).unwrap().contains("sandbox moby/k3"));
 }
