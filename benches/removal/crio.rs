@@ -98,8 +98,10 @@ impl Drop for CrioNode {
 fn programs() -> Option<[PathBuf; 5]> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories: Vec<_> = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]).collect();
-    let find = |name| directories.iter().map(|dir| dir.join(name)).find(|path| path.is_file());
-    let found: Vec<_> = PROGRAMS.into_iter().filter_map(find).collect();
+    let found: Vec<_> = PROGRAMS
+        .into_iter()
+        .filter_map(|name| directories.iter().map(|dir| dir.join(name)).find(|path| path.is_file()))
+        .collect();
     found.try_into().ok()
 }
 

@@ -77,8 +77,11 @@ fn compare_on(runtime: &str, socket: &Path, state: &Path, run: &dyn Fn(&[&str]) 
     let others: Vec<_> = (REMOVED..2 * REMOVED).map(|number| full(&name(number))).collect();
     let client = Client::connect(Endpoint::at(socket)?, Options::default())?;
     let listed = client.images()?;
-    let id = |name: &String| listed.iter().find(|image| image.tags.contains(name)).map(|image| &image.id);
-    let ids: Vec<_> = others.iter().filter_map(id).cloned().collect();
+    let ids: Vec<_> = others
+        .iter()
+        .filter_map(|name| listed.iter().find(|image| image.tags.contains(name)).map(|image| &image.id))
+        .cloned()
+        .collect();
     anyhow::ensure!(ids.len() == REMOVED, "the runtime lists {} of {REMOVED} images", ids.len());
     let socket = format!("unix://{}", socket.display());
     let (peer, took) = match crictl(&socket, &ids) {
@@ -110,13 +113,21 @@ fn millis(time: Duration) -> f64 {
 /// Removes the images with `crictl`; `None` without `crictl`.
 fn crictl(socket: &str, ids: &[String]) -> Option<Result<Duration>> {
     Command::new("crictl").arg("--version").output().ok()?;
-    let remove = |id: &String| -> Result<()> {
-        let ended = Command::new("crictl").args(["--runtime-endpoint", socket, "rmi", id]).output()?;
-        anyhow::ensure!(ended.status.success(), "crictl rmi: {}", String::from_utf8_lossy(&ended.stderr));
-        Ok(())
-    };
     let started = Instant::now();
-    Some(ids.iter().try_for_each(remove).map(|()| started.elapsed()))
+    Some(
+        ids.iter()
+            .try_for_each(|id: &String| -> Result<()> {
+                let ended =
+                    Command::new("crictl").args(["--runtime-endpoint", socket, "rmi", id]).output()?;
+                anyhow::ensure!(
+                    ended.status.success(),
+                    "crictl rmi: {}",
+                    String::from_utf8_lossy(&ended.stderr)
+                );
+                Ok(())
+            })
+            .map(|()| started.elapsed()),
+    )
 }
 
 fn one_by_one(client: &Client, ids: &[String]) -> Result<Duration> {

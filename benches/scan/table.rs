@@ -95,11 +95,12 @@ fn targets(results: &[Runs], floor_warm: f64, missing: &[&str]) {
 /// Writes `results.json` next to the image.
 pub fn save(settings: &Settings, results: &[Runs]) -> Result<()> {
     let runs = |runs: &[Run]| -> Vec<_> {
-        let measurement = |run: &Run| {
-            json!({"wall_seconds": run.wall.as_secs_f64(), "cpu_seconds": run.cpu.as_secs_f64(),
+        runs.iter()
+            .map(|run| {
+                json!({"wall_seconds": run.wall.as_secs_f64(), "cpu_seconds": run.cpu.as_secs_f64(),
                 "peak_bytes": run.peak})
-        };
-        runs.iter().map(measurement).collect()
+            })
+            .collect()
     };
     let programs: Vec<_> = results
         .iter()

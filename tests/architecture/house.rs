@@ -194,8 +194,12 @@ pub fn circles(ties: &BTreeSet<Tie>) -> Vec<BTreeSet<&str>> {
     let mut circles: Vec<BTreeSet<&str>> = vec![];
     for (file, all) in &reached {
         if all.contains(file) && !circles.iter().any(|circle| circle.contains(file)) {
-            let back = |to: &&&str| reached.get(**to).is_some_and(|back| back.contains(file));
-            circles.push(all.iter().filter(back).copied().collect());
+            circles.push(
+                all.iter()
+                    .filter(|to| reached.get(**to).is_some_and(|back| back.contains(file)))
+                    .copied()
+                    .collect(),
+            );
         }
     }
     circles

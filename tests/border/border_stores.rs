@@ -311,8 +311,10 @@ fn twin() -> ImageSpec {
 /// Returns the editor's reason for not deleting an image of the lender.
 fn refusal(two: &Two, image: &str) -> Refusal {
     let (request, places) = (request(&two.store, &two.borrower), edit::places(&two.store));
-    let look = move || stores::outside(&request, &places);
-    let editor = edit::with(&two.store, Options { outside: Some(Box::new(look)), ..Options::default() });
+    let editor = edit::with(
+        &two.store,
+        Options { outside: Some(Box::new(move || stores::outside(&request, &places))), ..Options::default() },
+    );
     let images = two.store.images();
     let image = images.iter().find(|other| other["names"].to_string().contains(&small::name(image))).unwrap();
     let error = editor.delete_image(&edit::planned(image)).unwrap_err();
@@ -407,11 +409,13 @@ fn editor_checks_other_stores_under_locks() {
     let looked_up = places.clone();
     let looks = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counter = looks.clone();
-    let look = move || {
-        counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        stores::outside(&request, &looked_up)
+    let options = Options {
+        outside: Some(Box::new(move || {
+            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            stores::outside(&request, &looked_up)
+        })),
+        ..Options::default()
     };
-    let options = Options { outside: Some(Box::new(look)), ..Options::default() };
     let editor = Editor::new(&places, options).unwrap();
     let delete = |image: &str| editor.delete_image(&PlannedImage { id: id(image), ..Default::default() });
     delete("other").unwrap();
@@ -429,9 +433,11 @@ fn editor_checks_other_stores_under_locks() {
     both.graphroots.push(two.borrower.root().to_path_buf());
     both.environment.containers_storage_conf = Some(config);
     let looked_up = places.clone();
-    let look = move || stores::outside(&both, &looked_up);
-    let editor =
-        Editor::new(&places, Options { outside: Some(Box::new(look)), ..Options::default() }).unwrap();
+    let editor = Editor::new(
+        &places,
+        Options { outside: Some(Box::new(move || stores::outside(&both, &looked_up))), ..Options::default() },
+    )
+    .unwrap();
     for image in ["a2", "b"] {
         let error = editor.delete_image(&PlannedImage { id: id(image), ..Default::default() }).unwrap_err();
         assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { .. })), "{image}: {error}");
@@ -442,16 +448,15 @@ fn editor_checks_other_stores_under_locks() {
     let file = two.borrower.record("images.json");
     let places = edit::places(&two.store);
     let (request, looked_up) = (self::request(&two.store, &two.borrower), places.clone());
-    let observer = move |step: &str| {
-        if step == "locked" {
-            let text = std::fs::read(&file).unwrap();
-            std::fs::write(file.with_extension("new"), text).unwrap();
-            std::fs::rename(file.with_extension("new"), &file).unwrap();
-        }
-    };
     let options = Options {
         outside: Some(Box::new(move || stores::outside(&request, &looked_up))),
-        on_step: Some(Box::new(observer)),
+        on_step: Some(Box::new(move |step: &str| {
+            if step == "locked" {
+                let text = std::fs::read(&file).unwrap();
+                std::fs::write(file.with_extension("new"), text).unwrap();
+                std::fs::rename(file.with_extension("new"), &file).unwrap();
+            }
+        })),
         ..Options::default()
     };
     let editor = Editor::new(&places, options).unwrap();
@@ -625,8 +630,13 @@ fn image_mounted_by_digest_or_id_is_kept() {
         assert_eq!(kept["rule"], "in-use", "{reference}: {refused:#}");
         assert!(text(kept, "/detail").contains("the podman container v"), "{reference}: {kept:#}");
         let (request, places) = (request.clone(), edit::places(&store));
-        let look = move || stores::outside(&request, &places);
-        let editor = edit::with(&store, Options { outside: Some(Box::new(look)), ..Options::default() });
+        let editor = edit::with(
+            &store,
+            Options {
+                outside: Some(Box::new(move || stores::outside(&request, &places))),
+                ..Options::default()
+            },
+        );
         let error = editor.delete_image(&edit::planned(image)).unwrap_err();
         assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { .. })), "{reference}: {error}");
         store.podman(["rm", "v"]);
@@ -648,8 +658,10 @@ fn editor_without_configuration_knows_no_borrower() {
     let whole = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, format!("{whole}[storage")).unwrap();
     let (request, places) = (request(&two.store, &two.borrower), edit::places(&two.store));
-    let look = move || stores::outside(&request, &places);
-    let editor = edit::with(&two.store, Options { outside: Some(Box::new(look)), ..Options::default() });
+    let editor = edit::with(
+        &two.store,
+        Options { outside: Some(Box::new(move || stores::outside(&request, &places))), ..Options::default() },
+    );
     let error = editor.delete_image(&edit::planned(image)).unwrap_err();
     assert_eq!(error.refusal(), Some(&Refusal::BorrowerUnknown(config.clone())), "{error}");
     std::fs::write(&config, whole).unwrap();

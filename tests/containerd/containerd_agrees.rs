@@ -77,12 +77,13 @@ fn images_are_cris(reading: &Reading, rig: &Rig) {
         })
         .collect();
     ours.sort();
-    let plain = |image: &containerd::CriImage| containerd::CriImage {
-        digests: Vec::new(),
-        pinned: false,
-        ..image.clone()
-    };
-    assert_eq!(ours, listed.iter().map(plain).collect::<Vec<_>>());
+    assert_eq!(
+        ours,
+        listed
+            .iter()
+            .map(|image| containerd::CriImage { digests: Vec::new(), pinned: false, ..image.clone() })
+            .collect::<Vec<_>>()
+    );
 }
 
 /// Checks that names and targets are those of `ctr images ls`.

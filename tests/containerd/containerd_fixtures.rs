@@ -95,8 +95,10 @@ fn snapshot_with_symlink_for_content_is_unknown_layout() {
         support::program::layersweep(args).expect_code(code).json()
     };
     let before = scan(0);
-    let is_layer = |layer: &&serde_json::Value| layer["kind"] == "snapshot" && layer["read_write"] == false;
-    let layer = support::program::list(&before, "/layers").iter().find(is_layer).unwrap();
+    let layer = support::program::list(&before, "/layers")
+        .iter()
+        .find(|layer| layer["kind"] == "snapshot" && layer["read_write"] == false)
+        .unwrap();
     let fs_path = Path::new(layer["path"].as_str().unwrap()).join("fs");
     let _ = fs::rename(&fs_path, directory.path().join("fs"));
     std::os::unix::fs::symlink("../../../cache/sha256.0a.0.0.1", &fs_path).unwrap();
@@ -177,7 +179,6 @@ fn images_of_three_versions_are_equal() {
 fn damaged_roots_are_counted_and_reported() {
     let meta = "io.containerd.metadata.v1.bolt/meta.db";
     let backend = "io.containerd.snapshotter.v1.overlayfs/metadata.db";
-    let fifo = |path: &Path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
     type Make<'a> = &'a dyn Fn(&Path);
     let damages: [(&str, &str, Make<'_>); 6] = [
         ("a short meta.db", meta, &|path| {
@@ -185,7 +186,7 @@ fn damaged_roots_are_counted_and_reported() {
         }),
         ("an empty meta.db", meta, &|path| fs::write(path, "").unwrap()),
         ("a foreign meta.db", meta, &|path| fs::write(path, vec![b'x'; 10_000]).unwrap()),
-        ("a fifo", meta, &fifo),
+        ("a fifo", meta, &|path: &Path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap()),
         ("a symlink", meta, &|path| std::os::unix::fs::symlink("/dev/zero", path).unwrap()),
         ("a foreign metadata.db", backend, &|path| fs::write(path, vec![b'x'; 10_000]).unwrap()),
     ];

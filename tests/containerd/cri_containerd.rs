@@ -11,7 +11,7 @@ use k8s_cri::v1;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
 use layersweep::app::request::Request;
 use layersweep::cri::in_use::Names;
-use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeImage};
+use layersweep::cri::{Client, CriProblem, Endpoint, Options, RuntimeImage};
 use layersweep::disk::Progress;
 use layersweep::execute::runtime_match::{ImageMatch, RuntimeStores, unseen_container};
 use layersweep::model::ContainerState;
@@ -322,15 +322,17 @@ fn it_hangs_dies_and_comes_back(client: &Client, rig: &Rig) {
     let before = client.images().unwrap();
     rig.signal("STOP");
     // On a busy machine its threads stop at different times.
-    let is_late = |error: CriError| error.problem == CriProblem::Deadline(Duration::from_millis(300));
-    eventually("it hangs", || hasty.images().is_err_and(is_late));
+    eventually("it hangs", || {
+        hasty.images().is_err_and(|error| error.problem == CriProblem::Deadline(Duration::from_millis(300)))
+    });
     rig.signal("CONT");
     assert_eq!(client.images().unwrap(), before);
 
     rig.signal("KILL");
     // The socket's file is still there.
-    let is_refused = |error: CriError| error.problem == CriProblem::NotListening;
-    eventually("nobody listens", || client.images().is_err_and(is_refused));
+    eventually("nobody listens", || {
+        client.images().is_err_and(|error| error.problem == CriProblem::NotListening)
+    });
     rig.stop();
     rig.script("10-start.sh", &[]);
     // The same client works with the new process.

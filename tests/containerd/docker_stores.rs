@@ -40,11 +40,15 @@ fn row<'a>(usage: &'a Value, kind: &str) -> Option<&'a Value> {
 
 /// Returns name, image, state and owner of each container, and for each image if it is in use.
 fn users(scan: &Value) -> (Vec<[&str; 4]>, Vec<(String, bool)>) {
-    let container = |container| ["/name", "/image", "/state", "/owner"].map(|field| text(container, field));
-    let mut containers: Vec<_> = list(scan, "/containers").iter().map(container).collect();
+    let mut containers: Vec<_> = list(scan, "/containers")
+        .iter()
+        .map(|container| ["/name", "/image", "/state", "/owner"].map(|field| text(container, field)))
+        .collect();
     containers.sort_unstable();
-    let image = |image| (texts(image, "/names").concat(), image["in_use"] == true);
-    let mut images: Vec<_> = list(scan, "/images").iter().map(image).collect();
+    let mut images: Vec<_> = list(scan, "/images")
+        .iter()
+        .map(|image| (texts(image, "/names").concat(), image["in_use"] == true))
+        .collect();
     images.sort_unstable();
     (containers, images)
 }
@@ -166,8 +170,10 @@ fn build_cache_of_buildkit_is_one_row() {
         assert_eq!(number(snapshot, "/bytes"), support::tree::du(path), "{snapshot:#}");
         counted += support::tree::du(&path.join("fs"));
     }
-    let is_layer = |blob: &&Value| number(blob, "/bytes") > 100 << 10;
-    counted += of_kind("blob").filter(is_layer).map(|blob| number(blob, "/apparent_bytes")).sum::<u64>();
+    counted += of_kind("blob")
+        .filter(|blob| number(blob, "/bytes") > 100 << 10)
+        .map(|blob| number(blob, "/apparent_bytes"))
+        .sum::<u64>();
     let expected = said.iter().map(|(_, bytes)| bytes).sum::<f64>();
     assert!((support::metrics::float(counted) - expected).abs() < 50.0, "{counted} and {expected}");
 

@@ -74,15 +74,14 @@ fn victim() {
     let places = edit::places_at(&graphroot, Path::new(&text("VICTIM_RUNROOT")), "overlay");
     let last: usize = step.to_str().unwrap().parse().unwrap();
     let steps = AtomicUsize::new(0);
-    let observer = move |name: &'static str| {
+    let mut options = recipe.options();
+    options.on_step = Some(Box::new(move |name: &'static str| {
         if steps.fetch_add(1, Ordering::Relaxed) + 1 == last {
             eprintln!("dying at: {name}");
             let pid = nix::unistd::getpid();
             nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
         }
-    };
-    let mut options = recipe.options();
-    options.on_step = Some(Box::new(observer));
+    }));
     recipe.run(&Editor::new(&places, options).unwrap(), &text("VICTIM_TARGET"), &graphroot);
 }
 

@@ -177,12 +177,17 @@ fn disk_that_fills_during_deletion_is_emptied() {
     let store = store_with_bulk(&loopfs);
     for (step, ends) in [("image directory removed", true), ("layer data removed", false)] {
         let top = loopfs.path().to_path_buf();
-        let observer = move |name: &'static str| {
-            if name == step {
-                fill_at(&top);
-            }
-        };
-        let editor = edit::with(&store, Options { on_step: Some(Box::new(observer)), ..Options::default() });
+        let editor = edit::with(
+            &store,
+            Options {
+                on_step: Some(Box::new(move |name: &'static str| {
+                    if name == step {
+                        fill_at(&top);
+                    }
+                })),
+                ..Options::default()
+            },
+        );
         let planned = named(&store.images(), "bulk");
         let begun = edit::begun(&store, &planned);
         let result = editor.delete_image(&edit::planned(&planned));

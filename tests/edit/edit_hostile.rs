@@ -85,9 +85,8 @@ fn mounted_layers_are_kept() {
         assert_ne!(pid, std::process::id(), "{what}");
     }
     // On another layer, whose files may refer to this one, and beside the layers.
-    let is_layer = |path: &PathBuf| *path != directory && path.join("link").exists();
     let others = std::fs::read_dir(store.root().join("overlay")).unwrap().map(|entry| entry.unwrap().path());
-    let other = others.into_iter().find(is_layer).unwrap();
+    let other = others.into_iter().find(|path| *path != directory && path.join("link").exists()).unwrap();
     let mount = BindMount::new(&outside, &other);
     let error = edit::editor(&store).delete_image(&planned).unwrap_err().to_string();
     assert!(error.contains(&shown(&other)) && error.contains("it is a mount point"), "{error}");
@@ -246,23 +245,28 @@ fn mount_made_while_waiting_for_locks_is_seen() {
     let holder: Arc<Mutex<Option<Child>>> = Arc::default();
     let started = Arc::clone(&holder);
     let (from, to) = (diff.clone(), elsewhere);
-    let on_step = move |step: &'static str| {
-        let mut holder = started.lock().unwrap();
-        if step == "looked" && holder.is_none() {
-            let mut command = Command::new("unshare");
-            command.args([
-                "-m",
-                "--propagation",
-                "private",
-                "sh",
-                "-c",
-                "mount --bind \"$0\" \"$1\" && exec sleep 60",
-            ]);
-            *holder = Some(command.arg(&from).arg(&to).spawn().unwrap());
-            std::thread::sleep(std::time::Duration::from_millis(700));
-        }
-    };
-    let editor = edit::with(&store, Options { on_step: Some(Box::new(on_step)), ..Options::default() });
+    let editor = edit::with(
+        &store,
+        Options {
+            on_step: Some(Box::new(move |step: &'static str| {
+                let mut holder = started.lock().unwrap();
+                if step == "looked" && holder.is_none() {
+                    let mut command = Command::new("unshare");
+                    command.args([
+                        "-m",
+                        "--propagation",
+                        "private",
+                        "sh",
+                        "-c",
+                        "mount --bind \"$0\" \"$1\" && exec sleep 60",
+                    ]);
+                    *holder = Some(command.arg(&from).arg(&to).spawn().unwrap());
+                    std::thread::sleep(std::time::Duration::from_millis(700));
+                }
+            })),
+            ..Options::default()
+        },
+    );
     let leftover = OrphanAt { kind: Orphan::LayerDirectory, path: orphan };
     let refused = edit::reclaim(&editor, &leftover, SignedDuration::ZERO).unwrap_err();
     let mut holder = holder.lock().unwrap().take().unwrap();

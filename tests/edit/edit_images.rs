@@ -102,17 +102,17 @@ fn shuffled(image: &Value) -> u64 {
 #[test]
 fn forest_is_deleted_leaves_first() {
     if let Some((loopfs, store)) = forest(Fs::Ext4) {
-        let leaves = |image: &Value| 99 - program::list(image, "/layers").len() as u64;
-        delete_all(&loopfs, &store, Options::default(), 1, leaves);
+        delete_all(&loopfs, &store, Options::default(), 1, |image: &Value| {
+            99 - program::list(image, "/layers").len() as u64
+        });
     }
 }
 
 #[test]
 fn forest_is_deleted_bases_first_without_marks() {
     if let Some((loopfs, store)) = forest(Fs::Ext4) {
-        let bases = |image: &Value| program::list(image, "/layers").len() as u64;
         let options = Options { layer_flag: LayerFlag::Unset, ..Options::default() };
-        delete_all(&loopfs, &store, options, 5, bases);
+        delete_all(&loopfs, &store, options, 5, |image: &Value| program::list(image, "/layers").len() as u64);
     }
 }
 
@@ -203,8 +203,10 @@ fn members_of_changed_list_are_kept() {
         ..ScanRequest::of(Sysroot::live())
     };
     let places = edit::places(&store);
-    let look = move || stores::outside(&request, &places);
-    let outside_editor = edit::with(&store, Options { outside: Some(Box::new(look)), ..Options::default() });
+    let outside_editor = edit::with(
+        &store,
+        Options { outside: Some(Box::new(move || stores::outside(&request, &places))), ..Options::default() },
+    );
     let error = outside_editor.delete_image(&planned).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { id, .. }) if *id == list.id), "{error}");
     store.podman(["rm", "reader"]);

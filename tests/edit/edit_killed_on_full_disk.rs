@@ -164,8 +164,8 @@ fn mark_of_unfinished_deletion_is_not_swept() {
     let target = disk.id(&name(2));
     disk.killed(&target);
     let report = disk.json(0, &["sweep", "--min-age", "0s"]);
-    let is_it = |leak: &&Value| text(leak, "/id").starts_with(QUARANTINED);
-    let leak = list(&report, "/leaks").iter().find(is_it).unwrap();
+    let leak =
+        list(&report, "/leaks").iter().find(|leak| text(leak, "/id").starts_with(QUARANTINED)).unwrap();
     assert_eq!((text(leak, "/verdict"), text(leak, "/action")), ("keep", "none"), "{leak:#}");
     let path = PathBuf::from(text(leak, "/path"));
     let orphan = OrphanAt { kind: Orphan::LayerDirectory, path: path.clone() };
@@ -306,12 +306,14 @@ fn deletion_without_room_is_in_history() {
     assert!(begun.iter().all(|deletion| text(deletion, "/outcome") == "unknown"), "{begun:#?}");
     disk.json(0, &GC);
     let history = disk.json(0, &["history"]);
-    let is_gone = |deletion: &Value| {
-        text(deletion, "/outcome") == "gone" && !disk.ids().contains(text(deletion, "/id"))
-    };
     let before = list(&history, "/runs/0/deleted");
     assert_eq!(before.len(), begun.len(), "{history:#}");
-    assert!(before.iter().all(is_gone), "{history:#}");
+    assert!(
+        before.iter().all(|deletion| {
+            text(deletion, "/outcome") == "gone" && !disk.ids().contains(text(deletion, "/id"))
+        }),
+        "{history:#}"
+    );
     disk.empty_again();
     disk.podman_works();
 }

@@ -54,9 +54,9 @@ fn planned(images: &[Value], name: &str) -> PlannedImage {
 fn split(store: &Store, imagestore: &Path) {
     let root = store.root();
     let containers = records(&store.record("containers.json"));
-    let is_container = |layer: &&Value| containers.iter().any(|container| container["layer"] == layer["id"]);
     let layers = records(&store.record("layers.json"));
-    let (container_layers, images): (Vec<&Value>, Vec<&Value>) = layers.iter().partition(is_container);
+    let (container_layers, images): (Vec<&Value>, Vec<&Value>) =
+        layers.iter().partition(|layer| containers.iter().any(|container| container["layer"] == layer["id"]));
     std::fs::create_dir_all(imagestore.join("overlay/l")).unwrap();
     for layer in &images {
         let id = text(layer, "/id");
@@ -179,8 +179,8 @@ fn images_in_transient_store_are_deleted() {
     let run = store.runroot();
     let containers = records(&store.record("containers.json"));
     let layers = records(&store.record("layers.json"));
-    let is_container = |layer: &&Value| layer["id"] == containers[0]["layer"];
-    let (container_layers, others): (Vec<&Value>, Vec<&Value>) = layers.iter().partition(is_container);
+    let (container_layers, others): (Vec<&Value>, Vec<&Value>) =
+        layers.iter().partition(|layer| layer["id"] == containers[0]["layer"]);
     save(&run.join("overlay-containers/volatile-containers.json"), &containers.iter().collect::<Vec<_>>());
     save(&run.join("overlay-layers/volatile-layers.json"), &container_layers);
     save(&store.record("layers.json"), &others);

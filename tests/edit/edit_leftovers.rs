@@ -20,13 +20,16 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 fn planted(injected: &Path) -> Vec<(String, String, String, Vec<PathBuf>)> {
     let table = std::fs::read_to_string(injected.join("INJECTED.tsv")).unwrap();
-    let row = |line: &str| {
-        let fields: Vec<String> = line.split('\t').map(str::to_owned).collect();
-        let paths = fields[3].split(" (").next().unwrap().split_whitespace();
-        let paths = paths.map(|path| injected.join(path)).collect();
-        (fields[0].clone(), fields[1].clone(), fields[2].clone(), paths)
-    };
-    table.lines().skip(1).map(row).collect()
+    table
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let fields: Vec<String> = line.split('\t').map(str::to_owned).collect();
+            let paths = fields[3].split(" (").next().unwrap().split_whitespace();
+            let paths = paths.map(|path| injected.join(path)).collect();
+            (fields[0].clone(), fields[1].clone(), fields[2].clone(), paths)
+        })
+        .collect()
 }
 
 #[test]
@@ -74,8 +77,11 @@ fn planted_leftovers_are_deleted_and_traps_kept() {
             "tmp-json" => Orphan::TempRecord,
             _ => continue,
         };
-        let leftover = |path: &PathBuf| OrphanAt { kind, path: path.clone() };
-        let more: Vec<_> = paths.iter().map(leftover).filter(|found| !leftovers.contains(found)).collect();
+        let more: Vec<_> = paths
+            .iter()
+            .map(|path| OrphanAt { kind, path: path.clone() })
+            .filter(|found| !leftovers.contains(found))
+            .collect();
         leftovers.extend(more);
     }
     // Too young, where only the age decides.

@@ -123,18 +123,23 @@ impl Disk {
 
     pub(super) fn id(&self, name: &str) -> String {
         let images = self.store.images();
-        let is_it = |image: &&Value| program::texts(image, "/names").iter().any(|known| known == name);
-        text(images.iter().find(is_it).unwrap(), "/id").to_owned()
+        text(
+            images
+                .iter()
+                .find(|image| program::texts(image, "/names").iter().any(|known| known == name))
+                .unwrap(),
+            "/id",
+        )
+        .to_owned()
     }
 
     /// Fills the disk, kills the deletion of the image after its top layer was quarantined, and frees space again.
     pub(super) fn killed(&self, target: &str) {
         self.fill();
-        let is_lost = |step| {
+        assert!((1..20).any(|step| {
             kill_at(&self.store, Recipe::Image, target, step).unwrap();
             !self.signs().is_empty()
-        };
-        assert!((1..20).any(is_lost));
+        }));
         self.empty_again();
     }
 
@@ -171,8 +176,9 @@ impl Disk {
     fn pad(&self) {
         let path = self.store.record("images.json");
         let mut records: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        let is_used = |image: &&Value| image["names"][0] == name(IMAGES - 1).as_str();
-        let base = records.iter().find(is_used).unwrap()["layer"].clone();
+        let base =
+            records.iter().find(|image| image["names"][0] == name(IMAGES - 1).as_str()).unwrap()["layer"]
+                .clone();
         for number in records.len()..2000 {
             records.push(json!({
                 "id": format!("{number:064x}"), "names": [format!("reg.local/padding-{number}:1")], "layer": base,
@@ -204,8 +210,10 @@ impl Disk {
 
 /// Returns the first names of the deleted images, or the id of an image without a name.
 fn deleted(document: &Value) -> Vec<String> {
-    let name = |image: &Value| image["names"][0].as_str().unwrap_or(text(image, "/id")).to_owned();
-    list(document, "/deleted").iter().map(name).collect()
+    list(document, "/deleted")
+        .iter()
+        .map(|image| image["names"][0].as_str().unwrap_or(text(image, "/id")).to_owned())
+        .collect()
 }
 
 /// Runs with the records of 10 images, then with those of 2,000.
@@ -271,17 +279,26 @@ fn room_for_some_of_the_record_files() {
     }
     let loopfs = LoopFs::with(Fs::Ext4, 128 * MIB, &["-b", "4096", "-m", "0"], &[]);
     let store = Store::at(&loopfs.path().join("graphroot"), "overlay");
-    let many = |image_number: usize| {
-        let layer = |number| LayerSpec {
-            plain: vec![100_000],
-            ..LayerSpec::new(&format!("l{image_number}-{number}"))
-        };
-        let layers = (0..24)
-            .map(layer)
-            .chain([LayerSpec { plain: vec![3 * MIB], ..LayerSpec::new(&format!("app-{image_number}")) }]);
-        ImageSpec { names: vec![name(image_number)], layers: layers.collect(), label: name(image_number) }
-    };
-    store.load(&(0..6).map(many).collect::<Vec<_>>());
+    store.load(
+        &(0..6)
+            .map(|image_number| {
+                let layers = (0..24)
+                    .map(|number| LayerSpec {
+                        plain: vec![100_000],
+                        ..LayerSpec::new(&format!("l{image_number}-{number}"))
+                    })
+                    .chain([LayerSpec {
+                        plain: vec![3 * MIB],
+                        ..LayerSpec::new(&format!("app-{image_number}"))
+                    }]);
+                ImageSpec {
+                    names: vec![name(image_number)],
+                    layers: layers.collect(),
+                    label: name(image_number),
+                }
+            })
+            .collect::<Vec<_>>(),
+    );
     store.unmount();
     let records = |file: &str| std::fs::metadata(store.record(file)).unwrap().len();
     let (images, layers) = (records("images.json"), records("layers.json"));

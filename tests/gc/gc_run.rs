@@ -323,18 +323,23 @@ fn concurrent_writer_is_noticed() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     let log = node.loopfs.path().join("log");
-    let begin = || {
-        std::thread::spawn(move || {
-            const PIECE: u64 = 64 << 10;
-            let file = File::create(log).unwrap();
-            for number in 0..(8 << 20) / PIECE {
-                let (flags, offset) = (rustix::fs::FallocateFlags::empty(), number * PIECE);
-                rustix::fs::fallocate(&file, flags, offset, PIECE).unwrap();
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        });
+    let mut told = Told {
+        before: Some((
+            name(0),
+            Box::new(|| {
+                std::thread::spawn(move || {
+                    const PIECE: u64 = 64 << 10;
+                    let file = File::create(log).unwrap();
+                    for number in 0..(8 << 20) / PIECE {
+                        let (flags, offset) = (rustix::fs::FallocateFlags::empty(), number * PIECE);
+                        rustix::fs::fallocate(&file, flags, offset, PIECE).unwrap();
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                });
+            }),
+        )),
+        ..Told::default()
     };
-    let mut told = Told { before: Some((name(0), Box::new(begin))), ..Told::default() };
     let ran = node.run(&policy(75, 74), &mut told).unwrap();
     let course: Vec<_> = ran
         .deletions

@@ -100,12 +100,16 @@ fn run_ids(records: &Records) -> Vec<String> {
 }
 
 fn roots(records: &Records) -> Vec<String> {
-    let all = |connection: &rusqlite::Connection| {
-        let integrity: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
-        assert_eq!(integrity, "ok");
-        connection.prepare("SELECT root FROM stores ORDER BY id")?.query_map([], |row| row.get(0))?.collect()
-    };
-    records.read(all).unwrap()
+    records
+        .read(|connection: &rusqlite::Connection| {
+            let integrity: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
+            assert_eq!(integrity, "ok");
+            connection
+                .prepare("SELECT root FROM stores ORDER BY id")?
+                .query_map([], |row| row.get(0))?
+                .collect()
+        })
+        .unwrap()
 }
 
 fn code(saved: &Saved) -> Vec<&'static str> {
@@ -126,8 +130,7 @@ fn fill(filesystem: &Path) -> PathBuf {
 
 fn disks() -> impl Iterator<Item = LoopFs> {
     let root = support::require_root();
-    let usable = move |fs: &Fs| root && fs.require();
-    Fs::ALL.into_iter().filter(usable).map(|fs| {
+    Fs::ALL.into_iter().filter(move |fs| root && fs.require()).map(|fs| {
         // A btrfs of this size has no space left for metadata once data has used all of it.
         let flags: &[&str] = if fs == Fs::Btrfs { &["--mixed"] } else { &[] };
         LoopFs::with(fs, 16 * MIB, flags, &[])
@@ -295,12 +298,15 @@ fn failing_disk_keeps_run_and_database() {
     disk.sync();
     let layout = Command::new("filefrag").args(["-b512", "-v"]).arg(node.database()).output().unwrap();
     let layout = String::from_utf8(layout.stdout).unwrap();
-    let start = |line: &str| {
-        let mut columns = line.split(':').map(str::trim);
-        columns.next()?.parse::<u64>().ok()?; // the extent's number
-        columns.nth(1)?.split('.').next()?.parse::<u64>().ok()
-    };
-    let sector = layout.lines().filter_map(start).max().unwrap_or_else(|| panic!("{layout}"));
+    let sector = layout
+        .lines()
+        .filter_map(|line| {
+            let mut columns = line.split(':').map(str::trim);
+            columns.next()?.parse::<u64>().ok()?; // the extent's number
+            columns.nth(1)?.split('.').next()?.parse::<u64>().ok()
+        })
+        .max()
+        .unwrap_or_else(|| panic!("{layout}"));
     let image = File::options().read(true).write(true).open(disk.image()).unwrap();
     disk.remount(); // empties the page cache
     let whole = std::fs::read(disk.image()).unwrap();
@@ -489,16 +495,18 @@ fn scan_without_permission_is_not_recorded() {
         std::fs::set_permissions(node.database(), PermissionsExt::from_mode(0o644)).unwrap();
         // Only this thread changes its user.
         std::thread::scope(|scope| {
-            let run = || {
-                let id = rustix::thread::Uid::from_raw(user);
-                rustix::thread::set_thread_res_uid(None, Some(id), None).unwrap();
-                let mut opened = node.open(access);
-                let saved = node.save(&mut opened.records, "/user");
-                assert!(saved.recorded.is_none(), "{saved:?}");
-                let codes: Vec<_> = opened.degraded.iter().map(Degraded::code).collect();
-                (codes, opened.found)
-            };
-            scope.spawn(run).join().unwrap()
+            scope
+                .spawn(|| {
+                    let id = rustix::thread::Uid::from_raw(user);
+                    rustix::thread::set_thread_res_uid(None, Some(id), None).unwrap();
+                    let mut opened = node.open(access);
+                    let saved = node.save(&mut opened.records, "/user");
+                    assert!(saved.recorded.is_none(), "{saved:?}");
+                    let codes: Vec<_> = opened.degraded.iter().map(Degraded::code).collect();
+                    (codes, opened.found)
+                })
+                .join()
+                .unwrap()
         })
     };
     assert_eq!(codes(0o700, Access::Read), (vec!["not-readable"], false));
@@ -516,12 +524,21 @@ fn foreign_disk_is_not_changed() {
     node.good_run("/before", 0);
     node.place.foreign = true;
     let times = || {
-        let times = |path: PathBuf| {
-            let facts = std::fs::symlink_metadata(&path).unwrap();
-            (path, facts.atime(), facts.atime_nsec(), facts.ctime(), facts.ctime_nsec(), facts.mtime_nsec())
-        };
         let inside = node.place.dir.read_dir().unwrap().map(|entry| entry.unwrap().path());
-        inside.chain([node.place.dir.clone()]).map(times).collect::<Vec<_>>()
+        inside
+            .chain([node.place.dir.clone()])
+            .map(|path| {
+                let facts = std::fs::symlink_metadata(&path).unwrap();
+                (
+                    path,
+                    facts.atime(),
+                    facts.atime_nsec(),
+                    facts.ctime(),
+                    facts.ctime_nsec(),
+                    facts.mtime_nsec(),
+                )
+            })
+            .collect::<Vec<_>>()
     };
     let before = times();
     for access in [Access::Read, Access::Write] {

@@ -57,8 +57,12 @@ impl Node {
 
     /// Returns the files of the queue, without the unfinished file of a killed writer.
     fn waiting(&self) -> Vec<PathBuf> {
-        let files = |dir: PathBuf| dir.read_dir().into_iter().flatten().map(|file| file.unwrap().path());
-        let all = self.place.pending.clone().into_iter().flat_map(files);
+        let all = self
+            .place
+            .pending
+            .clone()
+            .into_iter()
+            .flat_map(|dir| dir.read_dir().into_iter().flatten().map(|file| file.unwrap().path()));
         all.filter(|path| path.extension().is_none_or(|end| end != "unfinished")).collect()
     }
 
@@ -68,12 +72,13 @@ impl Node {
 }
 
 fn list(records: &Records) -> Vec<RunRow> {
-    let all = |connection: &rusqlite::Connection| {
-        let integrity: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
-        assert_eq!(integrity, "ok");
-        Ok(runs::list(connection, &runs::Query { quiet: true, ..Default::default() })?.0)
-    };
-    records.read(all).unwrap()
+    records
+        .read(|connection: &rusqlite::Connection| {
+            let integrity: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
+            assert_eq!(integrity, "ok");
+            Ok(runs::list(connection, &runs::Query { quiet: true, ..Default::default() })?.0)
+        })
+        .unwrap()
 }
 
 fn journal(place: &StateDirectory, id: &str) -> Journal {

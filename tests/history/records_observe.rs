@@ -114,11 +114,10 @@ fn second_life_follows_the_first() {
 #[test]
 fn second_pull_between_scans_starts_new_life() {
     let mut rig = Rig::new();
-    let used = |seen: &mut ScanRecord| {
+    rig.see(0, |seen: &mut ScanRecord| {
         seen.images = vec![image(1, -HOUR)];
         seen.containers = vec![container(9, -60, Some(0))];
-    };
-    rig.see(0, used);
+    });
     let seen = rig.see(5 * MINUTE, |seen| seen.images = vec![image(1, 2 * MINUTE)]);
     assert_eq!((seen.images_come, seen.images_gone), (1, 1));
     let lives = rig.lives(1);

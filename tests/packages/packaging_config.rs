@@ -45,11 +45,13 @@ fn keys(text: &str) -> BTreeMap<String, String> {
 /// Returns the configuration of a file with these keys.
 fn configuration(lines: &BTreeMap<String, String>) -> Config {
     // Dotted keys at the top need no order of tables.
-    let line = |(name, line): (&String, &String)| {
-        let (_, value) = line.split_once(" = ").unwrap();
-        format!("{name} = {value}\n")
-    };
-    let text: String = lines.iter().map(line).collect();
+    let text: String = lines
+        .iter()
+        .map(|(name, line)| {
+            let (_, value) = line.split_once(" = ").unwrap();
+            format!("{name} = {value}\n")
+        })
+        .collect();
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("etc/layersweep/layersweep.toml");
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();

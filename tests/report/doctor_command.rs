@@ -228,9 +228,8 @@ fn worst_finding_is_first_in_80_columns() {
     std::fs::create_dir_all(disk.path("var/lib/kubelet")).unwrap();
     std::fs::write(disk.path(CONFIG), "imageGCHighThresholdPercent: 95\n").unwrap();
     let whole = disk.run(&[]).expect_code(1);
-    let position =
-        |heading: &str| whole.stdout.find(heading).unwrap_or_else(|| panic!("no {heading}: {whole:?}"));
-    let positions = ["Errors\n", "Notes\n", "Nothing wrong\n"].map(position);
+    let positions = ["Errors\n", "Notes\n", "Nothing wrong\n"]
+        .map(|heading| whole.stdout.find(heading).unwrap_or_else(|| panic!("no {heading}: {whole:?}")));
     assert!(positions.is_sorted(), "{whole:?}");
     for line in whole.stdout.lines() {
         assert!(line.len() <= 80 || line.split_whitespace().count() == 1, "{line}");

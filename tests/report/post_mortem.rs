@@ -272,19 +272,22 @@ fn unusable_records_are_reported() {
     let store = small::still(&root.join("var/lib/containers/storage"));
     store.unmount();
     let database = root.join("var/lib/layersweep/layersweep.db");
-    let newer = || {
-        let mut scan = program::command();
-        scan.args(["scan", "-q", "--graphroot"]).arg(store.root()).arg("--state-dir");
-        program::run(scan.arg(database.parent().unwrap())).expect_code(0);
-        let connection = rusqlite::Connection::open(&database).unwrap();
-        connection.execute_batch("PRAGMA user_version = 99").unwrap();
-    };
     /// A name, a function that makes the state, and the message that must be reported.
     type State<'a> = (&'a str, &'a dyn Fn(), Option<&'a str>);
     let states: [State<'_>; 4] = [
         ("missing", &|| {}, None),
         ("damaged", &|| put(root, "var/lib/layersweep/layersweep.db", "no database"), Some("is damaged")),
-        ("newer", &newer, Some("schema version 99")),
+        (
+            "newer",
+            &|| {
+                let mut scan = program::command();
+                scan.args(["scan", "-q", "--graphroot"]).arg(store.root()).arg("--state-dir");
+                program::run(scan.arg(database.parent().unwrap())).expect_code(0);
+                let connection = rusqlite::Connection::open(&database).unwrap();
+                connection.execute_batch("PRAGMA user_version = 99").unwrap();
+            },
+            Some("schema version 99"),
+        ),
         ("no file", &|| std::fs::create_dir(&database).unwrap(), Some("cannot be read")),
     ];
     for (name, make, message) in states {

@@ -215,18 +215,17 @@ fn store_bytes_are_never_outside_store() {
                 }
             };
             // The paths in the report are those of the node.
-            let of_store = |path: &Path| {
+            let mut command = program::command();
+            command.args(["report", "--format", "json"]);
+            command.args(flags.iter().flat_map(|(flag, path)| [OsStr::new(flag), path.as_os_str()]));
+            let report = program::run(&mut command).expect_no_crash().json();
+            let (inside, outside, wrong) = in_and_outside(&report, &|path: &Path| {
                 let here = match way {
                     Way::Sysroot => root.join(path.strip_prefix("/").unwrap_or(path)),
                     Way::Named => path.to_path_buf(),
                 };
                 here.starts_with(&source) || stores.iter().any(|store| here.starts_with(store))
-            };
-            let mut command = program::command();
-            command.args(["report", "--format", "json"]);
-            command.args(flags.iter().flat_map(|(flag, path)| [OsStr::new(flag), path.as_os_str()]));
-            let report = program::run(&mut command).expect_no_crash().json();
-            let (inside, outside, wrong) = in_and_outside(&report, &of_store);
+            });
             println!(
                 "{part:60} {:12} {:8} {inside:>9} {outside:>9} {}",
                 format!("{kind:?}"),

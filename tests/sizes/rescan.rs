@@ -19,20 +19,27 @@ use support::store::{self, Store};
 
 /// Images `base`, `a`, `b` and `c`: nine layers of 30 to 60 files and one of 1.5 MB.
 fn images() -> Vec<ImageSpec> {
-    let layer = |name: &str| LayerSpec {
-        small_files: 60,
-        files: vec![1_500_000],
-        hard_links: 2,
-        symlinks: 4,
-        ..LayerSpec::new(name)
-    };
     [
         ("base", vec!["base"]),
         ("a", vec!["base", "a1", "a2", "a3"]),
         ("b", vec!["base", "b1", "b2"]),
         ("c", vec!["c1", "c2", "c3"]),
     ]
-    .map(|(image, layers)| image_of(image, layers.into_iter().map(layer).collect()))
+    .map(|(image, layers)| {
+        image_of(
+            image,
+            layers
+                .into_iter()
+                .map(|name| LayerSpec {
+                    small_files: 60,
+                    files: vec![1_500_000],
+                    hard_links: 2,
+                    symlinks: 4,
+                    ..LayerSpec::new(name)
+                })
+                .collect(),
+        )
+    })
     .into()
 }
 

@@ -129,8 +129,10 @@ fn imagestore_on_own_filesystem_adds_up() {
     command.env("CONTAINERS_STORAGE_CONF", &config).args(["usage", "--format", "json", "--graphroot"]);
     let usage = program::run(command.arg(&graphroot)).expect_no_crash().json();
     let bytes = |loopfs: &LoopFs, kind: &str| {
-        let is_it = |filesystem: &&Value| text(filesystem, "/mount") == loopfs.path().to_str().unwrap();
-        let filesystem = list(&usage, "/filesystems").iter().find(is_it).unwrap();
+        let filesystem = list(&usage, "/filesystems")
+            .iter()
+            .find(|filesystem| text(filesystem, "/mount") == loopfs.path().to_str().unwrap())
+            .unwrap();
         let row = list(filesystem, "/rows").iter().find(|row| row["kind"] == kind).unwrap();
         number(row, "/bytes")
     };
@@ -183,10 +185,10 @@ fn shared_and_temporary_files_have_owners() {
         let inside = format!("/{}", below.trim_end_matches('/'));
         assert_eq!(program::text(&explained, "/below/path"), inside, "{explained:#}");
         let rows = list(&explained, "/below/rows").iter();
-        let row = |row: &Value| {
+        rows.map(|row| {
             (program::text(row, "/label").to_owned(), row["in_store"] == true, number(row, "/bytes"))
-        };
-        rows.map(row).collect::<Vec<_>>()
+        })
+        .collect::<Vec<_>>()
     };
     for below in ["", "srv", "srv/g", "srv/g/deep", "srv/g/deep/imgs", "srv/g/overlay", &layer, "srv/beside"]
     {

@@ -26,8 +26,7 @@ impl Bed {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = small::still(&dir.path().join("root"));
-        let read = |name: &'static str| (name, std::fs::read(store.record(name)).unwrap());
-        let records = RECORDS.map(read).into();
+        let records = RECORDS.map(|name| (name, std::fs::read(store.record(name)).unwrap())).into();
         Self { _dir: dir, store, records }
     }
 

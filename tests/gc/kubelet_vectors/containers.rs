@@ -86,8 +86,8 @@ pub fn sandboxes(row: &SandboxesRow) -> Result<(), String> {
     };
     let now = time(row.now_ms.unwrap_or(1_000_000));
     let input = exact::Input { containers: &[], sandboxes: &sandboxes, pods: &pods, policy: &policy, now };
-    let is_occupied = |id: &str| row.containers.iter().any(|container| container.sandbox == id);
-    let verdicts = exact::sandboxes(input, is_occupied);
+    let verdicts =
+        exact::sandboxes(input, |id: &str| row.containers.iter().any(|container| container.sandbox == id));
     each_is_judged(sandboxes.iter().map(|sandbox| sandbox.id.as_str()), &verdicts)?;
     if !verdicts.to_delete.iter().all(|removal| removal.stop_first) {
         return Err("a sandbox is to be stopped first".into());
