@@ -25,7 +25,9 @@ const FLOORS: [&[&str]; 8] = [
 
 /// True if the level of `module` is above that of `other`; `None` if `module` is unknown.
 fn may_know(module: &str, other: &str) -> Option<bool> {
-    let floor = |name: &str| FLOORS.iter().position(|floor| floor.contains(&name));
+    fn floor(name: &str) -> Option<usize> {
+        FLOORS.iter().position(|floor| floor.contains(&name))
+    }
     Some(floor(module)? < floor(other).unwrap_or(0))
 }
 
@@ -227,7 +229,9 @@ fn house(with_tests: bool) -> House {
 /// Returns one line for each module that a file names and must not import.
 fn upward_imports(house: &House) -> Vec<String> {
     // `crate::Name` is an item of the root itself; lib.rs and main.rs may import everything.
-    let is_module = |name: &str| name == "*" || name.starts_with(|c: char| c.is_ascii_lowercase());
+    fn is_module(name: &str) -> bool {
+        name == "*" || name.starts_with(|c: char| c.is_ascii_lowercase())
+    }
     house
         .tops()
         .into_iter()

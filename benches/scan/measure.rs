@@ -15,10 +15,10 @@ pub fn graphroot(graphroot: &Path) {
         tree(Path::new(""), 0, TreeScope::EntryOnly),
         tree(Path::new("overlay"), 0, TreeScope::EntryOnly),
     ];
-    let names = |path: &Path| -> Vec<_> {
+    fn names(path: &Path) -> Vec<std::ffi::OsString> {
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name()).collect()
-    };
+    }
     for name in names(graphroot).into_iter().filter(|name| name != "overlay") {
         trees.push(tree(Path::new(&name), 0, TreeScope::Whole));
     }

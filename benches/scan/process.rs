@@ -29,10 +29,10 @@ pub fn run(command: &mut Command) -> Result<Run> {
     if !libc::WIFEXITED(status) || libc::WEXITSTATUS(status) > 4 {
         bail!("{command:?} ended with status {status}");
     }
-    let time = |time: libc::timeval| {
+    fn time(time: libc::timeval) -> Duration {
         Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0))
             + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
-    };
+    }
     Ok(Run {
         wall,
         cpu: time(usage.ru_utime) + time(usage.ru_stime),

@@ -94,14 +94,14 @@ fn targets(results: &[Runs], floor_warm: f64, missing: &[&str]) {
 
 /// Writes `results.json` next to the image.
 pub fn save(settings: &Settings, results: &[Runs]) -> Result<()> {
-    let runs = |runs: &[Run]| -> Vec<_> {
+    fn runs(runs: &[Run]) -> Vec<serde_json::Value> {
         runs.iter()
             .map(|run| {
                 json!({"wall_seconds": run.wall.as_secs_f64(), "cpu_seconds": run.cpu.as_secs_f64(),
                 "peak_bytes": run.peak})
             })
             .collect()
-    };
+    }
     let programs: Vec<_> = results
         .iter()
         .map(|result| json!({"name": result.name, "warm": runs(&result.warm), "cold": runs(&result.cold)}))

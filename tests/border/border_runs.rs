@@ -299,13 +299,15 @@ fn inaccessible_store_is_skipped() {
     let words = ["gc", "-y", "--via", "direct", "--only", "images", "--max-age", "1s", "--min-age", "0s"];
     let words = [&words[..], &["--high", "100", "--low", "99", "--format", "json"]].concat();
     let both = [&words[..], &["--graphroot", second.root().to_str().unwrap()]].concat();
-    let gone = |document: &Value| {
+    fn gone(document: &Value) -> std::collections::BTreeMap<String, i32> {
         let stores = list(document, "/deleted").iter().map(|row| text(row, "/store").to_owned());
         let mut counts = std::collections::BTreeMap::new();
         stores.for_each(|store| *counts.entry(store).or_insert(0) += 1);
         counts
-    };
-    let root = |store: &store::Store| store.root().to_str().unwrap().to_owned();
+    }
+    fn root(store: &store::Store) -> String {
+        store.root().to_str().unwrap().to_owned()
+    }
     node.scan();
     std::thread::sleep(Duration::from_secs(2));
 

@@ -213,8 +213,9 @@ fn running_container_of_another_store_keeps_files() {
     }
     let loopfs = LoopFs::new(Fs::Ext4, 128 * MIB);
     let store = Store::at(&loopfs.path().join("lender"), "overlay");
-    let layer =
-        |name: &str, mib: u64| LayerSpec { files: vec![mib * MIB], small_files: 30, ..LayerSpec::new(name) };
+    fn layer(name: &str, mib: u64) -> LayerSpec {
+        LayerSpec { files: vec![mib * MIB], small_files: 30, ..LayerSpec::new(name) }
+    }
     let base = LayerSpec { programs: vec!["/bin/busybox".into()], ..layer("base", 2) };
     let images: Vec<_> = (0..6)
         .map(|number| ImageSpec {

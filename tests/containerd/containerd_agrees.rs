@@ -149,9 +149,9 @@ fn scan_agrees_with_containerd_and_cri() {
     sum_is_du(&rig.places());
 
     rig.script("30-pods.sh", &[]);
-    let exited = |reading: &Reading| {
+    fn exited(reading: &Reading) -> bool {
         reading.inventory.containers.iter().any(|container| container.state == ContainerState::Exited)
-    };
+    }
     let mut reading = read(&rig.places(), NOW);
     for _ in 0..50 {
         if exited(&reading) {
@@ -218,10 +218,10 @@ fn used_by(reading: &Reading, rig: &Rig) {
 
 /// Checks each way to pin an image; the CRI of this containerd knows none of them.
 fn pinned(reading: &Reading, rig: &Rig) {
-    let names = |reading: &Reading| -> BTreeSet<String> {
+    fn names(reading: &Reading) -> BTreeSet<String> {
         let images = reading.inventory.images.iter().filter(|image| !image.pinned_by.is_empty());
         images.flat_map(|image| image.names.clone()).collect()
-    };
+    }
     assert_eq!(names(reading), BTreeSet::from(["reg.local/pause:1".to_owned()]));
     assert_eq!(reading.image("reg.local/pause:1").pinned_by.len(), 2, "configured, and used by a sandbox");
     rig.shell("C images label reg.local/app-c:alias io.cri-containerd.pinned=pinned");

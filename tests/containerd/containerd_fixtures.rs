@@ -34,7 +34,7 @@ fn snapshotter_outside_root_is_measured() {
         places.proxies.push(Proxy { name, directory: proxy.clone(), data: Some(data.clone()) });
         let reading = read(&places, SignedDuration::ZERO);
 
-        let snapshots = |reading: &Reading| -> BTreeMap<String, Vec<String>> {
+        fn snapshots(reading: &Reading) -> BTreeMap<String, Vec<String>> {
             let images = reading.inventory.images.iter().enumerate();
             let copies = images.map(|(number, image)| {
                 let reached = reading.refs.reach(Root::Image(number.into())).iter();
@@ -44,7 +44,7 @@ fn snapshotter_outside_root_is_measured() {
                 (image.id.to_string(), ids)
             });
             copies.collect()
-        };
+        }
         assert_eq!(snapshots(&reading), snapshots(&before), "{below:?}");
         let mut nodes = reading.inventory.nodes.iter();
         let content = nodes.find(|node| node.id == "snapshotter native: content").expect(below);
@@ -159,13 +159,13 @@ fn leaks_of_three_versions() {
 
 #[test]
 fn images_of_three_versions_are_equal() {
-    let of = |version: &str| -> BTreeSet<(String, Vec<String>, usize, Option<u64>)> {
+    fn of(version: &str) -> BTreeSet<(String, Vec<String>, usize, Option<u64>)> {
         let (_directory, reading) = reading(version);
         let images = reading.inventory.images.iter();
         images
             .map(|image| (image.id.to_string(), image.names.clone(), image.layers.len(), image.listed_bytes))
             .collect()
-    };
+    }
     let first = of(VERSIONS[0]);
     assert_eq!(first.len(), 11, "nine in CRI's namespace (one unreadable), one in moby, one in default");
     for version in &VERSIONS[1..] {

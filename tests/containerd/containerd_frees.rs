@@ -197,10 +197,10 @@ fn discarded_layers_are_not_damage() {
     let after = read(&rig.places(), SignedDuration::ZERO);
     assert!(after.inventory.leaks.is_empty(), "{:?}", after.inventory.leaks);
     assert_eq!(after.image("reg.local/app-a:1").layers, before.image("reg.local/app-a:1").layers);
-    let blobs = |reading: &Reading| -> u64 {
+    fn blobs(reading: &Reading) -> u64 {
         let nodes = reading.inventory.nodes.iter().filter(|node| node.kind == NodeKind::Blob);
         nodes.map(|node| node.size.bytes).sum()
-    };
+    }
     assert!(blobs(&before) > 30_000_000 && blobs(&after) < 3_000_000, "{} {}", blobs(&before), blobs(&after));
     predictions_hold(&rig, &loopfs, &[&["reg.local/app-d:1"], &["reg.local/app-b:1", "reg.local/app-a:1"]]);
 }

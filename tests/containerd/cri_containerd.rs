@@ -76,11 +76,11 @@ fn where_its_images_lie(client: &Client, root: &std::path::Path) {
 /// named in the request. A root that is mounted twice is one store.
 fn it_is_found_by_what_it_tells(rig: &Rig, root: &std::path::Path) {
     let request = Request::default().stores().unwrap();
-    let found = |request: &ScanRequest| {
+    fn found(request: &ScanRequest) -> Vec<PathBuf> {
         let scan = layersweep::stores::run(request, &Progress::default()).unwrap();
         let stores = scan.inventory.stores.into_iter().map(|store| store.root);
         stores.collect::<Vec<_>>()
-    };
+    }
     assert_eq!(request.running.containerds.len(), 1, "{:?}", request.running);
     assert_eq!(found(&request), [root]);
     let named =

@@ -64,10 +64,12 @@ fn stopped_containers_of_docker_are_containers() {
     let root = docker.join("containerd/daemon");
     let named = ["--containerd-root", root.to_str().unwrap()];
     let foreign = ["--sysroot", disk.path().to_str().unwrap()];
-    let images = |others: bool| {
-        let name = |name: &str| format!("docker.io/library/{name}:1");
+    fn images(others: bool) -> Vec<(String, bool)> {
+        fn name(name: &str) -> String {
+            format!("docker.io/library/{name}:1")
+        }
         vec![(name("built"), false), (name("other"), others), (name("web"), true)]
-    };
+    }
     let (web, other) = ("docker.io/library/web:1", "docker.io/library/other:1");
     for flags in [named, foreign] {
         let scan = json("scan", &flags);

@@ -210,9 +210,9 @@ fn ends_at_the_low_mark(node: &ContainerdNode) {
     let history = node.json(0, &["history"]);
     let run = &list(&history, "/runs")[0];
     assert_eq!(run["run_id"], real["run_id"]);
-    let field = |document: &Value, name: &str| -> Vec<Value> {
+    fn field(document: &Value, name: &str) -> Vec<Value> {
         list(document, "/deleted").iter().map(|deletion| deletion[name].clone()).collect()
-    };
+    }
     for name in ["id", "predicted_bytes", "measured_bytes"] {
         assert_eq!(field(run, name), field(&real, name), "{name}");
     }

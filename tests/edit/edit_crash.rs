@@ -68,7 +68,9 @@ impl Recipe {
 #[ignore = "only the other tests run it, in a process of its own"]
 fn victim() {
     let Some(step) = std::env::var_os("VICTIM_DIES_AT") else { return };
-    let text = |name: &str| std::env::var(name).unwrap();
+    fn text(name: &str) -> String {
+        std::env::var(name).unwrap()
+    }
     let recipe = Recipe::ALL[text("VICTIM_RECIPE").parse::<usize>().unwrap()];
     let graphroot = PathBuf::from(text("VICTIM_GRAPHROOT"));
     let places = edit::places_at(&graphroot, Path::new(&text("VICTIM_RUNROOT")), "overlay");

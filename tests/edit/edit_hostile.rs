@@ -66,7 +66,9 @@ fn mounted_layers_are_kept() {
     refused("mounted from it");
     drop(mount);
     // Only in the namespace of another process.
-    let shown = |path: &Path| path.display().to_string();
+    fn shown(path: &Path) -> String {
+        path.display().to_string()
+    }
     let link = std::fs::read_to_string(directory.join("link")).unwrap();
     let driver = shown(&store.root().join("overlay"));
     for (what, script) in [
@@ -133,7 +135,9 @@ fn immutable_open_and_oddly_named_files_are_handled() {
     let stuck = diff.join("stuck");
     std::fs::create_dir(&stuck).unwrap();
     std::fs::write(stuck.join("immutable"), b"x").unwrap();
-    let chattr = |flag: &str, path: &Path| store::succeed(Command::new("chattr").arg(flag).arg(path));
+    fn chattr(flag: &str, path: &Path) -> String {
+        store::succeed(Command::new("chattr").arg(flag).arg(path))
+    }
     chattr("+i", &stuck.join("immutable"));
     let editor = edit::editor(&store);
     // The layer's directory: it cannot even be moved.

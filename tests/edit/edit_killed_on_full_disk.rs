@@ -271,7 +271,9 @@ fn stopped_while_the_layer_is_emptied() {
     assert_eq!(output.status.code(), Some(1), "{document:#}");
     assert!(quarantined(), "{document:#}");
     assert!(list(&document, "/deleted").is_empty(), "{document:#}");
-    let is_refused = |image: &&Value| text(image, "/rule") == "refused";
+    fn is_refused(image: &&Value) -> bool {
+        text(image, "/rule") == "refused"
+    }
     assert!(!list(&document, "/kept").iter().any(|image| is_refused(&image)), "{document:#}");
     let next = disk.json(0, &GC);
     assert!(!quarantined(), "{next:#}");

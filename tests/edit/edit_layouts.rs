@@ -115,7 +115,9 @@ fn images_in_split_imagestore_are_deleted() {
     let error = editor.delete_image(&planned(&images, "a")).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::UsedByContainer { .. })), "{error}");
     let container_layers = std::fs::read(store.record("layers.json")).unwrap();
-    let token = |path: &Path| std::fs::read(path.join("overlay-layers/layers.lock")).unwrap();
+    fn token(path: &Path) -> Vec<u8> {
+        std::fs::read(path.join("overlay-layers/layers.lock")).unwrap()
+    }
     let before = (token(store.root()), token(&imagestore));
     let mut left = 5;
     for name in ["other", "a2", "b", "base"] {

@@ -51,11 +51,11 @@ fn planted_leftovers_are_deleted_and_traps_kept() {
     let places = StorePlaces { runroots: vec![edit::root(&run)], ..places_like(&root) };
     let editor = Editor::new(&places, Options::default()).unwrap();
     let scan = || program::store_run("scan", &root, &run).expect_no_crash().json();
-    let to_delete = |scan: &Value| {
+    fn to_delete(scan: &Value) -> Vec<Value> {
         let leaks = list(scan, "/leaks").iter().filter(|leak| leak["verdict"] == "reclaim");
         // There is no recipe for temporary files of the tools.
         leaks.filter(|leak| leak["class"] != "graphroot-tmp").cloned().collect::<Vec<_>>()
-    };
+    }
     let before = scan();
     let mut leftovers = Vec::new();
     for leak in to_delete(&before) {
@@ -101,12 +101,12 @@ fn planted_leftovers_are_deleted_and_traps_kept() {
     let after = scan();
     assert_eq!(to_delete(&after), Vec::<Value>::new());
     // Everything else is reported as before.
-    let rest = |scan: &Value| -> Vec<(String, String)> {
+    fn rest(scan: &Value) -> Vec<(String, String)> {
         let leaks = list(scan, "/leaks").iter().filter(|leak| leak["verdict"] != "reclaim");
         // Other tests change which young ones exist.
         let leaks = leaks.filter(|leak| leak["class"] != "graphroot-tmp");
         leaks.map(|leak| (text(leak, "/class").to_owned(), text(leak, "/path").to_owned())).collect()
-    };
+    }
     assert_eq!(rest(&after), rest(&before));
     assert_eq!(edit::ids(list(&after, "/images")), edit::ids(list(&before, "/images")));
     for (class, verdict, _, paths) in planted(&injected) {

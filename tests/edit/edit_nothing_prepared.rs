@@ -310,9 +310,9 @@ fn room_for_some_of_the_record_files() {
     let state = tempfile::tempdir().unwrap();
     let Disk { store, loopfs } = disk;
     let copy = state.path().join("full");
-    let cp = |from: &Path, to: &Path| {
+    fn cp(from: &Path, to: &Path) {
         store::succeed(Command::new("cp").arg("--sparse=always").args([from, to]));
-    };
+    }
     loopfs.exchange(|image| cp(image, &copy));
     for blocks in [0, 1, 3, 5, 8, 12, 16] {
         loopfs.exchange(|image| cp(&copy, image));
@@ -355,10 +355,10 @@ fn empty_reserve_file_is_ignored() {
 /// Images that share all their layers free no space: one refusal, and nothing is changed.
 #[test]
 fn images_that_share_all_their_layers_are_refused() {
-    let twin = |number: usize| {
+    fn twin(number: usize) -> ImageSpec {
         let name = format!("reg.local/twin-{number}:1");
         ImageSpec { names: vec![name.clone()], label: name, ..image(number) }
-    };
+    }
     let images: Vec<_> = (0..IMAGES).flat_map(|number| [image(number), twin(number)]).collect();
     let Some(disk) = Disk::of(Fs::Ext4, 160 * MIB, &["-b", "4096"], &images) else { return };
     disk.fill();
@@ -394,7 +394,9 @@ fn ext4_without_inodes() {
 #[test]
 fn images_of_hard_links() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
-    let is_big = |path: &Path| path.metadata().is_ok_and(|facts| facts.is_file() && facts.len() > MIB);
+    fn is_big(path: &Path) -> bool {
+        path.metadata().is_ok_and(|facts| facts.is_file() && facts.len() > MIB)
+    }
     let find = walkdir::WalkDir::new(disk.store.root().join("overlay")).into_iter().flatten();
     let big: Vec<_> = find.map(walkdir::DirEntry::into_path).filter(|path| is_big(path)).collect();
     assert_eq!(big.len(), IMAGES + 1);

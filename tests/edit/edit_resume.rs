@@ -109,8 +109,9 @@ fn killed_run_is_finished_by_the_next() {
     command.arg(node.store.root()).arg("--runroot").arg(node.store.runroot());
     command.arg("--state-dir").arg(&node.state);
     assert!(!command.status().unwrap().success());
-    let begun =
-        |document: &Value| text(list(document, "/runs/0/deleted").last().unwrap(), "/outcome").to_owned();
+    fn begun(document: &Value) -> String {
+        text(list(document, "/runs/0/deleted").last().unwrap(), "/outcome").to_owned()
+    }
     assert_eq!(begun(&node.json(&["history"])), "unknown");
     let layers = || std::fs::read_dir(node.store.root().join("overlay")).unwrap().count();
     let before = layers();

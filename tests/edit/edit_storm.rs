@@ -55,11 +55,15 @@ fn tools_succeed_and_nothing_is_lost() {
     // Images that only layersweep deletes and that podman loads again and again: unshared layers, and one that both
     // share with the steady images.
     let archive_path = dir.path().join("targets.tar");
-    let spec = |name: &str| ImageSpec {
-        names: vec![small::name(name)],
-        layers: ["base", name].map(|layer| LayerSpec { small_files: 6, ..LayerSpec::new(layer) }).to_vec(),
-        label: name.into(),
-    };
+    fn spec(name: &str) -> ImageSpec {
+        ImageSpec {
+            names: vec![small::name(name)],
+            layers: ["base", name]
+                .map(|layer| LayerSpec { small_files: 6, ..LayerSpec::new(layer) })
+                .to_vec(),
+            label: name.into(),
+        }
+    }
     archive::write(&archive_path, &[spec("target-1"), spec("target-2"), spec("target-3")]).unwrap();
     let load = ["load", "-q", "-i", archive_path.to_str().unwrap()];
     let over = AtomicBool::new(false);

@@ -443,8 +443,9 @@ fn auto_deletes_directly_without_runtime() {
 #[test]
 fn broken_crio_configuration_keeps_everything() {
     let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
-    let node =
-        |text: &str| format!("mkdir -p /etc/crio/crio.conf.d; echo '{text}' > /etc/crio/crio.conf.d/1");
+    fn node(text: &str) -> String {
+        format!("mkdir -p /etc/crio/crio.conf.d; echo '{text}' > /etc/crio/crio.conf.d/1")
+    }
     let gc = [&AUTO[..], &["--via", "direct", "--dry-run"]].concat();
     let whole = node(&format!("[crio.image]\npinned_images = [\"{}\"]", name(0)));
     let plan = node::document(auto(&down, &whole, &gc).expect_code(4));
@@ -496,10 +497,10 @@ fn auto_refuses_store_of_a_runtime() {
 #[test]
 fn hint_frees_space_before_starting_crio() {
     let Some(down) = Down::new(Fs::Ext4, 240 * MIB) else { return };
-    let crio = |files: &str| {
+    fn crio(files: &str) -> String {
         let conf = "clean_shutdown_file = \"/run/crio/clean.shutdown\"";
         format!("mkdir /etc/crio; printf '[crio]\\n{conf}\\n' > /etc/crio/crio.conf; cd /run/crio; {files}")
-    };
+    }
     let crictl = "echo runtime-endpoint: unix:///run/crio/crio.sock > /etc/crictl.yaml";
     let start = "start the runtime";
     let with_room = "start CRI-O while there is room, as now: ";

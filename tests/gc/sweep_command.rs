@@ -172,10 +172,10 @@ fn planted_leaks_are_found_and_swept() {
     let dry = planted.json(0, &[&["sweep", "--delete", "--dry-run"], &now[..]].concat());
     assert_eq!(planted.json(0, &["sweep"])["leaks"].as_array().unwrap().len(), leaks.len());
     let real = planted.json(0, &[&["sweep", "--delete"], &now[..]].concat());
-    let predictions = |document: &Value| -> Vec<(String, Value)> {
+    fn predictions(document: &Value) -> Vec<(String, Value)> {
         let rows = list(document, "/deleted").iter();
         rows.map(|row| (text(row, "/path").to_owned(), row["predicted_bytes"].clone())).collect()
-    };
+    }
     assert_eq!(predictions(&dry), predictions(&real), "{real:#}");
     assert_eq!((list(&real, "/kept").len(), list(&real, "/errors").len()), (0, 0), "{real:#}");
     for row in list(&real, "/deleted") {
@@ -435,8 +435,8 @@ fn sweep_beside_busy_tools_loses_nothing() {
         let _over = AtEnd(&over);
         let start = std::time::Instant::now();
         // On a slow machine it takes longer.
-        let has_few = || rounds.load(std::sync::atomic::Ordering::Relaxed) <= 2;
-        while start.elapsed() < storm || swept <= 2 || has_few() {
+        while start.elapsed() < storm || swept <= 2 || rounds.load(std::sync::atomic::Ordering::Relaxed) <= 2
+        {
             // An orphan, as a crash leaves it.
             let id = format!("{:064x}", start.elapsed().as_nanos());
             std::fs::create_dir_all(node.store.root().join("overlay").join(id).join("diff/a")).unwrap();

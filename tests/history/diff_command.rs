@@ -16,12 +16,12 @@ fn bytes(value: &Value, pointer: &str) -> i64 {
 
 /// Checks that the parts of every sum add up, and that every change is the difference of its values.
 fn assert_adds_up(diff: &Value) {
-    let sum = |value: &Value, what: &str| {
+    fn sum(value: &Value, what: &str) -> i64 {
         let [before, after, change] =
             ["before", "after", "change"].map(|name| bytes(value, &format!("{what}/{name}_bytes")));
         assert_eq!(after - before, change, "{value:#}");
         change
-    };
+    }
     let stores = list(diff, "/stores");
     let of_stores: i64 = stores.iter().map(|store| sum(store, "/total")).sum();
     assert_eq!(sum(diff, "/totals"), of_stores);
@@ -107,7 +107,9 @@ fn added_removed_and_changed_images_are_shown() {
     let file = dir.path().join("first.json");
     std::fs::write(&file, first.to_string()).unwrap();
     let file = file.to_str().unwrap();
-    let part = |diff: &Value, name: &str| diff[name].clone();
+    fn part(diff: &Value, name: &str) -> Value {
+        diff[name].clone()
+    }
     for words in [["diff", ids[0], ids[1]], ["diff", "last~1", ids[1]], ["diff", file, "last"]] {
         let again = node.json(&words);
         assert_adds_up(&again);
@@ -194,18 +196,20 @@ fn incomparable_scans_are_reported() {
         std::fs::write(&path, content).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let scan = |root: &str, complete: bool| {
+    fn scan(root: &str, complete: bool) -> String {
         format!(
             r#"{{"schema_version":1,"kind":"scan","generated_at":"2026-11-20T10:00:00Z","complete":{complete},
                "filesystems":[],"images":[],"layers":[],"containers":[],"leaks":[],
                "stores":[{{"kind":"containers-storage","root":"{root}","driver":"overlay",
                "bytes":{{"images":1,"containers":0,"leaks":0,"metadata":0,"other":0}}}}]}}"#
         )
-    };
+    }
     let (here, there) = (put("a", &scan("/a", true)), put("b", &scan("/b", true)));
     let (partial, broken) = (put("p", &scan("/a", false)), put("x", "{"));
     let missing = dir.path().join("missing").to_str().unwrap().to_owned();
-    let diff = |a: &str, b: &str| support::program::layersweep(["diff", a, b]);
+    fn diff(a: &str, b: &str) -> program::Run {
+        support::program::layersweep(["diff", a, b])
+    }
     for (a, b, code, words) in [
         (&here, &there, 2, "no store in common"),
         (&here, &broken, 2, "not a JSON document"),

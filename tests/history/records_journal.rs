@@ -281,10 +281,10 @@ fn another_process() {
     let Some(dir) = std::env::var_os("LAYERSWEEP_TEST_STATE_DIR").map(PathBuf::from) else {
         return;
     };
-    let wait = || {
+    fn wait() {
         println!("holding");
         let _ = std::io::stdin().read_line(&mut String::new());
-    };
+    }
     match std::env::var("LAYERSWEEP_TEST_JOURNAL").unwrap().as_str() {
         "layersweep" => {
             let mut records = scan_records::open(&dir);

@@ -132,10 +132,10 @@ fn second_pull_between_scans_starts_new_life() {
 fn only_complete_listing_proves_absence() {
     for doubt in [Consistency::WriterActive, Consistency::Damaged] {
         let mut rig = Rig::new();
-        let all = |seen: &mut ScanRecord| {
+        fn all(seen: &mut ScanRecord) {
             seen.images = vec![image(1, -HOUR), image(2, -HOUR)];
             seen.containers = vec![container(9, -60, Some(0))];
-        };
+        }
         rig.see(0, all);
         for scan in 1..4 {
             let seen = rig.see(scan * 300, |seen| {
@@ -219,12 +219,12 @@ fn older_scan_of_store_changes_nothing() {
 #[test]
 fn record_time_leap_ages_only_affected_rows() {
     let mut rig = Rig::new();
-    let boot = |seen: &mut ScanRecord, since: i64, wall: Timestamp, synchronised: bool| {
+    fn boot(seen: &mut ScanRecord, since: i64, wall: Timestamp, synchronised: bool) {
         seen.clock.boot_id = "second".into();
         seen.clock.since_boot = since * 1_000_000;
         seen.clock.wall = wall;
         seen.clock.synchronised = synchronised;
-    };
+    }
     rig.see(0, |seen| {
         seen.images = vec![image(1, -HOUR), image(2, -HOUR)];
     });
@@ -317,12 +317,14 @@ fn invalid_rows_do_not_affect_others() {
 #[test]
 fn unchanged_rows_are_not_written() {
     let mut rig = Rig::new();
-    let see = |seen: &mut ScanRecord| {
+    fn see(seen: &mut ScanRecord) {
         seen.images = (0..200).map(|number| image(number, -HOUR)).collect();
         seen.containers = (0..100).map(|number| container(number, -60, Some(number as usize))).collect();
-    };
+    }
     rig.see(0, see);
-    let writes = |rig: &Rig| rig.sql::<i64>("SELECT total_changes()");
+    fn writes(rig: &Rig) -> i64 {
+        rig.sql::<i64>("SELECT total_changes()")
+    }
     let before = writes(&rig);
     rig.see(300, see);
     assert_eq!(writes(&rig) - before, 2, "the clock and the store");
@@ -333,14 +335,14 @@ fn unchanged_rows_are_not_written() {
 #[test]
 fn large_node_is_written_quickly() {
     let mut rig = Rig::new();
-    let see = |offset: u64| {
+    fn see(offset: u64) -> impl Fn(&mut ScanRecord) {
         move |seen: &mut ScanRecord| {
             seen.images = (offset..10_000 + offset).map(|number| image(number, -HOUR)).collect();
             seen.containers = (0..20_000)
                 .map(|number| container(number + offset, -60, Some(number as usize / 2)))
                 .collect();
         }
-    };
+    }
     let mut seconds = Vec::new();
     for (scan, offset) in [(0, 0), (1, 0), (2, 500)] {
         let mut seen = scan_record(scan * 300);

@@ -135,7 +135,9 @@ fn licences_and_versions_agree() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("not a licence that we know: matchit"), "{said}");
 
-    let read = |path: &str| std::fs::read_to_string(sources().join(path)).unwrap();
+    fn read(path: &str) -> String {
+        std::fs::read_to_string(sources().join(path)).unwrap()
+    }
     let version = env!("CARGO_PKG_VERSION");
     assert!(read("packaging/debian/changelog").starts_with(&format!("layersweep ({version}-1) ")));
     let spec = read("packaging/layersweep.spec");
@@ -240,7 +242,9 @@ fn old_records(root: &Root) {
     std::fs::create_dir(&dir).unwrap();
     std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o750)).unwrap();
     let database = rusqlite::Connection::open(dir.join("layersweep.db")).unwrap();
-    let text = |path: &str| std::fs::read_to_string(sources().join(path)).unwrap();
+    fn text(path: &str) -> String {
+        std::fs::read_to_string(sources().join(path)).unwrap()
+    }
     database.execute_batch(&text("migrations/0001_history.sql")).unwrap();
     let pin = "INSERT INTO pins VALUES ('quay.io/kept', '', 1767225600000000)";
     database.execute_batch(pin).unwrap();
@@ -280,7 +284,9 @@ fn deb_is_installed_and_purged_without_systemd() {
     let scan = scan.expect_code(0).json();
     assert_eq!(scan["images"].as_array().unwrap().len(), 5);
     assert_eq!(scan["warnings"].as_array().unwrap().len(), 0, "{:#}", scan["warnings"]);
-    let history = |root: &Root| root.run("layersweep history --all --format json").expect_code(0).json();
+    fn history(root: &Root) -> serde_json::Value {
+        root.run("layersweep history --all --format json").expect_code(0).json()
+    }
     let before = history(&root)["runs"].as_array().unwrap().len();
     assert!(before > 0);
     // Changes by an administrator.

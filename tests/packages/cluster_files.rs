@@ -196,7 +196,9 @@ fn every_command_line_is_valid() {
         let text = std::fs::read_to_string(&path).unwrap();
         for words in command_lines(&text, &commands) {
             // A command line in a sentence ends with its flags.
-            let is_flag = |word: &&String| word.starts_with('-');
+            fn is_flag(word: &&String) -> bool {
+                word.starts_with('-')
+            }
             let flags: Vec<&String> = words[1..].iter().collect();
             let prose = flags.iter().position(|word| !is_flag(word) && !is_value(&words, word));
             let line: Vec<&str> = match prose {

@@ -103,7 +103,9 @@ fn every_answer_is_current() {
     assert_eq!(answer.status, 200);
     assert!(answer.head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{answer:?}");
     assert!(answer.head.contains("connection: close"), "{answer:?}");
-    let scans = |answer: &Answer| Scrape::read(&answer.body).sum("scans_total", &[]);
+    fn scans(answer: &Answer) -> f64 {
+        Scrape::read(&answer.body).sum("scans_total", &[])
+    }
     let before = scans(&answer);
     rusqlite::Connection::open(state.path().join("layersweep.db"))
         .unwrap()

@@ -184,7 +184,9 @@ fn zoom_hover_keys_and_search() {
         );
         page.focus(&format!("#{picture} .cell[tabindex='0']"));
         page.key("ArrowDown");
-        let focused = |page: &mut Page| page.text("document.activeElement.getAttribute('aria-label')");
+        fn focused(page: &mut Page) -> String {
+            page.text("document.activeElement.getAttribute('aria-label')")
+        }
         let first = focused(&mut page);
         assert_ne!(first, whole.0);
         page.key("ArrowRight");
@@ -377,9 +379,9 @@ fn hostile_names_are_text() {
     assert!(!texts.contains(['\u{202e}', '\u{7}']));
     expect_sums(&mut page, &document);
     page.expect_quiet();
-    let elements = |page: &mut Page| {
+    fn elements(page: &mut Page) -> u64 {
         page.number("document.querySelectorAll('script, img, iframe, object, link, base').length")
-    };
+    }
     let here = elements(&mut page);
     assert_eq!(here, elements(&mut browser.open(&harmless.1, Window::default())));
 }
@@ -390,7 +392,9 @@ fn broken_records_are_still_drawn() {
     if !browser::require() {
         return;
     }
-    let id = |number: usize| made::id("layer", number);
+    fn id(number: usize) -> String {
+        made::id("layer", number)
+    }
     let mut layers = vec![
         made::layer(0, Some(id(1)), 1000, vec![]),
         made::layer(1, Some(id(0)), 2000, vec![]),

@@ -238,10 +238,10 @@ fn btrfs_subvolumes_share_extents_too() {
     }
     let loopfs = LoopFs::new(Fs::Btrfs, 0);
     let path = |name: &str| loopfs.path().join(name);
-    let btrfs = |arguments: &[&std::ffi::OsStr]| {
+    fn btrfs(arguments: &[&std::ffi::OsStr]) {
         let output = Command::new("btrfs").arg("subvolume").args(arguments).output().unwrap();
         assert!(output.status.success(), "{output:?}");
-    };
+    }
     btrfs(&["create".as_ref(), path("a").as_os_str()]);
     write_random(&path("a/file"), 2 * MIB);
     loopfs.sync();

@@ -102,7 +102,9 @@ fn neighbours_keep_a_chunk() {
     }
     let mut inodes: Vec<_> = (0..640).map(|number| path(&format!("all/{number}"))).collect();
     inodes.sort_by_key(|path| fs::metadata(path).unwrap().ino());
-    let of_chunk = |path: &Path| fs::metadata(path).unwrap().ino() / 64;
+    fn of_chunk(path: &Path) -> u64 {
+        fs::metadata(path).unwrap().ino() / 64
+    }
     let whole: Vec<_> =
         inodes.chunk_by(|a, b| of_chunk(a) == of_chunk(b)).filter(|chunk| chunk.len() == 64).collect();
     assert!(whole.len() >= 8, "too few chunks of files alone");

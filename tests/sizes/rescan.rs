@@ -263,7 +263,9 @@ fn deduplicated_small_files_are_not_promised() {
         return;
     }
     let loopfs = LoopFs::new(Fs::Xfs, 600 * MIB);
-    let of = |name: &str| image_of(name, vec![LayerSpec { small_files: 4, ..LayerSpec::new(name) }]);
+    fn of(name: &str) -> ImageSpec {
+        image_of(name, vec![LayerSpec { small_files: 4, ..LayerSpec::new(name) }])
+    }
     let store = Store::of(&loopfs.path().join("root"), "overlay", &["one", "two"].map(of));
     let directory = |name: &str| layer(&store, name).join("diff").join(name);
     let (first, second) = (directory("one"), directory("two"));

@@ -43,12 +43,12 @@ fn check_usage(graphroot: &Path, runroot: &Path, what: &str) -> Value {
 fn check_owners(graphroot: &Path, runroot: &Path, what: &str) -> Value {
     let flags = ["--graphroot".as_ref(), graphroot.as_os_str(), "--runroot".as_ref(), runroot.as_os_str()];
     let explain = |path: &Path| fair::assert_owners_add_up(&flags, path, what);
-    let entries = |path: &Path| {
+    fn entries(path: &Path) -> Vec<PathBuf> {
         let found = std::fs::read_dir(path).into_iter().flatten().map(|entry| entry.unwrap().path());
         let mut found: Vec<_> = found.collect();
         found.sort();
         found
-    };
+    }
     explain(graphroot.parent().unwrap());
     for top in entries(graphroot) {
         explain(&top);
@@ -103,10 +103,10 @@ fn imagestore_on_own_filesystem_adds_up() {
     let [main_disk, images] = [(); 2].map(|()| LoopFs::new(Fs::Ext4, 64 * MIB));
     let (graphroot, imagestore) = (main_disk.path().join("g"), images.path().join("i"));
     let (layer, image) = ("a".repeat(64), "b".repeat(64));
-    let write = |path: PathBuf, content: &[u8]| {
+    fn write(path: PathBuf, content: &[u8]) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
-    };
+    }
     for area in [&graphroot, &imagestore] {
         std::fs::create_dir_all(area.join("overlay/l")).unwrap();
         for records in ["layers", "images"] {
@@ -196,8 +196,9 @@ fn shared_and_temporary_files_have_owners() {
     }
     owned(&format!("{layer}/sub"));
     owned(&format!("{layer}/again"));
-    let leaks =
-        |rows: &[(String, bool, u64)]| rows.iter().find(|row| row.0 == "Leaks").map_or(0, |row| row.2);
+    fn leaks(rows: &[(String, bool, u64)]) -> u64 {
+        rows.iter().find(|row| row.0 == "Leaks").map_or(0, |row| row.2)
+    }
     let leak = tree::du(&dir.path().join("var/tmp/buildah4089947572"));
     for below in ["var/tmp/buildah4089947572", "var/tmp/buildah4089947572/run", "var/tmp", "var"] {
         let rows = owned(below);
@@ -310,15 +311,17 @@ fn with_containers(fs: Fs) {
     for kind in ["images", "leaks"] {
         assert_eq!(list(&ended, &format!("/{kind}")).len(), 0, "{ended:#}");
     }
-    let big = |change: &&Value| change["change_bytes"].as_i64().unwrap().abs() > 64 << 10;
+    fn big(change: &Value) -> bool {
+        change["change_bytes"].as_i64().unwrap().abs() > 64 << 10
+    }
     for kind in ["layers", "containers"] {
-        let changed: Vec<_> = list(&ended, &format!("/{kind}")).iter().filter(big).collect();
+        let changed: Vec<_> = list(&ended, &format!("/{kind}")).iter().filter(|change| big(change)).collect();
         assert_eq!(changed.len(), 1, "{kind}: {ended:#}");
         assert_eq!(changed[0]["change"], "grew", "{changed:#?}");
         assert!(changed[0]["change_bytes"].as_i64().unwrap() >= 800 << 10, "{changed:#?}");
     }
     assert!(
-        list(&ended, "/containers").iter().any(|container| big(&container) && container["name"] == "last"),
+        list(&ended, "/containers").iter().any(|container| big(container) && container["name"] == "last"),
         "{ended:#}"
     );
 }

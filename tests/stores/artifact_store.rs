@@ -243,10 +243,10 @@ fn held_lock_keeps_unneeded_blobs() {
     let temporary = made.artifacts.dir().join("oci-put-blob123");
     std::fs::write(&temporary, content(8, KIB)).unwrap();
     let held = locks::write_lock(&lock);
-    let leaks = |scan: &Value| -> Vec<_> {
+    fn leaks(scan: &Value) -> Vec<(String, String)> {
         let leaks = list(scan, "/leaks").iter();
         leaks.map(|leak| (text(leak, "/class").to_owned(), text(leak, "/verdict").to_owned())).collect()
-    };
+    }
     let keep = ("artifact-orphan".to_owned(), "keep".to_owned());
     let both = [keep.clone(), keep.clone()];
     assert_eq!(leaks(&made.node.scan()), both);

@@ -341,7 +341,9 @@ fn unmountable_chain_affects_only_its_owner() {
     let podman = format!("/{PODMAN}");
     for measure in [Measure::RecordsAndMounts, Measure::Everything] {
         let disk = node([&[], &[&podman]]);
-        let id = |number: usize| format!("{number:064x}");
+        fn id(number: usize) -> String {
+            format!("{number:064x}")
+        }
         let numbers = 1000..9000;
         let layers: Vec<_> = numbers
             .clone()

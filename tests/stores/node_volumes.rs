@@ -140,7 +140,9 @@ fn image_left_mounted_by_crio_is_reported() {
     let node = Node::of(small::store(&dir.path().join("root")));
     let other = id_of(&node, "other");
     node.store.podman(["image", "mount", &small::name("other")]);
-    let leaks = |node: &Node| list(&node.scan(), "/leaks").to_vec();
+    fn leaks(node: &Node) -> Vec<Value> {
+        list(&node.scan(), "/leaks").to_vec()
+    }
     assert_eq!(leaks(&node), &[] as &[Value], "podman's own mount, on a node without CRI-O");
     let userdata = crio_container(&node, "served", &[&other]);
     assert_eq!(leaks(&node), &[] as &[Value], "a volume");

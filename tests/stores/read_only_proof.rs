@@ -112,9 +112,9 @@ fn nothing_changes_under_strictatime() {
         loopfs.sync();
         let locks: Vec<_> =
             ["layers.lock", "images.lock", "containers.lock"].map(|name| store.record(name)).into();
-        let tokens = |locks: &[std::path::PathBuf]| -> Vec<Vec<u8>> {
+        fn tokens(locks: &[std::path::PathBuf]) -> Vec<Vec<u8>> {
             locks.iter().map(|lock| std::fs::read(lock).unwrap()).collect()
-        };
+        }
         let tokens_before = tokens(&locks); // first, because it changes their access times
         let before = tree::listing(loopfs.path());
         let runroot_before = tree::listing(&store.runroot());

@@ -227,18 +227,18 @@ fn pins_keep_and_are_counted() {
     }
     let dir = tempfile::tempdir().unwrap();
     let node = Node::of(small::still(dir.path()));
-    let row = |usage: &Value, kind: &str| {
+    fn row(usage: &Value, kind: &str) -> u64 {
         let row = list(usage, "/stores/0/rows").iter().find(|row| row["kind"] == kind);
         row.map_or(0, |row| number(row, "/count"))
-    };
+    }
     let counts = || {
         let usage = node.json(&["usage"]);
         (row(&usage, "images_pinned"), row(&usage, "images_unused"), number(&usage, "/totals/images_unused"))
     };
-    let pinned = |document: &Value| {
+    fn pinned(document: &Value) -> Vec<String> {
         let pinned = list(document, "/images").iter().filter(|image| image["pinned"] == true);
         pinned.flat_map(|image| texts(image, "/names")).collect::<Vec<_>>()
-    };
+    }
     assert_eq!(counts(), (0, 4, 4));
     node.run(&["pin", "add", "localhost/small/b*", "--note", "until Monday"]).expect_code(0);
     let images = node.json(&["images"]);
@@ -331,7 +331,7 @@ fn second_scan_measures_little() {
     let node = Node::of(small::still(dir.path()));
     // Younger layers are measured again.
     std::thread::sleep(SETTLED_AFTER.unsigned_abs() + Duration::from_secs(2));
-    let figures = |scan: &Value| {
+    fn figures(scan: &Value) -> Vec<String> {
         let mut lines = Vec::new();
         for (of, id, fields) in [
             ("/layers", "id", &["bytes", "apparent_bytes", "inodes", "refcount"][..]),
@@ -348,8 +348,10 @@ fn second_scan_measures_little() {
             }));
         }
         lines
-    };
-    let effort = |scan: &Value| (number(scan, "/scan/cached_layers"), number(scan, "/scan/measured_layers"));
+    }
+    fn effort(scan: &Value) -> (u64, u64) {
+        (number(scan, "/scan/cached_layers"), number(scan, "/scan/measured_layers"))
+    }
     let first = node.scan();
     let layers = list(&first, "/layers").len() as u64;
     assert_eq!(effort(&first), (0, layers));

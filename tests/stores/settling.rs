@@ -165,7 +165,9 @@ fn as_in_the_unit() -> Command {
 /// an image only while the next is measured.
 fn judge(fs: Fs, figures: &[(u64, i64)]) {
     println!("{fs:?}: {figures:?}");
-    let bound = |predicted: u64| i64::try_from((predicted / 100).max(NOISE_BYTES)).unwrap();
+    fn bound(predicted: u64) -> i64 {
+        i64::try_from((predicted / 100).max(NOISE_BYTES)).unwrap()
+    }
     let (mut sum, mut off) = (0, 0_i64);
     for (predicted, measured) in figures {
         let late = off.min(0).abs();

@@ -132,7 +132,9 @@ fn root_store_matches_podman() {
         available("podman", podman().is_some());
         return eprintln!("skipped: this takes root");
     };
-    let file = |directory: &str| format!("{directory}/containers/storage.conf");
+    fn file(directory: &str) -> String {
+        format!("{directory}/containers/storage.conf")
+    }
     for there in [&[][..], &["/usr/share"], &["/etc"], &["/usr/share", "/etc"]] {
         let root = tempfile::tempdir().expect("a directory");
         for directory in there {

@@ -202,14 +202,14 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
 }
 
 fn run() -> Value {
-    let deletion = |number: usize, error: Option<&str>| {
+    fn deletion(number: usize, error: Option<&str>) -> Value {
         json!({
             "kind": "image", "id": id("gone", number), "names": [format!("quay.io/gone/image:{number}")], "store": ROOT,
             "reason": "space", "predicted_bytes": 10 * MIB, "measured_bytes": error.is_none().then_some(9 * MIB),
             "byproduct_bytes": 0, "differs": false, "usage_after_percent": 70.0,
             "at": "2026-11-20T06:00:00Z", "error": error,
         })
-    };
+    }
     json!({
         "run_id": "run-1", "command": "gc", "runs": 1, "started_at": "2026-11-20T06:00:00Z",
         "ended_at": "2026-11-20T06:00:05Z", "outcome": "reached", "dry_run": false, "policy": "exact",

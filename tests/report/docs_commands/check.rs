@@ -124,9 +124,9 @@ fn headlines<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Vec<&'a str>> {
 /// Returns the differences between the output in a page and the program's output.
 pub fn differences(shown: &[String], printed: &str, exact: bool) -> Vec<String> {
     if exact {
-        let shapes = |lines: &mut dyn Iterator<Item = &str>| -> Vec<String> {
+        fn shapes(lines: &mut dyn Iterator<Item = &str>) -> Vec<String> {
             lines.map(shape).filter(|line| !line.is_empty()).collect()
-        };
+        }
         let shown = shapes(&mut shown.iter().map(String::as_str));
         let printed = shapes(&mut printed.lines());
         return match shown == printed {

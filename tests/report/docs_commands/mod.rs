@@ -146,7 +146,9 @@ fn links_lead_somewhere() {
 
 #[test]
 fn planted_mistakes_are_found() {
-    let block = |text: &str| blocks::of_page(Path::new("x.md"), text).unwrap().remove(0);
+    fn block(text: &str) -> blocks::Block {
+        blocks::of_page(Path::new("x.md"), text).unwrap().remove(0)
+    }
     let screen = block(
         "1. In a list:\n   ```console\n   $ layersweep usage \\\n     -q\n   THE HEAD  OF IT\n   ```\n",
     );

@@ -72,7 +72,9 @@ fn path() -> String {
 }
 
 fn images() -> Vec<ImageSpec> {
-    let base = || layer("base", 12);
+    fn base() -> LayerSpec {
+        layer("base", 12)
+    }
     let mut images = vec![image("base:1", vec![base()]), image("db:16", vec![base(), layer("db", 30)])];
     images.extend((1..=5).map(|number| {
         image(
@@ -90,7 +92,9 @@ fn images() -> Vec<ImageSpec> {
 
 /// Returns images that are small, because containerd stores them twice, as blobs and unpacked.
 fn images_of_containerd() -> Vec<ImageSpec> {
-    let base = || running("base", 2);
+    fn base() -> LayerSpec {
+        running("base", 2)
+    }
     let mut images: Vec<_> = (1..=5)
         .map(|number| image(&format!("shop:1.{number}"), vec![base(), layer(&format!("shop-{number}"), 16)]))
         .collect();

@@ -132,7 +132,9 @@ fn pins_come_from_last_file() {
         let discovery = discover(&fixture(case), &root(), &RunningPrograms::default());
         discovery.pins.into_iter().map(|pin| (pin.pattern, pin.origin)).collect()
     }
-    let owned = |pattern: &str, origin: &str| (pattern.to_owned(), origin.to_owned());
+    fn owned(pattern: &str, origin: &str) -> (String, String) {
+        (pattern.to_owned(), origin.to_owned())
+    }
     let drop_in = "/etc/crio/crio.conf.d/50-pinned-images";
     assert_eq!(
         pins("crio"),
