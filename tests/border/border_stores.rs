@@ -109,16 +109,18 @@ fn command(store: &Store, other: &Store, words: &[&str]) -> Command {
 }
 
 fn works(borrower: &Store, image: &str) {
-    let podman = |args: &[&str]| succeed(borrower.command("podman").args(args));
-    podman(&["images", "--all"]);
+    fn podman(borrower: &Store, args: &[&str]) -> String {
+        succeed(borrower.command("podman").args(args))
+    }
+    podman(borrower, &["images", "--all"]);
     // crun may fail with the machine's control groups, which this test is not about.
     let run = ["run", "--rm", "--network", "none", "--log-driver", "none"];
     let limits = ["--runtime", "runc", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"];
     let busybox = ["--volume", "/bin/busybox:/busybox:ro", image, "/busybox", "true"];
-    podman(&[&run[..], &limits, &busybox].concat());
-    podman(&["create", "--name", "again", "--network", "none", image, "/x"]);
-    podman(&["commit", "-q", "again", "localhost/again:1"]);
-    podman(&["rm", "again"]);
+    podman(borrower, &[&run[..], &limits, &busybox].concat());
+    podman(borrower, &["create", "--name", "again", "--network", "none", image, "/x"]);
+    podman(borrower, &["commit", "-q", "again", "localhost/again:1"]);
+    podman(borrower, &["rm", "again"]);
 }
 
 const AGED: [&str; 10] =
@@ -357,27 +359,29 @@ fn runtime_does_not_remove_borrowed_images() {
     let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
     let dir = tempfile::tempdir().unwrap();
     let borrower = borrower(&dir.path().join("borrower"), &node.store);
-    let podman = |args: &[&str]| succeed(borrower.command("podman").args(args));
-    podman(&["create", "--name", "job", "--network", "none", &gc_node::name(1), "/x"]);
-    podman(&["commit", "-q", "job", "localhost/t/on:1"]);
-    podman(&["rm", "job"]);
-    podman(&["create", "--name", "keep", "--network", "none", &gc_node::name(2), "/x"]);
+    fn podman(borrower: &Store, args: &[&str]) -> String {
+        succeed(borrower.command("podman").args(args))
+    }
+    podman(&borrower, &["create", "--name", "job", "--network", "none", &gc_node::name(1), "/x"]);
+    podman(&borrower, &["commit", "-q", "job", "localhost/t/on:1"]);
+    podman(&borrower, &["rm", "job"]);
+    podman(&borrower, &["create", "--name", "keep", "--network", "none", &gc_node::name(2), "/x"]);
     node.age();
-    let run = |code: i32, words: &[&str]| {
+    fn run(borrower: &Store, node: &GcNode, code: i32, words: &[&str]) -> Value {
         let mut command = node.command(&[words, &["--format", "json"]].concat());
         command.env("CONTAINERS_STORAGE_CONF", borrower.scratch().join("storage.conf"));
         node::document(program::run(&mut command).expect_no_crash().expect_code(code))
-    };
-    let document = run(0, &["gc", "-y", "--high", "99", "--low", "98", "--max-age", "1d"]);
+    }
+    let document = run(&borrower, &node, 0, &["gc", "-y", "--high", "99", "--low", "98", "--max-age", "1d"]);
     let expected: Vec<_> = [0, 3, 4, 6].map(gc_node::name).into();
     assert_eq!(deleted(&document), expected, "{document:#}");
     for number in [1, 2] {
         assert_eq!(rule(&document, &gc_node::name(number)), "in-use");
-        let refused = run(5, &["rm", "-y", &gc_node::name(number)]);
+        let refused = run(&borrower, &node, 5, &["rm", "-y", &gc_node::name(number)]);
         assert_eq!(rule(&refused, &gc_node::name(number)), "in-use");
     }
     works(&borrower, "localhost/t/on:1");
-    podman(&["commit", "-q", "keep", "localhost/t/kept:1"]);
+    podman(&borrower, &["commit", "-q", "keep", "localhost/t/kept:1"]);
     borrower.unmount();
 }
 
@@ -401,11 +405,11 @@ fn editor_checks_other_stores_under_locks() {
     let Some(two) = Two::new("overlay") else { return };
     two.store.unmount();
     let images = two.store.images();
-    let id = |image: &str| {
+    fn id(images: &[Value], image: &str) -> String {
         let name = small::name(image);
         let found = images.iter().find(|image| program::texts(image, "/names") == [name.clone()]);
         text(found.unwrap(), "/id").to_owned()
-    };
+    }
     let (request, places) = (request(&two.store, &two.borrower), edit::places(&two.store));
     let looked_up = places.clone();
     let looks = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -418,7 +422,8 @@ fn editor_checks_other_stores_under_locks() {
         ..Options::default()
     };
     let editor = Editor::new(&places, options).unwrap();
-    let delete = |image: &str| editor.delete_image(&PlannedImage { id: id(image), ..Default::default() });
+    let delete =
+        |image: &str| editor.delete_image(&PlannedImage { id: id(&images, image), ..Default::default() });
     delete("other").unwrap();
     two.commit_on("b", "localhost/t/on-b:1");
     two.create("keep", "a2");
@@ -440,7 +445,8 @@ fn editor_checks_other_stores_under_locks() {
     )
     .unwrap();
     for image in ["a2", "b"] {
-        let error = editor.delete_image(&PlannedImage { id: id(image), ..Default::default() }).unwrap_err();
+        let error =
+            editor.delete_image(&PlannedImage { id: id(&images, image), ..Default::default() }).unwrap_err();
         assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { .. })), "{image}: {error}");
     }
     two.podman(&["rm", "keep"]);
@@ -461,7 +467,8 @@ fn editor_checks_other_stores_under_locks() {
         ..Options::default()
     };
     let editor = Editor::new(&places, options).unwrap();
-    let error = editor.delete_image(&PlannedImage { id: id("a"), ..Default::default() }).unwrap_err();
+    let error =
+        editor.delete_image(&PlannedImage { id: id(&images, "a"), ..Default::default() }).unwrap_err();
     assert_eq!(error.refusal(), Some(&Refusal::BorrowersBusy), "{error}");
     two.works("localhost/t/on-b:1");
 }
@@ -479,15 +486,15 @@ fn container_in_podman_database_keeps_image() {
     let read = |name: &str| -> Vec<Value> {
         serde_json::from_slice(&std::fs::read(store.record(name)).unwrap()).unwrap()
     };
-    let save = |name: &str, records: &[Value]| {
+    fn save(store: &Store, name: &str, records: &[Value]) {
         std::fs::write(store.record(name), serde_json::to_vec(records).unwrap()).unwrap();
-    };
+    }
     let containers = read("containers.json");
     let mut layers = read("layers.json");
     let layer = text(&containers[0], "/layer").to_owned();
     layers.retain(|record| record["id"] != layer.as_str());
-    save("containers.json", &[]);
-    save("layers.json", &layers);
+    save(&store, "containers.json", &[]);
+    save(&store, "layers.json", &layers);
     #[allow(clippy::disallowed_methods)] // a store of this test
     std::fs::remove_dir_all(store.root().join("overlay-containers").join(text(&containers[0], "/id")))
         .unwrap();
@@ -606,13 +613,13 @@ fn image_mounted_by_digest_or_id_is_kept() {
     let shortest = (1..=id.len()).map(|length| &id[..length]);
     let mut shortest = shortest
         .filter(|start| images.iter().filter(|other| text(other, "/id").starts_with(start)).count() == 1);
-    let rm = |code: i32| {
+    fn rm(id: &str, store: &Store, code: i32) -> Value {
         let mut command = program::command();
         command.args(["rm", "-y", "--via", "direct", "--min-age", "0s", "--dry-run", "--format", "json", id]);
         command.arg("--graphroot").arg(store.root()).arg("--runroot").arg(store.runroot());
         program::run(&mut command).expect_code(code).json()
-    };
-    rm(0);
+    }
+    rm(id, &store, 0);
     let request = ScanRequest { graphroots: vec![store.root().to_path_buf()], ..request(&store, &store) };
     for reference in [
         &format!("{hub}@{digest}"),
@@ -626,7 +633,7 @@ fn image_mounted_by_digest_or_id_is_kept() {
         let create =
             ["create", "--name", "v", "--network", "none", "--mount", &mount, &small::name("b"), "/x"];
         store.podman(create);
-        let refused = rm(5);
+        let refused = rm(id, &store, 5);
         let kept = &list(&refused, "/kept")[0];
         assert_eq!(kept["rule"], "in-use", "{reference}: {refused:#}");
         assert!(text(kept, "/detail").contains("the podman container v"), "{reference}: {kept:#}");
@@ -643,7 +650,7 @@ fn image_mounted_by_digest_or_id_is_kept() {
         store.podman(["rm", "v"]);
         store.unmount();
     }
-    rm(0);
+    rm(id, &store, 0);
 }
 
 /// The broken configuration might name stores that borrow from this one.
@@ -706,14 +713,14 @@ fn images_possibly_mounted_by_podman_are_kept() {
         let Some(two) = Two::new(driver) else { return };
         two.store.load(&[twin()]);
         two.store.podman(["image", "mount", &small::name("twin")]);
-        let rm = |image: &str| {
+        fn rm(two: &Two, image: &str) -> Value {
             let name = small::name(image);
             let words = ["rm", "--via", "direct", "--min-age", "0s", &name, "--format", "json"];
             // Not `Two::run`, which unmounts.
             node::document(program::run(&mut two.command(&words)).expect_no_crash())
-        };
+        }
         for image in ["b", "twin"] {
-            let refused = rm(image);
+            let refused = rm(&two, image);
             assert_eq!(rule(&refused, &small::name(image)), "in-use", "{driver}: {refused:#}");
             let detail = text(kept(&refused, &small::name(image)), "/detail");
             assert!(detail.contains("podman image unmount"), "{driver}: {detail}");
@@ -721,12 +728,12 @@ fn images_possibly_mounted_by_podman_are_kept() {
             let is_mounted = matches!(refusal, Refusal::Mounted { .. } | Refusal::UsedElsewhere { .. });
             assert!(is_mounted, "{driver}: {refusal}");
         }
-        assert_eq!(gone(&rm("other")), ["other"], "{driver}");
+        assert_eq!(gone(&rm(&two, "other")), ["other"], "{driver}");
         if driver == "vfs" {
             unknown_counts(&two, "b");
         }
         two.store.podman(["image", "unmount", &small::name("twin")]);
-        assert_eq!(gone(&rm("b")), ["b"], "{driver}");
+        assert_eq!(gone(&rm(&two, "b")), ["b"], "{driver}");
     }
 }
 

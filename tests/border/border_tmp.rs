@@ -159,14 +159,14 @@ fn user_files_with_similar_names_are_kept() {
         "storage2026010112",
     ];
     assert_eq!(paths(&swept, "report"), reported, "{swept:#}");
-    let evidence = |name: &str| {
+    fn evidence(swept: &Value, name: &str) -> String {
         let found = list(&swept, "/leaks").iter().find(|leak| text(leak, "/path").ends_with(name));
         text(found.unwrap(), "/evidence").to_owned()
-    };
-    assert!(evidence("storage1175831575").contains("belongs to the user 65534"), "{swept:#}");
-    assert!(evidence("buildah20240101").contains("Dockerfile"), "{swept:#}");
+    }
+    assert!(evidence(&swept, "storage1175831575").contains("belongs to the user 65534"), "{swept:#}");
+    assert!(evidence(&swept, "buildah20240101").contains("Dockerfile"), "{swept:#}");
     for name in ["docker-tar20260101", "oci20260101", "storage2026010112"] {
-        assert!(evidence(name).contains("looks like a date"), "{swept:#}");
+        assert!(evidence(&swept, name).contains("looks like a date"), "{swept:#}");
     }
 }
 
@@ -205,15 +205,17 @@ fn leftovers_of_killed_tools_are_deleted() {
     store.buildah(["from", "--name", "work", "scratch"]);
     store.buildah(["copy", "-q", "work", root.to_str().unwrap(), "/"]);
     store.buildah(["commit", "-q", "work", "localhost/big:1"]);
-    let file = |name: &str| scratch.join(name).to_str().unwrap().to_owned();
-    store.podman(["save", "-q", "--format", "oci-archive", "-o", &file("oci"), "localhost/big:1"]);
-    store.podman(["save", "-q", "-o", &file("docker"), "localhost/big:1"]);
+    fn file(scratch: &Path, name: &str) -> String {
+        scratch.join(name).to_str().unwrap().to_owned()
+    }
+    store.podman(["save", "-q", "--format", "oci-archive", "-o", &file(&scratch, "oci"), "localhost/big:1"]);
+    store.podman(["save", "-q", "-o", &file(&scratch, "docker"), "localhost/big:1"]);
     // podman 4.3.1 does not read archives compressed by gzip.
-    store::succeed(Command::new("xz").args(["-0", "-T2", &file("docker")]));
+    store::succeed(Command::new("xz").args(["-0", "-T2", &file(&scratch, "docker")]));
     store.podman(["rmi", "--no-prune", "localhost/big:1"]);
 
-    let oci = ["load", "-q", "-i", &file("oci")].map(str::to_owned);
-    let docker = ["load", "-q", "-i", &file("docker.xz")].map(str::to_owned);
+    let oci = ["load", "-q", "-i", &file(&scratch, "oci")].map(str::to_owned);
+    let docker = ["load", "-q", "-i", &file(&scratch, "docker.xz")].map(str::to_owned);
     let commit = ["commit", "-q", "work", "localhost/big:2"].map(str::to_owned);
     let run = ["run", "work", "/bin/busybox", "sleep", "5"].map(str::to_owned);
     let kinds = [
@@ -256,10 +258,10 @@ fn partly_deleted_orphan_is_an_error() {
     }
     let disk = LoopFs::new(Fs::Ext4, 256 * MIB);
     let store = small::still(&disk.path().join("root"));
-    let immutable = |flag: &str| {
+    fn immutable(store: &Store, flag: &str) {
         let all = format!("find {} -name stuck -exec chattr {flag} {{}} +", store.root().display());
         store::succeed(Command::new("sh").args(["-c", &all]));
-    };
+    }
     let layers = store.root().join("overlay");
     for (letter, command) in
         [("a", &["sweep", "--delete"][..]), ("b", &["gc", "--via", "direct", "--only", "leaks"])]
@@ -272,12 +274,12 @@ fn partly_deleted_orphan_is_an_error() {
         fs::write(orphan.join("diff/blob"), vec![7; 400_000]).unwrap();
         fs::write(orphan.join("diff/stuck"), "x").unwrap();
         store::succeed(Command::new("touch").args(["-d", "9 days ago"]).args([&whole, &orphan]));
-        immutable("+i");
+        immutable(&store, "+i");
         let mut line = program::command();
         line.args(command).args(["--format", "json", "--graphroot"]).arg(store.root());
         line.arg("--runroot").arg(store.runroot());
         let run = program::run(&mut line).expect_no_crash();
-        immutable("-i");
+        immutable(&store, "-i");
         let document = run.expect_code(1).json();
         node::assert_fits(&document);
         let deleted: Vec<_> = list(&document, "/deleted").iter().map(|row| text(row, "/id")).collect();

@@ -187,11 +187,11 @@ fn scan_agrees_with_containerd_and_cri() {
 }
 
 fn used_by(reading: &Reading, rig: &Rig) {
-    let by_id = |key: &str| {
+    fn by_id<'a>(reading: &'a Reading, rig: &Rig, key: &str) -> &'a layersweep::model::Container {
         let id = rig.noted("pods", key);
         let mut containers = reading.inventory.containers.iter();
         containers.find(|container| container.id == id).unwrap_or_else(|| panic!("no container {key}"))
-    };
+    }
     let table = [
         ("pod1", "pod1", "reg.local/pause:1", ContainerState::Running, true),
         ("ctr1", "a", "reg.local/app-a:1", ContainerState::Running, false),
@@ -201,7 +201,7 @@ fn used_by(reading: &Reading, rig: &Rig) {
     ];
     assert_eq!(reading.inventory.containers.len(), table.len());
     for (key, name, image, state, sandbox) in table {
-        let container = by_id(key);
+        let container = by_id(reading, rig, key);
         assert_eq!(
             (container.name.as_str(), container.state, container.sandbox),
             (name, state, sandbox),
@@ -239,16 +239,21 @@ fn pinned(reading: &Reading, rig: &Rig) {
 fn labelled(rig: &Rig) {
     rig.shell("C images label reg.local/app-c:alias team=a; C images label reg.local/app-c:1 team=b");
     let reading = read(&rig.places(), NOW);
-    let labels = |name: &str| match &reading.image(name).labels {
-        Labels::Known(labels) => {
-            labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()
+    fn labels(reading: &Reading, name: &str) -> Vec<String> {
+        match &reading.image(name).labels {
+            Labels::Known(labels) => {
+                labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()
+            }
+            other => panic!("{name}: {other:?}"),
         }
-        other => panic!("{name}: {other:?}"),
-    };
+    }
     let managed = "io.cri-containerd.image=managed";
-    assert_eq!(labels("reg.local/zdup:1"), [managed, "z=1"]);
-    assert_eq!(labels("reg.local/app-a:1"), [managed]);
-    assert_eq!(labels("reg.local/app-c:1"), [managed, "io.cri-containerd.pinned=pinned", "team=a", "team=b"]);
+    assert_eq!(labels(&reading, "reg.local/zdup:1"), [managed, "z=1"]);
+    assert_eq!(labels(&reading, "reg.local/app-a:1"), [managed]);
+    assert_eq!(
+        labels(&reading, "reg.local/app-c:1"),
+        [managed, "io.cri-containerd.pinned=pinned", "team=a", "team=b"]
+    );
 }
 
 #[test]
@@ -286,16 +291,16 @@ fn every_planted_leak_is_found() {
         .map(|leak| leak.id.clone())
         .collect();
     assert_eq!(namespaces, ["default", "moby"]);
-    let bytes = |class: &str, evidence: &str| -> u64 {
+    fn bytes(reading: &Reading, class: &str, evidence: &str) -> u64 {
         let leaks = reading.leaks(class).into_iter().filter(|leak| leak.evidence.contains(evidence));
         leaks.flat_map(|leak| reading.nodes(leak)).map(|node| node.size.apparent_bytes).sum()
-    };
-    assert_eq!(bytes("lease", "without expiry"), 2_000_000);
-    assert_eq!(bytes("lease", "expires only at"), 1_000_000);
-    assert_eq!(bytes("gc-root", "content label"), 1_100_000);
-    assert_eq!(bytes("garbage", "this blob"), 1_500_000);
-    assert_eq!(bytes("garbage", "does not have this snapshot"), 1_200_000 + 300_000);
-    assert_eq!(bytes("never-collected", "file `ref`"), 800_000);
-    assert_eq!(bytes("never-collected", "a mount point"), 400_000);
-    assert_eq!(bytes("never-collected", "a snapshotter's directory"), 600_000);
+    }
+    assert_eq!(bytes(&reading, "lease", "without expiry"), 2_000_000);
+    assert_eq!(bytes(&reading, "lease", "expires only at"), 1_000_000);
+    assert_eq!(bytes(&reading, "gc-root", "content label"), 1_100_000);
+    assert_eq!(bytes(&reading, "garbage", "this blob"), 1_500_000);
+    assert_eq!(bytes(&reading, "garbage", "does not have this snapshot"), 1_200_000 + 300_000);
+    assert_eq!(bytes(&reading, "never-collected", "file `ref`"), 800_000);
+    assert_eq!(bytes(&reading, "never-collected", "a mount point"), 400_000);
+    assert_eq!(bytes(&reading, "never-collected", "a snapshotter's directory"), 600_000);
 }

@@ -220,33 +220,38 @@ fn labels_of_configurations_and_records() {
         let root = rebuild(version, directory.path());
         let places = ContainerdPlaces::at(&root, true);
         let before = read(&places, SignedDuration::ZERO);
-        let configuration = |name: &str| {
+        fn configuration(before: &Reading, root: &Path, name: &str) -> std::path::PathBuf {
             let id = &before.image(name).id;
             root.join("io.containerd.content.v1.content/blobs/sha256").join(id.as_str())
-        };
-        fs::write(configuration("reg.local/app-a:1"), r#"{"config":{"Labels":{"team":"a"}}}"#).unwrap();
-        fs::write(configuration("reg.local/app-b:1"), "{\"config\"").unwrap();
-        fs::remove_file(configuration("reg.local/app-c:1")).unwrap();
-        File::create(configuration("reg.local/app-d:1")).unwrap().set_len(1 << 40).unwrap();
-        fs::remove_file(configuration("reg.local/base:1")).unwrap();
-        std::os::unix::fs::symlink("/etc/hostname", configuration("reg.local/base:1")).unwrap();
+        }
+        fs::write(
+            configuration(&before, &root, "reg.local/app-a:1"),
+            r#"{"config":{"Labels":{"team":"a"}}}"#,
+        )
+        .unwrap();
+        fs::write(configuration(&before, &root, "reg.local/app-b:1"), "{\"config\"").unwrap();
+        fs::remove_file(configuration(&before, &root, "reg.local/app-c:1")).unwrap();
+        File::create(configuration(&before, &root, "reg.local/app-d:1")).unwrap().set_len(1 << 40).unwrap();
+        fs::remove_file(configuration(&before, &root, "reg.local/base:1")).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", configuration(&before, &root, "reg.local/base:1"))
+            .unwrap();
 
         let reading = read(&places, SignedDuration::ZERO);
         let managed = ("io.cri-containerd.image".to_owned(), "managed".to_owned());
-        let labels = |name: &str| {
+        fn labels(reading: &Reading, name: &str) -> layersweep::model::Labels {
             let images = reading.inventory.images.iter();
             let mut images = images.filter(|image| image.names.iter().any(|known| known == name));
             images.find(|image| !image.id.contains('/')).unwrap().labels.clone()
-        };
+        }
         assert_eq!(
-            labels("reg.local/app-a:1"),
+            labels(&reading, "reg.local/app-a:1"),
             Labels::Known(vec![managed.clone(), ("team".into(), "a".into())]),
             "{version}"
         );
-        assert_eq!(labels("reg.local/dup:gz1"), Labels::Known(vec![managed.clone()]), "two names");
+        assert_eq!(labels(&reading, "reg.local/dup:gz1"), Labels::Known(vec![managed.clone()]), "two names");
         if version != "1.6.20" {
             let pinned = ("io.cri-containerd.pinned".to_owned(), "pinned".to_owned());
-            assert_eq!(labels("reg.local/pause:1"), Labels::Known(vec![managed, pinned]));
+            assert_eq!(labels(&reading, "reg.local/pause:1"), Labels::Known(vec![managed, pinned]));
         }
         for (name, why) in [
             ("reg.local/app-b:1", "its configuration is not JSON"),
@@ -255,7 +260,7 @@ fn labels_of_configurations_and_records() {
             ("reg.local/base:1", "is a symlink"),
             ("reg.local/zdup:1", "its manifest could not be read"),
         ] {
-            let Labels::Unknown(said) = labels(name) else { panic!("{version} {name}") };
+            let Labels::Unknown(said) = labels(&reading, name) else { panic!("{version} {name}") };
             assert!(said.contains(why), "{version} {name}: {said}");
         }
     }

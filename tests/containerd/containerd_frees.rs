@@ -98,27 +98,27 @@ fn every_image(fs: Fs) {
 /// Checks that the copies of another snapshotter have a row, bytes, and a line in `explain` of an image.
 fn second_snapshotter_is_told(rig: &Rig) {
     let root = rig.places().root;
-    let run = |arguments: &[&str]| {
+    fn run(root: &std::path::Path, arguments: &[&str]) -> program::Run {
         let flags = ["--no-record", "--format", "json", "--containerd-root", root.to_str().unwrap()];
         let flags = if arguments[0] == "scan" { &flags[..] } else { &flags[1..] };
         program::layersweep(arguments.iter().chain(flags)).expect_code(0)
-    };
+    }
     let snapshots = root.join("io.containerd.snapshotter.v1.native/snapshots");
     let copies = std::fs::read_dir(&snapshots).unwrap().count() as u64;
     let own_entry = std::fs::metadata(&snapshots).unwrap().st_blocks() * 512;
     let on_disk = support::du::bytes(&[&snapshots]) - own_entry;
     assert!(copies >= 5 && on_disk > 50_000_000, "{copies} {on_disk}");
 
-    let scan = run(&["scan"]).json();
-    let by_name = |name: &str| {
+    let scan = run(&root, &["scan"]).json();
+    fn by_name<'a>(scan: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
         let mut all = list(&scan, "/stores/0/snapshotters").iter();
         all.find(|row| row["name"] == name).unwrap_or_else(|| panic!("no snapshotter {name}"))
-    };
-    let native = by_name("native");
+    }
+    let native = by_name(&scan, "native");
     assert_eq!((number(native, "/snapshots"), number(native, "/bytes")), (copies, on_disk));
-    assert_eq!((&native["second"], &by_name("overlayfs")["second"]), (&true.into(), &false.into()));
+    assert_eq!((&native["second"], &by_name(&scan, "overlayfs")["second"]), (&true.into(), &false.into()));
 
-    let usage = run(&["usage"]).json();
+    let usage = run(&root, &["usage"]).json();
     let rows = list(&usage, "/stores/0/rows");
     let row = rows.iter().find(|row| row["kind"] == "snapshotter").unwrap();
     assert_eq!(
@@ -134,7 +134,7 @@ fn second_snapshotter_is_told(rig: &Rig) {
     assert!(printed.stdout.contains("Snapshotter native"), "{printed:?}");
 
     // Its container holds the chain in overlayfs; the copies are deleted with the image.
-    let explained = run(&["explain", "reg.local/app-b:1"]).json();
+    let explained = run(&root, &["explain", "reg.local/app-b:1"]).json();
     let held = &explained["copies"][0];
     assert_eq!((text(held, "/snapshotter"), number(held, "/snapshots")), ("native", 3));
     let (all, exclusive) = (number(held, "/bytes"), number(held, "/exclusive_bytes"));
@@ -167,13 +167,13 @@ fn shared_content_is_kept() {
            $(pb_str 1 held)$(pb_msg 2 $(pb_str 1 $m)$(pb_str 2 content)) k8s.io >/dev/null",
     );
     let reading = read(&rig.places(), SignedDuration::ZERO);
-    let sizes = |name: &str| {
+    fn sizes(reading: &Reading, name: &str) -> u64 {
         let root = Root::Image(position(&reading.inventory, name));
         reading.refs.sizes(&reading.inventory, root).exclusive.bytes
-    };
-    assert_eq!(sizes("reg.local/multi:1"), 0, "the lease holds all of it");
+    }
+    assert_eq!(sizes(&reading, "reg.local/multi:1"), 0, "the lease holds all of it");
     // In use: its blobs are deleted, its snapshots are kept for the container.
-    assert!(sizes("reg.local/app-b:1") > 5_000_000);
+    assert!(sizes(&reading, "reg.local/app-b:1") > 5_000_000);
     second_snapshotter_is_told(&rig);
     let elsewhere = reading.inventory.images.iter().filter(|image| image.id.starts_with("default/"));
     assert_eq!(elsewhere.count(), 1);

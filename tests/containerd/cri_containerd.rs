@@ -242,7 +242,7 @@ fn containers_and_sandboxes_go(client: &Client, rig: &Rig) {
 /// containerd sends at most 16 MiB; tonic's default limit is 4.
 fn long_listings(client: &Client, rig: &Rig) {
     let sandbox = rig.noted("pods", "pod1");
-    let make = |count: u32, from: u32| -> Vec<String> {
+    fn make(rig: &Rig, sandbox: &str, count: u32, from: u32) -> Vec<String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut maker = raw_client(rig.socket()).await;
@@ -253,8 +253,8 @@ fn long_listings(client: &Client, rig: &Rig) {
             }
             ids
         })
-    };
-    let mut made = make(3, 0);
+    }
+    let mut made = make(rig, &sandbox, 3, 0);
     let containers = client.containers().unwrap();
     let long = containers.iter().filter(|container| container.name.starts_with("long")).collect::<Vec<_>>();
     assert_eq!(long.len(), 3, "6 MiB");
@@ -263,7 +263,7 @@ fn long_listings(client: &Client, rig: &Rig) {
             .all(|container| container.state == ContainerState::Created && made.contains(&container.id))
     );
 
-    made.extend(make(6, 3));
+    made.extend(make(rig, &sandbox, 6, 3));
     let error = client.containers().unwrap_err();
     assert!(matches!(error.problem, CriProblem::TooLarge(_)), "18 MiB: {error:?}");
     for id in made {

@@ -428,11 +428,11 @@ fn containerd_is_killed_and_comes_back(node: &ContainerdNode) {
     let left = node.names("k8s.io");
     // An image that containerd was deleting when it died is tried later: it may have been the cause.
     let failed: Vec<_> = list(&first, "/errors").iter().map(|error| &error["id"]).collect();
-    let waits = |name: &String| {
+    fn waits(failed: &[&Value], third: &Value, name: &String) -> bool {
         let mut kept = list(&third, "/kept").iter().filter(|image| texts(image, "/names").contains(name));
         kept.any(|image| image["rule"] == "backing-off" && failed.contains(&&image["id"]))
-    };
-    let old = left.iter().filter(|name| name.contains("/old-") && !waits(name));
+    }
+    let old = left.iter().filter(|name| name.contains("/old-") && !waits(&failed, &third, name));
     assert_eq!(old.cloned().collect::<Vec<_>>(), [full("old-2")], "{third:#}");
     assert!(left.contains(&full("new-0")), "it came just now");
 }

@@ -45,7 +45,9 @@ impl Recipe {
     }
 
     fn run(self, editor: &Editor, target: &str, graphroot: &Path) {
-        let target_path = || graphroot.join("overlay").join(target);
+        fn target_path(graphroot: &Path, target: &str) -> PathBuf {
+            graphroot.join("overlay").join(target)
+        }
         match self {
             Self::Image | Self::ImageInPlace | Self::ImageWithoutMarks => {
                 let planned = PlannedImage { id: target.into(), ..Default::default() };
@@ -56,7 +58,7 @@ impl Recipe {
             }
             Self::OrphanDirectory => {
                 let kind = Orphan::LayerDirectory;
-                let orphan = OrphanAt { kind, path: target_path() };
+                let orphan = OrphanAt { kind, path: target_path(graphroot, target) };
                 edit::reclaim(editor, &orphan, SignedDuration::ZERO).map(drop).unwrap();
             }
         }
@@ -115,16 +117,16 @@ pub fn kill_after(store: &Store, target: &str, wanted: &str) {
 /// Prepares a store for the recipe. Returns the recipe's target, and the ids of the images that must survive.
 fn prepare(store: &Store, recipe: Recipe) -> (String, Vec<String>) {
     let images = store.images();
-    let id_of = |name: &str| {
+    fn id_of(images: &[serde_json::Value], name: &str) -> String {
         let name = small::name(name);
         let image = images.iter().find(|image| program::texts(image, "/names").contains(&name));
         text(image.unwrap(), "/id").to_owned()
-    };
+    }
     let mut survivors = edit::ids(&images);
     let target = match recipe {
         // Two layers that no other image uses.
         Recipe::Image | Recipe::ImageInPlace | Recipe::ImageWithoutMarks => {
-            let id = id_of("deep");
+            let id = id_of(&images, "deep");
             survivors.retain(|known| *known != id);
             id
         }
@@ -234,10 +236,14 @@ fn begun(store: &Store, recipe: Recipe, target: &str) -> Option<BegunDeletion> {
 fn finish(store: &Store, recipe: Recipe, target: &str, begun: &[BegunDeletion]) {
     let editor = edit::with(store, recipe.options());
     editor.resume(begun, &|_, _, _| false).unwrap();
-    let records = |name: &str| std::fs::read_to_string(store.record(name)).unwrap().contains(target);
+    fn records(store: &Store, target: &str, name: &str) -> bool {
+        std::fs::read_to_string(store.record(name)).unwrap().contains(target)
+    }
     let again = match recipe {
-        Recipe::Image | Recipe::ImageInPlace | Recipe::ImageWithoutMarks => records("images.json"),
-        Recipe::Incomplete => records("layers.json"),
+        Recipe::Image | Recipe::ImageInPlace | Recipe::ImageWithoutMarks => {
+            records(store, target, "images.json")
+        }
+        Recipe::Incomplete => records(store, target, "layers.json"),
         Recipe::OrphanDirectory => store.root().join("overlay").join(target).exists(),
     };
     if again {

@@ -38,7 +38,9 @@ fn fill(loopfs: &LoopFs) {
 }
 
 fn fill_at(top: &Path) {
-    let sync = || store::succeed(std::process::Command::new("sync").arg("-f").arg(top));
+    fn sync(top: &Path) -> String {
+        store::succeed(std::process::Command::new("sync").arg("-f").arg(top))
+    }
     let mut noise = support::archive::Noise::new("filler");
     for (number, size) in [1 << 20, 64 << 10, 4096, 512].into_iter().enumerate() {
         for round in 0.. {
@@ -55,14 +57,14 @@ fn fill_at(top: &Path) {
                 break;
             }
         }
-        sync();
+        sync(top);
     }
     for number in 0..64 {
         if std::fs::write(top.join(format!("last-{number}")), [7; 3000]).is_err() {
             break;
         }
     }
-    sync();
+    sync(top);
 }
 
 fn is_full(loopfs: &LoopFs) -> bool {

@@ -140,11 +140,11 @@ fn images_in_use_are_kept() {
     let before = support::edit::facts(store.root());
     let editor = edit::editor(&store);
     let images = store.images();
-    let find = |name: &str| {
+    fn find<'a>(images: &'a [Value], name: &str) -> &'a Value {
         let name = small::name(name);
         images.iter().find(|image| program::texts(image, "/names").contains(&name)).unwrap()
-    };
-    let error = editor.delete_image(&edit::planned(find("a"))).unwrap_err();
+    }
+    let error = editor.delete_image(&edit::planned(find(&images, "a"))).unwrap_err();
     match error.refusal() {
         Some(Refusal::UsedByContainer { name, owner, .. }) => {
             assert_eq!((name.as_str(), *owner), ("web", layersweep::model::Owner::Podman));
@@ -152,7 +152,7 @@ fn images_in_use_are_kept() {
         other => panic!("{other:?}"),
     }
     // Tagged after the plan was made.
-    let renamed = PlannedImage { names: Some(vec!["other".into()]), ..edit::planned(find("b")) };
+    let renamed = PlannedImage { names: Some(vec!["other".into()]), ..edit::planned(find(&images, "b")) };
     let error = editor.delete_image(&renamed).unwrap_err();
     assert!(matches!(error.refusal(), Some(Refusal::Changed { .. })), "{error}");
     let none = PlannedImage { id: "0".repeat(64), ..Default::default() };
@@ -160,8 +160,8 @@ fn images_in_use_are_kept() {
     assert!(matches!(error.refusal(), Some(Refusal::Unknown { .. })), "{error}");
     assert_eq!(support::edit::facts(store.root()), before, "a refusal changes nothing");
     // An image that shares layers with a container's image is deleted without those layers.
-    edit::delete(&editor, find("a2"));
-    edit::delete(&editor, find("base"));
+    edit::delete(&editor, find(&images, "a2"));
+    edit::delete(&editor, find(&images, "base"));
     edit::whole(&store);
     store.podman(["mount", "web"]);
     store.podman(["umount", "web"]);
@@ -243,17 +243,17 @@ fn running_service_sees_deletion_at_once() {
     let socket = format!("unix://{}/podman.sock", store.scratch().display());
     let mut service = store.podman_command();
     let service = Service(service.args(["system", "service", "--time=0", &socket]).spawn().unwrap());
-    let remote = |args: &[&str]| {
+    fn remote(socket: &str, store: &Store, args: &[&str]) -> program::Run {
         let mut command = store.command("podman");
         command.args(["--remote", "--url", &socket]).args(args);
         program::run(&mut command)
-    };
+    }
     let listed = || {
-        let run = remote(&["images", "--all", "--quiet", "--no-trunc"]).expect_code(0);
+        let run = remote(&socket, &store, &["images", "--all", "--quiet", "--no-trunc"]).expect_code(0);
         run.stdout.lines().count()
     };
     for _ in 0..100 {
-        if remote(&["version"]).code == 0 {
+        if remote(&socket, &store, &["version"]).code == 0 {
             break;
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -263,9 +263,9 @@ fn running_service_sees_deletion_at_once() {
     let other = store.images().into_iter().find(|image| shown(image) == small::name("other")).unwrap();
     edit::delete(&editor, &other);
     assert_eq!(listed(), before - 1);
-    assert_ne!(remote(&["image", "inspect", text(&other, "/id")]).code, 0);
+    assert_ne!(remote(&socket, &store, &["image", "inspect", text(&other, "/id")]).code, 0);
     // podman's deletion afterwards must not restore the deleted image.
-    remote(&["rmi", &small::name("b")]).expect_code(0);
+    remote(&socket, &store, &["rmi", &small::name("b")]).expect_code(0);
     assert_eq!(listed(), before - 2);
     drop(service);
     store.unmount();
@@ -303,24 +303,28 @@ fn unknown_fields_are_preserved() {
     }
     let dir = tempfile::tempdir().unwrap();
     let store = small::still(&dir.path().join("root"));
-    let mark = |name: &str| {
-        let path = store.record(name);
-        let content = std::fs::read_to_string(&path).unwrap();
-        let content = content.replace("{\"id\":", "{\"future\":{\"x\":[1e300,-0.0]},\"id\":");
-        std::fs::write(&path, &content).unwrap();
-        content.matches("future").count()
-    };
-    let (layers, images) = (mark("layers.json"), mark("images.json"));
+    fn mark(store: &Store, name: &str) -> usize {
+        {
+            let path = store.record(name);
+            let content = std::fs::read_to_string(&path).unwrap();
+            let content = content.replace("{\"id\":", "{\"future\":{\"x\":[1e300,-0.0]},\"id\":");
+            std::fs::write(&path, &content).unwrap();
+            content.matches("future").count()
+        }
+    }
+    let (layers, images) = (mark(&store, "layers.json"), mark(&store, "images.json"));
     let deleted = edit::delete(
         &edit::editor(&store),
         store.images().iter().find(|image| shown(image) == small::name("a2")).unwrap(),
     );
-    let count = |name: &str| {
-        let content = std::fs::read_to_string(store.record(name)).unwrap();
-        content.matches("{\"future\":{\"x\":[1e300,-0.0]},\"id\":").count()
-    };
-    assert_eq!(count("layers.json"), layers - deleted.layers.len());
-    assert_eq!(count("images.json"), images - 1);
+    fn count(store: &Store, name: &str) -> usize {
+        {
+            let content = std::fs::read_to_string(store.record(name)).unwrap();
+            content.matches("{\"future\":{\"x\":[1e300,-0.0]},\"id\":").count()
+        }
+    }
+    assert_eq!(count(&store, "layers.json"), layers - deleted.layers.len());
+    assert_eq!(count(&store, "images.json"), images - 1);
 }
 
 #[test]

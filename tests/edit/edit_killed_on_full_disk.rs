@@ -72,13 +72,14 @@ fn killed_at_every_step() {
             store.podman(["create", "--name", "other", "--network", "none", &name(5), "/x"]);
             store.podman(["rm", "other"]);
             if is_recorded {
-                let podman = |words: &[&str]| {
+                fn podman(store: &Store, words: &[&str]) -> program::Run {
                     let mut command = store.podman_command();
                     command.args(words);
                     program::run(&mut command)
-                };
-                let create = podman(&["create", "--name", "lost", "--network", "none", &name(2), "/x"]);
-                let mount = (create.code == 0).then(|| podman(&["mount", "lost"]));
+                }
+                let create =
+                    podman(store, &["create", "--name", "lost", "--network", "none", &name(2), "/x"]);
+                let mount = (create.code == 0).then(|| podman(store, &["mount", "lost"]));
                 let works = mount.as_ref().is_some_and(|mount| mount.code == 0);
                 assert_eq!(works, content(store, &top).is_some(), "{context}: {create:?} {mount:?}");
                 if create.code == 0 {
@@ -189,7 +190,7 @@ fn nothing_is_finished_before_confirmation() {
     disk.killed(&target);
     let is_there = || disk.ids().contains(&target);
     // `meanwhile` runs between question and answer.
-    let ask = |flags: &str, meanwhile: &str, answer: &str| {
+    fn ask(disk: &Disk, store: &Store, flags: &str, meanwhile: &str, answer: &str) -> program::Run {
         let mut words = vec![env!("CARGO_BIN_EXE_layersweep").to_owned()];
         words.extend(flags.split(' ').map(str::to_owned));
         for (flag, path) in [
@@ -207,11 +208,11 @@ fn nothing_is_finished_before_confirmation() {
         program::hermetic(&mut command);
         command.args(["-c", &format!("({input}) | script -qefc \"$1\" \"$0\"")]);
         program::run(command.arg(screen.path()).arg(words.join(" "))).expect_no_crash()
-    };
+    }
     let flags = "gc --via direct --high 99 --low 98 --min-age 0s --no-progress --color never";
-    let gc = |meanwhile: &str, answer: &str| ask(flags, meanwhile, answer);
+    let gc = |meanwhile: &str, answer: &str| ask(&disk, store, flags, meanwhile, answer);
     for flags in [flags, "sweep --delete --no-progress --color never"] {
-        let no = ask(flags, ":", "n");
+        let no = ask(&disk, store, flags, ":", "n");
         assert!(no.stdout.contains("Finish the interrupted deletion? [y/N]"), "{no:?}");
         assert!(no.stdout.contains("Nothing was deleted."), "{no:?}");
         assert!(is_there(), "{no:?}");
@@ -224,11 +225,11 @@ fn nothing_is_finished_before_confirmation() {
     assert!(is_there(), "{unknown:?}");
     std::fs::remove_file(&database).unwrap();
     let _ = std::fs::rename(database.with_extension("db.away"), &database);
-    let pin = |word: &str| {
+    fn pin(disk: &Disk, word: &str) {
         let mut command = program::command();
         program::run(command.args(["pin", word, &name(2), "--state-dir"]).arg(disk.state())).expect_code(0);
-    };
-    pin("add");
+    }
+    pin(&disk, "add");
     // The second run has nothing to do and reports the same.
     for _ in 0..2 {
         let kept = gc(":", "y");
@@ -237,7 +238,7 @@ fn nothing_is_finished_before_confirmation() {
             "{kept:?}"
         );
     }
-    pin("remove");
+    pin(&disk, "remove");
     let yes = gc(":", "y");
     assert!(yes.stdout.contains("Finished an interrupted run"), "{yes:?}");
     assert!(!is_there(), "{yes:?}");
@@ -257,26 +258,26 @@ fn stopped_while_the_layer_is_emptied() {
     let Some(mut command) = disk.traced(&flags, &GC) else { return };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = command.spawn().unwrap();
-    let quarantined = || {
+    fn quarantined(disk: &Disk) -> bool {
         let names = std::fs::read_dir(disk.store.root().join("overlay")).unwrap();
         let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.any(|name| name.starts_with(QUARANTINED))
-    };
-    assert!((0..600).any(|_| quarantined() || (std::thread::sleep(Duration::from_millis(50)), false).1));
+    }
+    assert!((0..600).any(|_| quarantined(&disk) || (std::thread::sleep(Duration::from_millis(50)), false).1));
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.id())).unwrap();
     let pid = children.split_whitespace().next().unwrap().parse().unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
     let output = run.wait_with_output().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{document:#}");
-    assert!(quarantined(), "{document:#}");
+    assert!(quarantined(&disk), "{document:#}");
     assert!(list(&document, "/deleted").is_empty(), "{document:#}");
     fn is_refused(image: &&Value) -> bool {
         text(image, "/rule") == "refused"
     }
     assert!(!list(&document, "/kept").iter().any(|image| is_refused(&image)), "{document:#}");
     let next = disk.json(0, &GC);
-    assert!(!quarantined(), "{next:#}");
+    assert!(!quarantined(&disk), "{next:#}");
     assert_eq!(text(&next, "/outcome"), "not_needed", "{next:#}");
     let history = disk.json(0, &["history"]);
     let gone = list(&history, "/runs/0/deleted");

@@ -300,8 +300,10 @@ fn room_for_some_of_the_record_files() {
             .collect::<Vec<_>>(),
     );
     store.unmount();
-    let records = |file: &str| std::fs::metadata(store.record(file)).unwrap().len();
-    let (images, layers) = (records("images.json"), records("layers.json"));
+    fn records(store: &Store, file: &str) -> u64 {
+        std::fs::metadata(store.record(file)).unwrap().len()
+    }
+    let (images, layers) = (records(&store, "images.json"), records(&store, "layers.json"));
     assert!(layers > 3 * images, "{layers} {images}");
     let disk = Disk { store, loopfs };
     let slack = disk.loopfs.path().join("slack");

@@ -69,22 +69,22 @@ fn tools_succeed_and_nothing_is_lost() {
     let over = AtomicBool::new(false);
     let failures = Failures::default();
     let [deleted, orphans, tools, late] = [const { AtomicUsize::new(0) }; 4];
-    let rounds = |round: &dyn Fn()| {
+    fn rounds(over: &AtomicBool, tools: &AtomicUsize, round: &dyn Fn()) {
         while !over.load(Ordering::Relaxed) {
             round();
             tools.fetch_add(1, Ordering::Relaxed);
         }
-    };
+    }
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            rounds(&|| {
+            rounds(&over, &tools, &|| {
                 let image = small::name("b");
                 podman(&store, &failures, &["create", "--name", "gust", "--network", "none", &image, "/x"]);
                 podman(&store, &failures, &["rm", "gust"]);
             });
         });
         scope.spawn(|| {
-            rounds(&|| {
+            rounds(&over, &tools, &|| {
                 let image = small::name("a2");
                 let steps: [&[&str]; 3] = [
                     &["from", "--pull-never", "--name", "storm", &image],

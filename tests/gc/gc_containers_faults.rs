@@ -243,11 +243,14 @@ fn container_of_unknown_state_is_stopped_first() {
     assert_eq!(ran.kind(), OutcomeKind::Failed);
     assert!(node.standing().contains(&dead[1]) && node.standing().contains(&sandbox));
     let calls = node.server.take_calls();
-    let position = |call: String| calls.iter().position(|other| *other == call);
+    fn position(calls: &[String], call: String) -> Option<usize> {
+        calls.iter().position(|other| *other == call)
+    }
     assert!(
-        position(format!("StopContainer {}", dead[0])) < position(format!("RemoveContainer {}", dead[0]))
+        position(&calls, format!("StopContainer {}", dead[0]))
+            < position(&calls, format!("RemoveContainer {}", dead[0]))
     );
-    assert_eq!(position(format!("RemoveContainer {}", dead[1])), None);
+    assert_eq!(position(&calls, format!("RemoveContainer {}", dead[1])), None);
     // A sandbox that does not stop is not removed.
     node.server.behave(|behaviour| behaviour.unstoppable = vec![sandbox.clone()]);
     let ran = node.run(&mut Told::default());
@@ -304,28 +307,30 @@ fn incomplete_listing_deletes_nothing_else() {
     let Some(node) = Node::new() else { return };
     let (sandbox, dead) = node.gone("gone", 1);
     let before = node.standing();
-    let run = || node.run_with(&now(), &mut Told::default());
+    fn run(node: &Node) -> Result<Outcome, PreconditionError> {
+        node.run_with(&now(), &mut Told::default())
+    }
     for listing in [Listing::Error("no"), Listing::EmptyId] {
         node.server.behave(|behaviour| behaviour.containers = listing.clone());
-        assert!(run().is_err(), "{listing:?}");
+        assert!(run(&node).is_err(), "{listing:?}");
         node.server.behave(|behaviour| {
             behaviour.containers = Listing::Honest;
             behaviour.sandboxes = listing.clone();
         });
-        assert!(run().is_err(), "{listing:?}");
+        assert!(run(&node).is_err(), "{listing:?}");
         node.server.behave(|behaviour| behaviour.sandboxes = Listing::Honest);
         assert_eq!(node.standing(), before);
     }
     // The listing silently lacks the containers: removing the sandbox would remove them too.
     node.server.behave(|behaviour| behaviour.containers = Listing::LeaveOut(9));
-    let ran = run().unwrap();
+    let ran = run(&node).unwrap();
     assert_eq!((node.standing(), rule(&ran, &sandbox)), (before.clone(), "has-containers"));
     // A listing with other ids names nothing that exists.
     node.server.behave(|behaviour| behaviour.containers = Listing::WrongIds);
-    run().unwrap();
+    run(&node).unwrap();
     assert_eq!(node.standing(), before);
     node.server.behave(|behaviour| behaviour.containers = Listing::Honest);
-    run().unwrap();
+    run(&node).unwrap();
     assert!(!node.standing().contains(&dead[0]) && !node.standing().contains(&sandbox));
 }
 

@@ -339,17 +339,18 @@ fn running_service_sees_deletion_at_once() {
     let socket = format!("unix://{}/podman.sock", down.store.scratch().display());
     let mut service = down.store.podman_command();
     let service = Service(service.args(["system", "service", "--time=0", &socket]).spawn().unwrap());
-    let remote = |args: &[&str]| {
+    fn remote(down: &Down, socket: &str, args: &[&str]) -> program::Run {
         let mut command = down.store.command("podman");
         program::run(command.args(["--remote", "--url", &socket]).args(args))
-    };
+    }
     for _ in 0..100 {
-        if remote(&["version"]).code == 0 {
+        if remote(&down, &socket, &["version"]).code == 0 {
             break;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    let count_images = || remote(&["images", "--quiet"]).expect_code(0).stdout.lines().count();
+    let count_images =
+        || remote(&down, &socket, &["images", "--quiet"]).expect_code(0).stdout.lines().count();
     let before = count_images();
     let orphan = down.store.root().join("overlay").join("0c".repeat(32));
     std::fs::create_dir_all(orphan.join("diff")).unwrap();
@@ -372,7 +373,7 @@ fn running_service_sees_deletion_at_once() {
     let ids: Vec<_> = list(&collected, "/deleted").iter().map(|row| text(row, "/id").to_owned()).collect();
     assert_eq!(ids, ["0d".repeat(32)], "{collected:#}");
     down.json(0, &["sweep", "--delete", "--min-age", "0s"]);
-    remote(&["rmi", &name(1)]).expect_code(0);
+    remote(&down, &socket, &["rmi", &name(1)]).expect_code(0);
     assert_eq!(count_images(), before - 3);
     drop(service);
     down.store.unmount();

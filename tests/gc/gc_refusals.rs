@@ -62,17 +62,17 @@ fn unfinished_run_behind_hidden_processes_is_reported() {
     node.age();
     // The name of an emptied layer: `layersweep` in hexadecimal digits, then number, layer and images.
     let emptied = node.store.root().join("overlay").join(format!("{:0<64}", "6c617965727377656570"));
-    let rm = |number: usize| {
+    fn rm(node: &GcNode, number: usize) -> program::Run {
         let visible = node.command(&["rm", "-y", "--min-age", "0s", &name(number)]);
         let mut command = Command::new("unshare");
         program::hermetic(&mut command);
         command.args(["--pid", "--fork", "--mount-proc"]).arg(visible.get_program()).args(visible.get_args());
         program::run(&mut command).expect_code(0)
-    };
+    }
     let message = "an interrupted run is not finished";
-    assert!(!rm(0).stderr.contains(message));
+    assert!(!rm(&node, 0).stderr.contains(message));
     std::fs::create_dir(&emptied).unwrap();
-    let run = rm(1);
+    let run = rm(&node, 1);
     assert!(run.stderr.contains(message) && emptied.exists(), "{run:?}");
 }
 
@@ -152,21 +152,21 @@ fn run_without_runtime_deletes_nothing() {
     node.age();
     // A socket that does not exist.
     let missing = node.store.scratch().join("none.sock").display().to_string();
-    let gc_at = |endpoint: &str| {
+    fn gc_at(node: &GcNode, endpoint: &str) -> program::Run {
         let mut command = program::command();
         command.args(GC).arg("--graphroot").arg(node.store.root()).arg("--state-dir").arg(&node.state);
         command.args(["--runroot"]).arg(node.store.runroot()).args(["--cri-endpoint", endpoint]);
         program::run(&mut command).expect_no_crash()
-    };
-    let run = gc_at(&format!("unix://{missing}")).expect_code(5);
+    }
+    let run = gc_at(&node, &format!("unix://{missing}")).expect_code(5);
     assert_error(&run, &[&missing], Some("--cri-endpoint"));
     assert!(run.took < Duration::from_secs(3), "{run:?}");
     for endpoint in ["tcp://127.0.0.1:1", "crio.sock", "unix://"] {
-        let run = gc_at(endpoint).expect_code(2);
+        let run = gc_at(&node, endpoint).expect_code(2);
         assert_error(&run, &["--cri-endpoint"], Some("unix:///run/crio/crio.sock"));
     }
     // A directory, and a socket with another server behind it.
-    let run = gc_at(&format!("unix://{}", node.store.scratch().display())).expect_code(5);
+    let run = gc_at(&node, &format!("unix://{}", node.store.scratch().display())).expect_code(5);
     assert_error(&run, &[&node.store.scratch().display().to_string()], None);
     let other = node.store.scratch().join("other.sock");
     let listener = UnixListener::bind(&other).unwrap();
@@ -181,19 +181,19 @@ fn run_without_runtime_deletes_nothing() {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
         }
     });
-    let run = gc_at(&format!("unix://{}", other.display())).expect_code(5);
+    let run = gc_at(&node, &format!("unix://{}", other.display())).expect_code(5);
     assert_error(&run, &["other.sock"], Some("CRI socket"));
     drop(std::os::unix::net::UnixStream::connect(&other));
     speaks.join().unwrap();
     // A stopped runtime has no socket; a killed one leaves its socket.
     let endpoint = node.server.endpoint();
     node.server.stop();
-    assert_error(&gc_at(&endpoint).expect_code(5), &["cri.sock"], Some("start the runtime"));
+    assert_error(&gc_at(&node, &endpoint).expect_code(5), &["cri.sock"], Some("start the runtime"));
     // Policy kubelet needs the figures of a runtime.
     let by_kubelet = [&GC[..], &["--via", "direct", "--dry-run", "--policy", "kubelet"]].concat();
     assert_refused(&node, &by_kubelet, &["policy kubelet"], Some("--policy exact"));
     drop(UnixListener::bind(node.server.socket()).unwrap());
-    let run = gc_at(&endpoint).expect_code(5);
+    let run = gc_at(&node, &endpoint).expect_code(5);
     assert_error(&run, &["cri.sock"], Some("start the runtime"));
     std::fs::remove_file(node.server.socket()).unwrap();
     node.server.restart();

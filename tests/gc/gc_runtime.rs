@@ -76,7 +76,7 @@ fn events_report_consecutive_failures_only() {
     let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
     node.age();
     node.fill(80.0);
-    let gc = |code: i32, low: &str| {
+    fn gc(node: &GcNode, code: i32, low: &str) -> Value {
         let run = node.run(&["gc", "--high", "75", "--low", low, "--format", "json"]).expect_code(code);
         let words = ["FreeDiskSpaceFailed", "ImageGCFailed"].into_iter();
         let logged: Vec<_> = words.filter(|word| run.stderr.contains(word)).collect();
@@ -84,24 +84,24 @@ fn events_report_consecutive_failures_only() {
         assert_eq!(events(&document), logged, "in the log as in the document");
         assert_eq!(events(&node.history()[0]), logged, "in the history, too");
         document
-    };
+    }
     node.server.behave(|behaviour| behaviour.remove_all(Removal::Refuse));
-    let first = gc(4, "74");
+    let first = gc(&node, 4, "74");
     assert_eq!(events(&first), ["FreeDiskSpaceFailed"]);
     let message = text(&first, "/events/0/message");
     let wanted = layersweep::model::display::bytes(number(&first, "/wanted_bytes"));
     assert!(message.contains(&format!("wanted to free {wanted}, but freed 0 B")), "{message}");
-    assert_eq!(events(&gc(4, "74")), ["FreeDiskSpaceFailed", "ImageGCFailed"]);
-    assert_eq!(events(&gc(4, "74")), ["FreeDiskSpaceFailed", "ImageGCFailed"]);
+    assert_eq!(events(&gc(&node, 4, "74")), ["FreeDiskSpaceFailed", "ImageGCFailed"]);
+    assert_eq!(events(&gc(&node, 4, "74")), ["FreeDiskSpaceFailed", "ImageGCFailed"]);
     // A dry run reports no events, and does not count. It cannot know that the runtime reports an image as in use.
     assert!(events(&node.json(0, &[&GC[..], &["--dry-run"]].concat())).is_empty());
     // A successful run ends the series.
     node.server.behave(|behaviour| *behaviour = Behaviour::default());
     node.database().execute("UPDATE attempts SET next_try = 0", []).unwrap();
-    assert!(events(&gc(0, "74")).is_empty());
+    assert!(events(&gc(&node, 0, "74")).is_empty());
     node.fill(80.0);
     node.server.behave(|behaviour| behaviour.remove_all(Removal::Refuse));
-    assert_eq!(events(&gc(4, "74")), ["FreeDiskSpaceFailed"]);
+    assert_eq!(events(&gc(&node, 4, "74")), ["FreeDiskSpaceFailed"]);
 }
 
 /// Result of each deletion of a run in the history: name, outcome, and whether a later scan confirmed it.

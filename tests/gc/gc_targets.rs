@@ -65,23 +65,23 @@ fn min_free_starts_collection() {
     let Some(node) = GcNode::new(Fs::Ext4, 9) else { return };
     node.age();
     node.fill(80.0);
-    let available = || {
+    fn available(node: &GcNode) -> u64 {
         let sizes = rustix::fs::statvfs(node.loopfs.path()).unwrap();
         sizes.f_bavail * sizes.f_frsize
-    };
-    let wanted = available() + 15 * MIB;
+    }
+    let wanted = available(&node) + 15 * MIB;
     // The percentage alone would not start a collection.
     let real = node.json(0, &["gc", "--high", "99", "--low", "98", "--min-free", &wanted.to_string()]);
     assert_eq!(real["outcome"], "reached");
     assert_eq!(list(&real, "/filesystems")[0]["started"], serde_json::json!(["free"]));
-    assert!(available() >= wanted);
+    assert!(available(&node) >= wanted);
     assert_eq!(deleted(&real), [name(0), name(1), name(2)]);
     assert_exact(&real);
     // `free_until` wants more free bytes than the floor that starts the collection.
     let config = node.config(&format!(
         "[images]\nhigh_percent = \"off\"\nmin_free = {}\nfree_until = {}\n",
-        available() + 1,
-        available() + 10 * MIB
+        available(&node) + 1,
+        available(&node) + 10 * MIB
     ));
     let real = node.json(0, &["gc", "--config", &config]);
     assert_eq!(deleted(&real), [name(3), name(4)]);

@@ -55,11 +55,11 @@ fn image_being_pulled_by_kubelet_is_kept() {
     });
     let intent_file = pulling.join(format!("sha256-{}", "0".repeat(64)));
     fs::write(&intent_file, intent.to_string()).unwrap();
-    let command = |more: &[&str]| {
+    fn command(node: &Node, more: &[&str]) -> serde_json::Value {
         let words = ["gc", "--via", "direct", "--max-age", "1d", "--high", "100", "--low", "99", "--dry-run"];
         node.json(&[&words, more].concat())
-    };
-    let plan = command(&config);
+    }
+    let plan = command(&node, &config);
     assert_eq!(rule(&plan, &small::name("other")), "pull-in-progress");
     let deleted = support::gc_document::deleted(&plan);
     assert!(deleted.contains(&small::name("b")), "{deleted:?}");
@@ -68,7 +68,7 @@ fn image_being_pulled_by_kubelet_is_kept() {
     assert!(explained.contains("pull-in-progress") && explained.contains("sha256-0000"), "{explained}");
     // The pull has ended.
     fs::remove_file(intent_file).unwrap();
-    assert!(support::gc_document::deleted(&command(&config)).contains(&small::name("other")));
+    assert!(support::gc_document::deleted(&command(&node, &config)).contains(&small::name("other")));
     let images = node.json(&["images"]);
     assert_eq!(node::image(&images, &small::name("other"))["in_use"], false);
 }

@@ -92,10 +92,10 @@ fn labels_written_by_podman_protect_images() {
 
     let asking = ScanRequest { labels: LabelsOf::All, ..request(&store) };
     let scan = look(&asking);
-    let of = |name: &str| {
+    fn of<'a>(scan: &'a Scan, name: &str) -> &'a layersweep::model::Image {
         let mut images = scan.inventory.images.iter();
         images.find(|image| image.names.iter().any(|other| other == name)).expect(name)
-    };
+    }
     fn pairs(pairs: &[(&str, &str)]) -> Labels {
         Labels::Known(pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect())
     }
@@ -109,10 +109,13 @@ fn labels_written_by_podman_protect_images() {
             other => other.clone(),
         }
     }
-    assert_eq!(without_podmans(&of("localhost/keep:1").labels), pairs(&[("keep", "yes"), ("team", "a")]));
-    assert_eq!(without_podmans(&of("localhost/other:1").labels), pairs(&[("team", "b c")]));
-    assert_eq!(without_podmans(&of("localhost/none:1").labels), pairs(&[]));
-    assert_eq!(of("localhost/list:1").labels, pairs(&[]), "a list has no configuration");
+    assert_eq!(
+        without_podmans(&of(&scan, "localhost/keep:1").labels),
+        pairs(&[("keep", "yes"), ("team", "a")])
+    );
+    assert_eq!(without_podmans(&of(&scan, "localhost/other:1").labels), pairs(&[("team", "b c")]));
+    assert_eq!(without_podmans(&of(&scan, "localhost/none:1").labels), pairs(&[]));
+    assert_eq!(of(&scan, "localhost/list:1").labels, pairs(&[]), "a list has no configuration");
     let expected = [
         ("localhost/keep:1".to_owned(), "protected-label", "it has the protected label keep=yes".to_owned()),
         ("localhost/other:1".into(), "protected-label", "it has the protected label team=b c".into()),
@@ -121,7 +124,7 @@ fn labels_written_by_podman_protect_images() {
 
     // Right before a deletion, only the labels of the image to delete are read.
     let single = look(&ScanRequest {
-        labels: asking.labels.only([of("localhost/keep:1").id.as_str()]),
+        labels: asking.labels.only([of(&scan, "localhost/keep:1").id.as_str()]),
         ..asking.clone()
     });
     for (image, with_all) in single.inventory.images.iter().zip(&scan.inventory.images) {
@@ -137,7 +140,7 @@ fn labels_written_by_podman_protect_images() {
     }
 
     // A configuration that a power failure destroyed: the labels of its image are unknown.
-    let none = of("localhost/none:1");
+    let none = of(&scan, "localhost/none:1");
     let directory = dir.path().join("overlay-images").join(none.id.as_str());
     let files = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
     let config = files.filter(|file| fs::read_to_string(file).unwrap().contains("rootfs"));
@@ -340,37 +343,41 @@ fn unreadable_runtime_settings_keep_everything() {
     let containerd = "etc/containerd/config.toml";
     write(containerd, "imports = [\"conf.d/*.toml\"]\n");
     let imported = "etc/containerd/conf.d/pause.toml";
-    let read = |graphroots: &[&str], uid: u32| {
+    fn read(
+        dir: &tempfile::TempDir,
+        graphroots: &[&str],
+        uid: u32,
+    ) -> Result<FromNode, layersweep::node::Unreadable> {
         let request = ScanRequest {
             graphroots: graphroots.iter().map(PathBuf::from).collect(),
             environment: Environment { uid, ..Environment::default() },
             ..ScanRequest::of(Sysroot::at(dir.path()))
         };
         FromNode::read(&request, None, None)
-    };
+    }
     let assert_reported = |file: &str, owner: &str| {
-        let error = read(&[], 0).unwrap_err();
+        let error = read(&dir, &[], 0).unwrap_err();
         assert_eq!(error.path, Path::new("/").join(file));
         assert!(error.to_string().contains(owner), "{error}");
     };
     write(crio, "[crio.image]\npause_image = \"reg.local/pause:1\"\n");
-    assert_eq!(read(&[], 0).unwrap().sandboxes.len(), 1);
+    assert_eq!(read(&dir, &[], 0).unwrap().sandboxes.len(), 1);
     for broken in ["[crio.image", "[crio.image]\npinned_images = \"reg.local/*\"\n", "crio = 1\n"] {
         write(crio, broken);
         assert_reported(crio, "CRI-O");
-        read(&["/any"], 0).unwrap_err();
+        read(&dir, &["/any"], 0).unwrap_err();
     }
-    read(&[], 1000).expect("an unreadable file of root does not stop a user");
+    read(&dir, &[], 1000).expect("an unreadable file of root does not stop a user");
     write(crio, "");
 
     // The configuration of containerd counts if containerd exists.
     write(imported, "[plugins");
-    read(&[], 0).unwrap();
+    read(&dir, &[], 0).unwrap();
     write("var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db", "");
     assert_reported(imported, "containerd");
-    read(&["/any"], 0).expect("its store is not named");
+    read(&dir, &["/any"], 0).expect("its store is not named");
     write(imported, "");
-    read(&[], 0).unwrap();
+    read(&dir, &[], 0).unwrap();
     let imports = dir.path().join("etc/containerd/conf.d");
     fs::rename(&imports, imports.with_file_name("away")).unwrap();
     std::os::unix::fs::symlink("conf.d", &imports).unwrap();

@@ -203,7 +203,7 @@ fn every_rule_holds_however_store_was_found() {
 /// reclaimable.
 fn assert_kept_images_are_not_reclaimable(node: &Path) {
     let config = node.join("layersweep.toml");
-    let unused = |protect: &str| {
+    fn unused(config: &Path, node: &Path, protect: &str) -> (u64, u64, u64) {
         fs::write(&config, format!("[protect]\n{protect}\n")).unwrap();
         let args = ["usage", "--format", "json", "--config", "/layersweep.toml", "--sysroot"];
         let run = program::layersweep(args.iter().chain(&[node.to_str().unwrap()]));
@@ -215,8 +215,8 @@ fn assert_kept_images_are_not_reclaimable(node: &Path) {
         let of_pinned = row("images_pinned").map_or(0, |row| program::number(row, "/reclaimable_bytes"));
         let sum = program::number(&usage, "/filesystems/0/reclaimable_bytes");
         (count("images_unused") + count("images_out_of_reach"), of_pinned, sum)
-    };
-    let all = unused("");
+    }
+    let all = unused(&config, node, "");
     // One image has the label, one may have it: its configuration cannot be read.
     for (protect, kept) in [
         (r#"names = ["quay.io/pods/volume:1"]"#, 1),
@@ -226,13 +226,13 @@ labels = ["keep=yes"]"#,
             3,
         ),
     ] {
-        let (count, of_pinned, sum) = unused(protect);
+        let (count, of_pinned, sum) = unused(&config, node, protect);
         assert_eq!((all.0 - count, of_pinned), (kept, 0), "{protect}");
         assert!(sum < all.2, "{protect}: {sum} of {}", all.2);
     }
     // A quadlet names an image.
     let quadlet = node.join("etc/containers/systemd/a.container");
     fs::rename(&quadlet, quadlet.with_extension("before")).unwrap();
-    let (count, of_pinned, _) = unused("");
+    let (count, of_pinned, _) = unused(&config, node, "");
     assert_eq!((count, of_pinned), (all.0 + 1, 0));
 }

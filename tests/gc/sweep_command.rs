@@ -408,11 +408,13 @@ fn sweep_beside_busy_tools_loses_nothing() {
     let steady = support::edit::whole(&node.store);
     let over = std::sync::atomic::AtomicBool::new(false);
     let rounds = std::sync::atomic::AtomicUsize::new(0);
-    let is_over = || over.load(std::sync::atomic::Ordering::Relaxed);
+    fn is_over(over: &std::sync::atomic::AtomicBool) -> bool {
+        over.load(std::sync::atomic::Ordering::Relaxed)
+    }
     let mut swept = 0;
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_over() {
+            while !is_over(&over) {
                 let image = small::name("b");
                 node.store.podman(["create", "--name", "gust", "--network", "none", &image, "/x"]);
                 node.store.podman(["rm", "gust"]);
@@ -420,7 +422,7 @@ fn sweep_beside_busy_tools_loses_nothing() {
             }
         });
         scope.spawn(|| {
-            while !is_over() {
+            while !is_over(&over) {
                 node.store.buildah(["from", "--pull-never", "--name", "storm", &small::name("a2")]);
                 node.store.buildah(["commit", "-q", "--rm", "storm", "localhost/storm:1"]);
                 node.store.buildah(["rmi", "localhost/storm:1"]);
@@ -544,7 +546,7 @@ fn each_of_many_leaks_costs_the_same() {
     }
     let dir = tempfile::tempdir().unwrap();
     let disk = LoopFs::new(Fs::Ext4, 400 * MIB);
-    let for_each = |count: usize| {
+    fn for_each(dir: &tempfile::TempDir, disk: &LoopFs, count: usize) -> f64 {
         let root = disk.path().join(count.to_string());
         store_of_orphans(&root, count);
         let sweep = |words: &[&str]| {
@@ -571,8 +573,8 @@ fn each_of_many_leaks_costs_the_same() {
         assert_eq!(std::fs::read_dir(root.join("overlay/l")).unwrap().count(), 0);
         assert_eq!(std::fs::read_dir(root.join("overlay")).unwrap().count(), 1);
         took / count as f64
-    };
-    let (few, many) = (for_each(200), for_each(1600));
+    }
+    let (few, many) = (for_each(&dir, &disk, 200), for_each(&dir, &disk, 1600));
     println!("processor time a leak: {:.1} ms of 200, {:.1} ms of 1600", few * 10.0, many * 10.0);
     assert!(many < 1.5 * few, "{many} and {few}");
 }

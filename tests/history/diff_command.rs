@@ -89,10 +89,15 @@ fn added_removed_and_changed_images_are_shown() {
         assert_eq!(names(diff, "went", "/names_before"), [small::name("other")]);
         let altered = names(diff, "altered", "/names_after");
         assert!(altered.contains(&"localhost/small/again:1"), "{altered:?}");
-        let layers = |change: &str| {
+        fn layers(diff: &Value, change: &str) -> usize {
             list(diff, "/layers").iter().filter(|layer| text(layer, "/change") == change).count()
-        };
-        assert_eq!((layers("came"), layers("went"), layers("grew")), (2, 1, 1), "{:#}", diff["layers"]);
+        }
+        assert_eq!(
+            (layers(diff, "came"), layers(diff, "went"), layers(diff, "grew")),
+            (2, 1, 1),
+            "{:#}",
+            diff["layers"]
+        );
         let containers = list(diff, "/containers");
         assert_eq!((containers.len(), text(&containers[0], "/name")), (1, "web"), "{containers:#?}");
         assert!(bytes(&containers[0], "/change_bytes") >= 3 << 20, "{containers:#?}");
@@ -171,17 +176,17 @@ fn scan_of_mounted_disk_belongs_to_node() {
     let disk = tempfile::tempdir().unwrap();
     let root = disk.path().join("var/lib/containers/storage");
     empty_store(&root);
-    let on_disk = |words: &[&str]| {
+    fn on_disk(disk: &tempfile::TempDir, words: &[&str]) -> Value {
         let words = [&["--sysroot", disk.path().to_str().unwrap()], words].concat();
         program::layersweep(words).expect_code(0).json()
-    };
-    let scan = on_disk(&["scan", "--format", "json"]);
+    }
+    let scan = on_disk(&disk, &["scan", "--format", "json"]);
     assert_eq!(text(&scan, "/sysroot"), std::fs::canonicalize(disk.path()).unwrap().to_str().unwrap());
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("scan.json");
     std::fs::write(&file, scan.to_string()).unwrap();
     std::fs::write(root.join("overlay-layers/more"), vec![1; 64 << 10]).unwrap();
-    let diff = on_disk(&["diff", file.to_str().unwrap(), "now", "--format", "json"]);
+    let diff = on_disk(&disk, &["diff", file.to_str().unwrap(), "now", "--format", "json"]);
     assert_adds_up(&diff);
     assert_eq!(list(&diff, "/stores").len(), 1, "{diff:#}");
     assert_eq!(text(&diff, "/stores/0/root"), "/var/lib/containers/storage");
@@ -191,11 +196,11 @@ fn scan_of_mounted_disk_belongs_to_node() {
 #[test]
 fn incomparable_scans_are_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let put = |name: &str, content: &str| {
+    fn put(dir: &tempfile::TempDir, name: &str, content: &str) -> String {
         let path = dir.path().join(name);
         std::fs::write(&path, content).unwrap();
         path.to_str().unwrap().to_owned()
-    };
+    }
     fn scan(root: &str, complete: bool) -> String {
         format!(
             r#"{{"schema_version":1,"kind":"scan","generated_at":"2026-11-20T10:00:00Z","complete":{complete},
@@ -204,8 +209,8 @@ fn incomparable_scans_are_reported() {
                "bytes":{{"images":1,"containers":0,"leaks":0,"metadata":0,"other":0}}}}]}}"#
         )
     }
-    let (here, there) = (put("a", &scan("/a", true)), put("b", &scan("/b", true)));
-    let (partial, broken) = (put("p", &scan("/a", false)), put("x", "{"));
+    let (here, there) = (put(&dir, "a", &scan("/a", true)), put(&dir, "b", &scan("/b", true)));
+    let (partial, broken) = (put(&dir, "p", &scan("/a", false)), put(&dir, "x", "{"));
     let missing = dir.path().join("missing").to_str().unwrap().to_owned();
     fn diff(a: &str, b: &str) -> program::Run {
         support::program::layersweep(["diff", a, b])

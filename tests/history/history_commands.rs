@@ -80,14 +80,14 @@ fn history_is_shown() {
     assert_eq!(document["quiet"]["scans"], 2780);
     assert_eq!(document["more"], false);
 
-    let json = |args: &[&str]| {
+    fn json(dir: &tempfile::TempDir, args: &[&str]) -> serde_json::Value {
         with(dir.path(), &[&["history", "--format", "json"], args].concat()).expect_code(0).json()
-    };
-    assert_eq!(list(&json(&["--kind", "leak"]), "/runs").len(), 1);
-    assert_eq!(list(&json(&["--since", "1h"]), "/runs").len(), 2);
-    let limited = json(&["--limit", "3"]);
+    }
+    assert_eq!(list(&json(&dir, &["--kind", "leak"]), "/runs").len(), 1);
+    assert_eq!(list(&json(&dir, &["--since", "1h"]), "/runs").len(), 2);
+    let limited = json(&dir, &["--limit", "3"]);
     assert_eq!((list(&limited, "/runs").len(), &limited["more"]), (3, &true.into()));
-    let all = json(&["--all", "--limit", "0"]);
+    let all = json(&dir, &["--all", "--limit", "0"]);
     assert_eq!(list(&all, "/runs").len(), 2784);
     schema::assert_fits("history", &all);
 }
@@ -134,16 +134,16 @@ fn unsaved_runs_are_shown_and_saved_later() {
 fn usage_series_is_shown() {
     let dir = tempfile::tempdir().unwrap();
     past::ten_days(dir.path(), Timestamp::now());
-    let json = |args: &[&str]| {
+    fn json(dir: &tempfile::TempDir, args: &[&str]) -> serde_json::Value {
         with(dir.path(), &[&["history", "usage", "--format", "json"], args].concat()).expect_code(0).json()
-    };
-    let both = json(&[]);
+    }
+    let both = json(&dir, &[]);
     schema::assert_fits("history-usage", &both);
     let mounts: Vec<_> =
         list(&both, "/filesystems").iter().map(|filesystem| text(filesystem, "/mount")).collect();
     assert_eq!(mounts, ["/", "/var"]);
     assert_eq!(list(&both, "/runs").len(), 2, "a sweep that deleted nothing is no mark");
-    let day = json(&["--since", "1d", "--filesystem", "/var/lib/containers/storage"]);
+    let day = json(&dir, &["--since", "1d", "--filesystem", "/var/lib/containers/storage"]);
     let points = list(&day, "/filesystems/0/points");
     assert!((287..=288).contains(&points.len()), "{}", points.len());
     assert_eq!(points[0]["capacity_bytes"], 100_u64 << 30);

@@ -523,7 +523,7 @@ fn foreign_disk_is_not_changed() {
     let mut node = Node::on(dir.path());
     node.good_run("/before", 0);
     node.place.foreign = true;
-    let times = || {
+    fn times(node: &Node) -> Vec<(PathBuf, i64, i64, i64, i64, i64)> {
         let inside = node.place.dir.read_dir().unwrap().map(|entry| entry.unwrap().path());
         inside
             .chain([node.place.dir.clone()])
@@ -539,12 +539,12 @@ fn foreign_disk_is_not_changed() {
                 )
             })
             .collect::<Vec<_>>()
-    };
-    let before = times();
+    }
+    let before = times(&node);
     for access in [Access::Read, Access::Write] {
         let opened = node.open(access);
         assert!(opened.found && opened.degraded.is_empty() && !opened.records.is_kept());
         assert_eq!(roots(&opened.records), ["/before"]);
     }
-    assert_eq!(times(), before);
+    assert_eq!(times(&node), before);
 }

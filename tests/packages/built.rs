@@ -153,24 +153,28 @@ fn make_install_respects_its_directories() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let install = || {
+    fn install(dir: &tempfile::TempDir) -> String {
         let mut make = tool("make");
         make.args(["--silent", "install", "PREFIX=/opt/x"]).arg(format!("DESTDIR={}", dir.path().display()));
         make.arg(format!("BINARY={}", env!("CARGO_BIN_EXE_layersweep")));
         succeed(&mut make)
-    };
-    install();
-    let installed = |path: &str| dir.path().join(path);
-    let unit = std::fs::read_to_string(installed("opt/x/lib/systemd/system/layersweep-gc.service")).unwrap();
+    }
+    install(&dir);
+    fn installed(dir: &tempfile::TempDir, path: &str) -> std::path::PathBuf {
+        dir.path().join(path)
+    }
+    let unit =
+        std::fs::read_to_string(installed(&dir, "opt/x/lib/systemd/system/layersweep-gc.service")).unwrap();
     assert!(
         unit.contains("ExecStart=/opt/x/bin/layersweep gc") && !unit.contains("/usr/bin/layersweep"),
         "{unit}"
     );
-    std::fs::write(installed("etc/layersweep/layersweep.toml"), EDITED).unwrap();
-    install();
-    assert_eq!(std::fs::read_to_string(installed("etc/layersweep/layersweep.toml")).unwrap(), EDITED);
+    std::fs::write(installed(&dir, "etc/layersweep/layersweep.toml"), EDITED).unwrap();
+    install(&dir);
+    assert_eq!(std::fs::read_to_string(installed(&dir, "etc/layersweep/layersweep.toml")).unwrap(), EDITED);
     assert!(
-        installed("opt/x/bin/layersweep").exists() && installed("opt/x/share/man/man1/layersweep.1").exists()
+        installed(&dir, "opt/x/bin/layersweep").exists()
+            && installed(&dir, "opt/x/share/man/man1/layersweep.1").exists()
     );
 }
 
@@ -201,7 +205,7 @@ fn packages_are_reproducible() {
         return;
     }
     let program = shipped_program();
-    let build = |zone: &str| {
+    fn build(program: &Path, zone: &str) -> Vec<(std::ffi::OsString, Vec<u8>)> {
         let out = tempfile::tempdir().unwrap();
         succeed(
             tool("packaging/build.sh")
@@ -218,8 +222,8 @@ fn packages_are_reproducible() {
         files.sort();
         assert_eq!(files.len(), 4);
         files
-    };
-    let (first, second) = (build("UTC"), build("Asia/Tokyo"));
+    }
+    let (first, second) = (build(&program, "UTC"), build(&program, "Asia/Tokyo"));
     for ((name, first_bytes), (second_name, second_bytes)) in first.iter().zip(&second) {
         assert_eq!(name, second_name);
         assert!(first_bytes == second_bytes, "{} differs", name.display());
@@ -326,32 +330,32 @@ fn rpm_is_installed_and_erased_without_systemd() {
     // dependencies are compared with the package's list below.
     let root = Root::new();
     let _store = store_in(&root);
-    let rpm_in = |args: &[&str]| {
+    fn rpm_in(root: &Root, args: &[&str]) -> std::process::Command {
         let mut command = tool("rpm");
         command.arg("--root").arg(root.path("/")).args(["--define", "_dbpath /var/lib/rpm"]);
         command.args(args);
         command
-    };
+    }
     let older = older_packages("rpm");
     let old = package(older.path(), "layersweep-", "x86_64.rpm");
     let new = rpm();
-    succeed(&mut rpm_in(&["--initdb"]));
-    succeed(rpm_in(&["--install", "--nodeps", "--nosignature"]).arg(&old));
+    succeed(&mut rpm_in(&root, &["--initdb"]));
+    succeed(rpm_in(&root, &["--install", "--nodeps", "--nosignature"]).arg(&old));
     let wants = root.path("/etc/systemd/system/timers.target.wants");
     assert!(wants.join("layersweep-scan.timer").is_symlink(), "the preset turns scanning on");
     assert!(!wants.join("layersweep-gc.timer").exists(), "and leaves deleting off");
     old_records(&root);
     root.run("layersweep scan --quiet").expect_code(0);
-    let verified = succeed(&mut rpm_in(&["--verify", "--nodeps", "layersweep"]));
+    let verified = succeed(&mut rpm_in(&root, &["--verify", "--nodeps", "layersweep"]));
     assert_eq!(verified, "");
     std::fs::write(root.path("/etc/layersweep/layersweep.toml"), EDITED).unwrap();
 
-    succeed(rpm_in(&["--upgrade", "--nodeps", "--nosignature"]).arg(&new));
-    let version = succeed(&mut rpm_in(&["-q", "--qf", "%{version}", "layersweep"]));
+    succeed(rpm_in(&root, &["--upgrade", "--nodeps", "--nosignature"]).arg(&new));
+    let version = succeed(&mut rpm_in(&root, &["-q", "--qf", "%{version}", "layersweep"]));
     assert_eq!(version, env!("CARGO_PKG_VERSION"));
     assert_eq!(std::fs::read_to_string(root.path("/etc/layersweep/layersweep.toml")).unwrap(), EDITED);
     assert!(!root.path("/etc/layersweep/layersweep.toml.rpmnew").exists(), "the shipped file did not change");
-    let changed = rpm_in(&["--verify", "--nodeps", "layersweep"]).output().unwrap();
+    let changed = rpm_in(&root, &["--verify", "--nodeps", "layersweep"]).output().unwrap();
     let changed = String::from_utf8(changed.stdout).unwrap();
     assert!(
         changed.lines().count() == 1 && changed.contains("c /etc/layersweep/layersweep.toml"),
@@ -360,7 +364,7 @@ fn rpm_is_installed_and_erased_without_systemd() {
     assert!(wants.join("layersweep-scan.timer").is_symlink());
     root.run("layersweep history usage --format json").expect_code(0);
 
-    succeed(&mut rpm_in(&["--erase", "layersweep"]));
+    succeed(&mut rpm_in(&root, &["--erase", "layersweep"]));
     assert!(!wants.join("layersweep-scan.timer").is_symlink());
     assert!(root.path("/var/lib/layersweep/layersweep.db").exists(), "records stay");
     assert_eq!(
@@ -415,28 +419,28 @@ fn cron_jobs_replace_timers_without_mail() {
     let root = Root::new();
     let packages = format!("{} {}", root.bring(&deb()), root.bring(&cron_deb()));
     quietly(root.run(&format!("dpkg --install {packages}")));
-    let job = |command: &str| {
+    fn job(root: &Root, command: &str) -> String {
         let run =
             root.run(&format!("LAYERSWEEP_CRON_NOW=1 /usr/lib/layersweep/cron {command}")).expect_code(0);
         assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("", ""), "what cron hears, it mails");
         std::fs::read_to_string(root.path("/var/log/layersweep.log")).unwrap_or_default()
-    };
+    }
     // Without a store, only that is reported; the line of gc has to be enabled.
-    assert!(!job("scan").contains("ended with"), "10 is no bad end");
+    assert!(!job(&root, "scan").contains("ended with"), "10 is no bad end");
     let _store = store_in(&root);
     std::fs::remove_file(root.path("/var/log/layersweep.log")).unwrap();
-    assert_eq!(job("scan"), "");
+    assert_eq!(job(&root, "scan"), "");
     let history = root.run("layersweep history --all --format json").expect_code(0).json();
     assert_eq!(history["runs"][0]["command"], "scan", "{history:#}");
     let through_cri = root.path("/etc/layersweep/layersweep.toml.d/cri.toml");
     std::fs::create_dir_all(through_cri.parent().unwrap()).unwrap();
     std::fs::write(&through_cri, "images.via = \"cri\"\n").unwrap();
-    let log = job("gc");
+    let log = job(&root, "gc");
     std::fs::remove_file(through_cri).unwrap();
     assert!(log.contains("no container runtime found") && log.contains("ended with exit code 5"), "{log}");
     std::fs::remove_file(root.path("/var/log/layersweep.log")).unwrap();
     std::fs::write(root.path("/etc/layersweep/hold"), "").unwrap();
-    assert_eq!(job("gc"), "", "held");
+    assert_eq!(job(&root, "gc"), "", "held");
     std::fs::remove_file(root.path("/etc/layersweep/hold")).unwrap();
     // A run at work is not disturbed.
     let run = root.run(

@@ -60,12 +60,12 @@ fn installed_package_maintains_the_node() {
     gc_deletes_what_leaks(&node);
     hold_files_hold(&node);
     let doctor = node.run("layersweep doctor --format json").json();
-    let of = |name: &str| {
+    fn of(doctor: &serde_json::Value, name: &str) -> Vec<serde_json::Value> {
         let checks = doctor["checks"].as_array().unwrap().iter();
         checks.filter(|check| check["name"] == name).map(|check| check["status"].clone()).collect::<Vec<_>>()
-    };
-    assert_eq!(of("scan-timer"), ["ok"], "{doctor:#}");
-    assert_eq!(of("gc-timer"), ["note"], "{doctor:#}");
+    }
+    assert_eq!(of(&doctor, "scan-timer"), ["ok"], "{doctor:#}");
+    assert_eq!(of(&doctor, "gc-timer"), ["note"], "{doctor:#}");
 
     // A failed unit is removed from systemd's list with the package.
     node.run("sed -i 's/^\\(trust_pid_namespace =\\) true/#\\1 false/' /etc/layersweep/layersweep.toml")
@@ -90,8 +90,10 @@ fn in_sandbox(node: &Booted, unit: &str, line: &str) -> Run {
     node.run("systemctl daemon-reload").expect_code(0);
     let mut run = node.run(&format!("systemctl start {unit}"));
     run.code = node.property(unit, "ExecMainStatus").parse().unwrap();
-    let read = |end: &str| std::fs::read_to_string(node.root.path(&format!("{output}{end}"))).unwrap();
-    (run.stdout, run.stderr) = (read(""), read(".err"));
+    fn read(node: &Booted, output: &str, end: &str) -> String {
+        std::fs::read_to_string(node.root.path(&format!("{output}{end}"))).unwrap()
+    }
+    (run.stdout, run.stderr) = (read(node, output, ""), read(node, output, ".err"));
     succeed(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&dir));
     for end in ["", ".err"] {
         std::fs::remove_file(node.root.path(&format!("{output}{end}"))).unwrap();

@@ -136,7 +136,7 @@ fn bash_completes_images_pins_and_classes() {
         command.args(words).arg("--state-dir").arg(&state);
         program::run(&mut command).expect_code(0);
     }
-    let complete = |line: &str| {
+    fn complete(state: &std::path::Path, line: &str) -> Vec<String> {
         let script = format!(
             "source <(\"$PROGRAM\" completions bash)\nlayersweep() {{ \"$PROGRAM\" \"$@\"; }}\n\
              COMP_LINE={line:?} COMP_POINT=${{#COMP_LINE}}\n\
@@ -151,18 +151,18 @@ fn bash_completes_images_pins_and_classes() {
         let run = program::run(bash.args(["-c", &script])).expect_code(0);
         assert_eq!(run.stderr, "", "{line}");
         run.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
-    };
+    }
     let a2 = small::name("a2");
-    assert!(complete("layersweep rm ").contains(&a2));
-    assert!(complete("layersweep explain --state-dir /x localhost/small/a").contains(&a2));
-    assert!(complete("layersweep pin add localhost/").contains(&a2));
+    assert!(complete(&state, "layersweep rm ").contains(&a2));
+    assert!(complete(&state, "layersweep explain --state-dir /x localhost/small/a").contains(&a2));
+    assert!(complete(&state, "layersweep pin add localhost/").contains(&a2));
     // bash splits words at colons.
     let (name, tag) = a2.rsplit_once(':').unwrap();
-    assert_eq!(complete(&format!("layersweep rm {name}:")), [tag]);
-    assert_eq!(complete("layersweep pin rm "), ["quay.io/team/\\*"]);
-    assert_eq!(complete("layersweep pin remove nothing"), [""]);
-    assert!(complete("layersweep sweep --class orphan-d").contains(&"orphan-dir".to_owned()));
-    assert!(complete("layersweep rm --").contains(&"--dry-run".to_owned()));
+    assert_eq!(complete(&state, &format!("layersweep rm {name}:")), [tag]);
+    assert_eq!(complete(&state, "layersweep pin rm "), ["quay.io/team/\\*"]);
+    assert_eq!(complete(&state, "layersweep pin remove nothing"), [""]);
+    assert!(complete(&state, "layersweep sweep --class orphan-d").contains(&"orphan-dir".to_owned()));
+    assert!(complete(&state, "layersweep rm --").contains(&"--dry-run".to_owned()));
     // Errors are never printed.
     for words in [&["__candidates"][..], &["__candidates", "x"], &["__candidates", "images"]] {
         let mut command = program::command();
@@ -274,21 +274,21 @@ as_alice "$program" pin list -q --state-dir /var/lib/layersweep 2>&1
 as_alice "$program" pin list -q 2>&1
 "#,
     );
-    let printed = |begin: &str, end: &str| {
+    fn printed(run: &Run, begin: &str, end: &str) -> String {
         let rest = run.stdout.split_once(&format!("{begin}:\n")).unwrap_or_else(|| panic!("{run:?}")).1;
         rest.split_once(&format!("{end}:\n")).map_or(rest, |(printed, _)| printed).to_owned()
-    };
-    let none = printed("none", "denied");
+    }
+    let none = printed(&run, "none", "denied");
     assert!(!none.contains("root"), "{none}");
-    let denied = printed("denied", "readable");
+    let denied = printed(&run, "denied", "readable");
     assert!(denied.contains("note: not running as root: the state directory is /home/alice/"), "{denied}");
     assert!(denied.contains("/var/lib/layersweep cannot be read: pins"), "{denied}");
-    let readable = printed("readable", "both");
+    let readable = printed(&run, "readable", "both");
     assert!(
         readable.contains("read from root's state directory") && readable.contains("of-root"),
         "{readable}"
     );
-    let both = printed("both", "end");
+    let both = printed(&run, "both", "end");
     assert!(both.contains("root's records are not used") && both.contains("of-alice"), "{both}");
     assert!(both.ends_with("quay.io/of-root\nquay.io/of-alice\n"), "{both}");
 }
@@ -402,13 +402,14 @@ fn filling_filesystem_has_forecast() {
     std::fs::write(loopfs.path().join("fill"), vec![1; 250 << 20]).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let (root, state) = (store.root().to_str().unwrap(), dir.path().join("state"));
-    let run = |words: &[&str]| {
+    fn run(state: &std::path::Path, words: &[&str]) -> program::Run {
         let mut command = program::command();
         command.args(words).arg("--state-dir").arg(&state);
         program::run(&mut command).expect_no_crash()
-    };
-    let usage = || node::document(run(&["usage", "--graphroot", root, "--format", "json"]).expect_code(0));
-    run(&["scan", "-q", "--graphroot", root]).expect_code(0);
+    }
+    let usage =
+        || node::document(run(&state, &["usage", "--graphroot", root, "--format", "json"]).expect_code(0));
+    run(&state, &["scan", "-q", "--graphroot", root]).expect_code(0);
     assert!(usage()["filesystems"][0]["forecast"].is_null(), "one reading is not enough");
     let (filesystem, _) = layersweep::disk::filesystem::of(store.root()).unwrap();
     let mut records = scan_records::open(&state);
@@ -426,23 +427,25 @@ fn filling_filesystem_has_forecast() {
     drop(records);
     let document = usage();
     let forecast = &document["filesystems"][0]["forecast"];
-    let hours = |field: &str| forecast[field].as_f64().unwrap() / 3600.0;
-    assert!((8.0..12.0).contains(&hours("full_in_seconds")), "{document:#}");
-    assert!(hours("earliest_in_seconds") <= hours("full_in_seconds"), "{document:#}");
-    assert!(hours("full_in_seconds") <= hours("latest_in_seconds"), "{document:#}");
+    fn hours(forecast: &Value, field: &str) -> f64 {
+        forecast[field].as_f64().unwrap() / 3600.0
+    }
+    assert!((8.0..12.0).contains(&hours(forecast, "full_in_seconds")), "{document:#}");
+    assert!(hours(forecast, "earliest_in_seconds") <= hours(forecast, "full_in_seconds"), "{document:#}");
+    assert!(hours(forecast, "full_in_seconds") <= hours(forecast, "latest_in_seconds"), "{document:#}");
     assert_eq!(forecast["window_seconds"], 6 * 3600, "{document:#}");
-    let table = run(&["usage", "--graphroot", root]).expect_code(0).stdout;
+    let table = run(&state, &["usage", "--graphroot", root]).expect_code(0).stdout;
     assert!(table.contains("\n  full in ") && table.contains("at the rate of the last 6h ("), "{table}");
-    let report = node::document(run(&["report", "--graphroot", root, "--format", "json"]));
+    let report = node::document(run(&state, &["report", "--graphroot", root, "--format", "json"]));
     assert_eq!(
         text(&report, "/filesystems/0/forecast/filesystem"),
         text(forecast, "/filesystem"),
         "{report:#}"
     );
-    assert!(run(&["report", "--graphroot", root]).stdout.contains("full in "));
-    let metrics = run(&["metrics"]).expect_code(0).stdout;
+    assert!(run(&state, &["report", "--graphroot", root]).stdout.contains("full in "));
+    let metrics = run(&state, &["metrics"]).expect_code(0).stdout;
     assert!(metrics.contains("layersweep_filesystem_full_seconds{mountpoint="), "{metrics}");
-    let doctor = run(&["doctor", "--graphroot", root, "--format", "json"]).json();
+    let doctor = run(&state, &["doctor", "--graphroot", root, "--format", "json"]).json();
     let mut checks = list(&doctor, "/checks").iter().filter(|check| check["name"] == "disk-usage");
     let fullness = checks.next().unwrap();
     assert!(text(fullness, "/message").contains("full in ") && fullness["status"] != "ok", "{fullness:#}");
@@ -524,13 +527,13 @@ fn explain_knows_names_ids_prefixes_and_paths() {
         .find(|image| program::texts(image, "/names") == [small::name("a2")])
         .expect("the image a2");
     let id = text(image, "/id");
-    let explain = |subject: &str| {
+    fn explain(bed: &Bed, subject: &str) -> program::Run {
         let mut args = program::store_args("explain", bed.store.root(), &bed.store.runroot());
         args.push(subject.into());
         layersweep(args)
-    };
+    }
     for subject in [id, &id[..12], &small::name("a2"), text(image, "/digests/0")] {
-        let said = explain(subject).expect_code(0).json();
+        let said = explain(&bed, subject).expect_code(0).json();
         assert_eq!(said["subject"], "image", "{subject}");
         assert_eq!(said["id"], id, "{subject}");
         assert_eq!(said["frees_bytes"], image["frees_bytes"], "{subject}");
@@ -539,7 +542,7 @@ fn explain_knows_names_ids_prefixes_and_paths() {
     let top = text(image, "/layers/0");
     let directory = bed.store.root().join("overlay").join(top);
     for subject in [top, directory.join("diff/a2/d0/f1").to_str().unwrap()] {
-        let said = explain(subject).expect_code(0).json();
+        let said = explain(&bed, subject).expect_code(0).json();
         assert_eq!(said["subject"], "layer", "{subject}");
         assert_eq!(said["id"], top, "{subject}");
         assert_eq!(text(&said, "/held_by/0/id"), id, "{subject}");
@@ -547,7 +550,7 @@ fn explain_knows_names_ids_prefixes_and_paths() {
     // An unknown name is not a usage error, as for `rm` and `pin remove`.
     let missing = bed.store.root().join("overlay/none");
     for unknown in ["no/such/image:1", "0123456789abcdef", "/no/such/file", missing.to_str().unwrap()] {
-        let run = explain(unknown).expect_code(1);
+        let run = explain(&bed, unknown).expect_code(1);
         assert_one_error(&run);
         assert!(run.stderr.contains(unknown), "{run:?}");
     }
@@ -559,7 +562,7 @@ fn explain_knows_names_ids_prefixes_and_paths() {
     let outside = bed.dir.path().join("outside");
     std::fs::write(&outside, vec![1; 5000]).unwrap();
     let allocated = std::os::unix::fs::MetadataExt::blocks(&outside.metadata().unwrap()) * 512;
-    let said = explain(outside.to_str().unwrap()).expect_code(0).json();
+    let said = explain(&bed, outside.to_str().unwrap()).expect_code(0).json();
     assert_eq!((&said["subject"], &said["below"]["bytes"]), (&"file".into(), &allocated.into()), "{said:#}");
     let rows: Vec<_> = program::list(&said, "/below/rows").iter().map(|row| &row["in_store"]).collect();
     assert_eq!(rows, [false], "{said:#}");
@@ -567,7 +570,7 @@ fn explain_knows_names_ids_prefixes_and_paths() {
     for image in ["base", "a"] {
         bed.store.podman(["tag", &small::name(image), &format!("localhost/{image}/same:1")]);
     }
-    let run = explain("same:1").expect_code(2);
+    let run = explain(&bed, "same:1").expect_code(2);
     assert_one_error(&run);
 }
 
@@ -575,14 +578,16 @@ fn explain_knows_names_ids_prefixes_and_paths() {
 fn empty_result_is_reported() {
     let Some(bed) = bed() else { return };
     let root = bed.store.root().to_str().unwrap();
-    let images = |words: &[&str]| layersweep([&["images", "--graphroot", root], words].concat());
-    let none = images(&["--filter", "name=quay.io/*"]).expect_code(0);
+    fn images(root: &str, words: &[&str]) -> program::Run {
+        layersweep([&["images", "--graphroot", root], words].concat())
+    }
+    let none = images(root, &["--filter", "name=quay.io/*"]).expect_code(0);
     assert_eq!((&*none.stdout, &*none.stderr), ("", "note: none of the 5 images matches --filter\n"));
     for quiet in [&["-q"][..], &["--format", "json"]] {
-        let run = images(&[quiet, &["--filter", "name=quay.io/*"]].concat()).expect_code(0);
+        let run = images(root, &[quiet, &["--filter", "name=quay.io/*"]].concat()).expect_code(0);
         assert_eq!(run.stderr, "", "{run:?}");
     }
-    let some = images(&["--filter", "name=*/small/a:*"]).expect_code(0);
+    let some = images(root, &["--filter", "name=*/small/a:*"]).expect_code(0);
     assert!(some.stdout.contains("localhost/small/a:1") && some.stderr.is_empty(), "{some:?}");
     let empty = bed.dir.path().join("empty");
     let empty = Store::at(&empty, "overlay");
@@ -595,24 +600,24 @@ fn empty_result_is_reported() {
 fn pin_lists_covered_images() {
     let Some(bed) = bed() else { return };
     let state = bed.dir.path().join("state");
-    let run = |words: &[&str]| {
+    fn run(state: &std::path::Path, words: &[&str]) -> program::Run {
         let mut command = program::command();
         program::run(command.args(words).arg("--state-dir").arg(&state)).expect_no_crash().expect_code(0)
-    };
+    }
     // Before the first scan the matches are unknown.
-    assert_eq!(run(&["pin", "add", "localhost/*"]).stderr, "");
-    run(&["scan", "-q", "--graphroot", bed.store.root().to_str().unwrap()]);
-    let added = run(&["pin", "add", "localhost/small/a*"]);
+    assert_eq!(run(&state, &["pin", "add", "localhost/*"]).stderr, "");
+    run(&state, &["scan", "-q", "--graphroot", bed.store.root().to_str().unwrap()]);
+    let added = run(&state, &["pin", "add", "localhost/small/a*"]);
     assert_eq!(added.stdout, "pinned localhost/small/a*\n");
     assert_eq!(added.stderr, "note: \"localhost/small/a*\" matches 2 of the 5 images of the last scan\n");
-    let none = run(&["pin", "add", "quay.io/*"]);
+    let none = run(&state, &["pin", "add", "quay.io/*"]);
     assert_eq!(none.stdout, "pinned quay.io/*\n", "it is pinned anyway");
     let warning = "warning: \"quay.io/*\" matches none of the 5 images of the last scan\nhint: ";
     assert!(none.stderr.starts_with(warning), "{none:?}");
-    assert_eq!(run(&["pin", "add", "quay.io/*", "-q"]).stderr, "");
+    assert_eq!(run(&state, &["pin", "add", "quay.io/*", "-q"]).stderr, "");
     // The records do not contain every digest, so no warning is printed that may be wrong.
     let digest = format!("sha256:{}", "ab".repeat(32));
-    assert_eq!(run(&["pin", "add", &digest]).stderr, "");
+    assert_eq!(run(&state, &["pin", "add", &digest]).stderr, "");
 }
 
 #[test]

@@ -254,23 +254,23 @@ fn missing_permission_is_reported() {
     std::fs::copy(env!("CARGO_BIN_EXE_layersweep"), &program).unwrap();
     std::fs::set_permissions(disk.dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let store = disk.path("var/lib/containers/storage");
-    let run = |words: &[&str]| {
+    fn run(program: &Path, words: &[&str]) -> program::Run {
         let mut command = std::process::Command::new("setpriv");
         program::hermetic(&mut command);
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
         command.args(["doctor", "--format", "json"]).args(words);
         program::run(&mut command)
-    };
+    }
     let state = public.path().join("state");
     let words = ["--graphroot", store.to_str().unwrap(), "--state-dir", state.to_str().unwrap()];
-    let said = document(run(&words), 3);
+    let said = document(run(&program, &words), 3);
     assert_eq!(status(&said, "permissions"), "warning", "{said:#}");
     assert_eq!(said["complete"], false);
     // Manifests of static pods that only root may read: gc would refuse.
     let manifests = disk.path("etc/kubernetes/manifests");
     std::fs::create_dir_all(&manifests).unwrap();
     std::fs::set_permissions(&manifests, PermissionsExt::from_mode(0o700)).unwrap();
-    let said = document(run(&["--sysroot", disk.dir.path().to_str().unwrap()]), 3);
+    let said = document(run(&program, &["--sysroot", disk.dir.path().to_str().unwrap()]), 3);
     assert_eq!(status(&said, "static-pods"), "warning", "{said:#}");
 }
 

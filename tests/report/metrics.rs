@@ -131,25 +131,26 @@ fn figures_are_those_of_last_scan() {
 #[test]
 fn changing_commands_write_metrics() {
     let Some(node) = Configured::new("") else { return };
-    let run_without_file = |words: &[&str]| {
+    fn run_without_file(node: &Configured, words: &[&str]) -> program::Run {
         let run = node.run(words);
         assert!(!node.prom().exists(), "{words:?}: {run:?}");
         run
-    };
-    run_without_file(&["scan", "--no-record"]).expect_code(0);
+    }
+    run_without_file(&node, &["scan", "--no-record"]).expect_code(0);
     // A store named by a flag need not be the node's, and commands that only read are not runs.
     let root = node.store.root().to_str().unwrap();
-    run_without_file(&["scan", "--graphroot", root]).expect_code(0);
+    run_without_file(&node, &["scan", "--graphroot", root]).expect_code(0);
     // Other records need not be the node's either.
     let other = node.dir.path().join("other");
-    run_without_file(&["scan", "--state-dir", other.to_str().unwrap()]).expect_code(0);
+    run_without_file(&node, &["scan", "--state-dir", other.to_str().unwrap()]).expect_code(0);
     program::run(node.command(&["scan", "--quiet"]).env("LAYERSWEEP_STATE_DIR", &other)).expect_code(0);
     assert!(!node.prom().exists());
-    run_without_file(&["usage"]).expect_code(0);
+    run_without_file(&node, &["usage"]).expect_code(0);
     let image = small::name("other");
-    run_without_file(&["rm", "--via", "direct", "--min-age", "0s", "--dry-run", &image]).expect_code(0);
-    run_without_file(&["gc", "--via", "direct", "--dry-run", "--min-age", "0s"]);
-    run_without_file(&["sweep"]).expect_code(0);
+    run_without_file(&node, &["rm", "--via", "direct", "--min-age", "0s", "--dry-run", &image])
+        .expect_code(0);
+    run_without_file(&node, &["gc", "--via", "direct", "--dry-run", "--min-age", "0s"]);
+    run_without_file(&node, &["sweep"]).expect_code(0);
 
     let removed = ["rm", "--via", "direct", "--min-age", "0s", "--format", "json", &image];
     let removed = node.run(&removed).expect_code(0).json();
@@ -187,18 +188,18 @@ fn changing_commands_write_metrics() {
 #[test]
 fn unwritable_file_is_one_warning() {
     let Some(node) = Configured::new("") else { return };
-    let into = |path: &Path| {
+    fn into(node: &Configured, path: &Path) -> program::Run {
         node.configure(&format!("[metrics]\ntextfile = {path:?}\n"));
         node.run(&["scan", "--quiet"]).expect_code(0)
-    };
-    let missing = into(&node.dir.path().join("none/layersweep.prom"));
+    }
+    let missing = into(&node, &node.dir.path().join("none/layersweep.prom"));
     let lines: Vec<_> = missing.stderr.lines().collect();
     assert_eq!(lines.len(), 2, "{missing:?}");
     assert!(lines[0].starts_with("warning: the metrics cannot be written to ") && lines[0].contains("none/"));
     assert!(lines[1].starts_with("hint: make the directory "), "{missing:?}");
     // In a directory the file has its usual name.
     let dir = node.dir.path().join("collector");
-    assert_eq!(into(&dir).stderr, "");
+    assert_eq!(into(&node, &dir).stderr, "");
     node.file();
     // Root without the right to write everywhere, as in the unit of a scan.
     if support::require_program("setpriv") {
@@ -206,20 +207,20 @@ fn unwritable_file_is_one_warning() {
         std::fs::create_dir(&other).unwrap();
         std::os::unix::fs::chown(&other, Some(65534), Some(65534)).unwrap();
         node.configure(&format!("[metrics]\ntextfile = {other:?}\n"));
-        let scan = || {
+        fn scan(node: &Configured) -> program::Run {
             let mut bound = Command::new("setpriv");
             program::hermetic(&mut bound);
             bound.env_remove("LAYERSWEEP_STATE_DIR").arg("--bounding-set=-all,+dac_read_search");
             bound.args([env!("CARGO_BIN_EXE_layersweep"), "scan", "--quiet", "--config"]).arg(node.config());
             program::run(&mut bound).expect_code(0)
-        };
-        let refused = scan();
+        }
+        let refused = scan(&node);
         assert!(refused.stderr.contains("Permission denied"), "{refused:?}");
         assert!(refused.stderr.contains(&format!("chgrp root {0} && chmod g+w {0}", other.display())));
         // The command in the hint helps.
         std::os::unix::fs::chown(&other, None, Some(0)).unwrap();
         std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o775)).unwrap();
-        assert_eq!(scan().stderr, "");
+        assert_eq!(scan(&node).stderr, "");
         assert!(other.join("layersweep.prom").exists());
     }
     node.configure("[metrics]\ntextfile = \"off\"\n");
@@ -241,29 +242,29 @@ fn removed_store_leaves_the_metrics() {
     let Some(node) = Configured::new("") else { return };
     let config = format!("state_dir = {:?}\n[metrics]\ntextfile = {:?}\n", node.state(), node.prom());
     std::fs::write(node.config(), config).unwrap();
-    let scan = |store: &Path| {
+    fn scan(node: &Configured, store: &Path) -> program::Run {
         let mut command = Command::new("unshare");
         program::hermetic(&mut command);
         command.env_remove("LAYERSWEEP_STATE_DIR");
         command.args(["--mount", "--propagation", "private", "sh", "-c", SCRIPT, "sh"]).arg(store);
         command.args([env!("CARGO_BIN_EXE_layersweep"), "scan", "--quiet", "--config"]).arg(node.config());
         program::run(&mut command)
-    };
+    }
     // A machine without a store gets no file.
-    scan(Path::new("")).expect_code(10);
+    scan(&node, Path::new("")).expect_code(10);
     assert!(!node.prom().exists() && !node.state().exists());
-    scan(node.store.root()).expect_code(0);
+    scan(&node, node.store.root()).expect_code(0);
     let before = node.file();
     assert_eq!(before.all("scan_timestamp_seconds", &[]).count(), 1);
     assert_eq!(before.one("scans_total", &[("outcome", "done")]), 1.0);
     for _ in 0..2 {
-        scan(Path::new("")).expect_code(10);
+        scan(&node, Path::new("")).expect_code(10);
         let after = node.file();
         assert_eq!(after.all("scan_timestamp_seconds", &[]).count(), 0);
         assert_eq!(after.all("storage_bytes", &[]).count(), 0);
         assert_eq!(after.one("scans_total", &[("outcome", "done")]), 2.0, "once");
     }
-    scan(node.store.root()).expect_code(0);
+    scan(&node, node.store.root()).expect_code(0);
     assert_eq!(node.file().all("scan_timestamp_seconds", &[]).count(), 1);
 }
 

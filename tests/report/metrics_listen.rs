@@ -132,14 +132,16 @@ fn every_answer_is_current() {
 fn slow_clients_do_not_block_answers() {
     let state = state();
     let server = Server::start(state.path(), "[::1]:0");
-    let rss = || {
+    fn rss(server: &Server) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();
         line.trim_end_matches(" kB").parse::<u64>().unwrap()
-    };
-    let open = || std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap().count();
+    }
+    fn open(server: &Server) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap().count()
+    }
     server.get("/metrics");
-    let (memory, files) = (rss(), open());
+    let (memory, files) = (rss(&server), open(&server));
     // More clients that send nothing, or too little, than the server talks to at a time.
     let mut idle: Vec<_> = (0..300).map(|_| server.tcp()).collect();
     for (number, stream) in idle.iter_mut().enumerate() {
@@ -166,11 +168,11 @@ fn slow_clients_do_not_block_answers() {
         assert_eq!(server.get("/metrics").status, 200);
     }
     let end = Instant::now() + PATIENCE;
-    while open() > files && Instant::now() < end {
+    while open(&server) > files && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(open() <= files, "{} files are open, and {files} were", open());
-    assert!(rss() < memory + (32 << 10), "{} KiB, and {memory} before", rss());
+    assert!(open(&server) <= files, "{} files are open, and {files} were", open(&server));
+    assert!(rss(&server) < memory + (32 << 10), "{} KiB, and {memory} before", rss(&server));
     server.stop(Signal::SIGINT);
 }
 
@@ -180,12 +182,12 @@ fn socket_belongs_to_server() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("metrics.sock");
     let listen = format!("unix:{}", path.display());
-    let get = || {
+    fn get(path: &Path) -> u16 {
         let stream = UnixStream::connect(&path).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         ask(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").status
-    };
-    let refused = || {
+    }
+    fn refused(listen: &str, state: &tempfile::TempDir) -> String {
         let mut command = program::command();
         command.args(["metrics", "--listen", &listen, "--state-dir"]).arg(state.path());
         let run = program::run(&mut command).expect_code(1);
@@ -194,23 +196,23 @@ fn socket_belongs_to_server() {
             "{run:?}"
         );
         run.stderr
-    };
+    }
     let server = Server::start(state.path(), &listen);
-    assert_eq!(get(), 200);
+    assert_eq!(get(&path), 200);
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
-    assert!(refused().contains("another process listens there"));
-    assert_eq!(get(), 200, "the first one is not affected");
+    assert!(refused(&listen, &state).contains("another process listens there"));
+    assert_eq!(get(&path), 200, "the first one is not affected");
     server.stop(Signal::SIGTERM);
     assert!(!path.exists(), "the socket is removed with its process");
     // A killed server leaves the socket, and the next one replaces it.
     drop(Server::start(state.path(), &listen));
     assert!(path.exists());
     let server = Server::start(state.path(), &listen);
-    assert_eq!(get(), 200);
+    assert_eq!(get(&path), 200);
     server.stop(Signal::SIGHUP);
     // A file that is not a socket is not changed.
     std::fs::write(&path, "mine").unwrap();
-    assert!(refused().contains("the path exists and is not a socket"));
+    assert!(refused(&listen, &state).contains("the path exists and is not a socket"));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
 }
 

@@ -156,27 +156,28 @@ fn zoom_hover_keys_and_search() {
     let mut browser = Browser::start();
     let mut page = browser.open(&file, Window::default());
     for picture in ["icicle", "treemap"] {
-        let cells =
-            |page: &mut Page| page.number(&format!("document.querySelectorAll('#{picture} .cell').length"));
-        let root = |page: &mut Page| {
+        fn cells(picture: &str, page: &mut Page) -> u64 {
+            page.number(&format!("document.querySelectorAll('#{picture} .cell').length"))
+        }
+        fn root(picture: &str, page: &mut Page) -> String {
             page.text(&format!("document.querySelector('#{picture} .cell').getAttribute('aria-label')"))
-        };
-        let panel = |page: &mut Page| {
+        }
+        fn panel(picture: &str, page: &mut Page) -> String {
             page.text(&format!("document.querySelector('#{picture} .details').textContent"))
-        };
-        let whole = (root(&mut page), cells(&mut page));
+        }
+        let whole = (root(picture, &mut page), cells(picture, &mut page));
         // The pointer: details on hover, zoom on click, and back with the breadcrumb.
-        let before = panel(&mut page);
+        let before = panel(picture, &mut page);
         page.hover(&format!("#{picture} .cell[data-at='1']"));
-        assert_ne!(panel(&mut page), before, "{picture}");
+        assert_ne!(panel(picture, &mut page), before, "{picture}");
         let name = page.text(&format!(
             "document.querySelector('#{picture} .cell[data-at=\"1\"]').getAttribute('aria-label')"
         ));
         page.click(&format!("#{picture} .cell[data-at='1']"));
-        assert_eq!(root(&mut page), name);
-        assert!(cells(&mut page) < whole.1, "{picture}");
+        assert_eq!(root(picture, &mut page), name);
+        assert!(cells(picture, &mut page) < whole.1, "{picture}");
         page.click(&format!("#{picture} .crumbs li:first-child button"));
-        assert_eq!((root(&mut page), cells(&mut page)), whole);
+        assert_eq!((root(picture, &mut page), cells(picture, &mut page)), whole);
         // The keyboard: one tab stop, arrows, Enter, Escape.
         assert_eq!(
             page.number(&format!("document.querySelectorAll('#{picture} [tabindex=\"0\"].cell').length")),
@@ -195,14 +196,14 @@ fn zoom_hover_keys_and_search() {
         page.key("ArrowLeft");
         assert_eq!(focused(&mut page), first);
         page.key("Enter");
-        assert_eq!(root(&mut page), first, "{picture}: Enter zooms in");
+        assert_eq!(root(picture, &mut page), first, "{picture}: Enter zooms in");
         assert!(
             page.eval(&format!("document.querySelector('#{picture}').contains(document.activeElement)"))
                 .as_bool()
                 .unwrap()
         );
         page.key("Escape");
-        assert_eq!(root(&mut page), whole.0, "{picture}: Escape zooms out");
+        assert_eq!(root(picture, &mut page), whole.0, "{picture}: Escape zooms out");
         // Search dims the cells that do not match, and Enter selects the largest match.
         page.focus(&format!("#{picture}-search"));
         page.write("service-7:7.7");
@@ -700,20 +701,20 @@ fn file_is_written_atomically() {
     let root = dir.path().join("root");
     let store = Store::at(&root, "overlay");
     store.podman(["images"]);
-    let report = |target: &Path, more: &[&str]| {
+    fn report(root: &Path, store: &Store, target: &Path, more: &[&str]) -> crate::support::program::Run {
         let mut args: Vec<std::ffi::OsString> = vec!["report".into(), "--html".into(), target.into()];
         args.extend(["--graphroot".into(), root.clone().into(), "--runroot".into(), store.runroot().into()]);
         args.extend(more.iter().map(Into::into));
         layersweep(args)
-    };
+    }
     let out = dir.path().join("out");
     std::fs::create_dir(&out).unwrap();
     let target = out.join("report.html");
-    report(&target, &["-q"]).expect_code(0);
+    report(&root, &store, &target, &["-q"]).expect_code(0);
     made::in_page(&std::fs::read_to_string(&target).unwrap());
     assert_eq!(std::fs::read_dir(&out).unwrap().count(), 1);
     // With the document on standard output, the page contains the same document.
-    let run = report(&target, &["--format", "json"]).expect_code(0);
+    let run = report(&root, &store, &target, &["--format", "json"]).expect_code(0);
     let page = made::in_page(&std::fs::read_to_string(&target).unwrap());
     assert!(page == run.json(), "the page contains the printed document");
     // Without its script the page shows the text report.
@@ -723,9 +724,9 @@ fn file_is_written_atomically() {
         assert!(plain.contains(sign), "{sign}: {plain}");
     }
     // To standard output, which contains nothing else.
-    let run = report(Path::new("-"), &[]).expect_code(0);
+    let run = report(&root, &store, Path::new("-"), &[]).expect_code(0);
     assert!(run.stdout.starts_with("<!DOCTYPE html>") && run.stdout.ends_with("</html>\n"));
-    report(Path::new("-"), &["--format", "json"]).expect_code(2);
+    report(&root, &store, Path::new("-"), &["--format", "json"]).expect_code(2);
     for (wrong, sign) in [
         (out.as_path(), "is a directory"),
         (Path::new("/dev/null"), "not a regular file"),
@@ -733,7 +734,7 @@ fn file_is_written_atomically() {
         (&root.join("report.html"), "store"),
         (&store.runroot().join("report.html"), "store"),
     ] {
-        let run = report(wrong, &[]).expect_code(2);
+        let run = report(&root, &store, wrong, &[]).expect_code(2);
         assert!(run.stderr.contains(sign) && run.stdout.is_empty(), "{run:?}");
     }
     assert!(!root.join("report.html").exists());

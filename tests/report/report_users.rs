@@ -146,16 +146,19 @@ fn volumes_old_stores_and_hidden_data_are_named() {
         format!("probably hidden below a mount point of this filesystem: {}/longhorn", disk.path().display());
     let report = self::report(&["--graphroot"], store.root());
     let causes = list(&report, "/verdict/causes");
-    let cause = |path: Option<&Path>| {
+    fn cause<'a>(causes: &'a [Value], path: Option<&Path>) -> &'a Value {
         let others = causes.iter().filter(|cause| text(cause, "/kind") == "other");
         let mut found = others.filter(|cause| cause["path"].as_str().map(Path::new) == path);
         found.next().unwrap_or_else(|| panic!("{path:?}: {causes:#?}"))
-    };
-    assert!(text(cause(Some(&volumes)), "/text").ends_with("the largest: pgdata 20.0 MiB"), "{causes:#?}");
+    }
+    assert!(
+        text(cause(causes, Some(&volumes)), "/text").ends_with("the largest: pgdata 20.0 MiB"),
+        "{causes:#?}"
+    );
     let prune = format!("podman --root {} volume prune", store.root().display());
-    assert!(text(cause(Some(&volumes)), "/remedy").contains(&prune), "{causes:#?}");
-    assert!(text(cause(Some(&old)), "/text").starts_with("another store"), "{causes:#?}");
-    assert!(text(cause(None), "/text").contains(&hidden), "{causes:#?}");
+    assert!(text(cause(causes, Some(&volumes)), "/remedy").contains(&prune), "{causes:#?}");
+    assert!(text(cause(causes, Some(&old)), "/text").starts_with("another store"), "{causes:#?}");
+    assert!(text(cause(causes, None), "/text").contains(&hidden), "{causes:#?}");
     assert!(is_about(parts(&report)("store-other", volumes.to_str().unwrap()), 20), "{report:#}");
     let mut command = program::command();
     command.arg("usage").arg("--graphroot").arg(store.root());

@@ -189,17 +189,17 @@ fn single_reflinked_copy_frees_nothing() {
             cost.frees(&measured.units[unit]) + alone(&loopfs, &measured, unit) - counted
         };
         // b shares everything, c its small file and three quarters of the other; a is left.
-        let gone = |unit: &str| {
+        fn gone(loopfs: &LoopFs, unit: &str) -> u64 {
             let before = settled(&loopfs);
             let removed = Command::new("rm").arg("-r").arg(loopfs.path().join(unit)).status();
             assert!(removed.unwrap().success());
             before.saturating_sub(settled(&loopfs))
-        };
-        assert_close("b", frees(1), gone("b"));
-        assert_close("c", frees(2), gone("c"));
+        }
+        assert_close("b", frees(1), gone(&loopfs, "b"));
+        assert_close("c", frees(2), gone(&loopfs, "c"));
         let rest = measure_trees(loopfs.path(), &[tree("a", 0)], Extents::All);
         assert!(rest.shared_extents.is_empty(), "{:?}", rest.shared_extents);
-        assert_close("a", cost.frees(&rest.units[0]) + alone(&loopfs, &rest, 0), gone("a"));
+        assert_close("a", cost.frees(&rest.units[0]) + alone(&loopfs, &rest, 0), gone(&loopfs, "a"));
     }
 }
 

@@ -329,12 +329,15 @@ fn changed_byte_is_found_by_sample_or_full() {
         assert_eq!(findings.len(), 1, "{findings:?}");
         assert_eq!(findings[0].path, changed);
         assert!(!findings[0].incomplete, "the figures are right");
-        let bytes = |scan: &Scan| {
+        fn bytes(changed: &Path, scan: &Scan) -> String {
             let node = scan.inventory.nodes.iter().find(|node| node.path == changed);
             node.unwrap().size.bytes.to_string()
-        };
+        }
         let message = &findings[0].message;
-        assert!(message.contains(&bytes(&before)) && message.contains(&bytes(&full)), "{message}");
+        assert!(
+            message.contains(&bytes(&changed, &before)) && message.contains(&bytes(&changed, &full)),
+            "{message}"
+        );
     };
     told(&full);
     let found = found_by_a_sample(&scanner, &before);

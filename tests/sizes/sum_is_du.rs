@@ -128,18 +128,18 @@ fn imagestore_on_own_filesystem_adds_up() {
     let mut command = program::command();
     command.env("CONTAINERS_STORAGE_CONF", &config).args(["usage", "--format", "json", "--graphroot"]);
     let usage = program::run(command.arg(&graphroot)).expect_no_crash().json();
-    let bytes = |loopfs: &LoopFs, kind: &str| {
+    fn bytes(usage: &Value, loopfs: &LoopFs, kind: &str) -> u64 {
         let filesystem = list(&usage, "/filesystems")
             .iter()
             .find(|filesystem| text(filesystem, "/mount") == loopfs.path().to_str().unwrap())
             .unwrap();
         let row = list(filesystem, "/rows").iter().find(|row| row["kind"] == kind).unwrap();
         number(row, "/bytes")
-    };
-    assert!(bytes(&images, "images_unused") >= 300_000, "{usage:#}");
-    assert_eq!(bytes(&main_disk, "images_unused"), 0, "{usage:#}");
-    assert!(bytes(&main_disk, "metadata") >= 50_000, "{usage:#}");
-    assert!(bytes(&images, "metadata") < 50_000, "{usage:#}");
+    }
+    assert!(bytes(&usage, &images, "images_unused") >= 300_000, "{usage:#}");
+    assert_eq!(bytes(&usage, &main_disk, "images_unused"), 0, "{usage:#}");
+    assert!(bytes(&usage, &main_disk, "metadata") >= 50_000, "{usage:#}");
+    assert!(bytes(&usage, &images, "metadata") < 50_000, "{usage:#}");
 
     // The image is new, however old its layer is.
     std::fs::create_dir(imagestore.join("overlay-images").join(&image)).unwrap();
@@ -169,12 +169,12 @@ fn shared_and_temporary_files_have_owners() {
     file("var/tmp/other", 70_000);
     file("var/log/pods/shop_cart_1/web/0.log", 60_000);
     file("etc/containers/storage.conf", 0);
-    let link = |from: &str, to: &str| {
+    fn link(dir: &tempfile::TempDir, from: &str, to: &str) {
         std::fs::hard_link(dir.path().join(from), dir.path().join(to)).unwrap();
-    };
-    link(&format!("{layer}/sub/file"), &format!("{layer}/again"));
-    link(&format!("{layer}/sub/file"), "srv/beside/link");
-    link("srv/beside/file", "srv/again");
+    }
+    link(&dir, &format!("{layer}/sub/file"), &format!("{layer}/again"));
+    link(&dir, &format!("{layer}/sub/file"), "srv/beside/link");
+    link(&dir, "srv/beside/file", "srv/again");
     let config = "[storage]\ndriver = \"overlay\"\ngraphroot = \"/srv/g\"\nrunroot = \"/run\"\n\
                   imagestore = \"/srv/g/deep/imgs\"\n";
     std::fs::write(dir.path().join("etc/containers/storage.conf"), config).unwrap();
@@ -244,12 +244,12 @@ fn with_containers(fs: Fs) {
     let loopfs = LoopFs::new(fs, 1024 * MIB);
     let store = Store::at(&loopfs.path().join("root"), "overlay");
     let pod = Containers::new(&store);
-    let look = |what: &str| {
+    fn look(loopfs: &LoopFs, store: &Store, what: &str) -> (Value, i64) {
         loopfs.sync();
         let scan = check(store.root(), &store.runroot(), what);
         (scan, i64::try_from(tree::du(store.root())).unwrap())
-    };
-    let before = look("before");
+    }
+    let before = look(&loopfs, &store, "before");
     for number in 0..13 {
         pod.run(
             &format!("r{number}"),
@@ -267,7 +267,7 @@ fn with_containers(fs: Fs) {
     (0..3).for_each(|number| pod.podman(["pause", &format!("r{number}")]));
     pod.podman(["image", "mount", Containers::IMAGE]);
     pod.wait_for_files();
-    let at_work = look("with containers at work");
+    let at_work = look(&loopfs, &store, "with containers at work");
     let usage = check_usage(store.root(), &store.runroot(), "with containers at work");
     let row = |kind: &str| {
         let rows = list(&usage, "/filesystems/0/rows").iter();
@@ -300,7 +300,7 @@ fn with_containers(fs: Fs) {
     pod.podman(["stop", "--time", "20", "last"]);
     pod.podman(["stop", "--all", "--time", "0"]);
     pod.podman(["image", "unmount", Containers::IMAGE]);
-    let stopped = look("after they were stopped");
+    let stopped = look(&loopfs, &store, "after they were stopped");
 
     let came = compare(&store, &before, &at_work);
     let containers = list(&came, "/containers");
@@ -332,12 +332,12 @@ fn container_bytes(scan: &Value) -> u64 {
 
 /// Runs `diff` on two scans in files, and checks that its difference is that of `du`.
 fn compare(store: &Store, before: &(Value, i64), after: &(Value, i64)) -> Value {
-    let file = |name: &str, scan: &Value| {
+    fn file(store: &Store, name: &str, scan: &Value) -> PathBuf {
         let path = store.scratch().join(name);
         std::fs::write(&path, scan.to_string()).unwrap();
         path
-    };
-    let files = [file("before.json", &before.0), file("after.json", &after.0)];
+    }
+    let files = [file(store, "before.json", &before.0), file(store, "after.json", &after.0)];
     let mut command = program::command();
     let diff = program::run(command.args(["diff", "--format", "json"]).args(files)).expect_code(0).json();
     assert_eq!(diff["totals"]["change_bytes"], after.1 - before.1, "{diff:#}");

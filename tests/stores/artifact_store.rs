@@ -100,11 +100,11 @@ fn artifacts_are_left_to_podman() {
     let Some(made) = made() else { return };
     let before = tree::listing(made.artifacts.dir());
     made.node.scan();
-    let artifacts_on_disk = || {
+    fn artifacts_on_disk(made: &Made) -> u64 {
         let scan = made.node.scan();
         number(store_of(&scan, "artifacts"), "/bytes/images")
-    };
-    let held = artifacts_on_disk();
+    }
+    let held = artifacts_on_disk(&made);
     let kept = made.node.run(&["rm", "--via", "direct", "--min-age", "0s", "-y", MODEL]);
     assert_ne!(kept.code, 0, "{kept:?}");
     assert!(kept.stdout.contains("podman artifact rm"), "{kept:?}");
@@ -114,11 +114,13 @@ fn artifacts_are_left_to_podman() {
     assert_eq!(list(&scan, "/leaks").len(), 0, "{:#}", scan["leaks"]);
     assert_eq!(text(node::image(&scan, TUNED), "/id"), made.tuned);
 
-    let left = artifacts_on_disk();
+    let left = artifacts_on_disk(&made);
     let diff = made.node.json(&["diff"]);
-    let of_artifacts = |field: &str| number(&diff, &format!("/artifacts/{field}"));
-    assert_eq!((of_artifacts("before"), of_artifacts("after")), (2, 1), "{diff:#}");
-    assert_eq!((of_artifacts("before_bytes"), of_artifacts("after_bytes")), (held, left));
+    fn of_artifacts(diff: &Value, field: &str) -> u64 {
+        number(&diff, &format!("/artifacts/{field}"))
+    }
+    assert_eq!((of_artifacts(&diff, "before"), of_artifacts(&diff, "after")), (2, 1), "{diff:#}");
+    assert_eq!((of_artifacts(&diff, "before_bytes"), of_artifacts(&diff, "after_bytes")), (held, left));
     let went = &list(&diff, "/images")[0];
     assert_eq!((text(went, "/kind"), text(went, "/change")), ("artifact", "went"), "{diff:#}");
     let printed = made.node.run(&["diff"]).expect_code(0).stdout;
@@ -200,14 +202,14 @@ fn artifacts_are_deleted_on_btrfs() {
 fn additional_stores_are_read_only_and_pinned() {
     let disk = tempfile::tempdir().unwrap();
     let top = disk.path();
-    let write = |path: &str, text: &str| {
+    fn write(top: &std::path::Path, path: &str, text: &str) {
         std::fs::create_dir_all(top.join(path).parent().unwrap()).unwrap();
         std::fs::write(top.join(path), text).unwrap();
-    };
+    }
     let crio = "[crio]\nroot = \"/var/crio\"\n[crio.runtime]\nadditional_artifact_stores = [\"/mnt/models\", \"/gone\"]\n";
-    write("etc/crio/crio.conf", crio);
+    write(top, "etc/crio/crio.conf", crio);
     for (kind, empty) in [("images", "[]"), ("layers", "[]"), ("containers", "[]")] {
-        write(&format!("var/crio/overlay-{kind}/{kind}.json"), empty);
+        write(top, &format!("var/crio/overlay-{kind}/{kind}.json"), empty);
     }
     std::fs::create_dir_all(top.join("mnt/models")).unwrap();
     Artifacts::make(&top.join("var/crio")).add(Some(TUNED), &[&content(1, 10 * KIB)]);
@@ -268,7 +270,7 @@ fn held_lock_keeps_unneeded_blobs() {
 fn artifact_in_use_is_kept() {
     let Some(made) = made() else { return };
     let root = made.node.store.root();
-    let assert_in_use = |user: &str| {
+    fn assert_in_use(made: &Made, user: &str) {
         let scan = made.node.scan();
         let model = node::image(&scan, MODEL);
         assert_eq!(model["in_use"], true, "{model:#}");
@@ -277,7 +279,7 @@ fn artifact_in_use_is_kept() {
         let run = made.node.run(&["rm", "--via", "direct", "--min-age", "0s", "-y", MODEL]);
         assert_ne!(run.code, 0, "{run:?}");
         assert!(run.stdout.contains(user) || run.stderr.contains(user), "{run:?}");
-    };
+    }
     // CRI-O.
     let id = "c".repeat(64);
     let userdata = root.join("overlay-containers").join(&id).join("userdata");
@@ -288,7 +290,7 @@ fn artifact_in_use_is_kept() {
     std::fs::write(userdata.join("config.json"), config.to_string()).unwrap();
     let scan = made.node.run(&["scan", "--format", "json"]).json();
     assert!(list(&scan, "/leaks").iter().all(|leak| leak["class"] == "orphan-ctr-dir"), "{scan:#}");
-    assert_in_use("cri-o container model-server");
+    assert_in_use(&made, "cri-o container model-server");
     store::succeed(Command::new("rm").arg("-rf").arg(userdata.parent().unwrap()));
 
     // Podman's database: that of 4.3 is a bolt file; the newer one is beside it.
@@ -304,7 +306,7 @@ fn artifact_in_use_is_kept() {
         ))
         .unwrap();
     connection.close().unwrap();
-    assert_in_use("podman container infer");
+    assert_in_use(&made, "podman container infer");
     std::fs::remove_file(&database).unwrap();
 
     // A mount without a record.
@@ -315,7 +317,7 @@ fn artifact_in_use_is_kept() {
     let target = made.node.store.scratch().join("mounted");
     std::fs::write(&target, "").unwrap();
     store::succeed(Command::new("mount").arg("--bind").arg(made.artifacts.path(&blob)).arg(&target));
-    assert_in_use("the mount at");
+    assert_in_use(&made, "the mount at");
     store::succeed(Command::new("umount").arg(&target));
 }
 

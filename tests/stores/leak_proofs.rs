@@ -274,33 +274,33 @@ fn mount_outside_store_is_not_stale() {
     let layer = store.root().join("overlay").join(top);
     let merged = store.runroot().join("overlay").join(top).join("merged");
     fs::create_dir_all(&merged).unwrap();
-    let count = |path: &Path| {
+    fn count(store: &Store, top: &str, path: &Path) {
         let entry = json!([{"id": top, "path": path, "count": 1}]).to_string();
         fs::create_dir_all(store.runroot().join("overlay-layers")).unwrap();
         fs::write(store.runroot().join("overlay-layers/mountpoints.json"), entry).unwrap();
-    };
-    count(&merged);
+    }
+    count(&store, top, &merged);
     assert_eq!(said(&leaks(&store)), [("inconsistent", "report")], "nothing is mounted");
     let (_, userdata) = crio_container(&store, "served", false);
-    let volumes = |ids: Value| {
+    fn volumes(userdata: &Path, ids: Value) {
         let volumes = json!([{"container_path": "/model", "image": {"image": ids}}]).to_string();
         let config = json!({"annotations": {"io.kubernetes.cri-o.Volumes": volumes}});
         fs::write(userdata.join("config.json"), config.to_string()).unwrap();
-    };
+    }
     {
         let _mount = Mounted::bind(&layer.join("diff"), &merged);
-        volumes(json!(id));
+        volumes(&userdata, json!(id));
         assert_eq!(leaks(&store), [] as [Value; 0], "a volume");
-        volumes(json!(""));
+        volumes(&userdata, json!(""));
         let found = leaks(&store);
         assert_eq!(said(&found), [("orphan-image-volume", "report")], "{found:#?}");
         assert!(evidence(&found).contains("CRI-O unmounts it when it removes the image"), "{found:#?}");
         fs::write(store.runroot().join("overlay-layers/mountpoints.json"), "[]").unwrap();
         assert_eq!(said(&leaks(&store)), [("leaked-mount", "keep")]);
-        volumes(json!(id));
+        volumes(&userdata, json!(id));
         assert_eq!(leaks(&store), [] as [Value; 0], "forgotten, but a volume");
     }
-    count(&layer.join("merged"));
+    count(&store, top, &layer.join("merged"));
     let link = fs::read_to_string(layer.join("link")).unwrap();
     let (upper, lower) = (layer.join("diff"), store.root().join("overlay/l").join(link));
     let elsewhere = store.scratch().join("elsewhere");

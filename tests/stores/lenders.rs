@@ -266,13 +266,13 @@ fn user_keeps_only_reachable_stores() {
     let disk = node([&[], &[&podman]]);
     let store = disk.path().join(OF_A_USER);
     std::os::unix::fs::chown(&store, Some(1000), Some(1000)).unwrap();
-    let mode = |path: &str, mode: u32| {
+    fn mode(disk: &tempfile::TempDir, path: &str, mode: u32) {
         fs::set_permissions(disk.path().join(path), fs::Permissions::from_mode(mode)).unwrap();
-    };
+    }
     for (change, reaches) in
         [(None, true), (Some(PODMAN.to_owned()), false), (Some(format!("{PODMAN}/overlay-layers")), false)]
     {
-        change.iter().for_each(|path| mode(path, 0o700));
+        change.iter().for_each(|path| mode(&disk, path, 0o700));
         for named in [&[][..], &[PODMAN]] {
             let case = format!("{change:?} {named:?}");
             container(disk.path(), OF_A_USER, PODMAN);
@@ -284,7 +284,7 @@ fn user_keeps_only_reachable_stores() {
             let rule = keeps(&scan, PODMAN).map(|(rule, _)| rule);
             assert_eq!(rule, reaches.then_some("damaged-store"), "{case}");
         }
-        change.iter().for_each(|path| mode(path, 0o755));
+        change.iter().for_each(|path| mode(&disk, path, 0o755));
     }
     // A record with the same id in a store that borrows nothing is another image.
     fs::write(disk.path().join("home/ada/.config/containers/storage.conf"), "[storage]\n").unwrap();
@@ -434,15 +434,15 @@ fn unreadable_configuration_keeps_readable_stores() {
             let disk = node([&[], &[]]);
             let path = disk.path().join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
-            let is_kept = |disk: &Path| {
+            fn is_kept(file: &str, named: &[&str], disk: &Path) -> (bool, layersweep::stores::Scan) {
                 let scan = look_at(disk, Measure::RecordsAndMounts, named);
                 let kept = keeps(&scan, CRIO);
                 let is_expected =
                     kept.iter().all(|(rule, detail)| *rule == "damaged-store" && detail.contains(file));
                 assert!(is_expected, "{file}: {kept:?}");
                 (kept.is_some(), scan)
-            };
-            assert!(!is_kept(disk.path()).0, "{file}: whole");
+            }
+            assert!(!is_kept(file, named, disk.path()).0, "{file}: whole");
             match text {
                 "" => {
                     fs::remove_file(&path).unwrap();
@@ -450,17 +450,17 @@ fn unreadable_configuration_keeps_readable_stores() {
                 }
                 text => fs::write(&path, text).unwrap(),
             }
-            assert!(is_kept(disk.path()).0, "{file}: {text}");
+            assert!(is_kept(file, named, disk.path()).0, "{file}: {text}");
             if !of_root {
                 // A user without a known store may have one in that configuration; that warns no other user.
                 fs::rename(disk.path().join(OF_A_USER), disk.path().join("moved")).unwrap();
-                let (kept, scan) = is_kept(disk.path());
+                let (kept, scan) = is_kept(file, named, disk.path());
                 assert!(kept, "{file}: without a store");
                 assert_eq!(scan.inventory.findings, []);
             }
             let private = fs::Permissions::from_mode(0o700);
             fs::set_permissions(disk.path().join(CRIO), private).unwrap();
-            assert_eq!(is_kept(disk.path()).0, of_root, "{file}: where only root can read");
+            assert_eq!(is_kept(file, named, disk.path()).0, of_root, "{file}: where only root can read");
         }
     }
     // A home that is not a directory contains no configuration.

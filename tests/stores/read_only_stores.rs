@@ -39,10 +39,12 @@ fn additional_store_has_exclusive_bytes_and_frees_nothing() {
     let options = format!("[storage.options]\nadditionalimagestores = [{:?}]\n", lender.root());
     std::fs::write(&config, std::fs::read_to_string(&config).unwrap() + &options).unwrap();
     // podman without flags, which would make it forget the additional store.
-    let podman = |words: &[&str]| succeed(store.command("podman").args(words));
-    podman(&["create", "--name", "job", "--network", "none", &small::name("b"), "/x"]);
-    podman(&["commit", "-q", "job", "localhost/on-b:1"]);
-    podman(&["rm", "job"]);
+    fn podman(store: &Store, words: &[&str]) -> String {
+        succeed(store.command("podman").args(words))
+    }
+    podman(&store, &["create", "--name", "job", "--network", "none", &small::name("b"), "/x"]);
+    podman(&store, &["commit", "-q", "job", "localhost/on-b:1"]);
+    podman(&store, &["rm", "job"]);
     lender.unmount();
     store.unmount();
 
@@ -145,8 +147,10 @@ fn image_without_manifest_is_found_with_every_driver() {
         }
         store.unmount();
         let lost = lose_data(&store, driver == "vfs");
-        let podman = |words: &[&str]| program::run(store.podman_command().args(words));
-        assert_ne!(podman(&["images"]).code, 0, "{driver}: podman fails");
+        fn podman(store: &Store, words: &[&str]) -> program::Run {
+            program::run(store.podman_command().args(words))
+        }
+        assert_ne!(podman(&store, &["images"]).code, 0, "{driver}: podman fails");
         store.unmount();
         // Incomplete figures (exit code 3) with btrfs.
         let sweep = store.run("sweep").json();
@@ -155,13 +159,17 @@ fn image_without_manifest_is_found_with_every_driver() {
         assert_eq!(text(leak, "/id"), lost);
         assert_eq!(text(leak, "/command"), format!("layersweep rm {lost}"), "{driver}");
         if driver == "btrfs" {
-            podman(&["rmi", &lost]).expect_code(0);
+            podman(&store, &["rmi", &lost]).expect_code(0);
         } else {
             let root = store.root().display().to_string();
             let rm = ["rm", "--via", "direct", "--min-age", "0s", &lost, "--graphroot", &root];
             run(&store, &rm).expect_code(0);
         }
-        assert_eq!(podman(&["images", "--quiet"]).expect_code(0).stdout.lines().count(), 1, "{driver}");
+        assert_eq!(
+            podman(&store, &["images", "--quiet"]).expect_code(0).stdout.lines().count(),
+            1,
+            "{driver}"
+        );
         store.unmount();
         let incomplete = flag_incomplete(&store);
         let sweep = store.run("sweep").json();

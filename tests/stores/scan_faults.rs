@@ -76,13 +76,13 @@ fn full_or_read_only_disk_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut disk = LoopFs::new(Fs::Ext4, 16 * MIB);
     let node = Node::of(small::still(dir.path())).with_state(&disk.path().join("state"));
-    let create = |name: &str, image: &str| {
+    fn create(node: &Node, name: &str, image: &str) {
         node.store.podman(["create", "--name", name, "--network", "none", &small::name(image), "/x"]);
-    };
+    }
     let first = node.scan();
 
     let filler = fill(disk.path());
-    create("brief", "b");
+    create(&node, "brief", "b");
     let full = assert_warned(
         &node,
         json_scan(&node),
@@ -97,7 +97,7 @@ fn full_or_read_only_disk_loses_nothing() {
 
     std::fs::remove_file(filler).unwrap();
     disk.remount_with("ro");
-    create("briefer", "base");
+    create(&node, "briefer", "base");
     let unwritable = assert_warned(
         &node,
         json_scan(&node),

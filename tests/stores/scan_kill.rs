@@ -38,14 +38,16 @@ impl Held {
         let asides = node.state_names().iter().filter(|name| name.contains("corrupt")).count();
         assert_eq!(asides, 0, "a kill does not damage the database");
         let (from, _dir) = node.database()?;
-        let query = |sql: &str| from.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        fn query(from: &Connection, sql: &str) -> i64 {
+            from.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap()
+        }
         let check: String = from.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(check, "ok");
-        assert_eq!(query("SELECT count(*) FROM pragma_foreign_key_check"), 0);
+        assert_eq!(query(&from, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
         Some(Self {
             lives: lives(&from),
-            record_time: query("SELECT coalesce(max(record_time), 0) FROM clock"),
-            runs: query("SELECT coalesce(sum(summed), 0) FROM runs"),
+            record_time: query(&from, "SELECT coalesce(max(record_time), 0) FROM clock"),
+            runs: query(&from, "SELECT coalesce(sum(summed), 0) FROM runs"),
         })
     }
 
@@ -97,13 +99,15 @@ fn change(store: &store::Store, turn: usize, kept: &mut Option<String>) {
 
 /// Measures the time until a scan begins to save, and its whole time: the median of a few scans.
 fn measured(node: &Node) -> Ends {
-    let median = |words: &[&str]| {
+    fn median(node: &Node, words: &[&str]) -> Duration {
         let mut times: Vec<_> = (0..5).map(|_| node.run(words).expect_code(0).took).collect();
         times.sort();
         times[2]
-    };
-    let (reading, all) =
-        (median(&["scan", "--no-record", "--format", "json"]), median(&["scan", "--format", "json"]));
+    }
+    let (reading, all) = (
+        median(node, &["scan", "--no-record", "--format", "json"]),
+        median(node, &["scan", "--format", "json"]),
+    );
     let reading = (reading.as_secs_f64() / all.as_secs_f64()).min(0.9);
     Ends { killed: 0, done: 0, unclosed: 0, all, reading }
 }
@@ -126,8 +130,10 @@ impl Ends {
         let log = node.state.join("layersweep.db-wal");
         // A writer writes its name into this file.
         let lock = node.state.join("write.lock");
-        let signed = || std::fs::metadata(&lock).and_then(|facts| facts.modified()).ok();
-        let before = signed();
+        fn signed(lock: &std::path::Path) -> Option<std::time::SystemTime> {
+            std::fs::metadata(&lock).and_then(|facts| facts.modified()).ok()
+        }
+        let before = signed(&lock);
         let mut command = node.command(&["scan", "--format", "json"]);
         let started = Instant::now();
         let mut scan = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -139,7 +145,7 @@ impl Ends {
                 self.done += 1;
                 return;
             }
-            if due.is_none() && signed() != before {
+            if due.is_none() && signed(&lock) != before {
                 due = Some(started.elapsed() + delay);
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -150,7 +156,7 @@ impl Ends {
             Some(signal) => {
                 assert_eq!(signal, 9);
                 self.killed += 1;
-                self.unclosed += usize::from(signed() != before && log.exists());
+                self.unclosed += usize::from(signed(&lock) != before && log.exists());
             }
             None => self.done += 1,
         }

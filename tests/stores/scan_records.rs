@@ -129,10 +129,12 @@ fn ages_come_from_records_after_first_scan() {
     let explained = node.json(&["explain", &small::name("b")]);
     let known = &explained["remembered"];
     assert_eq!((&known["rule"], time(known, "/first_detected")), (&json!("making"), layers));
-    let evidence = |kind: &str| list(known, "/evidence").iter().find(|row| row["kind"] == kind).unwrap();
-    assert_eq!(time(evidence("top-layer"), "/at"), layers);
+    fn evidence<'a>(known: &'a Value, kind: &str) -> &'a Value {
+        list(known, "/evidence").iter().find(|row| row["kind"] == kind).unwrap()
+    }
+    assert_eq!(time(evidence(known, "top-layer"), "/at"), layers);
     assert_eq!(
-        (&evidence("top-layer")["decides"], &evidence("metadata-directory")["decides"]),
+        (&evidence(known, "top-layer")["decides"], &evidence(known, "metadata-directory")["decides"]),
         (&json!(true), &json!(false))
     );
     let shown = node.run(&["explain", &small::name("b")]).expect_code(0).stdout;
@@ -418,13 +420,15 @@ fn records_of_dead_node_are_only_read() {
     std::fs::create_dir_all(lib.join("layersweep")).unwrap();
     let store = small::still(&lib.join("containers/storage"));
     age(&disk, &store, made(), "b");
-    let scan = |words: &[&str]| node::document(program::run(&mut on_node(disk.path(), words)).expect_code(0));
-    let first = scan(&["scan"]);
+    fn scan(disk: &LoopFs, words: &[&str]) -> Value {
+        node::document(program::run(&mut on_node(disk.path(), words)).expect_code(0))
+    }
+    let first = scan(&disk, &["scan"]);
     assert_eq!(of(&first, "a")["first_detected_from"], "records");
     // A use that only the records contain.
     store.podman(["rm", "web"]);
     store.unmount();
-    let living = scan(&["scan"]);
+    let living = scan(&disk, &["scan"]);
     program::run(&mut on_node(disk.path(), &["pin", "add", "localhost/small/other"])).expect_code(0);
     disk.remount();
 

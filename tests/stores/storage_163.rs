@@ -18,11 +18,12 @@ use support::{edit, small, tree};
 fn chains(store: &Store) -> Vec<(String, Vec<String>)> {
     let records: Vec<Value> =
         serde_json::from_slice(&std::fs::read(store.record("layers.json")).unwrap()).unwrap();
-    let parent = |id: &str| {
+    fn parent(records: &[Value], id: &str) -> Option<String> {
         let record = records.iter().find(|record| record["id"] == id)?;
         record["parent"].as_str().map(str::to_owned)
-    };
-    let chain = |id: &str| std::iter::successors(parent(id), |id| parent(id)).collect::<Vec<_>>();
+    }
+    let chain =
+        |id: &str| std::iter::successors(parent(&records, id), |id| parent(&records, id)).collect::<Vec<_>>();
     let all = records.iter().map(|record| text(record, "/id").to_owned());
     all.map(|id| (id.clone(), chain(&id))).filter(|(_, chain)| !chain.is_empty()).collect()
 }
@@ -35,8 +36,10 @@ fn layer(store: &Store, id: &str) -> PathBuf {
 /// `lower`. Returns an error if that fails.
 fn mounts(store: &Store, id: &str) -> Result<(), String> {
     let overlay = store.root().join("overlay");
-    let read = |name: &str| std::fs::read_to_string(layer(store, id).join(name));
-    let lowers: Vec<PathBuf> = match (read("lower-layers"), read("lower")) {
+    fn read(id: &str, store: &Store, name: &str) -> Result<String, std::io::Error> {
+        std::fs::read_to_string(layer(store, id).join(name))
+    }
+    let lowers: Vec<PathBuf> = match (read(id, store, "lower-layers"), read(id, store, "lower")) {
         (Ok(ids), _) => ids.split(':').map(|id| overlay.join(id).join("diff")).collect(),
         (Err(_), Ok(names)) => {
             let names = names.split(':').map(|name| std::fs::read_link(overlay.join(name)));

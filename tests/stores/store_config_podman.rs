@@ -193,9 +193,11 @@ fn store_from_variables_matches_podman() {
     let runtime = top.join("runtime");
     fs::create_dir(&runtime).expect("a directory");
     fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).expect("a mode");
-    let place = |name: &str| top.join(name).display().to_string();
-    write(top, "xdg/containers/storage.conf", &place("of-xdg"));
-    write(top, "named.conf", &place("of-named"));
+    fn place(top: &Path, name: &str) -> String {
+        top.join(name).display().to_string()
+    }
+    write(top, "xdg/containers/storage.conf", &place(top, "of-xdg"));
+    write(top, "named.conf", &place(top, "of-named"));
     let base = Environment {
         uid: nix::unistd::geteuid().as_raw(),
         home: Some(top.join("home")),

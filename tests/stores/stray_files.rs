@@ -42,7 +42,7 @@ fn leftovers_in_configured_places_are_found() {
     succeed(store.buildah_command().args(["bud", "-q", "-t", "localhost/built:1"]).arg(&context));
     store.unmount();
 
-    let run = |words: &[&str]| {
+    fn run(store: &Store, words: &[&str]) -> program::Run {
         let mut command = program::command();
         command.args(words).arg("--state-dir").arg(store.scratch().join("state"));
         for name in ["containers", "storage"] {
@@ -50,8 +50,8 @@ fn leftovers_in_configured_places_are_found() {
             command.env(variable, store.scratch().join(format!("{name}.conf")));
         }
         program::run(&mut command).expect_no_crash()
-    };
-    let sweep = run(&["sweep", "--format", "json"]).json();
+    }
+    let sweep = run(&store, &["sweep", "--format", "json"]).json();
     let leaks: Vec<_> = list(&sweep, "/leaks").iter().filter(|leak| leak["class"] == "vartmp").collect();
     let find = |start: &str| -> &Value {
         let found = leaks.iter().find(|leak| text(leak, "/path").starts_with(start));
@@ -62,14 +62,15 @@ fn leftovers_in_configured_places_are_found() {
     assert!(number(cache, "/bytes") >= 3_000_000, "{cache:#}");
     assert_eq!(text(cache, "/verdict"), "report");
     assert!(text(cache, "/evidence").contains("`buildah prune`"), "{cache:#}");
-    let report = run(&["report"]).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let report = run(&store, &["report"]).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(report.contains(text(cache, "/path")) && report.contains("`buildah prune`"), "{report}");
     let others = report.split("other data in ").skip(1);
     assert!(others.clone().all(|other| !other.starts_with(&pull)), "named as a leak alone: {report}");
 
     // The leftover of the pull is deleted unless a running tool may be making it; the cache is never deleted.
     let swept =
-        run(&["sweep", "--delete", "--class", "vartmp", "--min-age", "0s", "--format", "json"]).json();
+        run(&store, &["sweep", "--delete", "--class", "vartmp", "--min-age", "0s", "--format", "json"])
+            .json();
     assert!(list(&swept, "/deleted").iter().all(|row| text(row, "/path") == pull), "{swept:#}");
     assert!(temporary.join("buildah-cache/c/x").exists());
 }
@@ -77,17 +78,18 @@ fn leftovers_in_configured_places_are_found() {
 #[test]
 fn leftovers_of_units_and_crio_are_found() {
     let disk = tempfile::tempdir().unwrap();
-    let write = |path: &str, text: &str| {
+    fn write(disk: &tempfile::TempDir, path: &str, text: &str) {
         let path = disk.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
-    };
-    for kind in ["layers", "images", "containers"] {
-        write(&format!("var/lib/containers/storage/overlay-{kind}/{kind}.json"), "[]");
     }
-    write("etc/crio/crio.conf", "[crio.image]\nbig_files_temporary_dir = \"/data/crio\"\n");
-    write("usr/lib/systemd/system/crio.service", "[Service]\nEnvironment=TMPDIR=/data/vendor\n");
+    for kind in ["layers", "images", "containers"] {
+        write(&disk, &format!("var/lib/containers/storage/overlay-{kind}/{kind}.json"), "[]");
+    }
+    write(&disk, "etc/crio/crio.conf", "[crio.image]\nbig_files_temporary_dir = \"/data/crio\"\n");
+    write(&disk, "usr/lib/systemd/system/crio.service", "[Service]\nEnvironment=TMPDIR=/data/vendor\n");
     write(
+        &disk,
         "etc/systemd/system/podman.service.d/tmp.conf",
         "[Service]\nEnvironment=\"A=b\" \"TMPDIR=/data/own\"\n",
     );

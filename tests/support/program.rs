@@ -95,8 +95,10 @@ pub fn consent(command: &mut Command) {
     let mut words = std::iter::once(command.get_program()).chain(command.get_args());
     if words.any(|word| word == program) {
         let words: Vec<_> = words.collect();
-        let has_any = |names: &[&str]| words.iter().any(|word| names.iter().any(|name| word == name));
-        if has_any(&["gc", "rm", "sweep"]) && !has_any(&["-y", "--yes", "--dry-run"]) {
+        fn has_any(words: &[&OsStr], names: &[&str]) -> bool {
+            words.iter().any(|word| names.iter().any(|name| word == name))
+        }
+        if has_any(&words, &["gc", "rm", "sweep"]) && !has_any(&words, &["-y", "--yes", "--dry-run"]) {
             command.arg("--yes");
         }
     }

@@ -45,8 +45,10 @@ fn kubelet_policy_trusts_listed_sizes() {
     // Longest idle first; the kubelet expects that the rest is not needed.
     let titles: Vec<_> = plan.steps.iter().map(|step| step.target.names[0].clone()).collect();
     assert_eq!(titles, (0..plan.steps.len()).map(name).collect::<Vec<_>>());
-    let kept = |rule: &str| plan.kept.iter().filter(|kept| kept.rule.as_str() == rule).count();
-    assert_eq!((kept("in-use"), kept("not-needed")), (1, IMAGES - 1 - plan.steps.len()));
+    fn kept(plan: &Plan, rule: &str) -> usize {
+        plan.kept.iter().filter(|kept| kept.rule.as_str() == rule).count()
+    }
+    assert_eq!((kept(&plan, "in-use"), kept(&plan, "not-needed")), (1, IMAGES - 1 - plan.steps.len()));
 }
 
 /// Images that layersweep's rules keep are pinned for the kubelet: it does not try to delete them.

@@ -129,8 +129,10 @@ fn run_file(path: &Path) -> Tally {
 }
 
 fn run_row(decides: Decides, row: &serde_json::Value, tally: &mut Tally) {
-    let text = |key: &str| row.get(key).and_then(|value| value.as_str()).unwrap_or("?").to_owned();
-    let (id, area) = (text("id"), text("area"));
+    fn text(row: &serde_json::Value, key: &str) -> String {
+        row.get(key).and_then(|value| value.as_str()).unwrap_or("?").to_owned()
+    }
+    let (id, area) = (text(row, "id"), text(row, "area"));
     if matches!(decides, Decides::Kubelet) && CONTAINER_AREAS.contains(&area.as_str()) {
         return;
     }
@@ -153,7 +155,7 @@ fn run_row(decides: Decides, row: &serde_json::Value, tally: &mut Tally) {
     };
     match result {
         Ok(()) => tally.passed += 1,
-        Err(error) => tally.failed.push(format!("{id} ({}): {error}", text("title"))),
+        Err(error) => tally.failed.push(format!("{id} ({}): {error}", text(row, "title"))),
     }
 }
 

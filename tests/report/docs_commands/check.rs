@@ -180,24 +180,26 @@ pub fn toml(block: &Block) -> Option<String> {
 
 /// Returns the error in other data. A document of layersweep must fit its schema.
 pub fn data(block: &Block) -> Option<String> {
-    let wrong = |why: String| Some(format!("{}: it is no {}: {why}", block.place(), block.language));
+    fn wrong(block: &Block, why: String) -> Option<String> {
+        Some(format!("{}: it is no {}: {why}", block.place(), block.language))
+    }
     if block.language == "yaml" {
         let documents = serde_saphyr::from_multiple::<serde_json::Value>(&block.text);
-        return documents.err().and_then(|error| wrong(error.to_string()));
+        return documents.err().and_then(|error| wrong(block, error.to_string()));
     }
     let document: serde_json::Value = match serde_json::from_str(&block.text) {
         Ok(document) => document,
-        Err(error) => return wrong(error.to_string()),
+        Err(error) => return wrong(block, error.to_string()),
     };
     let kind = document["kind"].as_str().filter(|_| document.get("schema_version").is_some())?;
     let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/schema/{kind}.json"));
     let schema = match std::fs::read(&schema) {
         Ok(schema) => serde_json::from_slice(&schema).expect("a schema in JSON"),
-        Err(error) => return wrong(format!("{}: {error}", schema.display())),
+        Err(error) => return wrong(block, format!("{}: {error}", schema.display())),
     };
     let validator = jsonschema::validator_for(&schema).expect("a schema");
     let mut errors = validator.iter_errors(&document);
-    errors.next().and_then(|error| wrong(format!("{}: {error}", error.instance_path())))
+    errors.next().and_then(|error| wrong(block, format!("{}: {error}", error.instance_path())))
 }
 
 /// Returns code in running text with its line: `like this`.

@@ -39,15 +39,15 @@ pub fn serve(image: &ImageSpec, work: &Path) -> String {
 fn manifest(blobs: &Path) -> Vec<u8> {
     let read = fs::read(blobs.join("manifest.json")).expect("a manifest");
     let archive: Value = serde_json::from_slice(&read).expect("a manifest");
-    let descriptor = |kind: &str, file: &Value| {
+    fn descriptor(blobs: &Path, kind: &str, file: &Value) -> Value {
         let name = file.as_str().expect("a name");
         let size = fs::metadata(blobs.join(name)).expect("a file").len();
         let hex = name.split('.').next().expect("a digest");
         json!({"mediaType": format!("{OCI}.{kind}"), "digest": format!("sha256:{hex}"), "size": size})
-    };
+    }
     let layers = archive[0]["Layers"].as_array().expect("layers");
-    let layers: Vec<Value> = layers.iter().map(|file| descriptor("layer.v1.tar", file)).collect();
-    let config = descriptor("config.v1+json", &archive[0]["Config"]);
+    let layers: Vec<Value> = layers.iter().map(|file| descriptor(blobs, "layer.v1.tar", file)).collect();
+    let config = descriptor(blobs, "config.v1+json", &archive[0]["Config"]);
     let kind = format!("{OCI}.manifest.v1+json");
     json!({"schemaVersion": 2, "mediaType": kind, "config": config, "layers": layers})
         .to_string()
