@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the programs that the benchmark compares with: gdu from the distribution, the
-# others with cargo into target/peers. What cannot be had is named, and the benchmark goes
-# on without it. Versions are fixed, so that results of two days can be compared.
+# others with cargo into target/peers. A program that cannot be installed is named, and the benchmark runs
+# without it. Versions are fixed, so that results of different days can be compared.
 set -eu
 cd "$(dirname "$0")/.."
 missing=""

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Compares our scan with a bare walk and with other programs, on a synthetic graphroot of
-# its own on a loop filesystem; see benches/scan/main.rs for what can be set.
+# Compares a scan with a bare walk and with other programs, on a synthetic graphroot on a
+# separate loop filesystem; see benches/scan/main.rs for the settings.
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"

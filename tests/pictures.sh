@@ -1,8 +1,8 @@
 #!/bin/bash
 # Regenerates docs/pictures: the report on the disk of a full node, as a browser shows it in
 # light and dark. A real store with leaks on an XFS filesystem, with logs and a journal beside it; scans
-# while it fills, and runs of gc, under a clock that lets three days pass in a minute (Debian's faketime).
-# Everything is in a private mount namespace, in memory: nothing stays.
+# while it fills, and runs of gc, with a clock on which three days pass in a minute (Debian's faketime).
+# Everything is in a private mount namespace, in memory: nothing is left.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"

@@ -10,8 +10,8 @@ elif [ "${LAYERSWEEP_TESTS:-}" != alone ]; then
     exec env LAYERSWEEP_TESTS=alone unshare --mount --propagation private tests/run.sh "$@"
 else
     # Some tests mount over these directories, run the program as another user, or write paths into scripts: the
-    # tests see the clone at a place where all of that works. Cargo does not build again because the path of a clone
-    # has changed, and the programs have it in them: so the target directory is another one, too.
+    # tests use a bind mount of the clone at a path where all of that works. Cargo does not rebuild when the path of a clone
+    # changes, although the programs contain the path, so the target directory is a separate one too.
     cd -P .
     case $PWD in
     /home/* | /mnt/* | /root/* | /run/* | /srv/* | /var/* | *[!A-Za-z0-9/._-]*)
@@ -22,16 +22,16 @@ else
         cd /media
         ;;
     esac
-    # usage and report look at everything on a store's filesystem: that is not the machine's. It is sparse, and
-    # goes with this process.
+    # usage and report read everything on a store's filesystem, so the tests use a separate one. It is sparse, and
+    # is removed with this process.
     mkdir -p target
     image=$(mktemp -p target tests-XXXXXX)
-    # podman takes no runroot of more than 50 characters.
+    # podman accepts no runroot of more than 50 characters.
     TMPDIR=$(mktemp -d /tmp/XXXX)
     trap 'umount --lazy "$TMPDIR"; rmdir "$TMPDIR"' EXIT
     truncate -s 32G "$image"
-    # With a journal, though nobody needs it: without one, ext4 gives no inode to a new file that was another's in
-    # the last minutes, and the search for one that was not takes longest of all that the kernel does here.
+    # With a journal, although the tests do not need it: without one, ext4 does not reuse an inode that was freed in
+    # the last minutes, and the search for another one takes most of the kernel's time here.
     mkfs.ext4 -q -F -m 0 "$image"
     mount -o loop,noatime,nobarrier,discard "$image" "$TMPDIR"
     rm "$image"
@@ -39,7 +39,7 @@ else
     export TMPDIR
 fi
 if cargo nextest --version >/dev/null 2>&1; then
-    # nextest does not run doc tests. Without examples they need not be compiled.
+    # nextest does not run doc tests. Without examples, they are not compiled.
     failed=0
     ! grep -rqE '^ *//[/!] *```' src || cargo test --locked --doc --quiet || failed=1
     profile=default
@@ -48,7 +48,7 @@ if cargo nextest --version >/dev/null 2>&1; then
     export NEXTEST_TEST_THREADS="${NEXTEST_TEST_THREADS:-$(($(nproc) * 4))}"
     cargo nextest run --locked --profile "$profile" "$@" || failed=1
     if [ "$(id -u)" = 0 ] && [ $# = 0 ]; then
-        # No test may depend on the machine; checked with those that read most of it.
+        # No test may depend on the machine; this is checked with the tests that read most of it.
         tests/hermetic.sh cargo nextest run --locked --profile "$profile" \
             -E 'test(/^(history::diff_command|stores::fixtures_read|gc::protection)::/)' || failed=1
     fi

@@ -1,5 +1,5 @@
-//! A store of 10,000 images over 100,000 layers: the time and memory of a rescan and of a dry run of `gc` over the whole
-//! store.
+//! A store of 10,000 images over 100,000 layers: the time and memory of a rescan and of a dry run of `gc` over the
+//! whole store.
 
 use std::fs;
 use std::path::Path;

@@ -163,8 +163,8 @@ fn unreadable_arguments_stop_no_command() {
     deletes_other(&store);
 }
 
-/// A silent filesystem in the test's own mount namespace, where every command meets it: below a layer, beside the layers,
-/// among the logs and in their place, mounted by a user and by root.
+/// A silent filesystem in the test's own mount namespace, where every command meets it: below a layer, beside the
+/// layers, among the logs and in their place, mounted by a user and by root.
 #[test]
 fn silent_filesystem_is_skipped() {
     if !store::require_tools() || !hostile::require() || !support::require_program("unshare") {

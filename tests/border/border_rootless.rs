@@ -92,9 +92,9 @@ cmp /home/before /home/after
     );
 }
 
-/// Root has `lent` in a store that every user can read, and `kept` in one that only root can read. alice names both, has
-/// a container of `lent/i1`, and breaks her own records: that keeps the images that she could be using, and no others.
-/// Once her records can be read again, only the image that she uses is kept.
+/// Root has `lent` in a store that every user can read, and `kept` in one that only root can read. alice names both,
+/// has a container of `lent/i1`, and breaks her own records: that keeps the images that she could be using, and no
+/// others. Once her records can be read again, only the image that she uses is kept.
 #[test]
 fn broken_user_configuration_keeps_images_of_user() {
     let Some(run) = run(r#"

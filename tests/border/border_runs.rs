@@ -1,5 +1,5 @@
-//! Runs that end within two seconds after a signal, whatever they wait for, without backing off from images that did not
-//! fail; the next run finishes what they began.
+//! Runs that end within two seconds after a signal, whatever they wait for, without backing off from images that did
+//! not fail; the next run finishes what they began.
 
 #![allow(clippy::unwrap_used)]
 

@@ -9,10 +9,10 @@ use crate::support;
 use support::archive::{self, ImageSpec, LayerSpec};
 use support::{alice, store};
 
-/// Root's podman has `lent` in a store that every user can read, and `kept-home` in one that only root can read. Users 1
-/// to 5 have an image of the first in their own store, as `podman tag` leaves it, and 6 to 20 have stores that borrow
-/// nothing. User 19 has broken containers and names the store that she cannot reach; user 20 keeps exchanging his store
-/// with a symlink to a victim.
+/// Root's podman has `lent` in a store that every user can read, and `kept-home` in one that only root can read.
+/// Users 1 to 5 have an image of the first in their own store, as `podman tag` leaves it, and 6 to 20 have stores
+/// that borrow nothing. User 19 has broken containers and names the store that she cannot reach; user 20 keeps
+/// exchanging his store with a symlink to a victim.
 const SCENE: &str = r#"
 lent=/var/lib/containers/storage
 home=/root/.local/share/containers/storage

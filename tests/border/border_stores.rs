@@ -206,8 +206,8 @@ fn member_of_foreign_manifest_list_is_kept() {
     two.podman(&["create", "--network", "none", listed, "/x"]);
 }
 
-/// A container of another store runs from one image, and an image there is built on another. Making room deletes all but
-/// these two, exactly as predicted, and the container loses no file.
+/// A container of another store runs from one image, and an image there is built on another. Making room deletes all
+/// but these two, exactly as predicted, and the container loses no file.
 #[test]
 fn running_container_of_another_store_keeps_files() {
     if !store::require_tools() || !Fs::Ext4.require() || !support::require_program("runc") {
@@ -290,7 +290,8 @@ impl Drop for Live<'_> {
     }
 }
 
-/// Two images contain layers that another store needs: one may be deleted, and the last one is kept, also in the dry run.
+/// Two images contain layers that another store needs: one may be deleted, and the last one is kept, also in the dry
+/// run.
 #[test]
 fn last_image_with_borrowed_layers_is_kept() {
     let Some(two) = Two::new("overlay") else { return };
@@ -324,8 +325,8 @@ fn refusal(two: &Two, image: &str) -> Refusal {
     error.refusal().cloned().unwrap_or_else(|| panic!("{error}"))
 }
 
-/// (b) podman 4 makes a record without data: manifest and configuration are those of the lender's image, so that another
-/// image with the same layers cannot replace it.
+/// (b) podman 4 makes a record without data: manifest and configuration are those of the lender's image, so that
+/// another image with the same layers cannot replace it.
 #[test]
 fn tag_in_another_store_keeps_exact_image() {
     let Some(two) = Two::new("overlay") else { return };

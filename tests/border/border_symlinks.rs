@@ -44,7 +44,8 @@ fn exchange(a: &Path, b: &Path) {
     rustix::fs::renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
 }
 
-/// A process of alice: after her store's `tmp` was opened `$EXCHANGES_AFTER` times, the store is a symlink to the victim.
+/// A process of alice: after her store's `tmp` was opened `$EXCHANGES_AFTER` times, the store is a symlink to the
+/// victim.
 #[test]
 #[ignore = "another test runs it in a separate process"]
 fn exchanger() {

@@ -1,5 +1,5 @@
-//! Collection of containers with a runtime that fails, answers falsely and dies: the test CRI server in front of a real podman
-//! store. Running containers are kept, and only confirmed deletions are reported.
+//! Collection of containers with a runtime that fails, answers falsely and dies: the test CRI server in front of a
+//! real podman store. Running containers are kept, and only confirmed deletions are reported.
 
 #![allow(clippy::unwrap_used)]
 

@@ -380,8 +380,8 @@ fn running_service_sees_deletion_at_once() {
     assert_eq!(edit::whole(&down.store).len(), IMAGES - 3);
 }
 
-/// Runs `--via auto`, the default, on a node whose own store is found: `node_files` makes the other files of the node in
-/// a mount namespace with an empty `/run`.
+/// Runs `--via auto`, the default, on a node whose own store is found: `node_files` makes the other files of the node
+/// in a mount namespace with an empty `/run`.
 fn auto(down: &Down, node_files: &str, words: &[&str]) -> Run {
     auto_in(&[], down, node_files, words)
 }

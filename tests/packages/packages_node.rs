@@ -153,8 +153,8 @@ fn sandboxed_scan_sees_all(node: &Booted) {
     node.run("rm /var/lib/containers/storage/x /var/lib/layersweep/x").expect_code(0);
 }
 
-/// A filesystem that the runtime unmounts while a unit runs is unmounted in the unit too: with a held mount, the runtime
-/// could not remove its container.
+/// A filesystem that the runtime unmounts while a unit runs is unmounted in the unit too: with a held mount, the
+/// runtime could not remove its container.
 fn no_mount_is_held(node: &Booted) {
     let layer = "/var/lib/containers/storage/overlay/held";
     for unit in ["layersweep-scan.service", "layersweep-gc.service"] {

@@ -9,7 +9,7 @@ mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE) $(COMPONENT)' 2>/dev/
 rm -rf --one-file-system "$dir"
 mmdebstrap --variant=minbase --include=systemd,systemd-sysv,dbus,cron "$suite" "$dir" \
     "${mirror:-http://deb.debian.org/debian}" >"$dir.log" 2>&1 || { tail -n 20 "$dir.log" >&2; exit 1; }
-# What only costs copying.
+# Files that are not needed and take time to copy.
 rm -rf "$dir"/var/cache/apt/* "$dir"/var/lib/apt/lists/* "$dir"/usr/share/locale \
     "$dir"/usr/share/doc/* "$dir"/usr/share/man/*
 # Disable its own timers and services.

@@ -3,7 +3,7 @@
 #   full-node.sh up DIR      makes it below DIR: node/ is the filesystem, node/containerd the root
 #   full-node.sh socket DIR  prints the CRI endpoint
 #   full-node.sh down DIR    stops what runs, unmounts, and removes DIR
-# What the runtime needs besides (sockets, logs) is in a directory below /tmp, since a socket's path must be short.
+# The runtime's other files (sockets, logs) are in a directory below /tmp, since a socket's path must be short.
 set -euo pipefail
 PATH="$PATH:/usr/sbin:/sbin"
 here=$(cd "$(dirname "$0")/containerd" && pwd)
@@ -15,7 +15,7 @@ down() {
     if [ -s "$dir/rc" ]; then
         RC=$(cat "$dir/rc") ROOT=$dir/node/containerd "$here/90-stop.sh" --wipe
     fi
-    # A shim may just be closing its last file.
+    # A shim may still be closing its last file.
     for _ in $(seq 50); do
         mountpoint -q "$dir/node" || break
         umount "$dir/node" 2>/dev/null || sleep 0.1
@@ -27,12 +27,12 @@ down() {
     rm -rf --one-file-system "$dir"
 }
 
-# fill PERCENT: so much of the filesystem is used then, as the kubelet counts
+# fill PERCENT: fills the filesystem up to this usage, as the kubelet counts
 fill() {
     local blocks available size
     sync -f "$dir/node"
     read -r blocks available size < <(stat -f -c '%b %a %S' "$dir/node")
-    fallocate -l $(((available - blocks * (100 - $1) / 100) * size)) "$dir/node/logs-of-somebody"
+    fallocate -l $(((available - blocks * (100 - $1) / 100) * size)) "$dir/node/logs-of-another-program"
     sync -f "$dir/node"
 }
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Processes that nobody should wait for. Each says `ready` once it is what it is meant to be.
+"""Processes that must not block layersweep. Each prints `ready` when it is prepared.
 
   serve DIR UID [OPTIONS [private]]
-                            a filesystem on FUSE at DIR (private: in its own mount namespace alone);
-                            SIGUSR1: it answers nothing any more
-  root DIR [UID]            stands with DIR for a root; with UID, in a user namespace of that user
+                            a filesystem on FUSE at DIR (private: only in its mount namespace);
+                            after SIGUSR1 it does not answer
+  root DIR [UID]            has DIR as its root; with UID, in a user namespace of that user
   hide FILE PADDING         has FILE mapped where PADDING, several pages, was among its arguments
   exec FILE                 at SIGUSR1 becomes another program, and closes FILE on the way
-  mounts DIR UID N          N mounts of that user, in a namespace of its own
+  mounts DIR UID N          N mounts of that user, in a separate namespace
   overlay DIR UID NAME      an overlay of that user, with DIR/NAME below
 """
 import ctypes
@@ -37,7 +37,7 @@ def mount(source, target, kind, flags=0, data=None):
 
 
 def say(word):
-    # Not `print`: a signal whose handler prints, too, would end it in the middle.
+    # Not `print`: a signal whose handler also prints would interrupt it.
     os.write(1, f"{word}\n".encode())
 
 
@@ -46,12 +46,12 @@ def ready():
 
 
 def become(uid):
-    """A user, all-powerful in namespaces of its own."""
+    """Becomes a user with all capabilities in separate namespaces."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
     check(LIBC.unshare(NEWUSER | NEWNS), "unshare")
-    # Without it the maps belong to root.
+    # Otherwise the maps belong to root.
     LIBC.prctl(4, 1, 0, 0, 0)
     for name, text in [("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {uid} 1")]:
         with open(f"/proc/self/{name}", "w") as file:
@@ -100,7 +100,7 @@ def serve(place, uid, options="", where=""):
         try:
             request = os.read(fuse, 1 << 18)
         except FileNotFoundError:
-            # Who asked was interrupted before the request was read.
+            # The caller was interrupted before the request was read.
             continue
         _, code, unique, node = struct.unpack("<IIQQ", request[:24])
         if silent or code in (2, 36, 42):
@@ -122,10 +122,10 @@ def root(place, uid=None):
 
 
 def hide(path, _padding):
-    # Where the arguments lie is the 48th field; the name before may have spaces.
+    # The address of the arguments is the 48th field; the name before may have spaces.
     with open("/proc/self/stat") as file:
         fields = file.read().rsplit(")", 1)[1].split()
-    # The first page that holds nothing else.
+    # The first page without other data.
     start = -(-int(fields[45]) // mmap.PAGESIZE) * mmap.PAGESIZE
     file = os.open(path, os.O_RDONLY)
     libc_sleep = LIBC.sleep
@@ -148,7 +148,7 @@ def mounts(place, uid, count):
     become(int(uid))
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     mount("many", place, "tmpfs")
-    # Each time all that there are once more.
+    # Doubles the number of mounts each time.
     first, doublings = int(count), 0
     while first > 16:
         first, doublings = (first + 1) // 2, doublings + 1

@@ -1,4 +1,4 @@
-"""Writes what a user can write into a store, as much as is read of it or a little more. usage: KIND STORE RUNROOT"""
+"""Writes records as a user can, as many as are read or a little more. usage: KIND STORE RUNROOT"""
 import json, os, sqlite3, sys
 
 kind, store, runroot = sys.argv[1:4]

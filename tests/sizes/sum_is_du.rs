@@ -149,8 +149,8 @@ fn imagestore_on_own_filesystem_adds_up() {
     assert!(explained.stdout.contains("from the creation of its metadata directory"), "{explained:?}");
 }
 
-/// Files that a store shares with its surroundings, an imagestore in it, and leftovers of the tools elsewhere: each byte
-/// has one owner, from every directory.
+/// Files that a store shares with its surroundings, an imagestore in it, and leftovers of the tools elsewhere: each
+/// byte has one owner, from every directory.
 #[test]
 fn shared_and_temporary_files_have_owners() {
     let dir = tempfile::tempdir().unwrap();

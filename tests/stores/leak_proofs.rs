@@ -218,8 +218,8 @@ fn crio_container(store: &Store, name: &str, is_sandbox: bool) -> (String, PathB
     (id, userdata)
 }
 
-/// A library before 1.45 (that of podman 4.3) does not know `volatile-layers.json`, and writes `mountpoints.json` without
-/// CRI-O's containers.
+/// A library before 1.45 (that of podman 4.3) does not know `volatile-layers.json`, and writes `mountpoints.json`
+/// without CRI-O's containers.
 #[test]
 fn mount_of_forgotten_container_is_not_leak() {
     let Some((_dir, store)) = bed() else { return };

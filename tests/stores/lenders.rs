@@ -1,5 +1,5 @@
-//! Stores that other stores borrow images from: whichever store names them, they keep their own rules, and an unreadable
-//! borrower keeps their images.
+//! Stores that other stores borrow images from: whichever store names them, they keep their own rules, and an
+//! unreadable borrower keeps their images.
 
 #![allow(clippy::unwrap_used)] // the helpers belong to the tests
 
@@ -373,8 +373,8 @@ fn unmountable_chain_affects_only_its_owner() {
     }
 }
 
-/// bootc's store is found without configuration, once, whichever of its paths leads to it; it lends images, and nothing is
-/// deleted from it even if it is named.
+/// bootc's store is found without configuration, once, whichever of its paths leads to it; it lends images, and
+/// nothing is deleted from it even if it is named.
 #[test]
 fn bootcs_store_is_shown_and_read_only() {
     for (place, link) in [

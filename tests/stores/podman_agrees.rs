@@ -77,8 +77,8 @@ fn containers_agree(store: &Store, driver: &str) {
         assert_eq!(text(container, "/name"), text(row, "/Names/0"));
         assert_eq!(text(container, "/image_id"), text(row, "/ImageID"));
         match driver {
-            // A layer of vfs is a whole root filesystem: the container's own files would have to be compared one by one,
-            // which podman does and layersweep does not.
+            // A layer of vfs is a whole root filesystem: the container's own files would have to be compared one by
+            // one, which podman does and layersweep does not.
             "vfs" => assert_eq!(container["listed_bytes"], Value::Null),
             _ => {
                 assert_eq!(number(container, "/listed_bytes"), number(row, "/Size/rwSize"), "size of {row:#}")
@@ -126,10 +126,10 @@ fn on_the_forest() {
     images_agree(&store);
 }
 
-/// podman 4.3.1 is wrong twice in `system df`. It counts what an image shares with another image as shared, but not what
-/// a container uses: the image `data` has a container and cannot be removed, and still all of its own layer is called
-/// unique. And it adds the unique sizes of unused images, which misses what only *they* share (`svc-b` to `svc-d` and
-/// the parent of all three, if nothing else needs it). The expected value is what the filesystem frees.
+/// podman 4.3.1 is wrong twice in `system df`. It counts what an image shares with another image as shared, but not
+/// what a container uses: the image `data` has a container and cannot be removed, and still all of its own layer is
+/// called unique. And it adds the unique sizes of unused images, which misses what only *they* share (`svc-b` to
+/// `svc-d` and the parent of all three, if nothing else needs it). The expected value is what the filesystem frees.
 #[test]
 fn reclaimable_bytes_match_filesystem() {
     if !store::require_tools() || !Fs::Ext4.require() {

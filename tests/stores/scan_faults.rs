@@ -23,7 +23,8 @@ fn of<'a>(document: &'a Value, name: &str) -> &'a Value {
     image(document, &small::name(name))
 }
 
-/// Checks that a scan completed and reported, on stderr and in its document, the problem with its records and the remedy.
+/// Checks that a scan completed and reported, on stderr and in its document, the problem with its records and the
+/// remedy.
 #[track_caller]
 fn assert_warned(node: &Node, run: Run, parts: &[&str]) -> Value {
     let run = run.expect_code(0);
@@ -40,8 +41,8 @@ fn assert_warned(node: &Node, run: Run, parts: &[&str]) -> Value {
     scan
 }
 
-/// Checks that all images are as old as before, whether their age is from the records or from the disk again: a correction
-/// of the clock may then have made them a little younger.
+/// Checks that all images are as old as before, whether their age is from the records or from the disk again: a
+/// correction of the clock may then have made them a little younger.
 #[track_caller]
 fn assert_same_ages(what: &str, before: &Value, after: &Value) {
     for name in IMAGES {
@@ -160,7 +161,8 @@ fn damage(database: &Path, name: &str) {
         .unwrap();
 }
 
-/// Makes a node with a history: its records contain the age of its images and the use of `b`, which is nowhere else, and
+/// Makes a node with a history: its records contain the age of its images and the use of `b`, which is nowhere else,
+/// and
 /// `other` is pinned.
 fn with_past(dir: &Path) -> (Node, Value) {
     let node = Node::of(small::still(dir));

@@ -97,7 +97,8 @@ fn later_deletion_is_awaited() {
     });
 }
 
-/// Makes a store that was just pulled, with data that is not on the disk yet: XFS reserves more for it than it takes. With
+/// Makes a store that was just pulled, with data that is not on the disk yet: XFS reserves more for it than it takes.
+/// With
 /// `neighbours`, files of other programs are among its own.
 fn fresh_store(fs: Fs, neighbours: bool) -> Option<(LoopFs, Store)> {
     if !store::require_tools() || !fs.require() {

@@ -1,6 +1,6 @@
-//! Stores as containers/storage 1.63 (Podman 6) leaves them: each layer with a parent has the file `lower-layers`, and a
-//! missing name in `l/` is no longer created anew. The library on the test machine is older, so the new files are made by
-//! hand, and mounting is done as the new library does it.
+//! Stores as containers/storage 1.63 (Podman 6) leaves them: each layer with a parent has the file `lower-layers`,
+//! and a missing name in `l/` is no longer created anew. The library on the test machine is older, so the new files
+//! are made by hand, and mounting is done as the new library does it.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
@@ -32,7 +32,8 @@ fn layer(store: &Store, id: &str) -> PathBuf {
     store.root().join("overlay").join(id)
 }
 
-/// Mounts a layer as 1.63 does (`getLowerLayerIDs` in `storage/drivers/overlay`): by `lower-layers`, else by the names in
+/// Mounts a layer as 1.63 does (`getLowerLayerIDs` in `storage/drivers/overlay`): by `lower-layers`, else by the
+/// names in
 /// `lower`. Returns an error if that fails.
 fn mounts(store: &Store, id: &str) -> Result<(), String> {
     let overlay = store.root().join("overlay");

@@ -1,6 +1,6 @@
-//! Discovery finds the store that Podman reports. Podman runs in a separate root, an overlayfs over the machine's, so that
-//! it finds the test's files in their usual places and leaves no trace; that needs root. Without root, only stores that
-//! variables can name are compared.
+//! Discovery finds the store that Podman reports. Podman runs in a separate root, an overlayfs over the machine's, so
+//! that it finds the test's files in their usual places and leaves no trace; that needs root. Without root, only
+//! stores that variables can name are compared.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,8 +11,8 @@ use layersweep::stores::RunningPrograms;
 use layersweep::stores::containers_storage::config::{Environment, StoreConfig, discover};
 use layersweep::sys::sysroot::Sysroot;
 
-/// Runs the following words in the root `$1/m`: the machine's root without its `storage.conf`, plus `$2`, as user `$3` with
-/// home `$4`. Everything is removed with the last process.
+/// Runs the following words in the root `$1/m`: the machine's root without its `storage.conf`, plus `$2`, as user
+/// `$3` with home `$4`. Everything is removed with the last process.
 const IN_A_ROOT: &str = r#"
 set -e
 top=$1 files=$2 uid=$3 home=$4

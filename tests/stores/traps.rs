@@ -195,8 +195,8 @@ fn alone(home: &Path, injected: &Path, class: &str) -> Vec<String> {
     wrong
 }
 
-/// Returns the bytes of the planted objects that nothing else contains. Record files are excluded, and so are objects that
-/// a repair would keep, and the short name of a layer, which belongs to the store.
+/// Returns the bytes of the planted objects that nothing else contains. Record files are excluded, and so are objects
+/// that a repair would keep, and the short name of a layer, which belongs to the store.
 fn du_of(planted: &Planted) -> u64 {
     let whole = ["reclaim", "keep"].contains(&planted.verdict.as_str()) || planted.class == "volume-orphan";
     fn is_object(path: &PathBuf) -> bool {

@@ -36,8 +36,8 @@ fn plain(script: &str) -> String {
     ANGLES.replace_all(script, "placeholder").into_owned()
 }
 
-/// Checks that the command line of layersweep accepts these words. It runs with `--help`, so that all words are read and
-/// nothing is done.
+/// Checks that the command line of layersweep accepts these words. It runs with `--help`, so that all words are read
+/// and nothing is done.
 pub fn understood(words: &[String]) -> Result<(), String> {
     let line = words.join(" ");
     let mut all = words.to_vec();

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A tree of images as a node of a small shop collects them, oldest first: one base, two runtimes on it, and four
-# versions each of three applications on those. Own layers are small, what is shared is big.
+# The image tree of a node in a small shop, oldest first: one base, two runtimes on it, and four
+# versions each of three applications on those. Shared layers are big, the others are small.
 #   pause:1                         busybox (the sandbox image)
 #   base:12                         pause + 24 MB
 #   cart:1 to 4, stock:1 to 4       base + a runtime of 10 MB + their own 2 to 3 MB
@@ -17,7 +17,7 @@ filled base 1 24000000
 filled jre 2 10000000
 filled python 3 8000000
 
-# image NAME LAYER... : tags it; its label tells it from others of the same layers
+# image NAME LAYER... : tags it; its label distinguishes it from images with the same layers
 image() {
   local name=$1; shift
   EXTRA=",\"Labels\":{\"name\":\"$name\"}"

@@ -16,16 +16,16 @@ if [ -f "$PIDFILE" ] && kill -0 "$(cat "$PIDFILE")" 2>/dev/null; then
 fi
 rm -f "$PIDFILE"
 if [ "${1:-}" != --keep-pods ]; then
-  # shims carry our socket on their command line; end each by its own pid
+  # shims have this socket on their command line; each is ended by its pid
   for d in /proc/[0-9]*; do
     { mapfile -d '' -t words <"$d/cmdline"; } 2>/dev/null || continue
     case ${words[*]} in *containerd-shim*"-address $SOCK"*) kill -9 "${d#/proc/}" 2>/dev/null;; esac
   done
   sleep 0.2
-  # our mounts only, deepest first
+  # only the mounts of this root, deepest first
   awk -v p="$RC/" -v r="$ROOT/" 'index($2,p)==1||index($2,r)==1{print $2}' /proc/self/mounts | sort -r | while read -r m; do umount -l "$m" 2>/dev/null; done
 fi
-# what is left in our pods' cgroup (containerd was down, say) ends by pid, then the directories go
+# processes left in the pods' cgroup (for example if containerd was down) are ended by pid, then the directories are removed
 if [ "${1:-}" != --keep-pods ]; then
   for d in /sys/fs/cgroup/"$CG" /sys/fs/cgroup/*/"$CG"; do
     [ -d "$d" ] || continue

@@ -1,17 +1,17 @@
 # Shared settings and helpers for these scripts. Source it, do not run it.
-# Everything lives below $RC; nothing on the host's own containerd is touched.
+# Everything is below $RC; the host's containerd is not changed.
 # Debian 12 packages used: containerd runc busybox-static curl openssl (plus tar gzip coreutils util-linux).
 # Optional, only where a step says so: skopeo, umoci, buildah.
 RC=${RC:-/tmp/rc}
-ROOT=${ROOT:-$RC/root}        # may lie on a filesystem of its own
+ROOT=${ROOT:-$RC/root}        # may be on a separate filesystem
 STATE=$RC/state
 SOCK=$RC/containerd.sock
 CONF=$RC/config.toml
-LAYOUT=$RC/layout          # OCI layouts we build
+LAYOUT=$RC/layout          # OCI layouts of these scripts
 LOG=$RC/containerd.log
 PIDFILE=$RC/containerd.pid
 NS=k8s.io
-CG=rc-$(printf %s "$RC" | tr -c 'a-zA-Z0-9' -)      # cgroup parent of our pods, one per $RC
+CG=rc-$(printf %s "$RC" | tr -c 'a-zA-Z0-9' -)      # cgroup parent of the pods, one per $RC
 META=$ROOT/io.containerd.metadata.v1.bolt/meta.db
 SNROOT=$ROOT/io.containerd.snapshotter.v1.overlayfs
 BLOBS=$ROOT/io.containerd.content.v1.content/blobs/sha256
@@ -38,7 +38,7 @@ grpc() {
   curl -sS --max-time "${CRI_TIMEOUT:-120}" --http2-prior-knowledge --unix-socket "$SOCK" -X POST \
     -H 'content-type: application/grpc' -H 'te: trailers' ${3:+-H "containerd-namespace: $3"} --data-binary @"$t/req" \
     -D "$t/hdr" -o "$t/res" "http://localhost/$m" || rc=1
-  # the trailers land in the header dump as well
+  # the header dump contains the trailers too
   local st; st=$(tr -d '\r' <"$t/hdr" | sed -n 's/^grpc-status: *//Ip' | tail -1)
   if [ "$rc" != 0 ] || [ "${st:-0}" != 0 ]; then
     echo "grpc $m: grpc-status=${st:-none} $(tr -d '\r' <"$t/hdr" | sed -n 's/^grpc-message: *//Ip' | tail -1)" >&2; rc=1

@@ -1,10 +1,10 @@
-# What builds an OCI layout with shell alone, as one archive that `ctr images import` takes. Source it after env.sh.
+# Builds an OCI layout with only a shell, as an archive for `ctr images import`. Source it after env.sh.
 BB=$(command -v busybox) || die "busybox-static is not installed"
 L=$LAYOUT; rm -rf "$L"; mkdir -p "$L/blobs/sha256" "$L/w"
 put() { local d; d=$(sha256sum <"$1" | cut -d' ' -f1); mv "$1" "$L/blobs/sha256/$d"; echo "$d"; }     # file -> digest
 size() { stat -c %s "$L/blobs/sha256/$1"; }
 need tar gzip sha256sum openssl
-# noise SEED BYTES: the same bytes every time, which do not compress
+# noise SEED BYTES: always the same bytes, which do not compress
 noise() { head -c "$2" /dev/zero | openssl enc -aes-128-ctr -K "$(printf %032x "$1")" -iv "$(printf %032x 0)"; }
 # layer NAME DIR [gzip level]: sets ${NAME}_d (digest) and ${NAME}_i (diff id)
 layer() {
@@ -30,7 +30,7 @@ manifest() {
 MT=application/vnd.oci.image.manifest.v1+json; IT=application/vnd.oci.image.index.v1+json
 INDEX=
 tag() { INDEX+="${INDEX:+,}{\"mediaType\":\"$3\",\"digest\":\"sha256:$2\",\"size\":$(size "$2"),\"annotations\":{\"io.containerd.image.name\":\"reg.local/$1\",\"org.opencontainers.image.ref.name\":\"${1#*:}\"}}"; }
-# pack -> $RC/images.tar with all that was tagged, in that order
+# pack -> $RC/images.tar with all tagged images, in this order
 pack() {
   printf '{"imageLayoutVersion":"1.0.0"}' >"$L/oci-layout"
   printf '{"schemaVersion":2,"mediaType":"%s","manifests":[%s]}' $IT "$INDEX" >"$L/index.json"

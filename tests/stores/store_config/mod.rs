@@ -1,5 +1,5 @@
-//! Stores that the configuration files of a node name: small trees below `fixtures/config`, each used as a root, and trees
-//! that are made here because git cannot store them.
+//! Stores that the configuration files of a node name: small trees below `fixtures/config`, each used as a root, and
+//! trees that are made here because git cannot store them.
 
 mod hostile;
 mod reads;

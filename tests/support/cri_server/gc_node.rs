@@ -70,8 +70,8 @@ impl GcNode {
         Self::on(fs, images, 400 * MIB, flags)
     }
 
-    /// Like [`Self::new`], with a store that podman itself has just loaded: a copied store has other places on the disk,
-    /// and on a full disk they decide whether the last small files still fit.
+    /// Like [`Self::new`], with a store that podman itself has just loaded: a copied store has other places on the
+    /// disk, and on a full disk they decide whether the last small files still fit.
     pub fn loaded(fs: Fs, images: usize) -> Option<Self> {
         let specs = specs(images);
         let node = Self::with_store(fs, 400 * MIB, &[], images, |root| {
@@ -146,8 +146,8 @@ impl GcNode {
         node::document(self.run(&[words, &["--format", "json"]].concat()).expect_code(code))
     }
 
-    /// Records a scan, and changes the records so that image number `n` was first detected `30 - n` days ago. Only these
-    /// times are made up.
+    /// Records a scan, and changes the records so that image number `n` was first detected `30 - n` days ago. Only
+    /// these times are made up.
     pub fn age(&self) {
         self.run(&["scan", "-q"]).expect_code(0);
         for number in 0..self.images {
