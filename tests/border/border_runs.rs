@@ -388,8 +388,8 @@ fn image_in_use_is_kept_without_back_off() {
 fn clock_leap_makes_no_layer_old() {
     let Some((_dir, node)) = node() else { return };
     let layer = layer_dir(&node, "other");
-    let ago = |hours| Timestamp::now().checked_sub(SignedDuration::from_hours(hours)).unwrap();
-    forget_image(&node, "other", Some(ago(49)));
+    let two_days_ago = Timestamp::now().checked_sub(SignedDuration::from_hours(49)).unwrap();
+    forget_image(&node, "other", Some(two_days_ago));
     let leak = |node: &Node| {
         let found = node.json(&["sweep"]);
         let leaks = list(&found, "/leaks").to_vec();

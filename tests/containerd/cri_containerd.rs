@@ -92,16 +92,13 @@ fn it_is_found_by_what_it_tells(rig: &Rig, root: &std::path::Path) {
     if let Some(image) = &store.sandbox_image {
         assert_eq!(image, "reg.local/pause:1");
     }
-    let told = |stores: Vec<RuntimeStore>| ScanRequest {
-        running: Arc::new(RunningPrograms { containerds: Vec::new(), stores }),
-        ..request.clone()
-    };
     let again = root.with_file_name("again");
     std::fs::create_dir(&again).unwrap();
     let none = None::<&str>;
     nix::mount::mount(Some(root), &again, none, nix::mount::MsFlags::MS_BIND, none).unwrap();
     let twice = vec![store.clone(), RuntimeStore { root: again.clone(), ..store.clone() }];
-    let stores = found(&told(twice));
+    let running = Arc::new(RunningPrograms { containerds: Vec::new(), stores: twice });
+    let stores = found(&ScanRequest { running, ..request.clone() });
     nix::mount::umount2(&again, nix::mount::MntFlags::MNT_DETACH).unwrap();
     assert_eq!(stores, [root]);
 }

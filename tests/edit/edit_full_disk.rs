@@ -102,8 +102,7 @@ fn deletes_on_a_full_disk(fs: Fs, size: u64) {
     assert!(matches!(error, Error::Refused(Refusal::MakesNoRoom { .. })), "{error}");
     assert!(!left.exists());
     assert_eq!(store.images().len(), 6);
-    let options = || Options { reserve_files: reserve_file.clone(), ..Options::default() };
-    let editor = edit::with(&store, options());
+    let editor = edit::with(&store, Options { reserve_files: reserve_file.clone(), ..Options::default() });
     let deleted = edit::delete(&editor, &bulk);
     assert!(deleted.reserve_file_released, "{deleted:?}");
     // XFS and btrfs free space in the background.

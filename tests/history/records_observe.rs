@@ -92,8 +92,8 @@ fn second_life_follows_the_first() {
             rows.collect()
         })
         .unwrap();
-    let micros = |seconds| at(seconds).as_microsecond();
-    assert_eq!(containers, [(micros(300), micros(600)), (micros(600), micros(900))]);
+    let [first, second, third] = [300, 600, 900].map(|seconds| at(seconds).as_microsecond());
+    assert_eq!(containers, [(first, second), (second, third)]);
 
     // Gone, and back again with the same id; its top layer is old, its directory unreadable.
     let seen = rig.see(20 * MINUTE, |_| {});

@@ -324,7 +324,7 @@ fn changed_byte_is_found_by_sample_or_full() {
 
     let full = scanner.scan(Some(scanner.cache(0)), true);
     assert_same("full", &full, &scanner.alone());
-    let told = |scan: &Scan| {
+    let assert_reported = |scan: &Scan| {
         let findings = &scan.inventory.findings;
         assert_eq!(findings.len(), 1, "{findings:?}");
         assert_eq!(findings[0].path, changed);
@@ -339,11 +339,11 @@ fn changed_byte_is_found_by_sample_or_full() {
             "{message}"
         );
     };
-    told(&full);
+    assert_reported(&full);
     let found = found_by_a_sample(&scanner, &before);
     assert_same("found by a sample", &found, &full);
     assert_eq!(layers(&found), (0, 9), "the whole store was measured");
-    told(&found);
+    assert_reported(&found);
     let after = same("learned", &mut scanner);
     assert!(after.inventory.findings.is_empty() && layers(&after).0 >= 7);
 }
