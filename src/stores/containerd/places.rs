@@ -1,5 +1,4 @@
-//! Paths below containerd's root: each plugin has a directory named by its type and
-//! id.
+//! Paths below containerd's root. The directory of a plugin is named after its type and id.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,66 +8,66 @@ use crate::sys::root::Root;
 
 /// Directory of the content store.
 pub const CONTENT: &str = "io.containerd.content.v1.content";
-/// The database of all records.
+/// Database of all records.
 pub const META_DB: &str = "io.containerd.metadata.v1.bolt/meta.db";
-/// What the directory of a snapshotter begins with; its name follows.
+/// Start of the name of a snapshotter's directory; the snapshotter's name follows.
 pub const SNAPSHOTTER: &str = "io.containerd.snapshotter.v1.";
-/// CRI's own directory; its name has not changed in containerd 2.
+/// Directory of CRI; its name has not changed in containerd 2.
 pub const CRI: &str = "io.containerd.grpc.v1.cri";
 /// Working directories of the runtime, normally empty.
 pub const TASKS: &str = "io.containerd.runtime.v2.task";
-/// Mount points for unpacking.
+/// Directory of mount points for unpacking.
 pub const TMP_MOUNTS: &str = "tmpmounts";
-/// The snapshotters whose snapshot `<id>` is in `snapshots/<id>`.
+/// Snapshotters that store the snapshot `<id>` in `snapshots/<id>`.
 pub const PLAIN: [&str; 4] = ["overlayfs", "native", "blockfile", "erofs"];
 
-/// An image that the configuration keeps, and the file that says so.
+/// An image that the configuration protects, and the file that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfiguredPin {
-    /// The image as written.
+    /// Image as configured.
     pub image: String,
-    /// Where it stands.
+    /// Path of the file.
     pub origin: String,
 }
 
-/// A snapshotter that runs beside containerd, and its directory.
+/// A snapshotter that runs beside containerd (proxy plugin), and its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
     pub name: String,
     pub directory: PathBuf,
-    /// The directory in it that has `metadata.db` and `snapshots`, if one has.
+    /// Directory in it that contains `metadata.db` and `snapshots`, if there is one.
     pub data: Option<PathBuf>,
 }
 
-/// Where one containerd's stores lie.
+/// Locations of the stores of one containerd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerdPlaces {
     /// containerd's root.
     pub root: PathBuf,
-    /// Its state directory, where that is known and belongs to the running system.
+    /// State directory, if it is known and belongs to the running system.
     pub state: Option<PathBuf>,
-    /// Snapshotters whose directory was configured to be elsewhere: name and directory.
+    /// Snapshotters with a configured directory: name and directory.
     pub snapshotters: Vec<(String, PathBuf)>,
     /// Snapshotters that run beside containerd.
     pub proxies: Vec<Proxy>,
-    /// Directories with layers for the erofs snapshotter, which containerd never writes to.
+    /// Directories with layers for the erofs snapshotter, to which containerd never writes.
     pub layer_caches: Vec<PathBuf>,
     /// Data root of the Docker that uses this containerd.
     pub docker_data: Option<PathBuf>,
-    /// The sandbox image.
+    /// Configured sandbox images.
     pub pins: Vec<ConfiguredPin>,
-    /// On another system's disk: no process writes to it.
+    /// True for a store on another system's disk, to which no process writes.
     pub foreign: bool,
 }
 
 impl ContainerdPlaces {
-    /// Everything in its usual place below `root`.
+    /// Returns the default locations below `root`.
     #[must_use]
     pub fn at(root: &Path, foreign: bool) -> Self {
         Self { root: root.to_path_buf(), foreign, ..Self::default() }
     }
 
-    /// Reading below the root and the snapshotters' directories, through no symlink.
+    /// Returns access to the root and the snapshotters' directories that does not follow symlinks.
     #[must_use]
     pub fn within(&self) -> Within {
         let configured = self.snapshotters.iter().map(|(_, directory)| directory.as_path());
@@ -82,17 +81,17 @@ impl ContainerdPlaces {
         self.root.join(CONTENT)
     }
 
-    /// The database of all records.
+    /// Path of the database of all records.
     #[must_use]
     pub fn meta_db(&self) -> PathBuf {
         self.root.join(META_DB)
     }
 }
 
-/// Whether containerd has ever run with this root.
+/// Returns true if containerd has ever run with this root.
 ///
 /// # Errors
-/// When that cannot be examined, for lack of privilege for example.
+/// If this cannot be examined, for example without privileges.
 pub fn is_root(root: &Path) -> io::Result<bool> {
     let within = match Root::open_in(root, Path::new("/")) {
         Ok(root) => Within::new([&root]),
@@ -101,17 +100,17 @@ pub fn is_root(root: &Path) -> io::Result<bool> {
     };
     match within.facts(&root.join(META_DB)) {
         Ok(_) => Ok(true),
-        // Something was here; the reading says what.
+        // A store was here; reading it reports the symlink.
         Err(error) if quiet::is_symlink(&error) => Ok(true),
         Err(error) if quiet::is_absent(&error) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// The digest that a blob's file stands for; `None` for a stray name.
+/// Returns the digest of a blob by the name of its file; `None` for any other name.
 ///
-/// The specification allows any algorithm; containerd knows these three, and stops at a name of
-/// any other as it does at what is not a digest at all.
+/// The specification allows any algorithm. containerd supports these three; its deletion of blobs stops at any other
+/// name, whether or not it is a digest of another algorithm.
 pub fn digest(algorithm: &str, name: &str) -> Option<String> {
     let length = match algorithm {
         "sha256" => 64,
@@ -123,9 +122,8 @@ pub fn digest(algorithm: &str, name: &str) -> Option<String> {
     is_digest.then(|| format!("{algorithm}:{name}"))
 }
 
-/// The diffID of a layer in a cache of the erofs snapshotter, whose file is
-/// `<cache>/<algorithm>/<first two digits>/<hex>.erofs` (containerd 2.4,
-/// `plugins/snapshots/erofs`).
+/// Returns the diffID of a layer in a cache of the erofs snapshotter, by the path of its file:
+/// `<cache>/<algorithm>/<first two digits>/<hex>.erofs` (containerd 2.4, `plugins/snapshots/erofs`).
 pub fn digest_of_cached(path: &Path) -> Option<String> {
     let hex = path.file_name()?.to_str()?.strip_suffix(".erofs")?;
     let prefix = path.parent()?;

@@ -1,6 +1,6 @@
-//! Reads a containerd root: directories first, then the snapshotters' databases, then
-//! `meta.db`, since objects are created in this order and deleted in the opposite one. So an object
-//! without a record when the databases are read was not just being created.
+//! Reads a containerd root: first the directories, then the snapshotters' databases, then `meta.db`. Objects are
+//! created in this order and deleted in the opposite order, so an object without a record when the databases are read
+//! was not just being created.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -27,18 +27,17 @@ use crate::sys::readlink::Untraced;
 const DOCUMENT_BYTES: u64 = 8 << 20;
 /// A layer of the erofs snapshotter, in the directory of its snapshot.
 const EROFS_LAYER: &str = "layer.erofs";
-/// Much longer than CRI's status files.
+/// Maximum size of a CRI status file that is read; they are much shorter.
 const STATUS_BYTES: u64 = 1 << 20;
-/// How deep indexes nest in indexes. Nobody nests them more than once.
+/// Maximum depth of indexes inside indexes. In practice there is one level.
 const NESTING: usize = 4;
 
-/// How patient [`read()`] is.
+/// Times that [`read()`] waits.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadPatience {
-    /// How long to try for a reading during which nothing was written.
+    /// Maximum time for attempts to read without a write by another process meanwhile.
     pub quiet: Duration,
-    /// How long to wait before objects without a record are checked again; `None`: do not look for
-    /// them.
+    /// Time after which objects without a record are checked again; `None`: such objects are not searched.
     pub confirm: Option<Duration>,
 }
 
@@ -50,18 +49,18 @@ impl Default for ReadPatience {
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Reads the root, as far as it is not in `cache`.
+/// Reads the root, except the content that is in `cache`.
 ///
 /// # Errors
-/// When the root cannot be listed or its `meta.db` cannot be opened. Everything else that
-/// cannot be read is a finding.
+/// If the root cannot be listed or its `meta.db` cannot be opened. Everything else that cannot be read becomes a
+/// finding.
 pub fn read(places: &ContainerdPlaces, patience: ReadPatience, cache: &ReadCache) -> io::Result<Snapshot> {
     let mut snapshot = read_quietly(places, patience, cache)?;
     if let Some(confirm) = patience.confirm {
         let first: HashSet<_> = unknown(&snapshot).collect();
         if !first.is_empty() && !places.foreign {
-            // A blob's file stands for a moment before its record, and what is being deleted
-            // stands for a moment after: only what is there twice is a leak.
+            // A new blob has a file before its record, and a deleted blob a file after it: only an object that is
+            // found twice is a leak.
             thread::sleep(confirm);
             snapshot = read_quietly(places, patience, cache)?;
         }
@@ -78,11 +77,11 @@ pub fn read(places: &ContainerdPlaces, patience: ReadPatience, cache: &ReadCache
     Ok(snapshot)
 }
 
-/// Whether `meta.db` has an image whose name and digest `is_of_image` is true of; `None` where it has none and
-/// not all images of the namespace could be read. Nothing else is read.
+/// Returns true if `meta.db` contains an image for whose name and digest `is_of_image` returns true. Returns `None`
+/// if it contains none, but not all images of the namespace could be read. Reads nothing else.
 ///
 /// # Errors
-/// When it cannot be opened.
+/// If `meta.db` cannot be opened or read.
 pub fn has_image(
     places: &ContainerdPlaces,
     cache: &ReadCache,
@@ -90,10 +89,11 @@ pub fn has_image(
     is_of_image: impl Fn(&str, &str) -> bool,
 ) -> io::Result<Option<bool>> {
     let path = places.meta_db();
-    let failed = |error: BoltError| io::Error::other(format!("{}: {error}", path.display()));
     let file = quiet::if_present(places.within().open_file(&path))?;
     let file = file.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no meta.db"))?;
-    let database = cache.database(&path, &file).map_err(failed)?;
+    let database = cache
+        .database(&path, &file)
+        .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
     let mut is_whole = true;
     for (name, target) in Metadata::targets(&database, namespace) {
         if is_of_image(&name, &target) {
@@ -104,12 +104,12 @@ pub fn has_image(
     Ok(is_whole.then_some(false))
 }
 
-/// What has no record.
+/// Returns the paths of objects without a record.
 fn unknown(snapshot: &Snapshot) -> impl Iterator<Item = PathBuf> {
     units::sort(snapshot).into_iter().filter(|unit| unit.kind.is_orphan()).map(|unit| unit.path)
 }
 
-/// Reads until nothing was written during it, or the patience ends.
+/// Reads until no other process wrote meanwhile, or the patience ends.
 fn read_quietly(
     places: &ContainerdPlaces,
     patience: ReadPatience,
@@ -132,10 +132,10 @@ fn read_quietly(
     }
 }
 
-/// Whether anything was written since `snapshot`.
+/// Returns true if another process has written since `snapshot`.
 ///
 /// # Errors
-/// When the root cannot be listed any more.
+/// If the root can no longer be listed.
 pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
     Ok(!snapshot.places.foreign && transactions(&snapshot.places)? != snapshot.transactions)
 }
@@ -143,13 +143,16 @@ pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
 fn transactions(places: &ContainerdPlaces) -> io::Result<Transactions> {
     let within = places.within();
     let snapshotters = listing::snapshotters(places, &within.list(&places.root)?);
-    let databases = snapshotters.into_iter().map(|snapshotter| snapshotter.data.join("metadata.db"));
-    let newest = |path: &Path| bolt::newest_txid(&within.open_file(path).ok()?).ok();
-    Ok(databases.chain([places.meta_db()]).map(|path| (newest(&path), path)).collect())
+    let paths = snapshotters.into_iter().map(|snapshotter| snapshotter.data.join("metadata.db"));
+    let transactions = paths.chain([places.meta_db()]).map(|path| {
+        let file = within.open_file(&path).ok();
+        (file.and_then(|file| bolt::newest_txid(&file).ok()), path)
+    });
+    Ok(transactions.collect())
 }
 
-/// Directories, then the snapshotters' databases, then `meta.db`, then the small files that
-/// the records lead to. Where no `leaks` are looked for, nobody asks how long a blob's file is.
+/// Reads the directories, then the snapshotters' databases, then `meta.db`, then the small files that the records
+/// name. Without a search for `leaks`, the lengths of blobs' files are not needed.
 fn read_once(places: &ContainerdPlaces, leaks: bool, cache: &ReadCache) -> io::Result<Snapshot> {
     let mut snapshot = Snapshot::list(places, leaks)?;
     for backend in std::mem::take(&mut snapshot.backends) {
@@ -170,13 +173,14 @@ fn read_once(places: &ContainerdPlaces, leaks: bool, cache: &ReadCache) -> io::R
     Ok(snapshot)
 }
 
-/// Opens and reads a database; a missing one is `None`.
+/// Opens and reads a database; returns `None` if it does not exist.
 fn database(within: &Within, path: &Path, cache: &ReadCache) -> Result<Option<Arc<Database>>, BoltError> {
     let file = quiet::if_present(within.open_file(path))?;
     file.map(|file| cache.database(path, &file)).transpose()
 }
 
-/// Where the symlink to a layer in a cache leads; `None` where that cannot be read without a trace.
+/// Returns the target of the symlink to a layer in a cache; `None` if it cannot be read without changing its access
+/// time.
 fn cached_blob(within: &Within, snapshot: &Path) -> Option<PathBuf> {
     let open = within.directory(snapshot).ok()?;
     Some(Untraced::of(open.as_fd()).ok()?.target(OsStr::new(EROFS_LAYER)).ok()?.into())
@@ -187,7 +191,7 @@ impl Snapshot {
         self.findings.push(Finding { path: path.to_path_buf(), message, incomplete });
     }
 
-    /// What cannot be read makes everything that is missing unproven.
+    /// Reports a database that cannot be read. An object that is missing from the records may exist then.
     fn unreadable(&mut self, path: &Path, error: &BoltError) {
         let message = format!("reading the database: {error}; its records are missing from the results");
         self.finding(path, message, true);
@@ -199,13 +203,13 @@ impl Snapshot {
             self.databases.push((path.to_path_buf(), database.used_bytes(), facts.length));
         }
         for odd in oddities {
-            self.finding(path, format!("{} {}", odd.at, odd.message), true);
+            self.finding(path, format!("{} {}", odd.location, odd.message), true);
             // An image may look unused because the record of its container is damaged.
             self.consistency = Consistency::Damaged;
         }
     }
 
-    /// Adds a snapshotter, with what its database says.
+    /// Adds a snapshotter with the content of its database.
     fn backend(&mut self, mut backend: Backend, cache: &ReadCache) {
         let path = backend.data.join("metadata.db");
         match database(&self.within, &path, cache) {
@@ -221,10 +225,12 @@ impl Snapshot {
         self.backends.push(backend);
     }
 
-    /// Which layers the erofs snapshotter has in a cache: containerd 2.4 has a label with the path, its
-    /// betas a symlink. Neither is followed: the name of the file is the layer's diffID.
+    /// Finds the layers that the erofs snapshotter has in a cache: containerd 2.4 stores their path in a label, its
+    /// betas in a symlink. Neither is followed: the name of the file is the layer's diffID.
     fn cached_layers(&mut self) {
-        for (at, backend) in self.backends.iter().enumerate().filter(|(_, backend)| backend.name == "erofs") {
+        for (backend_ix, backend) in
+            self.backends.iter().enumerate().filter(|(_, backend)| backend.name == "erofs")
+        {
             for found in &backend.snapshots {
                 let directory = backend.data.join("snapshots").join(found.id.to_string());
                 let link = self.within.facts(&directory.join(EROFS_LAYER));
@@ -237,7 +243,7 @@ impl Snapshot {
                     (None, _) => continue,
                 };
                 match target.and_then(|path| digest_of_cached(&path)) {
-                    Some(diff_id) => drop(self.cached_layers.insert((at, found.id), diff_id)),
+                    Some(diff_id) => drop(self.cached_layers.insert((backend_ix, found.id), diff_id)),
                     None => self.more_cached_layers = true,
                 }
             }
@@ -254,21 +260,21 @@ impl Snapshot {
                 self.metadata.oddities = oddities;
             }
             Ok(None) => return Err(io::Error::new(io::ErrorKind::NotFound, "it has no meta.db")),
-            // Without any record the bytes still count; nothing can be said of them.
+            // The bytes are still counted, but nothing is known about the objects.
             Err(error) => self.unreadable(&path, &error),
         }
         Ok(())
     }
 
-    /// The path of a blob's file; `None` if the name is not a digest.
+    /// Returns the path of a blob's file; `None` if `digest` is not a digest.
     pub(crate) fn blob_path(&self, digest: &str) -> Option<PathBuf> {
         let (algorithm, hex) = digest.split_once(':')?;
-        // Only what is shaped like a digest becomes a path.
+        // Only a valid digest becomes a path.
         places::digest(algorithm, hex)?;
         Some(self.places.content().join("blobs").join(algorithm).join(hex))
     }
 
-    /// Blobs that came between the listing and the records.
+    /// Adds blobs that were created between the listing and the records.
     fn late_blobs(&mut self) {
         let mut late: Vec<(String, Option<BlobFile>)> = Vec::new();
         for blob in self.metadata.namespaces.iter().flat_map(|namespace| &namespace.blobs) {
@@ -281,7 +287,7 @@ impl Snapshot {
         self.blobs.extend(late);
     }
 
-    /// Reads the indexes and manifests that names lead to.
+    /// Reads the indexes and manifests of the image names.
     fn documents(&mut self, cache: &ReadCache) {
         let images = self.metadata.namespaces.iter().flat_map(|namespace| &namespace.images);
         let mut waiting: Vec<(String, usize)> = images.map(|image| (image.target.clone(), 0)).collect();
@@ -314,7 +320,7 @@ impl Snapshot {
         }
     }
 
-    /// Reads CRI's status files: when a container was started and when it ended.
+    /// Reads CRI's status files, which contain the times at which a container was started and ended.
     fn states(&mut self) {
         let containers = self.places.root.join(CRI).join("containers");
         for entry in self.entries(&containers).to_vec() {
@@ -328,9 +334,9 @@ impl Snapshot {
             }
             let json = status.ok().and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok());
             let (Some(json), Some(id)) = (json, entry.name.to_str()) else { continue };
-            let happened =
-                |what: &str| json.get(what).and_then(serde_json::Value::as_i64).is_some_and(|at| at > 0);
-            let state = match (happened("FinishedAt"), happened("StartedAt"), happened("CreatedAt")) {
+            let [finished, started, created] = ["FinishedAt", "StartedAt", "CreatedAt"]
+                .map(|key| json.get(key).and_then(serde_json::Value::as_i64).is_some_and(|time| time > 0));
+            let state = match (finished, started, created) {
                 (true, _, _) => ContainerState::Exited,
                 (_, true, _) => ContainerState::Running,
                 (_, _, true) => ContainerState::Created,

@@ -1,4 +1,4 @@
-//! What was read before: in a run that deletes images, every proof asks for all of it again.
+//! Cache of databases and documents: a run that deletes images reads all of them again for every proof.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,17 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::stores::bolt::{BoltError, Database, Limits};
 use crate::stores::oci::Document;
 
-/// A larger database is not kept.
+/// Maximum memory of a database that is cached.
 const MOST_BYTES: usize = 16 << 20;
 
-/// Clones share it.
+/// Cache of what was read from containerd roots. All clones use the same cache.
 #[derive(Clone, Debug, Default)]
 pub struct ReadCache(Arc<Mutex<Cached>>);
 
 #[derive(Debug, Default)]
 struct Cached {
-    /// Manifests and indexes by digest. containerd names a blob only when it is whole, and never writes it
-    /// again.
+    /// Manifests and indexes by digest. containerd gives a blob its name only when it is complete, and never changes
+    /// it afterwards.
     documents: HashMap<String, Arc<Document>>,
     databases: HashMap<PathBuf, CachedDatabase>,
 }
@@ -44,7 +44,7 @@ impl ReadCache {
         self.lock().documents.insert(digest.to_owned(), Arc::clone(document));
     }
 
-    /// The newest transaction of the database at `path`, which `file` is.
+    /// Returns the newest transaction of the database at `path`, which is open as `file`.
     pub(super) fn database(&self, path: &Path, file: &File) -> Result<Arc<Database>, BoltError> {
         let facts = file.metadata()?;
         let identity = (facts.dev(), facts.ino());

@@ -21,83 +21,82 @@ pub type Listing = BTreeMap<PathBuf, Vec<DirectoryEntry>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlobFile {
     pub length: u64,
-    /// When it was last written.
+    /// Time of the last write.
     pub modified: Option<Timestamp>,
 }
 
-/// A download's directory.
+/// Directory of a download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngestDirectory {
-    /// Its name: a digest of the reference.
+    /// Name: a digest of the reference.
     pub name: String,
-    /// The text in its file `ref`.
+    /// Text in its file `ref`.
     pub backend_ref: Option<String>,
-    /// When its data last grew.
+    /// Time at which its data last grew.
     pub modified: Option<Timestamp>,
 }
 
-/// A snapshotter: its directory and what its database says.
+/// A snapshotter: its directory and the content of its database.
 #[derive(Clone, Debug, Default)]
 pub struct Backend {
     /// Its name, for example `overlayfs`.
     pub name: String,
     pub directory: PathBuf,
-    /// What of that has its database and the directory `snapshots`.
+    /// Directory in it that contains the database and the directory `snapshots`.
     pub data: PathBuf,
-    /// It runs beside containerd, and keeps files of its own in its directory.
+    /// True if it runs beside containerd, with files of its own in its directory.
     pub is_proxy: bool,
-    /// Its snapshots; empty where there is no database that we can read.
+    /// Its snapshots; empty if its database cannot be read.
     pub snapshots: Vec<BackendSnapshot>,
-    /// It has a database, and it was read.
+    /// True if its database was read.
     pub known: bool,
 }
 
-/// Everything that the files of a root say.
+/// Content of the files of a root.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Where it was read.
+    /// Locations that were read.
     pub places: ContainerdPlaces,
-    /// Its directories, held open.
+    /// Open directories of the root.
     pub(super) within: Within,
     /// The records of `meta.db`.
     pub metadata: Metadata,
     pub backends: Vec<Backend>,
-    /// The directories.
+    /// Entries of the listed directories.
     pub listing: Listing,
-    /// Blobs' files by digest; `None`: it is there, and was not examined.
+    /// Files of blobs by digest; `None` if the file exists but was not examined.
     pub blobs: BTreeMap<String, Option<BlobFile>>,
     /// Directories of downloads.
     pub ingests: Vec<IngestDirectory>,
-    /// Manifests and indexes by digest, as far as names lead to them.
+    /// Manifests and indexes by digest, as far as image names lead to them.
     pub documents: HashMap<String, Arc<Document>>,
-    /// diffIDs of layers in a cache, by the position of the snapshotter and the id of the snapshot that
-    /// has its content there.
+    /// diffIDs of layers whose content is in a cache, by the position of the snapshotter and the id of the snapshot.
     pub cached_layers: HashMap<(usize, u64), String>,
-    /// There are more of them, of which it cannot be read where they lead.
+    /// True if more snapshots have their content in a cache, but its path cannot be read.
     pub more_cached_layers: bool,
-    /// What CRI's status files say, by container id.
+    /// States of containers by CRI's status files, by container id.
     pub states: HashMap<String, ContainerState>,
     /// Docker's records of its containers, by container id.
     pub docker: HashMap<String, DockerRecord>,
-    /// When a thing without a record last changed. Those that are missing here were seen
-    /// in one of two readings only.
+    /// Time of the last change of each object without a record. Objects that are missing here were found by only one
+    /// of two readings.
     pub unknown_since: HashMap<PathBuf, Option<Timestamp>>,
-    /// How consistent the reading is.
+    /// Consistency of the reading.
     pub consistency: Consistency,
-    /// What could not be read.
+    /// Files that could not be read.
     pub findings: Vec<Finding>,
-    /// Databases that were read: path, bytes in use, bytes of the file.
+    /// Databases that were read: path, bytes in use, length of the file in bytes.
     pub databases: Vec<(PathBuf, u64, u64)>,
-    /// Transactions of all databases, to notice that another process wrote.
+    /// Newest transactions of all databases, to detect writes by other processes.
     pub(super) transactions: Transactions,
 }
 
-/// The newest transaction of each database.
+/// Number of the newest transaction of each database.
 pub(super) type Transactions = Vec<(Option<u64>, PathBuf)>;
 
 impl Snapshot {
-    /// What other stores call the driver: overlayfs where it is used, else the first
-    /// snapshotter that is. Its snapshots go by their key alone.
+    /// Returns the snapshotter that corresponds to the driver of other stores: overlayfs if it is used, otherwise the
+    /// first one that is used. The ids of its snapshots are their keys, without the snapshotter's name.
     #[must_use]
     pub fn driver(&self) -> &str {
         let all = self.metadata.namespaces.iter().flat_map(|namespace| &namespace.snapshots);
@@ -105,14 +104,14 @@ impl Snapshot {
         names.min_by_key(|name| (*name != "overlayfs", *name)).unwrap_or("overlayfs")
     }
 
-    /// The entries of a directory; none if it was not listed.
+    /// Returns the entries of a directory; empty if it was not listed.
     #[must_use]
     pub fn entries(&self, directory: &Path) -> &[DirectoryEntry] {
         self.listing.get(directory).map_or(&[], Vec::as_slice)
     }
 
-    /// The directories that the parts of units are relative to: the root, the content
-    /// store, each snapshotter's directory, and the caches of layers. Each may be a filesystem of its own.
+    /// Returns the directories that the parts of units are relative to: the root, the content store, each
+    /// snapshotter's directory, and the caches of layers. Each may be on a filesystem of its own.
     #[must_use]
     pub fn areas(&self) -> Vec<PathBuf> {
         let fixed = [self.places.root.clone(), self.places.root.join(CONTENT)];

@@ -17,8 +17,8 @@ use crate::stores::request::ScanRequest;
 use crate::stores::store::{Filling, Store, UnitView};
 use crate::stores::unit::views;
 
-/// What changed more recently than this is work in progress: containerd writes files before
-/// records and deletes them after.
+/// Minimum age of an object without a record that is not work in progress: containerd writes files before records and
+/// deletes them after records.
 const IN_FLIGHT: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Clone, Debug)]
@@ -82,10 +82,10 @@ impl Store for Containerd {
         tallies: &[Tally],
     ) -> Vec<NodeIx> {
         let leaks = filling.request.measure.finds_leaks();
-        // Only containers and leaks are ever in use by a mount. Bundles are mounted below the state
-        // directory, wherever that is.
+        // Mounts matter only for containers and leaks. Bundles are mounted below the state directory, which may be
+        // anywhere.
         let mut namespaces = self.snapshot.metadata.namespaces.iter();
-        let has_containers = namespaces.any(|one| !one.containers.is_empty());
+        let has_containers = namespaces.any(|namespace| !namespace.containers.is_empty());
         let mut mounts = match filling.request.measure.reads_mounts() && (leaks || has_containers) {
             true => mounts_below(&[PathBuf::from("/")], &mut filling.inventory.findings, || {
                 self.units.iter().map(|unit| unit.path.clone()).collect()
@@ -93,8 +93,8 @@ impl Store for Containerd {
             false => Vec::new(),
         };
         if filling.request.sysroot.is_foreign() {
-            // Our own containers' mounts below /run mean nothing there.
-            mounts.retain(|at| at.starts_with(&self.snapshot.places.root));
+            // Mounts of this system's containers below /run mean nothing for the other system.
+            mounts.retain(|mount| mount.starts_with(&self.snapshot.places.root));
         }
         let writer = InventoryWriter {
             inventory: filling.inventory,
@@ -109,7 +109,7 @@ impl Store for Containerd {
     }
 }
 
-/// The node's platform as image indexes name it.
+/// Returns the node's platform as image indexes name it.
 fn platform() -> String {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -120,16 +120,16 @@ fn platform() -> String {
     format!("linux/{architecture}")
 }
 
-/// For each unit a fingerprint of its record, if it is a committed snapshot.
+/// Returns a fingerprint of the record of each unit that is a committed snapshot.
 fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>> {
-    let of = |unit: &Unit| match unit.kind {
+    let fingerprints = units.iter().map(|unit| match unit.kind {
         ContainerdUnit::Snapshot(backend, entry) => {
             fingerprint(snapshot.backends.get(backend)?.snapshots.get(entry)?)
         }
-        // A blob is one file: its evidence is its size.
+        // A blob is one file, whose size proves enough.
         _ => None,
-    };
-    units.iter().map(of).collect()
+    });
+    fingerprints.collect()
 }
 
 fn fingerprint(snapshot: &BackendSnapshot) -> Option<Fingerprint> {
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_committed_snapshots_have_one() {
+    fn only_committed_snapshots_have_fingerprints() {
         let base = BackendSnapshot {
             key: "k8s.io/1/sha256:1".into(),
             id: 1,
@@ -168,7 +168,8 @@ mod tests {
             BackendSnapshot { parent: Some("x".into()), ..base.clone() },
             BackendSnapshot { created: "2026-01-01T00:00:00Z".parse().ok(), ..base.clone() },
         ];
-        let own = fingerprint(&base);
-        assert!(own.is_some() && others.iter().all(|other| fingerprint(other) != own));
+        let fingerprint_of_base = fingerprint(&base);
+        assert!(fingerprint_of_base.is_some());
+        assert!(others.iter().all(|other| fingerprint(other) != fingerprint_of_base));
     }
 }

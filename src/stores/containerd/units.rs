@@ -1,7 +1,6 @@
 //! Assigns every entry of a root's directories to a unit. Pure.
 //!
-//! Each entry belongs to exactly one unit, so that the bytes of all units add up to the
-//! result of `du` for the root.
+//! Each entry belongs to exactly one unit, so that the bytes of all units add up to the result of `du` for the root.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,28 +11,28 @@ use crate::disk::TreeScope;
 use crate::stores::unit::{self, UnitKind};
 use crate::sys::quiet::FileKind;
 
-/// What a unit is; its id says which. Numbers are positions in the snapshot's tables.
+/// Kind of a unit. Numbers are positions in the snapshot's tables; the id of the unit identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerdUnit {
-    /// A blob that some namespace knows, by its digest.
+    /// A blob with a record in some namespace, by its digest.
     Blob,
-    /// A snapshot's directory: snapshotter, position of its entry.
+    /// A snapshot's directory: position of the snapshotter, and of the snapshot in it.
     Snapshot(usize, usize),
     /// A layer in a cache of the erofs snapshotter, by its diffID.
     CachedLayer,
-    /// A download that some namespace knows.
+    /// A download with a record in some namespace.
     Ingest(usize),
     /// CRI's directory of a container or sandbox, by its id.
     Container,
-    /// Something without a record.
+    /// An object without a record.
     Orphan(ContainerdOrphan),
-    /// The store's bookkeeping.
+    /// Bookkeeping of the store.
     Metadata,
-    /// Something else, by name.
+    /// Any other entry, by name.
     Other,
 }
 
-/// Something without a record.
+/// Kind of an object without a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerdOrphan {
     Blob,
@@ -46,7 +45,7 @@ pub enum ContainerdOrphan {
     SnapshotterDirectory,
     /// A mount point for unpacking.
     TmpMount,
-    /// CRI's or a task's directory of a container.
+    /// A directory of CRI or of a task for a container.
     Container,
 }
 
@@ -75,24 +74,28 @@ impl UnitKind for ContainerdUnit {
     }
 }
 
-/// Sorts the listing of `snapshot`.
+/// Assigns the entries of `snapshot` to units.
 #[must_use]
 pub fn sort(snapshot: &Snapshot) -> Vec<Unit> {
     let namespaces = &snapshot.metadata.namespaces;
     let mut sorter = Sorter {
         snapshot,
         areas: snapshot.areas(),
-        blobs: namespaces.iter().flat_map(|one| &one.blobs).map(|blob| blob.digest.as_str()).collect(),
+        blobs: namespaces
+            .iter()
+            .flat_map(|namespace| &namespace.blobs)
+            .map(|blob| blob.digest.as_str())
+            .collect(),
         ingests: namespaces
             .iter()
-            .flat_map(|one| &one.ingests)
-            .filter_map(|one| one.backend_ref.as_deref())
+            .flat_map(|namespace| &namespace.ingests)
+            .filter_map(|ingest| ingest.backend_ref.as_deref())
             .collect(),
         containers: namespaces
             .iter()
-            .flat_map(|one| {
-                let containers = one.containers.iter().map(|one| one.id.as_str());
-                containers.chain(one.sandboxes.iter().map(|one| one.id.as_str()))
+            .flat_map(|namespace| {
+                let containers = namespace.containers.iter().map(|record| record.id.as_str());
+                containers.chain(namespace.sandboxes.iter().map(|record| record.id.as_str()))
             })
             .collect(),
         units: Vec::new(),
@@ -100,11 +103,11 @@ pub fn sort(snapshot: &Snapshot) -> Vec<Unit> {
     };
     sorter.root();
     sorter.content();
-    for (at, backend) in snapshot.backends.iter().enumerate() {
-        sorter.backend(at, backend);
+    for (position, backend) in snapshot.backends.iter().enumerate() {
+        sorter.backend(position, backend);
     }
-    for at in 0..snapshot.places.layer_caches.len() {
-        sorter.layer_cache(FIRST_BACKEND_AREA + snapshot.backends.len() + at);
+    for position in 0..snapshot.places.layer_caches.len() {
+        sorter.layer_cache(FIRST_BACKEND_AREA + snapshot.backends.len() + position);
     }
     sorter.units
 }
@@ -116,35 +119,30 @@ struct Sorter<'a> {
     ingests: HashSet<&'a str>,
     containers: HashSet<&'a str>,
     units: Vec<Unit>,
-    /// Position of the unit that all bookkeeping goes to.
+    /// Position of the unit for all bookkeeping.
     metadata: Option<usize>,
 }
 
 impl<'a> Sorter<'a> {
-    fn add(&mut self, what: ContainerdUnit, id: &str, area: usize, path: PathBuf) {
+    fn add(&mut self, kind: ContainerdUnit, id: &str, area: usize, path: PathBuf) {
         let absolute = self.areas[area].join(&path);
         let parts = vec![(area, path, TreeScope::Whole)];
-        self.units.push(Unit { kind: what, id: id.to_owned(), path: absolute, parts });
+        self.units.push(Unit { kind, id: id.to_owned(), path: absolute, parts });
     }
 
     fn bookkeeping(&mut self, area: usize, path: PathBuf, scope: TreeScope) {
         let part = (area, path, scope);
         match self.metadata {
-            Some(at) => self.units[at].parts.push(part),
+            Some(metadata) => self.units[metadata].parts.push(part),
             None => {
                 self.metadata = Some(self.units.len());
-                let (what, id) = (ContainerdUnit::Metadata, "store metadata".to_owned());
-                self.units.push(Unit {
-                    kind: what,
-                    id,
-                    path: self.areas[area].join(&part.1),
-                    parts: vec![part],
-                });
+                let (kind, id) = (ContainerdUnit::Metadata, "store metadata".to_owned());
+                self.units.push(Unit { kind, id, path: self.areas[area].join(&part.1), parts: vec![part] });
             }
         }
     }
 
-    /// A directory alone; the names of its entries, with their path.
+    /// Adds a directory without its entries; returns name, kind and path of each entry.
     fn directory(&mut self, area: usize, path: &Path) -> Vec<(String, FileKind, PathBuf)> {
         self.bookkeeping(area, path.to_path_buf(), TreeScope::EntryOnly);
         let absolute =
@@ -161,7 +159,7 @@ impl<'a> Sorter<'a> {
             match name.as_str() {
                 _ if kind != FileKind::Directory => self.add(ContainerdUnit::Other, &name, ROOT_AREA, path),
                 CONTENT => {}
-                // A snapshotter that was configured to be here.
+                // A snapshotter that is configured to be here.
                 _ if self.areas.contains(&self.areas[ROOT_AREA].join(&path)) => {}
                 CRI => self.cri(&path),
                 TASKS => self.tasks(&path),
@@ -186,8 +184,8 @@ impl<'a> Sorter<'a> {
                 continue;
             }
             for (id, _, path) in self.directory(ROOT_AREA, &path) {
-                let what = self.container(&id);
-                self.add(what, &id, ROOT_AREA, path);
+                let kind = self.container(&id);
+                self.add(kind, &id, ROOT_AREA, path);
             }
         }
     }
@@ -195,14 +193,14 @@ impl<'a> Sorter<'a> {
     fn tasks(&mut self, path: &Path) {
         for (namespace, _, path) in self.directory(ROOT_AREA, path) {
             for (id, _, path) in self.directory(ROOT_AREA, &path) {
-                let what = self.container(&id);
-                let id = if what.is_orphan() { format!("{namespace}/{id}") } else { id };
-                self.add(what, &id, ROOT_AREA, path);
+                let kind = self.container(&id);
+                let id = if kind.is_orphan() { format!("{namespace}/{id}") } else { id };
+                self.add(kind, &id, ROOT_AREA, path);
             }
         }
     }
 
-    /// What a directory of this container's is.
+    /// Returns the kind of a directory of this container.
     fn container(&self, id: &str) -> ContainerdUnit {
         match self.containers.contains(id) {
             true => ContainerdUnit::Container,
@@ -246,18 +244,22 @@ impl<'a> Sorter<'a> {
 
     fn ingests(&mut self, path: &Path) {
         let snapshot = self.snapshot;
+        let ingests = snapshot.ingests.iter().enumerate();
         let by_name: HashMap<_, _> =
-            snapshot.ingests.iter().enumerate().map(|(at, one)| (one.name.as_str(), at)).collect();
+            ingests.map(|(position, ingest)| (ingest.name.as_str(), position)).collect();
         for (name, _, path) in self.directory(CONTENT_AREA, path) {
-            let at = by_name.get(name.as_str()).copied();
-            let backend_ref = at.and_then(|at| snapshot.ingests[at].backend_ref.as_deref());
-            match (at, backend_ref) {
-                (Some(at), Some(one)) if self.ingests.contains(one) => {
-                    self.add(ContainerdUnit::Ingest(at), one, CONTENT_AREA, path);
+            let position = by_name.get(name.as_str()).copied();
+            let backend_ref = position.and_then(|position| snapshot.ingests[position].backend_ref.as_deref());
+            match (position, backend_ref) {
+                (Some(position), Some(backend_ref)) if self.ingests.contains(backend_ref) => {
+                    self.add(ContainerdUnit::Ingest(position), backend_ref, CONTENT_AREA, path);
                 }
-                (Some(_), Some(one)) => {
-                    self.add(ContainerdUnit::Orphan(ContainerdOrphan::Ingest), one, CONTENT_AREA, path)
-                }
+                (Some(_), Some(backend_ref)) => self.add(
+                    ContainerdUnit::Orphan(ContainerdOrphan::Ingest),
+                    backend_ref,
+                    CONTENT_AREA,
+                    path,
+                ),
                 _ => self.add(
                     ContainerdUnit::Orphan(ContainerdOrphan::IngestWithoutRef),
                     &name,
@@ -268,22 +270,22 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    fn backend(&mut self, at: usize, backend: &Backend) {
-        let area = FIRST_BACKEND_AREA + at;
-        let used = |snapshotter: &str| {
-            let mut snapshots = self.snapshot.metadata.namespaces.iter().flat_map(|one| &one.snapshots);
-            snapshots.any(|snapshot| snapshot.snapshotter == snapshotter)
-        };
-        let used = used(&backend.name);
+    fn backend(&mut self, backend_ix: usize, backend: &Backend) {
+        let area = FIRST_BACKEND_AREA + backend_ix;
+        let mut snapshots =
+            self.snapshot.metadata.namespaces.iter().flat_map(|namespace| &namespace.snapshots);
+        let used = snapshots.any(|snapshot| snapshot.snapshotter == backend.name);
         let is_plain = PLAIN.contains(&backend.name.as_str()) && (backend.known || used);
         if is_plain || backend.is_proxy {
-            return self.plain_backend(at, backend);
+            return self.plain_backend(backend_ix, backend);
         }
-        // We do not know how it keeps its snapshots: counted, not attributed.
-        // containerd makes directories for every snapshotter that it loads.
+        // The layout is unknown, so its bytes are counted but belong to no snapshot. containerd creates a directory
+        // for every snapshotter that it loads.
         let entries = self.snapshot.entries(&backend.directory);
-        let nothing_in = |path: PathBuf| self.snapshot.listing.get(&path).is_some_and(Vec::is_empty);
-        let empty = entries.iter().all(|entry| nothing_in(backend.directory.join(&entry.name)));
+        let empty = entries.iter().all(|entry| {
+            let path = backend.directory.join(&entry.name);
+            self.snapshot.listing.get(&path).is_some_and(Vec::is_empty)
+        });
         if empty {
             self.bookkeeping(area, PathBuf::new(), TreeScope::Whole);
         } else if used || backend.known {
@@ -299,8 +301,8 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// What a snapshotter has beside its snapshots: its database, or what one that runs beside
-    /// containerd has loaded (`content`, `cache`, …), which no record of containerd tells of.
+    /// Adds an entry beside a snapshotter's snapshots: its database, or files that a snapshotter beside containerd
+    /// has loaded (`content`, `cache`, …) and that have no record in containerd.
     fn beside_snapshots(&mut self, backend: &Backend, name: &str, area: usize, path: PathBuf) {
         if !backend.is_proxy || name.starts_with("metadata.db") {
             return self.bookkeeping(area, path, TreeScope::Whole);
@@ -309,7 +311,7 @@ impl<'a> Sorter<'a> {
         self.add(ContainerdUnit::Other, &name, area, path);
     }
 
-    /// A directory with layers for the erofs snapshotter.
+    /// Adds a directory with layers for the erofs snapshotter.
     fn layer_cache(&mut self, area: usize) {
         let mut found = Vec::new();
         for (algorithm, kind, path) in self.directory(area, Path::new("")) {
@@ -334,7 +336,7 @@ impl<'a> Sorter<'a> {
             self.add(ContainerdUnit::CachedLayer, &diff_id, area, path);
         }
         for (name, kind, path) in others {
-            // `<hex>.erofs.dmverity` goes with its layer.
+            // `<hex>.erofs.dmverity` is deleted with its layer.
             let layer = by_path.get(&path.with_extension("")).filter(|_| kind == FileKind::File);
             match layer.copied() {
                 Some(layer) => self.units[layer].parts.push((area, path, TreeScope::Whole)),
@@ -343,14 +345,14 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// A snapshotter that keeps each snapshot in `snapshots/<id>`.
-    fn plain_backend(&mut self, at: usize, backend: &Backend) {
-        let area = FIRST_BACKEND_AREA + at;
+    /// Adds a snapshotter that stores each snapshot in `snapshots/<id>`.
+    fn plain_backend(&mut self, backend_ix: usize, backend: &Backend) {
+        let area = FIRST_BACKEND_AREA + backend_ix;
         let by_id: HashMap<String, usize> = backend
             .snapshots
             .iter()
             .enumerate()
-            .map(|(at, snapshot)| (snapshot.id.to_string(), at))
+            .map(|(entry, snapshot)| (snapshot.id.to_string(), entry))
             .collect();
         let data = backend.data.strip_prefix(&backend.directory).unwrap_or(Path::new("")).to_path_buf();
         if !data.as_os_str().is_empty() {
@@ -368,7 +370,7 @@ impl<'a> Sorter<'a> {
             for (name, kind, path) in self.directory(area, &path) {
                 let id = format!("{}/{name}", backend.name);
                 let what = match by_id.get(&name) {
-                    Some(entry) => ContainerdUnit::Snapshot(at, *entry),
+                    Some(entry) => ContainerdUnit::Snapshot(backend_ix, *entry),
                     None if kind != FileKind::Directory => ContainerdUnit::Other,
                     None => ContainerdUnit::Orphan(ContainerdOrphan::SnapshotDirectory),
                 };

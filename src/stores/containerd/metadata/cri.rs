@@ -1,32 +1,32 @@
-//! CRI's metadata of a container inside containerd's record: JSON in an extension.
+//! CRI's metadata of a container in containerd's record: JSON in an extension.
 
 use serde_json::Value;
 
 use super::fields::Fields;
 
-/// Marks CRI's containers and sandboxes.
+/// Label of CRI's containers and sandboxes.
 pub(super) const KIND_LABEL: &str = "io.cri-containerd.kind";
 const CONTAINER: &str = "io.cri-containerd.container.metadata";
 const SANDBOX: &str = "io.cri-containerd.sandbox.metadata";
-/// The same in a record of containerd 2's own sandbox store.
+/// Extension of a record in containerd 2's own sandbox store.
 const SANDBOX_IN_STORE: &str = "metadata";
-/// In the OCI spec of a sandbox: the image it is made from, as it is configured.
+/// Image of a sandbox as configured, in its OCI spec.
 const SANDBOX_IMAGE: &str = "/annotations/io.kubernetes.cri.podsandbox.image-name";
 
-/// What CRI knows of a container or sandbox. Absent fields were not there.
+/// Facts about a container or sandbox recorded by CRI; each may be absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CriContainer {
-    /// It is a pod sandbox.
+    /// True for a pod sandbox.
     pub sandbox: bool,
-    /// The container's name in its pod; the pod's name for a sandbox.
+    /// Name of the container in its pod; for a sandbox the name of the pod.
     pub name: Option<String>,
-    /// The sandbox of its pod.
+    /// Id of the pod's sandbox.
     pub sandbox_id: Option<String>,
-    /// Digest of its image's configuration.
+    /// Digest of the image's configuration.
     pub image_ref: Option<String>,
-    /// The image as it was asked for.
+    /// Image as requested.
     pub image_asked: Option<String>,
-    /// Namespace of the pod (sandboxes).
+    /// Namespace of the pod; sandboxes only.
     pub namespace: Option<String>,
 }
 
@@ -35,19 +35,20 @@ fn text(value: &Value, path: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// Reads it from a container's record; `None` for a container that is not CRI's.
+/// Reads the facts from a container's record; returns `None` for a container that CRI did not create.
 pub(super) fn read(fields: &mut Fields<'_, '_>, kind: Option<&str>) -> Option<CriContainer> {
     let sandbox = match kind {
         Some("sandbox") => true,
         Some("container") => false,
-        // Neither label nor JSON: made by somebody else.
+        // Created by another client of containerd.
         _ => return None,
     };
     let json = fields.extension(if sandbox { SANDBOX } else { CONTAINER }).unwrap_or_default();
     Some(of_json(&json, sandbox))
 }
 
-/// Reads it from a record of containerd 2's sandbox store; `None` for a sandbox that is not CRI's.
+/// Reads the facts from a record of containerd 2's sandbox store; returns `None` for a sandbox that CRI did not
+/// create.
 pub(super) fn read_sandbox(fields: &mut Fields<'_, '_>, kind: Option<&str>) -> Option<CriContainer> {
     if kind != Some("sandbox") {
         return None;
@@ -59,13 +60,12 @@ pub(super) fn read_sandbox(fields: &mut Fields<'_, '_>, kind: Option<&str>) -> O
 }
 
 fn of_json(json: &Value, sandbox: bool) -> CriContainer {
-    let of = |path: &str| text(json, path);
     CriContainer {
         sandbox,
-        name: of("/Metadata/Config/metadata/name"),
-        sandbox_id: of("/Metadata/SandboxID"),
-        image_ref: of("/Metadata/ImageRef"),
-        image_asked: of("/Metadata/Config/image/image"),
-        namespace: of("/Metadata/Config/metadata/namespace"),
+        name: text(json, "/Metadata/Config/metadata/name"),
+        sandbox_id: text(json, "/Metadata/SandboxID"),
+        image_ref: text(json, "/Metadata/ImageRef"),
+        image_asked: text(json, "/Metadata/Config/image/image"),
+        namespace: text(json, "/Metadata/Config/metadata/namespace"),
     }
 }

@@ -1,5 +1,5 @@
-//! Typed access to the fields of a record. A missing field is absent; a field that does
-//! not parse is noted and treated as absent.
+//! Typed access to the fields of a record. A field that cannot be parsed is recorded as an oddity and treated as
+//! absent.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,33 @@ use crate::stores::bolt::{Bucket, BucketEntry};
 /// Labels or annotations, by key.
 pub type Labels = BTreeMap<String, String>;
 
-/// What a record has that cannot be understood, and where.
+/// A field that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Oddity {
-    /// Keys from the top bucket down, joined by `/`.
-    pub at: String,
+    /// Keys from the top bucket to the field, joined by `/`.
+    pub location: String,
     pub message: &'static str,
 }
 
-/// One record: a bucket and where it stands.
+/// A record: a bucket and its location.
 pub(super) struct Fields<'a, 'o> {
     bucket: Bucket<'a>,
-    at: String,
+    location: String,
     odd: &'o mut Vec<Oddity>,
 }
 
-/// Foreign bytes as text: names and digests are ASCII in practice.
+/// Converts bytes to text: names and digests are ASCII in practice.
 pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 impl<'a, 'o> Fields<'a, 'o> {
-    pub(super) fn new(bucket: Bucket<'a>, at: String, odd: &'o mut Vec<Oddity>) -> Self {
-        Self { bucket, at, odd }
+    pub(super) fn new(bucket: Bucket<'a>, location: String, odd: &'o mut Vec<Oddity>) -> Self {
+        Self { bucket, location, odd }
     }
 
     pub(super) fn odd(&mut self, key: &str, message: &'static str) {
-        self.odd.push(Oddity { at: format!("{}/{key}", self.at), message });
+        self.odd.push(Oddity { location: format!("{}/{key}", self.location), message });
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
@@ -48,7 +48,7 @@ impl<'a, 'o> Fields<'a, 'o> {
         self.bucket.value(key)
     }
 
-    /// Text; empty text counts as absent, as containerd treats it.
+    /// Returns a text; an empty one counts as absent, as in containerd.
     pub(super) fn text(&self, key: &str) -> Option<String> {
         self.bytes(key).filter(|value| !value.is_empty()).map(text)
     }
@@ -62,7 +62,7 @@ impl<'a, 'o> Fields<'a, 'o> {
         time.flatten()
     }
 
-    /// A size or count: a signed varint that is not negative.
+    /// Returns a size or count: a signed varint that is not negative.
     pub(super) fn size(&mut self, key: &str) -> Option<u64> {
         let bytes = self.bytes(key)?;
         let size = values::varint(bytes).and_then(|size| u64::try_from(size).ok());
@@ -83,7 +83,7 @@ impl<'a, 'o> Fields<'a, 'o> {
             .collect()
     }
 
-    /// The keys of a bucket that is used as a set.
+    /// Returns the keys of a bucket that is used as a set.
     pub(super) fn keys(&self, key: &str) -> Vec<String> {
         let bucket = self.bucket.bucket(key);
         bucket.into_iter().flat_map(|bucket| bucket.entries()).map(|(key, _)| text(key)).collect()
@@ -93,7 +93,7 @@ impl<'a, 'o> Fields<'a, 'o> {
         self.bucket.bucket(key)
     }
 
-    /// The JSON inside an extension, whose value is a protobuf `Any`.
+    /// Returns the JSON in an extension, whose value is a protobuf `Any`.
     pub(super) fn extension(&mut self, name: &str) -> Option<serde_json::Value> {
         let any = self.bucket.bucket("extensions")?.value(name)?;
         let json = json_of(any);
@@ -103,7 +103,7 @@ impl<'a, 'o> Fields<'a, 'o> {
         json
     }
 
-    /// The JSON inside a protobuf `Any` that may as well be something else.
+    /// Returns the JSON in a protobuf `Any`, if it contains JSON.
     pub(super) fn any_json(&self, key: &str) -> Option<serde_json::Value> {
         json_of(self.bytes(key)?)
     }
@@ -113,7 +113,7 @@ fn json_of(any: &[u8]) -> Option<serde_json::Value> {
     values::any_value(any).and_then(|value| serde_json::from_slice(value).ok())
 }
 
-/// The buckets inside `bucket`, each with its key as text.
+/// Returns the buckets inside `bucket`, each with its key as text.
 pub(super) fn buckets<'a>(bucket: Option<Bucket<'a>>) -> impl Iterator<Item = (String, Bucket<'a>)> {
     bucket.into_iter().flat_map(|bucket| bucket.buckets()).map(|(key, bucket)| (text(key), bucket))
 }

@@ -1,8 +1,8 @@
-//! The contents of containerd's databases as plain data.
+//! Content of containerd's databases as plain data.
 //!
-//! `meta.db` has one bucket `v1`; below it each bucket is a namespace. Unknown keys are
-//! skipped: newer versions add some, and none of those we know of changes the meaning of the others.
-//! Schema: containerd's `metadata/buckets.go`, versions 1.6 to 2.4.
+//! `meta.db` has one bucket `v1`, in which each bucket is a namespace. Unknown keys are skipped: newer versions add
+//! keys, and none of the known ones changes the meaning of the others. Schema: containerd's `metadata/buckets.go`,
+//! versions 1.6 to 2.4.
 
 mod cri;
 mod fields;
@@ -19,13 +19,13 @@ pub use records::{
 
 use crate::stores::bolt::Database;
 
-/// All of `meta.db`.
+/// Content of `meta.db`.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
     /// Version of the schema: 3 in containerd 1.6 and 1.7, 4 from 2.0.
     pub version: Option<i64>,
     pub namespaces: Vec<Namespace>,
-    /// What could not be understood.
+    /// Fields that could not be parsed.
     pub oddities: Vec<Oddity>,
 }
 
@@ -35,7 +35,7 @@ impl Metadata {
     pub fn read(database: &Database) -> Self {
         let mut metadata = Self::default();
         let Some(top) = database.root().bucket("v1") else {
-            // A database that was just made has nothing in it.
+            // A new database is empty.
             return metadata;
         };
         metadata.version = top.value("version").and_then(values::varint);
@@ -46,7 +46,7 @@ impl Metadata {
         metadata
     }
 
-    /// Names and digests of the images of one namespace; a digest that cannot be read is empty.
+    /// Returns the names and digests of the images of a namespace; a digest that cannot be read is empty.
     pub fn targets<'a>(
         database: &'a Database,
         namespace: &str,

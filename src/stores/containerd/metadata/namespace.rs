@@ -1,4 +1,4 @@
-//! The records of one namespace.
+//! Reads the records of a namespace.
 
 use super::cri::{self, KIND_LABEL};
 use super::fields::{Fields, Oddity, buckets, text};
@@ -19,8 +19,7 @@ pub(super) fn read(name: &str, bucket: Bucket<'_>, odd: &mut Vec<Oddity>) -> Nam
         ingests: reader.each(&["content", "ingests"], ingest),
         snapshots: snapshots
             .flat_map(|(snapshotter, _)| {
-                let read = |fields: &mut Fields<'_, '_>, key| snapshot(fields, &snapshotter, key);
-                reader.each(&["snapshots", &snapshotter], read)
+                reader.each(&["snapshots", &snapshotter], |fields, key| snapshot(fields, &snapshotter, key))
             })
             .collect(),
         containers: reader.each(&["containers"], container),
@@ -29,7 +28,7 @@ pub(super) fn read(name: &str, bucket: Bucket<'_>, odd: &mut Vec<Oddity>) -> Nam
     }
 }
 
-/// Names and digests of images alone.
+/// Returns only the names and digests of images.
 pub(super) fn targets(namespace: Bucket<'_>) -> impl Iterator<Item = (String, String)> {
     buckets(namespace.bucket("images"))
         .map(|(name, image)| (name, image.bucket("target").map(digest).unwrap_or_default()))
@@ -49,10 +48,10 @@ impl Reader<'_, '_> {
     /// Reads each bucket below `path` as a record.
     fn each<T>(&mut self, path: &[&str], read: impl Fn(&mut Fields<'_, '_>, String) -> T) -> Vec<T> {
         let bucket = path.iter().try_fold(self.bucket, |bucket, key| bucket.bucket(key));
-        let at = format!("{}/{}", self.name, path.join("/"));
+        let location = format!("{}/{}", self.name, path.join("/"));
         buckets(bucket)
             .map(|(key, bucket)| {
-                let mut fields = Fields::new(bucket, format!("{at}/{key}"), self.odd);
+                let mut fields = Fields::new(bucket, format!("{location}/{key}"), self.odd);
                 read(&mut fields, key)
             })
             .collect()

@@ -1,4 +1,4 @@
-//! The records of a namespace, as plain data.
+//! Records of a namespace as plain data.
 
 use std::collections::HashSet;
 
@@ -7,74 +7,74 @@ use jiff::Timestamp;
 use super::cri::CriContainer;
 use super::fields::Labels;
 
-/// One namespace: its own names, snapshots and leases; blobs are stored for all together.
+/// A namespace with its own names, snapshots and leases. Blobs are stored once for all namespaces.
 #[derive(Clone, Debug, Default)]
 pub struct Namespace {
     /// `k8s.io`, `moby`, `default`, …
     pub name: String,
     pub images: Vec<ImageRecord>,
-    /// Blobs that the namespace knows.
+    /// Blobs with a record in the namespace.
     pub blobs: Vec<BlobRecord>,
     /// Downloads in progress.
     pub ingests: Vec<IngestRecord>,
     /// Snapshots of all snapshotters.
     pub snapshots: Vec<SnapshotRecord>,
-    /// Containers, CRI's sandboxes included where containerd itself makes them.
+    /// Containers, including CRI's sandboxes if containerd itself created them.
     pub containers: Vec<ContainerRecord>,
     pub leases: Vec<LeaseRecord>,
-    /// Sandboxes of containerd 2's own store: all of CRI's. Those of another sandboxer than
-    /// `podsandbox` (the shim, say) have no record among the containers.
+    /// Sandboxes of containerd 2's own store, which include all of CRI's. A sandbox of another sandboxer than
+    /// `podsandbox` (for example the shim) has no record among the containers.
     pub sandboxes: Vec<ContainerRecord>,
 }
 
-/// A name and what it stands for.
+/// An image name and its target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageRecord {
     /// The name, for example `docker.io/library/busybox:1`.
     pub name: String,
     /// Digest of the manifest or index.
     pub target: String,
-    /// Its length in bytes, as recorded.
+    /// Length of the target in bytes, as recorded.
     pub target_size: Option<u64>,
-    /// When the name was first made here.
+    /// Time at which the name was created.
     pub created: Option<Timestamp>,
     pub labels: Labels,
 }
 
-/// A blob as one namespace knows it.
+/// Record of a blob in one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlobRecord {
-    /// Its digest, with the algorithm.
+    /// Digest with the algorithm.
     pub digest: String,
-    /// Its length in bytes, as recorded.
+    /// Length in bytes, as recorded.
     pub size: Option<u64>,
     pub created: Option<Timestamp>,
-    /// Labels: the edges that the garbage collection follows, among others.
+    /// Labels, including the edges that the garbage collection follows.
     pub labels: Labels,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngestRecord {
-    /// Its reference inside the namespace.
+    /// Reference inside the namespace.
     pub key: String,
     /// The content store's reference: the text in the file `ref`.
     pub backend_ref: Option<String>,
-    /// It holds itself until then; absent where a lease holds it.
+    /// Time until which it is kept without a lease; absent if a lease keeps it.
     pub expires: Option<Timestamp>,
-    /// The blob that it is about to be.
+    /// Digest of the blob that is downloaded.
     pub expected: Option<String>,
 }
 
-/// A snapshot as one namespace knows it.
+/// Record of a snapshot in one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotRecord {
     /// The snapshotter, for example `overlayfs`.
     pub snapshotter: String,
-    /// A chain id for a layer, a container id for a writable one.
+    /// Chain ID of a layer, or container id of a writable snapshot.
     pub key: String,
-    /// Its key in the snapshotter's own database.
+    /// Key in the snapshotter's own database.
     pub backend: Option<String>,
-    /// Key of its parent, same snapshotter and namespace.
+    /// Key of the parent, in the same snapshotter and namespace.
     pub parent: Option<String>,
     pub created: Option<Timestamp>,
     pub labels: Labels,
@@ -84,7 +84,7 @@ pub struct SnapshotRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerRecord {
     pub id: String,
-    /// The name of its image, as it was then.
+    /// Name of its image when it was created.
     pub image: Option<String>,
     /// Snapshotter of its writable snapshot.
     pub snapshotter: Option<String>,
@@ -92,16 +92,16 @@ pub struct ContainerRecord {
     pub snapshot_key: Option<String>,
     pub created: Option<Timestamp>,
     pub labels: Labels,
-    /// What CRI has written of it.
+    /// Facts recorded by CRI.
     pub cri: Option<CriContainer>,
 }
 
-/// A lease: holds what it lists until it expires or is deleted.
+/// A lease, which keeps the listed objects until it expires or is deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseRecord {
     pub id: String,
     pub created: Option<Timestamp>,
-    /// Labels; `containerd.io/gc.expire` ends it.
+    /// Labels; `containerd.io/gc.expire` is the expiry.
     pub labels: Labels,
     /// Digests of blobs.
     pub content: Vec<String>,
@@ -114,14 +114,14 @@ pub struct LeaseRecord {
 }
 
 impl Namespace {
-    /// Whether a sandbox of that id is recorded, by CRI or by containerd's own sandbox store.
+    /// Returns true if CRI or containerd's own sandbox store has a record of a sandbox with this id.
     pub fn has_pod(&self, id: &str) -> bool {
-        self.containers.iter().any(|one| one.id == id) || self.sandboxes.iter().any(|one| one.id == id)
+        self.containers.iter().chain(&self.sandboxes).any(|record| record.id == id)
     }
 
-    /// Sandboxes that are not among the containers.
+    /// Returns sandboxes that have no record among the containers.
     pub fn bare_sandboxes(&self) -> impl Iterator<Item = &ContainerRecord> {
-        let containers: HashSet<_> = self.containers.iter().map(|one| one.id.as_str()).collect();
+        let containers: HashSet<_> = self.containers.iter().map(|container| container.id.as_str()).collect();
         self.sandboxes.iter().filter(move |sandbox| !containers.contains(sandbox.id.as_str()))
     }
 }

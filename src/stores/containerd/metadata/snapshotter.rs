@@ -1,6 +1,5 @@
-//! A snapshotter's own `metadata.db`: maps each snapshot to its directory. overlayfs, native,
-//! btrfs, erofs, blockfile and devmapper share the schema (containerd's
-//! `snapshots/storage/bolt.go`).
+//! Reads a snapshotter's own `metadata.db`, which maps each snapshot to its directory. overlayfs, native, btrfs,
+//! erofs, blockfile and devmapper use the same schema (containerd's `snapshots/storage/bolt.go`).
 
 use jiff::Timestamp;
 
@@ -8,15 +7,15 @@ use super::fields::{Fields, Oddity, buckets};
 use super::values;
 use crate::stores::bolt::Database;
 
-/// Labels of the erofs snapshotter of containerd 2.4 (`plugins/snapshots/erofs`): where the content
-/// of a layer comes from, and where it is.
+/// Labels of the erofs snapshotter of containerd 2.4 (`plugins/snapshots/erofs`): source and path of a layer's
+/// content.
 const BLOB_SOURCE: &str = "io.containerd.erofs.v1/blob.source";
 const BLOB_REF: &str = "io.containerd.erofs.v1/blob.ref";
 
-/// What a snapshot is to its snapshotter.
+/// Kind of a snapshot in its snapshotter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SnapshotKind {
-    /// Mounted read-only, for a moment.
+    /// Mounted read-only for a short time.
     View,
     /// Writable.
     Active,
@@ -24,24 +23,24 @@ pub enum SnapshotKind {
     Committed,
 }
 
-/// A snapshot as its snapshotter knows it.
+/// Record of a snapshot in its snapshotter's database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendSnapshot {
-    /// Its key: `<namespace>/<number>/<key>`. The number is not a directory.
+    /// Key: `<namespace>/<number>/<key>`. The number is not that of the directory.
     pub key: String,
-    /// The number that is its directory.
+    /// Number of its directory.
     pub id: u64,
-    /// What it is; `None` where the record does not say.
+    /// Kind; `None` if the record does not contain a valid one.
     pub kind: Option<SnapshotKind>,
-    /// Key of its parent.
+    /// Key of the parent.
     pub parent: Option<String>,
     pub created: Option<Timestamp>,
-    /// The file in a cache that has its content, of the erofs snapshotter.
+    /// Path of the file in a cache that contains its content (erofs snapshotter).
     pub cached_blob: Option<String>,
 }
 
-/// Reads all snapshots of `metadata.db`, and what could not be understood. A record
-/// without a readable id has no directory that could be told, so it is an oddity alone.
+/// Reads all snapshots of `metadata.db`, and the fields that cannot be parsed. A record without a readable id is only
+/// an oddity, because its directory is unknown.
 #[must_use]
 pub fn read(database: &Database) -> (Vec<BackendSnapshot>, Vec<Oddity>) {
     let mut odd = Vec::new();

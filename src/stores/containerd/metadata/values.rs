@@ -1,16 +1,14 @@
-//! How containerd writes values: Go's binary times, varints, and protobuf's
-//! `Any`.
+//! Values in containerd's databases: Go's binary times, varints, and protobuf's `Any`.
 
 use jiff::Timestamp;
 
 /// Seconds from 0001-01-01 to 1970-01-01, both UTC.
 const YEAR_ONE: i64 = 62_135_596_800;
 
-/// A time as Go's `time.Time.MarshalBinary` writes it: version, seconds since the year 1,
-/// nanoseconds, offset of the zone in minutes (version 2: a byte of seconds more). The
-/// instant does not depend on the offset.
+/// Parses a time as written by Go's `time.Time.MarshalBinary`: version, seconds since the year 1, nanoseconds, offset
+/// of the zone in minutes (version 2: plus a byte of seconds). The instant does not depend on the offset.
 ///
-/// `None` where it is none; Go's zero time is `Some(None)`.
+/// Returns `None` if it is not a time, and `Some(None)` for Go's zero time.
 pub fn time(bytes: &[u8]) -> Option<Option<Timestamp>> {
     let whole = matches!((bytes.first()?, bytes.len()), (1, 15) | (2, 16));
     let seconds = i64::from_be_bytes(bytes.get(1..9)?.try_into().ok()?);
@@ -24,7 +22,7 @@ pub fn time(bytes: &[u8]) -> Option<Option<Timestamp>> {
     Timestamp::new(seconds.checked_sub(YEAR_ONE)?, nanoseconds).ok().map(Some)
 }
 
-/// An unsigned varint, seven bits a byte, the lowest first; nothing may follow it.
+/// Parses an unsigned varint: seven bits in each byte, the lowest first. Fails if bytes follow it.
 pub fn uvarint(bytes: &[u8]) -> Option<u64> {
     match split_uvarint(bytes)? {
         (value, []) => Some(value),
@@ -32,7 +30,7 @@ pub fn uvarint(bytes: &[u8]) -> Option<u64> {
     }
 }
 
-/// A signed varint: zigzag, then as [`uvarint`].
+/// Parses a signed varint: zigzag encoding in an [`uvarint`].
 pub fn varint(bytes: &[u8]) -> Option<i64> {
     let zigzag = uvarint(bytes)?;
     let half = i64::try_from(zigzag >> 1).ok()?;
@@ -41,27 +39,26 @@ pub fn varint(bytes: &[u8]) -> Option<i64> {
 
 fn split_uvarint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0_u64;
-    for (at, byte) in bytes.iter().enumerate().take(10) {
+    for (position, byte) in bytes.iter().enumerate().take(10) {
         let bits = u64::from(byte & 0x7f);
-        let shift = 7 * u32::try_from(at).ok()?;
+        let shift = 7 * u32::try_from(position).ok()?;
         if bits > u64::MAX >> shift {
             return None;
         }
         value |= bits << shift;
         if byte & 0x80 == 0 {
-            return Some((value, bytes.get(at + 1..)?));
+            return Some((value, bytes.get(position + 1..)?));
         }
     }
     None
 }
 
-/// The value (field 2) of a protobuf `Any`; the type's address is field 1. Other fields are
-/// skipped.
+/// Returns the value (field 2) of a protobuf `Any`; field 1 is the address of the type. Other fields are skipped.
 pub fn any_value(mut bytes: &[u8]) -> Option<&[u8]> {
     let mut value = None;
     while !bytes.is_empty() {
         let (tag, rest) = split_uvarint(bytes)?;
-        // Only fields with a length (wire type 2) stand in an `Any`.
+        // An `Any` contains only fields with a length (wire type 2).
         if tag & 7 != 2 {
             return None;
         }
@@ -80,14 +77,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times() {
-        let of = |hex: &str| {
-            let bytes: Vec<u8> = (0..hex.len())
-                .step_by(2)
-                .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex"))
-                .collect();
+    fn times_are_parsed() {
+        fn of(hex: &str) -> Option<Option<String>> {
+            let digits: Vec<_> =
+                hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap()).collect();
+            let bytes: Vec<u8> =
+                digits.into_iter().map(|pair| u8::from_str_radix(pair, 16).expect("hex")).collect();
             time(&bytes).map(|time| time.map(|time| time.to_string()))
-        };
+        }
         let real = Some(Some("2026-11-20T23:18:19.290018425Z".to_owned()));
         assert_eq!(of("010000000ee292cc3b11495479ffff"), real);
         assert_eq!(of("010000000ee292cc3b114954790078"), real, "two hours east");
@@ -101,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn varints() {
+    fn varints_are_parsed() {
         let table: &[(&[u8], Option<i64>, Option<u64>)] = &[
             (&[0x98, 0x05], Some(332), Some(664)),
             (&[0x06], Some(3), Some(6)),
@@ -120,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn any() {
+    fn value_of_any_is_found() {
         assert_eq!(any_value(b"\x0a\x03url\x12\x02{}"), Some(b"{}".as_slice()));
         assert_eq!(any_value(b"\x12\x02{}\x1a\x01x"), Some(b"{}".as_slice()));
         for bad in [b"".as_slice(), b"\x0a\x03url", b"\x12\x7f{}", b"\x08\x01", b"\x12"] {
