@@ -1,23 +1,23 @@
-//! Follows a name's target to the manifest, configuration and layers of this node. Pure; the caller provides the
-//! documents.
+//! Resolves an image name's target to the manifest, configuration and layers for this node. Pure; the caller provides
+//! the documents.
 
 use std::collections::HashMap;
 
 use crate::stores::oci::{Descriptor, Document};
 
-/// What a name stands for on this node.
+/// Content of an image name on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// The target is an index.
+    /// True if the target is an index.
     pub index: bool,
     /// Digest of this node's manifest.
     pub manifest: Option<String>,
-    /// Its configuration: what CRI calls the image's id.
+    /// Configuration, whose digest is the image's id in CRI.
     pub config: Option<Descriptor>,
-    /// Its layers, the base first.
+    /// Layers, the base first.
     pub layers: Vec<Descriptor>,
-    /// Sum of the lengths that CRI counts as the image's size: what the manifest lists,
-    /// the manifest, and the index if there is one.
+    /// Sum of the lengths that CRI counts as the image's size: the blobs that the manifest lists, the manifest, and
+    /// the index if there is one.
     pub listed_bytes: Option<u64>,
     /// Blobs without which CRI cannot read the image: target, manifest, configuration.
     pub missing: Vec<String>,
@@ -25,9 +25,9 @@ pub struct Resolved {
 
 /// Follows `target` to the manifest of this node's platform.
 ///
-/// `document` gives a blob's content if the file is there and parses, `exists` says whether
-/// a blob's file is there, `unpacked` whether a configuration's layers were unpacked here.
-/// Of several platforms those unpacked come first, then `platform`, then the first one.
+/// `document` returns a blob's content if its file exists and can be parsed, `exists` whether a blob's file exists,
+/// and `unpacked` whether the layers of a configuration were unpacked here. Of several platforms, unpacked ones are
+/// preferred, then `platform`, then the first one.
 pub fn resolve(
     target: (&str, Option<u64>),
     platform: &str,
@@ -44,7 +44,7 @@ pub fn resolve(
             (false, (target.to_owned(), config, layers), target_size, Some(0))
         }
         Some(Document::Index(children)) => {
-            // An index may name one large manifest very many times, each time for another platform.
+            // An index may name the same large manifest many times, each time for another platform.
             let mut of_digest: HashMap<&str, Option<(Descriptor, Vec<Descriptor>)>> = HashMap::new();
             for child in &children {
                 of_digest.entry(&child.digest).or_insert_with(|| match document(&child.digest)? {
@@ -55,12 +55,16 @@ pub fn resolve(
             let best = children
                 .iter()
                 .enumerate()
-                .filter_map(|(place, child)| Some((place, child, &of_digest[&*child.digest].as_ref()?.0)))
-                .max_by_key(|(place, child, config)| {
+                .filter_map(|(position, child)| {
+                    Some((position, child, &of_digest[&*child.digest].as_ref()?.0))
+                })
+                .max_by_key(|(position, child, config)| {
                     let known = child.platform.as_deref() != Some("unknown/unknown");
-                    let fits = child.platform.as_deref().is_some_and(|one| one == platform);
-                    // `max_by_key` takes the last of equals; indexes put the best first.
-                    (exists(&config.digest), unpacked(&config.digest), known, fits, std::cmp::Reverse(*place))
+                    let fits = child.platform.as_deref() == Some(platform);
+                    // `max_by_key` returns the last of several equal elements, but the first one in an index is the
+                    // best.
+                    let preferred = std::cmp::Reverse(*position);
+                    (exists(&config.digest), unpacked(&config.digest), known, fits, preferred)
                 });
             let best = best.map(|(_, child, _)| child);
             let chosen = best.and_then(|child| Some((child, of_digest.remove(&*child.digest)??)));

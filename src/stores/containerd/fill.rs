@@ -23,9 +23,9 @@ use crate::stores::inventory_writer::InventoryWriter;
 /// The namespace of CRI, and so of the kubelet.
 pub const KUBERNETES: &str = "k8s.io";
 
-/// Adds the nodes, images, containers, leaks and findings of one root to the inventory; returns the
-/// node of each unit. `tallies` belong to `units` one by one. `platform` is that of the node,
-/// `linux/amd64` for example; what changed more recently than `in_flight` is work in progress.
+/// Adds the nodes, images, containers, leaks and findings of a root to the inventory; returns the node of each unit.
+/// `tallies` are in the order of `units`. `platform` is that of the node, for example `linux/amd64`. Objects that
+/// changed less than `in_flight` ago are work in progress.
 pub fn fill(
     writer: InventoryWriter<'_>,
     snapshot: &Snapshot,
@@ -34,7 +34,7 @@ pub fn fill(
     (platform, in_flight): (&str, SignedDuration),
 ) -> Vec<NodeIx> {
     let namespaces = &snapshot.metadata.namespaces;
-    // The schema of containerd 2.0, which was the first to let them.
+    // containerd 2.0, which has schema 4, was the first version in which images expire.
     let images_expire = snapshot.metadata.version >= Some(4);
     let graphs: Vec<_> =
         namespaces.iter().map(|namespace| (namespace, Graph::new(namespace, images_expire))).collect();
@@ -82,22 +82,22 @@ pub(super) struct Filler<'a> {
     pub(super) snapshot: &'a Snapshot,
     /// `os/architecture` of the node.
     pub(super) platform: &'a str,
-    /// What changed more recently than this is work in progress.
+    /// Minimum age of an object that is not work in progress.
     pub(super) in_flight: SignedDuration,
     pub(super) graphs: &'a [(&'a Namespace, Graph<'a>)],
     /// Blobs by digest.
     pub(super) blobs: HashMap<&'a str, NodeIx>,
-    /// Snapshots' directories by snapshotter and position of the entry.
+    /// Directories of snapshots, by positions of the snapshotter and of the snapshot in it.
     pub(super) directories: HashMap<(usize, usize), NodeIx>,
     /// Layers in caches, by diffID.
     pub(super) cached: HashMap<String, Vec<NodeIx>>,
-    /// Downloads by the content store's reference.
+    /// Downloads, by the content store's reference.
     pub(super) ingests: HashMap<&'a str, NodeIx>,
-    /// CRI's directories by container id.
+    /// Directories of CRI, by container id.
     pub(super) containers: HashMap<String, Vec<NodeIx>>,
     /// Snapshots by namespace, snapshotter and key.
     pub(super) snapshots: HashMap<(&'a str, &'a str, &'a str), NodeIx>,
-    /// The snapshotter that needs no mention.
+    /// Snapshotter whose name is omitted in ids.
     pub(super) primary: &'a str,
 }
 
@@ -124,8 +124,8 @@ impl<'a> Filler<'a> {
             ContainerdUnit::Snapshot(backend, entry) => {
                 self.directories.insert((backend, entry), node);
             }
-            ContainerdUnit::Ingest(at) => {
-                if let Some(backend_ref) = &self.snapshot.ingests[at].backend_ref {
+            ContainerdUnit::Ingest(ingest) => {
+                if let Some(backend_ref) = &self.snapshot.ingests[ingest].backend_ref {
                     self.ingests.insert(backend_ref, node);
                 }
             }
@@ -137,7 +137,7 @@ impl<'a> Filler<'a> {
         node
     }
 
-    /// What the records say of blobs. Namespaces agree on all of it but the time.
+    /// Adds facts from the records of blobs. Only the creation time differs between namespaces.
     fn blob_facts(&mut self) {
         for namespace in &self.snapshot.metadata.namespaces {
             for blob in &namespace.blobs {
@@ -152,9 +152,9 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// The node that a reference of `namespace` means, if it has one.
-    pub(super) fn node(&self, namespace: &'a Namespace, one: Ref<'a>) -> Option<NodeIx> {
-        match one {
+    /// Returns the node of an object of `namespace`, if it has one.
+    pub(super) fn node(&self, namespace: &'a Namespace, object: Ref<'a>) -> Option<NodeIx> {
+        match object {
             Ref::Content(digest) => self.blobs.get(digest).copied(),
             Ref::Snapshot(snapshotter, key) => {
                 self.snapshots.get(&(namespace.name.as_str(), snapshotter, key)).copied()
@@ -167,10 +167,10 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// The nodes that references of `namespace` mean, each once, in their order.
+    /// Returns the nodes of objects of `namespace`, each once, in their order.
     pub(super) fn nodes(&self, namespace: &'a Namespace, refs: &[Ref<'a>]) -> Vec<NodeIx> {
         let mut seen = std::collections::HashSet::new();
-        let nodes = refs.iter().filter_map(|one| self.node(namespace, *one));
+        let nodes = refs.iter().filter_map(|object| self.node(namespace, *object));
         nodes.filter(|node| seen.insert(*node)).collect()
     }
 
@@ -179,12 +179,12 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// `name` in CRI's namespace, `namespace/name` in any other.
+/// Returns `name` in CRI's namespace, `namespace/name` in any other.
 pub(super) fn qualified(namespace: &str, name: &str) -> String {
     if namespace == KUBERNETES { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
-/// The namespace and the hexadecimal digest in an image's id, as [`qualified`] made it.
+/// Returns the namespace and the hexadecimal digest in an image's id, as created by [`qualified`].
 pub(in crate::stores) fn unqualified(id: &str) -> (&str, &str) {
     id.split_once('/').unwrap_or((KUBERNETES, id))
 }

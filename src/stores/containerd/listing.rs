@@ -1,4 +1,4 @@
-//! Lists the directories of a root.
+//! Lists the directories of a containerd root.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -10,11 +10,11 @@ use super::snapshot::{Backend, BlobFile, IngestDirectory, Listing, Snapshot};
 use crate::model::Consistency;
 use crate::sys::quiet::{self, DirectoryEntry, FileKind, InodeFacts, Within};
 
-/// Longer than any reference of a download.
+/// Maximum size of a download's reference that is read; references are much shorter.
 const REF_BYTES: u64 = 64 << 10;
 
-/// The snapshotters by name: those below the root, those that were configured to be elsewhere, and
-/// those that run beside containerd and have a database. Without what their databases say.
+/// Returns the snapshotters by name: those below the root, those with a configured directory, and those that run
+/// beside containerd and have a database. Their databases are not read.
 pub fn snapshotters(places: &ContainerdPlaces, root: &[DirectoryEntry]) -> Vec<Backend> {
     let mut found: Vec<_> = directories(places, root)
         .into_iter()
@@ -43,7 +43,7 @@ fn directories(places: &ContainerdPlaces, root: &[DirectoryEntry]) -> Vec<(Strin
     }
     for (name, directory) in &places.snapshotters {
         if quiet::facts(directory).is_ok_and(|facts| facts.kind == FileKind::Directory) {
-            // What is left below the root belongs to the time before; it keeps its own name.
+            // The directory below the root was used before; it gets a name of its own.
             if let Some(before) =
                 found.insert(name.clone(), directory.clone()).filter(|path| path != directory)
             {
@@ -55,10 +55,10 @@ fn directories(places: &ContainerdPlaces, root: &[DirectoryEntry]) -> Vec<(Strin
 }
 
 impl Snapshot {
-    /// Lists all of the root that is not inside a layer, and examines blobs' files on request.
+    /// Lists everything in the root that is not inside a layer; examines blobs' files only if `examine_blobs` is set.
     ///
     /// # Errors
-    /// When the root itself cannot be listed.
+    /// If the root itself cannot be listed.
     pub(super) fn list(places: &ContainerdPlaces, examine_blobs: bool) -> io::Result<Self> {
         let within = places.within();
         let root = within.list(&places.root)?;
@@ -89,7 +89,8 @@ impl Snapshot {
         }
         listed.listing.insert(places.root.clone(), root);
         listed.content(&places.root.join(CONTENT), examine_blobs);
-        let of_snapshotters = listed.backends.iter().map(|one| (one.directory.clone(), one.data.clone()));
+        let backends = listed.backends.iter();
+        let of_snapshotters = backends.map(|backend| (backend.directory.clone(), backend.data.clone()));
         for (directory, data) in of_snapshotters.collect::<Vec<_>>() {
             if data != directory {
                 listed.directory(&directory);
@@ -121,7 +122,7 @@ impl Snapshot {
         Ok(listed)
     }
 
-    /// Lists one directory; one that is not there is empty.
+    /// Lists a directory; a missing one is empty.
     fn directory(&mut self, path: &Path) -> Vec<DirectoryEntry> {
         let entries = match self.within.list(path) {
             Ok(entries) => entries,
@@ -169,12 +170,12 @@ impl Snapshot {
     }
 }
 
-/// A symlink is not followed; trying to list it says so.
+/// Returns true if listing the entry makes sense. A symlink is not followed; listing it reports it.
 fn may_be_directory(entry: &DirectoryEntry) -> bool {
     matches!(entry.kind, FileKind::Directory | FileKind::Symlink)
 }
 
-/// A blob's file, if it is there.
+/// Examines a blob's file; returns `None` if it does not exist.
 pub fn blob_file(within: &Within, path: &Path) -> Option<BlobFile> {
     blob(within.facts(path))
 }

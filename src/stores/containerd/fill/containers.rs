@@ -15,8 +15,8 @@ impl<'a> Filler<'a> {
     pub(crate) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
         for (namespace, graph) in self.graphs {
             let pods = namespaces_of_pods(namespace);
-            // Sandboxes that another sandboxer than containerd's own has made: `sandboxer = "shim"` of a
-            // runtime in containerd 2.
+            // Sandboxes that another sandboxer than containerd's own created: `sandboxer = "shim"` of a runtime in
+            // containerd 2.
             let bare = namespace.bare_sandboxes().map(|record| (record, true));
             let containers = namespace.containers.iter().map(|record| (record, false));
             for (record, is_bare) in containers.chain(bare) {
@@ -25,8 +25,8 @@ impl<'a> Filler<'a> {
                 let group = groups.of(&namespace.name, record);
                 let cri = record.cri.as_ref();
                 let recorded = cri.and_then(|cri| cri.image_ref.as_deref()).map(bare_id);
-                let asked = cri.and_then(|cri| cri.image_asked.as_deref());
-                let named = recorded.or(record.image.as_deref()).or(asked).map(str::to_owned);
+                let requested = cri.and_then(|cri| cri.image_asked.as_deref());
+                let named = recorded.or(record.image.as_deref()).or(requested).map(str::to_owned);
                 let sandbox_id =
                     if is_bare { Some(&record.id) } else { cri.and_then(|cri| cri.sandbox_id.as_ref()) };
                 let pod = cri.and_then(|_| pods.get(sandbox_id.unwrap_or(&record.id).as_str()));
@@ -49,7 +49,7 @@ impl<'a> Filler<'a> {
                     holds,
                 });
             }
-            // Edges of containerd's own sandbox store; nothing of ours deletes those.
+            // Objects kept by containerd's own sandbox store, whose records layersweep does not delete.
             for sandbox in &namespace.sandboxes {
                 let held = self.nodes(namespace, &graph.labelled(&sandbox.labels));
                 self.writer.inventory.anchored.extend(held);
@@ -57,7 +57,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// What CRI noted; a mounted root filesystem proves more than that it was created.
+    /// Returns the state recorded by CRI. A mounted root filesystem shows that a container runs.
     fn state(&self, namespace: &Namespace, id: &str) -> ContainerState {
         match self.snapshot.states.get(id).copied() {
             Some(ContainerState::Exited) => ContainerState::Exited,
@@ -66,15 +66,15 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Whether the container's bundle (below the state directory, wherever that is) has its
-    /// root filesystem mounted.
+    /// Returns true if the root filesystem in the container's bundle is mounted. The bundle is below the state
+    /// directory, which may be anywhere.
     pub(crate) fn is_mounted(&self, namespace: &Namespace, id: &str) -> bool {
         let rootfs = Path::new(TASKS).join(&namespace.name).join(id).join("rootfs");
         self.writer.mounts.iter().any(|mount| mount.ends_with(&rootfs))
     }
 }
 
-/// The namespace of each pod, by the id of its sandbox.
+/// Returns the namespace of each pod, by the id of its sandbox.
 fn namespaces_of_pods(namespace: &Namespace) -> HashMap<&str, &str> {
     let containers = namespace.containers.iter().map(|record| (&record.id, &record.cri));
     let sandboxes = namespace.sandboxes.iter().map(|record| (&record.id, &record.cri));

@@ -1,4 +1,4 @@
-//! Containers of Docker, of which those that do not run are leases without a container record, and build caches.
+//! Containers of Docker, which without a running process are leases without a container record; and build caches.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use crate::stores::containerd::docker::{self, DockerLease, DockerRecord};
 use crate::stores::containerd::metadata::Namespace;
 
 impl<'a> Filler<'a> {
-    /// Adds the containers that containerd has no record of, and completes the others.
+    /// Adds the containers without a record in containerd, and completes the others.
     pub(crate) fn docker_containers(&mut self, groups: &Groups<'a>) {
         for (namespace, graph) in self.graphs {
             let found = docker::containers(namespace);
@@ -20,24 +20,24 @@ impl<'a> Filler<'a> {
             let store = self.writer.store;
             let containers = self.writer.inventory.containers.iter().enumerate();
             let known: HashMap<String, usize> = containers
-                .filter(|(_, one)| one.store == store)
-                .map(|(at, one)| (one.id.to_string(), at))
+                .filter(|(_, container)| container.store == store)
+                .map(|(position, container)| (container.id.to_string(), position))
                 .collect();
             for container in found {
                 let id = qualified(&namespace.name, &container.lease.id);
                 let record = self.snapshot.docker.get(&container.lease.id);
                 let holds = self.nodes(namespace, &graph.lease(container.lease));
-                let recorded = known.get(&id).map(|at| &self.writer.inventory.containers[*at]);
-                let images =
-                    images_of(groups, namespace, &container, record, recorded.and_then(|one| one.image));
+                let recorded = known.get(&id).map(|known| &self.writer.inventory.containers[*known]);
+                let by_name = recorded.and_then(|recorded| recorded.image);
+                let images = images_of(groups, namespace, &container, record, by_name);
                 let image = images.first().copied();
                 let name = record.and_then(|record| record.name.clone());
                 let image_id = image.map(|image| self.writer.inventory[image].id.clone());
                 let image_id = image_id.or_else(|| Some(record?.image_name.clone()?.into()));
                 let by = format!("the Docker container {}", name.as_deref().unwrap_or(&container.lease.id));
                 match known.get(&id) {
-                    Some(at) => {
-                        let known = &mut self.writer.inventory.containers[*at];
+                    Some(position) => {
+                        let known = &mut self.writer.inventory.containers[*position];
                         known.owner = Owner::Docker;
                         known.name = name.unwrap_or_else(|| std::mem::take(&mut known.name));
                         (known.image, known.image_id) = (image, image_id.or(known.image_id.take()));
@@ -57,7 +57,7 @@ impl<'a> Filler<'a> {
                         image,
                         volumes: Vec::new(),
                         created: container.lease.created,
-                        // It does not run without a record of containerd: the node went down with it.
+                        // Without a record in containerd it does not run: the node was switched off while it ran.
                         state: match record.map(|record| record.state) {
                             None | Some(ContainerState::Running) => ContainerState::Unknown,
                             Some(state) => state,
@@ -77,7 +77,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Adds the caches of builders, one a builder. No deletion of ours frees what they hold.
+    /// Adds one build cache for each builder. layersweep does not delete the content of build caches.
     pub(crate) fn build_caches(&mut self) {
         let mut caches: BTreeMap<&str, (usize, Vec<NodeIx>)> = BTreeMap::new();
         for (namespace, graph) in self.graphs {
@@ -100,8 +100,9 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// The images that a container may have been made from, the likeliest first. A tag may have moved since, so the
-/// digest in Docker's record counts; without it, all images on whose top snapshot the container is.
+/// Returns the images from which a container may have been created, the most likely first. The digest in Docker's
+/// record decides, because a tag may have moved since. Without it, all images with the container's top snapshot are
+/// returned.
 fn images_of(
     groups: &Groups<'_>,
     namespace: &Namespace,
@@ -109,19 +110,15 @@ fn images_of(
     record: Option<&DockerRecord>,
     by_name: Option<ImageIx>,
 ) -> Vec<ImageIx> {
-    let here = || groups.all.iter().filter(|group| group.namespace.name == namespace.name);
-    let has_digest = |group: &&ImageGroup<'_>, digest: &str| {
-        let targets = group.names.iter().map(|name| name.target.as_str());
-        let config = group.resolved.config.as_ref().map(|config| config.digest.as_str());
-        targets.chain(group.resolved.manifest.as_deref()).chain(config).any(|one| one == digest)
-    };
-    let digests = record.into_iter().flat_map(|record| &record.digests);
-    if let Some(group) = digests.into_iter().find_map(|digest| here().find(|group| has_digest(group, digest)))
-    {
-        return vec![group.image];
+    let all = groups.all.iter().filter(|group| group.namespace.name == namespace.name);
+    let here: Vec<&ImageGroup<'_>> = all.collect();
+    for digest in record.into_iter().flat_map(|record| &record.digests) {
+        if let Some(group) = here.iter().find(|group| group.has_digest(digest)) {
+            return vec![group.image];
+        }
     }
     let top = container.image_top.map(|top| (container.snapshot.snapshotter.as_str(), top));
-    let on_top = here().filter(|group| top.is_some_and(|top| group.tops.contains(&top)));
+    let on_top = here.iter().filter(|group| top.is_some_and(|top| group.tops.contains(&top)));
     let mut images: Vec<_> = on_top.map(|group| group.image).collect();
     let named = record.and_then(|record| groups.named(&namespace.name, record.image_name.as_deref()?));
     let named = named.map(|group| group.image).or(by_name);

@@ -1,5 +1,5 @@
-//! Images: all names of one namespace with the same configuration are one image, since
-//! that is what CRI lists and removes.
+//! Images. All names of a namespace with the same configuration are one image, because CRI lists and deletes them as
+//! one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,13 +13,13 @@ use crate::stores::containerd::snapshot::Snapshot;
 
 /// CRI's label for pinned images; any of an image's names may have it.
 const PINNED: (&str, &str) = ("io.cri-containerd.pinned", "pinned");
-/// Before the label that leads to a configuration's top snapshot.
+/// Start of the label with the top snapshot of a configuration; the snapshotter's name follows.
 const SNAPSHOT_REF: &str = "containerd.io/gc.ref.snapshot.";
 
-/// No configuration is longer: containerd reads blobs like it of at most 8 MiB.
+/// Maximum size of a configuration; larger ones are not read. containerd reads such blobs up to 8 MiB.
 const MOST_CONFIG_BYTES: u64 = 8 << 20;
 
-/// One image and its names.
+/// An image and its names.
 pub(crate) struct ImageGroup<'a> {
     pub(crate) namespace: &'a Namespace,
     pub(crate) names: Vec<&'a ImageRecord>,
@@ -31,38 +31,46 @@ pub(crate) struct ImageGroup<'a> {
     pub(crate) tops: Vec<(&'a str, &'a str)>,
 }
 
-/// All images of the root, and how to find them.
+/// All images of a root, with indexes.
 pub(crate) struct Groups<'a> {
     pub(crate) all: Vec<ImageGroup<'a>>,
-    /// By namespace and name.
+    /// Positions by namespace and name.
     by_name: HashMap<(&'a str, &'a str), usize>,
-    /// By namespace and digest of the configuration.
+    /// Positions by namespace and digest of the configuration.
     by_config: HashMap<(&'a str, String), usize>,
 }
 
+impl ImageGroup<'_> {
+    /// Returns true if the image has this digest: as a target, a manifest or a configuration.
+    pub(crate) fn has_digest(&self, digest: &str) -> bool {
+        let targets = self.names.iter().map(|name| name.target.as_str());
+        let config = self.resolved.config.as_ref().map(|config| config.digest.as_str());
+        targets.chain(self.resolved.manifest.as_deref()).chain(config).any(|known| known == digest)
+    }
+}
+
 impl<'a> Groups<'a> {
-    /// The image that a container was made from: by the configuration that CRI noted, else
-    /// by name.
+    /// Returns the image from which a container was created: by the configuration that CRI recorded, or by name.
     pub(crate) fn of(&self, namespace: &str, container: &ContainerRecord) -> Option<&ImageGroup<'a>> {
         let cri = container.cri.as_ref();
         let by_config = cri.and_then(|cri| cri.image_ref.clone());
         let by_config = by_config.and_then(|config| self.by_config.get(&(namespace, config)));
-        // An image whose manifest is gone has no configuration that we could know, but its
-        // names still stand; CRI makes one of them from the configuration's digest.
+        // The configuration of an image without a manifest is unknown, but its names are still recorded. CRI uses the
+        // configuration's digest as one of them.
         let names = [
             container.image.as_deref(),
             cri.and_then(|cri| cri.image_ref.as_deref()),
             cri.and_then(|cri| cri.image_asked.as_deref()),
         ];
-        let by_config = by_config.map(|at| &self.all[*at]);
+        let by_config = by_config.map(|position| &self.all[*position]);
         by_config.or_else(|| names.into_iter().flatten().find_map(|name| self.named(namespace, name)))
     }
 
-    /// The image of this name, which may be short, as in a configuration.
+    /// Returns the image with this name, which may be short, as in a configuration.
     pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<&ImageGroup<'a>> {
         let full = reference::normalized(name);
-        let at = [name, &full].into_iter().find_map(|name| self.by_name.get(&(namespace, name)));
-        at.map(|at| &self.all[*at])
+        let position = [name, &full].into_iter().find_map(|name| self.by_name.get(&(namespace, name)));
+        position.map(|position| &self.all[*position])
     }
 }
 
@@ -92,21 +100,20 @@ impl<'a> Filler<'a> {
     }
 
     fn resolve(&self, graph: &Graph<'a>, record: &ImageRecord) -> Resolved {
-        let unpacked = |config: &str| {
-            let labels = graph.blob(config).map(|blob| &blob.labels);
-            labels.is_some_and(|labels| labels.keys().any(|label| label.starts_with(SNAPSHOT_REF)))
-        };
-        // Only what the namespace itself knows counts: other namespaces' blobs are not
-        // readable for it.
+        // Only blobs with a record in this namespace count: it cannot read the blobs of other namespaces.
         let known = |digest: &str| graph.blob(digest).is_some() && self.snapshot.blobs.contains_key(digest);
         content::resolve(
             (&record.target, record.target_size),
             self.platform,
             &|digest| {
-                self.snapshot.documents.get(digest).filter(|_| known(digest)).map(|one| (**one).clone())
+                let document = self.snapshot.documents.get(digest).filter(|_| known(digest));
+                document.map(|document| (**document).clone())
             },
             &known,
-            &unpacked,
+            &|config| {
+                let labels = graph.blob(config).map(|blob| &blob.labels);
+                labels.is_some_and(|labels| labels.keys().any(|label| label.starts_with(SNAPSHOT_REF)))
+            },
         )
     }
 
@@ -118,12 +125,12 @@ impl<'a> Filler<'a> {
         resolved: Resolved,
     ) -> ImageGroup<'a> {
         let mut refs = Vec::new();
-        // A name whose time is over holds nothing, but CRI lists its image until it is collected.
+        // An expired name keeps nothing, but CRI lists its image until it is collected.
         for name in names.iter().filter(|name| graph.expired(name, self.writer.present.now()).is_none()) {
             refs.extend(graph.image(name));
         }
-        // The top snapshot first, as the top layer is elsewhere; then what it was made from.
-        refs.sort_by_key(|one| match one {
+        // The top snapshot comes first, as the top layer does in other stores, then the blobs.
+        refs.sort_by_key(|object| match object {
             Ref::Snapshot(snapshotter, _) => u8::from(*snapshotter != self.primary),
             _ => 2,
         });
@@ -157,7 +164,7 @@ impl<'a> Filler<'a> {
         ImageGroup { namespace, names, resolved, image, id, tops }
     }
 
-    /// The top snapshots that the configuration's labels name, the usual snapshotter first.
+    /// Returns the top snapshots in the labels of the configuration, the primary snapshotter's first.
     fn tops(&self, graph: &Graph<'a>, resolved: &Resolved) -> Vec<(&'a str, &'a str)> {
         let config = resolved.config.as_ref().and_then(|config| graph.blob(&config.digest));
         let labels = config.into_iter().flat_map(|blob| &blob.labels);
@@ -170,32 +177,31 @@ impl<'a> Filler<'a> {
         tops
     }
 
-    /// Ids of the snapshots from the top down to the base. A chain that bites its tail ends
-    /// there.
+    /// Returns the ids of the snapshots from the top to the base. A cycle ends the chain.
     fn chain(&self, namespace: &'a Namespace, tops: &[(&'a str, &'a str)]) -> Vec<String> {
         let mut seen = HashSet::new();
         let tops = tops.iter().map(|(snapshotter, key)| Ref::Snapshot(snapshotter, key));
         let mut next = tops.filter_map(|top| self.node(namespace, top)).next();
         let mut chain = Vec::new();
-        while let Some(at) = next.filter(|at| seen.insert(*at)) {
-            let node = &self.writer.inventory[at];
+        while let Some(node) = next.filter(|node| seen.insert(*node)) {
+            let node = &self.writer.inventory[node];
             chain.push(node.id.clone());
-            // The parent is the first of what a snapshot needs, if it has one.
+            // The first need of a snapshot is its parent, if it has one.
             let has_parent = node.layer.as_ref().is_some_and(|layer| layer.parent.is_some());
             next = node.needs.first().copied().filter(|_| has_parent);
         }
         chain
     }
 
-    /// Which tar each snapshot was made from, as far as the layers' labels tell.
+    /// Adds the diffID to each snapshot, as far as the labels of the layers' blobs contain it.
     fn diff_ids(&mut self, namespace: &'a Namespace, tops: &[(&'a str, &'a str)], resolved: &Resolved) {
         for (snapshotter, key) in tops {
             let mut next = self.node(namespace, Ref::Snapshot(snapshotter, key));
             for layer in resolved.layers.iter().rev() {
-                let Some(at) = next else { break };
+                let Some(current) = next else { break };
                 let blob = self.blobs.get(layer.digest.as_str()).map(|node| &self.writer.inventory[*node]);
                 let diff_id = blob.and_then(|node| node.layer.as_ref()?.diff_id.clone());
-                let node = &mut self.writer.inventory[at];
+                let node = &mut self.writer.inventory[current];
                 next = node.needs.first().copied();
                 if let (Some(facts), Some(diff_id)) = (&mut node.layer, diff_id) {
                     facts.diff_id = Some(diff_id);
@@ -204,8 +210,8 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Everything that keeps an image: CRI's label, the configured sandbox image, a sandbox
-    /// that uses it. CRI itself does not say so reliably before 1.6.25 and 1.7.10.
+    /// Returns the reasons why an image is kept: CRI's label, the configured sandbox image, or a sandbox that uses
+    /// it. CRI itself does not report the latter reliably before 1.6.25 and 1.7.10.
     fn pinned_by(&self, namespace: &Namespace, names: &[&ImageRecord]) -> Vec<PinReason> {
         let mut reasons = Vec::new();
         let (label, value) = PINNED;
@@ -227,8 +233,8 @@ impl<'a> Filler<'a> {
                 reasons.push(PinReason::new(text, format!("remove it from {}", pin.origin)));
             }
         }
-        let sandboxes =
-            namespace.containers.iter().filter(|one| one.cri.as_ref().is_some_and(|cri| cri.sandbox));
+        let containers = namespace.containers.iter();
+        let sandboxes = containers.filter(|container| container.cri.as_ref().is_some_and(|cri| cri.sandbox));
         let mut images = sandboxes.filter_map(|sandbox| sandbox.image.as_deref());
         if let Some(used) = images.find(|image| names.iter().any(|name| name.name == *image)) {
             reasons.push(format!("a pod sandbox uses {used}").into());
@@ -237,8 +243,7 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// The labels of the image that has these `names`. A name that cannot be resolved to a
-/// configuration leaves them unknown.
+/// Returns the labels of the image with these `names`; unknown if its configuration cannot be found.
 fn labels(snapshot: &Snapshot, names: &[&ImageRecord], resolved: &Resolved) -> Labels {
     let Some(config) = &resolved.config else {
         return Labels::Unknown("its manifest could not be read".into());
@@ -255,8 +260,7 @@ fn labels(snapshot: &Snapshot, names: &[&ImageRecord], resolved: &Resolved) -> L
     }
 }
 
-/// The names that people know: not the one that is the image's id, and digests only where
-/// there is nothing else.
+/// Returns the names to show: not the image's id, and names with a digest only if there are no others.
 fn shown(names: &[&ImageRecord]) -> Vec<String> {
     let named = names.iter().map(|name| name.name.clone()).filter(|name| !name.starts_with("sha256:"));
     let (digested, tagged): (Vec<_>, Vec<_>) = named.partition(|name| name.contains('@'));
@@ -268,12 +272,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_for_people() {
-        let record = |name: &str| ImageRecord { name: name.into(), ..ImageRecord::default() };
-        let of = |names: &[&str]| {
-            let records: Vec<_> = names.iter().map(|name| record(name)).collect();
+    fn tags_are_shown_before_digests() {
+        fn of(names: &[&str]) -> Vec<String> {
+            let record = |name: &&str| ImageRecord { name: (*name).into(), ..ImageRecord::default() };
+            let records: Vec<_> = names.iter().map(record).collect();
             shown(&records.iter().collect::<Vec<_>>())
-        };
+        }
         assert_eq!(of(&["a/b:1", "a/b@sha256:0", "sha256:1"]), ["a/b:1"]);
         assert_eq!(of(&["a/b@sha256:0", "sha256:1"]), ["a/b@sha256:0"]);
         assert!(of(&["sha256:1"]).is_empty(), "dangling");

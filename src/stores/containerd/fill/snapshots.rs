@@ -10,16 +10,18 @@ use crate::stores::containerd::snapshot::FIRST_BACKEND_AREA;
 use crate::sys::quiet::FileKind;
 
 impl<'a> Filler<'a> {
-    /// Makes a node of every snapshot record, and ties them together.
+    /// Creates a node for every snapshot record, with the edges between them.
     pub(super) fn snapshots(&mut self) {
         let snapshot = self.snapshot;
         let entries: HashMap<(&str, &str), (usize, usize)> = snapshot
             .backends
             .iter()
             .enumerate()
-            .flat_map(|(at, backend)| {
+            .flat_map(|(backend_ix, backend)| {
                 let entries = backend.snapshots.iter().enumerate();
-                entries.map(move |(entry, found)| ((backend.name.as_str(), found.key.as_str()), (at, entry)))
+                entries.map(move |(entry, found)| {
+                    ((backend.name.as_str(), found.key.as_str()), (backend_ix, entry))
+                })
             })
             .collect();
         let mut recorded: HashMap<(usize, usize), NodeIx> = HashMap::new();
@@ -32,16 +34,14 @@ impl<'a> Filler<'a> {
                     Some(node) => node,
                     None => self.without_directory(snapshotter, entry),
                 };
-                let kind = entry.and_then(|(at, entry)| snapshot.backends[at].snapshots[entry].kind);
-                let id = |key: &str| match snapshotter == self.primary {
-                    true => qualified(&namespace.name, key),
-                    false => qualified(&namespace.name, &format!("{snapshotter}/{key}")),
-                };
+                let kind =
+                    entry.and_then(|(backend_ix, entry)| snapshot.backends[backend_ix].snapshots[entry].kind);
+                let (name, primary) = (namespace.name.as_str(), self.primary);
                 let made = &mut self.writer.inventory[node];
-                made.id = id(&record.key);
+                made.id = id_of(name, snapshotter, &record.key, primary);
                 made.layer = Some(Box::new(LayerFacts {
-                    // As its node is called, if there is one.
-                    parent: record.parent.as_deref().map(id),
+                    // The same id as that of the parent's node, if there is one.
+                    parent: record.parent.as_deref().map(|key| id_of(name, snapshotter, key, primary)),
                     created: record.created,
                     read_write: kind == Some(SnapshotKind::Active),
                     snapshotter: Some(record.snapshotter.clone()),
@@ -55,17 +55,18 @@ impl<'a> Filler<'a> {
         self.entries_alone(&entries, &recorded);
     }
 
-    /// Layers whose content is in a cache. It is not deleted with an image and stays whoever
-    /// reaches it. What no layer names is the cache's owner's, to be told of; unless some layer's file
-    /// is not known.
+    /// Connects layers with their content in a cache. The content is not deleted with an image, whichever image uses
+    /// it. Content that no layer uses is reported, because it belongs to the owner of the cache; unless the file of
+    /// some layer is unknown.
     pub(super) fn cached_layers(&mut self) {
         let mut used = HashSet::new();
-        for ((at, id), diff_id) in &self.snapshot.cached_layers {
-            let entry = self.snapshot.backends[*at].snapshots.iter().position(|found| found.id == *id);
-            let holder = entry.and_then(|entry| self.directories.get(&(*at, entry)).copied());
+        for ((backend_ix, id), diff_id) in &self.snapshot.cached_layers {
+            let entry =
+                self.snapshot.backends[*backend_ix].snapshots.iter().position(|found| found.id == *id);
+            let holder = entry.and_then(|entry| self.directories.get(&(*backend_ix, entry)).copied());
             for node in self.cached.get(diff_id).into_iter().flatten().copied() {
                 used.insert(node);
-                // Behind its parent, which is what a snapshot needs first.
+                // Added after its parent, which must be the first need of a snapshot.
                 holder.into_iter().for_each(|holder| self.writer.inventory[holder].needs.push(node));
             }
         }
@@ -80,18 +81,21 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Snapshots with a symlink in place of the directory `fs`: their content is elsewhere, in a layout that is not
-    /// known here (planned for containerd: `<root>/cache`), and no byte of it is counted with them.
+    /// Reports snapshots with a symlink in place of the directory `fs`. Their content is elsewhere, in a layout that
+    /// is not supported here (planned for containerd: `<root>/cache`), and none of its bytes are counted with them.
     pub(super) fn content_elsewhere(&mut self) {
         /// Inodes of a snapshot without content: its directory, `fs` and `work`.
         const BARE: u64 = 3;
         let mut counts = vec![0_usize; self.snapshot.backends.len()];
-        for ((at, _), node) in &self.directories {
+        for ((backend_ix, _), node) in &self.directories {
             let node = &self.writer.inventory[*node];
             let is_bare = (1..=BARE).contains(&node.size.inodes);
-            let fs = || self.snapshot.within.facts(&node.path.join("fs"));
-            if is_bare && fs().is_ok_and(|facts| facts.kind == FileKind::Symlink) {
-                counts[*at] += 1;
+            if is_bare {
+                let fs = self.snapshot.within.facts(&node.path.join("fs"));
+                if !fs.is_ok_and(|facts| facts.kind == FileKind::Symlink) {
+                    continue;
+                }
+                counts[*backend_ix] += 1;
             }
         }
         for (backend, count) in self.snapshot.backends.iter().zip(counts).filter(|(_, count)| *count > 0) {
@@ -103,19 +107,19 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// A record without a directory still has a place in the chains.
+    /// Creates a node for a record without a directory, which is still part of its chain.
     fn without_directory(&mut self, snapshotter: &str, entry: Option<(usize, usize)>) -> NodeIx {
         let backends = &self.snapshot.backends;
-        let at = backends.iter().position(|backend| backend.name == snapshotter);
-        let path = match (at, entry) {
-            (Some(at), Some((_, entry))) => {
-                let id = backends[at].snapshots[entry].id.to_string();
-                backends[at].data.join("snapshots").join(id)
+        let backend_ix = backends.iter().position(|backend| backend.name == snapshotter);
+        let path = match (backend_ix, entry) {
+            (Some(backend_ix), Some((_, entry))) => {
+                let id = backends[backend_ix].snapshots[entry].id.to_string();
+                backends[backend_ix].data.join("snapshots").join(id)
             }
-            (Some(at), None) => backends[at].directory.clone(),
+            (Some(backend_ix), None) => backends[backend_ix].directory.clone(),
             (None, _) => self.snapshot.places.root.clone(),
         };
-        let area = at.map_or(0, |at| FIRST_BACKEND_AREA + at);
+        let area = backend_ix.map_or(0, |backend_ix| FIRST_BACKEND_AREA + backend_ix);
         self.writer.add(NodeKind::Snapshot, "", area, &path, Size::default())
     }
 
@@ -131,19 +135,19 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Entries that no namespace knows: their snapshotter does not remove a parent before
-    /// its children, so they keep their chain.
+    /// Adds snapshots without a record in any namespace. They keep their chain, because their snapshotter does not
+    /// delete a parent before its children.
     fn entries_alone(
         &mut self,
         entries: &HashMap<(&str, &str), (usize, usize)>,
         recorded: &HashMap<(usize, usize), NodeIx>,
     ) {
         let snapshot = self.snapshot;
-        for ((at, entry), node) in self.directories.clone() {
-            if recorded.contains_key(&(at, entry)) {
+        for ((backend_ix, entry), node) in self.directories.clone() {
+            if recorded.contains_key(&(backend_ix, entry)) {
                 continue;
             }
-            let backend = &snapshot.backends[at];
+            let backend = &snapshot.backends[backend_ix];
             let found = &backend.snapshots[entry];
             let parent = found.parent.as_deref().and_then(|key| entries.get(&(backend.name.as_str(), key)));
             let parent = parent.and_then(|entry| self.directories.get(entry)).copied();
@@ -157,7 +161,15 @@ impl<'a> Filler<'a> {
                 snapshotter: Some(backend.name.clone()),
                 ..LayerFacts::default()
             }));
-            self.unknown_entry(at, entry, node);
+            self.unknown_entry(backend_ix, entry, node);
         }
+    }
+}
+
+/// Returns the id of a snapshot's node: its key, with the snapshotter's name unless it is the `primary` one.
+fn id_of(namespace: &str, snapshotter: &str, key: &str, primary: &str) -> String {
+    match snapshotter == primary {
+        true => qualified(namespace, key),
+        false => qualified(namespace, &format!("{snapshotter}/{key}")),
     }
 }

@@ -1,8 +1,8 @@
 //! Images that are mounted into the containers of a pod as volumes (containerd 2.1).
 //!
-//! The key of such a snapshot is the directory that it is mounted on:
-//! `<state>/io.containerd.grpc.v1.cri/image-volumes/<sandbox>/<hex of the image's digest>`
-//! (containerd `internal/cri/server/helpers.go`). A lease by the id of the sandbox holds it.
+//! The key of such a snapshot is the directory on which it is mounted:
+//! `<state>/io.containerd.grpc.v1.cri/image-volumes/<sandbox>/<hex of the image's digest>` (containerd
+//! `internal/cri/server/helpers.go`). A lease with the id of the sandbox keeps it.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -16,16 +16,16 @@ use crate::stores::containerd::metadata::{Namespace, SnapshotRecord};
 use crate::stores::containerd::places::CRI;
 use crate::sys::quiet;
 
-/// The directory of the mounts, below CRI's state directory.
+/// Directory of the mounts, below CRI's state directory.
 const DIRECTORY: &str = "image-volumes";
 
-/// One image volume of one pod.
+/// An image volume of a pod.
 struct Volume<'a> {
     namespace: &'a Namespace,
     record: &'a SnapshotRecord,
-    /// Id of the pod's sandbox, which need not exist any more.
+    /// Id of the pod's sandbox, which may no longer exist.
     sandbox: &'a str,
-    /// The images that it can be of; none where the image is gone.
+    /// Images that the volume may be of; empty if the image was deleted.
     images: Vec<ImageIx>,
 }
 
@@ -33,17 +33,19 @@ struct Volume<'a> {
 pub(crate) struct Volumes<'a>(Vec<Volume<'a>>);
 
 impl Volumes<'_> {
-    /// The images that are mounted for a sandbox.
+    /// Returns the images that are mounted for a sandbox.
     pub(super) fn of(&self, namespace: &str, sandbox: &str) -> Vec<ImageIx> {
-        let volumes = self.0.iter().filter(|one| one.namespace.name == namespace && one.sandbox == sandbox);
-        let mut images: Vec<_> = volumes.flat_map(|one| &one.images).copied().collect();
+        let volumes = self.0.iter();
+        let volumes =
+            volumes.filter(|volume| volume.namespace.name == namespace && volume.sandbox == sandbox);
+        let mut images: Vec<_> = volumes.flat_map(|volume| &volume.images).copied().collect();
         images.sort_unstable();
         images.dedup();
         images
     }
 }
 
-/// Sandbox and digest in the path of an image volume: a snapshot's key, or a mount point.
+/// Returns the sandbox and the digest in the path of an image volume, which is a snapshot's key or a mount point.
 pub(crate) fn parse(path: &str) -> Option<(&str, &str)> {
     let path = Path::new(path);
     let pod = path.parent()?;
@@ -53,10 +55,10 @@ pub(crate) fn parse(path: &str) -> Option<(&str, &str)> {
 }
 
 impl<'a> Filler<'a> {
-    /// Finds the image volumes, and the images that they are of.
+    /// Finds the image volumes and their images.
     pub(crate) fn volumes(&self, groups: &Groups<'a>) -> Volumes<'a> {
         let mut volumes = Vec::new();
-        // Only CRI makes them.
+        // Only CRI creates image volumes.
         if let Some(namespace) = self.snapshot.metadata.namespace(KUBERNETES) {
             for record in &namespace.snapshots {
                 let Some((sandbox, hex)) = parse(&record.key) else { continue };
@@ -67,7 +69,7 @@ impl<'a> Filler<'a> {
         Volumes(volumes)
     }
 
-    /// Snapshots of image volumes whose pod is gone, and mounts of such volumes without a snapshot.
+    /// Adds snapshots of image volumes whose pod no longer exists, and mounts of such volumes without a snapshot.
     pub(crate) fn orphan_volumes(&mut self, volumes: &Volumes<'a>) {
         for volume in &volumes.0 {
             if volume.namespace.has_pod(volume.sandbox) {
@@ -100,7 +102,7 @@ impl<'a> Filler<'a> {
     fn volume_mounts(&mut self, volumes: &Volumes<'a>) {
         let Some(state) = &self.snapshot.places.state else { return };
         let directory = state.join(CRI).join(DIRECTORY);
-        let recorded: HashSet<&Path> = volumes.0.iter().map(|one| Path::new(&one.record.key)).collect();
+        let recorded: HashSet<&Path> = volumes.0.iter().map(|volume| Path::new(&volume.record.key)).collect();
         let mounts = self.writer.mounts.iter().filter(|mount| mount.starts_with(&directory));
         let alone = mounts.filter(|mount| !recorded.contains(mount.as_path())).cloned();
         for mount in alone.collect::<BTreeSet<PathBuf>>() {
@@ -109,7 +111,7 @@ impl<'a> Filler<'a> {
             if namespace.is_some_and(|namespace| namespace.has_pod(sandbox)) {
                 continue;
             }
-            // Not of the mount itself: that is the image's own directory.
+            // The time of the mount point's parent: the mount itself shows the image's directory.
             let pod = mount.parent().and_then(|pod| quiet::facts(pod).ok());
             let since = pod.and_then(|pod| pod.modified);
             let evidence = format!(
@@ -123,21 +125,21 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// By digest; where none fits (the tag has moved since), all images with the layers that it is made on.
+/// Returns the images of a volume: by digest, or if there is none (the tag has moved since), all images with the
+/// layers below it.
 fn of_volume(groups: &Groups<'_>, namespace: &Namespace, record: &SnapshotRecord, hex: &str) -> Vec<ImageIx> {
     let digest = format!("sha256:{hex}");
-    let groups = || groups.all.iter().filter(|group| group.namespace.name == namespace.name);
-    let named = groups().filter(|group| {
-        let targets = group.names.iter().map(|name| name.target.as_str());
-        let config = group.resolved.config.as_ref().map(|config| config.digest.as_str());
-        targets.chain(group.resolved.manifest.as_deref()).chain(config).any(|one| one == digest)
-    });
-    let named: Vec<_> = named.map(|group| group.image).collect();
-    let on_top = |top: &(&str, &str)| top.0 == record.snapshotter && Some(top.1) == record.parent.as_deref();
-    match named.is_empty() {
-        false => named,
-        true => groups().filter(|group| group.tops.iter().any(on_top)).map(|group| group.image).collect(),
+    let here = groups.all.iter().filter(|group| group.namespace.name == namespace.name);
+    let (named, others): (Vec<_>, Vec<_>) = here.partition(|group| group.has_digest(&digest));
+    if !named.is_empty() {
+        return named.into_iter().map(|group| group.image).collect();
     }
+    let on_top = others.into_iter().filter(|group| {
+        group.tops.iter().any(|(snapshotter, key)| {
+            *snapshotter == record.snapshotter && Some(*key) == record.parent.as_deref()
+        })
+    });
+    on_top.map(|group| group.image).collect()
 }
 
 #[cfg(test)]
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_volumes() {
+    fn keys_of_volumes_are_recognized() {
         let state = "/run/containerd/io.containerd.grpc.v1.cri";
         assert_eq!(parse(&format!("{state}/image-volumes/pod/0a")), Some(("pod", "0a")));
         for other in ["sha256:0a", "image-volumes/pod", "/image-volumes/pod/0a/b", "pod/0a", "", "/"] {
