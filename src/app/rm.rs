@@ -163,6 +163,7 @@ mod tests {
             namespace: None,
             volumes: Vec::new(),
             listed_bytes: None,
+            log: None,
             holds: Vec::new(),
         }
     }

@@ -1,6 +1,6 @@
 //! Container records.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
@@ -51,8 +51,18 @@ pub struct Container {
     pub namespace: Option<String>,
     /// Apparent bytes of the writable layer's content, the size that `podman ps -s` prints.
     pub listed_bytes: Option<u64>,
+    /// Log that the runtime writes among the container's own files.
+    pub log: Option<ContainerLog>,
     /// Its own nodes: metadata and writable layer.
     pub holds: Vec<NodeIx>,
+}
+
+/// Log of a container in the store itself: conmon's default for podman (`ctr.log`, the driver k8s-file).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerLog {
+    pub path: PathBuf,
+    /// Length in bytes.
+    pub bytes: u64,
 }
 
 impl Container {

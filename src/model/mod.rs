@@ -36,7 +36,7 @@ mod store;
 pub use answer::{Aftermath, Answer, RemovalResult};
 pub use back_off::BackOff;
 pub use build_cache::{BuildCache, is_for_ctr, is_of_docker};
-pub use container::{Container, ContainerState, Owner, removal_command, with_root};
+pub use container::{Container, ContainerLog, ContainerState, Owner, removal_command, with_root};
 pub use evidence::{Evidence, EvidenceKind};
 pub use filesystem::Filesystem;
 pub use ids::{ContainerId, ContainerIx, FilesystemIx, ImageId, ImageIx, LayerId, LeakIx, NodeIx, StoreIx};

@@ -407,6 +407,7 @@ fn inventory(images: &[(u64, i64)]) -> Inventory {
         namespace: None,
         volumes: Vec::new(),
         listed_bytes: None,
+        log: None,
         holds: Vec::new(),
     };
     let filesystem = layersweep::model::Filesystem {

@@ -424,3 +424,36 @@ fn unknown_snapshotter_is_named() {
         parts.iter().find(|part| part["label"] == "snapshotter lazy").unwrap_or_else(|| panic!("{parts:#?}"));
     assert!(is_about(number(lazy, "/bytes"), 6) && text(lazy, "/path").ends_with("/var/lib/lazy"), "{lazy}");
 }
+
+/// conmon writes the log of a container of podman beside the container's writable layer.
+#[test]
+fn log_of_running_container_is_called_log() {
+    if !store::require_tools() || !support::require_program("runc") || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 320 * MIB);
+    let store = small::still(&disk.path().join("storage"));
+    let image = small::name("b");
+    store.start(&image, "quiet");
+    let mut podman = store.podman_command();
+    podman.args(["--runtime", "runc", "run", "-d", "--name", "chatty", "--network", "none"]);
+    podman.args(["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--log-driver", "k8s-file"]);
+    podman.arg("--volume").arg(format!("{}:/busybox:ro", support::containers::which("busybox").display()));
+    let script = "/busybox yes | /busybox head -c 12000000; exec /busybox sleep 900";
+    podman.args([image.as_str(), "/busybox", "sh", "-c", script]);
+    let id = program::run(&mut podman).expect_code(0).stdout.trim().to_owned();
+    let log = store.root().join("overlay-containers").join(&id).join("userdata/ctr.log");
+    let began = std::time::Instant::now();
+    // Each line gets a time, so the log is larger than what was written.
+    while std::fs::metadata(&log).map_or(0, |facts| facts.len()) < 12_000_000 {
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "no log at {}", log.display());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let report = store.run("report --format json").expect_code(0).json();
+    let causes = list(&report, "/causes");
+    let cause = causes.iter().find(|cause| text(cause, "/path") == log.to_str().unwrap());
+    let cause = cause.unwrap_or_else(|| panic!("{causes:#?}"));
+    assert_eq!((text(cause, "/kind"), text(cause, "/title")), ("log", "log of container chatty"));
+    assert!(number(cause, "/bytes") > 12_000_000 && text(cause, "/remedy").contains("--log-opt max-size"));
+    assert!(!causes.iter().any(|cause| text(cause, "/kind") == "container"), "{causes:#?}");
+}

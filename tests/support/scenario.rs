@@ -220,6 +220,7 @@ impl Scenario {
             namespace: None,
             volumes: Vec::new(),
             listed_bytes: None,
+            log: None,
             holds: vec![self.images[*image].top.into()],
         });
         let containers = containers.collect();

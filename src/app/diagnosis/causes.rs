@@ -11,8 +11,8 @@ use crate::history::ages::InventoryAges;
 use crate::model::display::{self, shell_word, short_id, span};
 use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::{
-    Consistency, ContainerState, FilesystemIx, ImageIx, Inventory, Leak, LeakClass, LeakIx, NodeKind, Owner,
-    PinReason, StoreKind, Verdict, removal_command,
+    Consistency, Container, ContainerState, FilesystemIx, ImageIx, Inventory, Leak, LeakClass, LeakIx,
+    NodeKind, Owner, PinReason, StoreKind, Verdict, removal_command,
 };
 use crate::policy::leaks::{self, Decision, KeepReason, LeakPlan};
 use crate::stores::Scan;
@@ -53,6 +53,7 @@ pub fn causes(context: &Context<'_>) -> Vec<Cause> {
         extend_with_largest(&mut causes, out_of_reach(context, ix));
         extend_with_largest(&mut causes, pinned_images(context, ix));
         extend_with_largest(&mut causes, containers(context, ix));
+        extend_with_largest(&mut causes, container_logs(context, ix));
         extend_with_largest(&mut causes, build_caches(context, ix));
         extend_with_largest(&mut causes, leaks(context, ix));
         extend_with_largest(&mut causes, logs(context, ix));
@@ -252,9 +253,6 @@ fn containers(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (position, container) in inventory.containers.iter().enumerate() {
         let bytes = context.alone(&live, ix, Root::Container(position.into()));
-        if bytes < context.least(ix) {
-            continue;
-        }
         let (kind, state) = match (container.state, foreign) {
             (ContainerState::Exited, _) => (CauseKind::DeadContainer, "exited"),
             // The kubelet is about to start the container, or has just started it.
@@ -271,10 +269,17 @@ fn containers(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             (ContainerState::Unknown, true) => (CauseKind::DeadContainer, "last state unknown"),
         };
         let dead = kind == CauseKind::DeadContainer;
+        let log_bytes = log_bytes(context, ix, container);
+        // The log of a container that stays is a cause of its own.
+        let bytes = if dead { bytes } else { bytes.saturating_sub(log_bytes) };
+        if bytes < context.least(ix) {
+            continue;
+        }
         let mut held = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
         let layer = held.find(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
         let (name, owner) = (&container.name, container.owner.as_str());
-        let text = format!("writable layer of {name} container {owner} ({state})");
+        let part = if dead && log_bytes > bytes / 2 { "log and writable layer" } else { "writable layer" };
+        let text = format!("{part} of {name} container {owner} ({state})");
         causes.push(Cause {
             title: format!("container {name}"),
             remedy: match dead {
@@ -291,6 +296,42 @@ fn containers(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             path: layer.map(|node| context.inside(&node.path)),
             taken_by: if dead { Action::Operator } else { Action::Nobody },
             ..context.cause(ix, kind, bytes, text)
+        });
+    }
+    causes
+}
+
+/// Returns the bytes of the log among a container's own files on a filesystem.
+fn log_bytes(context: &Context<'_>, ix: FilesystemIx, container: &Container) -> u64 {
+    let inventory = &context.scan.inventory;
+    let metadata = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
+    let metadata = metadata.filter(|node| node.kind == NodeKind::ContainerMetadata && node.filesystem == ix);
+    let most = metadata.map(|node| node.size.frees_bytes).sum();
+    container.log.as_ref().map_or(0, |log| log.bytes.min(most))
+}
+
+/// Returns the logs that running containers have among their own files.
+fn container_logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let foreign = context.scan.sysroot.is_foreign();
+    let mut causes = Vec::new();
+    for container in &context.scan.inventory.containers {
+        let (Some(log), bytes) = (&container.log, log_bytes(context, ix, container)) else { continue };
+        let stays = !foreign && matches!(container.state, ContainerState::Running | ContainerState::Unknown);
+        if !stays || bytes < context.least(ix) {
+            continue;
+        }
+        let path = context.inside(&log.path);
+        let (name, owner) = (&container.name, container.owner.as_str());
+        causes.push(Cause {
+            title: format!("log of container {name}"),
+            remedy: format!(
+                "`truncate -s 0 {}` empties it at once, if it is not needed; `--log-opt max-size=10mb` when the \
+                 container is made limits it",
+                shell_word(&path)
+            ),
+            id: Some(container.id.to_string()),
+            path: Some(path),
+            ..context.cause(ix, CauseKind::Log, bytes, format!("log of {name} container {owner}"))
         });
     }
     causes

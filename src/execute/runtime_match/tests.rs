@@ -49,6 +49,7 @@ fn container(store: usize, id: &str, owner: Owner) -> Container {
         namespace: None,
         volumes: Vec::new(),
         listed_bytes: None,
+        log: None,
         holds: Vec::new(),
     }
 }

@@ -62,6 +62,7 @@ pub(super) fn container(image: Option<usize>, holds: &[usize]) -> Container {
         namespace: None,
         volumes: Vec::new(),
         listed_bytes: None,
+        log: None,
         holds: holds.iter().map(|ix| (*ix).into()).collect(),
     }
 }

@@ -69,6 +69,7 @@ fn container(image: usize, owner: Owner) -> Container {
         namespace: None,
         volumes: Vec::new(),
         listed_bytes: None,
+        log: None,
         holds: vec![],
     }
 }

@@ -146,6 +146,7 @@ fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> 
         namespace: None,
         volumes: Vec::new(),
         listed_bytes: None,
+        log: None,
         holds: vec![],
     });
     let store = Store {

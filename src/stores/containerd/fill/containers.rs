@@ -46,6 +46,7 @@ impl<'a> Filler<'a> {
                         pod.map_or_else(|| format!("containerd:{}", namespace.name), |pod| (*pod).to_owned()),
                     ),
                     listed_bytes: None,
+                    log: None,
                     holds,
                 });
             }

@@ -66,6 +66,7 @@ impl<'a> Filler<'a> {
                         sandbox_id: None,
                         namespace: Some(format!("containerd:{}", namespace.name)),
                         listed_bytes: None,
+                        log: None,
                         holds,
                     }),
                 }

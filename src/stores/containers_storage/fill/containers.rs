@@ -6,12 +6,13 @@ use std::path::Path;
 
 use super::{Filler, images_of};
 use crate::model::{
-    Consistency, Container, ContainerState, Finding, ImageIx, LeakClass, NodeKind, Owner, Size,
+    Consistency, Container, ContainerLog, ContainerState, Finding, ImageIx, LeakClass, NodeKind, Owner, Size,
 };
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::{cri_o, owner};
 use crate::stores::leaks::Judgement;
+use crate::sys::quiet::FileKind;
 
 impl Filler<'_> {
     pub(super) fn containers(&mut self, images: &HashMap<String, ImageIx>) {
@@ -95,6 +96,7 @@ impl Filler<'_> {
                 namespace: origin.namespace,
                 volumes,
                 listed_bytes,
+                log: self.log(&directory),
                 holds,
             });
         }
@@ -108,6 +110,13 @@ impl Filler<'_> {
             let sandbox = container.sandbox_id.as_ref();
             container.namespace = sandbox.and_then(|id| namespaces.get(id)).cloned();
         }
+    }
+
+    /// Returns the log that podman's conmon writes below the container's directory.
+    fn log(&self, directory: &Path) -> Option<ContainerLog> {
+        let path = directory.join("userdata/ctr.log");
+        let facts = self.within.facts(&path).ok().filter(|facts| facts.kind == FileKind::File)?;
+        Some(ContainerLog { path, bytes: facts.length })
     }
 
     /// Returns true unless the records are damaged. With damaged records, an object without a record need not be missing.
