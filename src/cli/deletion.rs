@@ -10,7 +10,7 @@ use crate::model::OutcomeKind;
 use crate::model::display::count;
 use crate::model::plan::{Plan, TargetKind};
 use crate::report::{json, text};
-use crate::sys::stop::is_asked;
+use crate::sys::stop::is_requested;
 
 /// Maximum number of plans, if the node changes between plan and deletion.
 const ATTEMPTS: u32 = 5;
@@ -28,7 +28,7 @@ pub(super) fn run(global: &Global, request: GcRequest<'_>) -> Result<Exit, Error
     let done = loop {
         match carry_out(global, &mut gc, dry_run, asks) {
             // Nothing was deleted, and a new plan may succeed. Its scan measures only changes and is fast.
-            Err(error) if error.is_stale() && attempt < ATTEMPTS && !is_asked() => {
+            Err(error) if error.is_stale() && attempt < ATTEMPTS && !is_requested() => {
                 tracing::info!("{error}; scanning again");
                 attempt += 1;
             }
@@ -37,7 +37,7 @@ pub(super) fn run(global: &Global, request: GcRequest<'_>) -> Result<Exit, Error
     };
     match done {
         Err(refusal) if refusal.exit == Exit::Refused => {
-            let refusal = match is_asked() {
+            let refusal = match is_requested() {
                 true => Error::failed("stopped by a signal before anything was deleted"),
                 false => refusal,
             };

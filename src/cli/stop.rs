@@ -1,4 +1,4 @@
-//! Signals that stop the program. Every operation that waits checks [`stop::is_asked`]. An operation that
+//! Signals that stop the program. Every operation that waits checks [`stop::is_requested`]. An operation that
 //! does not end in time is abandoned, and its entry in the journal tells the next run about it.
 
 use std::io::Read;

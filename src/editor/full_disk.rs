@@ -107,7 +107,7 @@ impl Session<'_> {
         // Bytes freed on another filesystem make no room here.
         let layers = layers.as_ref().filter(|layers| device(layers.fd()) == filesystem);
         let Some(layers) = layers.map(Directory::again).transpose()? else { return Err(fault.into()) };
-        if stop::is_asked() {
+        if stop::is_requested() {
             return Err(Error::Interrupted);
         }
         if !self.has_quarantined() {

@@ -227,7 +227,7 @@ impl Editor {
 
     /// Recreates the reserve file after a deletion has freed space.
     pub(super) fn restore_reserve_files(&self) {
-        if stop::is_asked() {
+        if stop::is_requested() {
             return;
         }
         for reserve_file in &self.options.reserve_files {

@@ -100,7 +100,7 @@ impl Session<'_> {
     /// Deletes proven layers in the given order: each before its parent.
     pub(super) fn delete_layers(&mut self, to_delete: &[LayerToDelete]) -> Result<(), Error> {
         if self.uses_flags() {
-            return to_delete.iter().try_for_each(|layer| match stop::is_asked() {
+            return to_delete.iter().try_for_each(|layer| match stop::is_requested() {
                 true => Err(Error::Interrupted),
                 false => self.delete_flagged(layer),
             });

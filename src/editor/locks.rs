@@ -125,7 +125,7 @@ impl HeldLocks {
     pub(super) fn take(locks: Vec<Lock>, patience: Duration) -> Result<Self, Error> {
         let started = Instant::now();
         loop {
-            if stop::is_asked() {
+            if stop::is_requested() {
                 return Err(Error::Interrupted);
             }
             let Some(missing) = take_all(&locks, started, patience)? else {
@@ -183,7 +183,7 @@ fn take_all(locks: &[Lock], started: Instant, patience: Duration) -> Result<Opti
                 Ok(false) => {}
             }
             let holds_too_long = position > 0 && since.elapsed() >= HOLD_AND_WAIT;
-            if holds_too_long || started.elapsed() >= patience || stop::is_asked() {
+            if holds_too_long || started.elapsed() >= patience || stop::is_requested() {
                 break Ok(false);
             }
             std::thread::sleep(PAUSE);

@@ -60,7 +60,7 @@ impl Editor {
             let result = session.reclaim(orphan, AgeCondition { since, min_age });
             let done = std::mem::take(&mut session.done);
             // Other processes wait for the locks.
-            let is_last = done.in_place || began.elapsed() > LONGEST_HOLD || stop::is_asked();
+            let is_last = done.in_place || began.elapsed() > LONGEST_HOLD || stop::is_requested();
             let moved = std::mem::take(&mut session.moved);
             answers.insert(orphan.path.clone(), OrphanResult { done, result, moved });
             if is_last {

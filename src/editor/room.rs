@@ -184,7 +184,7 @@ pub(super) fn await_bytes(directory: &Directory, wanted: u64, at_most: Duration)
     let since = Instant::now();
     loop {
         let _ = rustix::fs::syncfs(directory.fd());
-        if free_bytes(directory) >= wanted || since.elapsed() >= at_most || stop::is_asked() {
+        if free_bytes(directory) >= wanted || since.elapsed() >= at_most || stop::is_requested() {
             return since.elapsed();
         }
         std::thread::sleep(PAUSE);

@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
 
     /// Returns true if the run must not begin another deletion, after a signal for example.
     pub fn is_stopped(&mut self) -> bool {
-        if self.stopped.is_none() && stop::is_asked() {
+        if self.stopped.is_none() && stop::is_requested() {
             self.stopped = Some(Stopped::Signal);
         }
         self.stopped.is_some()
@@ -150,7 +150,8 @@ impl<'a> Run<'a> {
     /// Stops the run because nothing can be proven any more. A signal interrupts requests as well: then the signal is the
     /// reason.
     pub(super) fn stop_unproven(&mut self, why: impl Into<Failure>) {
-        self.stopped = Some(if stop::is_asked() { Stopped::Signal } else { Stopped::Unproven(why.into()) });
+        self.stopped =
+            Some(if stop::is_requested() { Stopped::Signal } else { Stopped::Unproven(why.into()) });
     }
 
     /// Ends the run. `plan`: as it was carried out. `before`: space of the filesystems before the run.
@@ -229,7 +230,7 @@ impl<'a> Run<'a> {
             }
             Answer::Removed => self.removed(step, &gauged, handler),
             Answer::RemovedInPart(failure) => {
-                if !stop::is_asked() {
+                if !stop::is_requested() {
                     let problem = Problem::new(Some(step.target.id.clone()), Phase::Remove, in_part(failure));
                     self.problems.push(Problem { in_part: true, ..problem });
                 }
@@ -279,7 +280,7 @@ impl<'a> Run<'a> {
                 return Answer::Failed(problem, aftermath);
             }
             // The requested removal may still happen.
-            Aftermath::StillThere | Aftermath::Begun if stop::is_asked() => {
+            Aftermath::StillThere | Aftermath::Begun if stop::is_requested() => {
                 self.observer.unproven(step, &problem.message);
                 self.stopped = Some(Stopped::Signal);
                 return Answer::kept(Rule::RunEnded, problem.message);
@@ -454,7 +455,7 @@ fn is_gone(handler: &mut dyn Handler, step: &Step, within: Duration) -> Result<b
     loop {
         let is_there = handler.is_there(step)?;
         // After a signal it does not wait.
-        let waited = if stop::is_asked() { GONE_WITHIN } else { began.elapsed() };
+        let waited = if stop::is_requested() { GONE_WITHIN } else { began.elapsed() };
         if let Some(is_there) = is_there.filter(|is_there| !is_there || waited >= within) {
             return Ok(!is_there);
         }

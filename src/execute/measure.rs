@@ -166,7 +166,7 @@ impl Gauge {
             let room = self.room()?;
             let measured_bytes = room.freed_since(before);
             most = most.max(measured_bytes);
-            let step = match stop::is_asked() {
+            let step = match stop::is_requested() {
                 true => WatchStep::Done(SettleEnd::Signal),
                 false => watch.see(began.elapsed(), measured_bytes, synchronising),
             };

@@ -183,7 +183,7 @@ fn look_together(
         let scan = look(request, labels.clone())?;
         match remover.look(&scan.inventory) {
             Ok(known) => return Ok((scan, known)),
-            Err(error) if error.is_stale && attempt < ATTEMPTS && !stop::is_asked() => {
+            Err(error) if error.is_stale && attempt < ATTEMPTS && !stop::is_requested() => {
                 tracing::debug!("{error}; looking again");
                 attempt += 1;
                 std::thread::sleep(PAUSE);

@@ -158,7 +158,7 @@ impl Journal {
         self.record.end = Some(end);
         self.waits = false;
         // After a signal there is no time to wait: an unsaved record stays in its queue file.
-        let kept = self.save(if stop::is_asked() { SHORT } else { PATIENCE });
+        let kept = self.save(if stop::is_requested() { SHORT } else { PATIENCE });
         if !kept {
             self.warnings.extend(self.waiting.take());
         }

@@ -1,7 +1,7 @@
 //! The answer to an attempt to delete or repair one target.
 //!
 //! The editor of a graphroot and the remover through the runtime give it, the executor records it, and the
-//! planner goes on from it.
+//! planner continues with it.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ pub enum Answer {
     /// A rule keeps it now. It was not touched, unless the rule is [`Rule::RunEnded`]: then the next run may have
     /// to finish it.
     Kept(Ruling),
-    /// Nothing in its store can be proven or changed for now (its lock is held, mounts cannot be read, its disk is
+    /// Nothing in its store can be proven or changed now (its lock is held, mounts cannot be read, its disk is
     /// full). It was not touched.
     StoreSkipped(Failure),
     /// It still exists, or some of it.
     Failed(Problem, Aftermath),
-    /// It was not touched, and the run ends: a signal came first, the runtime is unavailable, or nothing can be
+    /// It was not touched, and the run ends: a signal arrived, the runtime is unavailable, or nothing can be
     /// proven any more.
     StopRun(Failure),
 }
@@ -35,24 +35,24 @@ pub enum Answer {
 pub enum Aftermath {
     /// Nothing has changed.
     Untouched,
-    /// Some of it was removed. The rest stays, and what was freed can be measured.
+    /// A part of it was removed. The rest still exists, and the freed bytes can be measured.
     LeftOver,
     /// Its removal was requested, and it still exists.
     StillThere,
     /// Its removal has begun, and the next run finishes it.
     Begun,
-    /// Its removal was requested or begun, and its store cannot tell what came of it: the run ends.
+    /// Its removal was requested or begun, and its store cannot report the result: the run ends.
     Unseen,
 }
 
 impl Answer {
-    /// Kept by `rule`.
+    /// Creates the answer for a target that `rule` keeps.
     #[must_use]
     pub fn kept(rule: Rule, detail: impl Into<String>) -> Self {
         Self::Kept(Ruling::keeps(rule, detail))
     }
 
-    /// The failure of `step`.
+    /// Creates the answer for the failure of `step`.
     #[must_use]
     pub fn failed(step: &Step, failure: impl Into<Failure>, aftermath: Aftermath) -> Self {
         Self::Failed(step.problem(failure), aftermath)
@@ -70,7 +70,7 @@ impl Answer {
 pub enum RemovalResult {
     /// The remover itself knows the answer.
     Answered(Answer),
-    /// The store is asked until it no longer has the target, for at most `within`.
+    /// The store is read until it no longer contains the target, for at most `within`.
     Unconfirmed {
         within: Duration,
         /// The answer if the target is gone.

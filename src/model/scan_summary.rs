@@ -36,7 +36,7 @@ pub enum SummaryKind {
 pub struct SummaryStore {
     /// `containers-storage` or `containerd`.
     pub kind: String,
-    /// Its root.
+    /// Path of its root directory.
     pub root: String,
     /// Storage driver; empty for containerd.
     pub driver: String,

@@ -204,7 +204,7 @@ impl Work<'_> {
 
     /// Returns whether a signal interrupts the removal. Checked for every entry, since a tree may have millions.
     fn is_interrupted(&mut self) -> bool {
-        self.removal.interrupted |= stop::is_asked();
+        self.removal.interrupted |= stop::is_requested();
         self.removal.interrupted
     }
 

@@ -277,10 +277,11 @@ pub struct Who {
 }
 
 impl Who {
-    /// The user with this uid; 0 is privileged.
+    /// Returns the user with this uid; 0 is privileged.
     #[must_use]
     pub fn user(uid: u32) -> Self {
-        Self { is_privileged: uid == 0, uids: Vec::from([uid..uid.saturating_add(1)]) }
+        let uids = uid..uid.saturating_add(1);
+        Self { is_privileged: uid == 0, uids: Vec::from([uids]) }
     }
 }
 

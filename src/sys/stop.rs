@@ -13,6 +13,6 @@ pub fn flag() -> &'static Arc<AtomicBool> {
 
 /// Returns whether a signal has requested the process to stop.
 #[must_use]
-pub fn is_asked() -> bool {
+pub fn is_requested() -> bool {
     flag().load(Ordering::Relaxed)
 }

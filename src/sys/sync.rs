@@ -75,7 +75,7 @@ impl Syncing {
             if let Some(outcome) = self.outcome() {
                 return outcome;
             }
-            if stop::is_asked() {
+            if stop::is_requested() {
                 return Err(io::ErrorKind::Interrupted.into());
             }
             let left = until.saturating_duration_since(Instant::now());

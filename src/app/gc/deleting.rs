@@ -21,7 +21,7 @@ use crate::model::display::two_decimals;
 use crate::model::plan::{Phase, Plan, Problem};
 use crate::policy::space::Targets;
 use crate::stores::Scan;
-use crate::sys::stop::is_asked;
+use crate::sys::stop::is_requested;
 
 impl Gc<'_> {
     /// Carries out what was planned, and records it.
@@ -131,7 +131,7 @@ impl Gc<'_> {
     /// A `rm` that deleted no image makes none.
     fn make_reserve_files(&self, editors: &Editors, deleter: &Deleter, done: &Plan) {
         let is_needed = self.gc_request.is_gc() || done.steps.iter().any(|step| step.target.is_image());
-        if !is_needed || is_asked() {
+        if !is_needed || is_requested() {
             return;
         }
         match deleter {

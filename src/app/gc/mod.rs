@@ -38,7 +38,7 @@ use crate::policy::plan::Task;
 use crate::policy::space::Targets;
 use crate::policy::{Policy, PolicyKind};
 use crate::stores::{self, Scan};
-use crate::sys::stop::is_asked;
+use crate::sys::stop::is_requested;
 
 /// A plan, or what became of it.
 #[derive(Debug)]
@@ -268,7 +268,7 @@ impl<'a> Gc<'a> {
         let above_threshold: Vec<_> =
             above_threshold.map(|one| (one.filesystem, freed_since_scan(one, scan))).collect();
         let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
-        if !is_missed || above_threshold.is_empty() || is_asked() {
+        if !is_missed || above_threshold.is_empty() || is_requested() {
             return Vec::new();
         }
         // The usual places alone: a timer's run is not to walk a whole disk.

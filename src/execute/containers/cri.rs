@@ -169,7 +169,8 @@ impl Handler for CriSource<'_> {
             _ => match self.remove_log(step) {
                 Ok(()) => Answer::Removed.into(),
                 Err(message) => {
-                    let aftermath = if stop::is_asked() { Aftermath::Unseen } else { Aftermath::Untouched };
+                    let aftermath =
+                        if stop::is_requested() { Aftermath::Unseen } else { Aftermath::Untouched };
                     Answer::failed(step, message, aftermath).into()
                 }
             },

@@ -72,10 +72,7 @@ pub fn containers(input: Input<'_>) -> Verdicts {
         } else if container.state == ContainerState::Created && ready.contains(container.sandbox.as_str()) {
             verdicts.keep(&container.id, Rule::Starting, "it has not started yet, and its pod is running");
         } else {
-            units
-                .entry(unit_of(container))
-                .or_default()
-                .push(Candidate { container: container, kept: young });
+            units.entry(unit_of(container)).or_default().push(Candidate { container, kept: young });
         }
     }
     let mut units: Vec<_> = units.into_iter().collect();
