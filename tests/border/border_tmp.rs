@@ -160,7 +160,7 @@ fn user_files_with_similar_names_are_kept() {
     ];
     assert_eq!(paths(&swept, "report"), reported, "{swept:#}");
     fn evidence(swept: &Value, name: &str) -> String {
-        let found = list(&swept, "/leaks").iter().find(|leak| text(leak, "/path").ends_with(name));
+        let found = list(swept, "/leaks").iter().find(|leak| text(leak, "/path").ends_with(name));
         text(found.unwrap(), "/evidence").to_owned()
     }
     assert!(evidence(&swept, "storage1175831575").contains("belongs to the user 65534"), "{swept:#}");

@@ -111,7 +111,7 @@ fn second_snapshotter_is_told(rig: &Rig) {
 
     let scan = run(&root, &["scan"]).json();
     fn by_name<'a>(scan: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
-        let mut all = list(&scan, "/stores/0/snapshotters").iter();
+        let mut all = list(scan, "/stores/0/snapshotters").iter();
         all.find(|row| row["name"] == name).unwrap_or_else(|| panic!("no snapshotter {name}"))
     }
     let native = by_name(&scan, "native");

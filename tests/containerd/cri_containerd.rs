@@ -245,7 +245,7 @@ fn long_listings(client: &Client, rig: &Rig) {
             let mut maker = raw_client(rig.socket()).await;
             let mut ids = Vec::new();
             for number in from..from + count {
-                let request = long_container(&sandbox, number);
+                let request = long_container(sandbox, number);
                 ids.push(maker.create_container(request).await.unwrap().into_inner().container_id);
             }
             ids

@@ -429,7 +429,7 @@ fn containerd_is_killed_and_comes_back(node: &ContainerdNode) {
     // An image that containerd was deleting when it died is tried later: it may have been the cause.
     let failed: Vec<_> = list(&first, "/errors").iter().map(|error| &error["id"]).collect();
     fn waits(failed: &[&Value], third: &Value, name: &String) -> bool {
-        let mut kept = list(&third, "/kept").iter().filter(|image| texts(image, "/names").contains(name));
+        let mut kept = list(third, "/kept").iter().filter(|image| texts(image, "/names").contains(name));
         kept.any(|image| image["rule"] == "backing-off" && failed.contains(&&image["id"]))
     }
     let old = left.iter().filter(|name| name.contains("/old-") && !waits(&failed, &third, name));

@@ -245,7 +245,7 @@ fn running_service_sees_deletion_at_once() {
     let service = Service(service.args(["system", "service", "--time=0", &socket]).spawn().unwrap());
     fn remote(socket: &str, store: &Store, args: &[&str]) -> program::Run {
         let mut command = store.command("podman");
-        command.args(["--remote", "--url", &socket]).args(args);
+        command.args(["--remote", "--url", socket]).args(args);
         program::run(&mut command)
     }
     let listed = || {

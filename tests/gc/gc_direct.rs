@@ -341,7 +341,7 @@ fn running_service_sees_deletion_at_once() {
     let service = Service(service.args(["system", "service", "--time=0", &socket]).spawn().unwrap());
     fn remote(down: &Down, socket: &str, args: &[&str]) -> program::Run {
         let mut command = down.store.command("podman");
-        program::run(command.args(["--remote", "--url", &socket]).args(args))
+        program::run(command.args(["--remote", "--url", socket]).args(args))
     }
     for _ in 0..100 {
         if remote(&down, &socket, &["version"]).code == 0 {

@@ -62,11 +62,11 @@ fn removing_tag_removes_digest_names() {
     let file = node.store.record("images.json");
     fn add(file: &std::path::Path, image: &str, repository: &str) {
         let mut records: Vec<serde_json::Value> =
-            serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+            serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
         let record = records.iter_mut().find(|record| record["names"][0] == image).unwrap();
         let name = format!("{repository}@{}", text(record, "/digest"));
         record["names"].as_array_mut().unwrap().insert(0, name.into());
-        std::fs::write(&file, serde_json::to_vec(&records).unwrap()).unwrap();
+        std::fs::write(file, serde_json::to_vec(&records).unwrap()).unwrap();
     }
     add(&file, &name(0), name(0).split(':').next().unwrap());
     add(&file, &name(1), "reg.local/another");

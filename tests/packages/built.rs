@@ -209,7 +209,7 @@ fn packages_are_reproducible() {
         let out = tempfile::tempdir().unwrap();
         succeed(
             tool("packaging/build.sh")
-                .env("BINARY", &program)
+                .env("BINARY", program)
                 .env("OUT", out.path())
                 .env("SOURCE_DATE_EPOCH", "1795262400")
                 .env("TZ", zone),

@@ -147,7 +147,7 @@ fn bash_completes_images_pins_and_classes() {
         );
         let mut bash = std::process::Command::new("bash");
         program::hermetic(&mut bash);
-        bash.env("PROGRAM", env!("CARGO_BIN_EXE_layersweep")).env("LAYERSWEEP_STATE_DIR", &state);
+        bash.env("PROGRAM", env!("CARGO_BIN_EXE_layersweep")).env("LAYERSWEEP_STATE_DIR", state);
         let run = program::run(bash.args(["-c", &script])).expect_code(0);
         assert_eq!(run.stderr, "", "{line}");
         run.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
@@ -404,7 +404,7 @@ fn filling_filesystem_has_forecast() {
     let (root, state) = (store.root().to_str().unwrap(), dir.path().join("state"));
     fn run(state: &std::path::Path, words: &[&str]) -> program::Run {
         let mut command = program::command();
-        command.args(words).arg("--state-dir").arg(&state);
+        command.args(words).arg("--state-dir").arg(state);
         program::run(&mut command).expect_no_crash()
     }
     let usage =
@@ -602,7 +602,7 @@ fn pin_lists_covered_images() {
     let state = bed.dir.path().join("state");
     fn run(state: &std::path::Path, words: &[&str]) -> program::Run {
         let mut command = program::command();
-        program::run(command.args(words).arg("--state-dir").arg(&state)).expect_no_crash().expect_code(0)
+        program::run(command.args(words).arg("--state-dir").arg(state)).expect_no_crash().expect_code(0)
     }
     // Before the first scan the matches are unknown.
     assert_eq!(run(&state, &["pin", "add", "localhost/*"]).stderr, "");

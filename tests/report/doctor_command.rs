@@ -257,7 +257,7 @@ fn missing_permission_is_reported() {
     fn run(program: &Path, words: &[&str]) -> program::Run {
         let mut command = std::process::Command::new("setpriv");
         program::hermetic(&mut command);
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(program);
         command.args(["doctor", "--format", "json"]).args(words);
         program::run(&mut command)
     }

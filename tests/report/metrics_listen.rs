@@ -183,13 +183,13 @@ fn socket_belongs_to_server() {
     let path = dir.path().join("metrics.sock");
     let listen = format!("unix:{}", path.display());
     fn get(path: &Path) -> u16 {
-        let stream = UnixStream::connect(&path).unwrap();
+        let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         ask(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").status
     }
     fn refused(listen: &str, state: &tempfile::TempDir) -> String {
         let mut command = program::command();
-        command.args(["metrics", "--listen", &listen, "--state-dir"]).arg(state.path());
+        command.args(["metrics", "--listen", listen, "--state-dir"]).arg(state.path());
         let run = program::run(&mut command).expect_code(1);
         assert!(
             run.stderr.starts_with("error: cannot listen on ") && run.stderr.contains("hint: "),

@@ -703,7 +703,7 @@ fn file_is_written_atomically() {
     store.podman(["images"]);
     fn report(root: &Path, store: &Store, target: &Path, more: &[&str]) -> crate::support::program::Run {
         let mut args: Vec<std::ffi::OsString> = vec!["report".into(), "--html".into(), target.into()];
-        args.extend(["--graphroot".into(), root.clone().into(), "--runroot".into(), store.runroot().into()]);
+        args.extend(["--graphroot".into(), root.into(), "--runroot".into(), store.runroot().into()]);
         args.extend(more.iter().map(Into::into));
         layersweep(args)
     }

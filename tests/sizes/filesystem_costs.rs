@@ -190,10 +190,10 @@ fn single_reflinked_copy_frees_nothing() {
         };
         // b shares everything, c its small file and three quarters of the other; a is left.
         fn gone(loopfs: &LoopFs, unit: &str) -> u64 {
-            let before = settled(&loopfs);
+            let before = settled(loopfs);
             let removed = Command::new("rm").arg("-r").arg(loopfs.path().join(unit)).status();
             assert!(removed.unwrap().success());
-            before.saturating_sub(settled(&loopfs))
+            before.saturating_sub(settled(loopfs))
         }
         assert_close("b", frees(1), gone(&loopfs, "b"));
         assert_close("c", frees(2), gone(&loopfs, "c"));

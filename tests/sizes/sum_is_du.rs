@@ -129,7 +129,7 @@ fn imagestore_on_own_filesystem_adds_up() {
     command.env("CONTAINERS_STORAGE_CONF", &config).args(["usage", "--format", "json", "--graphroot"]);
     let usage = program::run(command.arg(&graphroot)).expect_no_crash().json();
     fn bytes(usage: &Value, loopfs: &LoopFs, kind: &str) -> u64 {
-        let filesystem = list(&usage, "/filesystems")
+        let filesystem = list(usage, "/filesystems")
             .iter()
             .find(|filesystem| text(filesystem, "/mount") == loopfs.path().to_str().unwrap())
             .unwrap();

@@ -117,7 +117,7 @@ fn artifacts_are_left_to_podman() {
     let left = artifacts_on_disk(&made);
     let diff = made.node.json(&["diff"]);
     fn of_artifacts(diff: &Value, field: &str) -> u64 {
-        number(&diff, &format!("/artifacts/{field}"))
+        number(diff, &format!("/artifacts/{field}"))
     }
     assert_eq!((of_artifacts(&diff, "before"), of_artifacts(&diff, "after")), (2, 1), "{diff:#}");
     assert_eq!((of_artifacts(&diff, "before_bytes"), of_artifacts(&diff, "after_bytes")), (held, left));

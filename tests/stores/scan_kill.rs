@@ -131,7 +131,7 @@ impl Ends {
         // A writer writes its name into this file.
         let lock = node.state.join("write.lock");
         fn signed(lock: &std::path::Path) -> Option<std::time::SystemTime> {
-            std::fs::metadata(&lock).and_then(|facts| facts.modified()).ok()
+            std::fs::metadata(lock).and_then(|facts| facts.modified()).ok()
         }
         let before = signed(&lock);
         let mut command = node.command(&["scan", "--format", "json"]);

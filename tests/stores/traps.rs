@@ -199,7 +199,7 @@ fn alone(home: &Path, injected: &Path, class: &str) -> Vec<String> {
 /// that a repair would keep, and the short name of a layer, which belongs to the store.
 fn du_of(planted: &Planted) -> u64 {
     let whole = ["reclaim", "keep"].contains(&planted.verdict.as_str()) || planted.class == "volume-orphan";
-    fn is_object(path: &PathBuf) -> bool {
+    fn is_object(path: &Path) -> bool {
         let name = path.extension().is_some_and(|extension| extension == "json");
         let link = path.parent().is_some_and(|parent| parent.ends_with("overlay/l"));
         !name && !link && path.symlink_metadata().is_ok()
