@@ -46,7 +46,7 @@ fn sum_is_du(places: &ContainerdPlaces) {
         let all = &reading.inventory.nodes;
         for (number, node) in all.iter().enumerate() {
             let held = reading.refs.is_held(number.into()) || node.size.inodes == 0;
-            assert!(held, "nobody holds {} {:?}", node.id, node.path);
+            assert!(held, "nothing holds {} {:?}", node.id, node.path);
         }
         let bytes =
             (all.iter().map(|node| node.size.bytes).sum::<u64>(), support::du::bytes(&[&places.root]));

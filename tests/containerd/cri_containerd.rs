@@ -327,7 +327,7 @@ fn it_hangs_dies_and_comes_back(client: &Client, rig: &Rig) {
 
     rig.signal("KILL");
     // The socket's file is still there.
-    eventually("nobody listens", || {
+    eventually("nothing listens", || {
         client.images().is_err_and(|error| error.problem == CriProblem::NotListening)
     });
     rig.stop();

@@ -138,7 +138,7 @@ fn images_in_split_imagestore_are_deleted() {
     assert!(!imagestore.join("overlay/tempdirs").exists());
     let layers = records(&imagestore.join("overlay-layers/layers.json"));
     assert_eq!(std::fs::read_dir(imagestore.join("overlay/l")).unwrap().count(), layers.len());
-    assert_eq!(layers.len(), 2, "what the container lies on");
+    assert_eq!(layers.len(), 2, "the layers of the container");
 }
 
 /// The graphroot has no room for a token. Deleting the imagestore's layers on another disk frees none there.

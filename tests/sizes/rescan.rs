@@ -307,7 +307,7 @@ fn found_by_a_sample(scanner: &Scanner, before: &Scan) -> Scan {
         if !scan.inventory.findings.is_empty() {
             return scan;
         }
-        assert_same("what nobody knows", &scan, before);
+        assert_same("an unknown change", &scan, before);
     }
     panic!("400 samples found nothing");
 }
