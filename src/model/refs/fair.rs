@@ -16,11 +16,11 @@ pub struct Fair {
     images: usize,
     /// Bytes that build caches contain, and no image or container reaches.
     pub build_cache: u64,
-    /// Rest that leaks reach.
+    /// Remaining bytes that leaks reach.
     pub leaks: u64,
-    /// Rest that is the stores' own bookkeeping.
+    /// Remaining bytes of the stores' own bookkeeping.
     pub metadata: u64,
-    /// Rest below the stores' roots.
+    /// Remaining bytes below the stores' roots.
     pub other: u64,
 }
 

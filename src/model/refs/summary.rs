@@ -63,11 +63,11 @@ pub fn is_deletable(inventory: &Inventory, refs: &Refs, root: Root) -> bool {
 pub struct Breakdown {
     /// Everything that images reach: layers and metadata.
     pub images: Size,
-    /// Rest that containers reach.
+    /// Remaining bytes that containers reach.
     pub containers: Size,
-    /// Rest that build caches contain.
+    /// Remaining bytes that build caches contain.
     pub build_cache: Size,
-    /// Rest that leaks reach.
+    /// Remaining bytes that leaks reach.
     pub leaks: Size,
     /// The store's own bookkeeping.
     pub metadata: Size,

@@ -11,7 +11,7 @@ fn shares_and_sum(inventory: &Inventory) -> (Fair, u64) {
 }
 
 #[test]
-fn each_node_is_divided_among_those_that_reach_it() {
+fn nodes_are_divided_among_their_users() {
     let inventory = tree();
     let (fair, all) = shares_and_sum(&inventory);
     let images: Vec<_> = (0..4).map(|image| fair.of_image(ImageIx::from(image))).collect();

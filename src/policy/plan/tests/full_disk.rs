@@ -82,7 +82,7 @@ fn old_images_wait_for_an_image_with_room() {
 
 /// The editor measured less than the plan: after one refusal the store is kept.
 #[test]
-fn store_is_skipped_if_the_first_is_too_small() {
+fn store_is_skipped_if_first_is_too_small() {
     let mut world = world(percent(75, 70));
     needs(&mut world, 60, 0);
     let (tried, plan) = world.run(0, |_| Answer::StoreSkipped("too little".into()));
