@@ -1,4 +1,4 @@
-//! Dead containers, sandboxes and logs: what is to be collected, by which rules, from where.
+//! Settings for collecting exited containers, sandboxes and logs: kinds, policy and the kubelet's directories.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use crate::policy::containers::ContainerPolicy;
 use crate::stores::ScanRequest;
 use crate::sys::sysroot::Sysroot;
 
-/// Where static pods are looked for even if they protect no images.
+/// Default directory of static pods, which is read even if static pods protect no images.
 const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 
-/// What a run collects besides images.
+/// Objects that a run collects besides images.
 #[derive(Debug)]
 pub struct Containers {
     policy: ContainerPolicy,
@@ -25,22 +25,21 @@ pub struct Containers {
 }
 
 impl Containers {
-    /// By the configuration, or by what is asked for; `None`: nothing.
+    /// The kinds in `only`; if that is empty, the configured kinds. `None`: nothing is collected.
     pub fn wanted(config: &Config, only: &[Only]) -> Option<Self> {
-        let named = |kind| (!only.is_empty()).then(|| only.contains(&kind));
-        let scope = Scope {
-            containers: named(Only::Containers).unwrap_or(config.containers.enabled),
-            logs: named(Only::Logs).unwrap_or(config.containers.logs),
+        let scope = match only {
+            [] => Scope { containers: config.containers.enabled, logs: config.containers.logs },
+            only => Scope { containers: only.contains(&Only::Containers), logs: only.contains(&Only::Logs) },
         };
         (scope.containers || scope.logs).then(|| Self::of(config, scope))
     }
 
-    /// All of it, whether or not it is switched on.
+    /// The kinds in `scope`, even if the configuration does not enable them.
     pub fn of(config: &Config, scope: Scope) -> Self {
         Self { policy: config.containers.policy, places: places(config), scope }
     }
 
-    /// Where the kubelet keeps the logs of pods.
+    /// The kubelet's directory of the pods' logs.
     pub fn pod_logs(&self) -> &Path {
         &self.places.pod_logs
     }
@@ -53,14 +52,15 @@ impl Containers {
     }
 }
 
-/// Where the kubelet keeps what, static pods included.
+/// The kubelet's directories, with those of static pods.
 fn places(config: &Config) -> KubeletPlaces {
     let live = Sysroot::live();
     let settings = Kubelet::read_now(&live);
     let manifests = config.static_pods.clone().unwrap_or_else(|| STATIC_PODS.into());
     let manifests = match static_pods::read(&live, &settings, &manifests) {
         Ok(found) => found.places,
-        // Read again by whoever asks whether a pod is gone: then none is.
+        // The path is kept although it cannot be read: the check for deleted pods reads it again, fails, and counts no pod
+        // as deleted.
         Err(error) => vec![manifests, error.path],
     };
     KubeletPlaces { manifests, ..KubeletPlaces::find(&config.kubelet, &settings) }

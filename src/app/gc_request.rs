@@ -1,4 +1,4 @@
-//! What is asked of `gc` and `rm`.
+//! Requests for `gc` and `rm`.
 
 use super::request::Request;
 use crate::config::Config;
@@ -7,7 +7,7 @@ use crate::model::names::names;
 use crate::policy::PolicyKind;
 
 names! {
-    /// Kinds of what is collected.
+    /// Kinds of objects to collect.
     Only {
         Images = "images",
         /// Dead containers, and sandboxes without containers.
@@ -18,7 +18,7 @@ names! {
     }
 }
 
-/// What is to be deleted.
+/// Objects to delete.
 #[derive(Clone, Debug)]
 pub enum Selection<'a> {
     /// Everything that the policy selects, limited to these kinds; empty: as configured. Policy `kubelet` is only for a
@@ -28,14 +28,14 @@ pub enum Selection<'a> {
     Rm { references: &'a [String], all_tags: bool },
 }
 
-/// What is to be done.
+/// A request for one run.
 #[derive(Clone, Debug)]
 pub struct GcRequest<'a> {
     pub request: &'a Request,
     pub config: &'a Config,
     pub selection: Selection<'a>,
     pub dry_run: bool,
-    /// Direct deletion even while the runtime that owns the store is at work.
+    /// Deletes directly even while the runtime that owns the store is running.
     pub while_runtime_runs: bool,
 }
 
@@ -51,7 +51,7 @@ impl GcRequest<'_> {
         matches!(self.selection, Selection::Gc { .. })
     }
 
-    /// The images stay, since only other kinds are wanted.
+    /// Returns true if only other kinds than images are requested.
     pub(super) fn leaves_out_images(&self) -> bool {
         matches!(&self.selection, Selection::Gc { only, .. } if !only.is_empty() && !only.contains(&Only::Images))
     }

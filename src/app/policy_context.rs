@@ -1,4 +1,4 @@
-//! What configuration, history and the node's own files say of images, as plans and proofs ask for it.
+//! Facts about images from the configuration, the history and the node's files, for plans and proofs.
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -19,13 +19,13 @@ use crate::history::ages::ImageAge;
 use crate::history::pins::Pins;
 use crate::model::display::with_causes;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{BackOff, Filesystem, ImageIx, Inventory, Plan, StoreId};
+use crate::model::{BackOff, Filesystem, Image, ImageIx, Inventory, Plan, StoreId};
 use crate::node::{ImageNamers, Unreadable};
 use crate::policy::rules::Judge;
 use crate::policy::{Ages, Facts, Input, Policy, Task};
 use crate::stores;
 
-/// The records, and the configuration beside them.
+/// The context of a run: history, configuration and the node's files.
 #[derive(Debug)]
 pub struct NodeContext<'a> {
     request: Arc<Request>,
@@ -34,12 +34,12 @@ pub struct NodeContext<'a> {
     state: &'a State,
     /// Images that earlier runs could not remove, by store and id.
     back_offs: &'a HashMap<(StoreId, String), BackOff>,
-    /// Images that nothing but containers of this run's plan used, by store and id.
+    /// Images that only containers of this run's plan used, by store and id.
     released: HashSet<(StoreId, String)>,
 }
 
 impl<'a> NodeContext<'a> {
-    /// The context at the beginning of a run, which scans `stores`.
+    /// Creates the context at the beginning of a run that scans `stores`.
     pub fn new(request: &Request, state: &'a State, config: &Config, stores: stores::ScanRequest) -> Self {
         Self {
             request: Arc::new(request.clone()),
@@ -55,14 +55,14 @@ impl<'a> NodeContext<'a> {
         self.back_offs.get(&(store.clone(), id.to_owned()))
     }
 
-    /// The containers of `gone` are to be deleted. That the scan of this run saw them use an image, and
-    /// nobody else, is no reason for it to stay.
+    /// Notes the images that only the containers of the plan `gone` use. The scan of this run has seen them in use, but
+    /// that does not keep them: the containers are deleted first.
     pub(super) fn releases(&mut self, inventory: &Inventory, gone: &Plan) {
         let gone: HashSet<&str> = gone.steps.iter().map(|step| step.target.id.as_str()).collect();
         let mut users: HashMap<ImageIx, bool> = HashMap::new();
-        for one in &inventory.containers {
-            for image in one.images() {
-                *users.entry(image).or_insert(true) &= gone.contains(one.id.as_str());
+        for container in &inventory.containers {
+            for image in container.images() {
+                *users.entry(image).or_insert(true) &= gone.contains(container.id.as_str());
             }
         }
         let released = users.into_iter().filter(|(_, all_gone)| *all_gone);
@@ -70,7 +70,7 @@ impl<'a> NodeContext<'a> {
     }
 }
 
-/// One entry an image.
+/// Back-off of each image.
 fn back_offs_of(
     back_offs: &HashMap<(StoreId, String), BackOff>,
     inventory: &Inventory,
@@ -87,10 +87,10 @@ fn key(inventory: &Inventory, image: ImageIx) -> (StoreId, String) {
     (StoreId::of(&inventory[image.store]), image.id.to_string())
 }
 
-/// Adds to the policy what the node's own files protect.
+/// Adds to the policy the images that the node's files protect.
 ///
 /// # Errors
-/// When one of them cannot be read: then nothing may be deleted.
+/// When such a file cannot be read: then nothing may be deleted.
 pub fn protect(
     observer: &dyn Observer,
     config: &mut Config,
@@ -118,8 +118,7 @@ fn read_protection(
     Ok(())
 }
 
-/// What the node's own files name by now that they did not when the run began; `Err`: what they name is
-/// unknown, and why.
+/// Images that the node's files name now, and did not name when the run began; `Err`: the reason for which they are unknown.
 fn new_protection(request: &Request, config: &Config) -> Result<FromNode, String> {
     let request = request.stores().map_err(|error| error.message)?;
     let (pods, kubelet) = (config.static_pods.as_deref(), config.kubelet.root_dir.as_deref());
@@ -132,7 +131,7 @@ fn unknown_names(unreadable: &Unreadable) -> String {
     format!("{} may name it: {}", unreadable.names, with_causes(unreadable))
 }
 
-/// What every rule says of one image of a scan, and what a collection would do.
+/// The ruling of every rule on one image of a scan, and the plan of a collection.
 ///
 /// # Errors
 /// When the database or the stores' configuration cannot be read.
@@ -141,12 +140,14 @@ pub fn judge(
     observer: &dyn Observer,
     config: &Config,
     (scanned, facts): (&ScanResult, &ImageFacts),
-    at: ImageIx,
+    image_ix: ImageIx,
 ) -> Result<(Vec<Ruling>, Plan), Error> {
-    planned(request, observer, config, (scanned, facts), |input, plan| (Judge::new(input).rulings(at), plan))
+    planned(request, observer, config, (scanned, facts), |input, plan| {
+        (Judge::new(input).rulings(image_ix), plan)
+    })
 }
 
-/// What a collection would do.
+/// The plan of a collection.
 ///
 /// # Errors
 /// As [`judge`].
@@ -159,7 +160,7 @@ pub fn plan(
     planned(request, observer, config, scanned, |_, plan| plan)
 }
 
-/// Rules that keep an image whatever its age and the filesystem.
+/// Rules that keep an image regardless of its age and its filesystem.
 const CONFIGURED: &[Rule] = &[
     Rule::SandboxImage,
     Rule::StaticPod,
@@ -169,7 +170,7 @@ const CONFIGURED: &[Rule] = &[
     Rule::NewestOfRepository,
 ];
 
-/// Returns the images that the configuration or the node's files keep, and why.
+/// Images that the configuration or the node's files keep, with the reasons.
 pub(super) fn protected(
     request: &Request,
     config: &Config,
@@ -177,15 +178,16 @@ pub(super) fn protected(
 ) -> BTreeMap<ImageIx, String> {
     let mut policy = config.images.clone();
     let (pods, kubelet) = (config.static_pods.as_deref(), config.kubelet.root_dir.as_deref());
-    // A file that cannot be read makes a run refuse; the command of that run reports it.
+    // If a file cannot be read, a run is refused, and reports the file.
     if let Ok(stores) = request.stores()
         && let Ok(found) = FromNode::read(&stores, pods, kubelet)
     {
         found.apply(&mut policy.protect);
     }
     let inventory = &scanned.scan.inventory;
-    let all = || (0..inventory.images.len()).map(ImageIx::from);
-    let facts: Vec<_> = all()
+    let all = (0..inventory.images.len()).map(ImageIx::from);
+    let facts: Vec<_> = all
+        .clone()
         .map(|image_ix| Facts { ages: Some(ages_of(scanned.ages.of(image_ix))), ..Facts::default() })
         .collect();
     let judge = Judge::new(Input {
@@ -197,9 +199,10 @@ pub(super) fn protected(
         now: scanned.ages.now,
         scanned: scanned.state.scanned,
     });
-    let kept = all().filter_map(|at| {
-        let ruling = judge.rulings(at).into_iter().find(|one| one.stays && CONFIGURED.contains(&one.rule))?;
-        Some((at, ruling.detail))
+    let kept = all.filter_map(|image_ix| {
+        let mut rulings = judge.rulings(image_ix).into_iter();
+        let ruling = rulings.find(|ruling| ruling.stays && CONFIGURED.contains(&ruling.rule))?;
+        Some((image_ix, ruling.detail))
     });
     kept.collect()
 }
@@ -213,7 +216,7 @@ fn planned<T>(
 ) -> Result<T, Error> {
     let scan = &scanned.scan;
     let mut config = config.clone();
-    // Whoever only asks is told what a run would do about it: keep everything.
+    // A run would be refused. A command that only reads keeps every image instead.
     let unknown = read_protection(observer, &mut config, &request.stores()?).err();
     let unknown: Vec<_> = unknown.iter().map(unknown_names).collect();
     let inventory = &scan.inventory;
@@ -241,6 +244,11 @@ fn planned<T>(
     Ok(then(input, crate::policy::plan::plan(input, Task::Policy, &measured)))
 }
 
+fn reasons_of(pins: &Pins, image: &Image) -> Vec<String> {
+    let reasons = pins.of(&image.names, &image.digests, &image.id);
+    reasons.into_iter().map(|reason| reason.text).collect()
+}
+
 fn ages_of(age: &ImageAge) -> Ages {
     Ages {
         first_detected: age.first_detected,
@@ -251,20 +259,20 @@ fn ages_of(age: &ImageAge) -> Ages {
 }
 
 impl NodeContext<'_> {
-    /// One entry an image.
+    /// Ages of each image.
     fn ages(&self, inventory: &Inventory) -> Vec<Ages> {
         let ages = self.state.ages_now(inventory);
-        // In use until just now, but not any more; a dry run, which records nothing, says the same.
+        // Released images were in use until just before the scan. A dry run, which records nothing, predicts the same.
         let just_now = self.scanned();
         let just_now = just_now.checked_sub(SignedDuration::from_micros(1)).unwrap_or(just_now);
-        let age = |at: usize| {
-            let age = ages_of(ages.of(at.into()));
-            if self.released.is_empty() || !self.released.contains(&key(inventory, at.into())) {
+        let ages = (0..inventory.images.len()).map(ImageIx::from).map(|image_ix| {
+            let age = ages_of(ages.of(image_ix));
+            if self.released.is_empty() || !self.released.contains(&key(inventory, image_ix)) {
                 return age;
             }
             Ages { last_used: Some(just_now), counted_from: age.first_detected.max(just_now), ..age }
-        };
-        (0..inventory.images.len()).map(age).collect()
+        });
+        ages.collect()
     }
 }
 
@@ -286,9 +294,9 @@ impl PolicyContext for NodeContext<'_> {
     }
 
     fn read_facts(&self, pins: Option<Pins>) -> FactsOf<'_> {
-        // Somebody may have added to them since the run began.
+        // A user may have pinned more images since the run began.
         let pins = pins.or_else(|| state::pins_now(&self.request));
-        // Read while the disk is: it takes about as long.
+        // The node's files are read while the disk is read, which takes about as long.
         let (request, config) = (Arc::clone(&self.request), Arc::clone(&self.config));
         let reading = thread::Builder::new().spawn(move || new_protection(&request, &config));
         let new = LazyCell::new(move || match reading.map(thread::JoinHandle::join) {
@@ -302,14 +310,10 @@ impl PolicyContext for NodeContext<'_> {
                 .zip(back_offs_of(self.back_offs, inventory))
                 .zip(self.ages(inventory))
                 .map(|((image, back_off), ages)| {
-                    // What was pinned at the beginning stays so, whatever happens to the database.
-                    let listed = |pins: &Pins| {
-                        let reasons = pins.of(&image.names, &image.digests, &image.id);
-                        reasons.into_iter().map(|reason| reason.text)
-                    };
-                    let mut pinned_by: Vec<_> = listed(&self.state.pins).collect();
+                    // Pins at the beginning of the run hold even if the database cannot be read any more.
+                    let mut pinned_by = reasons_of(&self.state.pins, image);
                     match &pins {
-                        Some(pins) => pinned_by.extend(listed(pins)),
+                        Some(pins) => pinned_by.extend(reasons_of(pins, image)),
                         None => pinned_by.push("the keep-list may name it, but cannot be read".into()),
                     }
                     pinned_by.dedup();
@@ -317,7 +321,7 @@ impl PolicyContext for NodeContext<'_> {
                         Ok(new) => pinned_by.extend(new.names(inventory, image)),
                         Err(unknown) => pinned_by.push(unknown.clone()),
                     }
-                    pinned_by.retain(|by| image.pinned_by.iter().all(|pin| pin.text != *by));
+                    pinned_by.retain(|reason| image.pinned_by.iter().all(|pin| pin.text != *reason));
                     Facts { ages: Some(ages), pinned_by, back_off, ..Facts::default() }
                 });
             known.collect()

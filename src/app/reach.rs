@@ -1,7 +1,7 @@
-//! What `gc` can delete here now, and how: `explain`, `report`, `usage` and `images` ask the remover that a run would
-//! delete with, so that they promise what the run does.
+//! The images that `gc` can delete here now. `explain`, `report`, `usage` and `images` ask the remover that a run would
+//! use, so that their predictions match the run.
 //!
-//! If no run could begin (its runtime does not answer), they say so, and use the facts of the disk alone.
+//! If no run could begin (its runtime does not answer), they report that, and use the facts on the disk alone.
 
 use super::error::Error;
 use super::gc_request::{GcRequest, Only, Selection};
@@ -26,9 +26,9 @@ const DIRECT: &str = "layersweep gc --via direct";
 pub struct Reach {
     /// The command that deletes images here.
     pub command: &'static str,
-    /// Why a run could not begin now.
+    /// Reason for which a run could not begin now.
     pub refusal: Option<Error>,
-    /// The remover's facts about the images; if no run could begin, those of the disk.
+    /// The remover's facts about the images; if no run could begin, the facts on the disk.
     pub(super) facts: ImageFacts,
 }
 
@@ -48,9 +48,9 @@ pub fn scan(
 }
 
 impl Reach {
-    /// Asks what would delete images of a scan, and notes in its inventory what is out of reach, and what rules
-    /// keep. Nothing is deleted
-    /// from a disk that is mounted elsewhere: then it is the node's runtime, once that runs.
+    /// Finds the way in which images of a scan are deleted. Adds to its inventory the images that are out of reach, and
+    /// those that rules keep. On a disk that is mounted from another machine nothing is deleted: there, the command is the
+    /// one to run on that machine.
     pub(super) fn find(request: &Request, config: &Config, scanned: &mut ScanResult) -> Self {
         scanned.scan.inventory.protected = policy_context::protected(request, config, scanned);
         if scanned.scan.sysroot.is_foreign() {
@@ -67,14 +67,16 @@ impl Reach {
 
     fn ask(request: &Request, config: &Config, scanned: &ScanResult, editors: &Editors) -> Self {
         let is_seen = runtime::is_seen(request, &scanned.scan);
-        let through = |via| facts(request, &Config { via, ..config.clone() }, scanned, editors);
-        let (found, command) = match through(config.via) {
-            // Of a runtime that is not even there: its store can be edited.
-            Err(_) if config.via == Via::Auto && !is_seen => (through(Via::Direct), DIRECT),
-            found if is_seen => (found, "layersweep gc"),
-            found => (found, DIRECT),
+        let (facts, command) = match facts(request, config, scanned, editors) {
+            // No runtime exists here: its store can be edited.
+            Err(_) if config.via == Via::Auto && !is_seen => {
+                let direct = Config { via: Via::Direct, ..config.clone() };
+                (facts(request, &direct, scanned, editors), DIRECT)
+            }
+            facts if is_seen => (facts, "layersweep gc"),
+            facts => (facts, DIRECT),
         };
-        match found {
+        match facts {
             Ok(facts) => Self { command, refusal: None, facts },
             Err(error) => {
                 let facts = ImageFacts::of(of_users(&scanned.scan.inventory, editors));
@@ -83,7 +85,7 @@ impl Reach {
         }
     }
 
-    /// Why nothing can be deleted now, as a clause.
+    /// Reason for which nothing can be deleted now, as a clause.
     pub fn refused(&self) -> Option<String> {
         let Error { message, hint, .. } = self.refusal.as_ref()?;
         let message = message.strip_prefix("nothing was deleted: ").unwrap_or(message);
@@ -94,7 +96,7 @@ impl Reach {
     }
 }
 
-/// The facts about the images that the remover of a run has.
+/// Facts about the images from the remover that a run would use.
 fn facts(
     request: &Request,
     config: &Config,
@@ -102,8 +104,8 @@ fn facts(
     editors: &Editors,
 ) -> Result<ImageFacts, Error> {
     let selection = Selection::Gc { only: vec![Only::Images], policy: PolicyKind::Exact };
-    let asked = GcRequest { request, config, selection, dry_run: true, while_runtime_runs: false };
-    let mut deleter = Deleter::for_reading(&asked, &scanned.scan.inventory)?;
+    let gc_request = GcRequest { request, config, selection, dry_run: true, while_runtime_runs: false };
+    let mut deleter = Deleter::for_reading(&gc_request, &scanned.scan.inventory)?;
     if let Deleter::Direct(owners) = &deleter {
         store_editing::check_namespace(request)?;
         store_editing::check(owners, scanned, editors)?;
@@ -112,7 +114,7 @@ fn facts(
     Ok(ImageFacts::of_remover(&scanned.scan, &stores, deleter.remover(editors, &mut None))?)
 }
 
-/// Stores that only their users can edit: true of them whatever deletes.
+/// Facts on the disk alone: images in stores that only their users can edit are out of reach in any case.
 fn of_users(inventory: &Inventory, editors: &Editors) -> Vec<Facts> {
     let images = inventory.images.iter().map(|image| {
         let store = &inventory[image.store];
@@ -125,5 +127,5 @@ fn closed_stores(inventory: &Inventory, editors: &Editors) -> Vec<StoreIx> {
     let stores = inventory.stores.iter().enumerate();
     let closed = stores
         .filter(|(_, store)| store.kind == StoreKind::ContainersStorage && editors.store(store).is_err());
-    closed.map(|(at, _)| at.into()).collect()
+    closed.map(|(store_ix, _)| store_ix.into()).collect()
 }

@@ -1,4 +1,4 @@
-//! What a run does, reported to the history, the log and whoever watches, while it happens.
+//! Reports the events of a run to the history, the log and the observer, while they happen.
 
 use std::time::Instant;
 
@@ -29,22 +29,22 @@ pub(super) struct Recorder<'a> {
     observer: &'a dyn Observer,
     command: Command,
     state: &'a State,
-    /// What earlier runs could not delete; `None`: this run deletes no images.
+    /// Contains the back-offs of earlier failures; `None`: this run deletes no images.
     context: Option<&'a NodeContext<'a>>,
     journal: Journal,
     is_direct: bool,
     planned: usize,
     done: usize,
     freed_bytes: i64,
-    /// Where the journal has the deletion that is being measured.
+    /// Position in the journal of the deletion that is being measured.
     awaited: Option<usize>,
-    /// That the disk was full when the run began: no news where it made room and is saved in the end.
+    /// Warnings that the disk was full when the run began. Dropped if the run made room and is saved in the end.
     disk_full_warnings: Vec<Degraded>,
 }
 
-/// What a run begins with.
+/// Facts about a run at its beginning.
 pub(super) struct Beginning<'a> {
-    /// `None` where a run goes by no policy.
+    /// `None` for a run without a policy.
     pub(super) policy: Option<PolicyKind>,
     pub(super) via: Via,
     pub(super) plan: &'a Plan,
@@ -52,7 +52,7 @@ pub(super) struct Beginning<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Nothing is written before something happens.
+    /// Creates the recorder of a run. Writes nothing before the first event.
     pub(super) fn begin(
         run: &CommandRun<'a>,
         state: &'a State,
@@ -63,7 +63,7 @@ impl<'a> Recorder<'a> {
         let plan = beginning.plan;
         let by_policy = command == Command::Gc;
         let shown = plan.shown().filter(|_| command != Command::Sweep);
-        let mount = shown.and_then(|one| plan.mounts.get(one.filesystem.get()));
+        let mount = shown.and_then(|shown| plan.mounts.get(shown.filesystem.get()));
         let start = Start {
             run_id: run.id.clone(),
             policy: beginning.policy.filter(|_| by_policy).map(|policy| policy.to_string()),
@@ -91,7 +91,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Records how it ended, and returns the exit code: `exit`, unless some of the record is lost.
+    /// Records the end of the run, and returns the exit code: `exit`, or failure if a part of the record is lost.
     pub(super) fn end(
         mut self,
         outcome: &Outcome,
@@ -109,7 +109,7 @@ impl<'a> Recorder<'a> {
             step: problem.phase.as_str().to_owned(),
             message: problem.message.clone(),
         });
-        // What was named and stays.
+        // Images that the user named and that a rule keeps.
         let kept = if self.command == Command::Rm { outcome.plan.kept.as_slice() } else { &[] };
         let kept = kept.iter().map(|kept| RunError {
             id: kept.target.id.clone(),
@@ -139,7 +139,7 @@ impl<'a> Recorder<'a> {
     fn row(&self, step: &Step, error: Option<String>) -> runs::DeletionRow {
         runs::DeletionRow {
             at: self.state.now(),
-            // History has no artifacts of its own.
+            // The history records artifacts as images.
             kind: match step.target.kind {
                 TargetKind::Artifact => TargetKind::Image,
                 kind => kind,
@@ -197,8 +197,8 @@ impl execute::RunObserver for Recorder<'_> {
         self.freed_bytes = self.freed_bytes.saturating_add(measured_bytes.unwrap_or(0));
         let predicted_bytes = step.predicted_bytes();
         tracing::info!(id = step.target.id, predicted_bytes, measured_bytes, "deleted");
-        if let Some(at) = self.awaited.take() {
-            return self.journal.measured(at, *measured_bytes, *byproduct_bytes, *usage_after_percent);
+        if let Some(position) = self.awaited.take() {
+            return self.journal.measured(position, *measured_bytes, *byproduct_bytes, *usage_after_percent);
         }
         let row = runs::DeletionRow {
             measured_bytes: *measured_bytes,
@@ -215,7 +215,7 @@ impl execute::RunObserver for Recorder<'_> {
         self.freed_bytes = self.freed_bytes.saturating_add(problem.measured_bytes.unwrap_or(0));
         let row = self.row(step, Some(message.clone()));
         let row = runs::DeletionRow { measured_bytes: problem.measured_bytes, ..row };
-        // For want of space: the disk's fault, and no reason to leave the image alone once there is room.
+        // A failure for want of space is not the image's: it gets no back-off, so it is tried again once there is room.
         let key = step.target.store.as_ref().filter(|_| step.target.is_image() && !problem.no_space);
         let back_off = key.zip(self.context).map(|(store, context)| {
             BackOff::after(context.back_off(store, &step.target.id), self.state.now(), message)
@@ -229,11 +229,11 @@ impl execute::RunObserver for Recorder<'_> {
     }
 }
 
-/// How full the filesystems are now that a run has acted: the end of a fall in the series.
+/// Current usage of the filesystems, if the run has deleted something: the last point of a fall in the usage series.
 fn fullness(journal: &Journal, inventory: &Inventory) -> Vec<Filesystem> {
     let known = if journal.has_acted() { inventory.filesystems.as_slice() } else { &[] };
     let read = known.iter().filter_map(|filesystem| match disk::filesystem::of(&filesystem.mount) {
-        // What was mounted over it meanwhile is another one.
+        // Another filesystem may have been mounted over it meanwhile.
         Ok((now, _)) if now.mount == filesystem.mount && now.device == filesystem.device => Some(now),
         Ok(_) => None,
         Err(error) => {

@@ -1,4 +1,4 @@
-//! Images that the arguments of `rm` mean, and what a person can do about those that stay.
+//! Images named by the arguments of `rm`, and hints about images that are kept.
 
 use std::path::Path;
 
@@ -65,12 +65,12 @@ pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Resul
 /// Names of an image that are not given, and not implied by a tag of the same repository.
 fn other_names<'a>(image: &'a Image, given: &[String]) -> Vec<&'a str> {
     let repositories: Vec<_> = given.iter().map(|name| repository(name)).collect();
-    let is_implied = |name: &str| name.contains('@') && repositories.contains(&repository(name));
-    let names = image.names.iter().filter(|name| !given.contains(name) && !is_implied(name));
+    let names = image.names.iter().filter(|name| !given.contains(name));
+    let names = names.filter(|name| !(name.contains('@') && repositories.contains(&repository(name))));
     names.map(String::as_str).collect()
 }
 
-/// Returns the command that takes these names from an image that keeps others, or the program that can.
+/// The command that removes these names from an image with other names, or the program that can.
 fn untagging(kind: StoreKind, root: &Path, id: &ImageId, names: &[String]) -> String {
     let names: Vec<_> = names.iter().map(|name| shell_word(name)).collect();
     let names = names.join(" ");
@@ -89,23 +89,23 @@ fn untagging(kind: StoreKind, root: &Path, id: &ImageId, names: &[String]) -> St
 /// Maximum number of containers that hints name.
 const MOST_HINTS: usize = 5;
 
-/// Returns what ends the use of images that stay since containers use them, and what deletes those that another
-/// program owns: a clause a container or image.
+/// Hints for kept images: how to end the use by containers, and how to delete images of other programs. One clause for
+/// each container or image.
 pub(super) fn hints(plan: &Plan, scan: &Scan) -> Vec<String> {
-    let inventory = &scan.inventory;
-    let kept_by = |rule: Rule| -> Vec<&str> {
+    fn kept_by(plan: &Plan, rule: Rule) -> Vec<&str> {
         let kept = plan.kept.iter().filter(|kept| kept.rule == rule && kept.target.kind == TargetKind::Image);
         kept.map(|kept| kept.target.id.as_str()).collect()
-    };
-    let used = kept_by(Rule::InUse);
-    let is_user =
-        |container: &&Container| container.images().any(|image| used.contains(&inventory[image].id.as_str()));
-    let containers = inventory.containers.iter().filter(is_user);
+    }
+    let inventory = &scan.inventory;
+    let used = kept_by(plan, Rule::InUse);
+    let containers = inventory.containers.iter();
+    let containers = containers
+        .filter(|container| container.images().any(|image| used.contains(&inventory[image].id.as_str())));
     let containers = containers.map(|container| end_of_use(container, &inventory[container.store].root));
-    let unreached = kept_by(Rule::OutOfReach);
-    let is_foreign =
-        |image: &&Image| image.id.namespace().is_some() && unreached.contains(&image.id.as_str());
-    let images = inventory.images.iter().filter(is_foreign);
+    let unreached = kept_by(plan, Rule::OutOfReach);
+    let images = inventory.images.iter();
+    let images =
+        images.filter(|image| image.id.namespace().is_some() && unreached.contains(&image.id.as_str()));
     let images = images.map(|image| {
         let store = &inventory[image.store];
         let remover = untagging(store.kind, &store.root, &image.id, &image.names);
@@ -134,10 +134,10 @@ fn end_of_use(container: &Container, graphroot: &Path) -> String {
     }
 }
 
-/// The image that a reference means.
+/// Looks up the image that a reference names.
 fn image(scan: &Scan, reference: &str) -> Result<ImageIx, Error> {
     match lookup::look_up(scan, reference) {
-        Ok(Subject::Image(at)) => Ok(at),
+        Ok(Subject::Image(image_ix)) => Ok(image_ix),
         Ok(_) => Err(Error::failed(format!("{reference:?} is not an image; nothing was deleted"))
             .hint("`layersweep images` lists what exists")),
         Err(error) => Err(Error::from(error).with("; nothing was deleted")),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn use_ends_by_command_of_the_maker() {
+    fn hint_names_the_owners_command() {
         let graphroot = Path::new("/var/lib/containers/storage");
         for (owner, id, state, expected) in [
             (Owner::Docker, "moby/00", ContainerState::Exited, "`docker rm 00` removes container a, if"),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_namespaces_of_programs_get_no_ctr_command() {
+    fn ctr_is_suggested_for_its_namespaces_only() {
         let root = Path::new("/var/lib/containerd");
         for (id, expected) in [
             ("00", "`ctr -n k8s.io images rm a:1`"),

@@ -1,6 +1,5 @@
-//! What comes before images when we work on the disk ourselves: the owner must be away, what killed runs began is
-//! finished, and on a full disk leaks make room to begin with. And what all need for that: the editors of a scan's
-//! stores, and the plan of its leaks.
+//! Preparations for changing stores directly: the checks that no owner is running and all processes are visible, the
+//! deletions that killed runs began, the leaks that make room on a full disk, and the editors of a scan's stores.
 
 use super::database;
 use super::error::Error;
@@ -15,20 +14,20 @@ use crate::execute::owner::{Owners, Presence};
 use crate::history::pins::Pins;
 use crate::history::runs::DeletionRow;
 use crate::model::plan::{Phase, Problem};
-use crate::model::{Image, Inventory, StoreIx, StoreKind, is_of_docker};
+use crate::model::{Inventory, StoreIx, StoreKind, is_of_docker};
 use crate::policy::leaks::{self, LeakPlan, LeakRequest};
 use crate::stores::Scan;
 use crate::sys::namespaces;
 
-/// Why nothing in a store itself may be deleted where not all processes are seen.
+/// Reason for which nothing may be deleted directly.
 const HIDDEN: &str = "not all processes of this machine are visible, and any of them may use the stores";
 
-/// No process that uses a store can be out of sight.
+/// Returns true if every process that can use a store is visible.
 fn sees_all(request: &Request) -> bool {
     request.trust_pid_namespace || namespaces::sees_all_processes()
 }
 
-/// Refuses where a process that uses a store may be out of sight.
+/// Refuses to change stores if a process that uses one may be invisible.
 pub(super) fn check_namespace(request: &Request) -> Result<(), Error> {
     if sees_all(request) {
         return Ok(());
@@ -39,7 +38,7 @@ pub(super) fn check_namespace(request: &Request) -> Result<(), Error> {
     ))
 }
 
-/// Refuses while an owner is at work, and where there is nothing to edit.
+/// Refuses while an owner is running, or if no store can be edited.
 pub(super) fn check(owners: &Owners, scanned: &ScanResult, editors: &Editors) -> Result<(), Error> {
     let inventory = &scanned.scan.inventory;
     if editors.is_empty() {
@@ -55,14 +54,14 @@ pub(super) fn check(owners: &Owners, scanned: &ScanResult, editors: &Editors) ->
         .map_err(|presence| Error::refused(format!("nothing was deleted: {presence}")).hint(hint(&presence)))
 }
 
-/// The hint where no store can be edited.
+/// The hint for stores that cannot be edited.
 fn other_way(inventory: &Inventory, needs_its_user: bool) -> &'static str {
-    let is_dockers = |image: &Image| image.id.namespace().is_some_and(is_of_docker);
+    let images = &inventory.images;
+    let is_dockers_alone =
+        !images.is_empty() && images.iter().all(|image| image.id.namespace().is_some_and(is_of_docker));
     match inventory.stores.first().map(|store| store.kind) {
         _ if needs_its_user => "run as the user whose store it is: podman unshare layersweep gc --via direct",
-        Some(StoreKind::Containerd)
-            if !inventory.images.is_empty() && inventory.images.iter().all(is_dockers) =>
-        {
+        Some(StoreKind::Containerd) if is_dockers_alone => {
             "only Docker uses this store: delete images with `docker image rm`"
         }
         Some(StoreKind::Containerd) => {
@@ -80,19 +79,19 @@ fn hint(presence: &Presence) -> &'static str {
     }
 }
 
-/// Leaks that go before any image: all that are safe where the configuration says so; else, on a
-/// full disk, as many as it takes to begin.
+/// Leaks that are deleted before any image: all safe ones if the request or the configuration says so; otherwise, on a
+/// full disk, as many as are needed to begin.
 ///
 /// # Errors
-/// Why none may go: told once, and the images go all the same where a runtime removes them.
+/// The reason for which no leak may be deleted. It is reported once, and a runtime can still delete images.
 pub(super) fn leaks(
-    asked: &GcRequest<'_>,
+    gc_request: &GcRequest<'_>,
     via: Via,
     config: &Config,
     scanned: &ScanResult,
     editors: &Editors,
 ) -> Result<Option<LeakPlan>, String> {
-    let all = match &asked.selection {
+    let all = match &gc_request.selection {
         Selection::Gc { only, .. } if only.is_empty() => config.leaks.delete,
         Selection::Gc { only, .. } => only.contains(&Only::Leaks),
         Selection::Rm { .. } => false,
@@ -109,7 +108,7 @@ pub(super) fn leaks(
     if plan.order.is_empty() {
         return Ok(None);
     }
-    match sees_all(asked.request) {
+    match sees_all(gc_request.request) {
         true => Ok(Some(plan)),
         false => Err(format!("no leak was deleted: {HIDDEN} (hostPID: true, or trust_pid_namespace = true)")),
     }
@@ -120,30 +119,30 @@ pub(super) fn editors(request: &Request, scan: &Scan) -> Editors {
     Editors::of(scan, &database::state_directory(request).dir, request.trust_pid_namespace)
 }
 
-/// What is to become of each leak of a scan.
+/// Decides on each leak of a scan.
 pub(super) fn plan_leaks(scan: &Scan, leaks: &LeakRequest, editors: &Editors) -> LeakPlan {
-    let stores = &scan.inventory.stores;
-    let closed = |store: StoreIx| editors.store(&stores[store.get()]).err().map(str::to_owned);
-    leaks::plan(&scan.inventory, &scan.refs, leaks, scan.taken_at, &closed)
+    leaks::plan(&scan.inventory, &scan.refs, leaks, scan.taken_at, &|store: StoreIx| {
+        editors.store(&scan.inventory[store]).err().map(str::to_owned)
+    })
 }
 
-/// How many things were deleted or mended.
+/// Number of deleted or repaired objects.
 fn objects(done: &Deleted) -> usize {
-    let named = done.images.len() + done.layers.len() + done.orphans.len();
-    // Else temporary files, or a layer that got its name back.
-    named.max(usize::from(done.has_changed || done.removed > 0))
+    let listed = done.images.len() + done.layers.len() + done.orphans.len();
+    // Temporary files and repaired links are not listed: they count as one object.
+    listed.max(usize::from(done.has_changed || done.removed > 0))
 }
 
-/// What came of the deletions that killed runs had begun.
+/// Result of finishing the deletions of killed runs.
 #[derive(Debug, Default)]
 pub(super) struct Resumed {
-    /// How many images, layers, containers and temporary files are deleted or mended.
+    /// Number of deleted or repaired images, layers, containers and temporary files.
     pub(super) objects: usize,
-    /// What could not be finished.
+    /// Deletions that could not be finished.
     pub(super) problems: Vec<Problem>,
 }
 
-/// Finishes what killed runs began, by whatever way images are deleted now. The keep-list is read again.
+/// Finishes the deletions of killed runs, by whatever way images are deleted now. Reads the keep-list again.
 pub(super) fn finish_killed_runs(request: &Request, editors: &Editors, begun: &[DeletionRow]) -> Resumed {
     if check_namespace(request).is_err() {
         if editors.are_unfinished(begun) {
@@ -153,7 +152,7 @@ pub(super) fn finish_killed_runs(request: &Request, editors: &Editors, begun: &[
         }
         return Resumed::default();
     }
-    // A person may have pinned something while being asked.
+    // A person may have pinned an image before answering.
     let Some(pins) = pins_now(request) else {
         tracing::warn!("the keep-list cannot be read, so an interrupted run is not finished now");
         return Resumed::default();
@@ -161,11 +160,12 @@ pub(super) fn finish_killed_runs(request: &Request, editors: &Editors, begun: &[
     resume(editors, begun, &pins)
 }
 
-/// Finishes what killed runs began. What is pinned by now stays.
+/// Finishes the deletions of killed runs. Keeps images that are pinned by now.
 pub(super) fn resume(editors: &Editors, begun: &[DeletionRow], pins: &Pins) -> Resumed {
     let mut resumed = Resumed::default();
-    let is_pinned = |id: &str, names: &[String], digests: &[String]| !pins.of(names, digests, id).is_empty();
-    for (store, result) in editors.resume(begun, &is_pinned) {
+    let results =
+        editors.resume(begun, &|id, names: &[String], digests| !pins.of(names, digests, id).is_empty());
+    for (store, result) in results {
         match result {
             Ok(done) => resumed.objects += objects(&done),
             Err(error) => {
@@ -186,7 +186,7 @@ mod tests {
     use crate::policy::scenario::Scenario;
 
     #[test]
-    fn a_store_of_docker_alone_needs_docker() {
+    fn store_of_docker_alone_needs_docker() {
         let mut inventory = Scenario::article().inventory();
         inventory.stores[0].kind = StoreKind::Containerd;
         assert!(other_way(&inventory, false).contains("--via cri"));

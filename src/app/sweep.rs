@@ -1,5 +1,5 @@
-//! Leaks: listed, deleted and repaired. What changes anything is two calls, with the question
-//! between them: [`Sweep::plan`] and [`Sweep::act`].
+//! Lists, deletes and repairs leaks. A change takes two calls, [`Sweep::plan`] and [`Sweep::act`]; between them a person
+//! may be asked.
 
 use super::error::{Error, Exit};
 use super::observer::Observer;
@@ -20,42 +20,43 @@ use crate::model::{Consistency, Inventory};
 use crate::policy::leaks::{Decision, LeakPlan, LeakRequest};
 use crate::stores::Scan;
 
-/// What is to be done.
+/// A request for one run.
 #[derive(Clone, Debug)]
 pub struct SweepRequest<'a> {
     pub request: &'a Request,
     pub leaks: LeakRequest,
-    /// Leaks that are proven safe to delete are deleted.
+    /// Delete the leaks that are proven safe to delete.
     pub delete: bool,
-    /// Nothing is changed, only shown.
+    /// Only show what would be changed.
     pub dry_run: bool,
 }
 
 impl SweepRequest<'_> {
-    /// Whether it is to change anything.
+    /// Returns true if leaks are to be deleted or repaired.
     pub fn changes(&self) -> bool {
         self.delete || !self.leaks.repair.is_empty()
     }
 }
 
-/// A plan, or what became of it.
+/// A plan, or the result of a run.
 #[derive(Debug)]
 pub struct SweepResult {
     scanned: ScanResult,
     editors: Editors,
     pub leaks: LeakRequest,
-    /// What is to become of each leak.
+    /// The decision on each leak.
     pub plan: LeakPlan,
-    /// The run; `None`: nothing was done.
+    /// Result of the run; `None`: nothing was done.
     pub outcome: Option<Outcome>,
     pub delete: bool,
     pub dry_run: bool,
-    /// Names the run, if there is one.
+    /// `None`: nothing will be changed.
     pub run_id: Option<String>,
-    /// What was finished of a run that was killed.
+    /// Number of objects whose deletion a killed run had begun, and that were deleted first.
     pub resumed: usize,
+    /// Deletions of killed runs that could not be finished.
     unfinished: Vec<Problem>,
-    /// What a killed run began is finished first, once that is agreed to.
+    /// A killed run left deletions, which are finished first if the person agrees.
     pub is_unfinished: bool,
     pub exit: Exit,
 }
@@ -69,38 +70,38 @@ impl SweepResult {
 /// One run of `sweep`.
 #[derive(Debug)]
 pub struct Sweep<'a> {
-    asked: SweepRequest<'a>,
+    sweep_request: SweepRequest<'a>,
     run: CommandRun<'a>,
 }
 
 impl<'a> Sweep<'a> {
     /// # Errors
-    /// When changes are asked for below a sysroot.
-    pub fn new(asked: SweepRequest<'a>, observer: &'a dyn Observer) -> Result<Self, Error> {
-        if let Some(sysroot) = asked.request.sysroot.as_ref().filter(|_| asked.changes()) {
+    /// When changes are requested below a sysroot.
+    pub fn new(sweep_request: SweepRequest<'a>, observer: &'a dyn Observer) -> Result<Self, Error> {
+        if let Some(sysroot) = sweep_request.request.sysroot.as_ref().filter(|_| sweep_request.changes()) {
             let sysroot = shell_word(&sysroot.to_string_lossy());
             return Err(Error::usage("--sysroot: `sweep` only reports on a mounted disk")
                 .hint(format!("`layersweep sweep --sysroot {sysroot}` lists what could be deleted")));
         }
-        Ok(Self { asked, run: CommandRun::new(Command::Sweep, observer) })
+        Ok(Self { sweep_request, run: CommandRun::new(Command::Sweep, observer) })
     }
 
     pub fn run_id(&self) -> &str {
         &self.run.id
     }
 
-    pub fn asked(&self) -> &SweepRequest<'a> {
-        &self.asked
+    pub fn request(&self) -> &SweepRequest<'a> {
+        &self.sweep_request
     }
 
-    /// Scans and plans. Before a run that changes something, what killed runs began is finished: here, or where
-    /// somebody is asked (`asks`) by [`Self::act`].
+    /// Scans and plans. A run that changes something first finishes the deletions of killed runs: here, or, if a person is
+    /// asked (`asks`), in [`Self::act`].
     ///
     /// # Errors
     /// When nothing can be planned, or another run holds the lock.
     pub fn plan(&mut self, asks: bool) -> Result<SweepResult, Error> {
-        let request = self.asked.request;
-        if !self.asked.changes() || self.asked.dry_run {
+        let request = self.sweep_request.request;
+        if !self.sweep_request.changes() || self.sweep_request.dry_run {
             let scanned = scan::scan(request, self.run.observer)?;
             return Ok(self.planned(scanned, Resumed::default(), false));
         }
@@ -122,11 +123,11 @@ impl<'a> Sweep<'a> {
     }
 
     fn planned(&self, scanned: ScanResult, resumed: Resumed, is_unfinished: bool) -> SweepResult {
-        let SweepRequest { request, leaks, delete, .. } = &self.asked;
+        let SweepRequest { request, leaks, delete, .. } = &self.sweep_request;
         let editors = store_editing::editors(request, &scanned.scan);
         let mut plan = store_editing::plan_leaks(&scanned.scan, leaks, &editors);
         if !delete && !leaks.repair.is_empty() {
-            plan.order.retain(|at| plan.entries[*at].decision == Decision::Repair);
+            plan.order.retain(|entry_ix| plan.entries[*entry_ix].decision == Decision::Repair);
         }
         SweepResult {
             exit: scanned.exit(),
@@ -134,8 +135,9 @@ impl<'a> Sweep<'a> {
             plan,
             outcome: None,
             delete: *delete,
-            dry_run: self.asked.changes(),
-            run_id: (self.asked.changes() && !self.asked.dry_run).then(|| self.run.id.clone()),
+            dry_run: self.sweep_request.changes(),
+            run_id: (self.sweep_request.changes() && !self.sweep_request.dry_run)
+                .then(|| self.run.id.clone()),
             resumed: resumed.objects,
             unfinished: resumed.problems,
             is_unfinished,
@@ -144,11 +146,11 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Carries it out.
+    /// Carries out a plan.
     pub fn act(&self, mut planned: SweepResult) -> SweepResult {
         if planned.is_unfinished {
             let resumed = store_editing::finish_killed_runs(
-                self.asked.request,
+                self.sweep_request.request,
                 &planned.editors,
                 &planned.scanned.state.begun,
             );
@@ -165,7 +167,7 @@ impl<'a> Sweep<'a> {
         let gauges = Gauges::open(inventory, None);
         let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder);
         let before = run.measure();
-        let mut done = leaks::run(&mut run, &steps, &planned.editors, self.asked.leaks.min_age);
+        let mut done = leaks::run(&mut run, &steps, &planned.editors, self.sweep_request.leaks.min_age);
         done.problems.extend(std::mem::take(&mut planned.unfinished));
         let unproven = unproven(inventory, &planned.editors);
         let is_unproven = !unproven.is_empty();
@@ -189,7 +191,7 @@ impl<'a> Sweep<'a> {
 }
 
 fn kind(outcome: &Outcome, is_unproven: bool) -> OutcomeKind {
-    let is_unfinished = outcome.plan.problems.iter().any(|one| one.phase == Phase::Resume);
+    let is_unfinished = outcome.plan.problems.iter().any(|problem| problem.phase == Phase::Resume);
     match outcome.kind() {
         OutcomeKind::Failed => OutcomeKind::Failed,
         _ if is_unfinished => OutcomeKind::Failed,
@@ -200,7 +202,7 @@ fn kind(outcome: &Outcome, is_unproven: bool) -> OutcomeKind {
     }
 }
 
-/// Stores of which nothing is proven: whatever was lost there, it stays for this time.
+/// Problems of stores in which nothing can be proven: their leaks are kept in this run.
 fn unproven(inventory: &Inventory, editors: &Editors) -> Vec<Problem> {
     let doubtful = inventory.stores.iter().filter_map(|store| {
         let message = match store.consistency {

@@ -1,7 +1,8 @@
-//! Who deletes. Where `auto` leaves it open: the runtime that answers; we ourselves where no
-//! runtime owns the stores; nobody where the owning runtime should answer and does not.
+//! The way of deletion: through the runtime, or directly in the stores. With `auto`, a runtime that answers deletes. If no
+//! runtime owns the stores, layersweep deletes directly. If a runtime should answer and does not, the run is refused.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::database;
@@ -26,35 +27,39 @@ use crate::stores::{self, Measure};
 use crate::sys::stop::flag;
 use crate::sys::sysroot::Sysroot;
 
-/// Who deletes: chosen once a run, and asked by everything that plans and deletes.
+/// The way of deletion, chosen once for each run and used for planning and deleting.
 #[derive(Debug)]
 pub(super) enum Deleter {
-    /// The runtime.
+    /// Through the runtime.
     Cri(Box<CriRemover>),
-    /// We do, in the stores themselves, while none of their owners runs.
+    /// In the stores themselves, while none of their owners runs.
     Direct(Owners),
 }
 
 impl Deleter {
-    /// By the configuration.
+    /// Chooses by the configuration.
     ///
     /// # Errors
     /// When the runtime that should delete does not answer.
-    pub(super) fn choose(asked: &GcRequest<'_>) -> Result<Self, Error> {
-        Self::with(asked, &Options::default(), None)
+    pub(super) fn choose(gc_request: &GcRequest<'_>) -> Result<Self, Error> {
+        Self::with(gc_request, &Options::default(), None)
     }
 
-    /// As [`Self::choose`], for a command that only reads: it waits less. `inventory` is what it has read.
+    /// The same for a command that only reads, with shorter timeouts. `inventory`: the result of its scan.
     ///
     /// # Errors
     /// As [`Self::choose`].
-    pub(super) fn for_reading(asked: &GcRequest<'_>, inventory: &Inventory) -> Result<Self, Error> {
-        Self::with(asked, &Options::default().probing(), Some(inventory))
+    pub(super) fn for_reading(gc_request: &GcRequest<'_>, inventory: &Inventory) -> Result<Self, Error> {
+        Self::with(gc_request, &Options::default().probing(), Some(inventory))
     }
 
-    fn with(asked: &GcRequest<'_>, options: &Options, inventory: Option<&Inventory>) -> Result<Self, Error> {
-        let GcRequest { request, config, while_runtime_runs, .. } = asked;
-        // A signal does not wait for a listing that may never come.
+    fn with(
+        gc_request: &GcRequest<'_>,
+        options: &Options,
+        inventory: Option<&Inventory>,
+    ) -> Result<Self, Error> {
+        let GcRequest { request, config, while_runtime_runs, .. } = gc_request;
+        // A signal cancels a request to a runtime that may never answer.
         let options = Options { cancel: Some(Arc::clone(flag())), ..options.clone() };
         let client = match config.via {
             Via::Auto => choose(request, &options, inventory)
@@ -78,7 +83,7 @@ impl Deleter {
         }
     }
 
-    /// The remover of images, which `direct` holds where it is made for this.
+    /// The remover of images. A direct one is created in `direct`.
     pub(super) fn remover<'r, 'e: 'r>(
         &'e mut self,
         editors: &'e Editors,
@@ -91,17 +96,17 @@ impl Deleter {
     }
 }
 
-/// The node's runtimes, as far as they are seen.
+/// State of the node's runtimes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Runtime {
     Answers,
-    /// One should answer: its socket or its configuration is there, or a kubelet's.
+    /// A runtime should answer: there is its socket, its configuration, or a kubelet.
     Silent,
-    /// Nothing says that there is one.
+    /// There is no sign of a runtime.
     Absent,
 }
 
-/// By the kind of each store, and whether a runtime owns it. `None`: refused.
+/// Chooses the way of deletion. `stores`: the kind of each store, and true if a runtime owns it. `None`: refused.
 fn decide(runtime: Runtime, stores: &[(StoreKind, bool)]) -> Option<Via> {
     let is_owned = stores.iter().any(|(_, owned)| *owned);
     let can_be_edited = stores.iter().any(|(kind, _)| *kind == StoreKind::ContainersStorage);
@@ -112,10 +117,10 @@ fn decide(runtime: Runtime, stores: &[(StoreKind, bool)]) -> Option<Via> {
     }
 }
 
-/// The runtime to delete through; `None`: in the stores themselves.
+/// The runtime to delete through; `None`: directly in the stores.
 ///
 /// # Errors
-/// The owner of a store should answer and does not, or nothing tells which of several runtimes it is.
+/// When the owner of a store should answer and does not, or when several runtimes may be the owner.
 fn choose(
     request: &Request,
     options: &Options,
@@ -152,11 +157,12 @@ fn choose(
     }
 }
 
-/// No remedy that does not work: on a node without a store of containers/storage nothing can be edited.
+/// Removes the hint to delete directly from `error` on a node without a store of containers/storage: nothing can be edited
+/// there.
 fn without_direct(error: Error, request: &Request, inventory: Option<&Inventory>) -> Error {
-    let can_be_edited = |inventory: &Inventory| {
+    fn can_be_edited(inventory: &Inventory) -> bool {
         inventory.stores.iter().any(|store| store.kind == StoreKind::ContainersStorage)
-    };
+    }
     let is_direct_possible = match inventory {
         Some(inventory) => can_be_edited(inventory),
         None => records(request).map_or(true, |inventory| can_be_edited(&inventory)),
@@ -164,32 +170,32 @@ fn without_direct(error: Error, request: &Request, inventory: Option<&Inventory>
     if is_direct_possible { error } else { runtime::without_direct(error) }
 }
 
-/// What the stores' records say now.
+/// Reads the stores' records now.
 fn records(request: &Request) -> Result<Inventory, Error> {
-    let asked = stores::ScanRequest { measure: Measure::RecordsAndMounts, ..request.stores()? };
-    Ok(stores::run(&asked, &Progress::default())?.inventory)
+    let scan_request = stores::ScanRequest { measure: Measure::RecordsAndMounts, ..request.stores()? };
+    Ok(stores::run(&scan_request, &Progress::default())?.inventory)
 }
 
-/// Whether a runtime should answer on this node.
+/// Returns true if a runtime should answer on this node.
 pub(super) fn is_expected(answers: &Answers, kubelet: &Kubelet, sysroot: &Sysroot) -> bool {
-    // Docker's containerd has the usual socket, too, and no CRI behind it.
-    let is_other = |problem: &CriProblem| matches!(problem, CriProblem::NoCri(_) | CriProblem::NotGrpc(_));
     let mut silent = answers.silent.iter();
-    silent.any(|(candidate, error)| candidate.configured || !is_other(&error.problem))
-        || kubelet.is_here()
+    silent.any(|(candidate, error)| {
+        // Docker's containerd listens on the usual socket, too, but without CRI.
+        let is_other = matches!(error.problem, CriProblem::NoCri(_) | CriProblem::NotGrpc(_));
+        candidate.configured || !is_other
+    }) || kubelet.is_here()
         || crio_start(sysroot).is_some()
 }
 
-/// The kind of each store, and whether a runtime owns it.
+/// The kind of each store, and true if a runtime owns it.
 fn owned(inventory: &Inventory, answers: &Answers) -> Vec<(StoreKind, bool)> {
     let without_cri = answers.silent.iter().any(|(_, error)| matches!(error.problem, CriProblem::NoCri(_)));
-    let is_of_crio = |at: StoreIx| {
-        inventory.containers.iter().any(|container| container.store == at && container.owner == Owner::CriO)
-    };
+    let crio_containers = inventory.containers.iter().filter(|container| container.owner == Owner::CriO);
+    let crio_stores: HashSet<StoreIx> = crio_containers.map(|container| container.store).collect();
     let stores = inventory.stores.iter().enumerate();
-    let owned = stores.map(|(at, store)| match store.kind {
+    let owned = stores.map(|(position, store)| match store.kind {
         StoreKind::Containerd => (store.kind, !without_cri),
-        StoreKind::ContainersStorage => (store.kind, is_of_crio(at.into())),
+        StoreKind::ContainersStorage => (store.kind, crio_stores.contains(&position.into())),
     });
     owned.collect()
 }
@@ -199,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_removes_where_auto_leaves_it_open() {
+    fn auto_chooses_by_runtime_and_owners() {
         use Runtime::{Absent, Answers, Silent};
         use StoreKind::{Containerd, ContainersStorage as Podman};
         let (owned, free) = (true, false);
@@ -210,10 +216,10 @@ mod tests {
             (Absent, &[(Podman, free), (Podman, free)], direct),
             // Docker's containerd beside it has no CRI, so it owns no store that a runtime should answer for.
             (Absent, &[(Podman, free), (Containerd, free)], direct),
-            // CRI-O's containers are in it, though CRI-O has left nothing else.
+            // It has containers of CRI-O, though there is no other sign of CRI-O.
             (Absent, &[(Podman, owned)], refused),
             (Absent, &[(Podman, free), (Podman, owned)], refused),
-            // containerd owns its store; and nobody but containerd deletes there.
+            // containerd owns its store, and only containerd can delete there.
             (Absent, &[(Podman, free), (Containerd, owned)], refused),
             (Absent, &[(Containerd, owned)], refused),
             (Absent, &[(Containerd, free)], refused),
@@ -224,7 +230,7 @@ mod tests {
             (Silent, &[(Containerd, owned)], refused),
             (Answers, &[(Podman, owned)], cri),
             (Answers, &[(Containerd, owned)], cri),
-            // One run has one remover: podman's images stay, unless its store is named.
+            // A run uses one remover: podman's images are kept unless its store is named.
             (Answers, &[(Podman, free), (Containerd, owned)], cri),
         ] {
             assert_eq!(decide(runtime, stores), expected, "{runtime:?} {stores:?}");

@@ -26,7 +26,7 @@ pub(super) fn run(global: &Global, config: &Config, args: &SweepArgs) -> Result<
     let mut sweep = Sweep::new(request, global)?;
     match carry_out(global, &mut sweep, asks) {
         Err(refusal) if changes && refusal.exit == Exit::Refused && global.format == Format::Json => {
-            let (request, now) = (sweep.asked(), Timestamp::now());
+            let (request, now) = (sweep.request(), Timestamp::now());
             let document =
                 json::sweep_refused(sweep.run_id(), &request.leaks, request.delete, &refusal.message, now);
             output::json(&document)?;
@@ -38,7 +38,7 @@ pub(super) fn run(global: &Global, config: &Config, args: &SweepArgs) -> Result<
 
 fn carry_out(global: &Global, sweep: &mut Sweep<'_>, asks: bool) -> Result<Exit, Error> {
     let planned = sweep.plan(asks)?;
-    if !sweep.asked().changes() || sweep.asked().dry_run {
+    if !sweep.request().changes() || sweep.request().dry_run {
         return print(global, &planned);
     }
     if asks && (planned.is_unfinished || !planned.plan.order.is_empty()) {

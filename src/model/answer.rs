@@ -17,13 +17,13 @@ pub enum Answer {
     RemovedInPart(Failure),
     /// Another process has deleted it.
     AlreadyGone,
-    /// A rule keeps it now. It was not touched, unless the rule is [`Rule::RunEnded`]: then the next run may have
-    /// to finish it.
+    /// A rule keeps it now. It was not touched, unless the rule is [`Rule::RunEnded`]: then the next run may have to finish
+    /// its deletion.
     Kept(Ruling),
     /// Nothing in its store can be proven or changed now (its lock is held, mounts cannot be read, its disk is
     /// full). It was not touched.
     StoreSkipped(Failure),
-    /// It still exists, or some of it.
+    /// It still exists, at least in part.
     Failed(Problem, Aftermath),
     /// It was not touched, and the run ends: a signal arrived, the runtime is unavailable, or nothing can be
     /// proven any more.
@@ -65,7 +65,7 @@ impl Answer {
     }
 }
 
-/// The result of a removal: the answer, or a request whose answer only the store can give.
+/// The result of a removal: the answer, or a requested removal that the store must confirm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemovalResult {
     /// The remover itself knows the answer.

@@ -1,4 +1,4 @@
-//! The input of a plan: the policy, and facts about each image that the inventory does not have.
+//! The input of a plan: the policy, and the facts about each image that the inventory does not have.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,33 +12,32 @@ use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, Image, ImageIx, Inventory, NamedImage, Pattern, Store, StoreIx, StoreKind};
 use crate::policy::space::Targets;
 
-/// Policy `exact`: when to delete, and what is protected.
+/// Policy `exact`: thresholds, ages and protections.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
-    /// When the space pass starts and ends, for each filesystem by itself.
+    /// Thresholds of the space pass, for each filesystem by itself.
     pub targets: Targets,
-    /// Images first detected less than this ago stay.
+    /// Minimum time since the first detection of an image; younger images are kept.
     pub min_age: SignedDuration,
-    /// Images idle for longer than this are deleted; `None`: no age pass.
+    /// Maximum idle time of an image; images idle for longer are deleted. `None`: no age pass.
     pub max_age: Option<SignedDuration>,
-    /// Further protections.
     pub protect: Protect,
 }
 
-/// What the configuration protects.
+/// Images that the configuration and the node's files protect.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Protect {
-    /// Patterns on full references; an image stays if any of its names matches.
+    /// Patterns on full references; an image is kept if any of its names matches.
     pub names: Vec<Pattern>,
-    /// Labels that an image may carry: a key, or a key and the value it must have.
+    /// Labels of protected images: a key, or a key and its value.
     pub labels: Vec<(String, Option<String>)>,
-    /// Number of newest images of each repository that stay; 0 is off.
+    /// Number of newest images of each repository that are kept; 0 disables the rule.
     pub keep_newest: usize,
     /// Images that static pods name.
     pub static_pods: Vec<NamedImage>,
     /// Images that quadlets name.
     pub quadlets: Vec<Quadlet>,
-    /// Images that pod sandboxes are made from.
+    /// Images that pod sandboxes are created from.
     pub sandboxes: Vec<NamedImage>,
     /// Images that the kubelet is pulling.
     pub pulling: Vec<NamedImage>,
@@ -47,16 +46,16 @@ pub struct Protect {
 /// An image that a quadlet names, for the stores that podman would take it from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quadlet {
-    /// What it names; a short name means what podman may take it for: any registry's.
+    /// The image. A short name matches the image of any registry, since podman may choose any.
     pub named: NamedImage,
-    /// Roots of those stores.
+    /// Stores that podman would take it from.
     pub stores: Arc<StoreSelection>,
-    /// It may name any image: there is more than is read of a user.
+    /// It may name any image: the user has more quadlets than are read.
     pub any: bool,
 }
 
 impl Quadlet {
-    /// Whether podman may mean `image`, which lies in `store`.
+    /// Returns true if podman may use `image`, which is in `store`, for the quadlet.
     #[must_use]
     pub fn means(&self, store: &Store, image: &Image) -> bool {
         store.kind == StoreKind::ContainersStorage
@@ -68,19 +67,18 @@ impl Quadlet {
 /// Stores of containers/storage, by their roots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StoreSelection {
-    /// Only these.
     Only(Vec<PathBuf>),
-    /// All but these.
+    /// All stores except these.
     Except(Vec<PathBuf>),
 }
 
 impl StoreSelection {
-    /// Whether the store at `root` is one of them.
+    /// Returns true if the store at `root` is selected.
     #[must_use]
     pub fn has(&self, root: &Path) -> bool {
         match self {
-            Self::Only(roots) => roots.iter().any(|one| one == root),
-            Self::Except(roots) => roots.iter().all(|one| one != root),
+            Self::Only(roots) => roots.iter().any(|selected| selected == root),
+            Self::Except(roots) => roots.iter().all(|excluded| excluded != root),
         }
     }
 }
@@ -88,14 +86,14 @@ impl StoreSelection {
 /// Ages of an image from the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ages {
-    /// When it was first detected, or earlier by evidence on the disk.
+    /// Time of its first detection, or earlier by evidence on the disk.
     pub first_detected: Timestamp,
-    /// When it was last seen in use; `None`: never.
+    /// Last time that a scan found it in use; `None`: never.
     pub last_used: Option<Timestamp>,
-    /// How many containers were seen that were made from it.
+    /// Number of containers created from it that scans have found.
     pub use_count: u64,
-    /// What its idleness is counted from: the latest of first detected, last used, and the scan
-    /// that proved it unused again. [`Self::new`] knows of no such scan.
+    /// Start of its idle time: the latest of the first detection, the last use, and the scan that proved it unused again.
+    /// [`Self::new`] assumes no such scan.
     pub counted_from: Timestamp,
 }
 
@@ -107,38 +105,38 @@ impl Ages {
         Self { first_detected, last_used, use_count, counted_from }
     }
 
-    /// Since when nothing has used it, as far as proven. An image that was never seen in use is idle
-    /// since it was first detected, not infinitely old (as for the kubelet), so that neither a first
-    /// detection nor a lost record puts it first in the order.
+    /// Start of the time in which it is proven to be unused. An image that was never found in use is idle since its first
+    /// detection. For the kubelet it would be infinitely old; here, neither a first detection nor a lost record puts it
+    /// first in the order.
     #[must_use]
     pub fn idle_since(&self) -> Timestamp {
         self.counted_from
     }
 }
 
-/// Facts about an image from outside the store's records: from history, configuration, the node's files and what
-/// deletes images here.
+/// Facts about an image from outside the store's records: from the history, the configuration, the node's files and the
+/// remover.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Ages from the records; without them an image stays.
+    /// Ages from the history; an image without ages is kept.
     pub ages: Option<Ages>,
     /// Users that the inventory does not have: containers that only the runtime lists, images
     /// mounted as volumes. Each as `owner name`.
     pub used_by: Vec<String>,
     /// The runtime lists it as pinned.
     pub runtime_pins: bool,
-    /// What else keeps it: our own keep-list, pods and their pulls, what could not be asked.
+    /// Other reasons to keep it: the keep-list, pods and their pulls, a source that could not be read.
     pub pinned_by: Vec<String>,
-    /// Earlier runs could not remove it.
+    /// Set if earlier runs could not remove it.
     pub back_off: Option<BackOff>,
-    /// Why the selected backend cannot delete it, if so.
+    /// Reason for which the remover cannot delete it.
     pub out_of_reach: Option<String>,
 }
 
 impl Facts {
     /// Merges facts from another source.
     pub fn add(&mut self, other: Self) {
-        // Taken apart, so that no new fact is forgotten.
+        // Destructured, so that the compiler reports a new field that is not merged here.
         let Self { ages, used_by, runtime_pins, pinned_by, back_off, out_of_reach } = other;
         self.ages = self.ages.or(ages);
         self.used_by.extend(used_by);
@@ -149,7 +147,7 @@ impl Facts {
     }
 }
 
-/// A filesystem of a store that is so full that no deletion can begin there until `to_free` is freed.
+/// A filesystem of a store on which no deletion can begin until `to_free` is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FullFilesystem {
     pub store: StoreIx,
@@ -161,22 +159,21 @@ pub struct FullFilesystem {
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     pub inventory: &'a Inventory,
-    /// Its reference counts.
+    /// Reference counts of the inventory.
     pub refs: &'a Refs,
-    /// One entry an image. Nothing is known of images beyond its end, so they stay.
+    /// One entry for each image. Nothing is known of images beyond its end, so they are kept.
     pub facts: &'a [Facts],
-    /// Where the first image of a store has to free itself what its deletion needs to begin.
+    /// Filesystems on which the first image of a store must free the room for its own deletion.
     pub full_filesystems: &'a [FullFilesystem],
     pub policy: &'a Policy,
     /// The present, by the same clock as the ages of `facts`.
     pub now: Timestamp,
-    /// When the scan began that the run goes by, by that clock too: what was used since, was in use
-    /// when it looked.
+    /// Start of the run's scan, by the same clock. An image with a later last use was in use during the scan.
     pub scanned: Timestamp,
 }
 
 impl<'a> Input<'a> {
-    /// Returns the ages of an image from the records.
+    /// Ages of an image from the history.
     #[must_use]
     pub fn ages(&self, image_ix: ImageIx) -> Option<&'a Ages> {
         self.facts(image_ix)?.ages.as_ref()
@@ -193,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_on_the_full_reference() {
+    fn patterns_match_the_full_reference() {
         for (pattern, name, matches) in [
             ("quay.io/*", "quay.io/a/b:1", true),
             ("quay.io/a/b", "quay.io/a/b:1", false),
@@ -208,11 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn never_used_is_not_infinitely_old() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let idle = |first, last: Option<i64>| Ages::new(at(first), last.map(at), 0).idle_since();
-        assert_eq!(idle(100, None), at(100));
-        assert_eq!(idle(100, Some(50)), at(100), "a new life of an image used before");
-        assert_eq!(idle(100, Some(150)), at(150));
+    fn unused_image_is_idle_since_first_detection() {
+        fn time(second: i64) -> Timestamp {
+            Timestamp::from_second(second).unwrap()
+        }
+        // The image with the last use at 50 was deleted and pulled again.
+        for (last_used, idle_since) in [(None, 100), (Some(50), 100), (Some(150), 150)] {
+            let ages = Ages::new(time(100), last_used.map(time), 0);
+            assert_eq!(ages.idle_since(), time(idle_since), "{last_used:?}");
+        }
     }
 }

@@ -1,9 +1,9 @@
-//! What is deleted, why, and in what order. Pure: no I/O, no clock, ages and listings come in as
-//! values, so that every decision can be tested as a table.
+//! Decisions: the objects to delete, the reasons, and the order. Pure: no I/O and no clock; ages and listings are
+//! arguments, so that every decision can be tested as a table.
 //!
-//! Two policies decide. [`plan`] is ours (`exact`): it goes by measured space and by what each
-//! deletion frees. [`kubelet`] is the kubelet's own algorithm, rule for rule, for those who want
-//! it; [`compare`] shows the difference. `docs/how-it-decides.md` is the operator's page.
+//! There are two policies. [`plan`] is layersweep's (`exact`): it decides by the measured space and by the bytes that each
+//! deletion frees. [`kubelet`] is the kubelet's own algorithm, rule by rule; [`compare`] shows the difference.
+//! `docs/how-it-decides.md` explains both for operators.
 
 pub mod compare;
 pub mod containers;
@@ -26,10 +26,10 @@ pub use space::{FreeFloor, Targets, Thresholds};
 use crate::model::names::names;
 
 names! {
-    /// Which rules decide.
+    /// Algorithm that selects images.
     PolicyKind {
         Exact = "exact",
-        /// The kubelet's, rule for rule.
+        /// The kubelet's own algorithm.
         Kubelet = "kubelet",
     }
 }

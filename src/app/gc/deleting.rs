@@ -1,6 +1,6 @@
-//! A plan carried out: leaks, then containers and logs, then images, each
-//! proven, measured and recorded on its own. Which images are next is decided anew from the same scan after each measurement,
-//! as it was for the plan: it may end earlier than planned.
+//! Carries out a plan: leaks first, then containers and logs, then images. Each is proven, measured and recorded by
+//! itself. The next image is chosen after each measurement, from the same scan as the plan, so a run may end earlier than
+//! planned.
 
 use std::borrow::Cow;
 
@@ -18,13 +18,13 @@ use crate::execute::measure::SettlePatience;
 use crate::execute::{self, Gauges, PreconditionError, Run, images};
 use crate::model::OutcomeKind;
 use crate::model::display::two_decimals;
-use crate::model::plan::{Phase, Plan, Problem};
+use crate::model::plan::{Phase, Plan};
 use crate::policy::space::Targets;
 use crate::stores::Scan;
 use crate::sys::stop::is_requested;
 
 impl Gc<'_> {
-    /// Carries out what was planned, and records it.
+    /// Carries out a plan, and records it.
     pub(super) fn carry_out(
         &self,
         planned: &GcResult,
@@ -44,17 +44,18 @@ impl Gc<'_> {
             usage_before_percent: usage_before(planned),
         };
         let mut recorder = Recorder::begin(&self.command_run, &scanned.state, Some(&context), &beginning);
-        let logs = containers.as_ref().map(|(one, _)| one.pod_logs());
+        let logs = containers.as_ref().map(|(containers, _)| containers.pod_logs());
         let gauges = Gauges::open(&scan.inventory, logs);
         let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder);
         let before = run.measure();
-        let has_acted = |plan: &Plan| !(plan.steps.is_empty() && plan.problems.is_empty());
         let mut earlier_parts = Vec::new();
         let deleted = self.delete(&mut run, work, &mut scan, &context, deleter, &mut earlier_parts);
         let (mut plan, policy, targets) = match deleted {
             Ok(plan) => (plan, planned.policy, planned.targets),
-            // What was deleted before is gone all the same, and that is reported.
-            Err(error) if earlier_parts.iter().any(has_acted) => {
+            // The leaks and containers deleted before are reported even if the images were refused.
+            Err(error)
+                if earlier_parts.iter().any(|plan| !(plan.steps.is_empty() && plan.problems.is_empty())) =>
+            {
                 (refused_plan(&error.message), None, Targets::default())
             }
             Err(error) => return Err(error.into()),
@@ -96,7 +97,8 @@ impl Gc<'_> {
         })
     }
 
-    /// Deletes leaks first, then containers and logs, all of which is added to `earlier_parts`, then images.
+    /// Deletes leaks, then containers and logs, and adds their plans to `earlier_parts`; then deletes images and returns
+    /// their plan.
     fn delete(
         &self,
         run: &mut Run<'_>,
@@ -114,7 +116,7 @@ impl Gc<'_> {
         }
         if let (Some((containers, _)), Deleter::Cri(remover)) = (containers, &*deleter) {
             let plan = containers.by(remover, stores).run(run, scan)?;
-            // What was deleted was in nobody's way, but what it used is not in use any more.
+            // The images of the deleted containers are not in use any more.
             if !plan.steps.is_empty() {
                 *scan = Cow::Owned(without(scan, &plan));
             }
@@ -127,8 +129,8 @@ impl Gc<'_> {
         Ok(plan)
     }
 
-    /// Makes the reserve files for the next run, once this one is measured: its plan could not count what they take.
-    /// A `rm` that deleted no image makes none.
+    /// Creates the reserve files for the next run after this one is measured: its plan did not count their bytes. An `rm`
+    /// that deleted no image creates none.
     fn make_reserve_files(&self, editors: &Editors, deleter: &Deleter, done: &Plan) {
         let is_needed = self.gc_request.is_gc() || done.steps.iter().any(|step| step.target.is_image());
         if !is_needed || is_requested() {
@@ -141,25 +143,24 @@ impl Gc<'_> {
     }
 }
 
-/// Percent used before, of the filesystem that is shown.
+/// Used percent of the filesystem in the summary, before the run.
 fn usage_before(result: &GcResult) -> Option<f64> {
-    let at = result.plan.shown()?.filesystem;
-    let space = result.before.get(at.get())?.as_ref().ok()?;
+    let filesystem = result.plan.shown()?.filesystem;
+    let space = result.before.get(filesystem.get())?.as_ref().ok()?;
     Some(two_decimals(space.used_percent()))
 }
 
-/// Adds what to do to each problem that a runtime made which stopped answering.
+/// Adds a hint to each problem of a runtime that stopped answering.
 fn ask_again(plan: &mut Plan, socket: &str) {
-    let by_runtime = |problem: &&mut Problem| {
-        problem.phase == Phase::Prove && problem.hint.is_none() && problem.message.contains(socket)
-    };
-    for problem in plan.problems.iter_mut().filter(by_runtime) {
-        let again = "run this again when the runtime answers";
-        problem.hint = Some(crio::before_start().unwrap_or(again).to_owned());
+    for problem in &mut plan.problems {
+        if problem.phase == Phase::Prove && problem.hint.is_none() && problem.message.contains(socket) {
+            let again = "run this again when the runtime answers";
+            problem.hint = Some(crio::before_start().unwrap_or(again).to_owned());
+        }
     }
 }
 
-/// What bars a store is reported once, and of no single leak.
+/// Reports a store that cannot be locked once, not once for each leak.
 fn locks_once(mut plan: Plan) -> Plan {
     let mut reported: Vec<String> = Vec::new();
     plan.problems.retain_mut(|problem| {

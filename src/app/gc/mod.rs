@@ -1,7 +1,7 @@
-//! Deleting images, and what goes with them: `gc` by policy, `rm` by name. Two calls, with the
-//! question between them: [`Gc::plan`] and [`Gc::act`]. A dry run is the first of them alone.
+//! Deletion of images, and of leaks, containers and logs with them: `gc` by policy, `rm` by name. It takes two calls,
+//! [`Gc::plan`] and [`Gc::act`]; between them a person may be asked. A dry run is the first call alone.
 //!
-//! Top down: here the two calls and their results, then `planning` (scan, plan), then `deleting` (act, record).
+//! This file has the two calls and their results; `planning` scans and plans; `deleting` acts and records.
 
 mod deleting;
 mod planning;
@@ -27,7 +27,7 @@ use crate::execute::editors::Editors;
 use crate::history::runs::{Command, Event};
 use crate::model::display::shell_word;
 use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::{FilesystemPlan, Gain, PassEnd, Phase, Plan, Problem, TargetKind};
+use crate::model::plan::{FilesystemPlan, Gain, PassEnd, Phase, Plan, Problem, TargetKind, bytes_on};
 use crate::model::refs::Refs;
 use crate::model::space::Measured;
 use crate::model::{Finding, ImageIx};
@@ -40,36 +40,37 @@ use crate::policy::{Policy, PolicyKind};
 use crate::stores::{self, Scan};
 use crate::sys::stop::is_requested;
 
-/// A plan, or what became of it.
+/// A plan, or the result of a run.
 #[derive(Debug)]
 pub struct GcResult {
     pub command: Command,
     pub run_id: String,
     pub dry_run: bool,
-    /// `None` where the run was refused before it began.
+    /// `None` if the run was refused before it began.
     pub policy: Option<PolicyKind>,
-    /// What was used; [`Via::Auto`] where the run was refused before that was known.
+    /// The way of deletion that was used; [`Via::Auto`] if the run was refused before it was chosen.
     pub via: Via,
-    /// What is to be deleted; of a run, the plan as it was carried out.
+    /// The plan; after a run, as it was carried out.
     pub plan: Plan,
-    /// The run; `None`: nothing was done.
+    /// Result of the run; `None`: nothing was done.
     pub outcome: Option<Outcome>,
-    /// What the filesystems said before.
+    /// Space of the filesystems before the run.
     pub before: Vec<Measured>,
     pub targets: Targets,
-    /// Bytes that the kubelet's algorithm believes it frees; `None` for policy `exact`.
+    /// Bytes that the kubelet's algorithm expects to free; `None` for policy `exact`.
     pub believed_bytes: Option<u64>,
-    /// Both policies side by side, of a dry run of policy `kubelet`.
+    /// Comparison of both policies, in a dry run of policy `kubelet`.
     pub comparison: Option<Comparison>,
     pub events: Vec<Event>,
     pub findings: Vec<Finding>,
     /// Commands that end the use of images that `rm` has kept, as clauses.
     pub hints: Vec<String>,
-    /// What the filesystems that stay too full hold in no store, where no deletion here reaches it.
+    /// Usage outside of the stores on filesystems that are still too full; no deletion by layersweep frees it.
     pub outside: Vec<Outside>,
     pub at: Timestamp,
     pub exit: Exit,
-    /// How much of what killed runs had begun was finished first: images, layers, containers and temporary files.
+    /// Number of images, layers, containers and temporary files that killed runs had begun to delete, and that were
+    /// deleted first.
     pub resumed: usize,
 }
 
@@ -77,13 +78,13 @@ pub struct GcResult {
 #[derive(Debug)]
 pub struct Planned {
     pub result: GcResult,
-    /// A killed run left deletions that this one finishes first.
+    /// A killed run left deletions that this run finishes first.
     pub is_unfinished: bool,
     work: Work,
     deleter: Deleter,
 }
 
-/// What a plan is made from, and carried out with.
+/// Input of a plan and of the run that carries it out.
 #[derive(Debug)]
 struct Work {
     scanned: ScanResult,
@@ -93,7 +94,7 @@ struct Work {
     /// The images that `rm` names.
     named: Vec<ImageIx>,
     containers: Option<(Containers, Plan)>,
-    /// `Err`: why no leak may be deleted.
+    /// `Err`: the reason for which no leak may be deleted.
     leaks: Result<Option<LeakPlan>, String>,
     resumed: Resumed,
 }
@@ -102,11 +103,11 @@ struct Work {
 #[derive(Debug)]
 pub struct Gc<'a> {
     gc_request: GcRequest<'a>,
-    /// Locked from the beginning, or where a person is asked, from the answer on.
+    /// Locked from the beginning, or, if a person is asked, from the answer on.
     command_run: CommandRun<'a>,
-    /// The kubelet's settings where a dry run shows its policy.
+    /// The kubelet's settings, in a dry run of its policy.
     kubelet: Option<KubeletPolicy>,
-    /// How images are deleted; before the first plan, what is configured.
+    /// The way of deletion; before the first plan, the configured one.
     via: Via,
     /// Failures to synchronise filesystems before the first measurement; `None` until that was done.
     sync_findings: Option<Vec<Finding>>,
@@ -136,13 +137,13 @@ impl<'a> Gc<'a> {
         })
     }
 
-    /// Scans and plans. Nothing of the plan is deleted yet; what a killed run has begun is finished, unless
-    /// this is a dry run or a person is asked. `asks`: a person is asked before [`Self::act`].
+    /// Scans and plans. Deletes nothing of the plan yet, but finishes the deletions of killed runs, unless this is a dry
+    /// run or a person is asked. `asks`: a person is asked before [`Self::act`].
     ///
     /// # Errors
-    /// When nothing can be planned, or another run holds the lock. If [`Error::is_stale`], another try may do:
-    /// on a busy node something is always being created or deleted, and the scan may then be of another
-    /// moment than what the runtime lists.
+    /// When nothing can be planned, or another run holds the lock. If [`Error::is_stale`], another attempt may succeed: on
+    /// a busy node objects are created and deleted all the time, and the scan and the runtime's listings may show
+    /// different moments.
     pub fn plan(&mut self, asks: bool) -> Result<Planned, Error> {
         if !self.gc_request.dry_run && !asks {
             self.command_run.lock(self.gc_request.request)?;
@@ -150,11 +151,11 @@ impl<'a> Gc<'a> {
         self.make_plan()
     }
 
-    /// Carries out what was planned.
+    /// Carries out a plan.
     ///
     /// # Errors
-    /// When nothing was deleted: another run holds the lock, or what the proofs need cannot be had. If
-    /// [`Error::is_stale`], another plan may do.
+    /// When nothing was deleted: another run holds the lock, or the facts for the proofs cannot be read. If
+    /// [`Error::is_stale`], another plan may succeed.
     pub fn act(&mut self, planned: Planned) -> Result<GcResult, Error> {
         let Planned { result, mut work, mut deleter, .. } = planned;
         let was_locked = self.command_run.is_locked();
@@ -173,12 +174,11 @@ impl<'a> Gc<'a> {
         result
     }
 
-    /// The result of a run that was refused, which is recorded, too: unless another run keeps it from
-    /// beginning, which reports it.
+    /// The result of a refused run. Records the refusal, unless another run holds the lock.
     pub fn refused(&self, error: &Error) -> GcResult {
         if self.command_run.is_locked()
             && let Ok((state, _)) = read_clocks().and_then(|now| State::open(self.gc_request.request, Purpose::Look, now))
-            // Nothing is written beside records that cannot be read.
+            // Nothing is written beside a database that cannot be read.
             && !state.is_unreadable
         {
             recorder::refusal(&self.command_run, &state, self.via, &error.message);
@@ -214,7 +214,7 @@ impl<'a> Gc<'a> {
         }
     }
 
-    /// Whether it has finished an interrupted run, which deletes.
+    /// Returns true if it has finished deletions of an interrupted run.
     pub fn has_resumed(&self) -> bool {
         self.resumed > 0
     }
@@ -261,17 +261,17 @@ impl<'a> Gc<'a> {
         findings
     }
 
-    /// What the filesystems hold in no store that are still too full after this plan.
+    /// Usage outside of the stores on the filesystems that are still too full after this plan.
     fn outside(&self, plan: &Plan, scan: &Scan, editors: &Editors) -> Vec<Outside> {
-        let above_threshold =
-            plan.filesystems.iter().filter(|one| one.started.any() && one.end != PassEnd::Reached);
+        let filesystems = plan.filesystems.iter();
+        let above_threshold = filesystems.filter(|plan| plan.started.any() && plan.end != PassEnd::Reached);
         let above_threshold: Vec<_> =
-            above_threshold.map(|one| (one.filesystem, freed_since_scan(one, scan))).collect();
+            above_threshold.map(|plan| (plan.filesystem, freed_since_scan(plan, scan))).collect();
         let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
         if !is_missed || above_threshold.is_empty() || is_requested() {
             return Vec::new();
         }
-        // The usual places alone: a timer's run is not to walk a whole disk.
+        // Only the usual places: a timer's run must not walk a whole disk.
         let other_users = outside::measure(
             self.gc_request.request,
             self.command_run.observer,
@@ -280,18 +280,16 @@ impl<'a> Gc<'a> {
             Some(0),
         );
         let leaks = self.leaks_left(plan, scan, editors);
-        let leaks_on =
-            |at| leaks.iter().find(|gain| gain.filesystem == at).map_or(0, |gain| gain.size.frees_bytes);
         above_threshold
             .into_iter()
-            .map(|(at, freed)| Outside {
-                leaks_bytes: leaks_on(at),
-                ..Outside::of(scan, &other_users, at, freed)
+            .map(|(filesystem, freed)| Outside {
+                leaks_bytes: bytes_on(&leaks, filesystem),
+                ..Outside::of(scan, &other_users, filesystem, freed)
             })
             .collect()
     }
 
-    /// What `sweep --delete` would free, by filesystem, where this run deletes no leaks.
+    /// Bytes that `sweep --delete` would free, by filesystem. Empty if this run deletes leaks itself.
     fn leaks_left(&self, plan: &Plan, scan: &Scan, editors: &Editors) -> Vec<Gain> {
         if plan.steps.iter().any(|step| step.target.kind == TargetKind::Leak) {
             return Vec::new();
@@ -303,10 +301,10 @@ impl<'a> Gc<'a> {
     fn exit(&self, outcome: OutcomeKind, plan: &Plan, scanned: &ScanResult) -> Exit {
         match outcome {
             OutcomeKind::Failed => Exit::Failed,
-            // What a rule keeps is refused; what could not be deleted has failed.
+            // `rm`: refused if a rule keeps an image, failed if an image could not be deleted.
             OutcomeKind::NotReached if !self.gc_request.is_gc() && plan.problems.is_empty() => Exit::Refused,
             OutcomeKind::NotReached if !self.gc_request.is_gc() => Exit::Failed,
-            // "Everything worked" is not so where something could not be read.
+            // The threshold may be missed because something could not be read: that is the exit code then.
             OutcomeKind::NotReached if scanned.exit() != Exit::Done => scanned.exit(),
             OutcomeKind::NotReached => Exit::NotReached,
             OutcomeKind::Refused => Exit::Refused,
@@ -315,7 +313,7 @@ impl<'a> Gc<'a> {
     }
 }
 
-/// Refuses containers and logs where images are deleted directly.
+/// Refuses containers and logs if images are deleted directly.
 fn check_only(gc_request: &GcRequest<'_>, via: Via) -> Result<(), Error> {
     let Selection::Gc { only, .. } = &gc_request.selection else { return Ok(()) };
     if via != Via::Direct || !(only.contains(&Only::Containers) || only.contains(&Only::Logs)) {
@@ -325,7 +323,7 @@ fn check_only(gc_request: &GcRequest<'_>, via: Via) -> Result<(), Error> {
         .hint("use --via cri once the runtime is running, or leave out containers and logs"))
 }
 
-/// Returns the kubelet's settings where its policy is to be shown, which only a dry run does.
+/// Returns the kubelet's settings if its policy is requested, which only a dry run can show.
 fn kubelet(gc_request: &GcRequest<'_>) -> Result<Option<KubeletPolicy>, Error> {
     if !matches!(gc_request.selection, Selection::Gc { policy: PolicyKind::Kubelet, .. }) {
         return Ok(None);
@@ -359,15 +357,16 @@ fn as_kubelet(policy: &Policy) -> Result<KubeletPolicy, Error> {
 fn freed_since_scan(plan: &FilesystemPlan, scan: &Scan) -> u64 {
     let (Some(Ok(before)), Some(Ok(after))) = (&plan.before, &plan.after) else { return 0 };
     let available = after.available_bytes.saturating_sub(scan.inventory[plan.filesystem].available_bytes);
-    // Bytes that fill up root's reserve are freed, and not available.
+    // Freed bytes that fill up root's reserve are not available.
     available.saturating_add(before.owed_bytes.saturating_sub(after.owed_bytes))
 }
 
-/// A scan once the containers of `gone` are deleted.
+/// The scan without the containers of the plan `gone`.
 fn without(scan: &Scan, gone: &Plan) -> Scan {
-    let is_gone = |id: &str| gone.steps.iter().any(|step| step.target.id == id);
     let mut scan = scan.clone();
-    scan.inventory.containers.retain(|one| !is_gone(&one.id));
+    scan.inventory
+        .containers
+        .retain(|container| gone.steps.iter().all(|step| container.id != step.target.id));
     scan.refs = Refs::new(&scan.inventory);
     scan
 }
@@ -380,7 +379,7 @@ fn refused_plan(message: &str) -> Plan {
     }
 }
 
-/// Adds that a part of the run was not begun.
+/// Adds the reason for which a part of the run was not begun.
 fn refuse_part(plan: &mut Plan, why: &str) {
     plan.prepend(Plan {
         problems: vec![Problem::new(None, Phase::Prove, why)],

@@ -1,4 +1,4 @@
-//! The plan of a run: scan, containers and leaks first, then images as they will be found after those.
+//! The plan of a run: a scan, then containers and leaks, then images as they will be after those deletions.
 
 use super::{Gc, Planned, Work, refuse_part, without};
 use crate::app::by_hand;
@@ -23,31 +23,31 @@ use crate::policy::compare::Comparison;
 use crate::policy::space::Targets;
 use crate::stores::{self, Scan};
 
-/// Of the plan, which cannot know what that frees.
+/// Note on a plan that does not include the bytes freed by unfinished deletions.
 const UNFINISHED: &str =
     "a run was killed in the middle of a deletion, which is finished first: the plan may change";
 
-/// The images as they will be when a run comes to them, and all that is known of them.
+/// The images as they will be after the containers of the plan are deleted, with the facts about them.
 struct ImagesThen<'a> {
     /// The scan without the containers that are deleted first.
     scan: &'a Scan,
     context: &'a NodeContext<'a>,
     facts: &'a ImageFacts,
-    /// Space that leaks and containers free before.
+    /// Space that leaks and containers free before the images.
     freed_before: Vec<Gain>,
 }
 
-/// One plan of everything.
+/// The plan of leaks, containers and images.
 struct WholePlan {
     plan: Plan,
-    /// Bytes that the kubelet believes it frees where its algorithm is shown.
+    /// Bytes that the kubelet's algorithm expects to free; `None` for policy `exact`.
     believed_bytes: Option<u64>,
-    /// The filesystems as measured.
+    /// Space of the filesystems before.
     before: Vec<Measured>,
 }
 
 impl Gc<'_> {
-    /// Scans, selects what is collected, asks what protects images, plans, and adds advice.
+    /// Scans, reads the protections of images, plans, and adds advice.
     pub(super) fn make_plan(&mut self) -> Result<Planned, Error> {
         let mut deleter = self.choose_deleter()?;
         let mut work = self.gather(&deleter)?;
@@ -82,7 +82,7 @@ impl Gc<'_> {
         Ok(Planned { result, is_unfinished, work, deleter })
     }
 
-    /// Warns of filesystems without inodes where no image is deleted for their sake.
+    /// Warns of filesystems that lack inodes, if this run deletes nothing to free any.
     fn warn_of_inodes(&self, result: &GcResult, scan: &mut Scan) {
         let may_lack_inodes = self.gc_request.is_gc()
             && result.plan.steps.is_empty()
@@ -95,8 +95,7 @@ impl Gc<'_> {
         }
     }
 
-    /// Scans. Where the run is locked already, deletions that a killed run has begun are finished then, and it
-    /// scans again.
+    /// Scans. If the run is locked already, also finishes the deletions of killed runs, and scans again.
     fn scan_and_resume(&self, deleter: &Deleter) -> Result<(ScanResult, Editors, Resumed), Error> {
         let request = self.gc_request.request;
         let scanned = self.scan()?;
@@ -107,7 +106,7 @@ impl Gc<'_> {
             store_editing::check_namespace(request)?;
             store_editing::check(owners, &scanned, &editors)?;
         }
-        // Where somebody is asked, not before the answer.
+        // If a person is asked, the run is locked, and killed runs are finished, only after the answer.
         let resumed = match self.command_run.is_locked() {
             true => store_editing::finish_killed_runs(request, &editors, &scanned.state.begun),
             false => Resumed::default(),
@@ -116,13 +115,13 @@ impl Gc<'_> {
         Ok((scanned, editors, resumed))
     }
 
-    /// What a plan is made from.
+    /// Collects the input of a plan.
     fn gather(&self, deleter: &Deleter) -> Result<Work, Error> {
         let GcRequest { request, selection, .. } = &self.gc_request;
         let (scanned, editors, resumed) = self.scan_and_resume(deleter)?;
         let mut config = self.gc_request.config.clone();
         if self.gc_request.leaves_out_images() {
-            // Nothing starts, so nothing is deleted.
+            // Without targets no pass starts, so no image is deleted.
             config.images.targets = Targets::default();
             config.images.max_age = None;
         }
@@ -150,7 +149,7 @@ impl Gc<'_> {
                 let plan = containers.by(remover, &stores).plan(&scanned.scan)?;
                 Some((containers, plan))
             }
-            // Whoever named them was refused.
+            // They come from the configuration: `check_only` refuses them on the command line.
             (Some(_), Deleter::Direct(_)) => {
                 self.command_run
                     .observer
@@ -174,7 +173,7 @@ impl Gc<'_> {
         )
     }
 
-    /// Refuses where pins are unknown.
+    /// Refuses a run if the pins cannot be read.
     fn check_records(&self, scanned: &ScanResult) -> Result<(), Error> {
         if scanned.state.is_unreadable {
             return Err(Error::refused("the records cannot be read, so pinned images are unknown")
@@ -189,7 +188,7 @@ impl Gc<'_> {
         Ok(())
     }
 
-    /// Plans everything, from one scan; in a dry run of the kubelet's policy also compares both policies.
+    /// Plans leaks, containers and images from one scan. In a dry run of the kubelet's policy, also compares both policies.
     fn plan_all(
         &mut self,
         work: &Work,
@@ -198,7 +197,7 @@ impl Gc<'_> {
         let scan = &work.scanned.scan;
         let mut context =
             NodeContext::new(self.gc_request.request, &work.scanned.state, &work.config, work.stores.clone());
-        // Containers are deleted first: their images are not in use then.
+        // Containers are deleted first: then their images are not in use.
         let without_containers = work.containers.as_ref().map(|(_, plan)| {
             context.releases(&scan.inventory, plan);
             without(scan, plan)
@@ -210,7 +209,7 @@ impl Gc<'_> {
         let freed_before = work.freed_before_images();
         let images = ImagesThen { scan: scan_then, context: &context, facts: &facts, freed_before };
         let mut whole = self.plan_once(work, &images)?;
-        // Only once: a run that deletes nothing must not make filesystems write.
+        // Synchronise the filesystems once, and only if the plan deletes something: it makes them write.
         if !whole.plan.steps.is_empty() && self.sync_findings.is_none() {
             self.sync_findings = Some(self.command_run.write_out(&scan.inventory, &whole.plan.steps));
             // The filesystems may report now that there is less to do.
