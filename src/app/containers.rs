@@ -59,8 +59,8 @@ fn places(config: &Config) -> KubeletPlaces {
     let manifests = config.static_pods.clone().unwrap_or_else(|| STATIC_PODS.into());
     let manifests = match static_pods::read(&live, &settings, &manifests) {
         Ok(found) => found.places,
-        // The path is kept although it cannot be read: the check for deleted pods reads it again, fails, and counts no pod
-        // as deleted.
+        // The path is kept although it cannot be read: the check for deleted pods reads it again, fails, and counts no
+        // pod as deleted.
         Err(error) => vec![manifests, error.path],
     };
     KubeletPlaces { manifests, ..KubeletPlaces::find(&config.kubelet, &settings) }

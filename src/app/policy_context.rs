@@ -118,7 +118,8 @@ fn read_protection(
     Ok(())
 }
 
-/// Images that the node's files name now, and did not name when the run began; `Err`: the reason for which they are unknown.
+/// Images that the node's files name now, and did not name when the run began; `Err`: the reason for which they are
+/// unknown.
 fn new_protection(request: &Request, config: &Config) -> Result<FromNode, String> {
     let request = request.stores().map_err(|error| error.message)?;
     let (pods, kubelet) = (config.static_pods.as_deref(), config.kubelet.root_dir.as_deref());

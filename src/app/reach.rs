@@ -49,8 +49,8 @@ pub fn scan(
 
 impl Reach {
     /// Finds the way in which images of a scan are deleted. Adds to its inventory the images that are out of reach, and
-    /// those that rules keep. On a disk that is mounted from another machine nothing is deleted: there, the command is the
-    /// one to run on that machine.
+    /// those that rules keep. On a disk that is mounted from another machine nothing is deleted: there, the command is
+    /// the one to run on that machine.
     pub(super) fn find(request: &Request, config: &Config, scanned: &mut ScanResult) -> Self {
         scanned.scan.inventory.protected = policy_context::protected(request, config, scanned);
         if scanned.scan.sysroot.is_foreign() {

@@ -1,5 +1,5 @@
-//! Lists, deletes and repairs leaks. A change takes two calls, [`Sweep::plan`] and [`Sweep::act`]; between them a person
-//! may be asked.
+//! Lists, deletes and repairs leaks. A change takes two calls, [`Sweep::plan`] and [`Sweep::act`]; between them a
+//! person may be asked.
 
 use super::error::{Error, Exit};
 use super::observer::Observer;
@@ -94,8 +94,8 @@ impl<'a> Sweep<'a> {
         &self.sweep_request
     }
 
-    /// Scans and plans. A run that changes something first finishes the deletions of killed runs: here, or, if a person is
-    /// asked (`asks`), in [`Self::act`].
+    /// Scans and plans. A run that changes something first finishes the deletions of killed runs: here, or, if a person
+    /// is asked (`asks`), in [`Self::act`].
     ///
     /// # Errors
     /// When nothing can be planned, or another run holds the lock.

@@ -1,5 +1,6 @@
-//! The way of deletion: through the runtime, or directly in the stores. With `auto`, a runtime that answers deletes. If no
-//! runtime owns the stores, layersweep deletes directly. If a runtime should answer and does not, the run is refused.
+//! The way of deletion: through the runtime, or directly in the stores. With `auto`, a runtime that answers deletes. If
+//! no runtime owns the stores, layersweep deletes directly. If a runtime should answer and does not, the run is
+//! refused.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -157,8 +158,8 @@ fn choose(
     }
 }
 
-/// Removes the hint to delete directly from `error` on a node without a store of containers/storage: nothing can be edited
-/// there.
+/// Removes the hint to delete directly from `error` on a node without a store of containers/storage: nothing can be
+/// edited there.
 fn without_direct(error: Error, request: &Request, inventory: Option<&Inventory>) -> Error {
     fn can_be_edited(inventory: &Inventory) -> bool {
         inventory.stores.iter().any(|store| store.kind == StoreKind::ContainersStorage)

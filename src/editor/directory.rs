@@ -46,8 +46,8 @@ impl Directory {
         Ok(Self { fd, path: root.to_path_buf() })
     }
 
-    /// Opens a directory below, without following symlinks; `None` if it does not exist. It may be a mount point (podman
-    /// mounts the driver's directory on itself), but not of a filesystem that may never answer.
+    /// Opens a directory below, without following symlinks; `None` if it does not exist. It may be a mount point
+    /// (podman mounts the driver's directory on itself), but not of a filesystem that may never answer.
     pub(super) fn below(&self, path: impl AsRef<Path>) -> Result<Option<Self>, Fault> {
         let shown = self.path.join(path.as_ref());
         let opened = into_mounts(Opener::detect(self.fd.as_fd()), self.fd.as_fd(), path.as_ref(), DIRECTORY);
@@ -202,8 +202,8 @@ fn list(directory: BorrowedFd<'_>) -> Result<Vec<OsString>, Errno> {
     Ok(names)
 }
 
-/// Opens `path` below `directory` if it is a regular file, and checks again after opening: the file may have been replaced
-/// in between.
+/// Opens `path` below `directory` if it is a regular file, and checks again after opening: the file may have been
+/// replaced in between.
 fn open_regular(directory: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<Option<File>, Errno> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let opener = Opener::detect(directory);

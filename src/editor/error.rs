@@ -69,7 +69,8 @@ impl From<&Error> for Failure {
 }
 
 impl Deleted {
-    /// Result of an edit that ended with `result`. An error after a change becomes [`Error::Stopped`], with the changes.
+    /// Result of an edit that ended with `result`. An error after a change becomes [`Error::Stopped`], with the
+    /// changes.
     pub(super) fn ended(self, result: Result<(), Error>) -> Result<Self, Error> {
         let result = if self.interrupted { result.and(Err(Error::Interrupted)) } else { result };
         match result {
@@ -378,8 +379,8 @@ impl Refusal {
 impl Error {
     /// Translates the error into the result for the target of `step` and for the run.
     ///
-    /// A leak has no record from which one could see afterwards whether it was deleted: only the editor knows, under the
-    /// locks. Most leaks can still be deleted without room for a new record file.
+    /// A leak has no record from which one could see afterwards whether it was deleted: only the editor knows, under
+    /// the locks. Most leaks can still be deleted without room for a new record file.
     #[must_use]
     pub fn answer(&self, step: &Step) -> Answer {
         let is_leak = step.target.kind == TargetKind::Leak;

@@ -12,8 +12,8 @@ use super::mounted::{Evidence, Read};
 use super::store_directory::StoreDirectory;
 
 impl Editor {
-    /// Ids of layers that are mounted in any mount namespace, each with the reason for which its deletion would be refused.
-    /// Empty if the mounts cannot be read: then the editor refuses the deletion.
+    /// Ids of layers that are mounted in any mount namespace, each with the reason for which its deletion would be
+    /// refused. Empty if the mounts cannot be read: then the editor refuses the deletion.
     #[must_use]
     pub fn mounted_layers(&self) -> HashMap<String, Refusal> {
         self.find_mounted_layers().unwrap_or_else(|error| {

@@ -9,8 +9,8 @@
 //! renames the directory of C to a quarantine name, and empties it. `save` tries again; if there is still no room,
 //! B is next.
 //!
-//! The directory is renamed as a whole before any file in it is deleted, so that no container runs on half a layer: from
-//! the rename on, the image fails wherever it is run. The terms of this module: a layer that may be emptied is
+//! The directory is renamed as a whole before any file in it is deleted, so that no container runs on half a layer:
+//! from the rename on, the image fails wherever it is run. The terms of this module: a layer that may be emptied is
 //! *offered*, the renamed directory is *quarantined*, and the layer and all images on it are *lost*.
 //!
 //! The new name is derived from the layer's id (`quarantine_name`), and the directory is kept, even if empty, as long
@@ -20,7 +20,7 @@
 //! |---|---|---|
 //! | the proof | unchanged | does nothing |
 //! | the rename | a quarantined directory; the image is lost, and every tool can remove it | deletes the image |
-//! | the image's record is written | the same, and no image on the layer | deletes the layer, and those below that nothing else needs |
+//! | the image's record is written | the same, and no image on the layer | deletes the layer, and unused ones below it |
 //! | the layers' records are written | a quarantined directory whose layer has no record | deletes the directory |
 //!
 //! A lost image is unusable, so the next run deletes it without asking the rules again. It keeps the image if the
@@ -37,8 +37,8 @@ use crate::stores::containers_storage::quarantine_name::{layer_of, names_of};
 use crate::sys::stop;
 
 impl Editor {
-    /// Quarantined directories that a killed run left: indices and names. [`Session::directories`] begins with the areas
-    /// of the store, so that an index is valid there, too.
+    /// Quarantined directories that a killed run left: indices and names. [`Session::directories`] begins with the
+    /// areas of the store, so that an index is valid there, too.
     pub(super) fn quarantined(&self) -> Result<Vec<(usize, String)>, Fault> {
         let mut found = Vec::new();
         if !self.empties_layers_first() {
@@ -89,9 +89,9 @@ impl Session<'_> {
         !self.room.quarantined.is_empty()
     }
 
-    /// Makes room on `filesystem` (`st_dev`), after writing a record file or its token failed with `fault` and no reserve
-    /// file is left. The first call removes the half-written record files of dead processes; if there are none, and in
-    /// each later call, the next of the offered layers is emptied.
+    /// Makes room on `filesystem` (`st_dev`), after writing a record file or its token failed with `fault` and no
+    /// reserve file is left. The first call removes the half-written record files of dead processes; if there are none,
+    /// and in each later call, the next of the offered layers is emptied.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if no offered layer is left; [`Refusal::MakesNoRoom`] if the layers contain too little, and
@@ -146,7 +146,8 @@ impl Session<'_> {
                 // The image is incomplete from here on, even if no file of it is deleted yet.
                 self.done.has_changed = true;
             }
-            // A rename can need room as well: btrfs reserves metadata for it, and on ext4 the directory's block may be full.
+            // A rename can need room as well: btrfs reserves metadata for it, and on ext4 the directory's block may be
+            // full.
             Err(fault) if fault.is_no_space() && !self.done.has_changed => {
                 return Err(Refusal::CannotBegin(fault).into());
             }

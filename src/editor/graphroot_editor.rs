@@ -35,8 +35,8 @@ pub enum LayerFlag {
     /// As the library does: the next process that finds the flag after a crash finishes the deletion.
     #[default]
     Set,
-    /// The records are removed first, and a crash leaves orphan directories. Used in tests, and, whatever is set here, if
-    /// another layer is flagged already.
+    /// The records are removed first, and a crash leaves orphan directories. Used in tests, and, whatever is set here,
+    /// if another layer is flagged already.
     Unset,
 }
 
@@ -48,8 +48,8 @@ pub struct Options {
     /// Timeout for the store's locks.
     pub patience: Duration,
     pub layer_flag: LayerFlag,
-    /// Directories may be moved into `tempdirs` and deleted after the locks are released. If not, or if there is no space
-    /// for that, they are deleted in place.
+    /// Directories may be moved into `tempdirs` and deleted after the locks are released. If not, or if there is no
+    /// space for that, they are deleted in place.
     pub tempdirs: bool,
     /// Reserve files that may be released, from [`ReserveFile::of_store`].
     pub reserve_files: Vec<ReserveFile>,

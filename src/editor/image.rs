@@ -23,8 +23,8 @@ use crate::stores::containers_storage::{cri_o, lists, owner};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlannedImage {
     pub id: String,
-    /// Its names then. If they differ now, it was tagged or untagged since, and may be needed. `None` if the names do not
-    /// matter.
+    /// Its names then. If they differ now, it was tagged or untagged since, and may be needed. `None` if the names do
+    /// not matter.
     pub names: Option<Vec<String>>,
     /// The manifest lists that it was a member of then. They do not matter if the names do not.
     pub lists: Vec<Self>,
@@ -114,9 +114,9 @@ impl Session<'_> {
         Ok(image)
     }
 
-    /// Proves that no image with the same top layer is mounted: the mount of `podman image mount` does not show which of
-    /// them it is. An overlay that only has the layer among its lower directories belongs to a container, and is found by
-    /// the records.
+    /// Proves that no image with the same top layer is mounted: the mount of `podman image mount` does not show which
+    /// of them it is. An overlay that only has the layer among its lower directories belongs to a container, and is
+    /// found by the records.
     fn prove_image_unmounted(&self, image: &ImageRecord) -> Result<(), Refusal> {
         let places = &self.editor.places;
         // The library mounts layers of an imagestore below the runroot.

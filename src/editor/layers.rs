@@ -35,8 +35,8 @@ impl Session<'_> {
         Ok(to_delete)
     }
 
-    /// Index of the directory that contains the layers of a record file. Volatile records in a runroot describe layers in
-    /// the graphroot.
+    /// Index of the directory that contains the layers of a record file. Volatile records in a runroot describe layers
+    /// in the graphroot.
     pub(super) fn directory_of_layers(&self, file: usize) -> usize {
         let recorded = self.records.files[file].dir_index;
         if self.directories[recorded].role == Role::Runroot { 0 } else { recorded }
@@ -181,8 +181,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Deletes a layer's tar-split and big data. In a split store they are in the graphroot even if the layer's directory
-    /// is in the imagestore.
+    /// Deletes a layer's tar-split and big data. In a split store they are in the graphroot even if the layer's
+    /// directory is in the imagestore.
     pub(super) fn remove_layer_data(&mut self, id: &str) -> Result<(), Error> {
         for dir_index in 0..self.directories.len() {
             for name in [format!("{id}.tar-split.gz"), id.to_owned()] {

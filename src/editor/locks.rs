@@ -29,8 +29,8 @@ const TOKEN: usize = 64;
 /// would never get a lock that many processes take in turn.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Maximum time for which the first locks are held while waiting for a later one. The order is the library's, so there is
-/// no deadlock; but other processes should not wait for long.
+/// Maximum time for which the first locks are held while waiting for a later one. The order is the library's, so there
+/// is no deadlock; but other processes should not wait for long.
 const HOLD_AND_WAIT: Duration = Duration::from_millis(100);
 
 /// An open lock file.

@@ -1,7 +1,7 @@
 //! Evidence of use: mounts on, from or below a path to delete, in any namespace, and processes that use it.
 //!
-//! Any user can create enough mounts and processes to make reading them slow. So they are read before the store's
-//! locks are taken. Under the locks only two small things are compared with their state before: this process's own mount
+//! Any user can create enough mounts and processes to make reading them slow. So they are read before the store's locks
+//! are taken. Under the locks only two small things are compared with their state before: this process's own mount
 //! table, and the library's mount counts, which it updates on every mount.
 
 use std::collections::{BTreeSet, HashSet};

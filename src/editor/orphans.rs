@@ -74,8 +74,8 @@ impl Editor {
 /// Maximum time for which one session keeps the locks while it proves orphans.
 const LONGEST_HOLD: Duration = Duration::from_millis(500);
 
-/// Orphans that were proven and moved to the trash. Each is removed from there by itself, so that the bytes it frees can
-/// be measured.
+/// Orphans that were proven and moved to the trash. Each is removed from there by itself, so that the bytes it frees
+/// can be measured.
 #[derive(Debug)]
 pub struct SetAside<'e> {
     unlocked: Unlocked<'e>,

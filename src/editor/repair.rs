@@ -20,8 +20,8 @@ impl Editor {
     /// names, or the `link` file if exactly one entry of `l/` leads to the layer.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the layer has no record, if its link exists, or if several names are possible. Other errors
-    /// as documented.
+    /// [`Error::Refused`] if the layer has no record, if its link exists, or if several names are possible. Other
+    /// errors as documented.
     pub fn repair_link(&self, id: &str) -> Result<Deleted, Error> {
         Session::open(self, Read::Mounts)?.run(|session| session.repair_link(id))
     }

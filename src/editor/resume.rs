@@ -284,8 +284,8 @@ impl Session<'_> {
         killed_at.is_some_and(|killed_at| born.any(|born| born > killed_at))
     }
 
-    /// The lost layer whose directory was renamed to `name`. `None` if the layer was removed meanwhile, or pulled again,
-    /// maybe into an imagestore.
+    /// The lost layer whose directory was renamed to `name`. `None` if the layer was removed meanwhile, or pulled
+    /// again, maybe into an imagestore.
     pub(super) fn lost_layer(&self, name: &str) -> Result<Option<&str>, Error> {
         let layers = &self.records.layers;
         let ids = layers.iter().map(|layer| layer.id.as_str());

@@ -22,8 +22,8 @@
 //!    (`policy::plan::full_disk`).
 //! 4. `Session::save`, which writes every record file, fails for want of room. It then releases the reserve file
 //!    (`Editor::write_with_room`), removes the half-written record files of dead processes, and at last empties the
-//!    image's own layers before its record is removed ([`super::full_disk`]). The layers are measured again before that.
-//!    If they contain too little, nothing is changed and the store is skipped.
+//!    image's own layers before its record is removed ([`super::full_disk`]). The layers are measured again before
+//!    that. If they contain too little, nothing is changed and the store is skipped.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -40,16 +40,17 @@ use super::to_delete::LayerToDelete;
 use crate::model::space::{BytesAndInodes, NEEDED_INODES, lacks_inodes};
 use crate::sys::{btrfs, stop, users, xfs};
 
-/// Bytes that a filesystem needs, beside a record file's own blocks, to create and rename the file. XFS refuses to create
-/// a file unless more is free than a new chunk of inodes and the trees above it might take.
+/// Bytes that a filesystem needs, beside a record file's own blocks, to create and rename the file. XFS refuses to
+/// create a file unless more is free than a new chunk of inodes and the trees above it might take.
 const WRITE_OVERHEAD: u64 = 64 << 10;
 const WRITE_OVERHEAD_ON_XFS: u64 = 512 << 10;
 
 /// Maximum number of clusters that ext4 keeps for itself: `f_bfree` counts them, and not even root gets them.
 const EXT4_RESERVED_BLOCKS: u64 = 4096;
 
-/// Multiple of the needed room that is freed. An image is lost for it, so it has to be enough: the filesystem keeps some
-/// of the freed bytes (its own metadata, blocks that are freed later), and other processes write to the disk as well.
+/// Multiple of the needed room that is freed. An image is lost for it, so it has to be enough: the filesystem keeps
+/// some of the freed bytes (its own metadata, blocks that are freed later), and other processes write to the disk as
+/// well.
 const ROOM_FACTOR: u64 = 2;
 
 /// Maximum time for which a session waits, with the locks held, until freed bytes can be used: they may become usable
@@ -75,8 +76,9 @@ pub(super) struct RoomFromLayers {
 }
 
 impl Editor {
-    /// Filesystems (`st_dev`) of the store's layers and records on which no new version of a record file can be written,
-    /// not even with the bytes of the reserve file; each with the bytes and inodes to be freed before the first write.
+    /// Filesystems (`st_dev`) of the store's layers and records on which no new version of a record file can be
+    /// written, not even with the bytes of the reserve file; each with the bytes and inodes to be freed before the
+    /// first write.
     #[must_use]
     pub fn full_filesystems(&self) -> Vec<(u64, BytesAndInodes)> {
         let mut full: Vec<(u64, BytesAndInodes)> = Vec::new();

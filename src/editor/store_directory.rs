@@ -122,8 +122,8 @@ pub(super) fn locks(directories: &[StoreDirectory]) -> Result<Vec<Lock>, Error> 
     Ok(locks)
 }
 
-/// Refuses a store that belongs to another user, or that another user could replace: open descriptors keep the editor in
-/// the store, but in another user's store that user controls every file.
+/// Refuses a store that belongs to another user, or that another user could replace: open descriptors keep the editor
+/// in the store, but in another user's store that user controls every file.
 pub(super) fn prove_ownership(places: &StorePlaces) -> Result<(), Refusal> {
     let us = rustix::process::geteuid();
     for root in places.areas().chain(&places.runroots) {

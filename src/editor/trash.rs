@@ -129,10 +129,10 @@ impl Trash {
         Ok(entry)
     }
 
-    /// Deletes one entry. The rest of an entry that cannot be deleted completely (immutable files) is moved into `layers`
-    /// under a random id. There it is an orphan, which every library version tolerates, whereas some versions try in vain
-    /// to empty a temporary directory each time they open the store. Beside the records it becomes data of such a layer,
-    /// in the same way.
+    /// Deletes one entry. The rest of an entry that cannot be deleted completely (immutable files) is moved into
+    /// `layers` under a random id. There it is an orphan, which every library version tolerates, whereas some versions
+    /// try in vain to empty a temporary directory each time they open the store. Beside the records it becomes data of
+    /// such a layer, in the same way.
     pub(super) fn remove_entry(&self, name: &OsStr, layers: Option<&Directory>) -> Result<Removal, Fault> {
         let layers = if self.is_of_records() { Some(&self.parent) } else { layers };
         let Some(directory) = &self.directory else { return Ok(Removal::default()) };

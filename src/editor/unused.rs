@@ -16,8 +16,9 @@ use crate::stores::leaks;
 /// Reason for which a layer with a record may be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unused {
-    /// It is flagged incomplete: its creation or its deletion was interrupted, and every library deletes it when it next
-    /// opens the store. No process is still creating it, since that process would hold the lock that the editor holds.
+    /// It is flagged incomplete: its creation or its deletion was interrupted, and every library deletes it when it
+    /// next opens the store. No process is still creating it, since that process would hold the lock that the editor
+    /// holds.
     Incomplete,
     /// No image and no container uses it, and its record is at least this old: a younger one may belong to a pull or a
     /// build.
@@ -25,7 +26,8 @@ pub enum Unused {
 }
 
 impl Unused {
-    /// An unreferenced layer that is at least `min_age` old, and never younger than 24 hours, the maximum time of a pull.
+    /// An unreferenced layer that is at least `min_age` old, and never younger than 24 hours, the maximum time of a
+    /// pull.
     #[must_use]
     pub fn unreferenced(min_age: SignedDuration) -> Self {
         Self::Unreferenced(min_age.max(leaks::GRACE))

@@ -18,8 +18,8 @@ const LABEL: &str = "security.selinux";
 const MOST_LABEL_BYTES: usize = 4096;
 
 /// Writes `content` to `name` in `directory`. First writes a temporary file, with a name that every tool recognizes as
-/// such (`.tmp-layers.json123`), syncs it if `durable`, gives it the owner and the label of the old file, and renames it
-/// over the old file.
+/// such (`.tmp-layers.json123`), syncs it if `durable`, gives it the owner and the label of the old file, and renames
+/// it over the old file.
 ///
 /// # Errors
 /// When any of it fails; then the old file is unchanged, and the temporary one is removed.
@@ -62,8 +62,8 @@ pub(super) fn replace(
     written
 }
 
-/// The library's mode of record files, with the old file's read permissions for group and others: an administrator makes
-/// a store readable for other users, who take images from it.
+/// The library's mode of record files, with the old file's read permissions for group and others: an administrator
+/// makes a store readable for other users, who take images from it.
 pub(super) fn mode_of_records(directory: &Directory, name: &str) -> Result<Mode, Fault> {
     let readers = directory.stat(name)?.map_or(Mode::empty(), |stat| Mode::from_raw_mode(stat.st_mode));
     Ok(Mode::RUSR | Mode::WUSR | (readers & (Mode::RGRP | Mode::ROTH)))

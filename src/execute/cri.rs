@@ -1,8 +1,8 @@
 //! Removes images through the runtime.
 //!
 //! The runtime's answers are never trusted alone: containerd removes images that are in use or pinned, and it reports
-//! success if it removed nothing. So every protection is checked here, the runtime's listings are matched with the disk,
-//! and the disk confirms deletions.
+//! success if it removed nothing. So every protection is checked here, the runtime's listings are matched with the
+//! disk, and the disk confirms deletions.
 
 use std::collections::{HashMap, HashSet};
 use std::thread::{self, JoinHandle};
@@ -61,8 +61,8 @@ struct Lists {
 
 impl Lists {
     fn of(client: &Client) -> Result<Self, CriError> {
-        // Containers first: a container created in between uses an image of the later listing, and is on the disk by the
-        // next look.
+        // Containers first: a container created in between uses an image of the later listing, and is on the disk by
+        // the next look.
         let containers = client.containers()?;
         let sandboxes = client.sandboxes()?;
         Ok(Self { containers, sandboxes, images: client.images()? })
@@ -139,7 +139,8 @@ impl CriRemover {
         &self.runtime_store
     }
 
-    /// Asks once for the images that each container has mounted. A container that is deleted meanwhile has none mounted.
+    /// Asks once for the images that each container has mounted. A container that is deleted meanwhile has none
+    /// mounted.
     fn ask_mounts(&mut self, containers: &[RuntimeContainer]) -> Result<(), PreconditionError> {
         let listed: HashSet<&str> = containers.iter().map(|container| container.id.as_str()).collect();
         self.mounted.retain(|id, _| listed.contains(id.as_str()));
@@ -228,8 +229,8 @@ impl CriRemover {
                 let found = names.find(reference);
                 for (position, image_ix) in of_listing {
                     let is_certain = found.images.contains(position);
-                    // The reference may be a tag that was moved to another image since. Then the mounted image may be any
-                    // that has no name.
+                    // The reference may be a tag that was moved to another image since. Then the mounted image may be
+                    // any that has no name.
                     let is_possible = !found.certain && images[*position].tags.is_empty();
                     if (is_certain || is_possible) && !is_known_user(inventory, container, *image_ix) {
                         let perhaps = if is_certain { "" } else { " perhaps" };
@@ -280,9 +281,9 @@ fn name(container: &RuntimeContainer) -> &str {
     if container.name.is_empty() { &container.id } else { &container.name }
 }
 
-/// References by which CRI-O removes an artifact, one for each name, since each name has an entry of its own. An id does
-/// not work: CRI-O (1.32 to 1.37) looks for an image with that id, finds none, and reports success without removing
-/// anything.
+/// References by which CRI-O removes an artifact, one for each name, since each name has an entry of its own. An id
+/// does not work: CRI-O (1.32 to 1.37) looks for an image with that id, finds none, and reports success without
+/// removing anything.
 fn artifact_handles(artifact: &Image, runtime_handler: &str) -> Vec<Handle> {
     let handles = artifact.names.iter().map(|name| Handle {
         id: format!("{}@sha256:{}", repository(name), artifact.id),

@@ -37,8 +37,8 @@ impl From<&Refusal> for Closed {
 
 impl Editors {
     /// Creates the editors of the stores of `scan`. Opens and writes nothing yet. A reserve file that exists, in the
-    /// store or in `state_dir`, is released if there is no room, and is created again. `trusts_namespace`: all processes
-    /// that can use the stores are in this process's PID namespace, even if that is not the machine's first.
+    /// store or in `state_dir`, is released if there is no room, and is created again. `trusts_namespace`: all
+    /// processes that can use the stores are in this process's PID namespace, even if that is not the machine's first.
     #[must_use]
     pub fn of(scan: &Scan, state_dir: &Path, trusts_namespace: bool) -> Self {
         let mut all: Vec<ReserveFile> = Vec::new();

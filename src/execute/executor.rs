@@ -1,8 +1,8 @@
 //! One deletion, of any kind of object: prove, remove, confirm, measure, record.
 //!
-//! Images, containers, logs and leaks differ in how they are proven and removed: a `Handler` for each kind does that, and
-//! [`Run`] does the rest. The loops over the objects are in the modules of the kinds: `images::run` asks the planner for
-//! the next step, the others follow a list of steps.
+//! Images, containers, logs and leaks differ in how they are proven and removed: a `Handler` for each kind does that,
+//! and [`Run`] does the rest. The loops over the objects are in the modules of the kinds: `images::run` asks the
+//! planner for the next step, the others follow a list of steps.
 //!
 //! For example, the deletion of an image: the observer records that it begins; the free space of its filesystems is
 //! read; the handler scans the stores again and finds no user; it asks the runtime to remove the image, and the runtime
@@ -42,10 +42,11 @@ pub trait RunObserver {
     fn begins(&mut self, _step: &Step) -> Option<Pins> {
         None
     }
-    /// The last target was not deleted by layersweep: a rule keeps it now, another process deleted it, or it was repaired.
+    /// The last target was not deleted by layersweep: a rule keeps it now, another process deleted it, or it was
+    /// repaired.
     fn kept(&mut self, _step: &Step) {}
-    /// The last target is deleted, but its space is not free yet, which can take seconds. [`Self::deleted`] follows. Not
-    /// called if the space is free at once.
+    /// The last target is deleted, but its space is not free yet, which can take seconds. [`Self::deleted`] follows.
+    /// Not called if the space is free at once.
     fn gone(&mut self, _step: &Step) {}
     /// The last target is deleted, and the freed space was measured.
     fn deleted(&mut self, _deletion: &Deletion) {}
@@ -57,8 +58,8 @@ pub trait RunObserver {
 
 /// Proves and removes one kind of object.
 pub(super) trait Handler {
-    /// Reads again everything that may keep the target, and updates its names. `pins`: the keep-list, if it has just been
-    /// read.
+    /// Reads again everything that may keep the target, and updates its names. `pins`: the keep-list, if it has just
+    /// been read.
     ///
     /// # Errors
     /// The answer for a target that may not be deleted.
@@ -67,7 +68,8 @@ pub(super) trait Handler {
     /// Removes the target, right after it was proven.
     fn remove(&mut self, step: &Step) -> RemovalResult;
 
-    /// Returns true if the target still exists; `None` if the records are damaged. Called only for unconfirmed removals.
+    /// Returns true if the target still exists; `None` if the records are damaged. Called only for unconfirmed
+    /// removals.
     ///
     /// # Errors
     /// When the store cannot be read any more.
@@ -75,8 +77,8 @@ pub(super) trait Handler {
         Ok(None)
     }
 
-    /// Bytes of layersweep's own files on the filesystem `device` (`st_dev`) that a removal may release or create again.
-    /// They are not counted as freed by the removal.
+    /// Bytes of layersweep's own files on the filesystem `device` (`st_dev`) that a removal may release or create
+    /// again. They are not counted as freed by the removal.
     fn own_bytes(&self, _device: u64) -> u64 {
         0
     }
@@ -147,8 +149,8 @@ impl<'a> Run<'a> {
         self.stopped.is_some()
     }
 
-    /// Stops the run because nothing can be proven any more. A signal interrupts requests as well: then the signal is the
-    /// reason.
+    /// Stops the run because nothing can be proven any more. A signal interrupts requests as well: then the signal is
+    /// the reason.
     pub(super) fn stop_unproven(&mut self, why: impl Into<Failure>) {
         self.stopped =
             Some(if stop::is_requested() { Stopped::Signal } else { Stopped::Unproven(why.into()) });
@@ -333,8 +335,8 @@ impl<'a> Run<'a> {
         moved.fold(0, u64::saturating_add)
     }
 
-    /// Waits until the bytes of the deleted target are free, and measures them. `reports`: notifies the observer if that
-    /// takes time.
+    /// Waits until the bytes of the deleted target are free, and measures them. `reports`: notifies the observer if
+    /// that takes time.
     fn freed(
         &mut self,
         step: Step,

@@ -53,8 +53,8 @@ impl Gauges {
     }
 }
 
-/// Opens a directory of a store, and not the mount point, over which another filesystem may be mounted. For a path in no
-/// store (`/var/tmp`, a split imagestore) opens its parent directory: the path itself may be a mount by now, of a
+/// Opens a directory of a store, and not the mount point, over which another filesystem may be mounted. For a path in
+/// no store (`/var/tmp`, a split imagestore) opens its parent directory: the path itself may be a mount by now, of a
 /// filesystem that never answers.
 fn open(inventory: &Inventory, filesystem: FilesystemIx) -> Result<Gauge, String> {
     let store = inventory.stores.iter().find(|store| store.filesystem == filesystem);

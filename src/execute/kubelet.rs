@@ -1,8 +1,8 @@
 //! Plan of policy `kubelet`, for a dry run: the kubelet's collector runs once over the runtime's listings, and every
 //! removal is predicted to succeed.
 //!
-//! The rules, the order, the rounding and the estimated bytes are the kubelet's. Images that layersweep's rules keep are
-//! listed to it as pinned.
+//! The rules, the order, the rounding and the estimated bytes are the kubelet's. Images that layersweep's rules keep
+//! are listed to it as pinned.
 
 use crate::execute::gauges::Gauges;
 use crate::execute::proof::{ImageFacts, PolicyContext};
@@ -25,9 +25,9 @@ use crate::stores::Scan;
 /// Rules that do not apply: the kubelet has no back-off, and another rule for recently used images.
 const WAIVED: [Rule; 2] = [Rule::BackingOff, Rule::UsedJustNow];
 
-/// Runs the kubelet's collector once, and returns the plan, the kubelet's own report (the bytes that it expects to free,
-/// its failure) and the space of the filesystems before. `made` was freed before it begins. The kubelet is assumed to have
-/// run for long, and to know the same ages as layersweep.
+/// Runs the kubelet's collector once, and returns the plan, the kubelet's own report (the bytes that it expects to
+/// free, its failure) and the space of the filesystems before. `made` was freed before it begins. The kubelet is
+/// assumed to have run for long, and to know the same ages as layersweep.
 ///
 /// The plan has no groups. Its outcome is decided by the predicted usage: it is `NotReached` if the kubelet's estimate
 /// reaches the low threshold and the predicted usage does not.

@@ -27,7 +27,8 @@ pub fn run(run: &mut Run<'_>, steps: &[Step], editors: &Editors, min_age: Signed
     plan
 }
 
-/// Maximum number of orphans that are proven in one session. Reading the store and the mounts costs the same for one orphan.
+/// Maximum number of orphans that are proven in one session. Reading the store and the mounts costs the same for one
+/// orphan.
 const IN_ONE_SESSION: usize = 256;
 
 struct Leaks<'a> {
@@ -38,7 +39,8 @@ struct Leaks<'a> {
 }
 
 impl<'a> Leaks<'a> {
-    /// Deletes an orphan. If it was not proven together with an earlier one, it is proven now, together with later ones.
+    /// Deletes an orphan. If it was not proven together with an earlier one, it is proven now, together with later
+    /// ones.
     fn reclaim(&mut self, step: &Step, editor: &'a Editor, path: &Path) -> Result<Deleted, Error> {
         if let Some(answer) = self.set_aside.as_mut().and_then(|set_aside| set_aside.remove(path)) {
             return answer;

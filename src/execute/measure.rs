@@ -2,14 +2,14 @@
 //!
 //! The bytes of deleted files are not always free at once. ext4 frees them immediately; XFS within milliseconds, if it
 //! delays them at all; btrfs frees most of them only when the filesystem is synchronised; and a runtime may still be
-//! deleting files after it has answered. So [`Gauge::settle`] reads the free space (`statvfs`) again and again, until one
-//! of three conditions is met: the predicted bytes are free, the number has not risen for [`SettlePatience::still`], or
-//! [`SettlePatience::deadline`] has passed.
+//! deleting files after it has answered. So [`Gauge::settle`] reads the free space (`statvfs`) again and again, until
+//! one of three conditions is met: the predicted bytes are free, the number has not risen for
+//! [`SettlePatience::still`], or [`SettlePatience::deadline`] has passed.
 //!
-//! While bytes are missing, it also synchronises the filesystem (`syncfs`). That delays every process that writes there,
-//! so it is done rarely: first after 15 ms, when filesystems that need no synchronisation have freed everything; then
-//! after growing intervals; and at most [`SettleWatch::SYNCS`] times without effect. The call runs in the background and
-//! is never waited for longer than for the bytes: on a disk that hangs it would never return.
+//! While bytes are missing, it also synchronises the filesystem (`syncfs`). That delays every process that writes
+//! there, so it is done rarely: first after 15 ms, when filesystems that need no synchronisation have freed everything;
+//! then after growing intervals; and at most [`SettleWatch::SYNCS`] times without effect. The call runs in the
+//! background and is never waited for longer than for the bytes: on a disk that hangs it would never return.
 //!
 //! For example, an image of 600 MiB is deleted on btrfs. After 0, 5 and 15 ms nothing is free; the filesystem is
 //! synchronised; the next look finds 598 MiB, which is within the tolerance, and the measurement ends.
@@ -66,8 +66,8 @@ impl Room {
     }
 }
 
-/// An open directory of the filesystem to measure. It belongs to that filesystem even if another one is mounted over its
-/// path.
+/// An open directory of the filesystem to measure. It belongs to that filesystem even if another one is mounted over
+/// its path.
 #[derive(Debug)]
 pub struct Gauge {
     directory: OwnedFd,
@@ -161,7 +161,8 @@ impl Gauge {
         let hangs = self.is_synchronising();
         let mut most = i64::MIN;
         loop {
-            // Checked before reading the room, so that the room includes the bytes freed by a synchronisation that ended.
+            // Checked before reading the room, so that the room includes the bytes freed by a synchronisation that
+            // ended.
             let synchronising = !hangs && self.is_synchronising();
             let room = self.room()?;
             let measured_bytes = room.freed_since(before);
@@ -187,8 +188,8 @@ impl Gauge {
 const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Synchronises the filesystems of `directories`, all at once and within a deadline. Returns a finding for each that
-/// failed or did not end in time. Until recently written data is on the disk, XFS reserves more blocks than it will need,
-/// and the first deletions would seem to free those, too.
+/// failed or did not end in time. Until recently written data is on the disk, XFS reserves more blocks than it will
+/// need, and the first deletions would seem to free those, too.
 ///
 /// This changes nothing in a store, but blocks other writers of the filesystem: it is done once, by runs that delete.
 #[must_use]
@@ -220,8 +221,8 @@ fn not_written_out(root: &Path, begun: io::Result<Syncing>, until: Instant) -> O
 pub struct SettlePatience {
     /// Maximum time of a measurement.
     pub deadline: Duration,
-    /// The measurement ends if the number of free bytes has not risen for this time. A number that falls only shows that
-    /// other processes write.
+    /// The measurement ends if the number of free bytes has not risen for this time. A number that falls only shows
+    /// that other processes write.
     pub still: Duration,
     /// Time between the first and the second synchronisation; it doubles each time.
     pub between_syncs: Duration,
@@ -315,8 +316,8 @@ impl SettleWatch {
         }
     }
 
-    /// Returns the next step after `freed` bytes were measured at the time `elapsed`. `synchronising`: the synchronisation
-    /// requested by [`WatchStep::Synchronise`] is still running.
+    /// Returns the next step after `freed` bytes were measured at the time `elapsed`. `synchronising`: the
+    /// synchronisation requested by [`WatchStep::Synchronise`] is still running.
     fn see(&mut self, elapsed: Duration, freed: i64, synchronising: bool) -> WatchStep {
         let noise = i64::try_from(NOISE_BYTES).unwrap_or(i64::MAX);
         let since = match self.best {
@@ -446,8 +447,8 @@ mod tests {
         assert_eq!(pauses.last(), Some(&SettleWatch::LONGEST_PAUSE));
     }
 
-    /// Times of the synchronisations (milliseconds), the reason for the end, and its time. `freed` gets the time and the
-    /// number of synchronisations before.
+    /// Times of the synchronisations (milliseconds), the reason for the end, and its time. `freed` gets the time and
+    /// the number of synchronisations before.
     fn synchronised(predicted: i64, freed: impl Fn(u64, usize) -> i64) -> (Vec<u64>, SettleEnd, u64) {
         let mut watch = SettleWatch::new(predicted.unsigned_abs(), SettlePatience::default());
         let (mut now, mut times) = (Duration::ZERO, Vec::new());

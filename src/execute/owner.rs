@@ -1,7 +1,7 @@
 //! Checks whether the runtime that owns a store is running: then only that runtime may remove images.
 //!
-//! The locks keep the store consistent in any case. But a runtime does not notice that another process deleted an image:
-//! its listings would be out of date, and a container that it is just creating may have no record yet.
+//! The locks keep the store consistent in any case. But a runtime does not notice that another process deleted an
+//! image: its listings would be out of date, and a container that it is just creating may have no record yet.
 
 use std::path::PathBuf;
 
@@ -46,8 +46,8 @@ impl From<Presence> for PreconditionError {
 }
 
 impl Owners {
-    /// The owners at `named`, at the sockets in the node's configuration and at the usual sockets. If `strict`, a runtime
-    /// of the node that does not report its store may be the owner; the one at `named` may be in any case.
+    /// The owners at `named`, at the sockets in the node's configuration and at the usual sockets. If `strict`, a
+    /// runtime of the node that does not report its store may be the owner; the one at `named` may be in any case.
     #[must_use]
     pub fn new(named: Option<Endpoint>, strict: bool, options: &Options) -> Self {
         Self { ignored: false, named, strict, options: options.probing() }
@@ -111,7 +111,8 @@ impl Owners {
 fn is_absent(error: &CriError) -> bool {
     matches!(
         error.problem,
-        // Not `OldApi`: it is the API of containerd 1.5, which has other stores, and of CRI-O 1.22, which may be the owner.
+        // Not `OldApi`: it is the API of containerd 1.5, which has other stores, and of CRI-O 1.22, which may be the
+        // owner.
         CriProblem::NotRunning(_)
             | CriProblem::NotListening
             | CriProblem::NoCri(_)

@@ -30,9 +30,9 @@ pub trait PolicyContext {
 
     fn policy(&self) -> &Policy;
 
-    /// Reads again the ages of images and the facts that protect them, or starts to, while the disk is read. `pins`: the
-    /// keep-list, if it has just been read. The returned function works with any inventory: between the last scan and a
-    /// removal there is no time to read files.
+    /// Reads again the ages of images and the facts that protect them, or starts to, while the disk is read. `pins`:
+    /// the keep-list, if it has just been read. The returned function works with any inventory: between the last scan
+    /// and a removal there is no time to read files.
     fn read_facts(&self, pins: Option<Pins>) -> FactsOf<'_>;
 
     /// The present on the time line of the ages, which can differ from the wall clock.
@@ -72,10 +72,10 @@ impl ImageFacts {
 
     /// Asks the remover alone.
     ///
-    /// A measuring scan takes long, and on a busy node objects are created and deleted all the time: then disk and runtime
-    /// show different moments. In that case the records alone are read again, which takes milliseconds, and the remover is
-    /// asked about those. Images created since the measuring scan are not candidates; images deleted since are out of
-    /// reach.
+    /// A measuring scan takes long, and on a busy node objects are created and deleted all the time: then disk and
+    /// runtime show different moments. In that case the records alone are read again, which takes milliseconds, and the
+    /// remover is asked about those. Images created since the measuring scan are not candidates; images deleted since
+    /// are out of reach.
     ///
     /// # Errors
     /// When the facts are not fully available.
@@ -200,8 +200,8 @@ pub(super) struct FreshImage {
     pub(super) facts: ImageFacts,
 }
 
-/// Reads again all facts about an image; `None`: it does not exist any more. `labels` selects the images whose labels are
-/// read.
+/// Reads again all facts about an image; `None`: it does not exist any more. `labels` selects the images whose labels
+/// are read.
 ///
 /// # Errors
 /// When the facts cannot be read in full.

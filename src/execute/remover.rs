@@ -33,8 +33,8 @@ pub trait Remover {
     /// Removes the image of `step`, which is `image` in `inventory`, with all its names.
     fn remove(&mut self, step: &Step, inventory: &Inventory, image: ImageIx) -> RemovalResult;
 
-    /// Current bytes of layersweep's own files on the filesystem `device` (`st_dev`) that a removal may release or create
-    /// again. They are not counted as freed by the removal.
+    /// Current bytes of layersweep's own files on the filesystem `device` (`st_dev`) that a removal may release or
+    /// create again. They are not counted as freed by the removal.
     fn own_bytes(&self, _device: u64) -> u64 {
         0
     }

@@ -1,8 +1,8 @@
 //! Matches a runtime's listings with the disk. Pure.
 //!
-//! Neither the scan nor the runtime's listing shows at what moment it was made, or whether it is complete. Compared with
-//! each other they do: if the runtime lists an image that the scan has not found, the image was pulled after the scan; if
-//! the runtime lists none of the images in its store, its listing is partial, or belongs to another store.
+//! Neither the scan nor the runtime's listing shows at what moment it was made, or whether it is complete. Compared
+//! with each other they do: if the runtime lists an image that the scan has not found, the image was pulled after the
+//! scan; if the runtime lists none of the images in its store, its listing is partial, or belongs to another store.
 
 use std::collections::{HashMap, HashSet};
 
@@ -63,8 +63,8 @@ pub struct ImageMatch {
     /// Images on the disk that the runtime lists, with their positions in the listing: one position for each runtime
     /// handler.
     pub known: Vec<(ImageIx, Vec<usize>)>,
-    /// Images on the disk that the runtime does not list, and so cannot remove: it cannot read them (containerd drops an
-    /// image whose manifest is missing), or they were deleted since the scan.
+    /// Images on the disk that the runtime does not list, and so cannot remove: it cannot read them (containerd drops
+    /// an image whose manifest is missing), or they were deleted since the scan.
     pub unknown: Vec<ImageIx>,
     /// Images in other namespaces of containerd, which its CRI neither lists nor removes.
     pub foreign: Vec<ImageIx>,

@@ -17,8 +17,8 @@ pub enum Answer {
     RemovedInPart(Failure),
     /// Another process has deleted it.
     AlreadyGone,
-    /// A rule keeps it now. It was not touched, unless the rule is [`Rule::RunEnded`]: then the next run may have to finish
-    /// its deletion.
+    /// A rule keeps it now. It was not touched, unless the rule is [`Rule::RunEnded`]: then the next run may have to
+    /// finish its deletion.
     Kept(Ruling),
     /// Nothing in its store can be proven or changed now (its lock is held, mounts cannot be read, its disk is
     /// full). It was not touched.

@@ -92,8 +92,8 @@ pub struct Ages {
     pub last_used: Option<Timestamp>,
     /// Number of containers created from it that scans have found.
     pub use_count: u64,
-    /// Start of its idle time: the latest of the first detection, the last use, and the scan that proved it unused again.
-    /// [`Self::new`] assumes no such scan.
+    /// Start of its idle time: the latest of the first detection, the last use, and the scan that proved it unused
+    /// again. [`Self::new`] assumes no such scan.
     pub counted_from: Timestamp,
 }
 
@@ -105,9 +105,9 @@ impl Ages {
         Self { first_detected, last_used, use_count, counted_from }
     }
 
-    /// Start of the time in which it is proven to be unused. An image that was never found in use is idle since its first
-    /// detection. For the kubelet it would be infinitely old; here, neither a first detection nor a lost record puts it
-    /// first in the order.
+    /// Start of the time in which it is proven to be unused. An image that was never found in use is idle since its
+    /// first detection. For the kubelet it would be infinitely old; here, neither a first detection nor a lost record
+    /// puts it first in the order.
     #[must_use]
     pub fn idle_since(&self) -> Timestamp {
         self.counted_from

@@ -1,8 +1,8 @@
 //! Decisions: the objects to delete, the reasons, and the order. Pure: no I/O and no clock; ages and listings are
 //! arguments, so that every decision can be tested as a table.
 //!
-//! There are two policies. [`plan`] is layersweep's (`exact`): it decides by the measured space and by the bytes that each
-//! deletion frees. [`kubelet`] is the kubelet's own algorithm, rule by rule; [`compare`] shows the difference.
+//! There are two policies. [`plan`] is layersweep's (`exact`): it decides by the measured space and by the bytes that
+//! each deletion frees. [`kubelet`] is the kubelet's own algorithm, rule by rule; [`compare`] shows the difference.
 //! `docs/how-it-decides.md` explains both for operators.
 
 pub mod compare;

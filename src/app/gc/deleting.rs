@@ -1,6 +1,6 @@
 //! Carries out a plan: leaks first, then containers and logs, then images. Each is proven, measured and recorded by
-//! itself. The next image is chosen after each measurement, from the same scan as the plan, so a run may end earlier than
-//! planned.
+//! itself. The next image is chosen after each measurement, from the same scan as the plan, so a run may end earlier
+//! than planned.
 
 use std::borrow::Cow;
 
@@ -97,8 +97,8 @@ impl Gc<'_> {
         })
     }
 
-    /// Deletes leaks, then containers and logs, and adds their plans to `earlier_parts`; then deletes images and returns
-    /// their plan.
+    /// Deletes leaks, then containers and logs, and adds their plans to `earlier_parts`; then deletes images and
+    /// returns their plan.
     fn delete(
         &self,
         run: &mut Run<'_>,
@@ -129,8 +129,8 @@ impl Gc<'_> {
         Ok(plan)
     }
 
-    /// Creates the reserve files for the next run after this one is measured: its plan did not count their bytes. An `rm`
-    /// that deleted no image creates none.
+    /// Creates the reserve files for the next run after this one is measured: its plan did not count their bytes. An
+    /// `rm` that deleted no image creates none.
     fn make_reserve_files(&self, editors: &Editors, deleter: &Deleter, done: &Plan) {
         let is_needed = self.gc_request.is_gc() || done.steps.iter().any(|step| step.target.is_image());
         if !is_needed || is_requested() {

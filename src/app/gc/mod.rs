@@ -137,12 +137,12 @@ impl<'a> Gc<'a> {
         })
     }
 
-    /// Scans and plans. Deletes nothing of the plan yet, but finishes the deletions of killed runs, unless this is a dry
-    /// run or a person is asked. `asks`: a person is asked before [`Self::act`].
+    /// Scans and plans. Deletes nothing of the plan yet, but finishes the deletions of killed runs, unless this is a
+    /// dry run or a person is asked. `asks`: a person is asked before [`Self::act`].
     ///
     /// # Errors
-    /// When nothing can be planned, or another run holds the lock. If [`Error::is_stale`], another attempt may succeed: on
-    /// a busy node objects are created and deleted all the time, and the scan and the runtime's listings may show
+    /// When nothing can be planned, or another run holds the lock. If [`Error::is_stale`], another attempt may succeed:
+    /// on a busy node objects are created and deleted all the time, and the scan and the runtime's listings may show
     /// different moments.
     pub fn plan(&mut self, asks: bool) -> Result<Planned, Error> {
         if !self.gc_request.dry_run && !asks {

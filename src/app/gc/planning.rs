@@ -188,7 +188,8 @@ impl Gc<'_> {
         Ok(())
     }
 
-    /// Plans leaks, containers and images from one scan. In a dry run of the kubelet's policy, also compares both policies.
+    /// Plans leaks, containers and images from one scan. In a dry run of the kubelet's policy, also compares both
+    /// policies.
     fn plan_all(
         &mut self,
         work: &Work,

@@ -20,8 +20,8 @@ use crate::policy::containers::Verdicts;
 use crate::stores::{Measure, ScanRequest};
 use crate::sys::{processes, stop};
 
-/// Time for which a container of unknown state may end by itself. The kubelet uses the pod's grace period, 30 seconds by
-/// default.
+/// Time for which a container of unknown state may end by itself. The kubelet uses the pod's grace period, 30 seconds
+/// by default.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Maximum time until a container disappears after a removal whose result the runtime did not report.

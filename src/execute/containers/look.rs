@@ -60,8 +60,8 @@ pub(super) struct ContainerListing {
     pub(super) names: HashMap<String, String>,
 }
 
-/// Maximum age of the list of open files, which takes long to read on a busy node. A file that a process opens later and
-/// that is deleted loses only its name: the process can still use it.
+/// Maximum age of the list of open files, which takes long to read on a busy node. A file that a process opens later
+/// and that is deleted loses only its name: the process can still use it.
 const PROCESSES_ARE_FRESH: Duration = Duration::from_secs(2);
 
 /// A container as the runtime lists it, with the time of its end if its status is known.
@@ -113,8 +113,8 @@ impl<'a> CriSource<'a> {
 
     pub(super) fn list(&mut self) -> Result<CriListing, PreconditionError> {
         let Collection { client, request, places, scope, .. } = *self.collection;
-        // The kubelet creates a pod's directory before all else, and removes it last. The pods' directories are read last
-        // ([`Self::pods`]), so every object listed before them has its directory unless its pod is deleted.
+        // The kubelet creates a pod's directory before all else, and removes it last. The pods' directories are read
+        // last ([`Self::pods`]), so every object listed before them has its directory unless its pod is deleted.
         let log_directories = match scope.logs {
             true => node_logs::directories(&request.sysroot, places).map_err(|error| error.to_string()),
             false => Ok(Vec::new()),

@@ -1,8 +1,8 @@
 //! Exited containers, sandboxes and logs, deleted through CRI.
 //!
-//! Every runtime removes a container by force, even if it runs. So a listing is never enough: right before a container is
-//! removed through CRI, its status is requested again, all processes are searched for its control group, and the store's
-//! own records are read. Failures are collected; a run ends early only if the runtime does not answer any more.
+//! Every runtime removes a container by force, even if it runs. So a listing is never enough: right before a container
+//! is removed through CRI, its status is requested again, all processes are searched for its control group, and the
+//! store's own records are read. Failures are collected; a run ends early only if the runtime does not answer any more.
 
 mod collection;
 mod cri;
@@ -23,8 +23,8 @@ use look::CriSource;
 pub use look::{Collection, Scope};
 
 impl Collection<'_> {
-    /// The plan. [`Self::run`] follows the same plan as long as nothing changes and every deletion succeeds. `scan` is a
-    /// measuring scan of the stores.
+    /// The plan. [`Self::run`] follows the same plan as long as nothing changes and every deletion succeeds. `scan` is
+    /// a measuring scan of the stores.
     ///
     /// # Errors
     /// When the runtime does not answer, or the disk cannot be read.
