@@ -1,10 +1,10 @@
-//! The leases of BuildKit, whose builders keep their cache in containerd. Pure.
+//! Leases of BuildKit, whose builders store their cache in containerd. Pure.
 //!
-//! Each cache record is a lease without expiry by the record's id, with the label `containerd.io/gc.flat`. Beside it
+//! Each cache record is a lease without expiry with the record's id and the label `containerd.io/gc.flat`. Beside it
 //! are `<record>-variants` (its blobs in other compressions, without a label) and `<record>-view` (a mount; also with
-//! the label `buildkit/lease.temporary`); records of past builds are leases `ref_<id>` in the namespace
+//! the label `buildkit/lease.temporary`). Records of past builds are leases `ref_<id>` in the namespace
 //! `<namespace>_history` (BuildKit's `cache/manager.go`, `cache/refs.go`, `solver/llbsolver/history.go`). The
-//! namespace is `buildkit` for buildkitd, `moby` for Docker, or what buildkitd was configured to use.
+//! namespace is `buildkit` for buildkitd, `moby` for Docker, or the one configured for buildkitd.
 
 use std::collections::HashSet;
 
@@ -14,31 +14,35 @@ use super::metadata::{LeaseRecord, Namespace};
 const TEMPORARY: &str = "buildkit/lease.temporary";
 const HISTORY: &str = "_history";
 
-/// The leases of a builder's cache in one namespace.
+/// Leases of a builder's cache in one namespace.
 #[derive(Clone, Debug, Default)]
 pub struct CacheLeases<'a> {
     pub all: Vec<&'a LeaseRecord>,
-    /// How many of them are cache records.
+    /// Number of leases that are cache records.
     pub records: usize,
 }
 
-/// The leases in `namespace` that belong to a build cache.
+/// Returns the leases in `namespace` that belong to a build cache.
 #[must_use]
 pub fn leases(namespace: &Namespace) -> CacheLeases<'_> {
-    let flat = |lease: &&LeaseRecord| lease.labels.contains_key(gc::FLAT) && gc::is_unlimited(&lease.labels);
-    let ids: HashSet<&str> = namespace.leases.iter().filter(flat).map(|lease| lease.id.as_str()).collect();
+    let flat = namespace.leases.iter().filter(|lease| is_flat(lease));
+    let ids: HashSet<&str> = flat.map(|lease| lease.id.as_str()).collect();
     let is_history = namespace.name.ends_with(HISTORY);
-    let is_part = |lease: &&LeaseRecord| {
+    let all = namespace.leases.iter().filter(|lease| {
         let of_record = lease.id.strip_suffix("-variants").is_some_and(|record| ids.contains(record));
         let of_build = is_history && lease.id.starts_with("ref_");
         ids.contains(lease.id.as_str()) || ((of_record || of_build) && gc::is_unlimited(&lease.labels))
-    };
-    let all: Vec<_> = namespace.leases.iter().filter(is_part).collect();
-    let is_record = |lease: &&&LeaseRecord| flat(lease) && !lease.labels.contains_key(TEMPORARY);
-    CacheLeases { records: all.iter().filter(is_record).count(), all }
+    });
+    let all: Vec<_> = all.collect();
+    let records = all.iter().filter(|lease| is_flat(lease) && !lease.labels.contains_key(TEMPORARY));
+    CacheLeases { records: records.count(), all }
 }
 
-/// The namespace of the builder whose past builds a namespace has, else that namespace itself.
+fn is_flat(lease: &LeaseRecord) -> bool {
+    lease.labels.contains_key(gc::FLAT) && gc::is_unlimited(&lease.labels)
+}
+
+/// Returns the namespace of the builder whose past builds are in `namespace`, otherwise `namespace` itself.
 #[must_use]
 pub fn builder(namespace: &str) -> &str {
     namespace.strip_suffix(HISTORY).unwrap_or(namespace)
@@ -49,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leases_of_a_builder_are_told_by_their_shape() {
+    fn leases_of_a_builder_are_recognized() {
         let lease = |id: &str, labels: &[&str]| LeaseRecord {
             id: id.into(),
             labels: labels.iter().map(|label| ((*label).into(), "2026-01-01T00:00:00Z".into())).collect(),

@@ -1,8 +1,8 @@
-//! Which containerd roots a node has: `config.toml` in all its versions with its imports, the default
-//! paths of containerd and of Kubernetes distributions, command lines and answers of what runs.
+//! Finds the containerd roots of a node: `config.toml` in all its versions with its imports, the default paths of
+//! containerd and of Kubernetes distributions, and the command lines and answers of running programs.
 //!
-//! All of them are candidates: a `root` in a file does not replace the default place, since a flag
-//! overrides the file, and a store that was left in the default place uses space all the same.
+//! All of them are candidates. A `root` in a file does not replace the default root, because a flag overrides the
+//! file, and an abandoned store in the default root still uses space.
 
 mod file;
 mod flags;
@@ -22,17 +22,17 @@ use crate::sys::sysroot::Sysroot;
 pub use file::RootConfig;
 use flags::Flags;
 
-/// What the configuration of a node says.
+/// Result of reading the configuration of a node.
 #[derive(Clone, Debug, Default)]
 pub struct ContainerdDiscovery {
-    /// The roots, each once. They need not exist. A directory of a snapshotter or the like that several of
-    /// them name belongs to the first that exists.
+    /// Roots, each once. They need not exist. A directory of a snapshotter or a cache that several roots name belongs
+    /// to the first of them that exists.
     pub roots: Vec<RootConfig>,
-    /// Files that could not be read or understood: path and reason. The rest still counts.
+    /// Files that could not be read or parsed: path and reason. The rest of the result is still used.
     pub problems: Vec<(PathBuf, String)>,
 }
 
-/// One way to run containerd: its configuration, and where it keeps its files if that is silent.
+/// A way to run containerd: its configuration file, and its paths if the file does not set them.
 #[derive(Clone, Debug)]
 struct Flavour {
     /// The source of these paths, for messages.
@@ -42,8 +42,8 @@ struct Flavour {
     state: PathBuf,
 }
 
-/// Name, configuration, root and state, in order of how common they are. k3s and RKE2 come after the
-/// first. Docker starts its own containerd where the system has none, and gives it no configuration.
+/// Name, configuration, root and state, the most common first. k3s and RKE2 are inserted after the first. Docker
+/// starts a containerd of its own, without configuration, if the system has none.
 const FLAVOURS: [[&str; 4]; 4] = [
     ["containerd's default", "/etc/containerd/config.toml", "/var/lib/containerd", "/run/containerd"],
     [
@@ -61,13 +61,13 @@ const FLAVOURS: [[&str; 4]; 4] = [
     ],
 ];
 
-/// The state directory of k3s' and RKE2's containerd.
+/// State directory of the containerd of k3s and RKE2.
 const STATE_OF_K3S: &str = "/run/k3s/containerd";
 
-/// Where in such a directory the snapshots and their database are.
+/// Subdirectories of a proxy plugin's directory that may contain the snapshots and their database.
 const PROXY_DATA: [&str; 2] = ["", "snapshotter"];
 
-/// Sandbox images that containerd 1.6 to 2.3 use where the configuration names none.
+/// Sandbox images that containerd 1.6 to 2.3 use if the configuration does not name one.
 const DEFAULT_SANDBOXES: [&str; 5] = [
     "registry.k8s.io/pause:3.6",
     "registry.k8s.io/pause:3.8",
@@ -76,7 +76,7 @@ const DEFAULT_SANDBOXES: [&str; 5] = [
     "registry.k8s.io/pause:3.10.1",
 ];
 
-/// Finds the roots that running programs and the configuration name, and those in the usual places.
+/// Finds the roots named by running programs and by the configuration, and those with default paths.
 #[must_use]
 pub fn discover(sysroot: &Sysroot, running: &RunningPrograms) -> ContainerdDiscovery {
     let mut discovery = ContainerdDiscovery::default();
@@ -105,8 +105,8 @@ pub fn discover(sysroot: &Sysroot, running: &RunningPrograms) -> ContainerdDisco
 }
 
 impl ContainerdDiscovery {
-    /// The configuration of a root that was named on the command line: that of the root at the same place,
-    /// else that of its data directory, else the sandbox images of all files.
+    /// Returns the configuration of a root that was named on the command line: that of a known root at the same
+    /// place, else that of its data directory, else the sandbox images of all files.
     #[must_use]
     pub fn named(&self, sysroot: &Sysroot, root: &Path) -> RootConfig {
         let origin = "--containerd-root".to_owned();
@@ -118,7 +118,7 @@ impl ContainerdDiscovery {
             beside.add_flavour(sysroot, &Flavour::of_data_dir(dir));
             beside.roots.retain(|config| config.root == root);
         }
-        // A root that was copied elsewhere: its snapshotters are with it.
+        // A root that was copied elsewhere contains its snapshotters.
         let mut config = beside.roots.pop().unwrap_or_default();
         for known in &self.roots {
             config.add_pins(&known.pins);
@@ -128,12 +128,11 @@ impl ContainerdDiscovery {
     }
 
     fn find(&self, sysroot: &Sysroot, root: &Path) -> Option<usize> {
-        let place = |path: &Path| sysroot.resolve(path).unwrap_or_else(|_| path.to_path_buf());
-        let wanted = place(root);
-        self.roots.iter().position(|known| known.root == root || place(&known.root) == wanted)
+        let wanted = resolved(sysroot, root);
+        self.roots.iter().position(|known| known.root == root || resolved(sysroot, &known.root) == wanted)
     }
 
-    /// Adds a root, or what is new about one that is known.
+    /// Adds a root, or new facts about a known one.
     fn add(&mut self, sysroot: &Sysroot, config: RootConfig) {
         match self.find(sysroot, &config.root) {
             Some(known) => self.roots[known].merge(config),
@@ -141,7 +140,7 @@ impl ContainerdDiscovery {
         }
     }
 
-    /// The default root is a candidate as well if the file names another.
+    /// Adds the configured root and the default root, which is a candidate even if the file names another.
     fn add_flavour(&mut self, sysroot: &Sysroot, flavour: &Flavour) {
         let config = flavour.read(sysroot, &mut self.problems);
         let usual =
@@ -150,7 +149,7 @@ impl ContainerdDiscovery {
         self.add(sysroot, usual);
     }
 
-    /// Flags override the file, which `-c` may name.
+    /// Adds the root of a command line. Flags override the file, which `-c` may name.
     fn add_command_line(&mut self, sysroot: &Sysroot, system: &Flavour, flags: &Flags) {
         let file = flags.config.clone().unwrap_or_else(|| system.file.clone());
         let origin = "containerd's command line".to_owned();
@@ -166,19 +165,24 @@ impl ContainerdDiscovery {
     }
 }
 
+fn resolved(sysroot: &Sysroot, path: &Path) -> PathBuf {
+    sysroot.resolve(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
 impl RootConfig {
     fn reported(store: &RuntimeStore) -> Self {
-        let pin = |image: &String| ConfiguredPin { image: image.clone(), origin: store.origin.clone() };
+        let pins = store.sandbox_image.iter();
+        let pins = pins.map(|image| ConfiguredPin { image: image.clone(), origin: store.origin.clone() });
         Self {
             root: store.root.clone(),
             state: store.state.clone().unwrap_or_default(),
-            pins: store.sandbox_image.iter().map(pin).collect(),
+            pins: pins.collect(),
             origin: store.origin.clone(),
             ..Self::default()
         }
     }
 
-    /// Adds what another source says of the same root.
+    /// Adds facts from another source about the same root.
     fn merge(&mut self, other: Self) {
         self.add_pins(&other.pins);
         if self.state.as_os_str().is_empty() {
@@ -204,24 +208,23 @@ impl RootConfig {
         }
     }
 
-    /// Its path on this system.
+    /// Returns its paths on this system.
     ///
     /// # Errors
-    /// When the root does not exist or cannot be examined.
+    /// If the root does not exist or cannot be examined.
     pub fn places(&self, sysroot: &Sysroot) -> io::Result<ContainerdPlaces> {
         let elsewhere = self.snapshotters.iter();
         let elsewhere =
             elsewhere.filter_map(|(name, path)| Some((name.clone(), sysroot.resolve(path).ok()?)));
         let root = sysroot.resolve(&self.root)?;
         let has_state = !sysroot.is_foreign() && !self.state.as_os_str().is_empty();
-        // No root is inside of these.
-        let is_apart = |directory: &Path| !root.starts_with(directory);
+        // A directory that contains the root is not a snapshotter's or a cache.
         let caches = self.layer_caches.iter().filter_map(|path| directory(sysroot, path));
         Ok(ContainerdPlaces {
             state: has_state.then(|| self.state.clone()),
             snapshotters: elsewhere.collect(),
-            proxies: self.proxies(sysroot).filter(|proxy| is_apart(&proxy.directory)).collect(),
-            layer_caches: caches.filter(|path| is_apart(path)).collect(),
+            proxies: self.proxies(sysroot).filter(|proxy| !root.starts_with(&proxy.directory)).collect(),
+            layer_caches: caches.filter(|path| !root.starts_with(path)).collect(),
             docker_data: docker::data_root(sysroot, &root),
             root,
             pins: self.pins.clone(),
@@ -229,22 +232,21 @@ impl RootConfig {
         })
     }
 
-    /// The proxies whose directory is there.
+    /// Returns the proxy plugins whose directory exists.
     fn proxies<'a>(&'a self, sysroot: &'a Sysroot) -> impl Iterator<Item = Proxy> + 'a {
         self.proxies.iter().filter_map(|(name, path)| {
             let directory = directory(sysroot, path)?;
             let within = Within::at([directory.as_path()]);
-            let is_data = |below: &&&str| {
-                let database = directory.join(below).join("metadata.db");
-                within.facts(&database).is_ok_and(|facts| facts.kind == FileKind::File)
-            };
-            let data = PROXY_DATA.iter().find(is_data).map(|below| directory.join(below));
+            let data = PROXY_DATA.iter().map(|below| directory.join(below)).find(|data| {
+                let database = within.facts(&data.join("metadata.db"));
+                database.is_ok_and(|facts| facts.kind == FileKind::File)
+            });
             Some(Proxy { name: name.clone(), directory, data })
         })
     }
 }
 
-/// Where a directory lies for us, if it exists.
+/// Returns the path of a directory on this system, if it exists.
 fn directory(sysroot: &Sysroot, path: &Path) -> Option<PathBuf> {
     let found = sysroot.resolve(path).ok();
     found.filter(|path| quiet::facts(path).is_ok_and(|facts| facts.kind == FileKind::Directory))
@@ -255,7 +257,7 @@ impl Flavour {
         Self { origin: name.into(), file: file.into(), root: root.into(), state: state.into() }
     }
 
-    /// k3s and RKE2 write the configuration anew at each start, and pass the root as a flag.
+    /// k3s and RKE2 rewrite the configuration at each start, and pass the root as a flag.
     fn of_data_dir(dir: DataDir) -> Self {
         let agent = dir.agent();
         Self {
@@ -282,9 +284,8 @@ impl Flavour {
     }
 }
 
-/// Sandbox images that containerd has built in.
+/// Returns the built-in sandbox images of containerd.
 pub fn default_sandboxes() -> Vec<ConfiguredPin> {
-    let pin =
-        |image: &str| ConfiguredPin { image: image.into(), origin: "containerd's built-in defaults".into() };
-    DEFAULT_SANDBOXES.map(pin).into()
+    let origin = "containerd's built-in defaults";
+    DEFAULT_SANDBOXES.map(|image| ConfiguredPin { image: image.into(), origin: origin.into() }).into()
 }

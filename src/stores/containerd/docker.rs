@@ -1,10 +1,10 @@
-//! Containers of Docker, which since version 29 keeps images and containers in containerd.
+//! Containers of Docker, which since version 29 stores images and containers in containerd.
 //!
-//! A container is a lease without expiry that has the container's id. The lease holds the writable snapshot
-//! `<id>`, whose parent `<id>-init` has the files that Docker writes into every container; the snapshots of the
-//! image are below (moby's `daemon/containerd/image_snapshot.go`, `createLayer`). containerd has a record of a
-//! container only while it runs: a stopped container is this lease alone, until `docker rm` deletes it. Name,
-//! image and state are in `containers/<id>/config.v2.json` in Docker's data root.
+//! A container is a lease without expiry whose id is the container's id. The lease keeps the writable snapshot
+//! `<id>`. Its parent `<id>-init` contains the files that Docker writes into every container, and the parent of that
+//! is the top snapshot of the image (moby's `daemon/containerd/image_snapshot.go`, `createLayer`). containerd has a
+//! record of a container only while it runs: a stopped container is only this lease, until `docker rm` deletes it.
+//! Name, image and state are in `containers/<id>/config.v2.json` in Docker's data root.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,11 +19,11 @@ use crate::model::{ContainerState, Finding};
 use crate::sys::quiet::{self, FileKind, Within};
 use crate::sys::sysroot::Sysroot;
 
-/// Docker's own configuration.
+/// Configuration file of Docker.
 const DAEMON_JSON: &str = "/etc/docker/daemon.json";
-/// Data root where the configuration does not name another.
+/// Data root if the configuration does not name another.
 const DATA_ROOT: &str = "/var/lib/docker";
-/// Root of the containerd that Docker starts itself, in the data root.
+/// Root of the containerd that Docker starts, below the data root.
 const OWN_CONTAINERD: &str = "containerd/daemon";
 /// Maximum size of a JSON file that is read; Docker's have a few KiB.
 const JSON_BYTES: u64 = 1 << 20;
@@ -32,9 +32,9 @@ const JSON_BYTES: u64 = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DockerRecord {
     pub name: Option<String>,
-    /// Digests of its image: the manifest or index that was named, then the manifest of the platform.
+    /// Digests of its image: the manifest or index that was named, then the platform's manifest.
     pub digests: Vec<String>,
-    /// Its image as it was named when the container was made.
+    /// Name of its image when the container was created.
     pub image_name: Option<String>,
     pub state: ContainerState,
 }
@@ -73,8 +73,6 @@ struct State {
 
 impl State {
     fn state(&self) -> ContainerState {
-        // Go's zero time is in the year 1.
-        let happened = |time: &str| time.parse::<Timestamp>().is_ok_and(|time| time.as_second() > 0);
         if self.running || self.paused || self.restarting {
             ContainerState::Running
         } else if happened(&self.finished_at) || happened(&self.started_at) {
@@ -85,39 +83,48 @@ impl State {
     }
 }
 
+/// Returns true if a time is not Go's zero time, which is in the year 1.
+fn happened(time: &str) -> bool {
+    time.parse::<Timestamp>().is_ok_and(|time| time.as_second() > 0)
+}
+
+fn non_empty(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
 impl DockerRecord {
     /// Parses `config.v2.json`.
     ///
     /// # Errors
-    /// When it is not JSON of that shape.
+    /// If it is not JSON of this structure.
     pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         let config: Config = serde_json::from_slice(bytes)?;
-        let some = |text: String| Some(text).filter(|text| !text.is_empty());
-        let manifest = config.image_manifest.map(|manifest| manifest.digest);
+        let manifest = config.image_manifest.and_then(|manifest| non_empty(manifest.digest));
         Ok(Self {
-            name: some(config.name.trim_start_matches('/').to_owned()),
-            digests: [some(config.image), manifest.and_then(some)].into_iter().flatten().collect(),
-            image_name: some(config.config.image),
+            name: non_empty(config.name.trim_start_matches('/').to_owned()),
+            digests: non_empty(config.image).into_iter().chain(manifest).collect(),
+            image_name: non_empty(config.config.image),
             state: config.state.state(),
         })
     }
 }
 
-/// A lease that is a container of Docker.
+/// A lease that represents a container of Docker.
 #[derive(Clone, Copy, Debug)]
 pub struct DockerLease<'a> {
     pub lease: &'a LeaseRecord,
-    /// Its writable snapshot.
+    /// Writable snapshot of the container.
     pub snapshot: &'a SnapshotRecord,
-    /// Key of the top snapshot of its image; `None` of an image without layers.
+    /// Key of the top snapshot of its image; `None` for an image without layers.
     pub image_top: Option<&'a str>,
 }
 
-/// The leases of a namespace that are containers of Docker.
+/// Returns the leases of a namespace that represent containers of Docker.
 #[must_use]
 pub fn containers(namespace: &Namespace) -> Vec<DockerLease<'_>> {
+    let snapshots = namespace.snapshots.iter();
     let by_key: HashMap<(&str, &str), &SnapshotRecord> =
-        namespace.snapshots.iter().map(|one| ((one.snapshotter.as_str(), one.key.as_str()), one)).collect();
+        snapshots.map(|record| ((record.snapshotter.as_str(), record.key.as_str()), record)).collect();
     let leases = namespace.leases.iter().filter(|lease| gc::is_unlimited(&lease.labels));
     leases.filter_map(|lease| container(lease, &by_key)).collect()
 }
@@ -133,22 +140,25 @@ fn container<'a>(
     Some(DockerLease { lease, snapshot, image_top: below.and_then(|init| init.parent.as_deref()) })
 }
 
-/// The data root of the Docker that uses the containerd at `root`, if it is there: around the containerd that
-/// Docker starts itself, else where Docker's configuration says.
+/// Returns the data root of the Docker that uses the containerd at `root`, if it exists: the directory around a
+/// containerd that Docker starts, otherwise the configured one.
 #[must_use]
 pub fn data_root(sysroot: &Sysroot, root: &Path) -> Option<PathBuf> {
-    let around = root.ends_with(OWN_CONTAINERD).then(|| root.ancestors().nth(2).map(Path::to_path_buf));
-    let configured = || {
-        let named = configured_data_root(sysroot);
-        sysroot.resolve(named.as_deref().unwrap_or(Path::new(DATA_ROOT))).ok()
-    };
-    let has_containers = |path: &PathBuf| {
-        quiet::facts(&path.join("containers")).is_ok_and(|facts| facts.kind == FileKind::Directory)
-    };
-    around.flatten().filter(has_containers).or_else(|| configured().filter(has_containers))
+    if root.ends_with(OWN_CONTAINERD)
+        && let Some(around) = root.ancestors().nth(2).filter(|path| has_containers(path))
+    {
+        return Some(around.to_path_buf());
+    }
+    let named = configured_data_root(sysroot);
+    let configured = sysroot.resolve(named.as_deref().unwrap_or(Path::new(DATA_ROOT))).ok();
+    configured.filter(|path| has_containers(path))
 }
 
-/// The data root that Docker's configuration names.
+fn has_containers(data_root: &Path) -> bool {
+    quiet::facts(&data_root.join("containers")).is_ok_and(|facts| facts.kind == FileKind::Directory)
+}
+
+/// Returns the data root in Docker's configuration.
 fn configured_data_root(sysroot: &Sysroot) -> Option<PathBuf> {
     let json = sysroot.read_bytes(Path::new(DAEMON_JSON), JSON_BYTES).unwrap_or_default();
     let json = serde_json::from_slice::<serde_json::Value>(&json).unwrap_or_default();
@@ -156,20 +166,20 @@ fn configured_data_root(sysroot: &Sysroot) -> Option<PathBuf> {
     named.is_absolute().then(|| named.to_path_buf())
 }
 
-/// Root of the containerd that Docker starts itself in the data root that its configuration names, and the source of
-/// that.
+/// Returns the root of the containerd that Docker starts in its configured data root, and the source of the path.
 pub(super) fn configured_root(sysroot: &Sysroot) -> Option<(PathBuf, String)> {
     let root = configured_data_root(sysroot)?.join(OWN_CONTAINERD);
     Some((root, format!("data-root in {DAEMON_JSON}")))
 }
 
-/// Reads the records of all containers of Docker in `metadata`, by id, and what could not be read.
+/// Reads the records of all containers of Docker in `metadata`, by id. Returns findings for those that cannot be
+/// read.
 pub(super) fn read(data_root: &Path, metadata: &Metadata) -> (HashMap<String, DockerRecord>, Vec<Finding>) {
     let within = Within::at([data_root]);
     let (mut records, mut findings) = (HashMap::new(), Vec::new());
     for container in metadata.namespaces.iter().flat_map(containers) {
         let id = &container.lease.id;
-        // Only what is shaped like Docker's ids becomes a path.
+        // Only a valid id becomes a path.
         if id.len() != 64 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             continue;
         }
@@ -223,22 +233,26 @@ mod tests {
     }
 
     #[test]
-    fn only_a_lease_with_its_own_snapshot_is_a_container() {
-        let lease = |id: &str, snapshot: &str, expiry: Option<&str>| LeaseRecord {
-            id: id.into(),
-            snapshots: vec![("overlayfs".into(), snapshot.into())],
-            labels: expiry
-                .map(|end| ("containerd.io/gc.expire".to_owned(), end.to_owned()))
-                .into_iter()
-                .collect(),
-            ..LeaseRecord::default()
-        };
-        let snapshot = |key: &str, parent: Option<&str>| SnapshotRecord {
-            snapshotter: "overlayfs".into(),
-            key: key.into(),
-            parent: parent.map(Into::into),
-            ..SnapshotRecord::default()
-        };
+    fn only_lease_with_own_snapshot_is_a_container() {
+        fn lease(id: &str, snapshot: &str, expiry: Option<&str>) -> LeaseRecord {
+            LeaseRecord {
+                id: id.into(),
+                snapshots: vec![("overlayfs".into(), snapshot.into())],
+                labels: expiry
+                    .map(|end| ("containerd.io/gc.expire".to_owned(), end.to_owned()))
+                    .into_iter()
+                    .collect(),
+                ..LeaseRecord::default()
+            }
+        }
+        fn snapshot(key: &str, parent: Option<&str>) -> SnapshotRecord {
+            SnapshotRecord {
+                snapshotter: "overlayfs".into(),
+                key: key.into(),
+                parent: parent.map(Into::into),
+                ..SnapshotRecord::default()
+            }
+        }
         let namespace = Namespace {
             leases: vec![
                 lease("a", "a", None),
@@ -252,7 +266,7 @@ mod tests {
                 snapshot("base", None),
                 snapshot("a-init", Some("base")),
                 snapshot("a", Some("a-init")),
-                // A mutable record of BuildKit's.
+                // A mutable record of BuildKit.
                 snapshot("b", Some("base")),
                 snapshot("d", Some("d-init")),
                 snapshot("e-init", None),
@@ -260,8 +274,9 @@ mod tests {
             ],
             ..Namespace::default()
         };
+        let found = containers(&namespace);
         let found: Vec<_> =
-            containers(&namespace).iter().map(|one| (one.lease.id.as_str(), one.image_top)).collect();
+            found.iter().map(|container| (container.lease.id.as_str(), container.image_top)).collect();
         assert_eq!(found, [("a", Some("base")), ("e", None)]);
     }
 }

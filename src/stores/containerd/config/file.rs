@@ -1,6 +1,5 @@
-//! One `config.toml` and what it imports. Keys of all versions are understood in all files:
-//! version 1 names plugins by id alone, version 2 by type and id, version 3 has CRI's
-//! images in a plugin of their own.
+//! Reads a `config.toml` and its imports. Keys of all versions are accepted in all files: version 1 names plugins by
+//! id alone, version 2 by type and id, and version 3 has CRI's images in a plugin of their own.
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
@@ -13,43 +12,42 @@ use crate::stores::containerd::places::{ConfiguredPin, SNAPSHOTTER};
 use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
 
-/// No configuration file is longer than this.
+/// Maximum size of a configuration file; larger files are not read.
 const MAX_FILE_BYTES: u64 = 16 << 20;
-/// No configuration imports more files than this.
+/// Maximum number of files of a configuration with its imports.
 const MAX_FILES: usize = 1000;
 /// Snapshotters that version 1 configures by id alone.
 const BY_ID: [&str; 6] = ["overlayfs", "native", "btrfs", "devmapper", "erofs", "blockfile"];
 
-/// Where snapshotters beside containerd keep their files if containerd's configuration does not say.
+/// Default directories of snapshotters beside containerd, if its configuration does not name them.
 const PROXY_ROOTS: [(&str, &str); 3] = [
     ("soci", "/var/lib/soci-snapshotter-grpc"),
     ("stargz", "/var/lib/containerd-stargz-grpc"),
     ("nydus", "/var/lib/containerd-nydus"),
 ];
 
-/// One configured containerd. Paths are absolute inside the sysroot.
+/// Configuration of one containerd. Paths are absolute inside the sysroot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RootConfig {
-    /// Its root directory (persistent).
+    /// Root directory (persistent).
     pub root: PathBuf,
-    /// Its state directory (cleared by a reboot).
+    /// State directory (cleared by a reboot).
     pub state: PathBuf,
-    /// Snapshotters whose directory is configured: name and directory.
+    /// Snapshotters with a configured directory: name and directory.
     pub snapshotters: Vec<(String, PathBuf)>,
-    /// Snapshotters that run beside containerd (proxy plugins): name and directory, as exported or as
-    /// it is by default.
+    /// Snapshotters that run beside containerd (proxy plugins): name and directory, as exported or by default.
     pub proxies: Vec<(String, PathBuf)>,
-    /// Directories where the erofs snapshotter finds layers that somebody else put there.
+    /// Directories with layers for the erofs snapshotter that another program put there.
     pub layer_caches: Vec<PathBuf>,
-    /// The sandbox image.
+    /// Configured sandbox images.
     pub pins: Vec<ConfiguredPin>,
-    /// The first file that could not be read or understood, and why.
+    /// First file that could not be read or parsed, and the reason.
     pub problem: Option<(PathBuf, String)>,
     /// The source of this path, for messages: a file, a flag, a built-in default.
     pub origin: String,
 }
 
-/// Reads `file` and its imports into `config`; what comes later overrides. A missing file says nothing.
+/// Reads `file` and its imports into `config`; later files override earlier ones. A missing file is ignored.
 pub(super) fn read(
     sysroot: &Sysroot,
     file: &Path,
@@ -57,7 +55,7 @@ pub(super) fn read(
     problems: &mut Vec<(PathBuf, String)>,
 ) {
     let mut seen = HashSet::new();
-    // In containerd's order: what a file imports comes after all that was named before it.
+    // In containerd's order: the imports of a file follow all files named before it.
     let mut waiting = VecDeque::from([file.to_path_buf()]);
     while let Some(path) = waiting.pop_front() {
         let place = sysroot.resolve(&path).unwrap_or_else(|_| path.clone());
@@ -90,8 +88,8 @@ pub(super) fn read(
     }
 }
 
-/// The files that `imports` names, in order. Relative ones are beside the file; the last
-/// component may be a pattern.
+/// Returns the files that `imports` names, in order. Relative paths start at the file's directory; the last component
+/// may be a pattern.
 fn imports(
     sysroot: &Sysroot,
     table: &Table,
@@ -102,7 +100,6 @@ fn imports(
     let patterns = table.get("imports").and_then(Value::as_array);
     for pattern in patterns.into_iter().flatten().filter_map(Value::as_str) {
         let path = file.parent().unwrap_or(Path::new("/")).join(pattern);
-        let is_pattern = |text: &OsStr| text.as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
         if is_pattern(parent.as_os_str()) {
             problems.push((file.to_path_buf(), format!("imports: invalid pattern {pattern:?}")));
@@ -125,6 +122,10 @@ fn imports(
     files
 }
 
+fn is_pattern(text: &OsStr) -> bool {
+    text.as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte))
+}
+
 fn text<'a>(table: &'a Table, path: &[&str]) -> Option<&'a str> {
     let (last, first) = path.split_last()?;
     let table = first.iter().try_fold(table, |table, key| table.get(*key)?.as_table())?;
@@ -145,8 +146,8 @@ impl RootConfig {
             &["plugins", "io.containerd.grpc.v1.cri", "sandbox_image"],
             &["plugins", "io.containerd.cri.v1.images", "pinned_images", "sandbox"],
         ];
-        // All of all files: which of them is in effect differs between versions of containerd, and one
-        // pin too many does no harm.
+        // All images of all files: which one is used differs between versions of containerd, and an additional pin is
+        // harmless.
         for image in sandboxes.iter().filter_map(|path| text(table, path)) {
             let pin = ConfiguredPin { image: image.into(), origin: file.display().to_string() };
             if !self.pins.contains(&pin) {
@@ -167,7 +168,7 @@ impl RootConfig {
             let caches = plugin.as_table().and_then(|plugin| plugin.get("layer_content_caches")?.as_array());
             if let Some(caches) = caches.filter(|_| name == "erofs") {
                 let caches = caches.iter().filter_map(Value::as_str).map(PathBuf::from);
-                // containerd takes no others.
+                // containerd ignores relative paths.
                 self.layer_caches = caches.filter(|path| path.is_absolute()).collect();
             }
         }
@@ -178,8 +179,8 @@ impl RootConfig {
                 continue;
             };
             self.proxies.retain(|(known, _)| known != name);
-            let usual = || PROXY_ROOTS.iter().find(|(known, _)| known == name).map(|(_, root)| *root);
-            let root = text(proxy, &["exports", "root"]).or_else(usual);
+            let usual = PROXY_ROOTS.iter().find(|(known, _)| known == name).map(|(_, root)| *root);
+            let root = text(proxy, &["exports", "root"]).or(usual);
             self.proxies.extend(root.map(|root| (name.clone(), root.into())));
         }
     }

@@ -4,19 +4,19 @@ use std::path::{Path, PathBuf};
 
 use crate::node::kubelet::DataDir;
 
-/// Paths that a command line names. Relative ones are left out: from where they count is unknown.
+/// Paths on a command line. Relative ones are ignored, because the working directory is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags {
     pub(super) config: Option<PathBuf>,
     pub(super) root: Option<PathBuf>,
     pub(super) state: Option<PathBuf>,
-    /// k3s' and RKE2's.
+    /// Data directory of k3s or RKE2.
     pub(super) data_dir: Option<DataDir>,
 }
 
 impl Flags {
-    /// A program and its arguments. Go's flags may begin with one dash or two. k3s overwrites its arguments
-    /// with its name when it has read them; its containerd has the paths.
+    /// Parses a program and its arguments. Go's flags may start with one dash or two. k3s overwrites its arguments
+    /// with its name after reading them, but its containerd has the paths.
     pub(super) fn parse(words: &[String]) -> Self {
         let mut flags = Self::default();
         let [program, words @ ..] = words else { return flags };
@@ -57,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_on_command_lines() {
-        let parse = |line: &str| {
+    fn paths_are_parsed() {
+        fn parse(line: &str) -> [String; 4] {
             let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
             let flags = Flags::parse(&words);
             let all = [flags.config, flags.root, flags.state, flags.data_dir.map(|dir| dir.path)];
             all.map(|path| path.map_or_else(String::new, |path| path.display().to_string()))
-        };
+        }
         for (line, expected) in [
             ("", ["", "", "", ""]),
             ("/usr/bin/containerd", ["", "", "", ""]),

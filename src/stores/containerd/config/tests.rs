@@ -1,8 +1,8 @@
-//! Configurations of all versions, on disks made for it.
+//! Configurations of all versions, on generated disks.
 
 use super::*;
 
-/// A disk with these files.
+/// Creates a disk with these files.
 fn disk(files: &[(&str, &str)]) -> (tempfile::TempDir, Sysroot) {
     let dir = tempfile::tempdir().expect("temporary directory");
     std::fs::create_dir_all(dir.path().join("etc")).expect("etc");
@@ -15,12 +15,12 @@ fn disk(files: &[(&str, &str)]) -> (tempfile::TempDir, Sysroot) {
     (dir, sysroot)
 }
 
-/// What the files alone say.
+/// Discovers roots from the files alone.
 fn discover(sysroot: &Sysroot) -> ContainerdDiscovery {
     super::discover(sysroot, &RunningPrograms::default())
 }
 
-/// Each root and its source.
+/// Returns each root and its source.
 fn sources(discovery: &ContainerdDiscovery) -> Vec<(String, String)> {
     let roots = discovery.roots.iter();
     roots.map(|config| (config.root.display().to_string(), config.origin.clone())).collect()
@@ -40,7 +40,7 @@ fn pins(config: &RootConfig) -> Vec<&str> {
 const MAIN: &str = "/etc/containerd/config.toml";
 
 #[test]
-fn nothing_configured_means_the_usual_places() {
+fn default_roots_are_found_without_configuration() {
     let (_dir, sysroot) = disk(&[]);
     let found = discover(&sysroot);
     let expected = [
@@ -56,17 +56,17 @@ fn nothing_configured_means_the_usual_places() {
 }
 
 #[test]
-fn every_version() {
-    let one =
+fn every_version_is_parsed() {
+    let version_1 =
         "root = \"/data/c\"\n[plugins.cri]\nsandbox_image = \"p:1\"\n[plugins.overlayfs]\nroot_path = \"/o\"";
-    let two = "version = 2\nroot = \"/data/c\"\nstate = \"/s\"\n\
+    let version_2 = "version = 2\nroot = \"/data/c\"\nstate = \"/s\"\n\
         [plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"p:1\"\n\
         [plugins.\"io.containerd.snapshotter.v1.overlayfs\"]\nroot_path = \"/o\"\n\
         [plugins.\"io.containerd.snapshotter.v1.native\"]\nroot_path = \"\"";
-    let three = "version = 3\nroot = \"/data/c\"\n\
+    let version_3 = "version = 3\nroot = \"/data/c\"\n\
         [plugins.\"io.containerd.cri.v1.images\".pinned_images]\nsandbox = \"p:1\"\n\
         [plugins.'io.containerd.snapshotter.v1.overlayfs']\nroot_path = \"/o\"";
-    for (text, state) in [(one, "/run/containerd"), (two, "/s"), (three, "/run/containerd")] {
+    for (text, state) in [(version_1, "/run/containerd"), (version_2, "/s"), (version_3, "/run/containerd")] {
         let config = first(&[(MAIN, text)]);
         assert_eq!(config.root, Path::new("/data/c"));
         assert_eq!(config.state, Path::new(state));
@@ -77,7 +77,7 @@ fn every_version() {
 }
 
 #[test]
-fn what_lies_beside_the_root() {
+fn directories_beside_the_root_are_found() {
     let text = "version = 3\nroot = \"/data/c\"\n\
         [proxy_plugins.soci]\ntype = \"snapshot\"\n[proxy_plugins.soci.exports]\nroot = \"/nvme/soci\"\n\
         [proxy_plugins.stargz]\ntype = \"snapshot\"\n[proxy_plugins.unknown]\ntype = \"snapshot\"\n\
@@ -96,19 +96,19 @@ fn what_lies_beside_the_root() {
     let config = discover(&sysroot).roots.into_iter().next().expect("a root");
     let names: Vec<_> = config.proxies.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["around", "nydus", "soci", "stargz"], "those whose directory is known");
-    let at = |path: &str| dir.path().canonicalize().expect("path").join(path);
+    let top = dir.path().canonicalize().expect("path");
     let places = config.places(&sysroot).expect("places");
     let proxy = |name: &str, directory: &str, data: Option<&str>| Proxy {
         name: name.into(),
-        directory: at(directory),
-        data: data.map(at),
+        directory: top.join(directory),
+        data: data.map(|data| top.join(data)),
     };
     let expected = [
         proxy("soci", "nvme/soci", Some("nvme/soci/snapshotter")),
         proxy("stargz", "var/lib/containerd-stargz-grpc", None),
     ];
-    assert_eq!(places.proxies, expected, "not what holds the root, nor what is not there");
-    assert_eq!(places.layer_caches, [at("cache")]);
+    assert_eq!(places.proxies, expected, "neither a directory around the root nor a missing one");
+    assert_eq!(places.layer_caches, [top.join("cache")]);
 }
 
 #[test]
@@ -125,23 +125,23 @@ fn imports_override_in_order() {
 }
 
 #[test]
-fn what_is_wrong_is_said_and_the_rest_counts() {
+fn problems_are_reported_and_the_rest_is_used() {
     let (_dir, sysroot) = disk(&[
         (MAIN, "root = \"/a\"\nimports = [\"gone.toml\", \"*/x.toml\", \"bad.toml\"]"),
         ("/etc/containerd/bad.toml", "\nroot = "),
     ]);
     let found = discover(&sysroot);
     assert_eq!(found.roots[0].root, Path::new("/a"));
-    let said: Vec<_> =
-        found.problems.iter().map(|(path, why)| format!("{}: {why}", path.display())).collect();
-    assert_eq!(said.len(), 3, "{said:?}");
-    assert!(said[0].starts_with("/etc/containerd/config.toml: imports: invalid pattern"), "{said:?}");
-    assert!(said[1].starts_with("/etc/containerd/gone.toml: reading it"), "{said:?}");
-    assert!(said[2].starts_with("/etc/containerd/bad.toml: line 2: "), "{said:?}");
+    let problems: Vec<_> =
+        found.problems.iter().map(|(path, reason)| format!("{}: {reason}", path.display())).collect();
+    assert_eq!(problems.len(), 3, "{problems:?}");
+    assert!(problems[0].starts_with("/etc/containerd/config.toml: imports: invalid pattern"), "{problems:?}");
+    assert!(problems[1].starts_with("/etc/containerd/gone.toml: reading it"), "{problems:?}");
+    assert!(problems[2].starts_with("/etc/containerd/bad.toml: line 2: "), "{problems:?}");
 }
 
 #[test]
-fn distributions_of_kubernetes() {
+fn k3s_configuration_is_found() {
     let k3s = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml";
     let (_dir, sysroot) = disk(&[(
         k3s,
@@ -156,17 +156,20 @@ fn distributions_of_kubernetes() {
 
 #[test]
 fn every_source_adds_its_root() {
-    let one = |root: &str, origin: &str| (root.to_owned(), origin.to_owned());
-    let arguments = |line: &str| line.split(' ').map(str::to_owned).collect();
-    let reported = |root: &str| RuntimeStore {
-        store_type: StoreKind::Containerd,
-        root: root.into(),
-        state: None,
-        driver: None,
-        image_root: None,
-        sandbox_image: Some("reported:1".into()),
-        origin: "Status".into(),
-    };
+    fn root(root: &str, origin: &str) -> (String, String) {
+        (root.to_owned(), origin.to_owned())
+    }
+    fn reported(root: &str) -> RuntimeStore {
+        RuntimeStore {
+            store_type: StoreKind::Containerd,
+            root: root.into(),
+            state: None,
+            driver: None,
+            image_root: None,
+            sandbox_image: Some("reported:1".into()),
+            origin: "Status".into(),
+        }
+    }
     let rke2 = "/dd/agent/etc/containerd/config.toml";
     let (_dir, sysroot) = disk(&[
         (MAIN, "root = \"/data/c\"\n[plugins.cri]\nsandbox_image = \"p:1\""),
@@ -186,29 +189,27 @@ fn every_source_adds_its_root() {
         "k3s server --data-dir /fake",
     ];
     let running = RunningPrograms {
-        containerds: containerds.map(arguments).into(),
+        containerds: containerds.map(|line| line.split(' ').map(str::to_owned).collect()).into(),
         stores: vec![reported("/my"), reported("/elsewhere")],
     };
     let found = super::discover(&sysroot, &running);
     let expected = [
-        one("/dd/agent/containerd", "containerd's command line"),
-        one("/my", "/my.toml"),
-        one("/data/c", MAIN),
-        one("/var/lib/containerd", "containerd's default"),
-        one("/var/lib/rancher/k3s/agent/containerd", "k3s' default"),
-        one("/var/lib/rancher/rke2/agent/containerd", "RKE2's default"),
-        one("/k/agent/containerd", "data-dir in /etc/rancher/k3s/config.yaml.d/10.yaml"),
-        one("/drive", rke2),
-        one("/u/agent/containerd", "data-dir in /etc/systemd/system/k3s-agent.service"),
-        one("/fake/agent/containerd", "a command line's data-dir"),
-        one("/var/snap/microk8s/common/var/lib/containerd", "MicroK8s' default"),
-        one("/var/lib/k0s/containerd", "k0s' default"),
-        one("/var/lib/docker/containerd/daemon", "Docker's default"),
-        one("/elsewhere", "Status"),
+        root("/dd/agent/containerd", "containerd's command line"),
+        root("/my", "/my.toml"),
+        root("/data/c", MAIN),
+        root("/var/lib/containerd", "containerd's default"),
+        root("/var/lib/rancher/k3s/agent/containerd", "k3s' default"),
+        root("/var/lib/rancher/rke2/agent/containerd", "RKE2's default"),
+        root("/k/agent/containerd", "data-dir in /etc/rancher/k3s/config.yaml.d/10.yaml"),
+        root("/drive", rke2),
+        root("/u/agent/containerd", "data-dir in /etc/systemd/system/k3s-agent.service"),
+        root("/fake/agent/containerd", "a command line's data-dir"),
+        root("/var/snap/microk8s/common/var/lib/containerd", "MicroK8s' default"),
+        root("/var/lib/k0s/containerd", "k0s' default"),
+        root("/var/lib/docker/containerd/daemon", "Docker's default"),
+        root("/elsewhere", "Status"),
     ];
     assert_eq!(sources(&found), expected);
-    let pins_of =
-        |root: &str| pins(found.roots.iter().find(|config| config.root == Path::new(root)).expect("a root"));
     for (root, expected) in [
         ("/dd/agent/containerd", &["p:2"][..]),
         ("/drive", &["p:2"]),
@@ -216,14 +217,15 @@ fn every_source_adds_its_root() {
         ("/var/lib/containerd", &["p:1"]),
         ("/elsewhere", &["reported:1"]),
     ] {
-        assert_eq!(pins_of(root), expected, "{root}");
+        let config = found.roots.iter().find(|config| config.root == Path::new(root)).expect("a root");
+        assert_eq!(pins(config), expected, "{root}");
     }
     let states = found.roots.iter().map(|config| config.state.as_path());
     assert_eq!(states.take(2).collect::<Vec<_>>(), [Path::new("/s"), Path::new("/mystate")]);
 }
 
 #[test]
-fn a_root_by_name() {
+fn named_root_uses_known_configuration() {
     let (dir, sysroot) =
         disk(&[(MAIN, "root = \"/data/c\"\n[plugins.cri]\nsandbox_image = \"p:1\""), ("/data/c/x", "")]);
     let named = |root: &str| discover(&sysroot).named(&sysroot, Path::new(root));
