@@ -1,16 +1,18 @@
 use super::*;
 
 fn manifest(config: &str) -> Document {
-    let one = |digest: &str| Descriptor { digest: digest.into(), size: Some(10), platform: None };
-    Document::Manifest { config: Some(one(config)), layers: vec![one("layer")] }
+    Document::Manifest { config: Some(blob(config, 10)), layers: vec![blob("layer", 10)] }
+}
+
+fn blob(digest: &str, size: u64) -> Descriptor {
+    Descriptor { digest: digest.into(), size: Some(size), platform: None }
 }
 
 #[test]
-fn the_platform_that_is_here() {
+fn best_platform_is_chosen() {
     let child = |digest: &str, platform: Option<&str>| Descriptor {
-        digest: digest.into(),
-        size: Some(100),
         platform: platform.map(str::to_owned),
+        ..blob(digest, 100)
     };
     let children = vec![
         child("m-arm", Some("linux/arm64")),
@@ -22,15 +24,15 @@ fn the_platform_that_is_here() {
             "index" => Some(Document::Index(children.clone())),
             _ => present.contains(&digest).then(|| manifest(&digest.replacen('m', "c", 1))),
         };
-        let exists = |_: &str| true;
-        let unpacked = |digest: &str| unpacked.contains(&digest);
-        resolve(("index", Some(1000)), "linux/amd64", &document, &exists, &unpacked)
+        resolve(("index", Some(1000)), "linux/amd64", &document, &|_| true, &|digest| {
+            unpacked.contains(&digest)
+        })
     };
     let all = ["m-arm", "m-amd", "m-notes"];
     let chosen = |present: &[&str], unpacked: &[&str]| resolve_with(present, unpacked).manifest;
     assert_eq!(chosen(&all, &[]).as_deref(), Some("m-amd"), "the platform");
-    assert_eq!(chosen(&all, &["c-arm"]).as_deref(), Some("m-arm"), "what was unpacked");
-    assert_eq!(chosen(&["m-arm", "m-notes"], &[]).as_deref(), Some("m-arm"), "what is there");
+    assert_eq!(chosen(&all, &["c-arm"]).as_deref(), Some("m-arm"), "the unpacked one");
+    assert_eq!(chosen(&["m-arm", "m-notes"], &[]).as_deref(), Some("m-arm"), "the only one that exists");
     let image = resolve_with(&all, &[]);
     assert_eq!((image.index, image.listed_bytes), (true, Some(1120)));
     assert_eq!(resolve_with(&[], &[]).missing, ["m-amd"]);
@@ -38,8 +40,7 @@ fn the_platform_that_is_here() {
 
 #[test]
 fn manifest_named_many_times_is_read_once() {
-    let child = |digest: &str| Descriptor { digest: digest.into(), size: Some(100), platform: None };
-    let children: Vec<_> = (0..50_000).map(|at| child(["m", "other"][at % 2])).collect();
+    let children: Vec<_> = (0..50_000).map(|number| blob(["m", "other"][number % 2], 100)).collect();
     let reads = std::cell::RefCell::new(Vec::new());
     let document = |digest: &str| {
         reads.borrow_mut().push(digest.to_owned());
@@ -51,7 +52,7 @@ fn manifest_named_many_times_is_read_once() {
 }
 
 #[test]
-fn what_is_missing() {
+fn missing_blobs_are_named() {
     let gone = resolve(("t", None), "linux/amd64", &|_| None, &|_| false, &|_| false);
     assert_eq!((gone.missing, gone.config), (vec!["t".to_owned()], None));
     let broken = resolve(("t", Some(5)), "linux/amd64", &|_| Some(manifest("c")), &|_| false, &|_| false);

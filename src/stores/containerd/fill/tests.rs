@@ -1,4 +1,4 @@
-//! What the records of real containerds do not have: databases changed by hand.
+//! Records that real containerds do not have: modified databases.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -23,8 +23,8 @@ fn noted(key: &str) -> String {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap().to_owned()
 }
 
-/// What is made of the database of containerd 2.3.4, once `change` is done with its records. Each
-/// of its sandboxes has its directory.
+/// Fills an inventory from the database of containerd 2.3.4 after `change` has modified its records. Each of its
+/// sandboxes has its directory.
 fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) -> Inventory {
     let original = File::open(fixture("root").join(META_DB)).unwrap();
     let mut tree = tree_of(&Database::read(&original, &Limits::default()).unwrap().root());
@@ -34,9 +34,9 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
     fs::create_dir_all(root.join(META_DB).parent().unwrap()).unwrap();
     fs::write(root.join(META_DB), Builder::usual().file(&tree)).unwrap();
     for pod in ["pod1", "pod2"] {
-        let own = root.join(CRI).join("sandboxes").join(noted(pod));
-        fs::create_dir_all(&own).unwrap();
-        fs::write(own.join("hostname"), "pod").unwrap();
+        let directory = root.join(CRI).join("sandboxes").join(noted(pod));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("hostname"), "pod").unwrap();
     }
     let snapshot =
         read::read(&ContainerdPlaces::at(root, true), read::ReadPatience::default(), &ReadCache::default())
@@ -57,32 +57,32 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
     inventory
 }
 
-/// The overlayfs snapshots of containerd 2.3.4 as if the erofs snapshotter had them: one layer has its
-/// content from a cache by a symlink, one by a label, the rest has its own.
+/// The overlayfs snapshots of containerd 2.3.4 as snapshots of erofs: one layer has its content in a cache by a
+/// symlink, another by a label, and the others have their own content.
 #[test]
-fn layers_in_a_cache_stay_with_it() {
-    let renamed = |tree: &mut std::collections::BTreeMap<Vec<u8>, Value>, from: &[u8], to: &[u8]| {
+fn cached_layers_are_kept() {
+    fn rename(tree: &mut std::collections::BTreeMap<Vec<u8>, Value>, from: &[u8], to: &[u8]) {
         let value = tree.remove(from).unwrap();
         tree.insert(to.to_vec(), value);
-    };
-    let database = |path: &str| {
+    }
+    fn database(path: &str) -> std::collections::BTreeMap<Vec<u8>, Value> {
         let original = File::open(fixture("root").join(path)).unwrap();
         tree_of(&Database::read(&original, &Limits::default()).unwrap().root())
-    };
+    }
     let dir = tempfile::tempdir().unwrap();
     let (root, cache) = (dir.path().join("root"), dir.path().join("cache"));
     let erofs = root.join("io.containerd.snapshotter.v1.erofs");
     fs::create_dir_all(root.join(META_DB).parent().unwrap()).unwrap();
     let mut tree = database(META_DB);
     let k8s = bucket_in(&mut tree, &["v1", KUBERNETES]);
-    renamed(bucket_in(k8s, &["snapshots"]), b"overlayfs", b"erofs");
+    rename(bucket_in(k8s, &["snapshots"]), b"overlayfs", b"erofs");
     let blobs: Vec<Vec<u8>> = bucket_in(k8s, &["content", "blob"]).keys().cloned().collect();
     for blob in blobs {
         let blob = bucket_in(k8s, &["content", "blob", std::str::from_utf8(&blob).unwrap()]);
         let Some(Value::Bucket(labels, _)) = blob.get_mut(b"labels".as_slice()) else { continue };
         let label = b"containerd.io/gc.ref.snapshot.";
         if labels.contains_key([&label[..], b"overlayfs"].concat().as_slice()) {
-            renamed(labels, &[&label[..], b"overlayfs"].concat(), &[&label[..], b"erofs"].concat());
+            rename(labels, &[&label[..], b"overlayfs"].concat(), &[&label[..], b"erofs"].concat());
         }
     }
     fs::write(root.join(META_DB), Builder::usual().file(&tree)).unwrap();
@@ -98,9 +98,9 @@ fn layers_in_a_cache_stay_with_it() {
         fs::write(format!("{}.dmverity", path.display()), "{}").unwrap();
     }
     fs::write(cache.join("README"), "x").unwrap();
-    let mut own = database("io.containerd.snapshotter.v1.overlayfs/metadata.db");
+    let mut records = database("io.containerd.snapshotter.v1.overlayfs/metadata.db");
     let mut committed = Vec::new();
-    let all = bucket_in(&mut own, &["v1", "snapshots"]);
+    let all = bucket_in(&mut records, &["v1", "snapshots"]);
     let keys: Vec<Vec<u8>> = all.keys().cloned().collect();
     for key in &keys {
         let record = bucket_in(all, &[std::str::from_utf8(key).unwrap()]);
@@ -120,11 +120,11 @@ fn layers_in_a_cache_stay_with_it() {
     ];
     let record = bucket_in(all, &[std::str::from_utf8(&by_label.0).unwrap()]);
     record.insert(b"labels".to_vec(), Value::Bucket(labels.into(), true));
-    fs::write(erofs.join("metadata.db"), Builder::usual().file(&own)).unwrap();
+    fs::write(erofs.join("metadata.db"), Builder::usual().file(&records)).unwrap();
 
     let mut places = ContainerdPlaces::at(&root, true);
     places.layer_caches.push(cache.clone());
-    // Where one leads is not known: then nothing is called unused.
+    // A symlink with an unknown target: then no layer in the cache is called unused.
     let astray = committed[0].1.join("layer.erofs");
     std::os::unix::fs::symlink("/somewhere/else", &astray).unwrap();
     assert!(
@@ -149,11 +149,15 @@ fn layers_in_a_cache_stay_with_it() {
     let refs = crate::model::refs::Refs::new(&inventory);
     for (digit, holder) in [("a", Some(&by_link.1)), ("b", Some(&by_label.1)), ("c", None)] {
         let (diff_id, path) = layer(digit);
-        let at = inventory.nodes.iter().position(|node| node.path == path).expect(digit);
-        assert_eq!((inventory.nodes[at].kind, &inventory.nodes[at].id), (NodeKind::CachedLayer, &diff_id));
+        let position = inventory.nodes.iter().position(|node| node.path == path).expect(digit);
+        assert_eq!(
+            (inventory.nodes[position].kind, &inventory.nodes[position].id),
+            (NodeKind::CachedLayer, &diff_id)
+        );
         let unit = units.iter().find(|unit| unit.path == path).unwrap();
-        assert_eq!(unit.parts.len(), 2, "what dm-verity needs goes with it");
-        let needed: Vec<_> = inventory.nodes.iter().filter(|node| node.needs.contains(&at.into())).collect();
+        assert_eq!(unit.parts.len(), 2, "the file of dm-verity is deleted with it");
+        let needed: Vec<_> =
+            inventory.nodes.iter().filter(|node| node.needs.contains(&position.into())).collect();
         assert_eq!(
             needed.iter().map(|node| &node.path).collect::<Vec<_>>(),
             holder.into_iter().collect::<Vec<_>>()
@@ -161,34 +165,35 @@ fn layers_in_a_cache_stay_with_it() {
         let unused: Vec<_> =
             inventory.leaks.iter().filter(|leak| leak.class == LeakClass::NeverCollected).collect();
         let is_unused =
-            unused.iter().any(|leak| leak.holds == [at.into()] && leak.verdict == Verdict::Report);
+            unused.iter().any(|leak| leak.holds == [position.into()] && leak.verdict == Verdict::Report);
         assert_eq!((unused.len(), is_unused), (1, holder.is_none()), "{digit}");
-        // Whatever goes, nobody deletes it.
+        // No deletion of an image deletes it.
         for image in (0..inventory.images.len()).map(crate::model::ImageIx::from) {
-            let gone =
-                refs.live().last_held(crate::model::refs::Root::Image(image)).any(|node| node.get() == at);
-            assert!(!gone, "{digit}");
+            let is_deleted = refs
+                .live()
+                .last_held(crate::model::refs::Root::Image(image))
+                .any(|deleted| deleted.get() == position);
+            assert!(!is_deleted, "{digit}");
         }
     }
-    let reached = |path: &Path| {
-        let at = inventory.nodes.iter().position(|node| node.path == path).unwrap();
-        refs.reached_by(at.into()).count()
-    };
-    assert!(reached(&layer("a").1) > 0 && reached(&layer("b").1) > 0, "images have their layers there");
+    for digit in ["a", "b"] {
+        let node = inventory.nodes.iter().position(|node| node.path == layer(digit).1).unwrap();
+        assert!(refs.reached_by(node.into()).count() > 0, "images have layer {digit} in the cache");
+    }
 }
 
-/// Docker keeps a lease of every container, also while containerd has a record of it.
+/// Docker has a lease of every container, even while containerd has a record of it.
 #[test]
 fn running_container_of_docker_is_one_container() {
     let id = noted("ctr1");
-    let bucket = |below: Vec<(String, Value)>| {
+    fn bucket(below: Vec<(String, Value)>) -> Value {
         Value::Bucket(below.into_iter().map(|(key, value)| (key.into_bytes(), value)).collect(), false)
-    };
+    }
     let inventory = filled(|k8s| {
         let snapshots = bucket_in(k8s, &["snapshots", "overlayfs"]);
-        let own = bucket_in(snapshots, &[&id]);
-        let init = Value::Bucket(own.clone(), false);
-        own.insert(b"parent".to_vec(), Value::Bytes(format!("{id}-init").into_bytes()));
+        let container = bucket_in(snapshots, &[&id]);
+        let init = Value::Bucket(container.clone(), false);
+        container.insert(b"parent".to_vec(), Value::Bytes(format!("{id}-init").into_bytes()));
         snapshots.insert(format!("{id}-init").into_bytes(), init);
         let held = bucket(vec![("overlayfs".into(), bucket(vec![(id.clone(), Value::Bytes(Vec::new()))]))]);
         let leases = k8s.entry(b"leases".to_vec()).or_insert_with(|| bucket(Vec::new()));
@@ -197,57 +202,59 @@ fn running_container_of_docker_is_one_container() {
     });
     let before = filled(|_| {});
     assert_eq!(inventory.containers.len(), before.containers.len());
-    let of = |inventory: &Inventory| {
-        inventory.containers.iter().find(|one| one.id == id.as_str()).cloned().unwrap()
-    };
-    assert_eq!((of(&inventory).owner, of(&inventory).image), (Owner::Docker, of(&before).image));
-    let no_expiry = |leak: &&crate::model::Leak| leak.class == LeakClass::Lease;
-    let count = |inventory: &Inventory| inventory.leaks.iter().filter(no_expiry).count();
-    assert_eq!(count(&inventory), count(&before));
+    let [docker, containerd] = [&inventory, &before].map(|inventory| {
+        let mut containers = inventory.containers.iter();
+        containers.find(|container| container.id == id.as_str()).unwrap()
+    });
+    assert_eq!((docker.owner, docker.image), (Owner::Docker, containerd.image));
+    let [leases, leases_before] = [&inventory, &before]
+        .map(|inventory| inventory.leaks.iter().filter(|leak| leak.class == LeakClass::Lease).count());
+    assert_eq!(leases, leases_before);
 }
 
-/// With `sandboxer = "shim"` a sandbox has no record among the containers: it is one all the same.
+/// With `sandboxer = "shim"` a sandbox has no record among the containers, but counts as a container.
 #[test]
-fn a_sandbox_that_only_the_sandbox_store_has_is_a_container() {
+fn sandbox_without_container_record_is_a_container() {
     let pod = noted("pod1");
     let both = filled(|_| {});
-    let one = filled(|k8s| {
+    let bare = filled(|k8s| {
         let gone = bucket_in(k8s, &["containers"]).remove(pod.as_bytes());
         assert!(gone.is_some() && bucket_in(k8s, &["sandboxes"]).contains_key(pod.as_bytes()));
     });
-    assert_eq!(one.containers.len(), both.containers.len(), "each sandbox once");
+    assert_eq!(bare.containers.len(), both.containers.len(), "each sandbox once");
 
-    let sandbox = one.containers.iter().find(|one| one.id == pod).expect("the sandbox");
+    let sandbox = bare.containers.iter().find(|container| container.id == pod).expect("the sandbox");
     assert_eq!((sandbox.name.as_str(), sandbox.sandbox, sandbox.owner), ("pod1", true, Owner::Containerd));
     assert_eq!(sandbox.state, ContainerState::Unknown);
     assert!(sandbox.created.is_some());
-    let image = &one.images[sandbox.image.expect("its spec names it").get()];
+    let image = &bare.images[sandbox.image.expect("its spec names it").get()];
     assert_eq!(image.names, ["reg.local/pause:1"]);
-    let held: Vec<_> = sandbox.holds.iter().map(|node| one.nodes[node.get()].id.as_str()).collect();
+    let held: Vec<_> = sandbox.holds.iter().map(|node| bare.nodes[node.get()].id.as_str()).collect();
     assert_eq!(held, [pod.as_str()], "its directory");
-    let orphans: Vec<_> = one.leaks.iter().filter(|leak| leak.class == LeakClass::ContainerDir).collect();
+    let orphans: Vec<_> = bare.leaks.iter().filter(|leak| leak.class == LeakClass::ContainerDir).collect();
     assert!(orphans.is_empty(), "{orphans:?}");
 }
 
-/// Of a sandbox that is not CRI's nothing is known but that it is there.
+/// Nothing but the id is known of a sandbox that CRI did not create.
 #[test]
-fn a_sandbox_of_somebody_else_is_one_too() {
+fn sandbox_of_another_client_is_a_container() {
     let inventory = filled(|k8s| {
         let record = [(b"sandboxer".to_vec(), Value::Bytes(b"shim".to_vec()))];
         let record = Value::Bucket(record.into(), true);
         bucket_in(k8s, &["sandboxes"]).insert(b"alien".to_vec(), record);
     });
-    let sandbox = inventory.containers.iter().find(|one| one.id == "alien").expect("the sandbox");
+    let mut containers = inventory.containers.iter();
+    let sandbox = containers.find(|container| container.id == "alien").expect("the sandbox");
     assert_eq!((sandbox.name.as_str(), sandbox.sandbox, sandbox.image), ("alien", true, None));
     assert_eq!(sandbox.image_id, None);
 }
 
-/// An expired name of a real image: what other images need stays, the rest goes with the next removal.
+/// An expired name of a real image: content that other images need is kept, the rest is deleted with the next object.
 #[test]
-fn an_image_whose_time_is_over_holds_nothing() {
+fn expired_image_keeps_nothing() {
     let name = "reg.local/app-c";
     let both = filled(|_| {});
-    let one = filled(|k8s| {
+    let expired = filled(|k8s| {
         let images = bucket_in(k8s, &["images"]);
         let names: Vec<Vec<u8>> = images.keys().cloned().collect();
         for key in names {
@@ -268,17 +275,18 @@ fn an_image_whose_time_is_over_holds_nothing() {
             }
         }
     });
-    let of = |inventory: &Inventory| {
-        let found = inventory.images.iter().find(|image| image.names.iter().any(|one| one.starts_with(name)));
-        found.cloned().expect("CRI lists it until it is collected")
-    };
-    assert!(!of(&both).holds.is_empty() && of(&one).holds.is_empty());
+    let [before, after] = [&both, &expired].map(|inventory| {
+        let mut images = inventory.images.iter();
+        let found = images.find(|image| image.names.iter().any(|image_name| image_name.starts_with(name)));
+        found.expect("CRI lists it until it is collected")
+    });
+    assert!(!before.holds.is_empty() && after.holds.is_empty());
     assert!(both.leaks.iter().all(|leak| leak.class != LeakClass::Garbage));
-    let expired: Vec<_> = one.leaks.iter().filter(|leak| leak.class == LeakClass::Garbage).collect();
-    assert!(expired.len() >= 2, "each name: {expired:?}");
+    let garbage: Vec<_> = expired.leaks.iter().filter(|leak| leak.class == LeakClass::Garbage).collect();
+    assert!(garbage.len() >= 2, "each name: {garbage:?}");
     let others: std::collections::HashSet<_> =
-        one.images.iter().flat_map(|image| image.holds.iter().copied()).collect();
-    for leak in expired {
+        expired.images.iter().flat_map(|image| image.holds.iter().copied()).collect();
+    for leak in garbage {
         assert!(
             leak.verdict == Verdict::Report && leak.evidence.contains("2026-01-01T00:00:00Z"),
             "{leak:?}"

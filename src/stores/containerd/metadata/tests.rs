@@ -1,4 +1,4 @@
-//! The three real databases, item by item against what the rig made.
+//! The three real databases, compared with the objects that the fixtures' script created.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ fn metadata(version: &str) -> Metadata {
     Metadata::read(&database(version, "root/io.containerd.metadata.v1.bolt/meta.db"))
 }
 
-/// A value that the rig noted, for example `pod1` in `pods`.
+/// Returns a value that the fixtures' script recorded, for example `pod1` in `pods`.
 fn noted(version: &str, file: &str, key: &str) -> String {
     let text = std::fs::read_to_string(fixture(version, file)).expect(file);
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
@@ -28,7 +28,7 @@ fn noted(version: &str, file: &str, key: &str) -> String {
 const VERSIONS: [(&str, i64); 3] = [("1.6.20", 3), ("1.7.34", 3), ("2.3.4", 4)];
 
 #[test]
-fn namespaces_and_images() {
+fn namespaces_and_images_are_read() {
     for (version, schema) in VERSIONS {
         let metadata = metadata(version);
         assert_eq!((metadata.version, metadata.oddities.as_slice()), (Some(schema), [].as_slice()));
@@ -66,7 +66,7 @@ fn namespaces_and_images() {
 }
 
 #[test]
-fn blobs_snapshots_leases() {
+fn blobs_snapshots_and_leases_are_read() {
     for (version, _) in VERSIONS {
         let metadata = metadata(version);
         let k8s = metadata.namespace("k8s.io").expect("k8s.io");
@@ -89,11 +89,11 @@ fn blobs_snapshots_leases() {
 }
 
 #[test]
-fn containers_and_what_cri_says_of_them() {
+fn containers_and_cri_facts_are_read() {
     for (version, _) in VERSIONS {
         let metadata = metadata(version);
         let containers = &metadata.namespace("k8s.io").expect("k8s.io").containers;
-        assert_eq!(containers.len(), 6, "two sandboxes, three containers, one of nobody");
+        assert_eq!(containers.len(), 6, "two sandboxes, three containers, one that CRI did not create");
         let by_id = |key: &str| {
             let id = noted(version, "pods", key);
             containers.iter().find(|container| container.id == id).expect(key)
@@ -117,7 +117,7 @@ fn containers_and_what_cri_says_of_them() {
 }
 
 #[test]
-fn snapshotters_know_the_directories() {
+fn snapshots_have_their_directories() {
     for (version, _) in VERSIONS {
         for (snapshotter, active) in [("overlayfs", 8), ("native", 0)] {
             let path = format!("root/io.containerd.snapshotter.v1.{snapshotter}/metadata.db");
@@ -139,18 +139,18 @@ fn snapshotters_know_the_directories() {
     }
 }
 
-/// Any byte of any page may be wrong: what is read then has oddities, and nothing panics.
+/// Damages bytes of any page: the result has oddities, and nothing panics.
 #[test]
-fn damaged_values_are_noted() {
+fn damaged_values_become_oddities() {
     let path = fixture("2.3.4", "root/io.containerd.metadata.v1.bolt/meta.db");
     let good = std::fs::read(path).expect("meta.db");
     let directory = tempfile::tempdir().expect("temporary directory");
     let (mut read, mut odd) = (0, 0);
     for start in (8192..663_552).step_by(4001) {
         let mut broken = good.clone();
-        // Some bytes all over the file, the metas left alone.
-        for at in (start..broken.len()).step_by(40_009) {
-            broken[at] ^= 0x55;
+        // Damage some bytes all over the file, except the meta pages.
+        for position in (start..broken.len()).step_by(40_009) {
+            broken[position] ^= 0x55;
         }
         let path = directory.path().join("meta.db");
         std::fs::write(&path, &broken).expect("written");

@@ -4,7 +4,7 @@ use super::*;
 use crate::stores::containerd::places::{CONTENT, META_DB, SNAPSHOTTER};
 
 #[test]
-fn symlinks_below_the_root_are_named_and_not_followed() {
+fn symlinks_are_reported_and_not_followed() {
     for linked in [
         CONTENT.to_owned(),
         format!("{CONTENT}/blobs"),
@@ -34,15 +34,16 @@ fn symlinks_below_the_root_are_named_and_not_followed() {
             read(&ContainerdPlaces::at(&root, true), ReadPatience::default(), &ReadCache::default()).unwrap();
         assert_eq!(snapshot.consistency, Consistency::Damaged, "{linked}");
         let named = format!("{} is a symlink; not followed", link.display());
-        let said = |finding: &Finding| finding.incomplete && finding.message.contains(&named);
-        assert!(snapshot.findings.iter().any(said), "{linked}: {:?}", snapshot.findings);
+        let is_reported =
+            snapshot.findings.iter().any(|finding| finding.incomplete && finding.message.contains(&named));
+        assert!(is_reported, "{linked}: {:?}", snapshot.findings);
         assert!(snapshot.listing.values().flatten().all(|entry| entry.name != "stray"), "{linked}");
         assert!(snapshot.states.is_empty());
     }
 }
 
 #[test]
-fn a_damaged_record_makes_the_store_damaged() {
+fn damaged_record_makes_store_damaged() {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd/2.3.4/root").join(META_DB);
     let good = std::fs::read(fixture).unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -54,13 +55,13 @@ fn a_damaged_record_makes_the_store_damaged() {
         read(&ContainerdPlaces::at(dir.path(), true), patience, &ReadCache::default()).unwrap()
     };
     assert_eq!(read_with(&good).consistency, Consistency::Consistent);
-    // A value follows its key; a time begins with its version, which is 1. Old pages are
-    // among the places: what is there is not read.
+    // A value follows its key; a time starts with its version, which is 1. Some of these places are in old pages,
+    // which are not read.
     let key = b"createdat\x01";
     let mut seen = 0;
-    for at in (0..good.len() - key.len()).filter(|at| good[*at..].starts_with(key)) {
+    for position in (0..good.len() - key.len()).filter(|position| good[*position..].starts_with(key)) {
         let mut broken = good.clone();
-        broken[at + key.len() - 1] = 0x77;
+        broken[position + key.len() - 1] = 0x77;
         let snapshot = read_with(&broken);
         let odd = !snapshot.metadata.oddities.is_empty();
         seen += usize::from(odd);
@@ -71,8 +72,10 @@ fn a_damaged_record_makes_the_store_damaged() {
 }
 
 #[test]
-fn names_of_blobs() {
-    let hex = |length: usize| "0123456789abcdef".repeat(length / 16);
+fn only_digests_are_names_of_blobs() {
+    fn hex(length: usize) -> String {
+        "0123456789abcdef".repeat(length / 16)
+    }
     for (algorithm, length) in [("sha256", 64), ("sha384", 96), ("sha512", 128)] {
         let name = hex(length);
         assert_eq!(places::digest(algorithm, &name), Some(format!("{algorithm}:{name}")));
