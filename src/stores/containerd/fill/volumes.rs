@@ -125,7 +125,7 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// Returns the images of a volume: by digest, or if there is none (the tag has moved since), all images with the
+/// Returns the images of a volume: by digest, or if no image has it (the tag has moved since), all images with the
 /// layers below it.
 fn of_volume(groups: &Groups<'_>, namespace: &Namespace, record: &SnapshotRecord, hex: &str) -> Vec<ImageIx> {
     let digest = format!("sha256:{hex}");
