@@ -8,7 +8,7 @@
 //!
 //! While bytes are missing, it also synchronises the filesystem (`syncfs`). That delays every process that writes
 //! there, so it is done rarely: first after 15 ms, when filesystems that need no synchronisation have freed everything;
-//! then after growing intervals; and at most [`SettleWatch::SYNCS`] times without effect. The call runs in the
+//! then after growing intervals; and at most `SettleWatch::SYNCS` times without effect. The call runs in the
 //! background and is never waited for longer than for the bytes: on a disk that hangs it would never return.
 //!
 //! For example, an image of 600 MiB is deleted on btrfs. After 0, 5 and 15 ms nothing is free; the filesystem is
