@@ -449,7 +449,7 @@ fn log_of_running_container_is_called_log() {
         assert!(began.elapsed() < std::time::Duration::from_secs(60), "no log at {}", log.display());
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    let report = store.run("report --format json").expect_code(0).json();
+    let report = store.run("report").expect_code(0).json();
     let causes = list(&report, "/causes");
     let cause = causes.iter().find(|cause| text(cause, "/path") == log.to_str().unwrap());
     let cause = cause.unwrap_or_else(|| panic!("{causes:#?}"));
