@@ -450,7 +450,7 @@ fn log_of_running_container_is_called_log() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     let report = store.run("report").expect_code(0).json();
-    let causes = list(&report, "/causes");
+    let causes = list(&report, "/verdict/causes");
     let cause = causes.iter().find(|cause| text(cause, "/path") == log.to_str().unwrap());
     let cause = cause.unwrap_or_else(|| panic!("{causes:#?}"));
     assert_eq!((text(cause, "/kind"), text(cause, "/title")), ("log", "log of container chatty"));
