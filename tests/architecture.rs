@@ -5,11 +5,14 @@
 
 #[path = "architecture/house.rs"]
 mod house;
+#[path = "architecture/words.rs"]
+mod words;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use house::{House, Tie};
+use words::Voice;
 
 /// The levels of the modules, from the top: a module imports only from levels below it.
 const FLOORS: [&[&str]; 8] = [
@@ -182,6 +185,61 @@ fn source_files_stay_short() {
         }
     }
     assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
+/// The limits are those of well-read Rust projects, with room for the few places where a mark is the right word.
+#[test]
+fn comments_and_names_are_plain() {
+    let mut voice = Voice::default();
+    for top in ["src", "tests", "benches"] {
+        for file in rust_files(&manifest_dir().join(top)) {
+            // Its tables contain what it looks for.
+            if file.ends_with("architecture/words.rs") || file.ends_with("tests/architecture.rs") {
+                continue;
+            }
+            let name = file.strip_prefix(manifest_dir()).unwrap().to_str().unwrap();
+            voice.add(name, &std::fs::read_to_string(&file).unwrap());
+        }
+    }
+    let counts = [
+        ("comments that begin with a relative clause", &voice.relative, voice.comments, 30.0),
+        ("docs that repeat a name", &voice.repeated, voice.comments, 0.0),
+        ("closures with a name", &voice.closures, voice.lines, 3.0),
+    ];
+    let banned = voice.banned.iter().map(|(word, places)| (*word, places, voice.words, 0.05));
+    let vague = voice.vague.iter().map(|(name, places)| (*name, places, voice.lines, 2.0));
+    let mut above = Vec::new();
+    for (what, places, all, limit) in counts.into_iter().chain(banned).chain(vague) {
+        let in_thousand = 1000.0 * places.len() as f64 / all as f64;
+        println!("{what}: {} of {all}, {in_thousand:.2} in 1,000 (at most {limit})", places.len());
+        if in_thousand > limit {
+            let first: Vec<_> = places.iter().take(20).map(String::as_str).collect();
+            above.push(format!(
+                "{what}: {in_thousand:.2} in 1,000, at most {limit}\n  {}",
+                first.join("\n  ")
+            ));
+        }
+    }
+    assert!(above.is_empty(), "{}", above.join("\n"));
+}
+
+#[test]
+fn marks_of_unclear_words_are_counted() {
+    let mut voice = Voice::default();
+    voice.add(
+        "a.rs",
+        "/// What it is.\n/// Nobody knows.\nfn f(at: u8) { let one = |own| \"whoever 'x\"; }\n\
+         struct S {\n    /// The path.\n    path: u8,\n    at: u8,\n}\n\
+         fn g<'a>(s: &'a S) { s.at; at(); let d = '\"'; r#\"lies // no\"#; } // stands here\n\
+         /// Path of a file.\nfn path() {}\n/// A note about what is there.\nfn asked_twice() {}\n",
+    );
+    assert_eq!(voice.relative, ["a.rs:1: What it is."]);
+    assert_eq!(voice.banned.keys().copied().collect::<Vec<_>>(), ["lies", "nobody", "stands", "whoever"]);
+    let vague: Vec<_> = voice.vague.iter().map(|(name, places)| (*name, places.len())).collect();
+    assert_eq!(vague, [("at", 2), ("one", 1), ("own", 1)]);
+    assert_eq!(voice.closures, ["a.rs:3"]);
+    assert_eq!(voice.repeated, ["a.rs:5: The path."]);
+    assert_eq!(voice.comments, 5);
 }
 
 /// Cargo runs each `tests/*.rs`; a file in a subdirectory runs if the file above it declares it, and `tests/support` is
