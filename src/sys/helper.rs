@@ -1,7 +1,7 @@
 //! Reads other processes in a helper process.
 //!
 //! Any user can create a process whose memory or files never answer. A reader then blocks in the kernel and cannot
-//! even be killed. [`super::processes::read`] therefore avoids queries that can block as far as possible, and a
+//! even be killed. `processes::read` therefore avoids queries that can block as far as possible, and a
 //! child process does the reading, so that this process only waits for it until a deadline. Everything that has not
 //! arrived by then is unknown.
 

@@ -1,6 +1,6 @@
 //! Builds an [`Inventory`] from records and measured bytes.
 //!
-//! Each step of [`fill`] uses the results of the previous ones. Units become nodes. Recorded layers without files get
+//! Each step of `fill` uses the results of the previous ones. Units become nodes. Recorded layers without files get
 //! empty nodes, so that every layer has a node. Layers are linked to their parents, which can be in an additional store.
 //! Images and containers then refer to these nodes. Leaks are last, because a layer is unused only if no image and no
 //! container reaches it.
