@@ -255,7 +255,6 @@ pub(super) fn last_gc_failed(database: &Database) -> bool {
     database.read(|connection| runs::last_failed(connection, Command::Gc)).unwrap_or(false)
 }
 
-/// Reads the clocks.
 pub(super) fn read_clocks() -> Result<ClockReading, Error> {
     crate::sys::clock::read().map_err(|error| Error::usage(format!("reading the clocks: {error}")))
 }

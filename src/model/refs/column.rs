@@ -20,9 +20,7 @@ names! {
         Artifacts = "artifacts",
         /// Snapshots of images in a snapshotter other than the store's usual one.
         Snapshotter = "snapshotter",
-        /// Running containers.
         ContainersRunning = "containers_running",
-        /// Exited containers.
         ContainersExited = "containers_exited",
         /// Containers that were never started, or whose state the disk does not show.
         ContainersOther = "containers_other",
