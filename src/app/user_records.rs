@@ -16,8 +16,10 @@ pub struct Choice {
     pub note: String,
 }
 
-/// Chooses the records for a user other than root who does not name a state directory. Returns `None` if root has no
-/// records. `records`: the command writes records, which are always the user's own.
+/// Chooses the records for a user other than root who does not name a state directory. Returns `None` if there is
+/// nothing to choose: the caller is root, the request names a state directory or a sysroot, root has no records, or
+/// the user has no home directory and root's records cannot be used. `records` is true if the command writes records:
+/// it writes only the user's own.
 #[must_use]
 pub fn choose(request: &Request, records: bool) -> Option<Choice> {
     let caller = Caller::present();

@@ -33,7 +33,7 @@ use crate::sys::sysroot::Sysroot;
 pub(super) enum Deleter {
     /// Through the runtime.
     Cri(Box<CriRemover>),
-    /// In the stores themselves, while none of their owners runs.
+    /// In the stores themselves, while none of their owners runs (with `--while-runtime-runs` also while one runs).
     Direct(Owners),
 }
 
@@ -103,7 +103,8 @@ enum Runtime {
     Answers,
     /// A runtime should answer: there is its socket, its configuration, or a kubelet.
     Silent,
-    /// There is no sign of a runtime.
+    /// No runtime is expected to answer: there is no sign of one, or only a socket without CRI, or stores are named and a
+    /// runtime answers that need not own them.
     Absent,
 }
 
@@ -215,9 +216,9 @@ mod tests {
             // Podman alone, with the stores of its users.
             (Absent, &[(Podman, free)][..], direct),
             (Absent, &[(Podman, free), (Podman, free)], direct),
-            // Docker's containerd beside it has no CRI, so it owns no store that a runtime should answer for.
+            // Docker's containerd has no CRI, so its store counts as not owned: no runtime has to answer for it.
             (Absent, &[(Podman, free), (Containerd, free)], direct),
-            // It has containers of CRI-O, though there is no other sign of CRI-O.
+            // The store has containers of CRI-O, so CRI-O owns it, although there is no other sign of CRI-O.
             (Absent, &[(Podman, owned)], refused),
             (Absent, &[(Podman, free), (Podman, owned)], refused),
             // containerd owns its store, and only containerd can delete there.

@@ -56,8 +56,8 @@ pub(super) struct Socket {
 /// Permissions that a socket does not get: only the owner of the process and its group can connect.
 const MASK: Mode = Mode::from_raw_mode(0o117);
 
-/// Umask of the process until it is dropped. A process has only one: other threads must not create files
-/// meanwhile.
+/// Keeps the umask [`MASK`] for the whole process, and restores the earlier umask on drop. A process has only one
+/// umask: until the drop, other threads must not create files.
 pub(super) struct Masked(Mode);
 
 impl Masked {

@@ -1,4 +1,4 @@
-//! Output to stdout: results only, each in one piece.
+//! Output to stdout and stderr. Only results go to stdout.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -31,7 +31,8 @@ pub(super) fn text(text: &str) -> Result<(), Error> {
 /// same stores.
 const COMMAND: &str = "`layersweep";
 
-/// Commands without flags of another root: they do not delete from it, and must run on the node that owns it.
+/// Commands to which no flags are added if the flags name another root (`--sysroot`): these commands delete nothing
+/// there, and must run on the node that owns the disk.
 const DELETING: [&str; 3] = ["gc", "rm", "sweep"];
 
 /// Flags that a command in a text needs to act on the same stores.
@@ -105,7 +106,7 @@ fn ascii(text: &str) -> String {
     out
 }
 
-/// Prints text for programs, without any conversion.
+/// Prints text as it is. Only colours are removed where the output does not take them.
 pub(super) fn script(text: &str) -> Result<(), Error> {
     let mut stdout = anstream::AutoStream::auto(io::stdout().lock());
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::output)
@@ -117,8 +118,8 @@ pub(super) fn on_stderr(text: &str) -> Result<(), Error> {
     stderr.write_all(shown(text).as_bytes()).and_then(|()| stderr.flush()).map_err(Error::output)
 }
 
-/// Prints a document for programs. On a terminal, its strings are escaped as in tables, without a change of
-/// the document.
+/// Prints a document for programs. On a terminal, the same characters as in tables are escaped, in the notation
+/// of JSON, so the document stays the same.
 pub(super) fn json(document: &impl Serialize) -> Result<(), Error> {
     let stdout = io::stdout();
     if stdout.is_terminal() {

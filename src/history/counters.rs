@@ -26,7 +26,7 @@ pub const KILLED: &str = "killed";
 /// Label of leaks that were deleted along with another object.
 pub const BYPRODUCT: &str = "byproduct";
 
-/// Returns all sums except those that are 0.
+/// Returns all sums that were ever counted. A sum may be 0.
 pub fn all(from: &Connection) -> rusqlite::Result<Vec<Counter>> {
     from.prepare_cached("SELECT name, command, label, value FROM counters ORDER BY name, command, label")?
         .query_map([], |row| {

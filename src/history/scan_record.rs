@@ -44,7 +44,7 @@ pub struct ScanRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenStore {
     pub key: StoreId,
-    /// Consistency of the reading. Only from a consistent reading does it follow that a missing object is gone.
+    /// Consistency of the reading. A missing object counts as deleted only if the reading is consistent.
     pub consistency: Consistency,
 }
 
@@ -59,7 +59,8 @@ pub struct SeenImage {
     pub evidence: Vec<Evidence>,
     /// The configuration protects the image.
     pub pinned: bool,
-    /// A user that is not one of the containers here uses the image: a container of another store.
+    /// Something other than the containers of its store uses or needs the image: a container of another store, a
+    /// container that only podman's database contains, or a mount.
     pub in_use: bool,
     /// Bytes that the image reaches.
     pub total_bytes: u64,

@@ -214,8 +214,8 @@ fn put(tx: &Transaction<'_>, id: i64, point: &Point) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Returns the series since a time, or all of them, with the points whose spans overlap it. If `mount` is given, only
-/// series of this mount point. Sorted by mount point; the filesystem that was last seen there comes first.
+/// Returns the series of all filesystems, or only those of `mount`, with the points whose spans end at `since` or later
+/// (`None`: all points). Sorted by mount point; the filesystem that was last seen there comes first.
 pub fn series(
     connection: &Connection,
     since: Option<Timestamp>,

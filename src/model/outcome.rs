@@ -8,7 +8,7 @@ pub use super::outcome_kind::OutcomeKind;
 use super::plan::{Failure, Plan, Problem, Step, Target};
 use super::space::Measured;
 
-/// Smallest difference between prediction and measurement that means anything. The journal and trees of a
+/// Largest difference between prediction and measurement that is always insignificant. The journal and trees of a
 /// filesystem change by this much even if nothing is deleted.
 pub const NOISE_BYTES: u64 = 64 * 1024;
 
@@ -52,7 +52,8 @@ pub struct Deletion {
     pub beside_bytes: u64,
     /// Bytes of leaks that were deleted with it (containerd's garbage collection runs after it).
     pub byproduct_bytes: u64,
-    /// Percentage used of the filesystem that it was done for, else of the first that freed something.
+    /// Used percentage, after the deletion, of the filesystem that it was done for. If it was done for none: of the
+    /// first filesystem on which it freed something.
     pub usage_after_percent: Option<f64>,
     /// [`Self::measured_bytes`] by filesystem, without logs. Empty if they are `None`.
     #[serde(default)]
@@ -90,7 +91,7 @@ impl Deletion {
     }
 }
 
-/// Reason why a run ended before its plan.
+/// Reason why a run ended before its plan was complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stopped {

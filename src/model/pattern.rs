@@ -4,7 +4,7 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use super::reference::{bare_id, repository};
 
-/// Minimum number of digits with which a pattern covers all ids that begin with them. The runtimes' tools print
+/// Minimum length of a pattern of digits that covers every id that begins with it. The runtimes' tools print
 /// this many digits.
 const SHORT_ID: usize = 12;
 

@@ -217,7 +217,7 @@ fn amount(text: &str) -> Option<Amount> {
     let plain = number.starts_with(|c: char| c.is_ascii_digit() || c == '.');
     let number: f64 = number.parse().ok().filter(|_| plain)?;
     let number = (number * unit).ceil();
-    // Larger numbers are not exact in an `f64`, and no disk is that large.
+    // Larger numbers may not fit into a `u64` (its maximum is 1.8e19), and no disk is that large.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the range is checked
     (0.0..=1e19).contains(&number).then_some(Amount::Number(number as u64))
 }

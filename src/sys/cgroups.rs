@@ -16,7 +16,7 @@ fn names(line: &str, id: &str) -> bool {
     !id.is_empty()
         && path.split('/').any(|part| {
             let part = part.strip_suffix(".scope").unwrap_or(part);
-            // systemd's driver without a slice writes `prefix:name`.
+            // If the kubelet uses systemd's driver and the runtime does not, the directory is named `slice:prefix:name`.
             let part = part.rsplit(':').next().unwrap_or(part);
             part == id || part.strip_suffix(id).is_some_and(|before| before.ends_with('-'))
         })

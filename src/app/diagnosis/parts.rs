@@ -1,7 +1,7 @@
 //! Division of the used bytes of a filesystem into parts. The sum of the parts is exact.
 //!
-//! In the stores each byte counts once. Several objects may reach it: then it counts with the kind that is most
-//! difficult to delete, for example a layer of a used and an unused image with the used one. Outside the stores the
+//! In the stores each byte counts once. If several objects reach it, it counts for the kind that is most difficult to
+//! delete. For example, a layer that a used and an unused image share counts for the used image. Outside the stores the
 //! measured directories are parts. The difference to the used bytes is `other`; if the parts exceed the used bytes,
 //! all are reduced in proportion.
 

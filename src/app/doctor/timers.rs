@@ -50,9 +50,13 @@ pub(super) fn gc(node: &Node<'_>) -> Vec<Check> {
         TimerState::Missing => Vec::new(),
         TimerState::Enabled => vec![pace(node, GC, &timer)],
         TimerState::Disabled | TimerState::Masked(_) => {
+            let unmask = match timer.state {
+                TimerState::Masked(_) => format!("systemctl unmask {GC} && "),
+                _ => String::new(),
+            };
             let message = format!(
-                "no automatic deletion. `layersweep gc --dry-run` shows what would be deleted; `systemctl enable \
-                 --now {GC}` turns it on"
+                "no automatic deletion. `layersweep gc --dry-run` shows what would be deleted; `{unmask}systemctl \
+                 enable --now {GC}` turns it on"
             );
             vec![Check::note(GC, message)]
         }

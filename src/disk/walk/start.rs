@@ -66,8 +66,9 @@ impl Worker<'_, '_> {
         TreeOrigin { tree, filesystem: self.filesystem(fd), xfs }
     }
 
-    /// Returns a key of the filesystem of a tree. It is not `st_dev`, which differs between the subvolumes of a btrfs
-    /// although they share extents.
+    /// Returns a key of the filesystem of a tree; 0 if the walk collects no extents. The key is the device number in
+    /// the mount table. `st_dev` is used only if the table lacks the mount: it differs between the subvolumes of a
+    /// btrfs although they share extents.
     fn filesystem(&self, fd: BorrowedFd<'_>) -> u64 {
         if !self.walk.collector.collects() {
             return 0;

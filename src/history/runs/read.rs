@@ -15,7 +15,7 @@ use crate::model::{OutcomeKind, StoreKind};
 /// Selection of runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Query {
-    /// Only runs that had not ended before this time.
+    /// Only runs that ended at or after this time. A run without an end counts by its start.
     pub since: Option<Timestamp>,
     /// Maximum number of runs, the newest; 0 for all.
     pub limit: usize,
@@ -43,7 +43,8 @@ pub struct RunRow {
     pub errors: Vec<RunError>,
     /// Events that the kubelet would have reported; of merged runs, those of the last.
     pub events: Vec<Event>,
-    /// The run did not end, and another run began after it, so it was killed: only one run at a time may delete.
+    /// The run did not end, and a later run that is not a scan began, so it was killed: only one run at a time may
+    /// delete.
     pub killed: bool,
     /// Number of runs that this row represents.
     pub runs: u64,

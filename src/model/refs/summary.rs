@@ -119,7 +119,7 @@ pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdow
 names! {
     /// Kind of the objects that a [`SummaryRow`] counts.
     RowKind {
-        /// Images that a container was made from.
+        /// Images with [`Standing::InUse`]: a container or a use from elsewhere needs them.
         ImagesInUse = "images_in_use",
         /// Unused images that configuration or a read-only store keeps.
         ImagesPinned = "images_pinned",
@@ -132,7 +132,7 @@ names! {
         Containers = "containers",
         /// BuildKit's caches.
         BuildCache = "build_cache",
-        /// Leaks that can be deleted.
+        /// Leaks with the verdict "reclaim".
         LeaksReclaimable = "leaks",
         /// Leaks that are kept until a person or a repair has handled them.
         LeaksKept = "leaks_kept",
@@ -325,7 +325,7 @@ fn without(
 }
 
 /// Returns the size of everything in `stores` that could be deleted at once: unused images in reach, and leaks with
-/// the verdict "reclaim".
+/// the verdict "reclaim" in stores that are neither damaged nor closed.
 #[must_use]
 pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Size {
     let roots = stores.iter().flat_map(|store| roots_of(inventory, *store));
@@ -333,8 +333,9 @@ pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Si
     refs.sizes_of_set(inventory, &roots.collect::<Vec<_>>()).exclusive
 }
 
-/// Changes the verdict "reclaim" of leaks that something else still reaches: an image, a container, or a leak that
-/// is kept (a layer of a running pull needs its parents).
+/// Keeps leaks with the verdict "reclaim" that something else still reaches: an image, a container, or a leak that
+/// is kept (a layer of a running pull needs its parents). Also keeps or only reports leaks that another store needs or
+/// may need.
 pub fn keep_reached_leaks(inventory: &mut Inventory, refs: &Refs) {
     let kept: Vec<_> = (0..inventory.leaks.len())
         .map(LeakIx::from)

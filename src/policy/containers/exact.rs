@@ -1,9 +1,10 @@
 //! Policy `exact` for dead containers and sandboxes. Pure.
 //!
-//! It differs from the kubelet where the kubelet is known to do harm, or does not do what its settings say. Ages
-//! count from exit. The total limit is met exactly: containers are taken from the units with the most dead
-//! containers. While a pod is running, the newest exited instance of each of its containers is kept; without it,
-//! the kubelet would assume that the container has not run yet, and run it again.
+//! It differs from the kubelet where the kubelet is known to do harm, or does not do what its settings say. Ages of
+//! containers count from exit, ages of sandboxes from creation. The total limit is met exactly, unless rules keep too
+//! many containers: containers are deleted from the units with the most dead containers first. While a pod is running,
+//! the newest exited instance of each container that is not running now is kept. Without it, the kubelet would assume
+//! that the container has not run yet, and run it again.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -27,10 +28,10 @@ pub struct Input<'a> {
     pub now: Timestamp,
 }
 
-/// Dead container that a limit may delete.
+/// Dead container that counts for the limits.
 struct Candidate<'a> {
     container: &'a Container,
-    /// Ruling that keeps it from the limits. The container counts for the limits all the same.
+    /// Rule that protects it: a limit must not delete it. It still counts for the limits.
     kept: Option<Ruling>,
 }
 
@@ -137,7 +138,7 @@ fn too_young(input: Input<'_>, since: Option<Timestamp>, state: &str) -> Option<
     let Some(since) = since else {
         return Some(Ruling::keeps(Rule::AgeUnknown, format!("unknown how long it has been {state}")));
     };
-    // If the clock was set back, nothing is old.
+    // If the clock was set back, `since` may be in the future: the age is then negative, and the object is too young.
     (input.now.duration_since(since) < input.policy.min_age)
         .then(|| Ruling::keeps(Rule::MinAge, format!("it has been {state} for less than the minimum age")))
 }

@@ -11,7 +11,8 @@ use crate::model::rules::{Rule, Ruling};
 /// Limits for exited containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainerPolicy {
-    /// Minimum age, counted from exit.
+    /// Minimum age. It counts from the exit of a container, or from its creation if it never ran; for a sandbox, from
+    /// its creation.
     pub min_age: SignedDuration,
     /// Maximum number of exited containers kept per eviction unit (pod and container name); `None` for all.
     pub max_per_unit: Option<usize>,
@@ -57,7 +58,8 @@ pub struct Container {
 }
 
 impl Container {
-    /// Returns the time of exit if known, else the creation time (it never ran, or its end is unknown).
+    /// Returns the time of exit if known, else the creation time (it never ran, or its end is unknown). `None` if it is
+    /// running, or if neither time is known.
     #[must_use]
     pub fn dead_since(&self) -> Option<Timestamp> {
         match self.state {
@@ -114,7 +116,7 @@ pub struct Removal {
     /// Id of the container or sandbox.
     pub id: String,
     pub cause: Cause,
-    /// Its state is unknown: stop it first, and keep it if that fails.
+    /// Stop it first, and keep it if that fails. True for every sandbox, and for a container whose state is unknown.
     pub stop_first: bool,
 }
 

@@ -9,7 +9,8 @@ use crate::model::reference::host;
 /// Properties of the output that decide how text is formatted.
 #[derive(Clone, Debug)]
 pub struct Screen {
-    /// Width in columns; `None` if the output is not a terminal, then no text is shortened.
+    /// Width in columns; `None` if the output is not a terminal. Tables shorten nothing then; `report` still shortens the names of the largest
+    /// objects.
     pub width: Option<usize>,
     /// True if the locale can show characters outside ASCII.
     pub unicode: bool,

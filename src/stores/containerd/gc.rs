@@ -24,7 +24,7 @@ const IMAGE_REF: &str = "containerd.io/gc.ref.image";
 const SNAPSHOT_REF: &str = "containerd.io/gc.ref.snapshot.";
 /// containerd 2.3: `<condition>|<key>`. The edge counts although its condition may be false.
 const SNAPSHOT_IF: &str = "containerd.io/gc.cond.snapshot.";
-/// containerd 2.2: label of a child that names an object which needs it.
+/// containerd 2.2: label on an object; its value names another object, which keeps this one.
 const BACK: &str = "containerd.io/gc.bref.";
 
 /// An object that the garbage collection marks, inside one namespace.
@@ -91,7 +91,7 @@ impl<'a> Graph<'a> {
             let expected = ingest.expected.iter().map(|digest| Ref::Content(digest));
             edges.insert(Ref::Ingest(&ingest.key), expected.collect());
         }
-        // A pod's sandbox may be recorded in both places, with the same id.
+        // A pod's sandbox may be recorded as a container and as a sandbox, with the same id.
         for container in namespace.containers.iter().chain(&namespace.sandboxes) {
             let snapshot = container.snapshotter.as_deref().zip(container.snapshot_key.as_deref());
             let snapshot = snapshot.map(|(snapshotter, key)| Ref::Snapshot(snapshotter, key));
@@ -109,15 +109,15 @@ impl<'a> Graph<'a> {
         Self { namespace, blobs, edges, images_expire, marked: OnceCell::new() }
     }
 
-    /// Returns the time at which an image expired; its record exists until the next collection. `None` for an image
-    /// that another image keeps by a back reference (the additional names that containerd 2.3 creates with
-    /// `--index-name`).
+    /// Returns the time at which an image expired; its record exists until the next collection. `None` if the image has
+    /// not expired, or if something else keeps it: a lease, or another image by a back reference (as for the additional
+    /// names that containerd 2.3 creates with `--index-name`).
     #[must_use]
     pub fn expired(&self, image: &'a ImageRecord, now: Timestamp) -> Option<Timestamp> {
         self.past(image, now).filter(|_| !self.marked(now).contains(&Ref::Image(&image.name)))
     }
 
-    /// Returns the time at which an image expired, which makes it no longer a root.
+    /// Returns the time at which an image expired. From that time on the image is not a root.
     fn past(&self, image: &ImageRecord, now: Timestamp) -> Option<Timestamp> {
         match term(&image.labels, now) {
             Term::Expired(end) if self.images_expire => Some(end),

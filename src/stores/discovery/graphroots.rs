@@ -58,8 +58,8 @@ impl Graphroots {
 }
 
 /// Reads the graphroots that the request names; if it names no store of any kind, those that the configuration names.
-/// Other stores are read as well if they take images from these: a name limits the stores that are shown, but never
-/// the users of an image that are considered.
+/// Other stores are read as well if they take images from these. A named store limits which stores are shown. It does
+/// not limit the search for users of an image: users in stores that are not shown still protect it.
 ///
 /// # Errors
 /// If a named directory is not a store or cannot be read.
@@ -109,8 +109,8 @@ pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
             Ok(()) => {}
             Err(Error::Unreadable { path, source }) if !named => {
                 found.unread.push(unread(request, store, position));
-                // A store of root is not missed by another user.
-                if !is_of_root(request, &path, &source) {
+                // A user other than root does not expect to read other users' stores: that is not reported.
+                if !is_denied_by_owner(request, &path, &source) {
                     found.findings.push(Finding::incomplete(&path, format!("cannot be read: {source}")));
                 }
                 found.unreadable.get_or_insert(Error::Unreadable { path, source });
@@ -412,8 +412,8 @@ impl Graphroots {
         self.others.append(&mut found.stores);
     }
 
-    /// Returns the directories with temporary files of the tools. They belong to no store in particular, so they are
-    /// read only if all stores are, and counted with the first.
+    /// Returns the directories with temporary files of the tools. They belong to no particular store: they are read if
+    /// the request names no stores, and are counted with the first writable store.
     fn temporary(&self, request: &ScanRequest, graphroot: &Root, read_only: bool) -> Vec<Root> {
         let first = self.stores.iter().all(|store| store.snapshot.places.read_only);
         if request.names_stores() || read_only || !first {
@@ -575,8 +575,9 @@ fn paths(roots: impl IntoIterator<Item = Root>) -> Vec<PathBuf> {
     roots.into_iter().map(|root| root.to_path_buf()).collect()
 }
 
-/// Returns true if a user other than root may not read a store of another user.
-fn is_of_root(request: &ScanRequest, path: &Path, error: &io::Error) -> bool {
+/// Returns true if the caller is not root, and `error` shows that the caller has no permission to read a directory of
+/// another user (root or any other).
+fn is_denied_by_owner(request: &ScanRequest, path: &Path, error: &io::Error) -> bool {
     let uid = rustix::process::geteuid().as_raw();
     let mut found = path.ancestors().filter_map(|path| request.sysroot.open(path).ok());
     request.environment.uid != 0

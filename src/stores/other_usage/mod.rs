@@ -75,7 +75,7 @@ fn of_filesystem(
     let mut roots = vec![mount.clone()];
     let mut units: Vec<Unit> = Vec::new();
     let mut trees = Vec::new();
-    // The top directory itself and the files directly in it belong to no entry.
+    // Only the top directory itself: each entry in it gets a unit of its own, files included.
     let top =
         Unit { kind: OtherUserKind::Directory, user: mount.clone(), pod: None, path: mount, holder: None };
     let is_wanted = known
@@ -152,7 +152,8 @@ fn inodes_outside(scan: &Scan, filesystem_ix: FilesystemIx) -> Option<u64> {
     (inodes > 0).then(|| inodes.saturating_sub(inodes_free).saturating_sub(stores))
 }
 
-/// Adds a tree for each entry of a directory, and one for the directory itself. Their units have the same user.
+/// Adds a tree for each entry of a directory, and one for the directory itself. In a directory of pods all units have
+/// the same user. In the top directory of a filesystem each entry is a user of its own.
 fn add(units: &mut Vec<Unit>, trees: &mut Vec<Tree<'_>>, root: usize, unit: Unit, all: &mut OtherUsers) {
     trees.push(tree(root, PathBuf::new(), units.len(), TreeScope::EntryOnly));
     units.push(unit.clone());

@@ -14,7 +14,8 @@ const MAX_SYMLINKS: usize = 40;
 /// Maximum length of a path in Linux. The remaining path must not exceed it after symlinks were inserted.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Returns the path of `inside`, absolute inside the root, if the root has the usual layout.
+/// Returns the host path of `inside`, which is an absolute path inside the root. Correct only if all parts of the root
+/// are below `root`.
 pub(super) fn below(root: &Path, inside: &Path) -> PathBuf {
     join(root, inside.strip_prefix("/").unwrap_or(inside))
 }

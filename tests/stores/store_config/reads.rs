@@ -1,4 +1,5 @@
-//! Number of reads of each file: a run reads them right before each deletion, on nodes with many users.
+//! Counts how often each configuration file is read. A run reads these files right before each deletion, also on nodes
+//! with many users.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -93,7 +94,8 @@ fn each_file_is_read_once() {
     watched.expect("what sandboxes are made from", &[0, 0, 1, 0, 0]);
 }
 
-/// Homes are searched whatever store is named: any user's store may borrow from it.
+/// If a store is named, homes are searched once: any user's store may borrow from it. If none is named, they are not
+/// searched.
 #[test]
 fn homes_are_searched_once() {
     let (disk, sysroot) = node();
@@ -120,7 +122,7 @@ fn homes_are_searched_once() {
     }
 }
 
-/// The proof before a deletion, in both ways in which it is requested.
+/// Before a deletion, the scan reads each file once, and the search for sandbox images reads CRI-O's file once more.
 #[test]
 fn lookup_reads_each_file_once() {
     let (disk, sysroot) = node();

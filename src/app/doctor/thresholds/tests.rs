@@ -65,7 +65,8 @@ fn status(checks: &[Check], name: &str) -> Option<Status> {
 fn image_collection_before_eviction_is_ok() {
     use Status::{Error, Note, Ok, Warning};
     for (text, targets, expected) in [
-        // The defaults: a threshold of 85 is reached above 84, and eviction at 85 is checked more often.
+        // The defaults: the kubelet collects at 85, as soon as usage is above 84. Eviction also begins at 85, and the
+        // kubelet checks for eviction more often.
         ("", used(75), Note),
         ("", used(84), Note),
         ("", Targets::default(), Warning),

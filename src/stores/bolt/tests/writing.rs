@@ -10,7 +10,8 @@ use super::*;
 
 const BUILDER: Builder = Builder { page_size: 4096, fanout: 3 };
 
-/// A file to which a transaction is committed at each of the next `changes` reads of pages.
+/// A file that changes while it is copied: right before each of the next `changes` reads of the whole file, a
+/// transaction is committed. Reads of a meta page alone (at most 100 bytes) change nothing.
 struct Changing {
     now: RefCell<Vec<u8>>,
     txid: Cell<u64>,
@@ -33,7 +34,8 @@ impl PageSource for Changing {
     }
 }
 
-/// Simulates a commit that reuses the oldest transaction's pages.
+/// Simulates a commit: overwrites the older meta page with a new transaction id, and keeps that page's root. No other
+/// page changes.
 fn commit(file: &mut [u8], txid: u64) {
     let high_water = (file.len() / 4096) as u64;
     let root = u64::from_le_bytes(file[32..40].try_into().expect("8 bytes"));

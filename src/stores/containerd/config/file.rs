@@ -47,7 +47,8 @@ pub struct RootConfig {
     pub origin: String,
 }
 
-/// Reads `file` and its imports into `config`; later files override earlier ones. A missing file is ignored.
+/// Reads `file` and its imports into `config`; later files override earlier ones. It is not a problem if
+/// `file` itself is missing; a missing import is one.
 pub(super) fn read(
     sysroot: &Sysroot,
     file: &Path,

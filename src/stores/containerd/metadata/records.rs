@@ -22,8 +22,8 @@ pub struct Namespace {
     /// Containers, including CRI's sandboxes if containerd itself created them.
     pub containers: Vec<ContainerRecord>,
     pub leases: Vec<LeaseRecord>,
-    /// Sandboxes of containerd 2's own store, which include all of CRI's. A sandbox of another sandboxer than
-    /// `podsandbox` (for example the shim) has no record among the containers.
+    /// Sandboxes of containerd 2's own store, which include all of CRI's. A sandbox has a record among the
+    /// containers only if the sandboxer `podsandbox` created it, not for example the shim.
     pub sandboxes: Vec<ContainerRecord>,
 }
 
@@ -114,7 +114,7 @@ pub struct LeaseRecord {
 }
 
 impl Namespace {
-    /// Returns true if CRI or containerd's own sandbox store has a record of a sandbox with this id.
+    /// Returns true if a container or a sandbox of this namespace has this id. Only ids of sandboxes are asked for.
     pub fn has_pod(&self, id: &str) -> bool {
         self.containers.iter().chain(&self.sandboxes).any(|record| record.id == id)
     }

@@ -83,7 +83,7 @@ impl Crio {
             return;
         };
         let path = file.path().to_path_buf();
-        // For these three, CRI-O ignores an empty string and keeps the earlier value.
+        // For `root`, `runroot` and `storage_driver`, CRI-O ignores an empty string and keeps the earlier value.
         for (name, to) in [("root", &mut self.root), ("runroot", &mut self.runroot)] {
             if let Some(value) = crio.string(name, problems).filter(|value| !value.is_empty()) {
                 *to = Some((value, path.clone()));

@@ -37,7 +37,7 @@ use types::{Problems, Settings};
 /// Finds the stores that the configuration names, each graphroot once:
 ///
 /// * the store of the calling user, unless that is root;
-/// * root's store, by `storage.conf` as libraries up to 1.62 and later ones read it;
+/// * root's store, once as libraries up to 1.62 read `storage.conf`, and once as later libraries read it;
 /// * CRI-O's store, whose files override `storage.conf`;
 /// * stores that `running` runtimes report, because flags and variables override files;
 /// * for root: the existing stores of all users.
@@ -154,7 +154,7 @@ struct Configuration<'a> {
 }
 
 impl<'a> Configuration<'a> {
-    /// Reads the configuration, except that in the homes of other users.
+    /// Reads all configuration files, but not those in the homes of other users.
     fn read(sysroot: &'a Sysroot, environment: &Environment) -> Self {
         let files = Rc::new(Files::new(sysroot));
         let [mut problems, mut of_users, mut of_root]: [Problems; 3] = Default::default();
