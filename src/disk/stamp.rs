@@ -181,7 +181,7 @@ mod tests {
         let changes: [(&str, Change); 6] = [
             ("a file in diff", |dir| fs::write(dir.join("layer/diff/file"), "").unwrap()),
             ("a new entry", |dir| fs::create_dir(dir.join("layer/work")).unwrap()),
-            ("a mount", |dir| fs::create_dir(dir.join("layer/work/mounted")).unwrap()),
+            ("a mount", |dir| fs::create_dir(dir.join("layer").join("work").join("mounted")).unwrap()),
             ("a removed entry", |dir| fs::rename(dir.join("layer/work"), dir.join("work")).unwrap()),
             ("another directory", |dir| {
                 fs::rename(dir.join("layer"), dir.join("old")).unwrap();

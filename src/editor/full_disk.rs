@@ -90,8 +90,8 @@ impl Session<'_> {
     }
 
     /// Makes room on `filesystem` (`st_dev`), after writing a record file or its token failed with `fault` and no
-    /// reserve file is left. The first call removes the half-written record files of dead processes; if there are none,
-    /// and in each later call, the next of the offered layers is emptied.
+    /// reserve file is left. The first call removes the half-written record files of dead processes; if no such file
+    /// exists, and in each later call, the next of the offered layers is emptied.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if no offered layer is left; [`Refusal::MakesNoRoom`] if the layers contain too little, and

@@ -13,8 +13,7 @@ use crate::cri::{
     Client, CriError, CriProblem, RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStore,
 };
 use crate::editor::ReserveFile;
-use crate::execute::executor::GONE_WITHIN;
-use crate::execute::remover::{PreconditionError, Remover};
+use crate::execute::remover::{GONE_WITHIN, PreconditionError, Remover, reported_removed};
 use crate::execute::runtime_match::{ImageMatch, RuntimeStores, unseen_container};
 use crate::model::plan::{self, Failure, Gain, Step};
 use crate::model::reference::repository;
@@ -422,12 +421,7 @@ impl Remover for CriRemover {
             };
         }
         self.collected = true;
-        let message = "the runtime reported it as removed, but it still exists";
-        RemovalResult::Unconfirmed {
-            within: GONE_WITHIN,
-            gone: Answer::Removed,
-            otherwise: Answer::failed(step, message, Aftermath::StillThere),
-        }
+        reported_removed(step)
     }
 
     /// Bytes of the garbage that containerd collects with the first removal.

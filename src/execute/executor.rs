@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 use crate::execute::gauges::Gauges;
 use crate::execute::measure::{Room, SettleEnd, SettlePatience};
-use crate::execute::remover::PreconditionError;
+use crate::execute::remover::{GONE_WITHIN, PreconditionError};
 use crate::history::pins::Pins;
 use crate::model::outcome::{Deletion, FreedOn, Outcome, Stopped, tolerance};
 use crate::model::plan::{
@@ -27,8 +27,6 @@ use crate::model::space::Measured;
 use crate::model::{Aftermath, Answer, FilesystemIx, OutcomeKind, RemovalResult, StoreId};
 use crate::sys::stop;
 
-/// Maximum time between the runtime's answer to a removal and the removal of the record.
-pub(super) const GONE_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Minimum predicted bytes of a leak for which late frees are waited for. There may be ten thousand smaller leaks, on a
@@ -233,7 +231,9 @@ impl<'a> Run<'a> {
             Answer::Removed => self.removed(step, &gauged, handler),
             Answer::RemovedInPart(failure) => {
                 if !stop::is_requested() {
-                    let problem = Problem::new(Some(step.target.id.clone()), Phase::Remove, in_part(failure));
+                    let message = in_part(&failure.message);
+                    let failure = Failure { message, ..failure };
+                    let problem = Problem::new(Some(step.target.id.clone()), Phase::Remove, failure);
                     self.problems.push(Problem { in_part: true, ..problem });
                 }
                 self.removed(step, &gauged, handler)
@@ -291,7 +291,7 @@ impl<'a> Run<'a> {
             Aftermath::Begun => self.observer.unproven(step, &problem.message),
             Aftermath::LeftOver => {
                 let part = self.freed(step.clone(), gauged, handler, false);
-                problem.message = format!("partially removed: {}", problem.message);
+                problem.message = in_part(&problem.message);
                 problem.in_part = true;
                 problem.measured_bytes = part.measured_bytes;
                 self.observer.failed(step, &problem);
@@ -432,8 +432,8 @@ fn predicted_bytes(step: &Step, byproduct: &[Gain], filesystem: Option<Filesyste
     }
 }
 
-fn in_part(failure: Failure) -> Failure {
-    Failure { message: format!("partially removed: {failure}"), ..failure }
+fn in_part(message: &str) -> String {
+    format!("partially removed: {message}")
 }
 
 /// Removes the target, and waits until its store confirms the removal.

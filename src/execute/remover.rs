@@ -1,12 +1,17 @@
 //! Removers of images: the runtime through CRI, or an editor in the graphroot.
 
+use std::time::Duration;
+
 use crate::cri::CriError;
 use crate::model::plan::{Gain, Step, Target};
 use crate::model::refs::Refs;
-use crate::model::{Answer, ImageIx, Inventory, RemovalResult};
+use crate::model::{Aftermath, Answer, ImageIx, Inventory, RemovalResult};
 use crate::policy::kubelet::Listing;
 use crate::policy::{Facts, FullFilesystem};
 use crate::stores::Scan;
+
+/// Maximum time between the runtime's answer to a removal and the removal of the record.
+pub(super) const GONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Removes images, and reports their users that are not on the disk.
 pub trait Remover {
@@ -47,6 +52,16 @@ pub trait Remover {
     /// Bytes of leaks that the next removal also frees, for each filesystem.
     fn byproduct(&self, _inventory: &Inventory, _refs: &Refs) -> Vec<Gain> {
         Vec::new()
+    }
+}
+
+/// The result of a removal that the runtime reported as done: only the store can confirm it.
+pub(super) fn reported_removed(step: &Step) -> RemovalResult {
+    let message = "the runtime reported it as removed, but it still exists";
+    RemovalResult::Unconfirmed {
+        within: GONE_WITHIN,
+        gone: Answer::Removed,
+        otherwise: Answer::failed(step, message, Aftermath::StillThere),
     }
 }
 

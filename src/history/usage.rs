@@ -136,7 +136,7 @@ fn filesystem_row(tx: &Transaction<'_>, now: Timestamp, seen: &Filesystem) -> ru
     Ok(tx.last_insert_rowid())
 }
 
-/// Rolls up and deletes the points that are due. Cheap if there are none.
+/// Rolls up and deletes the points that are due. Cheap if no point is due.
 pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
     let days = horizon(now, KEEP_DAYS, Span::Day);
     let ids = tx

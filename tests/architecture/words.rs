@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// Words that name nobody and nothing, in comments and messages.
+/// Vague words, which comments and messages must not contain.
 const BANNED: [&str; 10] =
     ["nobody", "somebody", "whoever", "ours", "theirs", "is none", "so many", "is told", "stands", "lies"];
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::cri::{CriError, CriProblem};
 use crate::execute::containers::look::{CriListing, CriSource};
 use crate::execute::cri::runtime_stores;
-use crate::execute::executor::{GONE_WITHIN, Handler};
+use crate::execute::executor::Handler;
 use crate::execute::proof;
-use crate::execute::remover::PreconditionError;
+use crate::execute::remover::{PreconditionError, reported_removed};
 use crate::execute::runtime_match::RuntimeStores;
 use crate::history::pins::Pins;
 use crate::model::plan::{Action, Phase, Problem, Step, TargetKind};
@@ -114,7 +114,7 @@ impl CriSource<'_> {
         }
         match client.container(id) {
             Err(error) => Some(Answer::failed(step, error.to_string(), Aftermath::Unseen).into()),
-            Ok(None) => Some(requested(step)),
+            Ok(None) => Some(reported_removed(step)),
             Ok(Some(container)) if container.state == ContainerState::Running => {
                 let message = "it was stopped but is still running";
                 let problem = Problem { phase: Phase::StopContainer, ..step.problem(message) };
@@ -228,19 +228,9 @@ fn not_stopped(step: &Step, error: &CriError) -> Answer {
     }
 }
 
-/// Result of a removal that the runtime has reported as done.
-fn requested(step: &Step) -> RemovalResult {
-    let message = "the runtime reported it as removed, but it still exists";
-    RemovalResult::Unconfirmed {
-        within: GONE_WITHIN,
-        gone: Answer::Removed,
-        otherwise: Answer::failed(step, message, Aftermath::StillThere),
-    }
-}
-
 fn removal(step: &Step, answer: Result<(), CriError>) -> RemovalResult {
     match answer {
-        Ok(()) => requested(step),
+        Ok(()) => reported_removed(step),
         // An object that is missing now counts as removed, even if another process removed it.
         Err(error) if error.problem.leaves_doubt() || matches!(error.problem, CriProblem::NotFound(_)) => {
             RemovalResult::Unconfirmed {

@@ -33,7 +33,7 @@ struct Horizons {
     all: i64,
 }
 
-/// Merges and deletes the runs that are due. Cheap if there are none.
+/// Merges and deletes the runs that are due. Cheap if no run is due.
 pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
     let [quiet, idle, all] = [KEEP_QUIET, KEEP_IDLE, KEEP].map(|keep| micros(horizon(now, keep, Span::Day)));
     let mut horizons = Horizons { quiet, idle, all };
