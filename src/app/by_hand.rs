@@ -155,6 +155,7 @@ mod tests {
             filesystem: 0.into(),
             path: path.into(),
             bytes: mebibytes << 20,
+            inodes: 1,
             holder: Some("mysqld (pid 7)".into()),
         }
     }

@@ -96,7 +96,7 @@ impl Outside {
 /// Returns the known parts of a filesystem that are not in any store, the largest first.
 pub(super) fn parts(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Part> {
     let mut parts = diagnosis::outside(scan, other_users, ix);
-    parts.retain(|part| part.bytes > 0);
+    parts.retain(|part| part.bytes > 0 || part.inodes > 1);
     parts.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
     parts
 }
@@ -174,7 +174,7 @@ mod tests {
 
     fn part(kind: PartKind, label: &str, path: &str, bytes: u64) -> Part {
         let path = Some(path.into());
-        Part { kind, label: label.into(), path, bytes, measured_bytes: bytes, store: None }
+        Part { kind, label: label.into(), path, bytes, measured_bytes: bytes, inodes: 0, store: None }
     }
 
     #[test]

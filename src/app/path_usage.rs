@@ -24,16 +24,19 @@ pub struct Owned {
     pub is_directory: bool,
     /// Sum of the rows: allocated bytes, hard links counted once.
     pub bytes: u64,
+    /// Sum of the rows: files and directories, hard links counted once.
+    pub inodes: u64,
     pub rows: Vec<Row>,
     /// Mount points below the path of filesystems with their own blocks.
     pub other_filesystems: Vec<String>,
 }
 
-/// Bytes of one owner, never 0.
+/// Bytes and inodes of one owner, not both 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub owner: Owner,
     pub bytes: u64,
+    pub inodes: u64,
 }
 
 /// Owner of bytes. Layers are divided equally among the images and containers that reach them.
@@ -63,12 +66,14 @@ pub(super) fn owners(
     drop(shown);
     let mut rows = of_stores(&below);
     rows.extend(of_outside(&below.outside, located, &|path| scan.sysroot.shown(path)));
-    rows.retain(|row| row.bytes > 0);
+    rows.retain(|row| row.bytes > 0 || row.inodes > 0);
     let bytes = rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
+    let inodes = rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.inodes));
     let owned = Owned {
         path: scan.sysroot.shown(&located.path),
         is_directory: located.is_directory,
         bytes,
+        inodes,
         rows,
         other_filesystems: mounted_below(&located.path).iter().map(|path| scan.sysroot.shown(path)).collect(),
     };
@@ -94,44 +99,65 @@ fn mounted_below(dir: &Path) -> Vec<PathBuf> {
 /// Returns the rows of the stores: images, the largest first, and one row for each kind of other data.
 fn of_stores(Below { inventory, refs, .. }: &Below) -> Vec<Row> {
     let fair = refs::fair(inventory, refs, |node| inventory[node].size.bytes);
+    let inodes = refs::fair(inventory, refs, |node| inventory[node].size.inodes);
     let images = (0..inventory.images.len()).map(ImageIx::from);
-    let mut rows: Vec<_> =
-        images.map(|ix| Row { owner: Owner::Image(ix), bytes: fair.of_image(ix) }).collect();
+    let rows = images.map(|ix| Row {
+        owner: Owner::Image(ix),
+        bytes: fair.of_image(ix),
+        inodes: inodes.of_image(ix),
+    });
+    let mut rows: Vec<_> = rows.collect();
     rows.sort_by_key(|row| Reverse(row.bytes));
     for kind in [LineKind::ContainersRunning, LineKind::ContainersExited, LineKind::ContainersOther] {
         let containers = (0..inventory.containers.len()).map(ContainerIx::from);
         let of_kind = containers.filter(|ix| LineKind::of_container(inventory[*ix].state) == kind);
-        let shares: Vec<_> = of_kind.map(|ix| fair.of_container(ix)).filter(|bytes| *bytes > 0).collect();
-        rows.push(Row { owner: Owner::Store(kind, Some(shares.len())), bytes: shares.iter().sum() });
+        let shares = of_kind.map(|ix| (fair.of_container(ix), inodes.of_container(ix)));
+        let shares: Vec<_> = shares.filter(|(bytes, _)| *bytes > 0).collect();
+        rows.push(Row {
+            owner: Owner::Store(kind, Some(shares.len())),
+            bytes: shares.iter().map(|(bytes, _)| bytes).sum(),
+            inodes: shares.iter().map(|(_, inodes)| inodes).sum(),
+        });
     }
     let leaks = (0..inventory.leaks.len()).map(LeakIx::from).filter(|ix| {
         let mut nodes = refs.reach(Root::Leak(*ix)).iter();
         nodes.any(|node| inventory[*node].size.bytes > 0 && refs.refcount(*node) == 0)
     });
     let leaks = leaks.count();
-    let Fair { build_cache, leaks: bytes, metadata, other, .. } = fair;
-    rows.extend([
-        Row { owner: Owner::Store(LineKind::BuildCache, None), bytes: build_cache },
-        Row { owner: Owner::Store(LineKind::Leaks, Some(leaks)), bytes },
-        Row { owner: Owner::Store(LineKind::Metadata, None), bytes: metadata },
-        Row { owner: Owner::Store(LineKind::Other, None), bytes: other },
-    ]);
+    let closing: [(LineKind, Option<usize>, fn(&Fair) -> u64); 4] = [
+        (LineKind::BuildCache, None, |fair| fair.build_cache),
+        (LineKind::Leaks, Some(leaks), |fair| fair.leaks),
+        (LineKind::Metadata, None, |fair| fair.metadata),
+        (LineKind::Other, None, |fair| fair.other),
+    ];
+    rows.extend(closing.map(|(kind, count, of)| Row {
+        owner: Owner::Store(kind, count),
+        bytes: of(&fair),
+        inodes: of(&inodes),
+    }));
     rows
 }
 
 /// Returns the rows of data outside the stores: the largest by name, then the rest with the entry of the directory
 /// itself. `shown` converts a path to the name that the node itself uses.
 fn of_outside(uses: &[OutsideUse], located: &Located, shown: &dyn Fn(&Path) -> String) -> Vec<Row> {
-    /// Maximum number of rows with a name.
+    /// Maximum number of rows with a name; a few more if they have the most inodes.
     const NAMED: usize = 20;
+    /// Number of the entries with the most inodes that get a row in any case.
+    const MOST_INODES: usize = 3;
     let (directory, mut named): (Vec<_>, Vec<_>) =
         uses.iter().partition(|use_| located.is_directory && use_.path == located.path);
     named.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
-    let small = named.split_off(named.len().min(NAMED));
-    let rest = directory.into_iter().chain(small).fold(0, |sum: u64, use_| sum.saturating_add(use_.bytes));
+    let mut small = named.split_off(named.len().min(NAMED));
+    small.sort_by_key(|use_| Reverse(use_.inodes));
+    named.extend(small.drain(..small.len().min(MOST_INODES)));
+    let rest = directory.into_iter().chain(small).fold((0, 0), |(bytes, inodes): (u64, u64), use_| {
+        (bytes.saturating_add(use_.bytes), inodes.saturating_add(use_.inodes))
+    });
     let named = named.into_iter().map(|use_| {
         let part = diagnosis::of_use(use_.kind, &use_.path, use_.holder.as_deref(), use_.bytes, shown);
-        Row { bytes: part.bytes, owner: Owner::Outside(part) }
+        let part = Part { inodes: use_.inodes, ..part };
+        Row { bytes: part.bytes, inodes: part.inodes, owner: Owner::Outside(part) }
     });
-    named.chain([Row { owner: Owner::Rest, bytes: rest }]).collect()
+    named.chain([Row { owner: Owner::Rest, bytes: rest.0, inodes: rest.1 }]).collect()
 }

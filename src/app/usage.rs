@@ -46,6 +46,8 @@ pub struct DiskUsage {
     pub outside: Vec<Part>,
     /// Used bytes that are in no other field.
     pub rest_bytes: u64,
+    /// Used inodes that are in no other field; `None` if the filesystem does not report its inodes.
+    pub rest_inodes: Option<u64>,
     /// Bytes by which the measured parts exceed the used bytes. The parts were reduced in proportion.
     excess_bytes: u64,
     pub grouped: Option<Grouped>,
@@ -65,6 +67,15 @@ pub struct Grouped {
     pub other: u64,
     /// Bytes outside the stores.
     pub outside_bytes: u64,
+}
+
+impl DiskUsage {
+    /// Returns the number of inodes of all rows but the rest.
+    fn inodes(&self) -> u64 {
+        let lines = self.lines.iter().map(|line| line.inodes);
+        let parts = self.large.iter().chain(&self.outside).map(|part| part.inodes);
+        lines.chain(parts).fold(0, u64::saturating_add)
+    }
 }
 
 impl Usage {
@@ -100,12 +111,18 @@ pub fn usage(
             large: diagnosis::large(scan, &other_users, ix),
             outside,
             rest_bytes: 0,
+            rest_inodes: None,
             excess_bytes: 0,
             grouped,
         };
         let large: u64 = disk.large.iter().map(|part| part.bytes).sum();
         let other = disk.lines.iter_mut().filter(|line| line.kind == LineKind::Other);
-        other.for_each(|line| line.bytes = line.bytes.saturating_sub(large));
+        let large_inodes: u64 = disk.large.iter().map(|part| part.inodes).sum();
+        other.for_each(|line| {
+            line.bytes = line.bytes.saturating_sub(large);
+            line.inodes = line.inodes.saturating_sub(large_inodes);
+        });
+        disk.rest_inodes = scan.inventory[ix].used_inodes().map(|used| used.saturating_sub(disk.inodes()));
         let lines = disk.lines.iter_mut().map(|line| &mut line.bytes);
         let lines = lines.chain(disk.large.iter_mut().map(|part| &mut part.bytes));
         let parts = lines.chain(disk.outside.iter_mut().map(|part| &mut part.bytes));

@@ -44,6 +44,20 @@ pub fn listed(names: &[String]) -> String {
     }
 }
 
+/// Formats a number with a comma between thousands: `195,946`.
+#[must_use]
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// Quotes a text as one word of a shell. Commands are printed for the user to run, and the names in them are not
 /// trusted.
 #[must_use]

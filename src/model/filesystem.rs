@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::space::{Measured, Space};
 
+/// Default of `images.inodes_high_percent`: a filesystem with this percentage of its inodes used is short of them.
+pub const INODES_HIGH_PERCENT: u8 = 90;
+
 /// A mounted filesystem, as `statvfs` and the mount table describe it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filesystem {
@@ -43,6 +46,20 @@ impl Filesystem {
         self.space().ok().map(|space| space.used_percent())
     }
 
+    /// Returns the number of used inodes; `None` if the filesystem does not report its inodes, or the numbers
+    /// contradict each other.
+    #[must_use]
+    pub fn used_inodes(&self) -> Option<u64> {
+        self.inodes.checked_sub(self.inodes_free).filter(|_| self.inodes > 0)
+    }
+
+    /// Returns whether so many of its inodes are used that `gc` starts by default.
+    #[must_use]
+    pub fn is_short_of_inodes(&self) -> bool {
+        let high = u128::from(self.inodes) * u128::from(INODES_HIGH_PERCENT);
+        self.used_inodes().is_some_and(|used| u128::from(used) * 100 >= high)
+    }
+
     /// Returns the free space at the time of the scan.
     ///
     /// # Errors
@@ -50,5 +67,40 @@ impl Filesystem {
     pub fn space(&self) -> Measured {
         let inodes = Some((self.inodes, self.inodes_free));
         Space::checked(Some(self.capacity_bytes), Some(self.available_bytes), inodes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::display::thousands;
+
+    #[test]
+    fn nine_tenths_of_the_inodes_are_a_shortage() {
+        for (inodes, free, used, is_short) in [
+            (196_608, 203, Some(196_405), true),
+            (100, 10, Some(90), true),
+            (100, 11, Some(89), false),
+            (0, 0, None, false),
+            (5, 6, None, false),
+        ] {
+            let filesystem = Filesystem {
+                mount: "/var".into(),
+                device: String::new(),
+                fstype: String::new(),
+                capacity_bytes: 1,
+                used_bytes: 0,
+                available_bytes: 1,
+                inodes,
+                inodes_free: free,
+            };
+            assert_eq!(
+                (filesystem.used_inodes(), filesystem.is_short_of_inodes()),
+                (used, is_short),
+                "{free}"
+            );
+        }
+        let numbers = [7, 999, 1000, 195_946, 1_000_000].map(thousands);
+        assert_eq!(numbers, ["7", "999", "1,000", "195,946", "1,000,000"]);
     }
 }

@@ -42,6 +42,8 @@ pub struct Part {
     /// Measured allocated bytes. They exceed `bytes` only if the parts exceed the used bytes, because the filesystem
     /// compresses or was written to meanwhile; a warning reports that.
     pub measured_bytes: u64,
+    /// Number of files and directories, hard links counted once; 0 for `other`.
+    pub inodes: u64,
     /// Root of the store; null for a part outside the stores.
     pub store: Option<String>,
 }

@@ -9,7 +9,8 @@ use std::path::Path;
 
 use crate::app::diagnosis::{Part, PartKind};
 use crate::model::refs::{self, Refs, Root, Standing, is_deletable, size_on_disk, standing};
-use crate::model::{FilesystemIx, Inventory, NodeKind};
+use crate::model::space::BytesAndInodes;
+use crate::model::{Filesystem, FilesystemIx, Inventory, NodeKind};
 use crate::stores::Scan;
 use crate::stores::other_usage::{LargeDirectory, OtherUser, OtherUserKind, OtherUsers};
 
@@ -35,7 +36,10 @@ pub fn divide(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Divide
     for directory in &large {
         let other =
             parts.iter_mut().find(|part| part.kind == directory.kind && part.store == directory.store);
-        other.into_iter().for_each(|part| part.bytes = part.bytes.saturating_sub(directory.bytes));
+        if let Some(part) = other {
+            part.bytes = part.bytes.saturating_sub(directory.bytes);
+            part.inodes = part.inodes.saturating_sub(directory.inodes);
+        }
     }
     parts.iter_mut().for_each(|part| part.measured_bytes = part.bytes);
     parts.extend(large);
@@ -58,6 +62,7 @@ pub fn large(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Par
             label: kind_of_large(directory).to_owned(),
             path: Some(scan.sysroot.shown(&directory.path)),
             store: Some(root.to_string_lossy().into_owned()),
+            inodes: directory.inodes,
             ..Part::new(PartKind::StoreOther, directory.bytes)
         }
     });
@@ -77,18 +82,23 @@ pub(super) fn kind_of_large(directory: &LargeDirectory) -> &'static str {
 
 /// Returns the parts outside the stores, without directories that are too small to be named.
 pub fn outside(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Part> {
-    let used = scan.inventory[ix].used_bytes;
+    let filesystem = &scan.inventory[ix];
     let users = other_users.other_users.iter();
-    let parts = users.filter(|user| user.filesystem == ix && is_named(user, used)).map(|user| {
+    let parts = users.filter(|user| user.filesystem == ix && is_named(user, filesystem)).map(|user| {
         let holder = user.holder.as_deref();
-        of_use(user.kind, &user.path, holder, user.bytes, &|path| scan.sysroot.shown(path))
+        let part = of_use(user.kind, &user.path, holder, user.bytes, &|path| scan.sysroot.shown(path));
+        Part { inodes: user.inodes, ..part }
     });
     parts.collect()
 }
 
-fn is_named(user: &OtherUser, used: u64) -> bool {
+fn is_named(user: &OtherUser, filesystem: &Filesystem) -> bool {
+    let Filesystem { used_bytes, inodes, .. } = filesystem;
+    let has_many_inodes = *inodes > 0 && user.inodes >= (inodes / SMALL).max(1);
     match user.kind {
-        OtherUserKind::Directory | OtherUserKind::DeletedOpen => user.bytes >= (used / SMALL).max(1),
+        OtherUserKind::Directory | OtherUserKind::DeletedOpen => {
+            user.bytes >= (used_bytes / SMALL).max(1) || has_many_inodes
+        }
         _ => true,
     }
 }
@@ -126,7 +136,7 @@ pub fn of_use(
 impl Part {
     pub(super) fn new(kind: PartKind, bytes: u64) -> Self {
         let label = kind.words()[1].to_owned();
-        Self { kind, label, path: None, bytes, measured_bytes: bytes, store: None }
+        Self { kind, label, path: None, bytes, measured_bytes: bytes, inodes: 0, store: None }
     }
 }
 
@@ -152,7 +162,7 @@ fn of_stores(
     let sizes = size_on_disk(inventory, ix);
     let mut parts = Vec::new();
     for (store, facts) in inventory.stores.iter().enumerate() {
-        let mut sums = PartKind::OF_STORES.map(|_| 0_u64);
+        let mut sums = PartKind::OF_STORES.map(|_| BytesAndInodes::default());
         let nodes = inventory.nodes.iter().enumerate();
         for (position, node) in nodes.filter(|(_, node)| node.store.get() == store) {
             let kind = match node.kind {
@@ -170,12 +180,17 @@ fn of_stores(
                     kinds.chain(cached).min().unwrap_or(PartKind::StoreOther)
                 }
             };
-            sums[kind as usize] += sizes[position];
+            let sum = &mut sums[kind as usize];
+            sum.bytes += sizes[position];
+            if node.filesystem == ix && node.kind != NodeKind::TemporaryFile {
+                sum.inodes += node.size.inodes;
+            }
         }
-        parts.extend(PartKind::OF_STORES.into_iter().zip(sums).map(|(kind, bytes)| Part {
+        parts.extend(PartKind::OF_STORES.into_iter().zip(sums).map(|(kind, size)| Part {
             path: Some(inside(&facts.root)),
             store: Some(facts.root.to_string_lossy().into_owned()),
-            ..Part::new(kind, bytes)
+            inodes: size.inodes,
+            ..Part::new(kind, size.bytes)
         }));
     }
     parts

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{Refs, Root, Standing, is_deletable, roots_of, second_snapshotter, standing};
 use crate::model::names::names;
+use crate::model::space::BytesAndInodes;
 use crate::model::{Consistency, ContainerState, FilesystemIx, Inventory, NodeIx, NodeKind, StoreIx};
 
 names! {
@@ -55,6 +56,8 @@ pub struct Line {
     pub count: usize,
     /// Bytes on the filesystem.
     pub bytes: u64,
+    /// Inodes on the filesystem.
+    pub inodes: u64,
     /// Bytes that would be freed if only the deletable part of this line were deleted.
     pub reclaimable_bytes: u64,
 }
@@ -94,7 +97,7 @@ pub fn column(inventory: &Inventory, refs: &Refs, filesystem: FilesystemIx) -> C
     let mut deletable: BTreeMap<LineKind, Vec<Root>> = BTreeMap::new();
     let mut kinds = vec![LineKind::Other; refs.reach.len()];
     // Lines with a name: second snapshotters, and images out of reach.
-    let mut named: BTreeMap<(LineKind, String), (usize, u64)> = BTreeMap::new();
+    let mut named: BTreeMap<(LineKind, String), (usize, BytesAndInodes)> = BTreeMap::new();
     let mut obstacles: BTreeMap<Root, String> = BTreeMap::new();
     for root in roots {
         let (kind, is_deletable) = kind_of(inventory, refs, root);
@@ -134,7 +137,7 @@ pub fn column(inventory: &Inventory, refs: &Refs, filesystem: FilesystemIx) -> C
             _ => held.unwrap_or(LineKind::Other),
         }
     };
-    let mut sums = [0_u64; LineKind::ALL.len()];
+    let mut sums = [BytesAndInodes::default(); LineKind::ALL.len()];
     for (position, bytes) in size_on_disk(inventory, filesystem).into_iter().enumerate() {
         let kind = kind_of_node(position.into());
         let node = &inventory.nodes[position];
@@ -151,24 +154,28 @@ pub fn column(inventory: &Inventory, refs: &Refs, filesystem: FilesystemIx) -> C
             }
             None => &mut sums[kind as usize],
         };
-        *sum = sum.saturating_add(bytes);
+        sum.bytes = sum.bytes.saturating_add(bytes);
+        if node.filesystem == filesystem && node.kind != NodeKind::TemporaryFile {
+            sum.inodes = sum.inodes.saturating_add(node.size.inodes);
+        }
     }
     let mut lines = Vec::with_capacity(LineKind::ALL.len() + named.len());
     for kind in LineKind::ALL.iter().copied() {
         if matches!(kind, LineKind::Snapshotter | LineKind::ImagesOutOfReach) {
             let of_kind = named.iter().filter(|((of, _), _)| *of == kind);
-            lines.extend(of_kind.map(|((_, name), (count, bytes))| Line {
+            lines.extend(of_kind.map(|((_, name), (count, size))| Line {
                 kind,
                 name: Some(name.clone()),
                 count: *count,
-                bytes: *bytes,
+                bytes: size.bytes,
+                inodes: size.inodes,
                 reclaimable_bytes: 0,
             }));
             continue;
         }
         let reclaimable = deletable.get(&kind).map_or(0, |roots| frees(inventory, refs, roots, filesystem));
-        let (count, bytes) = (counts[kind as usize], sums[kind as usize]);
-        lines.push(Line { kind, name: None, count, bytes, reclaimable_bytes: reclaimable });
+        let (count, BytesAndInodes { bytes, inodes }) = (counts[kind as usize], sums[kind as usize]);
+        lines.push(Line { kind, name: None, count, bytes, inodes, reclaimable_bytes: reclaimable });
     }
     let unused = [LineKind::ImagesUnused, LineKind::Artifacts, LineKind::Leaks];
     let unused: Vec<_> = unused.iter().filter_map(|kind| deletable.get(kind)).flatten().copied().collect();
@@ -306,7 +313,10 @@ mod tests {
             let refs = Refs::new(&inventory);
             let column = column(&inventory, &refs, 0.into());
             let sum: u64 = column.lines.iter().map(|line| line.bytes).sum();
-            prop_assert_eq!(sum, breakdown(&inventory, &refs, 0.into()).total().bytes);
+            let total = breakdown(&inventory, &refs, 0.into()).total();
+            prop_assert_eq!(sum, total.bytes);
+            let inodes: u64 = column.lines.iter().map(|line| line.inodes).sum();
+            prop_assert_eq!(inodes, total.inodes);
             prop_assert_eq!(
                 column.reclaimable_bytes,
                 crate::model::refs::reclaimable(&inventory, &refs, &[0.into()]).frees_bytes

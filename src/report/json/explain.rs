@@ -79,13 +79,14 @@ fn below(scan: &Scan, owned: &Owned) -> BelowDoc {
     BelowDoc {
         path: owned.path.clone(),
         bytes: owned.bytes,
+        inodes: owned.inodes,
         rows: owned.rows.iter().map(|row| row_below(scan, row)).collect(),
         other_filesystems: owned.other_filesystems.clone(),
     }
 }
 
 fn row_below(scan: &Scan, row: &Row) -> ShareRowDoc {
-    match &row.owner {
+    let document = match &row.owner {
         Owner::Image(image_ix) => {
             let image = &scan.inventory[*image_ix];
             let kind = if scan.inventory.is_artifact(*image_ix) { "artifact" } else { "image" };
@@ -103,7 +104,8 @@ fn row_below(scan: &Scan, row: &Row) -> ShareRowDoc {
         }
         Owner::Outside(part) => ShareRowDoc::outside(part),
         Owner::Rest => ShareRowDoc::new("rest", "everything else", row.bytes),
-    }
+    };
+    ShareRowDoc { inodes: Some(row.inodes), ..document }
 }
 
 fn of_image(scan: &Scan, image_ix: ImageIx, document: &mut ExplainDoc) {

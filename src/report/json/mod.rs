@@ -171,6 +171,8 @@ pub struct BelowDoc {
     pub path: String,
     /// Allocated bytes, each hard link once, as `du -x` counts them.
     pub bytes: u64,
+    /// Files and directories, each hard link once.
+    pub inodes: u64,
     /// Owners of the bytes, each byte in one row: the rows add up to `bytes`.
     pub rows: Vec<ShareRowDoc>,
     /// Mount points of other filesystems below the path, which are not counted.

@@ -81,6 +81,9 @@ pub struct ShareRowDoc {
     /// reaches it, and a container with its writable layer and own files. In `explain`, a layer is divided
     /// equally among the images and containers that reach it, like `fair_bytes`.
     pub bytes: u64,
+    /// Files and directories of the row, counted like `bytes`; null for `rest` if the filesystem does not report its
+    /// inodes.
+    pub inodes: Option<u64>,
     /// Bytes freed if only the deletable part of the row were deleted; null in `explain`.
     pub reclaimable_bytes: Option<u64>,
 }
@@ -97,12 +100,17 @@ impl ShareRowDoc {
             in_store: false,
             count: None,
             bytes,
+            inodes: None,
             reclaimable_bytes: None,
         }
     }
 
     pub(super) fn outside(part: &Part) -> Self {
-        Self { path: part.path.clone(), ..Self::new(part.kind.as_str(), &*part.label, part.bytes) }
+        Self {
+            path: part.path.clone(),
+            inodes: Some(part.inodes),
+            ..Self::new(part.kind.as_str(), &*part.label, part.bytes)
+        }
     }
 }
 
@@ -155,7 +163,10 @@ fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecas
         ..ShareRowDoc::outside(part)
     });
     let in_stores = disk.lines.iter().map(in_store).chain(large);
-    let rest = ShareRowDoc::new("rest", "everything else, and overhead", disk.rest_bytes);
+    let rest = ShareRowDoc {
+        inodes: disk.rest_inodes,
+        ..ShareRowDoc::new("rest", "everything else, and overhead", disk.rest_bytes)
+    };
     let outside = disk.outside.iter().map(ShareRowDoc::outside).chain([rest]);
     let outside = outside.map(|row| ShareRowDoc { reclaimable_bytes: Some(0), ..row });
     let rows: Vec<_> = in_stores.chain(outside).collect();
@@ -176,6 +187,7 @@ fn in_store(line: &Line) -> ShareRowDoc {
     ShareRowDoc {
         in_store: true,
         count: counted.then_some(line.count),
+        inodes: Some(line.inodes),
         reclaimable_bytes: Some(line.reclaimable_bytes),
         ..ShareRowDoc::new(line.kind.as_str(), label, line.bytes)
     }

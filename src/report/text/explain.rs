@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::format::{age, bytes, safe, short_id, wrapped};
+use super::format::{age, bytes, inodes, safe, short_id, wrapped};
 use super::images::name;
 use super::scan::leaks;
 use super::screen::Screen;
@@ -91,18 +91,19 @@ fn owners(below: &BelowDoc, screen: &Screen) -> String {
     let (images, others): (Vec<_>, Vec<_>) = below.rows.iter().partition(|row| is_image(row));
     let (shown, more) = images.split_at(images.len().min(IMAGES));
     let stores: BTreeSet<_> = below.rows.iter().filter_map(|row| row.store.as_deref()).collect();
-    let mut table = Table::new(screen, &["OWNER", ">COUNT", ">SIZE"]);
+    let mut table = Table::new(screen, &["OWNER", ">COUNT", ">SIZE", ">INODES"]);
     for row in shown {
         table.row(owner(row, stores.len() > 1));
     }
     if !more.is_empty() {
         let sum = more.iter().fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
-        table.row(vec!["more images".into(), more.len().to_string(), bytes(sum)]);
+        let more_inodes = more.iter().filter_map(|row| row.inodes).fold(0, u64::saturating_add);
+        table.row(vec!["more images".into(), more.len().to_string(), bytes(sum), inodes(Some(more_inodes))]);
     }
     for row in others {
         table.row(owner(row, stores.len() > 1));
     }
-    table.row(vec!["All".into(), String::new(), bytes(below.bytes)]);
+    table.row(vec!["All".into(), String::new(), bytes(below.bytes), inodes(Some(below.inodes))]);
     table.fit(&[], &[(0, 24)]);
     let words =
         "Layers are divided equally among the images and containers that use them, as in FAIR of `images`.";
@@ -136,7 +137,7 @@ fn owner(row: &ShareRowDoc, names_store: bool) -> Vec<String> {
         None => label,
     };
     let count = row.count.map_or_else(|| "-".to_owned(), |count| count.to_string());
-    vec![label, count, bytes(row.bytes)]
+    vec![label, count, bytes(row.bytes), inodes(row.inodes)]
 }
 
 fn size_line(document: &ExplainDoc) -> String {

@@ -5,9 +5,14 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr;
 
-use crate::model::display;
+use crate::model::display::{self, thousands};
 
 pub use crate::model::display::bytes;
+
+/// Formats a number of inodes, or `-` if it is unknown.
+pub(super) fn inodes(number: Option<u64>) -> String {
+    number.map_or_else(|| "-".to_owned(), thousands)
+}
 
 /// Formats bytes freed, which are negative if other processes wrote more.
 pub(super) fn signed_bytes(number: i64) -> String {

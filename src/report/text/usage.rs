@@ -1,9 +1,10 @@
 //! Text of `usage`: the users of each filesystem.
 
 use super::Screen;
-use super::format::{bytes, safe, wrapped};
+use super::format::{bytes, inodes, safe, wrapped};
 use super::table::{Table, bold};
 use crate::model::Consistency;
+use crate::model::display::thousands;
 use crate::report::json::{FilesystemDoc, ForecastDoc, StoreDoc, UsageDoc, UsageFilesystemDoc};
 
 /// Width of the notes at the end if the output is not a terminal.
@@ -31,6 +32,7 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
             None => rows(filesystem, screen),
         });
         out.push_str(&wrapped(&not_in_store(filesystem), width, ""));
+        out.push_str(&most_inodes(filesystem).map_or_else(String::new, |text| wrapped(&text, width, "")));
     }
     let note = match document.by {
         Some(_) => {
@@ -55,15 +57,16 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
 
 /// Formats the column that adds up to the used bytes.
 fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
-    let mut table = Table::new(screen, &["", ">COUNT", ">SIZE", ">RECLAIMABLE"]);
-    for row in filesystem.rows.iter().filter(|row| row.bytes > 0 || row.count.is_some_and(|count| count > 0))
-    {
+    let mut table = Table::new(screen, &["", ">COUNT", ">SIZE", ">INODES", ">RECLAIMABLE"]);
+    let rows = filesystem.rows.iter();
+    for row in rows.filter(|row| row.bytes > 0 || row.count > Some(0) || row.inodes > Some(1)) {
         let is_deletable = matches!(row.kind, "images_unused" | "artifacts" | "containers_exited" | "leaks");
         table.row(vec![
             // Names of directories and snapshotters come from outside.
             if row.in_store { safe(&row.label) } else { format!("Not in any store: {}", safe(&row.label)) },
             row.count.map_or_else(|| "-".into(), |count| count.to_string()),
             bytes(row.bytes),
+            inodes(row.inodes),
             row.reclaimable_bytes.filter(|_| is_deletable).map_or_else(|| "-".into(), bytes),
         ]);
     }
@@ -71,6 +74,7 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
         "Used".into(),
         String::new(),
         bytes(filesystem.filesystem.used_bytes),
+        inodes(used_inodes(&filesystem.filesystem)),
         bytes(filesystem.reclaimable_bytes),
     ]);
     table.render()
@@ -125,6 +129,34 @@ fn not_in_store(filesystem: &UsageFilesystemDoc) -> String {
         "Not in any store: {}{largest}; no deletion of images frees it.",
         bytes(filesystem.not_in_store_bytes)
     )
+}
+
+fn used_inodes(filesystem: &FilesystemDoc) -> Option<u64> {
+    filesystem.inodes.checked_sub(filesystem.inodes_free).filter(|_| filesystem.inodes > 0)
+}
+
+/// Names the places outside the stores with at least a tenth of the inodes.
+fn most_inodes(filesystem: &UsageFilesystemDoc) -> Option<String> {
+    /// Maximum number of places.
+    const NAMED: usize = 3;
+    let used = used_inodes(&filesystem.filesystem)?;
+    let all = filesystem.filesystem.inodes;
+    let places = filesystem.rows.iter().filter(|row| !row.in_store && row.inodes >= Some((all / 10).max(1)));
+    let mut places: Vec<_> = places.filter_map(|row| Some((row.inodes?, row.path.as_ref()?))).collect();
+    places.sort_by(|a, b| b.cmp(a));
+    let named: Vec<_> = places
+        .iter()
+        .take(NAMED)
+        .map(|(number, path)| format!("{} has {} files", safe(path), thousands(*number)))
+        .collect();
+    (!named.is_empty()).then(|| {
+        format!(
+            "{} of {} inodes are used: {}, and no deletion of images frees these.",
+            thousands(used),
+            thousands(all),
+            named.join(", ")
+        )
+    })
 }
 
 /// Explains the difference to the percentage printed by `df`, if there is one.

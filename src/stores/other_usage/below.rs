@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use super::places;
 use super::types::{KnownUse, OtherUsageRequest, OtherUserKind};
 use crate::disk::filesystem::CostModel;
-use crate::disk::{Extents, Measured, Progress, Tree, TreeScope, WalkOptions, measure};
+use crate::disk::{Extents, Measured, Progress, Tally, Tree, TreeScope, WalkOptions, measure};
 use crate::model::refs::Refs;
 use crate::model::{Finding, Inventory, NodeIx, Size};
 use crate::stores::Scan;
@@ -39,6 +39,8 @@ pub struct OutsideUse {
     pub holder: Option<String>,
     /// Allocated bytes.
     pub bytes: u64,
+    /// Number of files and directories.
+    pub inodes: u64,
 }
 
 /// Measures a path and everything below it. The scan must have kept its trees.
@@ -181,7 +183,7 @@ impl<'a> WalkPlan<'a> {
         let around = around.max_by_key(|place| place.path.components().count());
         let (kind, holder) =
             around.map_or((OtherUserKind::Directory, None), |place| (place.kind, place.holder.clone()));
-        let user = OutsideUse { kind, path: located.path.clone(), holder, bytes: 0 };
+        let user = OutsideUse { kind, path: located.path.clone(), holder, bytes: 0, inodes: 0 };
 
         let named: HashSet<_> = places.iter().map(|place| place.path.clone()).collect();
         let temporary: HashSet<_> =
@@ -200,7 +202,7 @@ impl<'a> WalkPlan<'a> {
             self.entries(root, &user, true, (within, findings));
         }
         for (kind, path, holder) in inside {
-            let user = OutsideUse { kind, holder, bytes: 0, path };
+            let user = OutsideUse { kind, holder, bytes: 0, inodes: 0, path };
             let root = self.root(&user.path);
             self.apart.push(root);
             if self.store_entries.iter().any(|store_entry| store_entry.parent() == Some(&user.path)) {
@@ -291,15 +293,20 @@ fn divided(scan: &Scan, measured: Measured, mut outside: Vec<OutsideUse>) -> (In
     let nodes = inventory.nodes.len();
     let mut tallies = measured.units.into_iter();
     for node in &mut inventory.nodes {
-        let bytes = tallies.next().unwrap_or_default().bytes;
-        node.size = Size { bytes, ..Size::default() };
+        let Tally { bytes, inodes, .. } = tallies.next().unwrap_or_default();
+        node.size = Size { bytes, inodes, ..Size::default() };
     }
-    outside.iter_mut().zip(tallies).for_each(|(user, tally)| user.bytes = tally.bytes);
+    for (user, tally) in outside.iter_mut().zip(tallies) {
+        (user.bytes, user.inodes) = (tally.bytes, tally.inodes);
+    }
     for shared in
         measured.shared_inodes.iter().filter(|shared| shared.units.iter().all(|unit| *unit >= nodes))
     {
         let first = shared.units.first().and_then(|first| outside.get_mut(*first - nodes));
-        first.into_iter().for_each(|user| user.bytes += shared.tally.bytes);
+        if let Some(user) = first {
+            user.bytes += shared.tally.bytes;
+            user.inodes += shared.tally.inodes;
+        }
     }
     let all: HashMap<usize, NodeIx> = (0..nodes).map(|unit| (unit, unit.into())).collect();
     let costs = vec![CostModel::default(); inventory.filesystems.len()];

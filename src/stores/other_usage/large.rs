@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::sizes::{bytes_by_unit, tree};
+use super::sizes::{by_unit, tree};
 use crate::disk::{Extents, TreeScope, WalkOptions, measure as walk};
 use crate::model::{FilesystemIx, NodeKind, StoreIx};
 use crate::stores::Scan;
@@ -23,6 +23,8 @@ pub struct LargeDirectory {
     pub path: PathBuf,
     /// Allocated bytes.
     pub bytes: u64,
+    /// Number of files and directories.
+    pub inodes: u64,
     /// Largest entry, with its allocated bytes.
     pub largest: Option<(PathBuf, u64)>,
     /// True if the directory is itself a store, which was not read.
@@ -42,6 +44,7 @@ pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {
             filesystem: node.filesystem,
             path: node.path.clone(),
             bytes: node.size.bytes,
+            inodes: node.size.inodes,
             largest: root.as_ref().and_then(|root| largest(root, threads)),
             is_store: root.as_ref().is_some_and(is_store),
         }
@@ -62,7 +65,7 @@ fn largest(directory: &Root, threads: usize) -> Option<(PathBuf, u64)> {
     let trees = trees.map(|(unit, entry)| tree(0, Path::new(&entry.name).into(), unit, TreeScope::Whole));
     let options = WalkOptions { threads, extents: Extents::Off, within, ..WalkOptions::default() };
     let measured = walk(&[directory.to_path_buf()], &trees.collect::<Vec<_>>(), &options);
-    let bytes = bytes_by_unit(&measured, entries.len());
+    let bytes = by_unit(&measured, entries.len()).into_iter().map(|size| size.bytes);
     let sizes = entries.iter().map(|entry| directory.join(&entry.name)).zip(bytes);
     sizes.max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0)
 }

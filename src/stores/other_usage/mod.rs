@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use super::Scan;
 use crate::disk::{Extents, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
+use crate::model::space::BytesAndInodes;
 use crate::model::{Filesystem, FilesystemIx, Finding};
 use crate::sys::deleted::{self, Backing, DeletedFile};
 use crate::sys::mounts::{self, Location, Mount};
@@ -26,7 +27,7 @@ use crate::sys::quiet::Within;
 pub use below::{Below, OutsideUse, below};
 pub use large::LargeDirectory;
 pub use places::filesystem_of;
-use sizes::{bytes_by_unit, tree};
+use sizes::{by_unit, tree};
 use types::KnownUse;
 pub use types::{BigFile, OtherUsageRequest, OtherUser, OtherUserKind, OtherUsers, PodShare, SeenWhole};
 
@@ -114,11 +115,11 @@ fn of_filesystem(
         let mount_points = location.iter().flat_map(|location| covering(&mounts, location)).collect();
         all.seen_whole.push(SeenWhole { filesystem: filesystem_ix, top: roots[0].clone(), mount_points });
     }
-    let bytes = bytes_by_unit(&measured, units.len());
-    gather(filesystem_ix, units, &bytes, all);
+    let sizes = by_unit(&measured, units.len());
+    gather(filesystem_ix, units, &sizes, all);
     if let Ok(top) = scan.sysroot.open(&scan.sysroot.display(&roots[0])) {
         let options = WalkOptions { progress: None, ..options };
-        narrow::narrow(filesystem_ix, &Within::new([&top]), &roots, &options, all);
+        narrow::narrow((filesystem_ix, facts), &Within::new([&top]), &roots, &options, all);
     }
 }
 
@@ -177,22 +178,26 @@ fn add(units: &mut Vec<Unit>, trees: &mut Vec<Tree<'_>>, root: usize, unit: Unit
     }
 }
 
-fn gather(filesystem: FilesystemIx, units: Vec<Unit>, bytes: &[u64], all: &mut OtherUsers) {
+fn gather(filesystem: FilesystemIx, units: Vec<Unit>, sizes: &[BytesAndInodes], all: &mut OtherUsers) {
     let mut sums: HashMap<PathBuf, usize> = HashMap::new();
-    for (unit, bytes) in units.into_iter().zip(bytes) {
+    for (unit, size) in units.into_iter().zip(sizes) {
         if let Some(pod) = unit.pod {
             let (kind, path) = (unit.kind, unit.path);
-            all.pods.push(PodShare { kind, filesystem, pod, path, bytes: *bytes });
+            all.pods.push(PodShare { kind, filesystem, pod, path, bytes: size.bytes });
         }
         let next = all.other_users.len();
         let position = *sums.entry(unit.user.clone()).or_insert(next);
         match all.other_users.get_mut(position) {
-            Some(user) => user.bytes += bytes,
+            Some(user) => {
+                user.bytes += size.bytes;
+                user.inodes += size.inodes;
+            }
             None => all.other_users.push(OtherUser {
                 kind: unit.kind,
                 filesystem,
                 path: unit.user,
-                bytes: *bytes,
+                bytes: size.bytes,
+                inodes: size.inodes,
                 holder: unit.holder,
             }),
         }
@@ -215,6 +220,7 @@ fn deleted_files(scan: &Scan, all: &mut OtherUsers) {
             filesystem: holder_of(scan, &file)?,
             path: file.path,
             bytes: file.bytes,
+            inodes: 1,
             holder: Some(file.holder),
         })
     }));

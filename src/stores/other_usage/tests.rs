@@ -4,7 +4,7 @@ use super::*;
 use crate::disk::{Measured, SharedExtents, SharedInodes, Tally};
 
 fn tally(bytes: u64) -> Tally {
-    Tally { bytes, ..Tally::default() }
+    Tally { bytes, inodes: 1, ..Tally::default() }
 }
 
 #[test]
@@ -21,8 +21,11 @@ fn shared_bytes_count_once_and_not_outside_stores() {
         ],
         ..Measured::default()
     };
-    assert_eq!(bytes_by_unit(&measured, 3), [14, 20, 300 - 8 - 100]);
-    assert_eq!(bytes_by_unit(&Measured::default(), 2), [0, 0]);
+    fn sizes(measured: &Measured, units: usize) -> Vec<(u64, u64)> {
+        by_unit(measured, units).into_iter().map(|size| (size.bytes, size.inodes)).collect()
+    }
+    assert_eq!(sizes(&measured, 3), [(14, 2), (20, 1), (300 - 8 - 100, 1)]);
+    assert_eq!(sizes(&Measured::default(), 2), [(0, 0), (0, 0)]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::large::LargeDirectory;
+use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, Finding};
 use crate::node::places::KubeletPlaces;
 
@@ -46,8 +47,16 @@ pub struct OtherUser {
     pub path: PathBuf,
     /// Allocated bytes; shared ones count once.
     pub bytes: u64,
+    /// Number of files and directories.
+    pub inodes: u64,
     /// Owner, if known: the process of a deleted file, the name of a snapshotter.
     pub holder: Option<String>,
+}
+
+impl OtherUser {
+    pub(super) fn size(&self) -> BytesAndInodes {
+        BytesAndInodes { bytes: self.bytes, inodes: self.inodes }
+    }
 }
 
 /// Use of a kind by one pod.

@@ -18,6 +18,7 @@ fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
         path: Some(format!("/{bytes}")),
         bytes: *bytes,
         measured_bytes: *bytes,
+        inodes: 0,
         store: None,
     });
     fn mark(name: ThresholdName, percent: f64, source: Source) -> DiskThreshold {
