@@ -164,7 +164,18 @@ fn volumes_old_stores_and_hidden_data_are_named() {
     command.arg("usage").arg("--graphroot").arg(store.root());
     let usage = program::run(&mut command).expect_no_crash();
     let usage = usage.stdout + &usage.stderr;
-    assert!(usage.contains(&format!("Other files in stores: volumes, {}", volumes.display())), "{usage}");
+    let row = |label: &str| {
+        let line = usage.lines().find(|line| line.trim_start().starts_with(label));
+        line.unwrap_or_else(|| panic!("{label}: {usage}")).to_owned()
+    };
+    assert!(row("Volumes (podman)  ").contains("20."), "{usage}");
+    assert!(row(&format!("Another store, {}", old.display())).contains("6."), "{usage}");
+    // One headline for all places outside the stores; the last line names what its bytes are the sum of.
+    assert_eq!(usage.matches("Outside the stores\n").count(), 1, "{usage}");
+    assert!(row("everything else, and overhead").starts_with("  "), "{usage}");
+    assert_eq!(row("Used ").split_whitespace().count(), 4, "no reclaimable bytes of the whole: {usage}");
+    let reclaimable = row("Images not in use").split_once("iB  ").unwrap().1.trim().to_owned();
+    assert!(row("Images and leaks together").ends_with(&format!("  {reclaimable}")), "{usage}");
     let mut command = program::command();
     command.args(["gc", "--dry-run", "--high", "20", "--low", "10", "--graphroot"]).arg(store.root());
     let gc = program::run(&mut command).expect_no_crash();
@@ -192,7 +203,7 @@ fn store_behind_bind_mount_is_explained_as_store() {
         command.arg("explain").arg(&directory).arg("--graphroot").arg(seen.path().join("storage"));
         let shown = program::run(&mut command).expect_code(0).stdout;
         assert!(shown.contains("\nimage localhost/small/"), "{shown}");
-        assert!(!shown.contains(&format!("Not in any store: {}", store.root().display())), "{shown}");
+        assert!(!shown.contains(&format!("Outside the stores: {}", store.root().display())), "{shown}");
         let bytes = format!("({} bytes)", tree::du(&directory));
         assert!(shown.contains(&bytes), "{bytes}: {shown}");
     }

@@ -156,7 +156,7 @@ pub fn usage(usage: &Usage) -> UsageDoc {
 fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecast>) -> UsageFilesystemDoc {
     let large = disk.large.iter().map(|part| ShareRowDoc {
         kind: LineKind::Other.as_str(),
-        label: format!("Other files in stores: {}, {}", part.label, part.path.as_deref().unwrap_or_default()),
+        label: label_of_large(part, &disk.large),
         store: part.store.clone(),
         in_store: true,
         reclaimable_bytes: Some(0),
@@ -177,6 +177,18 @@ fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecas
         rows,
         reclaimable_bytes: disk.reclaimable_bytes,
         groups: disk.grouped.as_ref().map(groups).unwrap_or_default(),
+    }
+}
+
+/// Returns the label of a large directory in a store. Volumes have their path only if there are several of them.
+fn label_of_large(part: &Part, all: &[Part]) -> String {
+    let same = all.iter().filter(|other| other.label == part.label).count();
+    let path = part.path.as_deref().unwrap_or_default();
+    match part.label.as_str() {
+        "volumes" if same == 1 => "Volumes (podman)".to_owned(),
+        "volumes" => format!("Volumes (podman), {path}"),
+        "another store" => format!("Another store, {path}"),
+        _ => format!("Other files in stores, {path}"),
     }
 }
 

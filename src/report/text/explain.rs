@@ -9,6 +9,7 @@ use super::images::name;
 use super::scan::leaks;
 use super::screen::Screen;
 use super::table::{Table, bold, heading};
+use super::usage::place;
 use crate::history::ages::{AgeRule, Basis};
 use crate::model::EvidenceKind;
 use crate::model::display::count;
@@ -127,9 +128,7 @@ fn owner(row: &ShareRowDoc, names_store: bool) -> Vec<String> {
             format!("{} <none> {}", row.kind, short_id(id))
         }
         ("image" | "artifact", ..) => format!("{} {}", row.kind, safe(&row.label)),
-        (.., Some(path)) if row.label.starts_with('/') => format!("Not in any store: {}", safe(path)),
-        (.., Some(path)) => format!("Not in any store: {} ({})", safe(&row.label), safe(path)),
-        ("rest", ..) => format!("Not in any store: {}", safe(&row.label)),
+        _ if !row.in_store => format!("Outside the stores: {}", place(row)),
         _ => safe(&row.label),
     };
     let label = match row.store.as_deref().filter(|_| names_store) {

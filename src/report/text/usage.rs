@@ -5,7 +5,7 @@ use super::format::{bytes, inodes, safe, wrapped};
 use super::table::{Table, bold};
 use crate::model::Consistency;
 use crate::model::display::thousands;
-use crate::report::json::{FilesystemDoc, ForecastDoc, StoreDoc, UsageDoc, UsageFilesystemDoc};
+use crate::report::json::{FilesystemDoc, ForecastDoc, ShareRowDoc, StoreDoc, UsageDoc, UsageFilesystemDoc};
 
 /// Width of the notes at the end if the output is not a terminal.
 const WIDE: usize = 110;
@@ -31,7 +31,6 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
             Some(by) => groups(filesystem, by, screen),
             None => rows(filesystem, screen),
         });
-        out.push_str(&wrapped(&not_in_store(filesystem), width, ""));
         out.push_str(&most_inodes(filesystem).map_or_else(String::new, |text| wrapped(&text, width, "")));
     }
     let note = match document.by {
@@ -40,10 +39,9 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
              to the used bytes. What is in several groups is divided equally among them."
         }
         None => {
-            "Each used byte is in one row; layers that several images share are in the first row of these \
-             images. RECLAIMABLE is what deleting the unused part of the row frees; in the last line, all unused \
-             images, artifacts and leaks together. `layersweep report` says what to do, `layersweep explain DIRECTORY` \
-             what is in one."
+            "A layer that several images share is counted once, in the first of their rows. RECLAIMABLE: bytes \
+             that deleting the unused objects of the row frees. `layersweep report` lists what to delete; \
+             `layersweep explain DIRECTORY` shows what is in a directory."
         }
     };
     out.push('\n');
@@ -55,19 +53,35 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
     out
 }
 
-/// Formats the column that adds up to the used bytes.
+/// Formats the column that adds up to the used bytes: the stores, then the data outside of them.
 fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
     let mut table = Table::new(screen, &["", ">COUNT", ">SIZE", ">INODES", ">RECLAIMABLE"]);
-    let rows = filesystem.rows.iter();
-    for row in rows.filter(|row| row.bytes > 0 || row.count > Some(0) || row.inodes > Some(1)) {
+    let is_used = |row: &&ShareRowDoc| row.bytes > 0 || row.count > Some(0) || row.inodes > Some(1);
+    let (stores, outside): (Vec<_>, Vec<_>) =
+        filesystem.rows.iter().filter(is_used).partition(|row| row.in_store);
+    for row in &stores {
         let is_deletable = matches!(row.kind, "images_unused" | "artifacts" | "containers_exited" | "leaks");
         table.row(vec![
             // Names of directories and snapshotters come from outside.
-            if row.in_store { safe(&row.label) } else { format!("Not in any store: {}", safe(&row.label)) },
+            safe(&row.label),
             row.count.map_or_else(|| "-".into(), |count| count.to_string()),
             bytes(row.bytes),
             inodes(row.inodes),
             row.reclaimable_bytes.filter(|_| is_deletable).map_or_else(|| "-".into(), bytes),
+        ]);
+    }
+    if !outside.is_empty() {
+        let mut headline = vec![String::new(); 5];
+        headline[0] = "Outside the stores".into();
+        table.row(headline);
+    }
+    for row in outside {
+        table.row(vec![
+            format!("  {}", place(row)),
+            "-".into(),
+            bytes(row.bytes),
+            inodes(row.inodes),
+            "-".into(),
         ]);
     }
     table.row(vec![
@@ -75,9 +89,28 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
         String::new(),
         bytes(filesystem.filesystem.used_bytes),
         inodes(used_inodes(&filesystem.filesystem)),
+        String::new(),
+    ]);
+    let has_artifacts = stores.iter().any(|row| row.kind == "artifacts");
+    let deletable = if has_artifacts { "Images, artifacts and leaks" } else { "Images and leaks" };
+    table.row(vec![
+        format!("{deletable} together"),
+        String::new(),
+        String::new(),
+        String::new(),
         bytes(filesystem.reclaimable_bytes),
     ]);
+    table.fit(&[], &[(0, 24)]);
     table.render()
+}
+
+/// Returns the name of a place outside the stores, with its path.
+pub(super) fn place(row: &ShareRowDoc) -> String {
+    match &row.path {
+        Some(path) if row.label.starts_with('/') => safe(path),
+        Some(path) => format!("{} ({})", safe(&row.label), safe(path)),
+        None => safe(&row.label),
+    }
 }
 
 /// Formats the fair shares by group.
@@ -96,7 +129,7 @@ fn groups(filesystem: &UsageFilesystemDoc, by: &str, screen: &Screen) -> String 
                 ("leaks", ..) => "(leaks)".into(),
                 ("metadata", ..) => "(store metadata)".into(),
                 ("store_other", ..) => "(other files in stores)".into(),
-                _ => "(not in any store)".into(),
+                _ => "(outside the stores)".into(),
             },
             if is_counted { group.images.to_string() } else { "-".into() },
             if is_counted { group.containers.to_string() } else { "-".into() },
@@ -105,30 +138,6 @@ fn groups(filesystem: &UsageFilesystemDoc, by: &str, screen: &Screen) -> String 
     }
     table.row(vec!["Used".into(), String::new(), String::new(), bytes(filesystem.filesystem.used_bytes)]);
     table.render()
-}
-
-/// Formats the bytes outside the stores and their largest places.
-fn not_in_store(filesystem: &UsageFilesystemDoc) -> String {
-    /// Maximum number of places; the table contains all of them, without their paths.
-    const NAMED: usize = 3;
-    /// Minimum size of a place that is worth clearing.
-    const LEAST: u64 = 1 << 20;
-    let named = filesystem.rows.iter().filter(|row| !row.in_store && row.bytes >= LEAST).take(NAMED);
-    let named: Vec<_> = named
-        .filter_map(|row| Some((row, row.path.as_ref()?)))
-        .map(|(row, path)| match row.label.starts_with('/') {
-            true => format!("{} {}", safe(path), bytes(row.bytes)),
-            false => format!("{} {} ({})", safe(&row.label), bytes(row.bytes), safe(path)),
-        })
-        .collect();
-    let largest = match named.is_empty() {
-        true => String::new(),
-        false => format!(" (largest: {})", named.join(", ")),
-    };
-    format!(
-        "Not in any store: {}{largest}; no deletion of images frees it.",
-        bytes(filesystem.not_in_store_bytes)
-    )
 }
 
 fn used_inodes(filesystem: &FilesystemDoc) -> Option<u64> {
