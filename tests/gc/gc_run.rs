@@ -494,7 +494,7 @@ fn named_images_are_deleted_unless_protected() {
         let kept: Vec<_> =
             plan.kept.iter().map(|kept| (kept.target.names.clone(), kept.rule.as_str())).collect();
         assert_eq!(kept, [(vec![name(IN_USE)], "in-use")]);
-        assert_eq!(plan.outcome, OutcomeKind::NotReached);
+        assert_eq!(plan.outcome, OutcomeKind::Refused);
     }
     assert_eq!(ran.plan.steps.len(), plan.steps.len());
     for (ran, planned) in ran.plan.steps.iter().zip(&plan.steps) {

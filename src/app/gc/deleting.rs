@@ -79,7 +79,7 @@ impl Gc<'_> {
         let failed_before = self.gc_request.is_gc() && scanned.state.last_gc_failed;
         let events = events(&outcome, failed_before);
         let kind = outcome.kind();
-        let exit = self.exit(kind, &outcome.plan, scanned);
+        let exit = Self::exit(kind, scanned);
         let exit = recorder.end(&outcome, kind, &events, &scan.inventory, exit);
         let result = self.unexecuted(outcome.plan.clone());
         Ok(GcResult {

@@ -298,12 +298,9 @@ impl<'a> Gc<'a> {
         store_editing::plan_leaks(scan, &leaks, editors).gains(&scan.inventory)
     }
 
-    fn exit(&self, outcome: OutcomeKind, plan: &Plan, scanned: &ScanResult) -> Exit {
+    fn exit(outcome: OutcomeKind, scanned: &ScanResult) -> Exit {
         match outcome {
             OutcomeKind::Failed => Exit::Failed,
-            // `rm`: refused if a rule keeps an image, failed if an image could not be deleted.
-            OutcomeKind::NotReached if !self.gc_request.is_gc() && plan.problems.is_empty() => Exit::Refused,
-            OutcomeKind::NotReached if !self.gc_request.is_gc() => Exit::Failed,
             // The threshold may be missed because something could not be read: that is the exit code then.
             OutcomeKind::NotReached if scanned.exit() != Exit::Done => scanned.exit(),
             OutcomeKind::NotReached => Exit::NotReached,

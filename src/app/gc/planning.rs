@@ -78,7 +78,7 @@ impl Gc<'_> {
             result.outside = self.outside(&result.plan, scan, &work.editors);
         }
         result.findings = self.findings(&work.scanned);
-        result.exit = self.exit(result.plan.outcome, &result.plan, &work.scanned);
+        result.exit = Self::exit(result.plan.outcome, &work.scanned);
         Ok(Planned { result, is_unfinished, work, deleter })
     }
 

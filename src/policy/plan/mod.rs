@@ -232,7 +232,9 @@ impl<'a> Planner<'a> {
         let outcome = match self.is_request {
             true if self.order.is_empty() => OutcomeKind::NotNeeded,
             true if images.all(|state| matches!(state, ImageState::Gone)) => OutcomeKind::Reached,
-            true => OutcomeKind::NotReached,
+            // `rm` has no threshold: a rule keeps an image, or an attempt failed.
+            true if self.problems.is_empty() => OutcomeKind::Refused,
+            true => OutcomeKind::Failed,
             false if failed => OutcomeKind::Failed,
             false if short || aged_left => OutcomeKind::NotReached,
             false if reached || self.age => OutcomeKind::Reached,

@@ -704,7 +704,7 @@ fn named_images_are_protected() {
     assert_eq!(tried, ["i1"]);
     let kept: Vec<_> = plan.kept.iter().map(|kept| (world.image_ix(&kept.target).get(), kept.rule)).collect();
     assert_eq!(kept, [(2, Rule::InUse), (3, Rule::MinAge), (4, Rule::Pinned)]);
-    assert_eq!(plan.outcome, OutcomeKind::NotReached);
+    assert_eq!(plan.outcome, OutcomeKind::Refused);
 }
 
 /// Images that the run did not reach are not reported as "not needed".
@@ -716,7 +716,7 @@ fn ended_run_reports_what_it_did_not_reach() {
     let kept: Vec<_> = plan.kept.iter().map(|kept| (world.image_ix(&kept.target).get(), kept.rule)).collect();
     assert_eq!(
         (kept.as_slice(), plan.outcome),
-        (&[(2, Rule::RunEnded), (4, Rule::RunEnded)][..], OutcomeKind::NotReached)
+        (&[(2, Rule::RunEnded), (4, Rule::RunEnded)][..], OutcomeKind::Refused)
     );
 
     // In the space pass, above and below the low threshold; in the age pass.

@@ -70,7 +70,7 @@ pub struct GcDoc {
     pub errors: Vec<Problem>,
     /// Events that the kubelet would have recorded, in its terms.
     pub events: Vec<Event>,
-    /// `not_needed`, `reached`, `not_reached`, `failed` or `refused`.
+    /// `not_needed`, `reached`, `not_reached`, `failed` or `refused`. `rm` is refused if a rule keeps a named image.
     pub outcome: OutcomeKind,
     /// Commands that end the use of images kept by `rm`, as clauses.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -333,7 +333,7 @@ fn ending(document: &GcDoc) -> String {
     if document.dry_run {
         return match (document.outcome, document.deleted.len()) {
             (OutcomeKind::NotNeeded, _) => "Nothing would be deleted.\n".into(),
-            (OutcomeKind::Refused, _) => "Refused: nothing would be deleted.\n".into(),
+            (OutcomeKind::Refused, 0) => "Refused: nothing would be deleted.\n".into(),
             (outcome, _) => format!(
                 "{}: would delete {images} and free {}{}; {used} used{inodes} after.\n",
                 words(document, outcome),
@@ -380,7 +380,7 @@ fn believed(document: &GcDoc) -> String {
 fn words(document: &GcDoc, outcome: OutcomeKind) -> &'static str {
     match (document.header.kind, outcome) {
         ("rm", OutcomeKind::Reached) => "Done",
-        ("rm", OutcomeKind::NotReached) => "Some named images were kept",
+        ("rm", OutcomeKind::Refused) => "Refused in part",
         (_, OutcomeKind::Reached) if !document.trigger.space => "Done by age",
         (_, OutcomeKind::Reached) => "Low threshold reached",
         (_, OutcomeKind::NotReached) => "Low threshold NOT reached",

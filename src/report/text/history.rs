@@ -7,7 +7,6 @@ use super::format::{DIFFERS, bytes, name_or_id, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, bold};
 use crate::history::runs::Quiet;
-use crate::model::OutcomeKind;
 use crate::model::display::count;
 use crate::report::json::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc,
@@ -65,10 +64,6 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     words.extend(run.via.as_deref().map(|via| format!("via {}", safe(via))));
     let mut facts = Vec::new();
     let outcome = match run.outcome {
-        // The objects named for `rm` are not a target to be reached.
-        Some(word) if run.command == "rm" && word == OutcomeKind::NotReached.as_str() => {
-            "not all done".into()
-        }
         Some(word) => word.replace('_', " "),
         None if run.killed => "killed".into(),
         None => "not ended (still running, or killed)".into(),
