@@ -8,6 +8,7 @@ use super::forecast;
 use super::observer::{Audience, Observer};
 use super::request::Request;
 use crate::disk::filesystem;
+use crate::editor::ReserveFile;
 use crate::history::counters::{self, Counter, LastRun};
 use crate::history::figures::{self, BigImage, StoreFigures};
 use crate::history::{Access, Degraded, SaveWarning, checkup};
@@ -28,6 +29,8 @@ pub struct MetricsData {
     pub forecasts: Vec<Option<Forecast>>,
     /// Configured targets of `gc`.
     pub targets: Targets,
+    /// Reserve files of the stores, each with its bytes; 0 if it does not exist.
+    pub reserve_files: Vec<(PathBuf, u64)>,
     pub database: DatabaseState,
 }
 
@@ -106,12 +109,18 @@ pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered,
         set_aside: checkup::quarantined(&directory.dir).ok().map(|found| found.len() as u64),
         waiting: checkup::waiting(directory).ok().map(|count| count as u64).filter(|_| is_this_machine),
     };
+    // Without the store's filesystem, the metrics are made on another system, such as in a pod.
+    let stores = remembered.stores.iter().zip(&filesystems).filter(|(_, filesystem)| filesystem.is_some());
+    let reserve_files = stores.flat_map(|(store, _)| &store.figures.reserve_files);
+    let reserve_files =
+        reserve_files.filter_map(|path| Some((path.clone(), ReserveFile::at(path)?.taken_bytes()))).collect();
     let facts = MetricsData {
         version: env!("CARGO_PKG_VERSION"),
         remembered,
         filesystems,
         forecasts,
         targets,
+        reserve_files,
         database: state,
     };
     let OurDatabase { directory, unreadable, degraded, .. } = database;

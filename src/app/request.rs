@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::error::Error;
 use super::running;
+use crate::node::places::ConfiguredPlaces;
 use crate::stores::containers_storage::config::Environment;
 use crate::stores::{self, RunningPrograms};
 use crate::sys::ioprio::IoPriority;
@@ -27,8 +28,8 @@ pub struct Request {
     pub sysroot: Option<PathBuf>,
     /// Directory of the database; `None`: the default for the user and the sysroot.
     pub state_dir: Option<PathBuf>,
-    /// Data directory of the kubelet, if it is configured for layersweep.
-    pub kubelet_root: Option<PathBuf>,
+    /// Directories of the kubelet that are configured for layersweep.
+    pub kubelet: ConfiguredPlaces,
     /// All processes that can use the stores are visible in the present PID namespace, although it is not the
     /// initial one of the machine.
     pub trust_pid_namespace: bool,

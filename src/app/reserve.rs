@@ -4,8 +4,8 @@ use super::observer::Observer;
 use crate::cri::RuntimeStore;
 use crate::editor::ReserveFile;
 use crate::history::StateDirectory;
-use crate::model::StoreKind;
 use crate::model::display::bytes;
+use crate::model::{StoreIx, StoreKind};
 use crate::stores::Scan;
 
 /// Returns the reserve file in the state directory, if that is on the same filesystem as containerd's root.
@@ -22,24 +22,27 @@ pub(super) fn of_runtime(directory: &StateDirectory, store: &RuntimeStore) -> Op
 
 /// Returns the reserve files of all stores of a scan that can have one, without duplicates.
 pub(super) fn of_all(scan: &Scan, directory: &StateDirectory) -> Vec<ReserveFile> {
-    let mut files: Vec<ReserveFile> = Vec::new();
-    for (store, places) in scan.inventory.stores.iter().zip(&scan.places) {
-        if store.read_only {
-            continue;
-        }
-        let of_store = match (store.kind, places) {
-            (StoreKind::Containerd, _) => {
-                ReserveFile::in_state_dir(&directory.dir, &store.root).map(|file| file.into_iter().collect())
-            }
-            (StoreKind::ContainersStorage, Some(places)) => ReserveFile::of_store(places, &directory.dir),
-            (StoreKind::ContainersStorage, None) => continue,
-        };
-        // A missing state directory is not an error: it does not contain a reserve file yet.
-        files.extend(of_store.unwrap_or_default());
-    }
+    let stores = (0..scan.inventory.stores.len()).map(StoreIx::from);
+    let mut files: Vec<ReserveFile> =
+        stores.flat_map(|store_ix| of_store(scan, store_ix, directory)).collect();
     files.sort_by(|a, b| a.path().cmp(b.path()));
     files.dedup_by(|a, b| a.path() == b.path());
     files
+}
+
+/// Returns the reserve files that a store of a scan can have.
+pub(super) fn of_store(scan: &Scan, store_ix: StoreIx, directory: &StateDirectory) -> Vec<ReserveFile> {
+    let store = &scan.inventory[store_ix];
+    let files = match (store.kind, &scan.places[store_ix.get()]) {
+        _ if store.read_only => return Vec::new(),
+        (StoreKind::Containerd, _) => {
+            ReserveFile::in_state_dir(&directory.dir, &store.root).map(|file| file.into_iter().collect())
+        }
+        (StoreKind::ContainersStorage, Some(places)) => ReserveFile::of_store(places, &directory.dir),
+        (StoreKind::ContainersStorage, None) => return Vec::new(),
+    };
+    // A missing state directory is not an error: it does not contain a reserve file yet.
+    files.unwrap_or_default()
 }
 
 /// Creates the reserve files of a scan where there is room. On another machine's disk nothing is written.

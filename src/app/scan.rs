@@ -106,7 +106,7 @@ pub(super) fn scan_with(
     }
     let mut scan = measured?;
     scan.inventory.findings.extend(findings);
-    stores::note_pulls(&mut scan, request.kubelet_root.as_deref());
+    stores::note_pulls(&mut scan, request.kubelet.root_dir.as_deref());
     state.pin(&mut scan);
     if record {
         ScanRecording { request, state: &mut state }.save(&mut scan)?;

@@ -1,19 +1,73 @@
 //! Recording a scan in the database.
 
+use std::collections::BTreeMap;
+
 use super::database::{Database, failed, finding, warn};
 use super::error::Error;
 use super::interrupted::Interrupted;
 use super::kept_scans;
 use super::observer::Observer;
 use super::request::Request;
+use super::reserve;
 use super::state::{State, last_gc_failed};
+use crate::history::figures::Figures;
 use crate::history::kept_scans::{Packed, Scanned};
 use crate::history::scan_record::{ScanRecord, ScanRun};
-use crate::history::{self, Access, Degraded, Queue, Saved, back_offs, figures, known, runs, sizes};
-use crate::model::refs::Refs;
+use crate::history::{
+    self, Access, Degraded, Queue, Saved, StateDirectory, back_offs, figures, known, runs, sizes,
+};
+use crate::model::refs::{self, Refs};
 use crate::model::scan_summary::ScanSummary;
-use crate::model::{Finding, Inventory};
+use crate::model::{FilesystemIx, Finding, Inventory, StoreIx};
+use crate::node::kubelet::Kubelet;
+use crate::node::places::KubeletPlaces;
 use crate::stores::Scan;
+use crate::stores::other_usage::{self, OtherUsageRequest, OtherUser, OtherUserKind};
+
+/// Returns the figures of the stores, with the data outside the stores on their filesystems.
+fn figures(request: &Request, scan: &Scan, directory: &StateDirectory) -> Vec<Figures> {
+    let known = OtherUsageRequest {
+        places: KubeletPlaces::find(&request.kubelet, &Kubelet::read_now(&scan.sysroot)),
+        threads: request.threads.map_or(0, usize::from),
+        most_inodes: Some(0),
+        ..OtherUsageRequest::default()
+    };
+    let users = other_usage::logs_and_dumps(scan, &known);
+    let mut all = figures::of(&scan.inventory, &scan.refs);
+    for (position, figures) in all.iter_mut().enumerate() {
+        let store_ix = StoreIx::from(position);
+        // The data of stores that were not read would count as outside.
+        if !request.names_stores {
+            figures.outside = outside(scan, &users, scan.inventory[store_ix].filesystem);
+        }
+        let reserve_files = reserve::of_store(scan, store_ix, directory);
+        figures.reserve_files = reserve_files.iter().map(|file| file.path().to_path_buf()).collect();
+    }
+    all
+}
+
+/// Divides the used bytes of a filesystem outside the stores by kind. The sum is exact unless the measured files are
+/// larger than the usage that the filesystem reports.
+fn outside(scan: &Scan, users: &[OtherUser], ix: FilesystemIx) -> BTreeMap<String, u64> {
+    let mut by_kind: BTreeMap<_, u64> =
+        ["journal", "logs", "core_dumps", "deleted_open"].map(|kind| (kind.to_owned(), 0)).into();
+    for user in users.iter().filter(|user| user.filesystem == ix) {
+        let kind = match user.kind {
+            OtherUserKind::Journal => "journal",
+            OtherUserKind::Logs | OtherUserKind::PodLogs => "logs",
+            OtherUserKind::CoreDumps => "core_dumps",
+            OtherUserKind::DeletedOpen => "deleted_open",
+            _ => continue,
+        };
+        let sum = by_kind.entry(kind.to_owned()).or_default();
+        *sum = sum.saturating_add(user.bytes);
+    }
+    let in_stores = refs::size_on_disk(&scan.inventory, ix);
+    let known =
+        in_stores.iter().chain(by_kind.values()).fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+    by_kind.insert("other".to_owned(), scan.inventory[ix].used_bytes.saturating_sub(known));
+    by_kind
+}
 
 /// Records the scan that `state` was opened for.
 pub(super) struct ScanRecording<'a> {
@@ -52,13 +106,14 @@ impl ScanRecording<'_> {
         let complete = scan.is_complete();
         let damaged = self.state.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
         let access = if damaged { Access::Mend } else { Access::Write };
+        let figures = figures(self.request, scan, &self.state.directory);
         // The summary for `diff` does not need the database, and for a large store takes as long as the rest.
         let (saved, packed) = rayon::join(
             || {
                 let run = ScanRun {
                     seconds: scan.effort.seconds,
                     complete,
-                    figures: figures::of(&scan.inventory, &scan.refs),
+                    figures,
                     all_stores: !self.request.names_stores,
                     ..self.run(&scan.inventory, &scan.refs)
                 };

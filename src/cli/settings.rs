@@ -79,7 +79,7 @@ fn global(flags: &GlobalFlags, config: &Config) -> Global {
         cri_endpoint: flags.cri_endpoint.clone().or_else(|| configured_stores?.cri_endpoint.clone()),
         sysroot: flags.sysroot.clone(),
         state_dir: named.or(configured),
-        kubelet_root: config.kubelet.root_dir.clone(),
+        kubelet: config.kubelet.clone(),
         trust_pid_namespace: config.trust_pid_namespace,
         full: flags.full,
         threads: flags.threads,

@@ -93,6 +93,13 @@ impl ReserveFile {
         Ok(here.then(|| Self::new(state, format!("reserve-{device:x}"), LEAST_BYTES)))
     }
 
+    /// The reserve file at a path that an earlier scan recorded. `None` if its directory cannot be opened.
+    #[must_use]
+    pub fn at(path: &Path) -> Option<Self> {
+        let parent = Root::open(path.parent()?).ok()?;
+        Some(Self::new(parent, path.file_name()?, LEAST_BYTES))
+    }
+
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -2,6 +2,7 @@
 //! scan replaces.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row};
@@ -45,6 +46,13 @@ pub struct Figures {
     /// Leaks by class and verdict.
     #[serde(default)]
     pub leaks: Vec<LeakFigures>,
+    /// Used bytes of the store's filesystem that are not in any store, by kind: `journal`, `logs`, `core_dumps`,
+    /// `deleted_open` and `other`.
+    #[serde(default)]
+    pub outside: BTreeMap<String, u64>,
+    /// Paths of the store's reserve files, also of those that do not exist yet.
+    #[serde(default)]
+    pub reserve_files: Vec<PathBuf>,
 }
 
 /// Leaks of one class and verdict.
@@ -115,6 +123,8 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
                     bytes,
                 })
                 .collect(),
+            outside: BTreeMap::new(),
+            reserve_files: Vec::new(),
         }
     });
     stores.collect()

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use crate::support;
 use serde_json::Value;
+use support::loopfs::{Fs, LoopFs, MIB};
 use support::metrics::{Scrape, assert_same, check, float};
 use support::program::{self, Run, list, number};
 use support::store::{self, Store};
@@ -24,13 +25,16 @@ impl Configured {
         if !store::require_tools() || !support::require_program("promtool") {
             return None;
         }
-        let dir = tempfile::tempdir().unwrap();
+        Some(Self::within(tempfile::tempdir().unwrap(), more))
+    }
+
+    fn within(dir: tempfile::TempDir, more: &str) -> Self {
         let store = small::still(&dir.path().join("graphroot"));
         store.unmount();
         let node = Self { store, dir };
         std::fs::create_dir(node.prom().parent().unwrap()).unwrap();
         node.configure(&format!("[metrics]\ntextfile = {:?}\n{more}", node.prom()));
-        Some(node)
+        node
     }
 
     fn configure(&self, more: &str) {
@@ -126,6 +130,42 @@ fn figures_are_those_of_last_scan() {
     let scan = node.scan();
     assert_same(&node.scrape(), &scan);
     assert_same(&node.file(), &scan);
+}
+
+#[test]
+fn data_outside_the_stores_is_counted_by_kind() {
+    if !store::require_tools() || !Fs::Ext4.require() || !support::require_program("promtool") {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 320 * MIB);
+    let logs = disk.path().join("logs");
+    std::fs::create_dir_all(logs.join("ns_web_11-22/main")).unwrap();
+    std::fs::write(logs.join("ns_web_11-22/main/0.log"), vec![7; 20 << 20]).unwrap();
+    std::fs::write(disk.path().join("other"), vec![7; 30 << 20]).unwrap();
+    let deleted = disk.path().join("deleted");
+    std::fs::write(&deleted, vec![7; 10 << 20]).unwrap();
+    let held = std::fs::File::open(&deleted).unwrap();
+    std::fs::remove_file(&deleted).unwrap();
+    disk.sync();
+    let more = format!("[kubelet]\npod_logs_dir = {logs:?}\n[images]\nhigh_percent = 15\nlow_percent = 10\n");
+    let node = Configured::within(tempfile::tempdir_in(disk.path()).unwrap(), &more);
+    node.scan();
+    let scrape = node.scrape();
+    let mount = scrape.samples["layersweep_outside_bytes"][0].0["mountpoint"].clone();
+    for (kind, mib) in [("logs", 20), ("deleted_open", 10), ("other", 30), ("journal", 0), ("core_dumps", 0)]
+    {
+        let bytes = scrape.one("outside_bytes", &[("kind", kind), ("mountpoint", &mount)]);
+        assert!((mib * MIB..(mib + 2) * MIB).contains(&(bytes as u64)), "{kind}: {bytes}");
+    }
+    drop(held);
+    // The disk is above its high threshold, and has no reserve file yet.
+    let available = scrape.one("filesystem_avail_bytes", &[]);
+    let wanted = scrape.one("gc_wanted_bytes", &[("mountpoint", &mount)]);
+    assert_eq!(wanted, (scrape.one("filesystem_size_bytes", &[]) * 0.9).ceil() - available);
+    assert_eq!(scrape.one("gc_wanted_inodes", &[]), 0.0);
+    assert_eq!(scrape.one("reserve_file_bytes", &[]), 0.0);
+    node.run(&["scan", "--reserve"]).expect_code(0);
+    assert!(node.scrape().one("reserve_file_bytes", &[]) >= float(4 * MIB));
 }
 
 #[test]

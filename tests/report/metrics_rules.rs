@@ -44,6 +44,7 @@ fn everything() -> MetricsData {
         bytes: [("images".to_owned(), 8192)].into(),
         fair: [("podman".to_owned(), 8192)].into(),
         leaks: vec![leak],
+        outside: [("journal".to_owned(), 7)].into(),
         ..Figures::default()
     };
     MetricsData {
@@ -91,6 +92,7 @@ fn everything() -> MetricsData {
             free: Some(FreeFloor { start_below: 5, until: 6 }),
             inodes: Some(Thresholds { high: 90, low: 80 }),
         },
+        reserve_files: vec![("/var/lib/layersweep/reserve-1".into(), 4096)],
         database: DatabaseState { ok: true, bytes: Some(4096), set_aside: Some(0), waiting: Some(0) },
     }
 }
@@ -212,6 +214,25 @@ fn every_alert_is_tested_and_explained() {
         let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(alert), "{alert}: {said}");
     }
+}
+
+/// The rules contain no address of a page; the documented command sets it for every alert.
+#[test]
+fn documented_command_sets_runbook_url() {
+    if !support::require_program("promtool") {
+        return;
+    }
+    let (rules, doc) = (read(RULES), read("docs/metrics.md"));
+    assert!(!rules.contains("runbook_url") && !rules.contains("://"));
+    let command = doc.lines().find(|line| line.starts_with("sed ")).unwrap();
+    let mut sh = Command::new("sh");
+    let output = sh.args(["-c", command]).current_dir(root().join("packaging/prometheus")).output().unwrap();
+    let changed = String::from_utf8(output.stdout).unwrap();
+    let alerts = rules.matches("- alert: ").count();
+    assert_eq!(changed.matches("runbook_url: https://wiki.example/layersweep/metrics.md#").count(), alerts);
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::write(scratch.path().join("rules.yml"), changed).unwrap();
+    promtool(&["check", "rules", "rules.yml"], scratch.path());
 }
 
 #[test]

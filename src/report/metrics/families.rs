@@ -94,6 +94,10 @@ families! {
         "layersweep_filesystem_full_seconds", &["mountpoint", "bound"],
         "Seconds until no byte is available at the recorded rate: expected, and the 95 % interval earliest to latest."
     );
+    OUTSIDE = gauge(
+        "layersweep_outside_bytes", &["mountpoint", "kind"],
+        "Used bytes of the filesystem outside the stores at the last recorded scan, which gc does not delete."
+    );
     HIGH_MARK = gauge(
         "layersweep_gc_high_mark_ratio", &["resource"],
         "Configured high threshold: usage of bytes or inodes at which gc starts to delete images."
@@ -105,6 +109,18 @@ families! {
     MIN_FREE = gauge(
         "layersweep_gc_min_free_bytes", &[],
         "Available bytes below which gc deletes images, if configured."
+    );
+    WANTED_BYTES = gauge(
+        "layersweep_gc_wanted_bytes", &["mountpoint"],
+        "Bytes to free until the low threshold is reached; 0 while the filesystem is below the high threshold."
+    );
+    WANTED_INODES = gauge(
+        "layersweep_gc_wanted_inodes", &["mountpoint"],
+        "Inodes to free until the low threshold is reached; 0 while the filesystem is below the high threshold."
+    );
+    RESERVE_FILE = gauge(
+        "layersweep_reserve_file_bytes", &["path"],
+        "Bytes of the reserve file, which makes room for the first deletion on a full disk; 0 if it does not exist."
     );
     SCANS = counter("layersweep_scans_total", &["outcome"], "Recorded scans, including those of gc.");
     RUNS = counter(

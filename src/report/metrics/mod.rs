@@ -29,7 +29,7 @@ pub fn text(facts: &MetricsData) -> String {
     page.add(family::BUILD_INFO, &[facts.version], 1);
     let filesystems = facts.filesystems.iter().map(Option::as_ref).chain(std::iter::repeat(None));
     for (store, filesystem) in facts.remembered.stores.iter().zip(filesystems) {
-        add_store(&mut page, store, filesystem);
+        add_store(&mut page, store, filesystem, &facts.targets);
     }
     for (filesystem, forecast) in facts.filesystems.iter().zip(&facts.forecasts) {
         if let (Some(filesystem), Some(forecast)) = (filesystem, forecast) {
@@ -42,6 +42,9 @@ pub fn text(facts: &MetricsData) -> String {
         page.add(family::IMAGE_EXCLUSIVE, &labels, image.exclusive_bytes);
     }
     add_targets(&mut page, &facts.targets);
+    for (path, bytes) in &facts.reserve_files {
+        page.add(family::RESERVE_FILE, &[&path.to_string_lossy()], *bytes);
+    }
     if let Some(counters) = &facts.remembered.counters {
         add_counters(&mut page, counters);
     }
@@ -65,7 +68,12 @@ fn labels(key: &StoreId) -> (String, &str) {
     (key.root().to_string_lossy().into_owned(), key.driver())
 }
 
-fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Filesystem>) {
+fn add_store(
+    page: &mut Exposition,
+    store: &StoreFigures,
+    filesystem: Option<&Filesystem>,
+    targets: &Targets,
+) {
     let (root, driver) = labels(&store.key);
     let figures = &store.figures;
     let store_labels = [&*root, driver];
@@ -103,6 +111,9 @@ fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Fi
         page.add(family::LEAKS, &labels, leaks.count);
         page.add(family::LEAK_BYTES, &labels, leaks.bytes);
     }
+    for (kind, bytes) in &figures.outside {
+        page.add(family::OUTSIDE, &[&mount, kind], *bytes);
+    }
     // Figures that contradict each other are not published.
     if let Some(filesystem) = filesystem.filter(|filesystem| filesystem.used_percent().is_some()) {
         page.add(family::FILESYSTEM_SIZE, &[&mount], filesystem.capacity_bytes);
@@ -111,6 +122,17 @@ fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Fi
             page.add(family::FILESYSTEM_FILES, &[&mount], filesystem.inodes);
             page.add(family::FILESYSTEM_FILES_FREE, &[&mount], filesystem.inodes_free);
         }
+        add_wanted(page, &mount, filesystem, targets);
+    }
+}
+
+fn add_wanted(page: &mut Exposition, mount: &str, filesystem: &Filesystem, targets: &Targets) {
+    let Ok(space) = filesystem.space() else { return };
+    let Ok(started) = targets.start(&space) else { return };
+    let wanted = targets.wanted(started, &space);
+    page.add(family::WANTED_BYTES, &[mount], wanted.bytes);
+    if space.inodes > 0 {
+        page.add(family::WANTED_INODES, &[mount], wanted.inodes);
     }
 }
 
@@ -138,24 +160,25 @@ fn add_targets(page: &mut Exposition, targets: &Targets) {
     }
 }
 
-/// Outcomes of runs that have a target.
-const BY_TARGET: &[OutcomeKind] = &[
-    OutcomeKind::NotNeeded,
-    OutcomeKind::Reached,
-    OutcomeKind::NotReached,
-    OutcomeKind::Failed,
-    OutcomeKind::Refused,
-];
-
 /// Commands that delete, with the outcomes of their runs and the kinds of objects that they delete. These
 /// counters begin at 0, so that the first increase is visible.
 const DELETING: [(Command, &[OutcomeKind], &[TargetKind]); 3] = [
     (
         Command::Gc,
-        BY_TARGET,
+        &[
+            OutcomeKind::NotNeeded,
+            OutcomeKind::Reached,
+            OutcomeKind::NotReached,
+            OutcomeKind::Failed,
+            OutcomeKind::Refused,
+        ],
         &[TargetKind::Image, TargetKind::Container, TargetKind::Sandbox, TargetKind::Log, TargetKind::Leak],
     ),
-    (Command::Rm, BY_TARGET, &[TargetKind::Image]),
+    (
+        Command::Rm,
+        &[OutcomeKind::NotNeeded, OutcomeKind::Reached, OutcomeKind::Failed, OutcomeKind::Refused],
+        &[TargetKind::Image],
+    ),
     (
         Command::Sweep,
         &[

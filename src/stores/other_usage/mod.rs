@@ -49,17 +49,33 @@ struct Unit {
 pub fn measure(scan: &Scan, known: &OtherUsageRequest, progress: &Progress) -> OtherUsers {
     let mut all = OtherUsers::default();
     let places = places::find(scan, known, &mut all.findings);
-    for filesystem_ix in 0..scan.inventory.filesystems.len() {
-        of_filesystem(scan, filesystem_ix.into(), &places, (known, progress), &mut all);
-    }
-    if !scan.sysroot.is_foreign() {
-        deleted_files(scan, &mut all);
-    }
+    in_places(scan, &places, (known, progress), &mut all);
     places::name_by_uid(&mut all.pods);
     all.pods.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
     all.large = large::directories(scan, known.threads);
     all.logs = big::logs(&scan.sysroot, &places, &known.places);
     all
+}
+
+/// Measures only logs, the journal, core dumps and deleted files that are held open: cheap enough for every recorded
+/// scan.
+#[must_use]
+pub fn logs_and_dumps(scan: &Scan, known: &OtherUsageRequest) -> Vec<OtherUser> {
+    use OtherUserKind::{CoreDumps, Journal, Logs, PodLogs};
+    let mut all = OtherUsers::default();
+    let mut places = places::find(scan, known, &mut all.findings);
+    places.retain(|place| place.is_store || matches!(place.kind, CoreDumps | Journal | Logs | PodLogs));
+    in_places(scan, &places, (known, &Progress::default()), &mut all);
+    all.other_users
+}
+
+fn in_places(scan: &Scan, places: &[KnownUse], how: (&OtherUsageRequest, &Progress), all: &mut OtherUsers) {
+    for filesystem_ix in 0..scan.inventory.filesystems.len() {
+        of_filesystem(scan, filesystem_ix.into(), places, how, all);
+    }
+    if !scan.sysroot.is_foreign() {
+        deleted_files(scan, all);
+    }
 }
 
 fn of_filesystem(
