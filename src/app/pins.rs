@@ -1,15 +1,19 @@
 //! `pin`: the keep-list in the database.
 
+use std::os::unix::fs::MetadataExt;
+
 use serde::Serialize;
 
 use super::database::Database;
 use super::error::{Error, Exit};
 use super::observer::{Audience, Observer};
 use super::request::Request;
-use crate::history::Access;
 use crate::history::known::{self, KnownImages};
 use crate::history::pins::{self, Added, Pin};
+use crate::history::{Access, StateDirectory};
 use crate::model::Pattern;
+use crate::model::display::shell_word;
+use crate::sys::users;
 
 /// The keep-list, and what changed on it.
 #[derive(Debug, Serialize)]
@@ -19,6 +23,9 @@ pub struct PinList {
     pub database: Option<String>,
     /// The database could be read or does not exist. If false, the list is unknown.
     pub complete: bool,
+    /// User other than root to whom the list belongs. A run of another user, for example root's timer, does not
+    /// read it; null: root's list.
+    pub user: Option<String>,
     /// The keep-list after this run.
     pub pins: Vec<Pin>,
     /// Patterns that this run added.
@@ -35,6 +42,7 @@ impl PinList {
         Ok(Self {
             database: database.path(),
             complete: !database.unreadable,
+            user: owner(&database.directory),
             pins: database.read(pins::list)?,
             added,
             removed,
@@ -46,6 +54,12 @@ impl PinList {
     pub fn exit(&self) -> Exit {
         if self.complete { Exit::Done } else { Exit::Incomplete }
     }
+}
+
+/// Returns the name of the user who owns the records, unless that is root.
+fn owner(directory: &StateDirectory) -> Option<String> {
+    let uid = std::fs::metadata(&directory.dir).ok()?.uid();
+    (uid != 0 && !directory.foreign).then(|| users::name(uid))
 }
 
 /// Returns the keep-list.
@@ -95,7 +109,16 @@ pub fn add(
         }
     }
     patterns.iter().for_each(|pattern| note_reach(observer, pattern, &known));
-    PinList::of(&database, added, Vec::new())
+    let list = PinList::of(&database, added, Vec::new())?;
+    if let Some(user) = &list.user {
+        let words: Vec<_> = patterns.iter().map(|pattern| shell_word(pattern.text())).collect();
+        observer.warn(
+            Audience::Always,
+            &format!("root's gc does not see the pins of user {user}, and deletes these images nevertheless"),
+            &format!("to keep them on this node: sudo layersweep pin add {}", words.join(" ")),
+        );
+    }
+    Ok(list)
 }
 
 /// Reports how many of the known images a pattern covers.

@@ -186,7 +186,7 @@ pub enum Refusal {
     #[error("{0} is mounted read-only")]
     MountedReadOnly(PathBuf),
     /// It belongs to another user, who could redirect root's changes to another place.
-    #[error("{} belongs to {}; run as that user: podman unshare layersweep", path.display(), user_name(*owner))]
+    #[error("{} belongs to {}; run as that user: podman unshare layersweep", path.display(), users::name(*owner))]
     OtherOwner {
         path: PathBuf,
         /// Uid of its owner.
@@ -314,20 +314,6 @@ pub enum Refusal {
     /// It is immutable or append-only, so it cannot be removed.
     #[error("{0} is immutable or append-only (see lsattr)")]
     Immutable(PathBuf),
-}
-
-/// Name of a user from `/etc/passwd` alone: a directory service may not answer.
-fn user_name(uid: u32) -> String {
-    if !users::is_first_user_namespace() {
-        return "a user outside of this user namespace".to_owned();
-    }
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let names = users.lines().filter_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
-    });
-    names.into_iter().next().unwrap_or_else(|| format!("uid {uid}"))
 }
 
 impl Refusal {

@@ -52,7 +52,7 @@ impl Pins {
         let covering = self.patterns.iter().filter(|pattern| pattern.covers(names, digests, id));
         let reasons = covering.map(|pattern| {
             let text = pattern.text();
-            let undo = format!("`layersweep pin rm {}`", shell_word(text));
+            let undo = format!("`layersweep pin remove {}`", shell_word(text));
             PinReason::new(format!("pin {text} (layersweep pin list)"), undo)
         });
         reasons.collect()

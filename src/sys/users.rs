@@ -35,3 +35,18 @@ pub fn is_first_user_namespace() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
+
+/// Returns the name of a user from `/etc/passwd` alone: a directory service may not answer.
+#[must_use]
+pub fn name(uid: u32) -> String {
+    if !is_first_user_namespace() {
+        return "a user outside of this user namespace".to_owned();
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let names = users.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    names.into_iter().next().unwrap_or_else(|| format!("uid {uid}"))
+}

@@ -268,7 +268,9 @@ list denied
 chmod 755 /var/lib/layersweep
 chmod 644 /var/lib/layersweep/layersweep.db
 list readable
-as_alice "$program" pin add quay.io/of-alice 2>&1
+echo added:
+as_alice "$program" pin add -q quay.io/of-alice 2>&1
+echo "exit $?"
 list both
 as_alice "$program" pin list -q --state-dir /var/lib/layersweep 2>&1
 as_alice "$program" pin list -q 2>&1
@@ -283,12 +285,21 @@ as_alice "$program" pin list -q 2>&1
     let denied = printed(&run, "denied", "readable");
     assert!(denied.contains("note: not running as root: the state directory is /home/alice/"), "{denied}");
     assert!(denied.contains("/var/lib/layersweep cannot be read: pins"), "{denied}");
-    let readable = printed(&run, "readable", "both");
+    let readable = printed(&run, "readable", "added");
     assert!(
         readable.contains("read from root's state directory") && readable.contains("of-root"),
         "{readable}"
     );
+    let added = printed(&run, "added", "both");
+    let expected = [
+        "warning: root's gc does not see the pins of user alice, and deletes these images nevertheless",
+        "hint: to keep them on this node: sudo layersweep pin add quay.io/of-alice",
+        "pinned quay.io/of-alice for user alice only; root's gc does not see it",
+        "exit 0",
+    ];
+    assert!(added.lines().eq(expected), "{added}");
     let both = printed(&run, "both", "end");
+    assert!(both.contains("These pins are of user alice only; root's gc does not see them.\n"), "{both}");
     assert!(both.contains("root's records are not used") && both.contains("of-alice"), "{both}");
     assert!(both.ends_with("quay.io/of-root\nquay.io/of-alice\n"), "{both}");
 }

@@ -132,7 +132,7 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "layersweep-pin-add",
         &[("layersweep pin add 'quay.io/team/*' --note 'needed offline'", "Keep all images of a registry.")],
     ),
-    ("layersweep-pin-remove", &[("layersweep pin rm 'quay.io/team/*'", "Remove the pattern again.")]),
+    ("layersweep-pin-remove", &[("layersweep pin remove 'quay.io/team/*'", "Remove the pattern again.")]),
     ("layersweep-pin-list", &[("layersweep pin list -q", "The patterns alone.")]),
     ("layersweep-doctor", &[("layersweep doctor -q", "Errors and warnings only, each with its fix.")]),
     (

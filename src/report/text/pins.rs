@@ -1,8 +1,9 @@
 //! Text of `pin`: the keep-list.
 
-use super::format::safe;
+use super::format::{safe, wrapped};
 use super::screen::Screen;
 use super::table::Table;
+use crate::app::pins::PinList;
 use crate::report::json::PinsDoc;
 
 /// Formats the table of pins.
@@ -19,15 +20,22 @@ pub fn pins(document: &PinsDoc, screen: &Screen) -> String {
     }
     // A pattern is never shortened, because `pin remove` needs it whole.
     table.fit(&[1], &[(2, 20)]);
-    table.render()
+    let mut out = table.render();
+    if let Some(user) = &document.list.user {
+        let footer = format!("These pins are of user {} only; root's gc does not see them.", safe(user));
+        out.push_str(&wrapped(&footer, screen.width.unwrap_or(usize::MAX), ""));
+    }
+    out
 }
 
 /// Formats a line for each added or removed pin; empty without changes.
 pub fn pins_changed(document: &PinsDoc) -> String {
-    fn lines(change: &str, patterns: &[String]) -> String {
-        patterns.iter().map(|pattern| format!("{change} {}\n", safe(pattern))).collect()
+    fn lines(change: &str, patterns: &[String], end: &str) -> String {
+        patterns.iter().map(|pattern| format!("{change} {}{end}\n", safe(pattern))).collect()
     }
-    lines("pinned", &document.list.added) + &lines("no longer pinned", &document.list.removed)
+    let PinList { added, removed, user, .. } = &document.list;
+    let scope = user.as_ref().map(|user| format!(" for user {} only; root's gc does not see it", safe(user)));
+    lines("pinned", added, &scope.unwrap_or_default()) + &lines("no longer pinned", removed, "")
 }
 
 #[cfg(test)]
@@ -36,7 +44,6 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
-    use crate::app::pins::PinList;
     use crate::history::pins::Pin;
     use crate::report::json;
 
@@ -51,6 +58,7 @@ mod tests {
         let list = PinList {
             database: None,
             complete: true,
+            user: None,
             pins: vec![pin],
             added: Vec::new(),
             removed: Vec::new(),

@@ -31,11 +31,30 @@ pub(super) fn temporary_directories(files: &Files<'_>) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the absolute values of `TMPDIR` in a line `Environment="A=b" TMPDIR=/c`.
+/// Returns the absolute values of `TMPDIR` in a line `Environment="A=b c" TMPDIR=/c`.
 fn values(line: &str) -> impl Iterator<Item = PathBuf> {
-    let words = line.trim_start().strip_prefix("Environment=").unwrap_or_default().split_whitespace();
-    let values = words.filter_map(|word| word.trim_matches(['"', '\'']).strip_prefix("TMPDIR="));
-    values.map(PathBuf::from).filter(|path| path.is_absolute() && path.as_os_str() != OsStr::new("/"))
+    let assignments = line.trim_start().strip_prefix("Environment=").map(words).unwrap_or_default();
+    let values = assignments.into_iter().filter_map(|word| word.strip_prefix("TMPDIR=").map(PathBuf::from));
+    values.filter(|path| path.is_absolute() && path.as_os_str() != OsStr::new("/"))
+}
+
+/// Splits a value into words as `systemd.syntax(7)` does: quotes of both kinds keep blanks together, and a backslash
+/// takes the next character as it is. Escapes like `\x20` and specifiers are not expanded.
+fn words(value: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        match (character, quote) {
+            ('\\', _) => word.extend(characters.next()),
+            (end, Some(begin)) if end == begin => quote = None,
+            ('"' | '\'', None) => quote = Some(character),
+            (blank, None) if blank.is_whitespace() => words.push(std::mem::take(&mut word)),
+            _ => word.push(character),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 #[cfg(test)]
@@ -48,6 +67,8 @@ mod tests {
             ("Environment=TMPDIR=/a", &["/a"][..]),
             (" Environment=\"A=b\" \"TMPDIR=/a/b\"", &["/a/b"]),
             ("Environment='TMPDIR=/a' TMPDIR=/b", &["/a", "/b"]),
+            ("Environment=\"A=x TMPDIR=/no\" \"TMPDIR=/with blank\"", &["/with blank"]),
+            ("Environment=TMPDIR=\"/a b\" 'B=\"' TMPDIR=/c\\ d", &["/a b", "/c d"]),
             ("#Environment=TMPDIR=/a", &[]),
             ("Environment=MYTMPDIR=/a TMPDIR=relative TMPDIR=/", &[]),
             ("ExecStart=/usr/bin/crio TMPDIR=/a", &[]),
