@@ -18,7 +18,7 @@ pub(super) fn run(global: &Global, args: &LayersArgs) -> Result<Exit, Error> {
             if global.quiet {
                 output::ids(document.layers.iter().map(|layer| layer.id.as_str()))?;
             } else if args.tree {
-                output::text(&text::tree(&document.layers, &names))?;
+                output::text(&text::tree(&document.layers, &names, &terminal::screen()))?;
             } else {
                 output::text(&text::layers(&document.layers, &names, &terminal::screen()))?;
             }

@@ -65,7 +65,7 @@ pub fn main() -> ExitCode {
         Err(error) => return usage_error(&error).into(),
     };
     output::set_color(args.global.color);
-    terminal::set_truncates(!args.global.no_trunc);
+    terminal::set_screen(!args.global.no_trunc, !args.global.quiet);
     output::set_store_flags(&args.global);
     log_to_stderr(args.global.verbose);
     carry_out(&args).unwrap_or_else(|error| observer::report(&error)).into()

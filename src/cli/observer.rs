@@ -1,7 +1,6 @@
 //! Messages of the commands on stderr, one on each line; stdout contains only results.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::sync::Arc;
 
 use super::args::Format;
@@ -110,5 +109,5 @@ fn say(kind: &str, message: &str, hint: &str) {
         let _ = writeln!(text, "hint: {}", safe(hint));
     }
     // A closed stderr cannot show the message: ignore it.
-    let _ = io::stderr().write_all(output::shown(&text).as_bytes());
+    let _ = output::on_stderr(&text);
 }

@@ -10,7 +10,7 @@ use super::args::{Color, Format, GlobalFlags};
 use super::terminal;
 use crate::app::error::Error;
 use crate::model::display::shell_word;
-use crate::report::text::{Screen, acts_on_terminal, safe};
+use crate::report::text::{Screen, acts_on_terminal, safe, wrap_lines};
 
 /// Sets the use of colours and styles; for `auto`, `NO_COLOR` and the terminal decide.
 pub(super) fn set_color(color: Color) {
@@ -22,9 +22,13 @@ pub(super) fn set_color(color: Color) {
     choice.write_global();
 }
 
-/// Prints text for people.
+/// Prints text for people. On a terminal, longer lines are wrapped between words.
 pub(super) fn text(text: &str) -> Result<(), Error> {
-    script(&shown(text))
+    let screen = terminal::screen();
+    match screen.width.filter(|_| screen.truncates) {
+        Some(width) => script(&wrap_lines(&shown(text), width)),
+        None => script(&shown(text)),
+    }
 }
 
 /// Start of a layersweep command in a text. Flags are inserted after it, so that a copied command acts on the
@@ -115,7 +119,11 @@ pub(super) fn script(text: &str) -> Result<(), Error> {
 /// Prints text for people to stderr, if it is not a result.
 pub(super) fn on_stderr(text: &str) -> Result<(), Error> {
     let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
-    stderr.write_all(shown(text).as_bytes()).and_then(|()| stderr.flush()).map_err(Error::output)
+    let shown = match terminal::width(io::stderr()) {
+        Some(width) => wrap_lines(&shown(text), width),
+        None => shown(text).into_owned(),
+    };
+    stderr.write_all(shown.as_bytes()).and_then(|()| stderr.flush()).map_err(Error::output)
 }
 
 /// Prints a document for programs. On a terminal, the same characters as in tables are escaped, in the notation

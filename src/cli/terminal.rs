@@ -1,6 +1,7 @@
 //! The terminal or file that text is printed to.
 
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::tz::TimeZone;
@@ -12,28 +13,34 @@ const NARROWEST: usize = 40;
 const DEFAULT: usize = 80;
 
 static TRUNCATES: AtomicBool = AtomicBool::new(true);
+static NOTES: AtomicBool = AtomicBool::new(true);
 
-/// Sets whether tables are shortened: false with `--no-trunc`.
-pub(super) fn set_truncates(truncates: bool) {
+/// Sets whether tables are shortened (false with `--no-trunc`), and whether notes are printed (false with `--quiet`).
+pub(super) fn set_screen(truncates: bool, notes: bool) {
     TRUNCATES.store(truncates, Ordering::Relaxed);
+    NOTES.store(notes, Ordering::Relaxed);
 }
 
 /// Returns the properties of stdout.
 pub(super) fn screen() -> Screen {
-    let stdout = io::stdout();
-    let width = stdout.is_terminal().then(|| {
+    Screen {
+        width: width(io::stdout()),
+        unicode: is_unicode(),
+        truncates: TRUNCATES.load(Ordering::Relaxed),
+        notes: NOTES.load(Ordering::Relaxed),
+        zone: TimeZone::system(),
+    }
+}
+
+/// Returns the width of a terminal; `None` if the output is not one.
+pub(super) fn width(output: impl IsTerminal + AsFd) -> Option<usize> {
+    output.is_terminal().then(|| {
         // `COLUMNS`, which shells and tests set, or else the size of the terminal.
         let variable = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
         let columns = variable
-            .or_else(|| rustix::termios::tcgetwinsize(&stdout).ok().map(|size| usize::from(size.ws_col)));
+            .or_else(|| rustix::termios::tcgetwinsize(&output).ok().map(|size| usize::from(size.ws_col)));
         columns.filter(|columns| *columns > 0).unwrap_or(DEFAULT).max(NARROWEST)
-    });
-    Screen {
-        width,
-        unicode: is_unicode(),
-        truncates: TRUNCATES.load(Ordering::Relaxed),
-        zone: TimeZone::system(),
-    }
+    })
 }
 
 /// Returns true if the locale of this process can show characters outside ASCII.

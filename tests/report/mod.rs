@@ -9,3 +9,4 @@ mod metrics_rules;
 mod post_mortem;
 mod report_html;
 mod report_users;
+mod terminal_width;

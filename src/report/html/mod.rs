@@ -40,7 +40,8 @@ fn plain(report: &ReportDoc) -> String {
         let command = step.command.as_ref().map(|command| format!("{command}: ")).unwrap_or_default();
         out.push_str(&format!("- {}\n", safe(&format!("{command}{}", step.text))));
     }
-    let screen = Screen { width: Some(100), unicode: true, truncates: true, zone: TimeZone::UTC };
+    let screen =
+        Screen { width: Some(100), unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
     format!("{out}\n{}", strip_str(&text::report(report, &screen)))
 }
 

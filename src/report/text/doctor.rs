@@ -81,7 +81,7 @@ mod tests {
             Check { name: "stores", ..Check::error("", "no store", "name one") },
         ];
         fn shown(document: &DoctorDoc, width: Option<usize>, quiet: bool) -> String {
-            let screen = Screen { width, unicode: true, truncates: true, zone: TimeZone::UTC };
+            let screen = Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
             anstream::adapter::strip_str(&doctor(document, &screen, quiet)).to_string()
         }
         let document = json::doctor(Timestamp::UNIX_EPOCH, false, checks);

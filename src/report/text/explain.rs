@@ -109,7 +109,7 @@ fn owners(below: &BelowDoc, screen: &Screen) -> String {
     let words =
         "Layers are divided equally among the images and containers that use them, as in FAIR of `images`.";
     let width = screen.width.unwrap_or(usize::MAX);
-    let mut note = if !images.is_empty() { wrapped(words, width, "") } else { String::new() };
+    let mut note = if !images.is_empty() { screen.note(words) } else { String::new() };
     if !below.other_filesystems.is_empty() {
         let points: Vec<_> = below.other_filesystems.iter().map(|point| safe(point)).collect();
         let text = format!("Not counted, since other filesystems are mounted there: {}.", points.join(", "));
@@ -340,7 +340,7 @@ mod tests {
                 use_count: 0,
             }],
         };
-        let screen = Screen { width: None, unicode: true, truncates: true, zone: TimeZone::UTC };
+        let screen = Screen { width: None, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
         let now = time("2026-11-21T12:00:00Z");
         assert_eq!(
             remembered(&known, now, &screen),

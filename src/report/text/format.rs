@@ -120,6 +120,43 @@ pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     lines.iter().map(|line| format!("{indent}{}\n", line.trim_end())).collect()
 }
 
+/// Wraps the lines of a screen that are wider than `width`; the rest of a line is indented below its beginning.
+///
+/// Tables fit already. Escapes for bold text have no width.
+pub fn wrap_lines(text: &str, width: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        if visible_width(line.trim_end_matches('\n')) <= width {
+            out.push_str(line);
+            continue;
+        }
+        let indent = line.len() - line.trim_start_matches(' ').len() + 2;
+        let indent = if indent * 2 > width { 0 } else { indent };
+        let mut column = 0;
+        for (position, word) in words(line.trim_end_matches('\n')).enumerate() {
+            let word_width = visible_width(word);
+            if position > 0 && column + 1 + word_width > width && column > indent {
+                out.truncate(out.trim_end_matches(' ').len());
+                out.push('\n');
+                out.push_str(&" ".repeat(indent));
+                column = indent;
+            } else if position > 0 {
+                out.push(' ');
+                column += 1;
+            }
+            out.push_str(word);
+            column += word_width;
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// Returns the width of text without its escapes.
+fn visible_width(text: &str) -> usize {
+    anstream::adapter::strip_str(text).to_string().width()
+}
+
 /// Splits text into the units that are never broken: words, and everything between two backquotes.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let (is_paired, mut is_quoted) = (text.matches('`').count().is_multiple_of(2), false);
@@ -147,6 +184,14 @@ mod tests {
         assert_eq!(wrapped(text, 12, ""), "see\n`layersweep gc --dry-run`\nor that\n");
         assert_eq!(wrapped("one ` alone", 5, ""), "one `\nalone\n");
         assert_eq!(wrapped("", 5, ""), "\n");
+    }
+
+    #[test]
+    fn long_line_is_wrapped_below_its_beginning() {
+        let bold = "\u{1b}[1mStore\u{1b}[0m /a (overlay)\n";
+        assert_eq!(wrap_lines(bold, 18), bold, "escapes have no width");
+        assert_eq!(wrap_lines("  why   it is old\nx\n", 12), "  why   it\n    is old\nx\n");
+        assert_eq!(wrap_lines("run `layersweep gc -y` now\n", 12), "run\n  `layersweep gc -y`\n  now\n");
     }
 
     #[test]

@@ -64,6 +64,9 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     }
     out.push('\n');
     out.push_str(&ending(document));
+    if !screen.notes {
+        return out;
+    }
     for hint in &document.hints {
         out.push_str(&format!("hint: {}\n", safe(hint)));
     }
@@ -235,12 +238,14 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
     table.fit(&[1], &[(0, 24)]);
     let mut out = table.block();
     if all.iter().any(|deleted| deleted.group.is_some_and(|members| members > 1)) {
-        out.push_str(GROUP);
+        out.push_str(&screen.note(GROUP.trim_end()));
     }
     if all.iter().any(|deleted| deleted.differs) {
-        out.push_str(DIFFERS);
+        out.push_str(&screen.note(DIFFERS.trim_end()));
     }
-    out.push_str(&built_here(all));
+    if screen.notes {
+        out.push_str(&built_here(all));
+    }
     out
 }
 

@@ -42,10 +42,10 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
     }
     let mut deletions = deletions;
     if deletions.any(|deletion| deletion.differs) {
-        out.push_str(DIFFERS);
+        out.push_str(&screen.note(DIFFERS.trim_end()));
     }
     if document.more {
-        out.push_str("There are older runs: `--limit 0` shows all.\n");
+        out.push_str(&screen.note("There are older runs: `--limit 0` shows all."));
     }
     match (document.runs.is_empty(), &document.origin.database) {
         (true, None) if !document.origin.complete => out.push_str("The records cannot be read.\n"),
@@ -54,7 +54,7 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
         (false, _) => {}
     }
     let are_listed = document.runs.iter().any(|run| run.command == "scan" && run.outcome != Some("failed"));
-    out + &quiet(&document.quiet, are_listed, screen)
+    if screen.notes { out + &quiet(&document.quiet, are_listed, screen) } else { out }
 }
 
 /// Formats the line about a run, and a line for each event and failure.
@@ -236,13 +236,13 @@ pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
     }
     let compare = match document.scans.as_slice() {
         [first, second, ..] => format!(
-            "`layersweep diff {} {}` compares two of them; without names, the last two.\n",
+            "`layersweep diff {} {}` compares two of them; without names, the last two.",
             safe(&second.scan.run_id),
             safe(&first.scan.run_id)
         ),
         _ => String::new(),
     };
-    table.render() + &compare
+    table.render() + &if compare.is_empty() { compare } else { screen.note(&compare) }
 }
 
 fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen) -> String {

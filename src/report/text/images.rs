@@ -67,6 +67,9 @@ pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Scr
         .collect();
     let removed = table.fit(&optional, &elastic);
     let mut out = table.render();
+    if !screen.notes {
+        return out;
+    }
     if !images.is_empty() {
         out.push_str(&adds_up(fair));
         out.push_str(&out_of_reach(images));
@@ -173,7 +176,7 @@ mod tests {
     }
 
     fn lines(given: &[ImageDoc], width: Option<usize>) -> Vec<String> {
-        let screen = Screen { width, unicode: true, truncates: true, zone: TimeZone::UTC };
+        let screen = Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
         let now = "2026-11-21T12:00:00Z".parse().unwrap();
         let fair = BytesDoc {
             images: 650 << 20,

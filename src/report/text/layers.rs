@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use unicode_width::UnicodeWidthStr;
+
 use super::format::{bytes, first_of, safe, short_id};
 use super::screen::Screen;
 use super::table::Table;
@@ -86,7 +88,7 @@ const WIDEST: usize = 300;
 /// A damaged store can record a chain of a million parents, or a cycle. The walk therefore uses a stack on
 /// the heap, limits the indentation, draws each layer only once, and lists the layers of cycles, which have
 /// no base, at the end.
-pub fn tree(layers: &[LayerDoc], names: &Names) -> String {
+pub fn tree(layers: &[LayerDoc], names: &Names, screen: &Screen) -> String {
     // A layer id is unique only within its store.
     let known: HashSet<(&str, &str)> =
         layers.iter().map(|layer| (layer.store.as_str(), layer.id.as_str())).collect();
@@ -106,7 +108,8 @@ pub fn tree(layers: &[LayerDoc], names: &Names) -> String {
         if !drawn.insert((layer.store.as_str(), layer.id.as_str())) {
             continue;
         }
-        out.push_str(&format!("{line}{}\n", label(layer, names)));
+        out.push_str(&fitting_line(&line, layer, names, screen));
+        out.push('\n');
         if below.chars().count() > WIDEST {
             below = "… ".into();
         }
@@ -134,6 +137,21 @@ fn push_children<'a>(
             (Some(_), false) => ("├─ ", "│  "),
         };
         stack.push((*layer, format!("{indent}{branch}"), format!("{indent}{below}")));
+    }
+}
+
+/// Formats the line of a layer; on a terminal, its names are cut so that it fits.
+fn fitting_line(line: &str, layer: &LayerDoc, names: &Names, screen: &Screen) -> String {
+    /// Minimum width of the names.
+    const NARROWEST: usize = 12;
+    let label = label(layer, names);
+    match (screen.width.filter(|_| screen.truncates), label.rsplit_once("  ")) {
+        (Some(width), Some((facts, tops))) => {
+            let facts = format!("{line}{facts}  ");
+            let room = width.saturating_sub(facts.width()).max(NARROWEST);
+            facts + &screen.shorten(tops, room)
+        }
+        _ => format!("{line}{label}"),
     }
 }
 

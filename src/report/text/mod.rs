@@ -20,7 +20,7 @@ mod usage;
 pub use diff::diff;
 pub use doctor::doctor;
 pub use explain::explain;
-pub use format::{acts_on_terminal, age, bytes, safe, short_id};
+pub use format::{acts_on_terminal, age, bytes, safe, short_id, wrap_lines};
 pub use gc::gc;
 pub use history::{history, history_scans, history_usage};
 pub use images::images;

@@ -1,6 +1,6 @@
 //! Text of `pin`: the keep-list.
 
-use super::format::{safe, wrapped};
+use super::format::safe;
 use super::screen::Screen;
 use super::table::Table;
 use crate::app::pins::PinList;
@@ -23,7 +23,7 @@ pub fn pins(document: &PinsDoc, screen: &Screen) -> String {
     let mut out = table.render();
     if let Some(user) = &document.list.user {
         let footer = format!("These pins are of user {} only; root's gc does not see them.", safe(user));
-        out.push_str(&wrapped(&footer, screen.width.unwrap_or(usize::MAX), ""));
+        out.push_str(&screen.note(&footer));
     }
     out
 }
@@ -54,7 +54,8 @@ mod tests {
             note: "a\u{1b}[31m\u{202e}".into(),
             added_at: Timestamp::UNIX_EPOCH,
         };
-        let screen = Screen { width: Some(60), unicode: true, truncates: true, zone: TimeZone::UTC };
+        let screen =
+            Screen { width: Some(60), unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
         let list = PinList {
             database: None,
             complete: true,

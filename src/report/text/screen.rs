@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use super::format::wrapped;
 use crate::model::reference::host;
 
 /// Properties of the output that decide how text is formatted.
@@ -16,6 +17,8 @@ pub struct Screen {
     pub unicode: bool,
     /// True if tables shorten long names and fit the terminal; false with `--no-trunc`.
     pub truncates: bool,
+    /// True if notes and footers are printed with the results; false with `--quiet`.
+    pub notes: bool,
     /// Time zone of printed times.
     pub zone: TimeZone,
 }
@@ -39,6 +42,11 @@ impl Screen {
     /// Formats the time of day.
     pub(super) fn clock(&self, time: Timestamp) -> String {
         time.to_zoned(self.zone.clone()).strftime("%H:%M:%S").to_string()
+    }
+
+    /// Formats a note or footer on lines that fit the terminal; empty if notes are not printed.
+    pub(super) fn note(&self, text: &str) -> String {
+        if self.notes { wrapped(text, self.width.unwrap_or(usize::MAX), "") } else { String::new() }
     }
 
     /// Shortens `text` to at most `width` columns, see [`shorten`].
@@ -93,7 +101,8 @@ mod tests {
 
     #[test]
     fn shortened_names_keep_their_end() {
-        let mut screen = Screen { width: None, unicode: true, truncates: true, zone: TimeZone::UTC };
+        let mut screen =
+            Screen { width: None, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
         let digest = format!("quay.io/a/b@sha256:{}", "0123456789abcdef".repeat(4));
         for (text, width, expected) in [
             ("short", 5, "short"),

@@ -75,9 +75,8 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
     ));
     let acts = document.delete || !document.repair.is_empty();
     if !acts && !deletions.is_empty() {
-        out.push_str(
-            "The same command with `--delete` deletes them; each is proven safe again just before.\n",
-        );
+        let note = "The same command with `--delete` deletes them; each is proven safe again just before.";
+        out.push_str(&screen.note(note));
     }
     out
 }
@@ -260,7 +259,7 @@ mod tests {
     }
 
     fn screen(width: Option<usize>) -> Screen {
-        Screen { width, unicode: true, truncates: true, zone: TimeZone::UTC }
+        Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC }
     }
 
     #[test]

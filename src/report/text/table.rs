@@ -12,6 +12,8 @@ const GAP: usize = 2;
 pub(crate) const CELL: usize = 512;
 /// Maximum width of a cell in the last column, which contains sentences and lists of names.
 const LAST_CELL: usize = 4096;
+/// Minimum width of a column that shrinks.
+const NARROWEST: usize = 10;
 const BOLD: anstyle::Style = anstyle::Style::new().bold();
 
 /// Alignment of a column's cells.
@@ -122,16 +124,37 @@ impl Table {
             .collect()
     }
 
+    /// Returns the widths with which a row fits the terminal, if columns of at least [`NARROWEST`] can.
+    fn fitting_widths(&self) -> Vec<usize> {
+        let mut widths = self.widths();
+        let Some(room) = self.room() else { return widths };
+        let is_kept = vec![true; widths.len()];
+        while line_width(&widths, &is_kept) > room {
+            let columns = (0..widths.len()).filter(|column| self.align[*column] == Align::Left);
+            let widest = columns.max_by_key(|column| widths[*column]);
+            let Some(widest) = widest.filter(|column| widths[*column] > NARROWEST) else { break };
+            widths[widest] -= 1;
+        }
+        widths
+    }
+
     /// Renders the table after an empty line; returns an empty string for a table without rows.
     pub(super) fn block(&self) -> String {
         if self.rows.len() > 1 { format!("\n{}", self.render()) } else { String::new() }
     }
 
     /// Renders the table with bold headings. The caller removes the escapes if the output is not a terminal.
+    ///
+    /// No row is wider than the terminal: columns on the left shrink, the widest first.
     pub(super) fn render(&self) -> String {
-        let widths = self.widths();
+        let widths = self.fitting_widths();
         let mut out = String::new();
         for (position, row) in self.rows.iter().enumerate() {
+            let row = row.iter().zip(&widths).map(|(cell, width)| match self.room() {
+                Some(_) => self.screen.shorten(cell, *width),
+                None => cell.clone(),
+            });
+            let row: Vec<_> = row.collect();
             let mut line = String::new();
             for ((cell, width), align) in row.iter().zip(&widths).zip(&self.align) {
                 // A longer cell of `--no-trunc` exceeds its column, so that no other row is padded to it.
@@ -179,7 +202,7 @@ mod tests {
     use super::*;
 
     fn screen(width: Option<usize>) -> Screen {
-        Screen { width, unicode: true, truncates: true, zone: jiff::tz::TimeZone::UTC }
+        Screen { width, unicode: true, truncates: true, notes: true, zone: jiff::tz::TimeZone::UTC }
     }
 
     #[test]

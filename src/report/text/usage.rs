@@ -31,7 +31,7 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
             Some(by) => groups(filesystem, by, screen),
             None => rows(filesystem, screen),
         });
-        out.push_str(&most_inodes(filesystem).map_or_else(String::new, |text| wrapped(&text, width, "")));
+        out.push_str(&most_inodes(filesystem).map_or_else(String::new, |text| screen.note(&text)));
     }
     let note = match document.by {
         Some(_) => {
@@ -44,9 +44,11 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
              `layersweep explain DIRECTORY` shows what is in a directory."
         }
     };
-    out.push('\n');
     let wide = screen.width.unwrap_or(WIDE);
-    out.push_str(&wrapped(note, wide, ""));
+    if screen.notes {
+        out.push('\n');
+        out.push_str(&wrapped(note, wide, ""));
+    }
     if let Some(why) = &document.gc_refused {
         out.push_str(&wrapped(&format!("`layersweep gc` would be refused now: {}.", safe(why)), wide, ""));
     }

@@ -5,7 +5,7 @@ fn time(text: &str) -> Timestamp {
 }
 
 fn screen(width: usize, unicode: bool) -> Screen {
-    Screen { width: Some(width), unicode, truncates: true, zone: TimeZone::UTC }
+    Screen { width: Some(width), unicode, truncates: true, notes: true, zone: TimeZone::UTC }
 }
 
 fn reading(minutes: i64, percent: f64) -> Sample {

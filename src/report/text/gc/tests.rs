@@ -9,7 +9,7 @@ use crate::policy::compare::{Comparison, PredictedRun, Prediction};
 use crate::report::json::{ComparisonDoc, FreedDoc, Header, SCHEMA_VERSION};
 
 fn screen(width: Option<usize>) -> Screen {
-    Screen { width, unicode: true, truncates: true, zone: TimeZone::UTC }
+    Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC }
 }
 
 fn shown(document: &GcDoc, width: Option<usize>) -> String {

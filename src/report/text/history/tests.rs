@@ -71,7 +71,8 @@ fn shown(runs: Vec<RunRow>, quiet: &Quiet, width: Option<usize>, unicode: bool) 
         unsaved: ["waits".to_owned()].into(),
     };
     let past = PastRuns { origin, runs, more: false, quiet: *quiet };
-    let screen = Screen { width, unicode, truncates: true, zone: TimeZone::fixed(jiff::tz::offset(1)) };
+    let screen =
+        Screen { width, unicode, truncates: true, notes: true, zone: TimeZone::fixed(jiff::tz::offset(1)) };
     anstream::adapter::strip_str(&history(&json::history(time("2026-11-21T14:00:00Z"), past), &screen))
         .to_string()
 }

@@ -7,7 +7,7 @@ use crate::policy::thresholds::{DiskThreshold, Source, ThresholdName};
 use crate::report::json::{FilesystemDoc, UsagePointDoc};
 
 fn screen(width: Option<usize>, unicode: bool) -> Screen {
-    Screen { width, unicode, truncates: true, zone: TimeZone::UTC }
+    Screen { width, unicode, truncates: true, notes: true, zone: TimeZone::UTC }
 }
 
 fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
