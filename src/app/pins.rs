@@ -8,6 +8,7 @@ use super::database::Database;
 use super::error::{Error, Exit};
 use super::observer::{Audience, Observer};
 use super::request::Request;
+use crate::config::Config;
 use crate::history::known::{self, KnownImages};
 use crate::history::pins::{self, Added, Pin};
 use crate::history::{Access, StateDirectory};
@@ -137,6 +138,35 @@ fn note_reach(observer: &dyn Observer, pattern: &Pattern, known: &KnownImages) {
         count => {
             observer.note(&format!("{text:?} matches {count} of the {all} images of the last scan"));
         }
+    }
+}
+
+/// Returns the patterns of `protect.names` that match none of the images of the last scan, and the number of these
+/// images; no patterns without a scan. The records do not contain digests, so patterns for them are left out.
+///
+/// # Errors
+/// When SQLite fails.
+pub fn unmatched(config: &Config, database: &Database) -> Result<(Vec<String>, usize), Error> {
+    let known = database.read(known::images)?;
+    let all = known.all().count();
+    let patterns = config.images.protect.names.iter().filter(|pattern| {
+        let mut images = known.all();
+        let is_digest = pattern.text().contains("sha256:");
+        all > 0
+            && !is_digest
+            && !images.any(|life| pattern.covers(&life.names, &[] as &[&str], &life.image_id))
+    });
+    Ok((patterns.map(|pattern| pattern.text().to_owned()).collect(), all))
+}
+
+/// Warns of patterns of `protect.names` that protect no image now.
+pub fn warn_unmatched(request: &Request, observer: &dyn Observer, config: &Config) {
+    let found = Database::open(request, Access::Read).and_then(|database| unmatched(config, &database));
+    // The run itself reports records that cannot be read.
+    let Ok((patterns, all)) = found else { return };
+    for pattern in patterns {
+        let message = format!("protect.names: {pattern:?} matches none of the {all} images of the last scan");
+        observer.warn(Audience::Usual, &message, "`layersweep images` shows full names; correct the pattern");
     }
 }
 

@@ -168,6 +168,8 @@ pub(super) enum Command {
     Diff(DiffArgs),
     /// Manage the keep-list of images that are never deleted
     Pin(PinArgs),
+    /// Check the configuration, or show the effective values and their origins
+    Config(ConfigArgs),
     /// Check stores, runtime, the kubelet's thresholds and layersweep's own state
     #[command(after_help = DOCTOR_HELP)]
     Doctor,
@@ -248,6 +250,17 @@ impl Command {
             Self::Gc(args) => !args.dry_run,
             Self::Rm(args) => !args.dry_run,
             Self::Sweep(args) => (args.delete || !args.repair.is_empty()) && !args.dry_run,
+            Self::Pin(args) => !matches!(args.command, PinCommand::List),
+            _ => false,
+        }
+    }
+
+    /// Returns true if the command must not run with the defaults in place of an invalid configuration: it deletes, or
+    /// changes the keep-list of the configured state directory.
+    pub(super) fn needs_configuration(&self) -> bool {
+        match self {
+            Self::Gc(_) | Self::Rm(_) => true,
+            Self::Sweep(args) => args.delete || !args.repair.is_empty(),
             Self::Pin(args) => !matches!(args.command, PinCommand::List),
             _ => false,
         }
@@ -381,6 +394,20 @@ pub(super) struct DiffArgs {
     /// The later scan, or `now` [default: last]
     #[arg(value_name = "AFTER")]
     pub(super) after: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(super) command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ConfigCommand {
+    /// Report each problem with its file and line, in one line; exits with 2 if there is one
+    Check,
+    /// Show the effective value of every key, and the file and line, or the flag, that sets it
+    Show,
 }
 
 const PATTERNS: &str = "\

@@ -5,6 +5,7 @@ use super::deletion;
 use super::global::Global;
 use crate::app::error::{Error, Exit};
 use crate::app::gc_request::{GcRequest, Selection};
+use crate::app::pins;
 use crate::config::Config;
 use crate::policy::PolicyKind;
 
@@ -19,5 +20,8 @@ pub(super) fn run(global: &Global, config: &Config, args: &GcArgs) -> Result<Exi
         dry_run: args.dry_run,
         while_runtime_runs: args.while_runtime_runs,
     };
+    if args.dry_run {
+        pins::warn_unmatched(&global.request, global, config);
+    }
     deletion::run(global, request)
 }

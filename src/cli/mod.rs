@@ -4,6 +4,7 @@ mod address;
 mod args;
 mod ask;
 mod completions;
+mod config;
 mod deletion;
 mod diff;
 mod doctor;
@@ -77,15 +78,18 @@ fn carry_out(args: &Args) -> Result<Exit, Error> {
         Command::Completions(args) => return completions::run(args),
         Command::Man(args) => return man::run(args),
         Command::Doctor => return doctor::run(&args.global),
+        Command::Config(config_args) => return config::run(&args.global, config_args),
         _ => {}
     }
-    let (mut global, config) = settings::read(&args.global, &args.command.settings(&args.global))?;
+    let command_flags = args.command.settings(&args.global);
+    let (mut global, config) =
+        settings::read(&args.global, &command_flags, args.command.needs_configuration())?;
     if let Some(choice) = user_records::choose(&global.request, args.command.records()) {
         global.note(&choice.note);
         global.request.state_dir = choice.dir;
     }
     let done = match &args.command {
-        Command::Completions(_) | Command::Man(_) | Command::Doctor => Ok(Exit::Done),
+        Command::Completions(_) | Command::Man(_) | Command::Doctor | Command::Config(_) => Ok(Exit::Done),
         Command::Scan(args) => scan::run(&global, args),
         Command::Usage(args) => usage::run(&global, &config, args),
         Command::Images(args) => images::run(&global, &config, args),

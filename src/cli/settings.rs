@@ -6,57 +6,55 @@ use std::sync::Arc;
 
 use super::args::GlobalFlags;
 use super::global::Global;
-use super::observer;
 use crate::app::error::Error;
+use crate::app::observer::{Audience, Observer as _};
 use crate::app::request::Request;
 use crate::config::{self, Config, ConfigProblem, Flag, Invalid};
-use crate::model::Finding;
 use crate::sys::sysroot::Sysroot;
 
 /// Environment variable for the state directory, used without `--state-dir`.
-const STATE_DIR: &str = "LAYERSWEEP_STATE_DIR";
+pub(super) const STATE_DIR: &str = "LAYERSWEEP_STATE_DIR";
 
 /// Reads the configuration and overrides it with the flags.
 ///
-/// With `--sysroot`, the configuration is the one on that disk. An error in it is only a warning, and the
-/// defaults are used: the operator who examines the disk of a dead node cannot repair it.
-pub(super) fn read(flags: &GlobalFlags, command_flags: &[Flag]) -> Result<(Global, Config), Error> {
-    let config = match load(flags, command_flags)? {
-        Ok(config) => config,
-        Err(invalid) if flags.sysroot.is_some() && flags.config.is_none() => {
-            for problem in invalid.0 {
-                observer::warn_of(&Finding {
-                    path: PathBuf::new(),
-                    message: format!("{problem}; the disk's configuration is ignored"),
-                    incomplete: false,
-                });
-            }
-            Config::defaults(command_flags)?
-        }
-        Err(invalid) => return Err(invalid.into()),
-    };
-    Ok((global(flags, &config), config))
+/// An error in a file stops only a command that needs the configuration, because it deletes; other commands warn and
+/// use the built-in defaults: the operator needs them on a broken node most. A file that `--config` names must be
+/// valid. With `--sysroot`, the configuration is the one on that disk, which the operator cannot repair.
+pub(super) fn read(
+    flags: &GlobalFlags,
+    command_flags: &[Flag],
+    is_needed: bool,
+) -> Result<(Global, Config), Error> {
+    let (config, problems) = load(flags, command_flags)?;
+    let is_strict = flags.config.is_some() || is_needed && flags.sysroot.is_none();
+    if is_strict && !problems.is_empty() {
+        return Err(Invalid(problems).into());
+    }
+    let global = global(flags, &config);
+    for problem in problems {
+        let message = format!("{problem}; the built-in defaults are used");
+        global.warn(Audience::Always, &message, &problem.remedy);
+    }
+    Ok((global, config))
 }
 
-/// Reads the configuration for `doctor`, which reports the problems; with any problem, the defaults are used.
+/// Reads the configuration for a command that reports the problems itself; with any problem, the defaults are used.
 pub(super) fn read_anyway(flags: &GlobalFlags) -> Result<(Global, Config, Vec<ConfigProblem>), Error> {
-    let (config, problems) = match load(flags, &[])? {
-        Ok(config) => (config, Vec::new()),
-        Err(invalid) => (Config::defaults(&[])?, invalid.0),
-    };
+    let (config, problems) = load(flags, &[])?;
     Ok((global(flags, &config), config, problems))
 }
 
 /// Reads the configuration without any flags; `None` if it is invalid.
 pub(super) fn without_flags(flags: &GlobalFlags) -> Option<Config> {
-    load(flags, &[]).ok()?.ok()
+    let (config, problems) = load(flags, &[]).ok()?;
+    problems.is_empty().then_some(config)
 }
 
-fn load(flags: &GlobalFlags, command_flags: &[Flag]) -> Result<Result<Config, Invalid>, Error> {
+fn load(flags: &GlobalFlags, command_flags: &[Flag]) -> Result<(Config, Vec<ConfigProblem>), Error> {
     let root = flags.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at);
     let only = flags.config.as_deref().map(std::path::absolute).transpose();
     let only = only.map_err(|error| Error::usage(format!("--config: {error}")))?;
-    Ok(Config::load(&root, only.as_deref(), command_flags))
+    Ok(Config::load_or_defaults(&root, only.as_deref(), command_flags)?)
 }
 
 fn global(flags: &GlobalFlags, config: &Config) -> Global {

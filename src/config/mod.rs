@@ -6,6 +6,7 @@
 //! and column. `docs/configuration.md` describes the keys.
 
 mod fragment;
+pub mod keys;
 mod problem;
 mod settings;
 mod source;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use crate::sys::quiet::FileKind;
 use crate::sys::sysroot::Sysroot;
-use source::Sources;
+use source::{Sources, UNKNOWN_KEY};
 
 pub use fragment::{Textfile, Via};
 pub use problem::{ConfigOrigin, ConfigProblem, Invalid};
@@ -37,7 +38,24 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 
 impl Config {
     /// Reads the configuration below `root`. With `only` (`--config`) no other file is read.
+    ///
+    /// # Errors
+    /// All problems, if there are any.
     pub fn load(root: &Sysroot, only: Option<&Path>, flags: &[Flag]) -> Result<Self, Invalid> {
+        let (config, problems) = Self::load_or_defaults(root, only, flags)?;
+        if problems.is_empty() { Ok(config) } else { Err(Invalid(problems)) }
+    }
+
+    /// Reads the configuration for a command that deletes nothing. With any problem in the files the result is the
+    /// built-in defaults, the flags, and the state directory if the files name it: no other records are used.
+    ///
+    /// # Errors
+    /// When the flags alone are invalid.
+    pub fn load_or_defaults(
+        root: &Sysroot,
+        only: Option<&Path>,
+        flags: &[Flag],
+    ) -> Result<(Self, Vec<ConfigProblem>), Invalid> {
         let mut sources = Sources::default();
         let mut files = Vec::new();
         for (path, must_exist) in files_to_read(root, only, &mut sources.problems) {
@@ -50,20 +68,36 @@ impl Config {
                 Err(error) => sources.problems.push(unreadable(&path, &error)),
             }
         }
-        Self::finish(sources, flags, files)
+        let (config, problems) = Self::finish(sources, flags, files);
+        if problems.is_empty() {
+            return Ok((config, problems));
+        }
+        match Self::defaults(flags) {
+            Ok(defaults) => Ok((Self { state_dir: config.state_dir, ..defaults }, problems)),
+            Err(_) => Err(Invalid(problems)),
+        }
     }
 
     /// Returns the built-in defaults with `flags` applied, without any file.
+    ///
+    /// # Errors
+    /// When the flags are invalid.
     pub fn defaults(flags: &[Flag]) -> Result<Self, Invalid> {
-        Self::finish(Sources::default(), flags, Vec::new())
+        let (config, problems) = Self::finish(Sources::default(), flags, Vec::new());
+        if problems.is_empty() { Ok(config) } else { Err(Invalid(problems)) }
     }
 
-    fn finish(mut sources: Sources, flags: &[Flag], files: Vec<PathBuf>) -> Result<Self, Invalid> {
+    fn finish(mut sources: Sources, flags: &[Flag], files: Vec<PathBuf>) -> (Self, Vec<ConfigProblem>) {
         for flag in flags {
             sources.flag(flag);
         }
         let config = Self::of(&mut sources, files);
-        if sources.problems.is_empty() { Ok(config) } else { Err(Invalid(sources.problems)) }
+        for problem in sources.problems.iter_mut().filter(|problem| problem.message == UNKNOWN_KEY) {
+            if let Some(similar) = keys::similar(&problem.field) {
+                problem.remedy = format!("did you mean {similar}?");
+            }
+        }
+        (config, sources.problems)
     }
 }
 

@@ -1,10 +1,12 @@
 //! All settings with their defaults, checked against each other.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use jiff::SignedDuration;
 
 use super::fragment::{Bytes, Fragment, Percent, Textfile, Value, Via};
+use super::problem::ConfigOrigin;
 use super::source::Sources;
 use crate::node::places::ConfiguredPlaces;
 use crate::policy::containers;
@@ -45,6 +47,8 @@ pub struct Config {
     pub trust_pid_namespace: bool,
     /// The files that were read, in this order.
     pub files: Vec<PathBuf>,
+    /// Origins of the keys that a file or flag sets.
+    pub origins: BTreeMap<String, Vec<ConfigOrigin>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,6 +121,7 @@ impl Config {
             textfile: sources.last(|set| set.metrics.textfile.clone()).unwrap_or(Textfile::Auto),
             trust_pid_namespace: sources.last(|set| set.trust_pid_namespace).unwrap_or_default(),
             files,
+            origins: sources.origins(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The files and flags in order of precedence, and the effective value of each key.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -18,6 +19,11 @@ pub struct Flag {
     /// Its value as written on the command line.
     pub text: String,
 }
+
+/// Message about a key that does not exist.
+pub(super) const UNKNOWN_KEY: &str = "unknown key";
+/// Lists to which each source adds.
+const ADDED_UP: [&str; 2] = ["protect.names", "protect.labels"];
 
 /// The sources read up to now, and their problems.
 #[derive(Debug, Default)]
@@ -110,6 +116,19 @@ impl Sources {
         keys.clone().find(|(name, _)| name == key).map(|(_, origin)| origin.clone())
     }
 
+    /// Returns the origins of each key that is set: the last source, or all sources of a list that adds up.
+    pub(super) fn origins(&self) -> BTreeMap<String, Vec<ConfigOrigin>> {
+        let mut origins: BTreeMap<String, Vec<ConfigOrigin>> = BTreeMap::new();
+        for (key, origin) in self.read.iter().flat_map(|source| &source.keys) {
+            let of_key = origins.entry(key.clone()).or_default();
+            if !ADDED_UP.contains(&key.as_str()) {
+                of_key.clear();
+            }
+            of_key.push(origin.clone());
+        }
+        origins
+    }
+
     fn problem(&mut self, origin: ConfigOrigin, key: &str, error: &toml::de::Error) {
         let message = error.message().trim().replace('\n', ", ");
         // Text of serde's error for an unknown key.
@@ -117,7 +136,7 @@ impl Sources {
             Some((unknown, keys)) if unknown.starts_with("unknown field") => {
                 let keys = keys.trim_start_matches("one of ").replace('`', "").replace(" or ", ", ");
                 let remedy = if keys.contains(',') { "the keys here are" } else { "the only key here is" };
-                ("unknown key".to_owned(), format!("{remedy} {keys}"))
+                (UNKNOWN_KEY.to_owned(), format!("{remedy} {keys}"))
             }
             _ if message.contains("is not a runtime endpoint") => {
                 (message, "give a socket like \"unix:///run/crio/crio.sock\"".to_owned())

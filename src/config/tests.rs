@@ -22,8 +22,8 @@ fn flag(key: &'static str, flag: &'static str, text: &str) -> Flag {
 fn config_of(text: &str) -> Result<Config, Vec<String>> {
     let mut sources = Sources::default();
     sources.file(Path::new("/c.toml"), text);
-    let config = Config::finish(sources, &[], vec![]);
-    config.map_err(|Invalid(problems)| problems.iter().map(ToString::to_string).collect())
+    let (config, problems) = Config::finish(sources, &[], vec![]);
+    if problems.is_empty() { Ok(config) } else { Err(problems.iter().map(ToString::to_string).collect()) }
 }
 
 fn thresholds(high: u8, low: u8) -> Option<Thresholds> {
@@ -116,11 +116,8 @@ fn all_mistakes_are_reported_with_their_lines() {
     let Invalid(problems) = load("mistakes", &[]).unwrap_err();
     let messages: Vec<_> = problems.iter().map(|problem| format!("{problem} [{}]", problem.remedy)).collect();
     let expected = [
-        "2, column 1: high_percent: unknown key [the keys here are state_dir, \
-         trust_pid_namespace, stores, images, protect, containers, kubelet, leaks, metrics]",
-        "3, column 12: images.high_pecent: unknown key [the keys here are via, \
-         high_percent, low_percent, min_free, free_until, inodes_high_percent, inodes_low_percent, \
-         min_age, max_age]",
+        "2, column 1: high_percent: unknown key [did you mean images.high_percent?]",
+        "3, column 12: images.high_pecent: unknown key [did you mean images.high_percent?]",
         "3, column 44: images.low_percent: \"70\" is not a whole number from 0 to 100 []",
         "5, column 2: gc: unknown key [the keys here are state_dir, trust_pid_namespace, \
          stores, images, protect, containers, kubelet, leaks, metrics]",
@@ -213,22 +210,96 @@ fn keys() -> Vec<String> {
 
 fn keys_below(table: &str) -> Vec<String> {
     let mut sources = Sources::default();
-    sources.file(Path::new("/c.toml"), &format!("{table}nothing = 1"));
+    // No key is similar to this one.
+    sources.file(Path::new("/c.toml"), &format!("{table}0 = 1"));
     let keys = sources.problems[0].remedy.rsplit(" are ").next().unwrap();
     keys.trim_start_matches("the only key here is ").split(", ").map(str::to_owned).collect()
 }
 
-/// `docs/configuration.md` names every key, and no key that does not exist.
+#[test]
+fn table_of_keys_is_complete() {
+    assert!(keys::KEYS.iter().map(|key| key.name).eq(keys()));
+}
+
+/// `docs/configuration.md` has the rows of the table of keys; there, links may follow.
 #[test]
 fn every_key_is_documented() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
     let text = std::fs::read_to_string(path).unwrap();
-    let documented: Vec<_> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
-        .map(|(name, _)| name)
-        .collect();
-    assert_eq!(documented, keys());
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| `")).map(without_links).collect();
+    let expected =
+        keys::KEYS.iter().map(|key| format!("| `{}` | {} | {} |", key.name, key.default, key.meaning));
+    for (row, expected) in rows.iter().zip(expected) {
+        assert_eq!(*row, expected);
+    }
+    assert_eq!(rows.len(), keys::KEYS.len());
+}
+
+/// Removes the links in parentheses, for example ` ([metrics](metrics.md))`.
+fn without_links(line: &str) -> String {
+    let mut parts = line.split(" ([");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once("))").map_or(part, |(_, rest)| rest))
+}
+
+#[test]
+fn misspelt_key_has_a_suggestion() {
+    for (name, expected) in [
+        ("images.high_pecent", Some("images.high_percent")),
+        ("images.high", Some("images.high_percent")),
+        ("high_pecent", Some("images.high_percent")),
+        ("min_age", Some("images.min_age")),
+        ("image", Some("images")),
+        ("image.max_age", Some("images.max_age")),
+        ("protected", Some("protect")),
+        ("statedir", Some("state_dir")),
+        ("high_percent", Some("images.high_percent")),
+        ("images.keep_newest", Some("protect.keep_newest")),
+        ("gc", None),
+        ("leaks.x", None),
+    ] {
+        assert_eq!(keys::similar(name), expected, "{name}");
+    }
+}
+
+#[test]
+fn broken_file_leaves_defaults_and_state_directory() {
+    let text = "state_dir = \"/srv/state\"\n[images]\nhigh_percent = 80\nmax = 1\n";
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("c.toml"), text).unwrap();
+    let flags = [flag("images.min_age", "--min-age", "0s")];
+    let (config, problems) =
+        Config::load_or_defaults(&Sysroot::at(dir.path()), Some(Path::new("/c.toml")), &flags).unwrap();
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert_eq!(config.state_dir, Path::new("/srv/state"));
+    assert_eq!(
+        (config.images.targets.used, config.images.min_age),
+        (thresholds(75, 70), SignedDuration::ZERO)
+    );
+}
+
+#[test]
+fn origins_name_line_and_flag() {
+    let config = load("precedence", &[flag("images.high_percent", "--high", "90")]).unwrap();
+    fn shown(config: &Config, key: &str) -> Vec<String> {
+        config.origins.get(key).into_iter().flatten().map(ToString::to_string).collect()
+    }
+    assert_eq!(shown(&config, "images.high_percent"), ["--high"]);
+    assert_eq!(shown(&config, "protect.names").len(), 4, "{:?}", config.origins);
+    let low = shown(&config, "images.low_percent");
+    assert_eq!(low, ["/etc/layersweep/layersweep.toml, line 2, column 1"]);
+    assert_eq!(shown(&config, "images.via"), [""; 0]);
+    for (key, expected) in [
+        ("images.high_percent", "90"),
+        ("images.min_free", "\"off\""),
+        ("images.min_age", "\"10m\""),
+        ("stores.graphroot", "[\"/team-b\"]"),
+        ("stores.runroot", "null"),
+        ("protect.labels", "[\"keep\",\"tier=base\"]"),
+    ] {
+        let key = keys::KEYS.iter().find(|known| known.name == key).unwrap();
+        assert_eq!((key.value)(&config).to_string(), expected, "{}", key.name);
+    }
 }
 
 #[test]

@@ -36,6 +36,27 @@ pub fn duration(text: &str) -> Result<SignedDuration, String> {
     Ok(SignedDuration::from_secs(seconds))
 }
 
+/// Formats a duration so that [`duration`] parses it, for example `5m30s`.
+pub(super) fn duration_text(duration: SignedDuration) -> String {
+    let mut rest = duration.as_secs();
+    let mut text = String::new();
+    for (unit, seconds) in [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)] {
+        // "24h" and "36h" are usual; fewer than two days are not shown in days.
+        if rest >= if unit == "d" { 2 * seconds } else { seconds } {
+            text.push_str(&format!("{}{unit}", rest / seconds));
+            rest %= seconds;
+        }
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
+/// Formats a size so that [`size`] parses it, in the largest unit that shows it exactly.
+pub(super) fn size_text(bytes: u64) -> String {
+    let units = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let exact = units.into_iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit));
+    exact.map_or_else(|| bytes.to_string(), |(name, unit)| format!("{}{name}", bytes / unit))
+}
+
 /// Parses a size: a number, which may have a fraction, and a unit. Without a unit it is in bytes.
 ///
 /// # Errors
@@ -78,6 +99,9 @@ mod tests {
         {
             assert_eq!(duration(text).unwrap().as_secs(), seconds, "{text}");
         }
+        for text in ["0s", "5m30s", "24h", "36h", "2d1s", "14d"] {
+            assert_eq!(duration_text(duration(text).unwrap()), text);
+        }
         for text in ["", "5", "m", "1y", "-1s", "1.5h", "99999999999999999999w", "9223372036854775807w"] {
             assert!(duration(text).is_err(), "{text}");
         }
@@ -89,6 +113,9 @@ mod tests {
             [("10GiB", 10 << 30), ("500MB", 500_000_000), ("4096", 4096), ("1.5 KiB", 1536), ("0B", 0)]
         {
             assert_eq!(size(text).unwrap(), bytes, "{text}");
+        }
+        for text in ["0", "10GiB", "500000000", "1536", "3TiB"] {
+            assert_eq!(size_text(size(text).unwrap()), text);
         }
         for text in ["", "GiB", "1XB", "-1", "1..2K", "99999999999TiB"] {
             assert!(size(text).is_err(), "{text}");

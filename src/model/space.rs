@@ -33,7 +33,7 @@ pub enum InvalidStats {
     #[error("the filesystem reports that {free} of its {inodes} inodes are free")]
     TooManyInodesFree { free: u64, inodes: u64 },
     /// The configured minimum of free bytes exceeds the capacity, so that no deletion can reach it.
-    #[error("{} are to be kept free (images.min_free, or --min-free), but the filesystem has only {}", display::bytes(*wanted_bytes), display::bytes(*capacity_bytes))]
+    #[error("{} are to be kept free (images.min_free, or --min-free), but the filesystem has only {}: this target is ignored here", display::bytes(*wanted_bytes), display::bytes(*capacity_bytes))]
     FloorAboveCapacity { wanted_bytes: u64, capacity_bytes: u64 },
     #[error("the filesystem's numbers cannot be read: {0}")]
     Failed(String),

@@ -40,17 +40,20 @@ pub struct Targets {
 }
 
 impl Targets {
+    /// Returns the problem with a number of free bytes that exceeds the capacity. That target never starts; the
+    /// others are not affected.
+    #[must_use]
+    pub fn impossible_floor(&self, space: &Space) -> Option<InvalidStats> {
+        let capacity_bytes = space.capacity_bytes;
+        let floor = self.free.filter(|floor| floor.until > capacity_bytes)?;
+        Some(InvalidStats::FloorAboveCapacity { wanted_bytes: floor.until, capacity_bytes })
+    }
+
     /// Returns the targets that start at these numbers.
     ///
     /// # Errors
     /// If a target cannot be judged by them.
     pub fn start(&self, space: &Space) -> Result<Started, InvalidStats> {
-        if let Some(floor) = self.free
-            && floor.until > space.capacity_bytes
-        {
-            let capacity_bytes = space.capacity_bytes;
-            return Err(InvalidStats::FloorAboveCapacity { wanted_bytes: floor.until, capacity_bytes });
-        }
         if self.inodes.is_some() && space.inodes_free > space.inodes && space.inodes > 0 {
             return Err(InvalidStats::TooManyInodesFree { free: space.inodes_free, inodes: space.inodes });
         }
@@ -58,7 +61,8 @@ impl Targets {
         let inodes_taken = space.inodes.saturating_sub(space.inodes_free);
         Ok(Started {
             used: self.used.is_some_and(|marks| at_or_above(taken, space.capacity_bytes, marks.high)),
-            free: self.free.is_some_and(|floor| space.available_bytes < floor.start_below),
+            free: self.impossible_floor(space).is_none()
+                && self.free.is_some_and(|floor| space.available_bytes < floor.start_below),
             inodes: space.inodes > 0
                 && self.inodes.is_some_and(|marks| at_or_above(inodes_taken, space.inodes, marks.high)),
         })
@@ -185,8 +189,11 @@ mod tests {
         assert_eq!(Space::checked(Some(0), Some(0), None), Err(InvalidStats::NoCapacity));
         assert!(matches!(Space::checked(Some(5), Some(6), None), Err(InvalidStats::TooMuchAvailable { .. })));
         let free = Some(FreeFloor { start_below: 10, until: 2000 });
-        let targets = Targets { free, ..Targets::default() };
-        assert!(matches!(targets.start(&space(1000, 500)), Err(InvalidStats::FloorAboveCapacity { .. })));
+        let targets = Targets { free, ..percent(40, 30) };
+        let impossible = targets.impossible_floor(&space(1000, 500));
+        assert!(matches!(impossible, Some(InvalidStats::FloorAboveCapacity { .. })), "{impossible:?}");
+        let others = Started { used: true, ..Started::default() };
+        assert_eq!(targets.start(&space(1000, 500)), Ok(others), "the other targets apply");
     }
 
     fn is_at_or_below(space: &Space, percent: u8) -> bool {

@@ -283,8 +283,8 @@ fn image_gc(kubelet: &Kubelet) -> [DiskThreshold; 2] {
 pub fn impossible(targets: &Targets, capacity_bytes: u64) -> Option<String> {
     let free = targets.free.filter(|free| capacity_bytes < free.until)?;
     Some(format!(
-        "images.min_free (or free_until) wants {} free, and it has only {} in all: `layersweep gc` refuses to decide \
-         anything here",
+        "images.min_free (or free_until) wants {} free, and it has only {} in all: `layersweep gc` ignores \
+         this target here, and reports a failure",
         bytes(free.until),
         bytes(capacity_bytes)
     ))

@@ -57,7 +57,11 @@ fn configuration(lines: &BTreeMap<String, String>) -> Config {
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(&file, &text).unwrap();
     let config = Config::load(&Sysroot::at(root.path()), None, &[]);
-    Config { files: vec![], ..config.unwrap_or_else(|error| panic!("{error}\n{text}")) }
+    Config {
+        files: vec![],
+        origins: BTreeMap::new(),
+        ..config.unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
 }
 
 #[test]
@@ -94,6 +98,9 @@ fn shipped_configuration_sets_nothing() {
         std::fs::write(&file, text).unwrap();
         let config = Config::load(&Sysroot::at(root.path()), None, &[]).unwrap();
         assert_eq!(config.files.len(), 1);
-        assert_eq!(Config { files: vec![], ..config }, Config::defaults(&[]).unwrap());
+        assert_eq!(
+            Config { files: vec![], origins: BTreeMap::new(), ..config },
+            Config::defaults(&[]).unwrap()
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Output of the commands: contract, documentation, doctor, metrics and the report.
 
 mod cli_contract;
+mod config_command;
 mod docs_commands;
 mod doctor_command;
 mod metrics;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use super::check::{AS_ROOT, Check};
 use super::node::Node;
+use crate::app::pins;
+use crate::app::report::thresholds;
 use crate::config::ConfigProblem;
 use crate::model::display::shell_word;
 
@@ -29,6 +31,35 @@ fn problem(problem: &ConfigProblem) -> Check {
     };
     let message = format!("{}{separator}{}", problem.field, problem.message);
     Check::error(problem.origin.to_string(), message, remedy)
+}
+
+/// Checks `protect.names` against the images of the last scan.
+pub(super) fn patterns(node: &Node<'_>) -> Vec<Check> {
+    let Some(database) = node.database.as_ref().ok().filter(|database| database.found) else {
+        return Vec::new();
+    };
+    match pins::unmatched(node.config, database) {
+        Ok((patterns, all)) => {
+            let checks = patterns.into_iter().map(|pattern| {
+                let message = format!(
+                    "{pattern:?} matches none of the {all} images of the last scan: it keeps nothing now"
+                );
+                let remedy = "correct the pattern: `layersweep images` shows full names";
+                Check::warning("protect.names", message, remedy)
+            });
+            checks.collect()
+        }
+        // The check of the database reports it.
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Checks that the free space that is configured for `gc` exists on each filesystem with images.
+pub(super) fn free_space(node: &Node<'_>) -> Vec<Check> {
+    let Some(scan) = node.scan() else { return Vec::new() };
+    let findings = thresholds::impossible(node.config, scan).into_iter();
+    let remedy = "lower images.min_free and images.free_until, or use images.high_percent instead";
+    findings.map(|finding| Check::warning(node.shown(&finding.path), finding.message, remedy)).collect()
 }
 
 /// Returns a warning if other users than root may write to the file: they would decide what root deletes.

@@ -29,8 +29,10 @@ use node::Node;
 type CheckRow = (&'static str, fn(&Node<'_>) -> Vec<Check>);
 
 /// All checks, in the order of the output. `docs/doctor.md` describes each of them.
-const CHECKS: [CheckRow; 28] = [
+const CHECKS: [CheckRow; 30] = [
     ("configuration", configuration::files),
+    ("patterns", configuration::patterns),
+    ("min-free", configuration::free_space),
     ("permissions", configuration::permissions),
     ("store", stores::stores),
     ("store-finding", stores::findings),

@@ -29,7 +29,7 @@ pub(in crate::app) fn all(config: &Config, scan: &Scan) -> Vec<Vec<DiskThreshold
 }
 
 /// Returns a finding for each filesystem with images for which a configured threshold is impossible.
-pub(super) fn impossible(config: &Config, scan: &Scan) -> Vec<Finding> {
+pub(in crate::app) fn impossible(config: &Config, scan: &Scan) -> Vec<Finding> {
     let filesystems = scan.inventory.filesystems.iter().enumerate();
     let findings = filesystems.filter_map(|(ix, filesystem)| {
         let message = thresholds::impossible(&config.images.targets, filesystem.capacity_bytes)

@@ -134,6 +134,15 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     ("layersweep-pin-remove", &[("layersweep pin remove 'quay.io/team/*'", "Remove the pattern again.")]),
     ("layersweep-pin-list", &[("layersweep pin list -q", "The patterns alone.")]),
+    (
+        "layersweep-config",
+        &[("layersweep config show", "The effective values, and the file and line that sets each.")],
+    ),
+    ("layersweep-config-check", &[("layersweep config check", "The problems, one in a line.")]),
+    (
+        "layersweep-config-show",
+        &[("layersweep config show --format json", "The same for programs, with the meaning of each key.")],
+    ),
     ("layersweep-doctor", &[("layersweep doctor -q", "Errors and warnings only, each with its fix.")]),
     (
         "layersweep-completions",

@@ -410,6 +410,13 @@ impl<'a> Planner<'a> {
                     continue;
                 }
             };
+            if let Some(impossible) = self.input.policy.targets.impossible_floor(&space) {
+                let mount = mount(&self.input, filesystem);
+                let problem = Problem::new(Some(mount), Phase::Measure, impossible.to_string());
+                if !self.problems.contains(&problem) {
+                    self.problems.push(problem);
+                }
+            }
             let wanted = self.input.policy.targets.wanted(plan.started, &space);
             if wanted.is_nothing() {
                 plan.end = if plan.wanted.is_nothing() { PassEnd::NotNeeded } else { PassEnd::Reached };

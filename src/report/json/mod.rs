@@ -6,6 +6,7 @@
 //! never zero.
 
 mod build;
+mod config;
 mod diff;
 mod doctor;
 mod explain;
@@ -27,6 +28,7 @@ use crate::model::Finding;
 use crate::stores::Effort;
 
 pub use build::{container, fair, filesystem, image, layer, leak, store, totals, usage_store};
+pub use config::{ConfigDoc, ConfigProblemDoc, OriginDoc, Override, config};
 pub use diff::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc, diff};
 pub use doctor::{DoctorDoc, doctor};
 pub use explain::explain;

@@ -20,6 +20,7 @@ fn committed_schemas_match_the_types() {
         ("history-scans", schema::<HistoryScansDoc>()),
         ("diff", schema::<DiffDoc>()),
         ("history-usage", schema::<HistoryUsageDoc>()),
+        ("config", schema::<ConfigDoc>()),
         ("pins", schema::<PinsDoc>()),
         ("report", schema::<ReportDoc>()),
         ("sweep", schema::<SweepDoc>()),

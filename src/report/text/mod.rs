@@ -1,6 +1,7 @@
 //! Text for people: tables and trees, built from the same documents as the JSON.
 
 mod chart;
+mod config;
 mod diff;
 mod doctor;
 mod explain;
@@ -17,6 +18,7 @@ mod sweep;
 mod table;
 mod usage;
 
+pub use config::{config_check, config_show};
 pub use diff::diff;
 pub use doctor::doctor;
 pub use explain::explain;

@@ -1,0 +1,61 @@
+//! `layersweep config check|show`
+
+use jiff::Timestamp;
+
+use super::args::{ConfigArgs, ConfigCommand, Format, GlobalFlags};
+use super::global::Global;
+use super::{output, settings, terminal};
+use crate::app::database::state_directory;
+use crate::app::error::{Error, Exit};
+use crate::config::Invalid;
+use crate::report::json::{self, OriginDoc, Override};
+use crate::report::text;
+
+pub(super) fn run(flags: &GlobalFlags, args: &ConfigArgs) -> Result<Exit, Error> {
+    let (global, config, problems) = settings::read_anyway(flags)?;
+    let document = json::config(Timestamp::now(), &config, &problems, &overrides(flags, &global));
+    match (global.format, &args.command) {
+        (Format::Json, _) => output::json(&document)?,
+        (Format::Table, ConfigCommand::Check) => {
+            output::text(&text::config_check(&document, global.quiet))?;
+            return Ok(if document.valid { Exit::Done } else { Exit::Usage });
+        }
+        (Format::Table, ConfigCommand::Show) => {
+            output::text(&text::config_show(&document, &terminal::screen()))?;
+        }
+    }
+    if problems.is_empty() { Ok(Exit::Done) } else { Err(Invalid(problems).into()) }
+}
+
+/// Returns the settings that global flags, the environment or the user override.
+fn overrides(flags: &GlobalFlags, global: &Global) -> Vec<Override> {
+    fn overriding(key: &'static str, value: impl Into<serde_json::Value>, origin: &str) -> Override {
+        Override { key, value: value.into(), origin: OriginDoc::named(origin) }
+    }
+    fn paths(paths: &[std::path::PathBuf]) -> Vec<String> {
+        paths.iter().map(|path| path.display().to_string()).collect()
+    }
+    let request = &global.request;
+    let mut found = Vec::new();
+    let origin = match &flags.state_dir {
+        Some(_) => Some("--state-dir"),
+        None if global.other_state => Some(settings::STATE_DIR),
+        None if request.state_dir.is_none() => Some("default"),
+        None => None,
+    };
+    if let Some(origin) = origin {
+        let dir = state_directory(request).dir.display().to_string();
+        found.push(overriding("state_dir", dir, origin));
+    }
+    if request.names_stores {
+        // A flag that names a store excludes all configured stores and sockets.
+        let origin = if flags.graphroot.is_empty() { "--containerd-root" } else { "--graphroot" };
+        found.push(overriding("stores.graphroot", paths(&request.graphroots), origin));
+        found.push(overriding("stores.containerd_root", paths(&request.containerd_roots), origin));
+        found.push(overriding("stores.runroot", paths(request.runroot.as_slice()).pop(), origin));
+        found.push(overriding("stores.cri_endpoint", request.cri_endpoint.clone(), origin));
+    } else if let Some(endpoint) = &flags.cri_endpoint {
+        found.push(overriding("stores.cri_endpoint", endpoint.as_str(), "--cri-endpoint"));
+    }
+    found
+}

@@ -1,0 +1,46 @@
+//! Text of `config`: the effective values, or the problems.
+
+use serde_json::Value;
+
+use super::format::{first_of, safe};
+use super::screen::Screen;
+use super::table::Table;
+use crate::report::json::{ConfigDoc, ConfigProblemDoc};
+
+/// Formats a row for each key, with its value as in a file.
+pub fn config_show(document: &ConfigDoc, screen: &Screen) -> String {
+    let mut table = Table::new(screen, &["KEY", "VALUE", "FROM"]);
+    for setting in &document.settings {
+        let value = match &setting.value {
+            Value::Null => "(found)".into(),
+            value => safe(&value.to_string()),
+        };
+        let origin = match screen.truncates {
+            true => first_of(&setting.origins, "", |origin| safe(&origin.text)),
+            false => safe(
+                &setting.origins.iter().map(|origin| origin.text.as_str()).collect::<Vec<_>>().join(", "),
+            ),
+        };
+        table.row(vec![setting.key.into(), value, origin]);
+    }
+    table.fit(&[], &[(1, 12), (2, 12)]);
+    table.render()
+}
+
+/// Formats a line for each problem; without problems, the files that were read.
+pub fn config_check(document: &ConfigDoc, quiet: bool) -> String {
+    if !document.problems.is_empty() {
+        return document.problems.iter().map(problem).collect();
+    }
+    match document.files.as_slice() {
+        _ if quiet => String::new(),
+        [] => "The configuration is valid: there is no file, and the built-in defaults apply.\n".into(),
+        files => format!("The configuration is valid: {}\n", safe(&files.join(", "))),
+    }
+}
+
+fn problem(problem: &ConfigProblemDoc) -> String {
+    let key = if problem.key.is_empty() { String::new() } else { format!("{}: ", problem.key) };
+    let remedy = if problem.remedy.is_empty() { String::new() } else { format!("; {}", problem.remedy) };
+    format!("{}: {key}{}{remedy}\n", safe(&problem.origin.text), safe(&problem.message))
+}
