@@ -18,6 +18,7 @@ use crate::execute::ImageFacts;
 use crate::execute::editors::Editors;
 use crate::model::{Inventory, StoreIx, StoreKind};
 use crate::policy::{Facts, PolicyKind};
+use crate::stores::Scan;
 
 const DIRECT: &str = "layersweep gc --via direct";
 
@@ -58,20 +59,21 @@ impl Reach {
             return Self { command: "layersweep gc", refusal: None, facts };
         }
         let editors = store_editing::editors(request, &scanned.scan);
-        let reach = Self::ask(request, config, scanned, &editors);
+        let reach = Self::ask(request, config, &scanned.scan, &editors);
         let inventory = &mut scanned.scan.inventory;
         inventory.closed_stores = closed_stores(inventory, &editors);
         inventory.out_of_reach = reach.facts.out_of_reach();
         reach
     }
 
-    fn ask(request: &Request, config: &Config, scanned: &ScanResult, editors: &Editors) -> Self {
-        let is_seen = runtime::is_seen(request, &scanned.scan);
-        let (facts, command) = match facts(request, config, scanned, editors) {
+    /// Asks the remover that a run would use about the images of a scan.
+    pub(super) fn ask(request: &Request, config: &Config, scan: &Scan, editors: &Editors) -> Self {
+        let is_seen = runtime::is_seen(request, scan);
+        let (facts, command) = match facts(request, config, scan, editors) {
             // No runtime exists here: its store can be edited.
             Err(_) if config.via == Via::Auto && !is_seen => {
                 let direct = Config { via: Via::Direct, ..config.clone() };
-                (facts(request, &direct, scanned, editors), DIRECT)
+                (facts(request, &direct, scan, editors), DIRECT)
             }
             facts if is_seen => (facts, "layersweep gc"),
             facts => (facts, DIRECT),
@@ -79,7 +81,7 @@ impl Reach {
         match facts {
             Ok(facts) => Self { command, refusal: None, facts },
             Err(error) => {
-                let facts = ImageFacts::of(of_users(&scanned.scan.inventory, editors));
+                let facts = ImageFacts::of(of_users(&scan.inventory, editors));
                 Self { command, refusal: Some(error), facts }
             }
         }
@@ -97,21 +99,16 @@ impl Reach {
 }
 
 /// Facts about the images from the remover that a run would use.
-fn facts(
-    request: &Request,
-    config: &Config,
-    scanned: &ScanResult,
-    editors: &Editors,
-) -> Result<ImageFacts, Error> {
+fn facts(request: &Request, config: &Config, scan: &Scan, editors: &Editors) -> Result<ImageFacts, Error> {
     let selection = Selection::Gc { only: vec![Only::Images], policy: PolicyKind::Exact };
     let gc_request = GcRequest { request, config, selection, dry_run: true, while_runtime_runs: false };
-    let mut deleter = Deleter::for_reading(&gc_request, &scanned.scan.inventory)?;
+    let mut deleter = Deleter::for_reading(&gc_request, &scan.inventory)?;
     if let Deleter::Direct(owners) = &deleter {
         store_editing::check_namespace(request)?;
-        store_editing::check(owners, scanned, editors)?;
+        store_editing::check(owners, &scan.inventory, editors)?;
     }
     let stores = request.stores()?;
-    Ok(ImageFacts::of_remover(&scanned.scan, &stores, deleter.remover(editors, &mut None))?)
+    Ok(ImageFacts::of_remover(scan, &stores, deleter.remover(editors, &mut None))?)
 }
 
 /// Facts on the disk alone: images in stores that only their users can edit are out of reach in any case.

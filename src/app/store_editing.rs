@@ -39,8 +39,7 @@ pub(super) fn check_namespace(request: &Request) -> Result<(), Error> {
 }
 
 /// Refuses while an owner is running, or if no store can be edited.
-pub(super) fn check(owners: &Owners, scanned: &ScanResult, editors: &Editors) -> Result<(), Error> {
-    let inventory = &scanned.scan.inventory;
+pub(super) fn check(owners: &Owners, inventory: &Inventory, editors: &Editors) -> Result<(), Error> {
     if editors.is_empty() {
         let why = inventory.stores.first().map(|store| {
             let why = editors.store(store).err().unwrap_or_default();

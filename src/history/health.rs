@@ -10,6 +10,8 @@ use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 
 use super::lock::{LockError, StateLockHolder};
+use super::state_directory::{OTHER_OWNER, WRITABLE_BY_OTHERS};
+use crate::model::display::shell_word;
 
 /// Number of free bytes below which a failing write is explained by a full disk. XFS and btrfs refuse writes before the
 /// last block is used.
@@ -130,6 +132,12 @@ impl Degraded {
     #[must_use]
     pub fn remedy(&self) -> String {
         match self {
+            Self::NotReadable { path, cause } if cause == WRITABLE_BY_OTHERS => {
+                format!("chmod go-w {}", shell_word(&path.to_string_lossy()))
+            }
+            Self::NotReadable { path, cause } if cause == OTHER_OWNER => {
+                format!("chown root {}, or run as its owner", shell_word(&path.to_string_lossy()))
+            }
             Self::NotReadable { .. } | Self::NotWritable { .. } => {
                 "run as root or the owner of the state directory; another one (--state-dir) has no pins and no history"
                     .into()

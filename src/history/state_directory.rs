@@ -133,6 +133,10 @@ pub(super) fn make_private(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// Reasons for which the records in a directory are not used.
+pub(super) const OTHER_OWNER: &str = "it belongs to another user";
+pub(super) const WRITABLE_BY_OTHERS: &str = "others may write to it";
+
 /// Rejects a directory in which another user could change the records: it must belong to this user or root, and not be
 /// writable by other users. A path that does not exist or is not a directory is accepted, and fails when it is opened.
 pub(super) fn trusted(dir: &Path) -> io::Result<()> {
@@ -142,10 +146,10 @@ pub(super) fn trusted(dir: &Path) -> io::Result<()> {
     }
     let denied = |reason: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
     if facts.st_uid != 0 && facts.st_uid != rustix::process::geteuid().as_raw() {
-        return denied("it belongs to another user");
+        return denied(OTHER_OWNER);
     }
     if facts.st_mode & 0o022 != 0 {
-        return denied("others may write to it");
+        return denied(WRITABLE_BY_OTHERS);
     }
     Ok(())
 }

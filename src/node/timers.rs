@@ -83,11 +83,11 @@ pub fn read(root: &Sysroot, unit: &str) -> Result<Timer, (PathBuf, io::Error)> {
     Ok(Timer { state, last: last.ok() })
 }
 
-/// Returns the first cron job that runs `layersweep scan`.
+/// Returns the first cron job that runs this command of layersweep, for example `scan`.
 ///
 /// Files whose names contain other characters than letters, digits, `_` and `-` are skipped, as by Debian's cron
 /// (`cron(8)`); editors and package managers leave copies under such names.
-pub fn cron(root: &Sysroot) -> io::Result<Option<PathBuf>> {
+pub fn cron(root: &Sysroot, command: &str) -> io::Result<Option<PathBuf>> {
     let jobs = match root.list(Path::new(CRON)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         other => other?,
@@ -95,7 +95,7 @@ pub fn cron(root: &Sysroot) -> io::Result<Option<PathBuf>> {
     for job in jobs.iter().filter(|job| job.kind != FileKind::Directory && is_job_name(job.name.as_ref())) {
         let path = Path::new(CRON).join(&job.name);
         // layersweep's own job is readable, so an unreadable file is another job.
-        if root.read(&path, MAX_BYTES).is_ok_and(|text| text.lines().any(runs_scan)) {
+        if root.read(&path, MAX_BYTES).is_ok_and(|text| text.lines().any(|line| runs(line, command))) {
             return Ok(Some(path));
         }
     }
@@ -106,10 +106,10 @@ fn is_job_name(name: &OsStr) -> bool {
     name.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte))
 }
 
-fn runs_scan(line: &str) -> bool {
+fn runs(line: &str, command: &str) -> bool {
     !line.trim_start().starts_with('#')
         && line.contains("layersweep")
-        && line.split_whitespace().any(|word| word == "scan")
+        && line.split_whitespace().any(|word| word == command)
 }
 
 /// Returns the files of [`HOLDS`] that exist, with their modification times.
@@ -172,7 +172,7 @@ mod tests {
     fn stamps_holds_and_cron_jobs_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let root = Sysroot::at(dir.path());
-        assert_eq!((holds(&root), cron(&root).unwrap()), (Vec::new(), None));
+        assert_eq!((holds(&root), cron(&root, "scan").unwrap()), (Vec::new(), None));
         write(dir.path(), "var/lib/systemd/timers/stamp-layersweep-gc.timer", "");
         assert!(read(&root, GC).unwrap().last.is_some());
         write(dir.path(), "etc/layersweep/hold", "");
@@ -180,8 +180,13 @@ mod tests {
         write(dir.path(), "etc/cron.d/a", "#*/5 * * * * root layersweep scan\n");
         write(dir.path(), "etc/cron.d/gc", "*/5 * * * * root layersweep gc --quiet\n");
         write(dir.path(), "etc/cron.d/b.dpkg-old", "*/5 * * * * root layersweep scan --quiet\n");
-        assert_eq!(cron(&root).unwrap(), None, "a comment, a job of gc and a leftover copy are not scans");
+        assert_eq!(cron(&root, "gc").unwrap(), Some("/etc/cron.d/gc".into()));
+        assert_eq!(
+            cron(&root, "scan").unwrap(),
+            None,
+            "a comment, a job of gc and a leftover copy are not scans"
+        );
         write(dir.path(), "etc/cron.d/b", "*/5 * * * * root layersweep scan --quiet\n");
-        assert_eq!(cron(&root).unwrap(), Some("/etc/cron.d/b".into()));
+        assert_eq!(cron(&root, "scan").unwrap(), Some("/etc/cron.d/b".into()));
     }
 }

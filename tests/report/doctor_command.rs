@@ -372,6 +372,34 @@ fn state_directory_is_checked_through_its_life() {
     }
 }
 
+/// A run of gc would be refused, and doctor says so before, with the exact command.
+#[test]
+fn refusal_of_gc_is_foreseen() {
+    let Some(node) = Node::new() else { return };
+    let said = node.doctor(0);
+    assert_eq!(status(&said, "gc"), "ok", "{said:#}");
+    std::fs::create_dir(node.state()).unwrap();
+    std::fs::set_permissions(node.state(), PermissionsExt::from_mode(0o777)).unwrap();
+    node.run(&["gc", "--high", "1", "--low", "0"], &node.server.endpoint()).expect_code(5);
+    let said = node.doctor(1);
+    let directory = checks(&said, "state-directory");
+    assert_eq!(text(directory[0], "/status"), "error", "{said:#}");
+    assert_eq!(text(directory[0], "/remedy"), format!("chmod go-w {}", node.state().display()));
+    std::fs::set_permissions(node.state(), PermissionsExt::from_mode(0o755)).unwrap();
+    // A socket of a runtime that does not answer, and a store that another user owns.
+    let gone = format!("unix://{}/none.sock", node.dir.path().display());
+    node.run(&["gc", "--high", "1", "--low", "0"], &gone).expect_code(5);
+    let said = document(node.run(&["doctor"], &gone), 0);
+    assert_eq!(status(&said, "runtime"), "warning", "{said:#}");
+    std::os::unix::fs::chown(node.store.root(), Some(5001), None).unwrap();
+    let mut command = program::command();
+    command.args(["doctor", "--format", "json", "--graphroot"]).arg(node.store.root());
+    let said = document(program::run(command.arg("--state-dir").arg(node.state())), 0);
+    let refused = checks(&said, "gc");
+    assert_eq!(text(refused[0], "/status"), "warning", "{said:#}");
+    assert!(text(refused[0], "/message").contains("would be refused now"), "{said:#}");
+}
+
 #[test]
 fn damaged_database_is_reported_until_replaced() {
     let Some(node) = Node::new() else { return };
@@ -440,11 +468,12 @@ fn timers_cron_jobs_and_hold_files() {
     let hold = ("etc/layersweep/hold", "");
     let job = ("etc/cron.d/own", "*/5 * * * * root layersweep scan --quiet\n");
     let masked = ("etc/systemd/system/layersweep-scan.timer", "");
+    let gc_job = ("etc/cron.d/own-gc", "*/5 * * * * root layersweep gc --quiet\n");
     for (files, scans, deletes, holds) in [
-        (vec![], "note", "", ""),
+        (vec![], "note", "note", ""),
         (vec![both[0], both[1]], "warning", "note", ""),
-        (vec![both[0], both[1], job], "ok", "note", ""),
-        (vec![job], "ok", "", ""),
+        (vec![both[0], both[1], job], "note", "note", ""),
+        (vec![job, gc_job], "note", "note", ""),
         (vec![both[0], both[1], (scan_on.as_str(), unit)], "ok", "note", ""),
         (vec![both[0], both[1], (scan_on.as_str(), unit), masked], "warning", "note", ""),
         (vec![both[0], both[1], (scan_on.as_str(), unit), hold], "ok", "note", "note"),
@@ -459,5 +488,15 @@ fn timers_cron_jobs_and_hold_files() {
         let said = disk.with(&files, 0);
         let found = (status(&said, "scan-timer"), status(&said, "gc-timer"), status(&said, "hold"));
         assert_eq!(found, (scans, deletes, holds), "{files:?}: {said:#}");
+    }
+    // What was not checked is not vouched for.
+    let said = disk.with(&[job, gc_job, hold], 0);
+    for (name, expected) in [
+        ("scan-timer", "a cron job is installed; cron itself was not checked"),
+        ("gc-timer", "a cron job is installed; cron itself was not checked"),
+        ("kubelet-files", "no kubelet settings found: eviction was not checked"),
+        ("hold", "has held deletion back since "),
+    ] {
+        assert!(text(checks(&said, name)[0], "/message").starts_with(expected), "{name}: {said:#}");
     }
 }

@@ -26,7 +26,9 @@ pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
 fn problem(problem: &ConfigProblem) -> Check {
     let separator = if problem.field.is_empty() { "" } else { ": " };
     let remedy = match problem.remedy.as_str() {
-        "" => "correct it: until then every other command refuses to run",
+        "" => {
+            "correct it: until then `gc`, `rm` and `sweep --delete` refuse to run, and the other commands use the defaults"
+        }
         remedy => remedy,
     };
     let message = format!("{}{separator}{}", problem.field, problem.message);
@@ -80,7 +82,7 @@ fn permissions_of(node: &Node<'_>, file: &PathBuf) -> Option<Check> {
 pub(super) fn permissions(node: &Node<'_>) -> Vec<Check> {
     let Some(processes) = &node.processes else { return Vec::new() };
     let mut checks = vec![match std::fs::read_to_string("/proc/self/status") {
-        Ok(status) if reads_everything(&status) => Check::ok("", "every file can be read"),
+        Ok(status) if reads_everything(&status) => Check::ok("", "this user may read the files of all users"),
         Ok(_) => {
             let message = "files of other users cannot be read: root's stores and most of the node's settings are \
                 not accessible";

@@ -12,6 +12,8 @@ use crate::model::display::{bytes, shell_word};
 use crate::policy::forecast::Forecast;
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
 
+/// Used percentage of bytes or inodes at which a warning is given, whatever the thresholds are.
+const NEARLY_FULL_PERCENT: f64 = 90.0;
 /// Maximum time until a disk is full for which a warning is given.
 const SOON: SignedDuration = SignedDuration::from_hours(24);
 
@@ -66,7 +68,7 @@ fn judge(
     let is_out_of_inodes = by_hand::is_out_of_inodes(filesystem);
     let status = match full {
         _ if filesystem.available_bytes == 0 || is_out_of_inodes || (evicts && !is_foreign) => Status::Error,
-        _ if !passed.is_empty() => Status::Warning,
+        _ if !passed.is_empty() || percent.max(inodes) >= NEARLY_FULL_PERCENT => Status::Warning,
         Some(full) if full.after <= SOON => Status::Warning,
         _ => Status::Ok,
     };
@@ -83,7 +85,7 @@ fn judge(
     }
     let remedy = match status {
         Status::Ok | Status::Note => String::new(),
-        _ if is_out_of_inodes => format!(
+        _ if is_out_of_inodes || inodes >= NEARLY_FULL_PERCENT => format!(
             "`layersweep layers` shows the inodes of layers, `du -x --inodes {} | sort -n | tail` what else uses inodes{}",
             shell_word(&filesystem.mount.to_string_lossy()),
             if is_foreign { "" } else { "; `layersweep gc --inodes-high 90 --dry-run` what can be deleted" }

@@ -27,7 +27,7 @@ pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
     }
     if !kubelet.is_here() {
         if embedded.is_none() {
-            checks.push(Check::note("", "no kubelet settings found: nothing evicts pods here"));
+            checks.push(Check::note("", "no kubelet settings found: eviction was not checked"));
         }
         return checks;
     }

@@ -8,6 +8,7 @@ mod containers;
 mod crio;
 mod database;
 mod fullness;
+mod gc;
 mod kubelet;
 mod node;
 mod runs;
@@ -29,7 +30,7 @@ use node::Node;
 type CheckRow = (&'static str, fn(&Node<'_>) -> Vec<Check>);
 
 /// All checks, in the order of the output. `docs/doctor.md` describes each of them.
-const CHECKS: [CheckRow; 30] = [
+const CHECKS: [CheckRow; 31] = [
     ("configuration", configuration::files),
     ("patterns", configuration::patterns),
     ("min-free", configuration::free_space),
@@ -38,6 +39,7 @@ const CHECKS: [CheckRow; 30] = [
     ("store-finding", stores::findings),
     ("socket", |node| node.runtime.sockets.clone()),
     ("runtime", |node| node.runtime.chosen.clone()),
+    ("gc", gc::refusals),
     ("kubelet-files", kubelet::files),
     ("kubelet-settings", |node| node.settings(thresholds::validity)),
     ("kubelet-eviction", |node| node.settings(thresholds::dropped)),

@@ -88,6 +88,8 @@ pub(super) fn last_gc(node: &Node<'_>) -> Vec<Check> {
         let message = format!("the last {short} runs of gc did not reach the low threshold");
         let remedy = "see `layersweep usage` for what fills the disk, and `layersweep gc --dry-run` for what keeps the images";
         Check::warning("", message, remedy)
+    } else if short > 0 {
+        Check::note("", format!("the last run of gc, at {started:.0}, did not reach the low threshold"))
     } else {
         Check::ok("", format!("gc ran last at {started:.0}"))
     }]

@@ -23,7 +23,7 @@ pub(super) fn ask(node: &Node<'_>) -> Runtime {
         false => None,
     };
     if let Some(why) = not_asked {
-        return Runtime { chosen: vec![Check::ok("", why)], ..Runtime::default() };
+        return Runtime { chosen: vec![Check::note("", why)], ..Runtime::default() };
     }
     let (candidates, mut sockets) = match &node.request.cri_endpoint {
         None => {

@@ -1,6 +1,8 @@
 //! Checks of the state directory, the clock, and the emergency reserve files.
 
 use std::io::{Error, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use jiff::SignedDuration;
 
@@ -10,7 +12,8 @@ use crate::app::{reserve, user_records};
 use crate::disk::filesystem;
 use crate::editor::ReserveFile;
 use crate::history::{clock as known_clock, known};
-use crate::model::display::bytes;
+use crate::model::display::{bytes, shell_word};
+use crate::sys::users;
 
 /// Available bytes below which a warning is given. Two years of records take less than 50 MiB.
 const LITTLE_BYTES: u64 = 64 << 20;
@@ -39,17 +42,31 @@ pub(super) fn directory(node: &Node<'_>) -> Vec<Check> {
             checks.push(Check::error(object, "not a directory", remedy));
         }
         Ok(_) if node.directory.foreign => checks.push(Check::ok(object, "it exists")),
-        Ok(_) => {
+        Ok(facts) => {
             if let Err(error) = rustix::fs::access(dir, rustix::fs::Access::WRITE_OK) {
                 let message = format!("not writable ({error}): scans are not recorded");
                 let remedy = "run as root or its owner, or mount it writable; another one (--state-dir) has no pins \
                     and no history";
                 checks.push(Check::error(&object, message, remedy));
             }
+            checks.extend(untrusted(dir, facts.uid(), facts.mode()));
             checks.extend(room(node, &object));
         }
     }
     checks
+}
+
+/// Returns an error if another user could change the records: they are then not used.
+fn untrusted(dir: &Path, owner: u32, mode: u32) -> Option<Check> {
+    let word = shell_word(&dir.to_string_lossy());
+    let (why, remedy) = if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        (format!("it belongs to user {}", users::name(owner)), format!("chown root {word}"))
+    } else if mode & 0o022 != 0 {
+        (format!("others may write to it (mode {:o})", mode & 0o7777), format!("chmod go-w {word}"))
+    } else {
+        return None;
+    };
+    Some(Check::error(dir, format!("{why}: its records are not used, and gc is refused"), remedy))
 }
 
 fn room(node: &Node<'_>, object: &str) -> Vec<Check> {

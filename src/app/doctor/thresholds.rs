@@ -92,7 +92,7 @@ pub(super) fn dropped(settings: &Settings<'_>) -> Vec<Check> {
     let signals: Vec<_> =
         signals.filter_map(|signal| Some(format!("{signal}<{}", hard.value.get(signal)?))).collect();
     vec![match signals.is_empty() {
-        true => Check::ok(hard.source(), "full disks never evict pods"),
+        true => Check::note(hard.source(), "no hard eviction threshold for full disks is set"),
         false => Check::ok(hard.source(), format!("hard eviction at {}", signals.join(", "))),
     }]
 }
@@ -169,7 +169,7 @@ fn order_on(settings: &Settings<'_>, disk: &Disk) -> Check {
     let (high, source) = (kubelet.image_high.value, kubelet.image_high.source());
     let evictions = first_evictions(kubelet, disk, Counted::Bytes);
     let Some(Threshold { percent, words, status }) = lowest(&evictions) else {
-        return Check::ok(mount, "no eviction by the bytes of this filesystem");
+        return Check::ok(mount, "no eviction threshold for the bytes of this filesystem was found");
     };
     let is_gc_first =
         gc_starts(&settings.images.targets, disk.capacity_bytes).is_some_and(|starts| starts < *percent);
@@ -242,7 +242,10 @@ fn our_bytes_on(settings: &Settings<'_>, disk: &Disk) -> Check {
         .map(|Threshold { percent, words, .. }| format!("{words} ({percent:.1}% used)"))
         .collect();
     let before = if later.is_empty() { "" } else { ", before " };
-    Check::ok(mount, format!("gc starts at {starts:.1}% used{before}{}", later.join(" and ")))
+    Check::ok(
+        mount,
+        format!("a run of gc starts to delete at {starts:.1}% used{before}{}", later.join(" and ")),
+    )
 }
 
 /// Compares the thresholds for inodes on filesystems with a fixed number of them. A lack of inodes starts the

@@ -16,13 +16,13 @@ pub(super) fn scan(node: &Node<'_>) -> Vec<Check> {
         Ok(timer) => timer,
         Err((path, error)) => return vec![Check::unread(path, &error)],
     };
-    let cron = match timers::cron(&node.stores.sysroot) {
+    let cron = match timers::cron(&node.stores.sysroot, "scan") {
         Ok(cron) => cron,
         Err(error) => return vec![Check::unread("/etc/cron.d", &error)],
     };
     vec![match (&timer.state, cron) {
         (TimerState::Enabled, _) => pace(node, SCAN, &timer),
-        (_, Some(job)) => Check::ok(job, "cron runs layersweep"),
+        (_, Some(job)) => Check::note(job, "a cron job is installed; cron itself was not checked"),
         (TimerState::Missing, None) => Check::note(
             SCAN,
             "no layersweep timer or cron job is installed: image uses are recorded only when you scan \
@@ -47,7 +47,14 @@ pub(super) fn gc(node: &Node<'_>) -> Vec<Check> {
         Err((path, error)) => return vec![Check::unread(path, &error)],
     };
     match &timer.state {
-        TimerState::Missing => Vec::new(),
+        TimerState::Missing => match timers::cron(&node.stores.sysroot, "gc") {
+            Ok(Some(job)) => vec![Check::note(job, "a cron job is installed; cron itself was not checked")],
+            Ok(None) => vec![Check::note(
+                GC,
+                "no timer or cron job for gc is installed: it runs only when you start it",
+            )],
+            Err(error) => vec![Check::unread("/etc/cron.d", &error)],
+        },
         TimerState::Enabled => vec![pace(node, GC, &timer)],
         TimerState::Disabled | TimerState::Masked(_) => {
             let unmask = match timer.state {
@@ -68,7 +75,7 @@ pub(super) fn holds(node: &Node<'_>) -> Vec<Check> {
     let checks = timers::holds(&node.stores.sysroot).into_iter().map(|(path, since)| {
         let since = since.and_then(|since| Timestamp::try_from(since).ok());
         let since = since.map(|since| format!(" since {since:.0}")).unwrap_or_default();
-        let message = format!("it blocks deletion{since}");
+        let message = format!("has held deletion back{since}");
         match timer.state == TimerState::Enabled {
             true => Check::warning(&path, message, format!("rm {}", path.display())),
             false => Check::note(&path, message),

@@ -104,7 +104,7 @@ impl Gc<'_> {
         let editors = Editors::of(&scanned.scan, dir, request.trust_pid_namespace);
         if let Deleter::Direct(owners) = deleter {
             store_editing::check_namespace(request)?;
-            store_editing::check(owners, &scanned, &editors)?;
+            store_editing::check(owners, &scanned.scan.inventory, &editors)?;
         }
         // If a person is asked, the run is locked, and killed runs are finished, only after the answer.
         let resumed = match self.command_run.is_locked() {
