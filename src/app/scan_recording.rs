@@ -13,19 +13,18 @@ use super::state::{State, last_gc_failed};
 use crate::history::figures::Figures;
 use crate::history::kept_scans::{Packed, Scanned};
 use crate::history::scan_record::{ScanRecord, ScanRun};
-use crate::history::{
-    self, Access, Degraded, Queue, Saved, StateDirectory, back_offs, figures, known, runs, sizes,
-};
+use crate::history::{self, Access, Degraded, Queue, Saved, back_offs, figures, known, runs, sizes};
 use crate::model::refs::{self, Refs};
 use crate::model::scan_summary::ScanSummary;
-use crate::model::{FilesystemIx, Finding, Inventory, StoreIx};
+use crate::model::{FilesystemIx, Finding, Inventory, StoreId, StoreIx};
 use crate::node::kubelet::Kubelet;
 use crate::node::places::KubeletPlaces;
 use crate::stores::Scan;
 use crate::stores::other_usage::{self, OtherUsageRequest, OtherUser, OtherUserKind};
+use crate::sys::deleted;
 
 /// Returns the figures of the stores, with the data outside the stores on their filesystems.
-fn figures(request: &Request, scan: &Scan, directory: &StateDirectory) -> Vec<Figures> {
+fn figures(request: &Request, scan: &Scan, state: &State) -> Vec<Figures> {
     let known = OtherUsageRequest {
         places: KubeletPlaces::find(&request.kubelet, &Kubelet::read_now(&scan.sysroot)),
         threads: request.threads.map_or(0, usize::from),
@@ -33,34 +32,54 @@ fn figures(request: &Request, scan: &Scan, directory: &StateDirectory) -> Vec<Fi
         ..OtherUsageRequest::default()
     };
     let users = other_usage::logs_and_dumps(scan, &known);
+    // The unit that scans may not see the open files of other processes: it keeps what the last gc has seen.
+    let earlier = match deleted::sees_all_processes() {
+        true => Vec::new(),
+        false => state.read(figures::all).map(|all| all.stores).unwrap_or_default(),
+    };
     let mut all = figures::of(&scan.inventory, &scan.refs);
     for (position, figures) in all.iter_mut().enumerate() {
         let store_ix = StoreIx::from(position);
         // The data of stores that were not read would count as outside.
         if !request.names_stores {
-            figures.outside = outside(scan, &users, scan.inventory[store_ix].filesystem);
+            let store = &scan.inventory[store_ix];
+            let earlier = earlier.iter().find(|earlier| earlier.key == StoreId::of(store));
+            let deleted_open = earlier.and_then(|earlier| earlier.figures.outside.get(DELETED_OPEN));
+            figures.outside = outside(scan, &users, store.filesystem, deleted_open.copied());
         }
-        let reserve_files = reserve::of_store(scan, store_ix, directory);
+        let reserve_files = reserve::of_store(scan, store_ix, &state.directory);
         figures.reserve_files = reserve_files.iter().map(|file| file.path().to_path_buf()).collect();
     }
     all
 }
 
-/// Divides the used bytes of a filesystem outside the stores by kind. The sum is exact unless the measured files are
-/// larger than the usage that the filesystem reports.
-fn outside(scan: &Scan, users: &[OtherUser], ix: FilesystemIx) -> BTreeMap<String, u64> {
+/// Kind of deleted files that a process holds open.
+const DELETED_OPEN: &str = "deleted_open";
+
+/// Divides the used bytes of a filesystem outside the stores by kind. `deleted_open`: an earlier figure, if deleted
+/// files cannot be seen now. The sum is exact unless the measured files are larger than the usage that the filesystem
+/// reports.
+fn outside(
+    scan: &Scan,
+    users: &[OtherUser],
+    ix: FilesystemIx,
+    deleted_open: Option<u64>,
+) -> BTreeMap<String, u64> {
     let mut by_kind: BTreeMap<_, u64> =
-        ["journal", "logs", "core_dumps", "deleted_open"].map(|kind| (kind.to_owned(), 0)).into();
+        ["journal", "logs", "core_dumps", DELETED_OPEN].map(|kind| (kind.to_owned(), 0)).into();
     for user in users.iter().filter(|user| user.filesystem == ix) {
         let kind = match user.kind {
             OtherUserKind::Journal => "journal",
             OtherUserKind::Logs | OtherUserKind::PodLogs => "logs",
             OtherUserKind::CoreDumps => "core_dumps",
-            OtherUserKind::DeletedOpen => "deleted_open",
+            OtherUserKind::DeletedOpen => DELETED_OPEN,
             _ => continue,
         };
         let sum = by_kind.entry(kind.to_owned()).or_default();
         *sum = sum.saturating_add(user.bytes);
+    }
+    if let Some(bytes) = deleted_open {
+        by_kind.insert(DELETED_OPEN.to_owned(), bytes);
     }
     let in_stores = refs::size_on_disk(&scan.inventory, ix);
     let known =
@@ -106,7 +125,7 @@ impl ScanRecording<'_> {
         let complete = scan.is_complete();
         let damaged = self.state.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
         let access = if damaged { Access::Mend } else { Access::Write };
-        let figures = figures(self.request, scan, &self.state.directory);
+        let figures = figures(self.request, scan, self.state);
         // The summary for `diff` does not need the database, and for a large store takes as long as the rest.
         let (saved, packed) = rayon::join(
             || {
