@@ -64,8 +64,14 @@ pub struct Run {
 pub enum Bare {
     CriO,
     Podman,
+    /// With a build container, an image without a name and a volume.
+    PodmanBuilds,
     Containerd,
+    /// With images of a second namespace.
+    ContainerdNamespaces,
     ContainerdOnBtrfs,
+    /// The disk of a node that does not run, mounted on `/mnt/node-7`.
+    Dead,
 }
 
 /// Commands that change the machine, or need more than a node has: a cluster, or a file of the reader. They are only
@@ -259,7 +265,10 @@ fn run(options: &[&str]) -> Result<Run, String> {
                 let bare = match name {
                     "cri-o" => Bare::CriO,
                     "podman" => Bare::Podman,
+                    "podman-builds" => Bare::PodmanBuilds,
                     "containerd" => Bare::Containerd,
+                    "containerd-namespaces" => Bare::ContainerdNamespaces,
+                    "dead" => Bare::Dead,
                     "containerd-btrfs" => Bare::ContainerdOnBtrfs,
                     _ => return Err(format!("no bare node is {name:?}")),
                 };

@@ -241,11 +241,15 @@ impl Prepared {
 
     /// Returns a page on a node without leaks and records. Its images are three weeks old according to the disk.
     pub fn bare(&self, kind: Bare) -> Page<'_> {
-        if let Bare::Containerd | Bare::ContainerdOnBtrfs = kind {
-            return self.containerd(kind);
+        match kind {
+            Bare::Containerd | Bare::ContainerdNamespaces | Bare::ContainerdOnBtrfs => {
+                return self.containerd(kind);
+            }
+            Bare::Dead => return self.dead(),
+            Bare::CriO | Bare::Podman | Bare::PodmanBuilds => {}
         }
         let page = self.mounted(&self.work.path().join("aged"), "/var");
-        if kind == Bare::Podman {
+        if kind != Bare::CriO {
             let all: serde_json::Value =
                 serde_json::from_str(&self.store.storage(["containers", "--json"])).expect("containers");
             for container in
@@ -255,6 +259,28 @@ impl Prepared {
             }
             self.store.unmount();
         }
+        if kind == Bare::PodmanBuilds {
+            let builds = "buildah from --pull=never --name api-builder registry.example/base:1 >/dev/null
+                          head -c 24M /dev/urandom >$(buildah mount api-builder)/api.o
+                          buildah umount api-builder >/dev/null
+                          podman volume create cache >/dev/null
+                          head -c 30M /dev/urandom >/var/lib/containers/storage/volumes/cache/_data/packages
+                          podman untag registry.example/notes:1";
+            succeed(self.command("sh").args(["-euc", builds]));
+            self.store.unmount();
+        }
+        page
+    }
+
+    /// Returns a page with the prepared disk as that of a node that does not run, with its records.
+    fn dead(&self) -> Page<'_> {
+        sh(&format!(
+            "mkdir -p /mnt/node-7/etc /mnt/node-7/var/lib/containers; echo node-7.example >/mnt/node-7/etc/hostname
+             cp -a {}/records /mnt/node-7/var/lib/layersweep",
+            self.work.path().display()
+        ));
+        let page = self.mounted(&self.disk, "/mnt/node-7/var/lib/containers");
+        sh("mount -o remount,ro /mnt/node-7/var/lib/containers");
         page
     }
 
@@ -263,12 +289,12 @@ impl Prepared {
         let disk = self.work.path().join("disk");
         sh(&format!("truncate -s 380M {}", disk.display()));
         let ext4 = format!("{EXT4} -N 900");
-        mount_var(&disk, if kind == Bare::Containerd { &ext4 } else { "mkfs.btrfs -q -f -m dup" });
+        mount_var(&disk, if kind == Bare::ContainerdOnBtrfs { "mkfs.btrfs -q -f -m dup" } else { &ext4 });
         let rig = Rig::start(Path::new("/var/lib/containerd"), Collection::Default);
         let images = images_of_containerd();
         let page = Page { node: self, mount: Path::new("/var"), runtime: None, containerd: Some(rig) };
         let old = image("old:1", vec![running("base", 2), running("old", 1), running("older", 1)]);
-        page.import(&[images.as_slice(), &[old]].concat());
+        page.import("k8s.io", &[images.as_slice(), &[old]].concat());
         let rig = page.containerd.as_ref().expect("just started");
         rig.settle(images.len() + 1);
         // As on any node that has been in use, containerd's databases have free pages: if they have to grow, the first
@@ -286,6 +312,9 @@ impl Prepared {
              printf '[images]\nmin_age = \"0s\"\n' >/etc/layersweep/layersweep.toml",
             rig.socket().display()
         ));
+        if kind == Bare::ContainerdNamespaces {
+            page.import("ci", &[image("tools:1", vec![layer("tools", 12)])]);
+        }
         page
     }
 
@@ -364,12 +393,12 @@ impl Page<'_> {
         succeed(self.node.command("sh").args(["-ec", &run]));
     }
 
-    /// Imports images into containerd.
-    fn import(&self, images: &[ImageSpec]) {
+    /// Imports images into a namespace of containerd.
+    fn import(&self, namespace: &str, images: &[ImageSpec]) {
         let rig = self.containerd.as_ref().expect("a containerd");
         let path = rig.scratch().join("images.tar");
         archive::write_running(&path, images, &["/bin/busybox", "sleep", "100000000"]).expect("an archive");
-        rig.shell(&format!("C images import {0} >/dev/null; rm {0}", path.display()));
+        rig.shell(&format!("CN {namespace} images import {0} >/dev/null; rm {0}", path.display()));
     }
 }
 
