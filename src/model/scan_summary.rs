@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::display::short_reference;
 use super::names::names;
 use super::refs::{self, Refs, Root};
 use super::{ImageIx, Inventory, StoreIx};
@@ -56,7 +57,8 @@ pub struct SummaryEntry {
     /// Allocated bytes; see [`SummaryKind`].
     pub bytes: u64,
     pub extra: u64,
-    /// Name for display; for an image, its names in the form of [`join_names`].
+    /// Name for display; for an image, its names in the form of [`join_names`]; for a layer, its kind and image in the
+    /// form of [`layer_name`].
     pub name: String,
 }
 
@@ -160,10 +162,14 @@ impl ScanSummary {
             add(&places[image.store.get()], SummaryKind::Image, image.id.to_string(), entry);
         }
         for (ix, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| node.layer.is_some()) {
+            let image = refs.reached_by(ix.into()).find_map(|root| match root {
+                Root::Image(image_ix) => Some(inventory[image_ix].id.as_str()),
+                _ => None,
+            });
             let entry = SummaryEntry {
                 bytes: Refs::alone(inventory, ix.into()).bytes,
                 extra: u64::from(refs.refcount(ix.into())),
-                name: node.kind.layer_name().into(),
+                name: layer_name(node.kind.layer_name(), image),
             };
             add(&places[node.store.get()], SummaryKind::Layer, node.id.clone(), entry);
         }
@@ -271,6 +277,19 @@ pub fn split_names(text: &str) -> Vec<String> {
     array.unwrap_or_else(|| text.split(' ').filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
+/// Returns the name of a layer in a summary: its kind, and the first image that reaches it. The bytes of a layer that
+/// is added or removed count for that image alone, so that the changes of the images add up.
+#[must_use]
+pub fn layer_name(kind: &str, image: Option<&str>) -> String {
+    image.map_or_else(|| kind.to_owned(), |image| format!("{kind} {}", short_reference(image)))
+}
+
+/// Splits a text of [`layer_name`] into the kind of the layer and the beginning of its image's id.
+#[must_use]
+pub fn split_layer_name(text: &str) -> (&str, Option<&str>) {
+    text.split_once(' ').map_or((text, None), |(kind, image)| (kind, Some(image)))
+}
+
 /// Returns the id of a leak in a summary. It contains the class, since an object may have several.
 #[must_use]
 pub fn leak_id(class: &str, id: &str) -> String {
@@ -291,9 +310,9 @@ impl SummaryStore {
 names! {
     ChangeKind {
         /// Only the later summary contains it.
-        Added = "came",
+        Added = "added",
         /// Only the earlier summary contains it.
-        Removed = "went",
+        Removed = "removed",
         /// It has more bytes.
         Grown = "grew",
         /// It has fewer bytes.

@@ -85,19 +85,35 @@ fn added_removed_and_changed_images_are_shown() {
             bytes(diff, "/totals/change_bytes"),
             i64::try_from(tree::du(node.store.root())).unwrap() - i64::try_from(du).unwrap()
         );
-        assert_eq!(names(diff, "came", "/names_after"), [small::name("deep")]);
-        assert_eq!(names(diff, "went", "/names_before"), [small::name("other")]);
+        assert_eq!(names(diff, "added", "/names_after"), [small::name("deep")]);
+        assert_eq!(names(diff, "removed", "/names_before"), [small::name("other")]);
         let altered = names(diff, "altered", "/names_after");
         assert!(altered.contains(&"localhost/small/again:1"), "{altered:?}");
         fn layers(diff: &Value, change: &str) -> usize {
             list(diff, "/layers").iter().filter(|layer| text(layer, "/change") == change).count()
         }
         assert_eq!(
-            (layers(diff, "came"), layers(diff, "went"), layers(diff, "grew")),
+            (layers(diff, "added"), layers(diff, "removed"), layers(diff, "grew")),
             (2, 1, 1),
             "{:#}",
             diff["layers"]
         );
+        let on_disk: i64 = list(diff, "/layers")
+            .iter()
+            .filter(|layer| !layer["image"].is_null())
+            .map(|layer| bytes(layer, "/change_bytes"))
+            .sum();
+        assert_eq!(bytes(diff, "/images_disk_change_bytes"), on_disk, "{diff:#}");
+        for image in list(diff, "/images") {
+            // `deep` shares no layer and `other` neither; a second name takes no byte.
+            let expected = match text(image, "/change") {
+                "added" => bytes(image, "/exclusive/after_bytes"),
+                "removed" => -bytes(image, "/exclusive/before_bytes"),
+                _ => 0,
+            };
+            let off = bytes(image, "/disk_change_bytes") - expected;
+            assert!(off.abs() <= 64 << 10, "its own records are not counted: {image:#}");
+        }
         let containers = list(diff, "/containers");
         assert_eq!((containers.len(), text(&containers[0], "/name")), (1, "web"), "{containers:#?}");
         assert!(bytes(&containers[0], "/change_bytes") >= 3 << 20, "{containers:#?}");
@@ -125,10 +141,12 @@ fn added_removed_and_changed_images_are_shown() {
     // In reverse order, every change is reversed.
     let back = node.json(&["diff", "last", "last~1"]);
     assert_eq!(bytes(&back, "/totals/change_bytes"), -bytes(&diff, "/totals/change_bytes"));
-    assert_eq!(names(&back, "went", "/names_before"), [small::name("deep")]);
+    assert_eq!(names(&back, "removed", "/names_before"), [small::name("deep")]);
 
     let shown = node.run(&["diff"]).expect_code(0).stdout;
-    for words in [&small::name("deep"), "came", "went", "grew", "web", "renamed", "Store "] {
+    for words in
+        [&small::name("deep"), "added", "removed", "grew", "web", "renamed", "Store ", "total on the disk"]
+    {
         assert!(shown.contains(words), "{words}: {shown}");
     }
     let shown = node.run(&["history", "--scans"]).expect_code(0).stdout;
@@ -153,8 +171,8 @@ fn added_removed_and_changed_images_are_shown() {
     let apart = node.json(&["diff"]);
     assert_adds_up(&apart);
     let seen: Vec<_> = list(&apart, "/stores").iter().map(|store| text(store, "/seen")).collect();
-    assert_eq!(seen.iter().filter(|seen| **seen == "came").count(), 1, "{apart:#}");
-    assert_eq!(seen.iter().filter(|seen| **seen == "went").count(), 0, "{apart:#}");
+    assert_eq!(seen.iter().filter(|seen| **seen == "added").count(), 1, "{apart:#}");
+    assert_eq!(seen.iter().filter(|seen| **seen == "removed").count(), 0, "{apart:#}");
     assert_eq!(list(&apart, "/images").len() + list(&apart, "/layers").len(), 0, "{apart:#}");
     // A scan of one of the two stores does not either.
     let part = node.json(&["diff", "last", "now"]);

@@ -242,9 +242,9 @@ fn exercise(fs: Fs, read_only: &str) {
     let diff = layersweep(&root, &["diff", "last~1", "now", "--format", "json"]).expect_code(0).json();
     schema::assert_fits("diff", &diff);
     let images = list(&diff, "/images");
-    let came: Vec<_> = images.iter().filter(|image| text(image, "/change") == "came").collect();
-    assert_eq!(came.len(), 1, "{images:#?}");
-    assert_eq!(came[0]["names_after"][0], "registry.example.org/late:1");
+    let added: Vec<_> = images.iter().filter(|image| text(image, "/change") == "added").collect();
+    assert_eq!(added.len(), 1, "{images:#?}");
+    assert_eq!(added[0]["names_after"][0], "registry.example.org/late:1");
 
     // The screen for a person.
     let shown = layersweep(&root, &["report"]).expect_code(0).stdout;

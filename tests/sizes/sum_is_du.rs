@@ -305,7 +305,7 @@ fn with_containers(fs: Fs) {
     let came = compare(&store, &before, &at_work);
     let containers = list(&came, "/containers");
     assert_eq!(containers.len(), 19, "{containers:#?}");
-    assert!(containers.iter().all(|container| container["change"] == "came"), "{containers:#?}");
+    assert!(containers.iter().all(|container| container["change"] == "added"), "{containers:#?}");
     // Stopping changed the container that writes at its end, and a few bytes of each container's runtime files.
     let ended = compare(&store, &at_work, &stopped);
     for kind in ["images", "leaks"] {

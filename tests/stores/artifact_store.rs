@@ -121,8 +121,8 @@ fn artifacts_are_left_to_podman() {
     }
     assert_eq!((of_artifacts(&diff, "before"), of_artifacts(&diff, "after")), (2, 1), "{diff:#}");
     assert_eq!((of_artifacts(&diff, "before_bytes"), of_artifacts(&diff, "after_bytes")), (held, left));
-    let went = &list(&diff, "/images")[0];
-    assert_eq!((text(went, "/kind"), text(went, "/change")), ("artifact", "went"), "{diff:#}");
+    let removed = &list(&diff, "/images")[0];
+    assert_eq!((text(removed, "/kind"), text(removed, "/change")), ("artifact", "removed"), "{diff:#}");
     let printed = made.node.run(&["diff"]).expect_code(0).stdout;
     assert!(
         printed.contains("Artifacts of") && printed.contains(&format!("{MODEL} (artifact)")),

@@ -1,15 +1,16 @@
 //! JSON document of `layersweep diff`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::parts::Header;
 use crate::model::ARTIFACTS;
+use crate::model::display::short_reference;
 use crate::model::scan_summary::{
     Change, ChangeKind, ComparedScan, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, Sums, compare,
-    difference, split_names,
+    difference, split_layer_name, split_names,
 };
 
 /// Document of `layersweep diff`.
@@ -33,8 +34,10 @@ pub struct DiffDoc {
     pub filesystems: Vec<FilesystemDiffDoc>,
     /// All stores of both scans.
     pub stores: Vec<StoreDiffDoc>,
-    /// Changed images, the largest change first.
+    /// Changed images, the largest change on the disk first.
     pub images: Vec<ImageDiffDoc>,
+    /// Sum of `disk_change_bytes` of `images`.
+    pub images_disk_change_bytes: i64,
     /// Layers, snapshots and blobs that were added or removed, or whose size changed.
     pub layers: Vec<ChangeDoc>,
     /// Containers that were added or removed, or changed.
@@ -87,7 +90,7 @@ pub struct ArtifactsDiffDoc {
 pub struct FilesystemDiffDoc {
     /// Mount point.
     pub mount: String,
-    /// `came`, `went`, `grew`, `shrank` (its used bytes) or `altered` (its size).
+    /// `added`, `removed`, `grew`, `shrank` (its used bytes) or `altered` (its size).
     pub change: &'static str,
     /// Bytes that are not free.
     pub used: SumDoc,
@@ -103,7 +106,7 @@ pub struct FilesystemDiffDoc {
 pub struct StoreDiffDoc {
     #[serde(flatten)]
     pub place: SummaryStore,
-    /// `both`, `came` (only in the second scan) or `went` (only in the first scan).
+    /// `both`, `added` (only in the second scan) or `removed` (only in the first scan).
     pub seen: &'static str,
     /// All bytes of the store.
     pub total: SumDoc,
@@ -138,7 +141,7 @@ pub struct ImageDiffDoc {
     pub kind: &'static str,
     /// Root of its store.
     pub store: String,
-    /// `came`, `went`, `grew`, `shrank` or `altered` (its names, or the other users of its layers).
+    /// `added`, `removed`, `grew`, `shrank` or `altered` (its names, or the other users of its layers).
     pub change: &'static str,
     /// Names in the first scan.
     pub names_before: Vec<String>,
@@ -149,6 +152,9 @@ pub struct ImageDiffDoc {
     /// Bytes that only this image reaches. They change when other images are added or removed, so they do not
     /// add up.
     pub exclusive: SumDoc,
+    /// Bytes of layers that the disk has more (or, if negative, fewer) than in the first scan. A layer of several
+    /// images counts for the first of them. 0 if the layers were there before, or are still used.
+    pub disk_change_bytes: i64,
 }
 
 /// Changed layer, container or leak.
@@ -159,10 +165,12 @@ pub struct ChangeDoc {
     pub id: String,
     /// Root of its store.
     pub store: String,
-    /// `came`, `went`, `grew`, `shrank` or `altered`.
+    /// `added`, `removed`, `grew`, `shrank` or `altered`.
     pub change: &'static str,
     /// Name of a container, or class of a leak; for layers `layer`, `snapshot` or `blob`.
     pub name: String,
+    /// Beginning of the id of the first image that reaches a layer; null for other objects and layers of none.
+    pub image: Option<String>,
     /// Bytes in both scans.
     #[serde(flatten)]
     pub bytes: SumDoc,
@@ -181,6 +189,10 @@ pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> Diff
     let (old, new) = (before.summary.sums(), after.summary.sums());
     let places: BTreeSet<_> = old.keys().chain(new.keys()).copied().collect();
     let layers = of_kind(&changes, SummaryKind::Layer);
+    let of_images = disk_changes(&changes);
+    let mut images: Vec<_> =
+        of_kind(&changes, SummaryKind::Image).map(|change| image(change, &of_images)).collect();
+    images.sort_by_key(|image| std::cmp::Reverse(image.disk_change_bytes.unsigned_abs()));
     DiffDoc {
         header: Header::new("diff", now),
         complete: before.summary.complete && after.summary.complete,
@@ -190,7 +202,10 @@ pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> Diff
         artifacts: artifacts(&before.summary, &after.summary),
         filesystems: of_kind(&changes, SummaryKind::Filesystem).map(filesystem).collect(),
         stores: places.into_iter().map(|place| store(place, &old, &new)).collect(),
-        images: of_kind(&changes, SummaryKind::Image).map(image).collect(),
+        images_disk_change_bytes: images
+            .iter()
+            .fold(0, |sum, image| sum.saturating_add(image.disk_change_bytes)),
+        images,
         // A changed reference count of a layer follows from the changes of images.
         layers: layers.filter(|change| change.kind != ChangeKind::Changed).map(change).collect(),
         containers: of_kind(&changes, SummaryKind::Container).map(change).collect(),
@@ -257,8 +272,8 @@ fn store(
         place: place.clone(),
         seen: match (old, new) {
             (Some(_), Some(_)) => "both",
-            (None, _) => "came",
-            (Some(_), None) => "went",
+            (None, _) => "added",
+            (Some(_), None) => "removed",
         },
         total,
         shares: shares.into(),
@@ -271,8 +286,23 @@ fn sum(old: Option<&Sums<'_>>, new: Option<&Sums<'_>>, bytes: impl Fn(&Sums<'_>)
     SumDoc::new(old.map_or(0, &bytes), new.map_or(0, &bytes))
 }
 
-fn image(change: &Change) -> ImageDiffDoc {
+/// Returns the change of the bytes in layers by store and by the beginning of the id of their first image.
+fn disk_changes(changes: &[Change]) -> HashMap<(&SummaryStore, &str), i64> {
+    let mut of_images: HashMap<_, i64> = HashMap::new();
+    for change in of_kind(changes, SummaryKind::Layer) {
+        let entry = change.after.as_ref().or(change.before.as_ref());
+        if let Some(image) = entry.and_then(|entry| split_layer_name(&entry.name).1) {
+            let sum = of_images.entry((&*change.key.place, image)).or_default();
+            *sum = sum.saturating_add(change.bytes());
+        }
+    }
+    of_images
+}
+
+fn image(change: &Change, of_images: &HashMap<(&SummaryStore, &str), i64>) -> ImageDiffDoc {
+    let short_id = short_reference(&change.key.id);
     ImageDiffDoc {
+        disk_change_bytes: of_images.get(&(&*change.key.place, short_id.as_str())).copied().unwrap_or(0),
         id: change.key.id.clone(),
         kind: if change.key.place.driver == ARTIFACTS { "artifact" } else { "image" },
         store: change.key.place.root.clone(),
@@ -289,12 +319,18 @@ fn names(entry: Option<&SummaryEntry>) -> Vec<String> {
 }
 
 fn change(change: &Change) -> ChangeDoc {
-    let name = change.after.as_ref().or(change.before.as_ref()).map(|entry| entry.name.clone());
+    let entry = change.after.as_ref().or(change.before.as_ref());
+    let name = entry.map_or("", |entry| entry.name.as_str());
+    let (name, image) = match change.key.kind {
+        SummaryKind::Layer => split_layer_name(name),
+        _ => (name, None),
+    };
     ChangeDoc {
         id: change.key.id.clone(),
         store: change.key.place.root.clone(),
         change: change.kind.as_str(),
-        name: name.unwrap_or_default(),
+        name: name.to_owned(),
+        image: image.map(str::to_owned),
         bytes: get(change, |entry| entry.bytes),
     }
 }

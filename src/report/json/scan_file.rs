@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::SCHEMA_VERSION;
 use crate::model::scan_summary::{
-    ComparedScan, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, join_names, leak_id,
+    ComparedScan, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, join_names, layer_name, leak_id,
 };
 
 /// Fields of a scan document that are compared; others are ignored.
@@ -43,6 +43,9 @@ struct Row {
     names: Vec<String>,
     #[serde(default, alias = "kind", alias = "class", alias = "fstype")]
     name: String,
+    /// Ids of the images that reach a layer.
+    #[serde(default)]
+    images: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -172,6 +175,10 @@ fn summary(file: File) -> Result<ScanSummary, String> {
                 SummaryKind::Filesystem => (node_path(sysroot, row.id), row.name),
                 SummaryKind::Image => (row.id, join_names(&row.names)),
                 SummaryKind::Leak => (leak_id(&row.name, &row.id), row.name),
+                SummaryKind::Layer => {
+                    let image = row.images.first().map(String::as_str);
+                    (row.id, layer_name(&row.name, image))
+                }
                 _ => (row.id, row.name),
             };
             let place = places.get(&row.store).cloned().unwrap_or_else(|| SummaryStore {

@@ -29,8 +29,8 @@ pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
     }
     for store in &document.stores {
         let seen = match store.seen {
-            "came" => ", only in the second",
-            "went" => ", only in the first",
+            "added" => ", only in the second",
+            "removed" => ", only in the first",
             _ => "",
         };
         let is_of_artifacts = store.place.driver == ARTIFACTS;
@@ -46,7 +46,7 @@ pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
     }
     out.push('\n');
     out.push_str(&sums.render());
-    out.push_str(&images(&document.images, screen));
+    out.push_str(&images(document, screen));
     out.push_str(&changes("LAYER", &document.layers, screen, |layer| short_id(&layer.id)));
     out.push_str(&changes("CONTAINER", &document.containers, screen, |container| safe(&container.name)));
     out.push_str(&changes("LEAK", &document.leaks, screen, |leak| match leak.id.split_once(' ') {
@@ -73,31 +73,58 @@ fn sum(name: String, sum: &SumDoc) -> Vec<String> {
     vec![name, bytes(sum.before_bytes), bytes(sum.after_bytes), change(sum.change_bytes)]
 }
 
-fn images(images: &[ImageDiffDoc], screen: &Screen) -> String {
+/// Formats the changed images with what each of them took or freed on the disk.
+fn images(document: &DiffDoc, screen: &Screen) -> String {
     // A change of the other users of its layers follows from added and removed images.
-    let changed: Vec<_> = images
+    let changed: Vec<_> = document
+        .images
         .iter()
         .filter(|image| image.change != "altered" || image.names_before != image.names_after)
         .collect();
-    let mut table = Table::new(screen, &["IMAGE", "", ">TOTAL", ">EXCLUSIVE", ">CHANGE"]);
+    let mut table = Table::new(screen, &["IMAGE", "", ">CHANGE", ""]);
     let shown = rows(changed.len(), screen);
     for image in &changed[..shown] {
-        let names = if image.names_after.is_empty() { &image.names_before } else { &image.names_after };
-        let name = names.first().map_or_else(|| short_id(&image.id), |name| safe(name));
+        let (name, word) = naming(image, screen);
         let name = if image.kind == "artifact" { format!("{name} (artifact)") } else { name };
-        let word = match image.change {
-            "altered" => "renamed",
-            word => word,
+        let note = match (image.change, image.disk_change_bytes) {
+            ("added", 0) => "its layers were there already",
+            ("removed", 0) => "its layers are still used",
+            _ => "",
         };
-        let (total, exclusive) = match image.change {
-            "went" => (image.total.before_bytes, image.exclusive.before_bytes),
-            _ => (image.total.after_bytes, image.exclusive.after_bytes),
-        };
-        let change = change(image.total.change_bytes);
-        table.row(vec![name, word.into(), bytes(total), bytes(exclusive), change]);
+        table.row(vec![name, word.into(), change(image.disk_change_bytes), note.into()]);
+    }
+    let rest = changed.len() - shown;
+    if rest > 0 {
+        table.row(vec![format!("and {rest} more"), String::new(), String::new(), String::new()]);
+    }
+    if !changed.is_empty() {
+        let total = change(document.images_disk_change_bytes);
+        table.row(vec!["total on the disk".into(), String::new(), total, String::new()]);
     }
     table.fit(&[3], &[(0, 20)]);
-    table.block() + &more(changed.len() - shown)
+    table.block()
+}
+
+/// Returns the name of an image, or its names before and after, and the word for its change.
+fn naming(image: &ImageDiffDoc, screen: &Screen) -> (String, &'static str) {
+    let (before, after) = (&image.names_before, &image.names_after);
+    let named = |names: &[String]| match names {
+        [] => format!("<none> {}", short_id(&image.id)),
+        names => names.iter().map(|name| safe(name)).collect::<Vec<_>>().join(", "),
+    };
+    match image.change {
+        "removed" => return (named(before), "removed"),
+        "added" => return (named(after), "added"),
+        _ => {}
+    }
+    let word = match (before.is_empty(), after.is_empty()) {
+        _ if before == after => return (named(after), image.change),
+        (true, _) => "tagged",
+        (_, true) => "untagged",
+        _ => "renamed",
+    };
+    let arrow = if screen.unicode { "→" } else { "->" };
+    (format!("{} {arrow} {}", named(before), named(after)), word)
 }
 
 fn changes(title: &str, all: &[ChangeDoc], screen: &Screen, name: impl Fn(&ChangeDoc) -> String) -> String {
@@ -124,5 +151,79 @@ fn more(rest: usize) -> String {
     match rest {
         0 => String::new(),
         rest => heading(&format!("and {rest} more with smaller changes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::tz::TimeZone;
+
+    use super::*;
+    use crate::model::scan_summary::{
+        ComparedScan, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, layer_name,
+    };
+    use crate::report::json;
+
+    const MIB: u64 = 1 << 20;
+
+    fn scan(id: &str, time: &str, entries: &[(SummaryKind, &str, u64, &str)]) -> ComparedScan {
+        let place =
+            SummaryStore { kind: "containers-storage".into(), root: "/s".into(), driver: "overlay".into() };
+        let entries = entries.iter().map(|(kind, id, mib, name)| {
+            let key = Key { place: place.clone().into(), kind: *kind, id: (*id).to_owned() };
+            (key, SummaryEntry { bytes: mib * MIB, extra: 0, name: (*name).to_owned() })
+        });
+        let summary = ScanSummary { complete: true, entries: entries.collect() };
+        ComparedScan { id: id.into(), taken_at: time.parse().unwrap(), summary }
+    }
+
+    #[test]
+    fn change_of_image_is_bytes_on_disk() {
+        use SummaryKind::{Image, Layer, Share};
+        let own = |image| layer_name("layer", Some(image));
+        let (base, a, c) = (own("a"), own("a"), own("c"));
+        let before = scan(
+            "s1",
+            "2026-11-26T09:00:00Z",
+            &[
+                (Share, "images", 90, ""),
+                (Image, "a", 80, "web:1"),
+                (Image, "b", 60, "app:1"),
+                (Image, "d", 60, "old:1"),
+                (Image, "e", 10, "x:1"),
+                (Layer, "base", 60, &base),
+                (Layer, "top-of-a", 20, &a),
+                (Layer, "e", 10, "layer e"),
+            ],
+        );
+        // `a` is removed, `b` lost its name, `d` and `e` have other names, `c` is added with a layer of its own.
+        let after = scan(
+            "s2",
+            "2026-11-26T09:15:00Z",
+            &[
+                (Share, "images", 100, ""),
+                (Image, "b", 60, ""),
+                (Image, "c", 90, "new:1"),
+                (Image, "e", 10, "x:2"),
+                (Layer, "base", 60, &own("b")),
+                (Layer, "c", 30, &c),
+                (Layer, "e", 10, "layer e"),
+            ],
+        );
+        let document = json::diff(after.taken_at, &before, &after);
+        assert_eq!(document.images_disk_change_bytes, 10 * (1 << 20));
+        let screen =
+            Screen { width: None, unicode: false, truncates: true, notes: true, zone: TimeZone::UTC };
+        let shown = anstream::adapter::strip_str(&images(&document, &screen)).to_string();
+        let expected = "
+IMAGE                           CHANGE
+new:1              added     +30.0 MiB
+web:1              removed   -20.0 MiB
+old:1              removed         0 B  its layers are still used
+app:1 -> <none> b  untagged        0 B
+x:1 -> x:2         renamed         0 B
+total on the disk            +10.0 MiB
+";
+        assert_eq!(shown, expected);
     }
 }
