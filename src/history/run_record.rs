@@ -69,5 +69,5 @@ pub(super) fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) ->
     runs::record_events(tx, run, &record.events)?;
     let Some(end) = &record.end else { return Ok(()) };
     runs::end(tx, run, end)?;
-    usage::record_alone(tx, end.ended, &end.filesystems)
+    usage::record(tx, end.ended, &end.filesystems)
 }

@@ -17,9 +17,9 @@ pub use points::{Point, Range, Span, roll_up};
 use super::values::{micros, signed, time, unsigned};
 use crate::model::Filesystem;
 
-/// Readings closer together than this become one point with a minimum and a maximum, so that scans in an endless loop
+/// Maximum number of readings of a filesystem in a minute. One more replaces the newest, so that scans in an endless loop
 /// do not fill the database.
-const TOGETHER: SignedDuration = SignedDuration::from_secs(60);
+const MAX_PER_MINUTE: i64 = 8;
 const KEEP_SINGLE: SignedDuration = SignedDuration::from_hours(7 * 24);
 const KEEP_HOURS: SignedDuration = SignedDuration::from_hours(90 * 24);
 const KEEP_DAYS: SignedDuration = SignedDuration::from_hours(731 * 24);
@@ -78,39 +78,35 @@ pub(super) fn horizon(now: Timestamp, keep: SignedDuration, span: Span) -> Times
     span.begin(now.saturating_sub(keep).unwrap_or(Timestamp::MIN))
 }
 
-/// Adds a reading of each filesystem. Readings whose numbers contradict each other are skipped.
+/// Adds a reading of each filesystem. Readings whose numbers contradict each other are skipped. The same reading may be
+/// added again.
 pub fn record(tx: &Transaction<'_>, now: Timestamp, filesystems: &[Filesystem]) -> rusqlite::Result<()> {
     for filesystem in filesystems.iter().filter(|filesystem| filesystem.used_percent().is_some()) {
         let id = filesystem_row(tx, now, filesystem)?;
-        let mut point = Point::reading(now, filesystem);
-        let since = now.saturating_sub(TOGETHER).unwrap_or(Timestamp::MIN);
-        let near = tx
-            .prepare_cached(
-                "SELECT * FROM usage
-                 WHERE filesystem = ?1 AND span = 0 AND at > ?2 AND at <= ?3 AND capacity = ?4",
-            )?
-            .query_row(params![id, micros(since), micros(now), signed(point.capacity_bytes)], read_point)
-            .optional()?;
-        if let Some(near) = near {
-            point = near.with(&point);
-        }
-        put(tx, id, &point)?;
+        let minute_ago = now.saturating_sub(SignedDuration::from_secs(60)).unwrap_or(Timestamp::MIN);
+        tx.prepare_cached(
+            "DELETE FROM usage WHERE filesystem = ?1 AND span = 0 AND at = (
+                 SELECT max(at) FROM usage WHERE filesystem = ?1 AND span = 0 AND at > ?2 AND at < ?3
+                 HAVING count(*) >= ?4)",
+        )?
+        .execute(params![id, micros(minute_ago), micros(now), MAX_PER_MINUTE])?;
+        put(tx, id, &Point::reading(now, filesystem))?;
     }
     Ok(())
 }
 
-/// Adds a reading of each filesystem as a separate point, because the readings of the minute before a deletion no
-/// longer apply after it. The same reading may be added again.
-pub fn record_alone(
-    tx: &Transaction<'_>,
-    now: Timestamp,
-    filesystems: &[Filesystem],
-) -> rusqlite::Result<()> {
+/// Adds the readings of the present to the series of their filesystems.
+pub fn add_present(series: &mut [Series], now: Timestamp, filesystems: &[Filesystem]) {
+    let known: Vec<_> = series.iter().map(|series| series.filesystem.clone()).collect();
     for filesystem in filesystems.iter().filter(|filesystem| filesystem.used_percent().is_some()) {
-        let id = filesystem_row(tx, now, filesystem)?;
-        put(tx, id, &Point::reading(now, filesystem))?;
+        let same = identify(&known, filesystem).map(|known| known.id);
+        let series = series.iter_mut().find(|series| Some(series.filesystem.id) == same);
+        // A clock that was set back must not disorder the points.
+        if let Some(series) = series.filter(|series| series.points.last().is_none_or(|last| last.time < now))
+        {
+            series.points.push(Point::reading(now, filesystem));
+        }
     }
-    Ok(())
 }
 
 /// Returns the row of a filesystem, which is added or updated.

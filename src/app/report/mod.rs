@@ -148,7 +148,7 @@ pub fn report(
             unsaved,
             &Query { since: Some(since), limit: RUNS, kind: None, quiet: false },
         )?,
-        usage: past_usage(&database, since)?,
+        usage: past_usage(&database, since, &result.scan)?,
         unread: unread(&database),
         findings,
         other_users,
@@ -163,11 +163,14 @@ fn unread(database: &Database) -> Option<String> {
     database.unreadable.then(|| format!("{} ({why})", database.directory.dir.display()))
 }
 
-fn past_usage(database: &Database, since: Timestamp) -> Result<PastUsage, Error> {
+fn past_usage(database: &Database, since: Timestamp, scan: &Scan) -> Result<PastUsage, Error> {
     let since = Some(since);
-    let (series, runs) = database.read(|connection| {
+    let (mut series, runs) = database.read(|connection| {
         Ok((usage::series(connection, since, None)?, runs::that_deleted(connection, since)?))
     })?;
+    if !scan.sysroot.is_foreign() {
+        usage::add_present(&mut series, scan.taken_at, &scan.inventory.filesystems);
+    }
     let series = series.into_iter().filter(|series| !series.points.is_empty()).collect();
     Ok(PastUsage { origin: HistoryOrigin::of(database, since, HashSet::new()), series, runs })
 }

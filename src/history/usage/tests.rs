@@ -130,31 +130,42 @@ fn percentage_is_measured_as_by_the_kubelet() {
 }
 
 #[test]
-fn readings_within_a_minute_are_merged() {
+fn each_reading_is_a_point() {
     let mut connection = database();
     let tx = connection.transaction().unwrap();
-    for (time, used) in [
-        ("2026-11-21T13:00:00Z", 10),
-        ("2026-11-21T13:00:20Z", 30),
-        ("2026-11-21T13:00:59Z", 5),
-        ("2026-11-21T13:01:00Z", 7),
-    ] {
+    for (time, used) in
+        [("2026-11-21T13:00:00Z", 10), ("2026-11-21T13:00:20Z", 30), ("2026-11-21T13:00:59Z", 5)]
+    {
         record(&tx, at(time), &[filesystem(used)]).unwrap();
-    }
-    // A reading after a deletion is a separate point, however often it is recorded.
-    for _ in 0..2 {
-        record_alone(&tx, at("2026-11-21T13:01:30Z"), &[filesystem(2)]).unwrap();
+        record(&tx, at(time), &[filesystem(used)]).unwrap();
     }
     let absurd = [
         Filesystem { capacity_bytes: 0, available_bytes: 0, mount: "/a".into(), ..filesystem(0) },
         Filesystem { available_bytes: 101 * GIB, mount: "/b".into(), ..filesystem(0) },
     ];
     record(&tx, at("2026-11-21T13:05:00Z"), &absurd).unwrap();
-    let series = series(&tx, None, None).unwrap();
-    assert_eq!(series.len(), 1);
-    let used: Vec<_> =
-        series[0].points.iter().map(|point| (point.used.low, point.used.high, point.readings)).collect();
-    assert_eq!(used, [(5, 30, 3), (7, 7, 1), (2, 2, 1)]);
+    let mut all = series(&tx, None, None).unwrap();
+    let now = at("2026-11-21T13:06:00Z");
+    let elsewhere = Filesystem { mount: "/c".into(), ..filesystem(1) };
+    add_present(&mut all, now, &[elsewhere, filesystem(7)]);
+    add_present(&mut all, now, &[filesystem(7)]);
+    assert_eq!(all.len(), 1);
+    let points = all[0].points.iter();
+    let points: Vec<_> = points.map(|point| (point.used.low, point.used.high, point.readings)).collect();
+    assert_eq!(points, [(10, 10, 1), (30, 30, 1), (5, 5, 1), (7, 7, 1)]);
+}
+
+#[test]
+fn endless_loop_of_readings_is_bounded() {
+    let mut connection = database();
+    let tx = connection.transaction().unwrap();
+    for second in 0..180_i64 {
+        let time = at("2026-11-21T13:00:00Z") + SignedDuration::from_secs(second);
+        record(&tx, time, &[filesystem(second.unsigned_abs())]).unwrap();
+    }
+    let points = series(&tx, None, None).unwrap().remove(0).points;
+    assert!((24..=4 * 8).contains(&points.len()), "{}", points.len());
+    assert_eq!(points.last().unwrap().used.mean, 179, "the newest is always kept");
 }
 
 #[test]
