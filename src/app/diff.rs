@@ -112,7 +112,7 @@ fn no_such_scan(word: &str, missing: &Missing, unreadable: bool) -> Error {
             "`layersweep scan` keeps one; `layersweep scan --format json` writes one to a file",
         ),
         Missing::Later(oldest) => {
-            let local = oldest.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M");
+            let local = oldest.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M %Z");
             (format!("the oldest kept scan is of {local}"), LIST)
         }
         missing => (missing.to_string(), LIST),

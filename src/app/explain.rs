@@ -11,14 +11,14 @@ use super::reach::Reach;
 use super::request::Request;
 use super::runtime;
 use super::scan::{self, ScanOptions, ScanResult};
-use super::state::Purpose;
+use super::state::{self, Purpose};
 use crate::config::Config;
 use crate::cri::Options;
 use crate::execute::containers::Scope;
 use crate::execute::cri::CriRemover;
-use crate::history::known::Life;
-use crate::model::Plan;
-use crate::model::rules::Ruling;
+use crate::history::story::Story;
+use crate::model::rules::{Rule, Ruling};
+use crate::model::{Consistency, Plan, StoreIx};
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
 
@@ -35,13 +35,33 @@ pub struct Explanation {
     pub image: Option<ImageExplanation>,
     /// Plan of a collection, if the object is a container and a runtime answered.
     pub containers: Option<Plan>,
+    /// Images that no store has under the reference, but that the records know by it; the latest first.
+    pub absent: Vec<AbsentImage>,
+}
+
+/// An image of the records that the reference does not name now.
+#[derive(Debug)]
+pub struct AbsentImage {
+    pub story: Story,
+    pub presence: Presence,
+}
+
+/// Presence of an image of the records in its store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// The store was read in full and does not have it.
+    Gone,
+    /// It is there, with other names.
+    Renamed(Vec<String>),
+    /// Its store was not read in full.
+    Unknown,
 }
 
 /// Facts about an image.
 #[derive(Debug)]
 pub struct ImageExplanation {
     /// Stays of the image in the store, with the present one if that is recorded.
-    pub lives: Vec<Life>,
+    pub story: Story,
     /// Result of every rule.
     pub rulings: Vec<Ruling>,
     /// Plan of a collection.
@@ -64,8 +84,13 @@ pub fn explain(
         false => {
             let result =
                 scan::scan_with(request, observer, Purpose::Look, false, ScanOptions::with_labels(config))?;
-            let subject = lookup::look_up(&result.scan, reference)?;
-            (result, Some(subject), None)
+            match lookup::look_up(&result.scan, reference) {
+                Ok(subject) => (result, Some(subject), None),
+                Err(unknown @ lookup::Error::Unknown { .. }) => {
+                    return absent(result, reference, unknown);
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         true => {
             let options = ScanOptions { trees: true, ..ScanOptions::with_labels(config) };
@@ -80,11 +105,16 @@ pub fn explain(
     };
     let image = match subject {
         Some(Subject::Image(image_ix)) => {
-            let lives = result.state.lives(&result.scan, image_ix)?;
+            let story = result.state.story(&result.scan, image_ix)?;
             let reach = Reach::find(request, config, &mut result);
-            let (rulings, plan) =
+            let (mut rulings, plan) =
                 policy_context::judge(request, observer, config, (&result, &reach.facts), image_ix)?;
-            Some(ImageExplanation { lives, rulings, plan, reach })
+            let reachable =
+                rulings.iter_mut().find(|ruling| ruling.rule == Rule::OutOfReach && !ruling.stays);
+            if let Some(reachable) = reachable {
+                reachable.detail = format!("removable: {}", reach.way(config));
+            }
+            Some(ImageExplanation { story, rulings, plan, reach })
         }
         _ => None,
     };
@@ -92,7 +122,43 @@ pub fn explain(
         Some(Subject::Container(_)) => containers(request, config, &result.scan),
         _ => None,
     };
-    Ok(Explanation { result, subject, owned, image, containers })
+    Ok(Explanation { result, subject, owned, image, containers, absent: Vec::new() })
+}
+
+/// Explains a reference that names nothing in the stores, from the records.
+///
+/// # Errors
+/// `unknown` if the records do not know it either.
+fn absent(result: ScanResult, reference: &str, unknown: lookup::Error) -> Result<Explanation, Error> {
+    let stories = result.state.stories(reference)?;
+    if stories.is_empty() {
+        let records = result.state.directory.dir.display();
+        let known = match result.state.is_new {
+            true => format!("there are no records in {records}, so deleted images are unknown"),
+            false => format!("the records in {records} do not know a deleted image of that name"),
+        };
+        let listed = "`layersweep images` and `layersweep layers` list what exists";
+        let path = "a path begins with / or ./";
+        return Err(Error::from(unknown).hint(format!("{known}; {listed}; {path}")));
+    }
+    let absent = stories.into_iter().map(|story| {
+        let presence = presence(&result.scan, &story);
+        AbsentImage { story, presence }
+    });
+    let absent = absent.collect();
+    Ok(Explanation { absent, subject: None, owned: None, image: None, containers: None, result })
+}
+
+fn presence(scan: &Scan, story: &Story) -> Presence {
+    let mut stores = (0..scan.inventory.stores.len()).map(StoreIx::from);
+    let Some(store_ix) = stores.find(|store_ix| state::recorded_store(scan, *store_ix) == story.store) else {
+        return Presence::Unknown;
+    };
+    match scan.inventory.find_image(store_ix, &story.image_id) {
+        Some(image_ix) => Presence::Renamed(scan.inventory[image_ix].names.clone()),
+        None if scan.inventory[store_ix].consistency == Consistency::Consistent => Presence::Gone,
+        None => Presence::Unknown,
+    }
 }
 
 /// Plans a collection of containers. Returns `None` if no runtime answers: only the runtime knows the state of a

@@ -10,9 +10,11 @@ use super::database::Database;
 use super::error::{Error, Exit};
 use super::observer::{Audience, Observer};
 use super::request::Request;
+use crate::disk;
 use crate::history::Access;
 use crate::history::kept_scans::{self, KeptScan};
-use crate::history::runs::{self, Query, Quiet, RunRow};
+use crate::history::runs::{self, Query, Quiet, RunRow, TargetKind};
+use crate::history::story::{self, Story};
 use crate::history::usage::{self, Series};
 
 /// Source of facts about the past.
@@ -53,6 +55,14 @@ pub struct PastRuns {
     pub quiet: Quiet,
 }
 
+/// Images that a reference names or named, and the runs that deleted them.
+#[derive(Clone, Debug)]
+pub struct PastImages {
+    pub runs: PastRuns,
+    /// The latest first; never empty.
+    pub stories: Vec<Story>,
+}
+
 /// Past usage of the filesystems.
 #[derive(Clone, Debug)]
 pub struct PastUsage {
@@ -78,6 +88,44 @@ pub struct KeptScans {
 pub fn past_runs(request: &Request, observer: &dyn Observer, query: &Query) -> Result<PastRuns, Error> {
     let (database, unsaved) = open_with_waiting(request, observer)?;
     read_runs(&database, unsaved, query)
+}
+
+/// Returns the stories of the images that `reference` names or named, with the runs that deleted them.
+///
+/// # Errors
+/// When the database cannot be used, or does not know such an image.
+pub fn past_images(
+    request: &Request,
+    observer: &dyn Observer,
+    reference: &str,
+    query: &Query,
+) -> Result<PastImages, Error> {
+    let (database, unsaved) = open_with_waiting(request, observer)?;
+    let stories = database.read(|connection| story::find(connection, reference))?;
+    if stories.is_empty() {
+        return Err(no_such_image(&database, reference));
+    }
+    let mut runs = read_runs(&database, unsaved, &Query { kind: Some(TargetKind::Image), ..*query })?;
+    let is_meant = |id: &String| stories.iter().any(|story| story.image_id == *id);
+    for run in &mut runs.runs {
+        run.deletions.retain(|deletion| is_meant(&deletion.id));
+    }
+    runs.runs.retain(|run| !run.deletions.is_empty());
+    Ok(PastImages { runs, stories })
+}
+
+fn no_such_image(database: &Database, reference: &str) -> Error {
+    let directory = database.directory.dir.display();
+    let error = Error::failed(format!("the records in {directory} do not know an image {reference:?}"));
+    if database.unreadable {
+        return error.hint("the records cannot be read: `layersweep doctor` shows what is wrong with them");
+    }
+    error.hint(match database.found {
+        true => {
+            "an image is recorded from the first scan on that finds it; `layersweep history` lists the runs"
+        }
+        false => "nothing has been recorded there; name another directory with --state-dir DIR",
+    })
 }
 
 /// Opens the database and applies the runs that wait to be saved; also returns their ids.
@@ -131,9 +179,16 @@ pub fn past_usage(
         None => None,
         Some(path) => Some(usage::mount_of(&known, path).ok_or_else(|| unknown(path, &known))?),
     };
-    let (series, runs) = database.read(|connection| {
+    let (mut series, runs) = database.read(|connection| {
         Ok((usage::series(connection, since, mount)?, runs::that_deleted(connection, since)?))
     })?;
+    if request.sysroot.is_none() {
+        let mounts = series.iter().map(|series| Path::new(&series.filesystem.mount));
+        // A filesystem that is not mounted now has no present reading.
+        let present = mounts.filter_map(|mount| disk::filesystem::of(mount).ok());
+        let present: Vec<_> = present.map(|(filesystem, _)| filesystem).collect();
+        usage::add_present(&mut series, Timestamp::now(), &present);
+    }
     Ok(PastUsage { origin: HistoryOrigin::of(&database, since, unsaved), series, runs })
 }
 

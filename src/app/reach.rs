@@ -87,6 +87,14 @@ impl Reach {
         }
     }
 
+    /// Way in which a run deletes an image, as a clause.
+    pub(super) fn way(&self, config: &Config) -> &'static str {
+        match self.command == DIRECT || config.via == Via::Direct {
+            true => "deleted directly in its store",
+            false => "deleted through the runtime",
+        }
+    }
+
     /// Reason for which nothing can be deleted now, as a clause.
     pub fn refused(&self) -> Option<String> {
         let Error { message, hint, .. } = self.refusal.as_ref()?;

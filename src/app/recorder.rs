@@ -108,13 +108,16 @@ impl<'a> Recorder<'a> {
             id: problem.id.clone().unwrap_or_default(),
             step: problem.phase.as_str().to_owned(),
             message: problem.message.clone(),
+            ..RunError::default()
         });
         // Images that the user named and that a rule keeps.
         let kept = if self.command == Command::Rm { outcome.plan.kept.as_slice() } else { &[] };
         let kept = kept.iter().map(|kept| RunError {
             id: kept.target.id.clone(),
+            names: kept.target.names.clone(),
+            rule: Some(kept.rule),
             step: Phase::Prove.as_str().to_owned(),
-            message: format!("stays by rule {}: {}", kept.rule.as_str(), kept.detail),
+            message: kept.detail.clone(),
         });
         let usage =
             outcome.plan.shown().and_then(|shown| outcome.after.get(shown.filesystem.get())?.as_ref().ok());
@@ -263,7 +266,8 @@ pub(super) fn refusal(run: &CommandRun<'_>, state: &State, via: Via, message: &s
         observer.event(&event);
         journal.event(event);
     }
-    let errors = vec![RunError { id: String::new(), step: "begin".into(), message: message.to_owned() }];
+    let (step, message) = ("begin".to_owned(), message.to_owned());
+    let errors = vec![RunError { step, message, ..RunError::default() }];
     let ended = journal.end(RunEnd { errors, ..RunEnd::of(state.now(), OutcomeKind::Refused) });
     warn_of_saving(observer, &ended.degraded, &ended.warnings);
 }

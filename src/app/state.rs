@@ -17,11 +17,12 @@ use super::request::Request;
 use crate::disk::size_cache::SizeCache;
 use crate::history::ages::{InventoryAges, Moment};
 use crate::history::back_offs::{self, BackOff};
-use crate::history::known::{self, KnownImages, Life};
+use crate::history::known::{self, KnownImages};
 use crate::history::pins::{self, Pins};
 use crate::history::runs::{self, Command, DeletionRow};
+use crate::history::story::{self, Story};
 use crate::history::{Access, Degraded, StateDirectory, clock, sizes};
-use crate::model::{Finding, ImageIx, Inventory, PinReason, StoreId};
+use crate::model::{Finding, ImageIx, Inventory, PinReason, StoreId, StoreIx};
 use crate::stores::Scan;
 use crate::sys::clock::{ClockReading, Leap};
 
@@ -241,14 +242,24 @@ impl State {
         self.known.ages(foreign.as_ref().unwrap_or(&scan.inventory), &self.moment())
     }
 
-    /// Returns the lives of an image, with the present one if it is recorded.
-    pub fn lives(&self, scan: &Scan, image_ix: ImageIx) -> Result<Vec<Life>, Error> {
+    /// Returns the story of an image; its present life is in it if that is recorded.
+    pub fn story(&self, scan: &Scan, image_ix: ImageIx) -> Result<Story, Error> {
         let image = &scan.inventory[image_ix];
-        let mut store = scan.inventory[image.store].clone();
-        store.root = node_path(scan, &store.root);
-        let store = StoreId::of(&store);
-        self.read(|connection| known::lives(connection, &store, &image.id))
+        let store = recorded_store(scan, image.store);
+        self.read(|connection| story::of_image(connection, &store, &image.id))
     }
+
+    /// Returns the stories of the images of the records that a reference names or named.
+    pub fn stories(&self, reference: &str) -> Result<Vec<Story>, Error> {
+        self.read(|connection| story::find(connection, reference))
+    }
+}
+
+/// Returns the id of a store in the records, which have the paths of the node itself.
+pub(super) fn recorded_store(scan: &Scan, store_ix: StoreIx) -> StoreId {
+    let mut store = scan.inventory[store_ix].clone();
+    store.root = node_path(scan, &store.root);
+    StoreId::of(&store)
 }
 
 pub(super) fn last_gc_failed(database: &Database) -> bool {

@@ -306,6 +306,11 @@ pub(super) struct HistoryArgs {
     #[command(subcommand)]
     pub(super) command: Option<HistoryCommand>,
 
+    /// Show what happened to this image, also if it is gone: a name it has or had, a digest, an id or
+    /// the start of one
+    #[arg(conflicts_with_all = ["kind", "all", "scans"])]
+    pub(super) image: Option<String>,
+
     /// Only runs since this time: 36h, 7d, or a time like 2026-11-21 or
     /// 2026-11-21T13:00 (local unless it has an offset)
     #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
@@ -383,7 +388,8 @@ A scan is named by
   now                      the current state: scans, and records nothing
   FILE, -                  what `scan --format json` printed (./last is a file)
 The last two scans are kept; of older ones the newest of each hour for a day, the newest of each day for \
-30. A scan of named stores only does not change what is known of others.";
+30. If a scan reads only named stores (--graphroot), the other stores count as unchanged. CHANGE is bytes on the \
+disk: an image whose layers another image still uses frees nothing.";
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct DiffArgs {

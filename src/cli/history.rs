@@ -20,7 +20,10 @@ pub(super) fn run(global: &Global, args: &HistoryArgs) -> Result<Exit, Error> {
     let now = Timestamp::now();
     match &args.command {
         None if args.scans => kept_scans(global, args, now),
-        None => past_runs(global, args, now),
+        None => match &args.image {
+            Some(image) => past_images(global, args, image, now),
+            None => past_runs(global, args, now),
+        },
         Some(HistoryCommand::Usage(usage_args)) => past_usage(global, args, usage_args, now),
     }
 }
@@ -35,6 +38,19 @@ fn past_runs(global: &Global, args: &HistoryArgs, now: Timestamp) -> Result<Exit
     let past = history::past_runs(&global.request, global, &query)?;
     let exit = past.origin.exit();
     let document = json::history(now, past);
+    output::result(global.format, &document, text::history)?;
+    Ok(exit)
+}
+
+fn past_images(global: &Global, args: &HistoryArgs, image: &str, now: Timestamp) -> Result<Exit, Error> {
+    let query = Query {
+        since: args.since.map(|since| since.at(now)),
+        limit: args.limit.unwrap_or(0),
+        ..Query::default()
+    };
+    let past = history::past_images(&global.request, global, image, &query)?;
+    let exit = past.runs.origin.exit();
+    let document = json::history_of_images(now, past);
     output::result(global.format, &document, text::history)?;
     Ok(exit)
 }

@@ -32,6 +32,7 @@ pub mod scans;
 mod schema;
 pub mod sizes;
 mod state_directory;
+pub mod story;
 pub mod usage;
 mod values;
 

@@ -53,7 +53,7 @@ impl Pins {
         let reasons = covering.map(|pattern| {
             let text = pattern.text();
             let undo = format!("`layersweep pin remove {}`", shell_word(text));
-            PinReason::new(format!("pin {text} (layersweep pin list)"), undo)
+            PinReason::new(text.to_owned(), undo)
         });
         reasons.collect()
     }
@@ -206,7 +206,7 @@ mod tests {
         let pins = Pins::new(&pins);
         assert_eq!(
             pins.of(&["quay.io/a:1"], &[""; 0], "00").into_iter().map(|pin| pin.text).collect::<Vec<_>>(),
-            ["pin quay.io/* (layersweep pin list)", "pin *:1 (layersweep pin list)"]
+            ["quay.io/*", "*:1"]
         );
     }
 

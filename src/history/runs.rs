@@ -13,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 pub use crate::model::OutcomeKind;
 pub use crate::model::plan::{Reason, TargetKind};
 pub use confirm::{Confirmation, confirm};
+pub(super) use read::deletion;
 pub use read::{Query, Quiet, RunRow, freed, list, quiet, that_deleted};
 pub use thin::thin;
 pub use types::{BEGUN, Certainty, Command, DeletionRow, Event, RunEnd, RunError, Start, new_id};

@@ -55,6 +55,8 @@ pub struct SeenImage {
     pub store: usize,
     pub id: String,
     pub names: Vec<String>,
+    /// Manifest digests.
+    pub digests: Vec<String>,
     /// Evidence on the disk for its first detection.
     pub evidence: Vec<Evidence>,
     /// The configuration protects the image.
@@ -156,6 +158,7 @@ fn image(inventory: &Inventory, refs: &Refs, image_ix: ImageIx) -> SeenImage {
         store: image.store.get(),
         id: image.id.to_string(),
         names: image.names.clone(),
+        digests: image.digests.clone(),
         evidence: image.evidence.clone(),
         pinned: !image.pinned_by.is_empty(),
         in_use: refs.is_named(image_ix) && inventory.uses_of(image_ix).next().is_some()

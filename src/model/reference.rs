@@ -74,6 +74,28 @@ pub fn means_name(reference: &str, name: &str) -> bool {
     name.strip_suffix(reference).is_some_and(|start| start.is_empty() || start.ends_with('/'))
 }
 
+/// Returns whether `reference` is a name, a digest or the whole id of this image.
+#[must_use]
+pub fn is_of_image(reference: &str, id: &str, names: &[String], digests: &[String]) -> bool {
+    let is_digest = |digest: &String| {
+        digest == reference || names.iter().any(|name| format!("{}@{digest}", repository(name)) == reference)
+    };
+    id == bare_id(reference)
+        || names.iter().any(|name| means_name(reference, name))
+        || digests.iter().any(is_digest)
+}
+
+/// Minimum length of the start of an id.
+pub const SHORTEST_ID: usize = 3;
+
+/// Returns whether `reference` is the start of the id or of a digest of this image.
+#[must_use]
+pub fn starts_id_of_image(reference: &str, id: &str, digests: &[String]) -> bool {
+    let start = bare_id(reference);
+    let mut digests = digests.iter().map(|digest| bare_id(digest));
+    start.len() >= SHORTEST_ID && (id.starts_with(start) || digests.any(|digest| digest.starts_with(start)))
+}
+
 /// Returns whether `wanted` refers to an image with these names and manifest digests.
 #[must_use]
 pub fn means(wanted: &str, names: &[String], digests: &[String]) -> bool {

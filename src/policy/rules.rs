@@ -152,7 +152,7 @@ impl<'a> Judge<'a> {
             Rule::OutOfReach => {
                 match self.input.facts(image_ix).and_then(|known| known.out_of_reach.as_ref()) {
                     Some(why) => RuleAnswer::Keep(why.clone()),
-                    None => RuleAnswer::pass("deletable through the selected backend"),
+                    None => RuleAnswer::pass("removable"),
                 }
             }
             Rule::AgeUnknown if self.input.ages(image_ix).is_none() => {
@@ -229,7 +229,7 @@ impl<'a> Judge<'a> {
         pins.extend(known.into_iter().flat_map(|known| known.pinned_by.iter().cloned()));
         match pins.as_slice() {
             [] => RuleAnswer::pass("nothing pins it"),
-            pins => RuleAnswer::Keep(format!("pinned by {}", first_few(pins))),
+            pins => RuleAnswer::Keep(format!("pinned: {}", first_few(pins))),
         }
     }
 

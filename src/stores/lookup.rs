@@ -9,7 +9,9 @@ use rustix::io::Errno;
 
 use super::Scan;
 use crate::model::display::{shell_word, short_id, short_reference};
-use crate::model::reference::{bare_id, means_name, repository};
+use crate::model::reference::{
+    SHORTEST_ID, bare_id, is_of_image, means_name, repository, starts_id_of_image,
+};
 use crate::model::{ContainerIx, ImageIx, LeakIx, Node, NodeIx, NodeKind, StoreIx, StoreKind};
 use crate::sys::beneath::{HANDLE, Opener};
 use crate::sys::root::{self, Root};
@@ -58,12 +60,9 @@ pub enum Error {
     Unreadable { path: PathBuf, message: String },
 }
 
-/// Minimum length of the start of an id.
-const SHORTEST: usize = 3;
-
 fn too_short(reference: &str) -> String {
-    let is_short = reference.len() < SHORTEST && reference.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if is_short { format!("; of an id at least {SHORTEST} digits are needed") } else { String::new() }
+    let is_short = reference.len() < SHORTEST_ID && reference.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_short { format!("; of an id at least {SHORTEST_ID} digits are needed") } else { String::new() }
 }
 
 /// Finds the object that `reference` means. Whole names and ids take precedence over starts of ids.
@@ -127,14 +126,11 @@ fn leak_or_node(scan: &Scan, node: NodeIx) -> Subject {
 fn exact(scan: &Scan, reference: &str) -> Vec<Subject> {
     let inventory = &scan.inventory;
     let bare = bare_id(reference);
-    let images = inventory.images.iter().enumerate().filter(|(_, image)| {
-        image.id == bare
-            || image.names.iter().any(|name| means_name(reference, name))
-            || image.digests.iter().any(|digest| {
-                digest == reference
-                    || image.names.iter().any(|name| format!("{}@{digest}", repository(name)) == reference)
-            })
-    });
+    let images = inventory
+        .images
+        .iter()
+        .enumerate()
+        .filter(|(_, image)| is_of_image(reference, &image.id, &image.names, &image.digests));
     let images = images.map(|(position, _)| Subject::Image(position.into()));
     let containers = inventory.containers.iter().enumerate();
     let containers = containers.filter(|(_, container)| container.id == bare || container.name == reference);
@@ -185,14 +181,15 @@ fn hex(id: &str) -> std::borrow::Cow<'_, str> {
 
 fn by_start(scan: &Scan, reference: &str) -> Vec<Subject> {
     let start = bare_id(reference);
-    if start.len() < SHORTEST {
+    if start.len() < SHORTEST_ID {
         return Vec::new();
     }
     let inventory = &scan.inventory;
-    let images = inventory.images.iter().enumerate().filter(|(_, image)| {
-        let mut digests = image.digests.iter().filter_map(|digest| digest.strip_prefix("sha256:"));
-        image.id.starts_with(start) || digests.any(|hex| hex.starts_with(start))
-    });
+    let images = inventory
+        .images
+        .iter()
+        .enumerate()
+        .filter(|(_, image)| starts_id_of_image(reference, &image.id, &image.digests));
     let images = images.map(|(position, _)| Subject::Image(position.into()));
     let containers = inventory.containers.iter().enumerate();
     let containers = containers.filter(|(_, container)| container.id.starts_with(start));

@@ -161,7 +161,7 @@ fn added_removed_and_changed_images_are_shown() {
     assert!(run.stderr.contains("not a JSON document"), "{run:?}");
     let run = node.run(&["diff", "1999-01-01", "last"]).expect_code(1);
     let (_, time) = run.stderr.split_once("the oldest kept scan is of ").unwrap();
-    assert_eq!(time.lines().next().unwrap().len(), "2026-11-20 10:00".len(), "{run:?}");
+    assert!(time.starts_with("20") && time.lines().next().unwrap().contains(" UTC"), "{run:?}");
 
     // A scan of only another store neither ends the series nor removes anything.
     let other = dir.path().join("other");

@@ -156,7 +156,7 @@ fn usage_series_is_shown() {
     for args in
         [&[&["history"], &flags[..], &["usage"]].concat(), &[&["history", "usage"], &flags[..]].concat()]
     {
-        assert_eq!(layersweep(args).expect_code(0).stdout.lines().count(), 29);
+        assert_eq!(layersweep(args).expect_code(0).stdout.lines().count(), 30);
     }
     assert_one_error(&with(dir.path(), &["history", "--all", "usage"]).expect_code(2));
     let unknown = with(dir.path(), &["history", "usage", "--filesystem", "relative/path"]).expect_code(2);

@@ -8,3 +8,4 @@ mod records_journal;
 mod records_kill;
 mod records_observe;
 mod records_retention;
+mod story_of_image;

@@ -73,6 +73,7 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
                     id: "0123456789abcdef".repeat(4),
                     step: "remove".into(),
                     message: format!("image is in use by {NASTY}"),
+                    ..RunError::default()
                 }],
                 ..ended(now - SignedDuration::from_mins(29), OutcomeKind::Failed)
             };

@@ -49,7 +49,8 @@ fn start() -> Start {
 }
 
 fn end() -> RunEnd {
-    let error = RunError { id: "x".into(), step: "remove".into(), message: "no".into() };
+    let error =
+        RunError { id: "x".into(), step: "remove".into(), message: "no".into(), ..RunError::default() };
     RunEnd {
         usage_after_percent: Some(69.5),
         measured_bytes: Some(-5),

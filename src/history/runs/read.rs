@@ -194,7 +194,7 @@ fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
     })
 }
 
-pub(super) fn deletion(row: &Row<'_>) -> rusqlite::Result<DeletionRow> {
+pub(in crate::history) fn deletion(row: &Row<'_>) -> rusqlite::Result<DeletionRow> {
     Ok(DeletionRow {
         at: time(row, "at")?,
         kind: row.get("kind")?,

@@ -151,7 +151,8 @@ fn recorded_run_is_read_unchanged() {
     assert_eq!((found[0].measured_bytes, found[0].byproduct_bytes), (Some(-7), 30), "up to now");
     let event = Event { reason: "FreeDiskSpaceFailed".into(), message: "too little".into() };
     record_events(&tx, run, std::slice::from_ref(&event)).unwrap();
-    let error = RunError { id: "x".into(), step: "remove".into(), message: "busy".into() };
+    let error =
+        RunError { id: "x".into(), step: "remove".into(), message: "busy".into(), ..RunError::default() };
     let end_of_it = RunEnd {
         usage_after_percent: Some(69.9),
         measured_bytes: Some(-7),
@@ -203,7 +204,7 @@ fn runs_with_nothing_to_report_are_quiet() {
     let mut connection = database();
     let tx = connection.transaction().unwrap();
     let now = at("2026-11-21T13:00:00Z");
-    let error = RunError { id: String::new(), step: "scan".into(), message: "no".into() };
+    let error = RunError { step: "scan".into(), message: "no".into(), ..RunError::default() };
     let ends = [
         (Command::Scan, OutcomeKind::Done, vec![], true),
         (Command::Scan, OutcomeKind::Incomplete, vec![], true),

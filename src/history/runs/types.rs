@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::history::values::by_name;
 use crate::model::names::names;
 use crate::model::plan::{LayerIdentity, Reason, TargetKind};
+use crate::model::rules::Rule;
 use crate::model::{Filesystem, OutcomeKind, StoreId};
 
 names! {
@@ -122,12 +123,18 @@ pub struct Event {
     pub message: String,
 }
 
-/// A failed step of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A failed step of a run, or an object that a rule kept although the user named it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RunErrorDoc"))]
 pub struct RunError {
     /// Id of the object.
     pub id: String,
+    /// Names of an image that a rule keeps.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Rule that keeps the object; null for a failure.
+    #[serde(default)]
+    pub rule: Option<Rule>,
     /// Step that failed.
     pub step: String,
     /// Reason of the failure.
@@ -160,6 +167,18 @@ pub struct DeletionRow {
     pub error: Option<String>,
     #[serde(default, rename = "outcome")]
     pub certainty: Certainty,
+}
+
+impl DeletionRow {
+    /// Returns the outcome in documents: `gone`, `failed` or `unknown`.
+    #[must_use]
+    pub fn outcome(&self) -> &'static str {
+        match (self.certainty, &self.error) {
+            (Certainty::Unknown, _) => "unknown",
+            (_, None) => "gone",
+            (_, Some(_)) => "failed",
+        }
+    }
 }
 
 /// Creates an id for a run. It consists of the time and six digits: three for the fraction of the second, so that ids

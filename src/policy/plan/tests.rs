@@ -303,7 +303,7 @@ fn every_rule_keeps_and_gives_its_reason() {
     );
     for (position, words) in [
         (0, "used by 2: the podman container web (exited), the cri-o container web (exited)"),
-        (1, "pinned by crio.conf, the runtime's list of images, layersweep pin quay.io/*"),
+        (1, "pinned: crio.conf, the runtime's list of images, layersweep pin quay.io/*"),
         (2, "used for pod sandboxes, according to crio.conf"),
         (3, "the static pod etcd.yaml names it"),
         (4, "quay.io/team/i4:1 matches the protected name quay.io/team/i4*"),

@@ -10,12 +10,13 @@ use super::build::{container, fair, image, layer, leak, path, user};
 use super::usage;
 use super::{
     BelowDoc, CopiesDoc, DifferenceDoc, ExplainDoc, GcDecisionDoc, Header, LayerDoc, RememberedDoc, RuleDoc,
-    ShareRowDoc,
+    ShareRowDoc, StoryDoc,
 };
+use crate::app::explain::AbsentImage;
 use crate::app::path_usage::{Owned, Owner, Row};
 use crate::app::reach::Reach;
 use crate::history::ages::ImageAge;
-use crate::history::known::Life;
+use crate::history::story::Story;
 use crate::model::Plan;
 use crate::model::plan::Target;
 use crate::model::refs::{self, Refs, Root};
@@ -35,6 +36,7 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
         path: String::new(),
         image: None,
         remembered: None,
+        absent: Vec::new(),
         chain: Vec::new(),
         container: None,
         below: owned.map(|owned| below(scan, owned)),
@@ -293,11 +295,20 @@ impl ExplainDoc {
         }
     }
 
+    /// Fills in the images that the reference named, but does not name now.
+    pub fn recall(&mut self, absent: &[AbsentImage]) {
+        self.subject = "absent-image";
+        self.absent = absent.iter().map(StoryDoc::absent).collect();
+        if let Some(first) = self.absent.first() {
+            self.id.clone_from(&first.id);
+        }
+    }
+
     /// Fills in the age of the image and its lives, from the records.
-    pub fn remember(&mut self, age: &ImageAge, lives: &[Life]) {
+    pub fn remember(&mut self, age: &ImageAge, story: &Story) {
         if let Some(image) = &mut self.image {
             image.remember(age);
-            self.remembered = Some(RememberedDoc::new(age, lives));
+            self.remembered = Some(RememberedDoc::new(age, story));
         }
     }
 }

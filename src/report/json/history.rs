@@ -1,14 +1,15 @@
 //! JSON documents of `layersweep history`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::StoryDoc;
 use super::parts::Header;
-use crate::app::history::{HistoryOrigin, KeptScans, PastRuns, PastUsage};
+use crate::app::history::{HistoryOrigin, KeptScans, PastImages, PastRuns, PastUsage};
 use crate::history::kept_scans::KeptScan;
-use crate::history::runs::{Certainty, DeletionRow, Event, OutcomeKind, Quiet, RunError, RunRow};
+use crate::history::runs::{Certainty, Command, DeletionRow, Event, OutcomeKind, Quiet, RunError, RunRow};
 use crate::history::usage::{KnownFilesystem, Point, Range, Series};
 use crate::model::display::two_decimals;
 use crate::model::outcome::differs;
@@ -30,6 +31,9 @@ pub struct HistoryDoc {
     pub more: bool,
     /// Sums of the runs without a deletion or failure, including those in `runs`.
     pub quiet: Quiet,
+    /// Images that `history IMAGE` names, the latest first; `runs` contains only their deletions then. Empty
+    /// without an image.
+    pub images: Vec<StoryDoc>,
 }
 
 /// Run, or all runs of a day with the same command and outcome that deleted nothing.
@@ -49,6 +53,8 @@ pub struct RunDoc {
     /// `done`, `incomplete`, `not_needed`, `reached`, `not_reached`, `failed` or `refused`; null without an
     /// end.
     pub outcome: Option<&'static str>,
+    /// The outcome in words: `low threshold reached`, `refused: pinned`, `killed`.
+    pub outcome_text: String,
     /// True if it only printed a plan.
     pub dry_run: bool,
     /// Name of the policy, `exact` or `kubelet`; null for runs without one.
@@ -231,7 +237,14 @@ pub fn history(now: Timestamp, past: PastRuns) -> HistoryDoc {
         origin,
         more,
         quiet,
+        images: Vec::new(),
     }
+}
+
+/// Builds the document of `history IMAGE`.
+pub fn history_of_images(now: Timestamp, past: PastImages) -> HistoryDoc {
+    let PastImages { runs, stories } = past;
+    HistoryDoc { images: stories.iter().map(StoryDoc::recorded).collect(), ..history(now, runs) }
 }
 
 /// Builds the document of `history usage`.
@@ -250,8 +263,10 @@ pub fn history_usage(now: Timestamp, past: PastUsage) -> HistoryUsageDoc {
 }
 
 fn run(row: RunRow, unsaved: &HashSet<String>) -> RunDoc {
+    let outcome_text = outcome_text(&row);
     let start = row.start;
     RunDoc {
+        outcome_text,
         unsaved: unsaved.contains(&start.run_id),
         run_id: start.run_id,
         command: start.command.as_str(),
@@ -278,7 +293,30 @@ fn run(row: RunRow, unsaved: &HashSet<String>) -> RunDoc {
     }
 }
 
+/// Returns the outcome of a run in words.
+fn outcome_text(row: &RunRow) -> String {
+    let Some(outcome) = row.outcome else {
+        return if row.killed { "killed" } else { "not ended (still running, or killed)" }.into();
+    };
+    match (row.start.command, outcome) {
+        (Command::Gc, OutcomeKind::Reached) if row.start.trigger_space => "low threshold reached".into(),
+        (Command::Gc, OutcomeKind::Reached) => "done".into(),
+        (Command::Gc, OutcomeKind::NotReached) => "low threshold not reached".into(),
+        (Command::Gc | Command::Rm, OutcomeKind::NotNeeded) => "nothing to do".into(),
+        (Command::Rm, OutcomeKind::Reached) => "done".into(),
+        (Command::Rm, OutcomeKind::Refused) => {
+            let rules: BTreeSet<_> = row.errors.iter().filter_map(|error| error.rule).collect();
+            let rules: Vec<_> = rules.iter().map(|rule| rule.as_str().replace('-', " ")).collect();
+            let has_deleted = row.deletions.iter().any(|deletion| deletion.error.is_none());
+            let refused = if has_deleted { "refused in part" } else { "refused" };
+            if rules.is_empty() { refused.into() } else { format!("{refused}: {}", rules.join(", ")) }
+        }
+        (_, outcome) => outcome.as_str().replace('_', " "),
+    }
+}
+
 fn deletion(deletion: DeletionRow) -> DeletionDoc {
+    let outcome = deletion.outcome();
     DeletionDoc {
         kind: deletion.kind.as_str(),
         id: deletion.id,
@@ -292,11 +330,7 @@ fn deletion(deletion: DeletionRow) -> DeletionDoc {
             && deletion.measured_bytes.is_some_and(|measured| differs(deletion.predicted_bytes, measured)),
         usage_after_percent: deletion.usage_after_percent.map(two_decimals),
         deleted_at: deletion.at,
-        outcome: match (deletion.certainty, &deletion.error) {
-            (Certainty::Unknown, _) => "unknown",
-            (_, None) => "gone",
-            (_, Some(_)) => "failed",
-        },
+        outcome,
         confirmed: deletion.certainty == Certainty::Confirmed,
         error: deletion.error,
     }

@@ -19,6 +19,7 @@ mod remembered;
 mod report;
 mod scan;
 mod scan_file;
+mod story;
 mod sweep;
 mod usage;
 
@@ -35,7 +36,7 @@ pub use explain::explain;
 pub use gc::{ComparisonDoc, DeletedDoc, FreedDoc, GcDoc, GcFilesystemDoc, KeptDoc, gc};
 pub use history::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc,
-    history, history_scans, history_usage,
+    history, history_of_images, history_scans, history_usage,
 };
 pub use omitted::OmittedDoc;
 pub use parts::{
@@ -44,10 +45,11 @@ pub use parts::{
 };
 
 pub use pins::{PinsDoc, pins};
-pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc};
+pub use remembered::{EvidenceDoc, RememberedDoc};
 pub use report::{Extent, ReportDoc, ReportFilesystemDoc, UsagePointDoc, UsageSeriesDoc, report};
 pub use scan::{explanation, images, known_images, layers, scan};
 pub use scan_file::scan_of;
+pub use story::{ImageDeletionDoc, LifeDoc, StoryDoc};
 pub use sweep::{SweepDoc, SweepLeakDoc, SweptDoc, sweep, sweep_refused};
 pub use usage::{GroupDoc, ShareRowDoc, UsageDoc, UsageFilesystemDoc, usage};
 
@@ -126,7 +128,8 @@ pub struct ExplainDoc {
     /// True if everything was read.
     pub complete: bool,
     /// `image`, `layer`, `container`, `leak`, `metadata` or `other`; `directory` or `file` for a path that is
-    /// not an object (a store, or a path outside the stores).
+    /// not an object (a store, or a path outside the stores); `absent-image` if no store has an image of that name,
+    /// but the records know one.
     pub subject: &'static str,
     /// Id or name of the object; the path of a directory or file.
     pub id: String,
@@ -136,6 +139,8 @@ pub struct ExplainDoc {
     pub image: Option<ImageDoc>,
     /// Facts about the image from the records; null without records.
     pub remembered: Option<RememberedDoc>,
+    /// Images that the reference named earlier, the latest first; empty for other subjects than `absent-image`.
+    pub absent: Vec<StoryDoc>,
     /// Layers from the top down to the base. For an image, its other content follows: blobs, mapped layers,
     /// copies in a second snapshotter.
     pub chain: Vec<LayerDoc>,

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::ImageDoc;
+use super::{ImageDoc, LifeDoc};
 use crate::history::ages::{AgeRule, Basis, ImageAge};
-use crate::history::known::Life;
+use crate::history::story::Story;
 use crate::model::EvidenceKind;
 
 /// Facts about an image from the records.
@@ -47,27 +47,11 @@ pub struct EvidenceDoc {
     pub decides: bool,
 }
 
-/// Life of an image, from its first detection to its deletion.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct LifeDoc {
-    /// Earliest proven time at which the image was here in this life.
-    pub first_detected: Timestamp,
-    /// Last time at which a scan found it.
-    pub last_seen: Timestamp,
-    /// Time from which it was absent.
-    pub gone_since: Option<Timestamp>,
-    /// Last known use by a container.
-    pub last_used: Option<Timestamp>,
-    /// Number of containers seen that were made from it.
-    pub use_count: u64,
-}
-
 impl RememberedDoc {
-    /// Builds the object from an image's age and all its lives.
-    pub fn new(age: &ImageAge, lives: &[Life]) -> Self {
-        let mut earlier: Vec<_> = lives.iter().filter(|life| life.gone_since.is_some()).collect();
-        earlier.sort_by_key(|life| std::cmp::Reverse(life.age.life));
+    /// Builds the object from an image's age and its story.
+    pub fn new(age: &ImageAge, story: &Story) -> Self {
+        // A life that has ended since the last scan is still recorded as present.
+        let earlier = story.lives.iter().filter(|life| life.age.life < age.life);
         let deciding = age.detection.deciding();
         let evidence = age.detection.found.iter().map(|found| EvidenceDoc {
             kind: found.kind,
@@ -82,18 +66,8 @@ impl RememberedDoc {
             last_used: age.last_used,
             use_count: age.use_count,
             life: age.life,
-            earlier_lives: earlier.into_iter().map(life).collect(),
+            earlier_lives: earlier.map(|life| LifeDoc::new(story, life, true)).collect(),
         }
-    }
-}
-
-fn life(life: &Life) -> LifeDoc {
-    LifeDoc {
-        first_detected: life.age.first_detected,
-        last_seen: life.last_seen,
-        gone_since: life.gone_since,
-        last_used: life.age.last_used,
-        use_count: life.age.use_count,
     }
 }
 

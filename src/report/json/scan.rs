@@ -45,12 +45,15 @@ pub fn layers(result: &ScanResult) -> LayersDoc {
 
 /// Builds the document of `explain`.
 pub fn explanation(explanation: &Explanation) -> ExplainDoc {
-    let Explanation { result, subject, owned, image, containers } = explanation;
+    let Explanation { result, subject, owned, image, containers, absent } = explanation;
     let mut document = super::explain(&result.scan, *subject, owned.as_ref());
     if let (Some(Subject::Image(image_ix)), Some(image)) = (subject, image) {
-        document.remember(result.ages.of(*image_ix), &image.lives);
+        document.remember(result.ages.of(*image_ix), &image.story);
         let target = Target::image(&result.scan.inventory, *image_ix);
         document.judge(&target, image.rulings.clone(), &image.plan, &image.reach);
+    }
+    if !absent.is_empty() {
+        document.recall(absent);
     }
     if let Some(plan) = containers {
         document.judge_container(plan);

@@ -4,15 +4,22 @@ use super::format::{bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::model::ARTIFACTS;
-use crate::report::json::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc};
+use crate::report::json::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc};
 
 /// Maximum number of rows of a table on a terminal.
 const ROWS: usize = 15;
 
 /// Formats the changes, the largest of each kind first.
 pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
-    let (before, after) = (taken(&document.before, screen), taken(&document.after, screen));
-    let mut out = format!("From {before} to {after}\n");
+    let (before, after) = (&document.before, &document.after);
+    let mut out = format!(
+        "From {} ({}) to {} {} ({})\n",
+        screen.time(before.taken_at),
+        safe(&before.id),
+        screen.time_on(after.taken_at, before.taken_at),
+        screen.zone_name(after.taken_at),
+        safe(&after.id)
+    );
     if document.before.taken_at > document.after.taken_at {
         out.push_str("The first scan is the later one: additions are shown as removals.\n");
     }
@@ -58,10 +65,6 @@ pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
         out.push_str("\nNo image, layer, container or leak was added, removed or changed.\n");
     }
     out
-}
-
-fn taken(scan: &TakenDoc, screen: &Screen) -> String {
-    format!("{} ({})", screen.minute(scan.taken_at), safe(&scan.id))
 }
 
 fn change(change_bytes: i64) -> String {

@@ -8,9 +8,10 @@ use super::format::{age, bytes, inodes, safe, short_id, wrapped};
 use super::images::name;
 use super::scan::leaks;
 use super::screen::Screen;
+use super::story::{absent_images, life_line};
 use super::table::{Table, bold, heading};
 use super::usage::place;
-use crate::history::ages::{AgeRule, Basis};
+use crate::history::ages::AgeRule;
 use crate::model::EvidenceKind;
 use crate::model::display::count;
 use crate::report::json::{
@@ -19,6 +20,9 @@ use crate::report::json::{
 
 /// Formats the document of `explain`.
 pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
+    if !document.absent.is_empty() {
+        return absent_images(&document.absent, document.header.generated_at, screen);
+    }
     let mut out = String::new();
     match (&document.image, &document.container) {
         (Some(image), _) => {
@@ -56,7 +60,8 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     if !document.rules.is_empty() {
         let mut table = Table::new(screen, &["RULE", "VERDICT", "WHY"]);
         for rule in &document.rules {
-            table.row(vec![rule.rule.into(), rule.verdict.into(), safe(&rule.detail)]);
+            let verdict = if rule.verdict == "stay" { "keeps it" } else { "ok to delete" };
+            table.row(vec![rule.rule.into(), verdict.into(), safe(&rule.detail)]);
         }
         out.push_str(&table.block());
         out.push_str(&document.fate.as_ref().map_or_else(String::new, fate));
@@ -211,7 +216,7 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
     out
 }
 
-/// Formats the first detection of an image with its evidence, its use and its earlier lives.
+/// Formats the source of an image's first detection.
 fn source(evidence: &EvidenceDoc) -> &'static str {
     match evidence.kind {
         EvidenceKind::ImageRecord => "its own record",
@@ -222,46 +227,38 @@ fn source(evidence: &EvidenceDoc) -> &'static str {
     }
 }
 
+/// Formats the first detection of an image, its use and its earlier lives.
 fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String {
     let decider = known.evidence.iter().find(|evidence| evidence.decides);
-    let from = match (known.rule, decider) {
-        (AgeRule::Making, Some(evidence)) => format!("from {}", source(evidence)),
+    let (is_lower_bound, from) = match (known.rule, decider) {
+        (AgeRule::Making, Some(evidence)) => (false, format!("proven by {}", source(evidence))),
         (AgeRule::Container, Some(EvidenceDoc { kind: EvidenceKind::PullRecord, .. })) => {
-            "from the kubelet's record of a pull; it may be older".to_owned()
+            (true, "proven by the kubelet's record of a pull".to_owned())
         }
-        (AgeRule::Container, _) => "from its first container; it may be older".to_owned(),
-        (AgeRule::AbsentBefore, _) => "first detected by a scan; the scan before did not find it".to_owned(),
+        (AgeRule::Container, _) => (true, "proven by its first container".to_owned()),
+        (AgeRule::AbsentBefore, _) => {
+            (false, "first found by a scan; the scan before did not find it".to_owned())
+        }
         (AgeRule::FutureEvidence, _) => {
-            "first detected by a scan; the disk gives a time in the future".to_owned()
+            (true, "first found by a scan; its records on the disk are dated in the future".to_owned())
         }
-        _ => "first detected by a scan; the disk does not record it".to_owned(),
+        _ => (true, "first found by a scan; the disk does not record it".to_owned()),
     };
-    let mut out = format!(
-        "  since   {} ({} ago), {from}",
-        screen.minute(known.first_detected),
-        age(Some(known.first_detected), now)
-    );
-    for evidence in known.evidence.iter().filter(|evidence| !evidence.decides) {
-        out.push_str(&format!("; {} says {}", source(evidence), screen.minute(evidence.time)));
-    }
-    if known.first_detected_from == Basis::Disk {
-        out.push_str("; not in the records");
-    }
+    let since = known.first_detected;
+    let (zone, ago) = (screen.zone_name(since), age(Some(since), now));
+    let at_least = if is_lower_bound { "at least " } else { "" };
+    let mut out =
+        format!("  on this disk since {at_least}{} {zone} ({ago}), {from}\n", screen.time(since));
     out.push_str(&match known.last_used {
         Some(last) => {
             let ago = age(Some(last), now);
             let times = count(known.use_count, "time", "times");
-            format!("\n  used    {times}, last {} ({ago} ago)\n", screen.minute(last))
+            format!("  used    {times}, last {} ({ago} ago)\n", screen.time_on(last, now))
         }
-        None => "\n\x20 used    never, as far as recorded\n".to_owned(),
+        None => "  used    never, as far as recorded\n".to_owned(),
     });
     for life in &known.earlier_lives {
-        let until = life.gone_since.map_or_else(|| "?".to_owned(), |gone| screen.minute(gone));
-        out.push_str(&format!(
-            "  before  {} to {until}, used {}\n",
-            screen.minute(life.first_detected),
-            count(life.use_count, "time", "times")
-        ));
+        out.push_str(&life_line(life, "  before  ", true, screen));
     }
     out
 }
@@ -311,6 +308,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
+    use crate::history::ages::Basis;
     use crate::report::json::LifeDoc;
 
     #[test]
@@ -333,21 +331,26 @@ mod tests {
             use_count: 1,
             life: 2,
             earlier_lives: vec![LifeDoc {
+                life: 1,
                 first_detected: time("2026-09-01T00:00:00Z"),
                 last_seen: time("2026-09-05T00:00:00Z"),
                 gone_since: Some(time("2026-09-05T00:05:00Z")),
                 last_used: None,
                 use_count: 0,
+                names: Vec::new(),
+                frees_bytes: 0,
+                ended_by: Some("other"),
+                deletion: None,
             }],
         };
         let screen = Screen { width: None, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
         let now = time("2026-11-21T12:00:00Z");
         assert_eq!(
             remembered(&known, now, &screen),
-            "  since   2026-11-02 10:00 (19d ago), from the record of its top layer; its own record says \
-             2026-10-01 10:00\n\
-             \x20 used    1 time, last 2026-11-20 12:00 (24h ago)\n\
-             \x20 before  2026-09-01 00:00 to 2026-09-05 00:05, used 0 times\n"
+            "  on this disk since 2026-11-02 10:00:00 UTC (19d), proven by the record of its top layer\n\
+             \x20 used    1 time, last 2026-11-20 12:00:00 (24h ago)\n\
+             \x20 before  2026-09-01 00:00 to 2026-09-05 00:00, never used; removed by another program between the \
+             scans of 2026-09-05 00:00:00 and 00:05:00\n"
         );
         let unknown = RememberedDoc {
             first_detected_from: Basis::Disk,
@@ -359,7 +362,7 @@ mod tests {
         };
         assert_eq!(
             remembered(&unknown, now, &screen),
-            "  since   2026-11-02 10:00 (19d ago), from its first container; it may be older; not in the records\n\
+            "  on this disk since at least 2026-11-02 10:00:00 UTC (19d), proven by its first container\n\
              \x20 used    never, as far as recorded\n"
         );
     }

@@ -3,23 +3,24 @@
 use jiff::Timestamp;
 
 use super::chart::{Chart, Sample, window};
-use super::format::{DIFFERS, bytes, name_or_id, safe, short_id, signed_bytes};
+use super::format::{DIFFERS, bytes, name_or_id, safe, signed_bytes};
 use super::screen::Screen;
+use super::story::events;
 use super::table::{Table, bold};
 use crate::history::runs::Quiet;
 use crate::model::display::count;
+use crate::model::rules::Rule;
 use crate::report::json::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc,
 };
 
-/// Formats the runs, the newest first, each with its deletions.
+/// Formats the runs, the newest first, each with its deletions; with an image, what happened to it. Each line has the
+/// date and the id of the run, so that `grep` finds whole facts.
 pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
-    // One table for the deletions of all runs, so that their columns are aligned.
-    let mut table =
-        Table::new(screen, &["  TIME", "KIND", "OBJECT", "REASON", ">PREDICTED", ">MEASURED", ">USED", ""]);
-    let deletions = document.runs.iter().flat_map(|run| &run.deleted);
-    deletions.clone().for_each(|deletion| table.row(deletion_cells(deletion, screen)));
-    table.fit(&[6, 3], &[(2, 22)]);
+    if !document.images.is_empty() {
+        return events(&document.images, screen);
+    }
+    let table = deletions(&document.runs, screen);
     let rendered = table.render();
     let mut lines = rendered.lines();
     let headings = lines.next().unwrap_or_default();
@@ -33,15 +34,17 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
         }
         for (deletion, line) in run.deleted.iter().zip(lines.by_ref()) {
             out.push_str(&format!("{line}\n"));
+            let object = name_or_id(&deletion.names, &deletion.id);
             if let Some(error) = &deletion.error {
-                out.push_str(&format!("{:12}{}: {}\n", "", deletion.outcome, safe(error)));
+                let fact = format!("{}: {object}: {}", deletion.outcome, safe(error));
+                out.push_str(&fact_line(deletion.deleted_at, &fact, run, screen));
             } else if deletion.confirmed {
-                out.push_str(&format!("{:12}deleted, as found by a later scan\n", ""));
+                let fact = format!("{object}: deleted, as found by a later scan");
+                out.push_str(&fact_line(deletion.deleted_at, &fact, run, screen));
             }
         }
     }
-    let mut deletions = deletions;
-    if deletions.any(|deletion| deletion.differs) {
+    if document.runs.iter().flat_map(|run| &run.deleted).any(|deletion| deletion.differs) {
         out.push_str(&screen.note(DIFFERS.trim_end()));
     }
     if document.more {
@@ -54,27 +57,54 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
         (false, _) => {}
     }
     let are_listed = document.runs.iter().any(|run| run.command == "scan" && run.outcome != Some("failed"));
-    if screen.notes { out + &quiet(&document.quiet, are_listed, screen) } else { out }
+    if screen.notes {
+        out.push_str(&quiet(&document.quiet, are_listed, screen));
+    }
+    let has_times = !document.runs.is_empty() || document.quiet.last_at.is_some();
+    out + &if has_times { screen.zone_line(document.header.generated_at) } else { String::new() }
+}
+
+/// Returns one table with the deletions of all runs, so that their columns are aligned. A narrow terminal shows the
+/// last digits of the ids of runs.
+fn deletions(runs: &[RunDoc], screen: &Screen) -> Table {
+    const HEADINGS: [&str; 9] =
+        ["  TIME", "KIND", "OBJECT", "REASON", ">PREDICTED", ">MEASURED", ">USED", "RUN", ""];
+    let table = |run_id: fn(&str) -> &str| {
+        let mut table = Table::new(screen, &HEADINGS);
+        for run in runs {
+            let rows =
+                run.deleted.iter().map(|deletion| deletion_cells(deletion, run_id(&run.run_id), screen));
+            rows.for_each(|row| table.row(row));
+        }
+        table
+    };
+    let whole = table(|run_id| run_id);
+    if whole.fits() {
+        return whole;
+    }
+    let mut short = table(|run_id| run_id.rsplit('-').next().unwrap_or(run_id));
+    short.fit(&[6, 3], &[(2, 16)]);
+    short
+}
+
+/// Formats a line below a run.
+fn fact_line(time: Timestamp, fact: &str, run: &RunDoc, screen: &Screen) -> String {
+    format!("  {}  {fact}; run {}\n", screen.time(time), safe(&run.run_id))
 }
 
 /// Formats the line about a run, and a line for each event and failure.
 fn run_lines(run: &RunDoc, screen: &Screen) -> String {
-    let mut words = vec![run.command.to_owned()];
-    words.extend(run.policy.as_deref().map(|policy| format!("by policy {}", safe(policy))));
-    words.extend(run.via.as_deref().map(|via| format!("via {}", safe(via))));
+    let via = run.via.as_deref().map_or_else(String::new, |via| format!(" ({})", safe(via)));
+    let command = format!("{}{via}:", run.command);
     let mut facts = Vec::new();
-    let outcome = match run.outcome {
-        Some(word) => word.replace('_', " "),
-        None if run.killed => "killed".into(),
-        None => "not ended (still running, or killed)".into(),
-    };
+    let outcome = run.outcome_text.clone();
     facts.push(match (run.runs, run.ended_at) {
         (1, Some(ended)) => format!("{outcome} in {}", length(run.started_at, ended)),
         (1, None) => outcome,
         (many, ended) => {
             format!(
                 "{many} runs until {}, {outcome}",
-                ended.map_or_else(|| "?".into(), |ended| screen.time(ended))
+                ended.map_or_else(|| "?".into(), |ended| screen.time_on(ended, run.started_at))
             )
         }
     });
@@ -99,14 +129,15 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     let sums = [
         ("wanted", run.wanted_bytes.map(bytes)),
         ("predicted", run.predicted_bytes.map(bytes)),
-        ("measured", run.measured_bytes.map(signed_bytes)),
+        ("freed", run.measured_bytes.map(signed_bytes)),
         ("other leaks freed", Some(run.byproduct_bytes).filter(|bytes| *bytes > 0).map(bytes)),
     ];
     let sums: Vec<_> = sums.into_iter().filter_map(|(kind, sum)| Some(format!("{kind} {}", sum?))).collect();
     let mut out = format!("{} ", bold(&screen.time(run.started_at)));
     let indent = " ".repeat(20);
     let mut column = indent.len();
-    let parts = std::iter::once(words.join(" ") + ":").chain(commas(facts)).chain(commas(sums));
+    let id = (run.runs == 1).then(|| format!("run {}", safe(&run.run_id)));
+    let parts = std::iter::once(command).chain(commas(facts)).chain(commas(sums)).chain(id);
     for part in parts {
         let width = unicode_width::UnicodeWidthStr::width(part.as_str()) + 1;
         if column + width > screen.width.unwrap_or(usize::MAX) && column > indent.len() {
@@ -118,14 +149,25 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     }
     out = lines_without_trailing_blanks(&out);
     if run.unsaved {
-        out.push_str("  not in the database yet: the next run that can write saves it\n");
+        let fact = "not in the database yet: the next run that can write saves it";
+        out.push_str(&fact_line(run.started_at, fact, run, screen));
     }
     for event in &run.events {
-        out.push_str(&format!("  {}: {}\n", safe(&event.reason), safe(&event.message)));
+        let fact = format!("{}: {}", safe(&event.reason), safe(&event.message));
+        out.push_str(&fact_line(run.started_at, &fact, run, screen));
     }
     for error in &run.errors {
-        let object = if error.id.is_empty() { String::new() } else { format!(" {}", short_id(&error.id)) };
-        out.push_str(&format!("  failed: {}{object}: {}\n", safe(&error.step), safe(&error.message)));
+        let object = match error.id.as_str() {
+            "" => String::new(),
+            id => format!("{}: ", name_or_id(&error.names, id)),
+        };
+        let (step, message) = (safe(&error.step), safe(&error.message));
+        let fact = match error.rule {
+            Some(Rule::InUse) => format!("kept: {object}in use, {message}"),
+            Some(_) => format!("kept: {object}{message}"),
+            None => format!("failed: {object}{step}: {message}"),
+        };
+        out.push_str(&fact_line(run.started_at, &fact, run, screen));
     }
     out
 }
@@ -141,15 +183,16 @@ fn lines_without_trailing_blanks(text: &str) -> String {
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n") + "\n"
 }
 
-fn deletion_cells(deletion: &DeletionDoc, screen: &Screen) -> Vec<String> {
+fn deletion_cells(deletion: &DeletionDoc, run_id: &str, screen: &Screen) -> Vec<String> {
     vec![
-        format!("  {}", screen.clock(deletion.deleted_at)),
+        format!("  {}", screen.time(deletion.deleted_at)),
         deletion.kind.into(),
         name_or_id(&deletion.names, &deletion.id),
         deletion.reason.into(),
         bytes(deletion.predicted_bytes),
         deletion.measured_bytes.map_or_else(|| "-".into(), signed_bytes),
         deletion.usage_after_percent.map_or_else(|| "-".into(), |percent| format!("{percent:.1}%")),
+        safe(run_id),
         if deletion.differs { "!".into() } else { String::new() },
     ]
 }
@@ -168,7 +211,8 @@ fn quiet(quiet: &Quiet, are_listed: bool, screen: &Screen) -> String {
     }
     let (Some(first), Some(last)) = (quiet.first_at, quiet.last_at) else { return String::new() };
     let hint = if are_listed { "" } else { " (--all lists them)" };
-    format!("{}, {} to {}{hint}\n", kinds.join(" and "), screen.minute(first), screen.minute(last))
+    let (begin, end) = (screen.time(first), screen.time_on(last, first));
+    format!("{}, {begin} to {end}{hint}\n", kinds.join(" and "))
 }
 
 /// Formats the duration of a run.
@@ -206,6 +250,9 @@ pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen) -> String {
             out.push_str(&points(series, screen));
         }
     }
+    if !document.filesystems.is_empty() {
+        out.push_str(&screen.zone_line(document.header.generated_at));
+    }
     if !document.origin.complete {
         out.push_str("The records cannot be read.\n");
     } else if document.filesystems.is_empty() {
@@ -242,7 +289,8 @@ pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
         ),
         _ => String::new(),
     };
-    table.render() + &if compare.is_empty() { compare } else { screen.note(&compare) }
+    let compare = if compare.is_empty() { compare } else { screen.note(&compare) };
+    table.render() + &compare + &screen.zone_line(document.header.generated_at)
 }
 
 fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen) -> String {
@@ -309,26 +357,35 @@ fn inodes_percent(point: &PointDoc) -> Option<u64> {
     point.inodes.saturating_sub(point.inodes_free.low).saturating_mul(100).checked_div(point.inodes)
 }
 
+/// Formats a row for each reading. Readings of the last week are single; of older ones, the mean of an hour or day is
+/// shown with its lowest and highest reading.
 fn points(series: &SeriesDoc, screen: &Screen) -> String {
-    let headings =
-        ["TIME", ">SPAN", ">USED%", ">LOWEST%", ">HIGHEST%", ">USED", ">AVAILABLE", ">CAPACITY", ">INODES%"];
-    let mut table = Table::new(screen, &headings);
+    let has_spans = series.points.iter().any(|point| point.span_seconds > 0);
+    let spans: &[&str] = if has_spans { &[">SPAN"] } else { &[] };
+    let extremes: &[&str] = if has_spans { &[">LOWEST%", ">HIGHEST%"] } else { &[] };
+    let figures = [">USED", ">AVAILABLE", ">CAPACITY", ">INODES%"];
+    let mut table = Table::new(screen, &[&["TIME"], spans, &[">USED%"], extremes, &figures].concat());
     for point in &series.points {
-        table.row(vec![
-            screen.time(point.time),
-            match point.span_seconds {
-                86_400 => "day".into(),
-                3600 => "hour".into(),
-                _ => "-".into(),
-            },
-            format!("{:.2}", point.used_percent.avg),
-            format!("{:.2}", point.used_percent.min),
-            format!("{:.2}", point.used_percent.max),
+        let span = match point.span_seconds {
+            86_400 => "day",
+            3600 => "hour",
+            _ => "-",
+        };
+        let mut row = vec![screen.time(point.time)];
+        row.extend(has_spans.then(|| span.into()));
+        row.push(format!("{:.2}", point.used_percent.avg));
+        if has_spans {
+            row.extend(
+                [point.used_percent.min, point.used_percent.max].map(|percent| format!("{percent:.2}")),
+            );
+        }
+        row.extend([
             bytes(point.used_bytes.mean),
             bytes(point.available_bytes.mean),
             bytes(point.capacity_bytes),
             inodes_percent(point).map_or_else(|| "-".into(), |percent| percent.to_string()),
         ]);
+        table.row(row);
     }
     table.render()
 }

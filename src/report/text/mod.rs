@@ -14,6 +14,7 @@ mod pins;
 mod report;
 mod scan;
 mod screen;
+mod story;
 mod sweep;
 mod table;
 mod usage;

@@ -14,7 +14,8 @@ pub fn pins(document: &PinsDoc, screen: &Screen) -> String {
     if document.list.pins.is_empty() {
         return "No pattern is pinned.\n".into();
     }
-    let mut table = Table::new(screen, &["PATTERN", "SINCE", "NOTE"]);
+    let since = format!("SINCE ({})", screen.zone_name(document.header.generated_at));
+    let mut table = Table::new(screen, &["PATTERN", &since, "NOTE"]);
     for pin in &document.list.pins {
         table.row(vec![safe(&pin.pattern), screen.minute(pin.added_at), safe(&pin.note)]);
     }
@@ -69,7 +70,7 @@ mod tests {
         let shown = anstream::adapter::strip_str(&pins(&document, &screen)).to_string();
         assert_eq!(
             shown,
-            "PATTERN    SINCE             NOTE\nquay.io/*  1970-01-01 00:00  a\\u{1b}[31m\\u{202e}\n"
+            "PATTERN    SINCE (UTC)       NOTE\nquay.io/*  1970-01-01 00:00  a\\u{1b}[31m\\u{202e}\n"
         );
         document.list.pins.clear();
         assert_eq!(pins(&document, &screen), "No pattern is pinned.\n");

@@ -48,7 +48,8 @@ fn title(document: &ReportDoc, screen: &Screen) -> String {
     let host = document.host.as_deref().map_or_else(|| "this node".into(), safe);
     let disk = document.sysroot.as_deref();
     let disk = disk.map_or_else(String::new, |path| format!(", its disk mounted on {}", safe(path)));
-    format!("{host}{disk}, {}", screen.minute(document.header.generated_at))
+    let now = document.header.generated_at;
+    format!("{host}{disk}, {} {}", screen.minute(now), screen.zone_name(now))
 }
 
 /// Formats a filesystem as a bar with its legend, and its usage over time.

@@ -26,22 +26,47 @@ pub struct Screen {
 impl Screen {
     /// Formats date and time to the second.
     pub(super) fn time(&self, time: Timestamp) -> String {
-        time.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+        self.format(time, "%Y-%m-%d %H:%M:%S")
     }
 
     /// Formats date and time to the minute.
     pub fn minute(&self, time: Timestamp) -> String {
-        time.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M").to_string()
+        self.format(time, "%Y-%m-%d %H:%M")
+    }
+
+    /// Formats a time to the second, with its date unless that is the date of `known`: the present, or a time that
+    /// the reader has just read.
+    pub(super) fn time_on(&self, time: Timestamp, known: Timestamp) -> String {
+        match self.date(time) == self.date(known) {
+            true => self.format(time, "%H:%M:%S"),
+            false => self.time(time),
+        }
     }
 
     /// Formats the date.
     pub(super) fn date(&self, time: Timestamp) -> String {
-        time.to_zoned(self.zone.clone()).strftime("%Y-%m-%d").to_string()
+        self.format(time, "%Y-%m-%d")
     }
 
-    /// Formats the time of day.
-    pub(super) fn clock(&self, time: Timestamp) -> String {
-        time.to_zoned(self.zone.clone()).strftime("%H:%M:%S").to_string()
+    /// Returns the name of the zone at a time, for example `UTC` or `CET`. A text names it once.
+    pub(super) fn zone_name(&self, time: Timestamp) -> String {
+        match self.format(time, "%Z") {
+            // A system without a setting has UTC.
+            name if name == "Etc/Unknown" => "UTC".into(),
+            name => name,
+        }
+    }
+
+    /// Formats the line below texts with times and ids of runs and scans, which contain a time in UTC.
+    pub(super) fn zone_line(&self, time: Timestamp) -> String {
+        self.note(&match self.zone_name(time).as_str() {
+            "UTC" => "Times are in UTC.".into(),
+            zone => format!("Times are in {zone}; ids of runs and scans begin with their time in UTC."),
+        })
+    }
+
+    fn format(&self, time: Timestamp, format: &str) -> String {
+        time.to_zoned(self.zone.clone()).strftime(format).to_string()
     }
 
     /// Formats a note or footer on lines that fit the terminal; empty if notes are not printed.

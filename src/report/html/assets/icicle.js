@@ -100,7 +100,7 @@ function describeLayer(model, cell) {
       ['images', layer.images.length ? someOf(layer.images.slice(0, 5).map(id => imageTitle(model, layer.store, id)).concat(layer.images.slice(5)), 5) : null],
       ['containers', layer.containers.length ? someOf(layer.containers.slice(0, 5).map(id => containerTitle(model, layer.store, id)).concat(layer.containers.slice(5)), 5) : null],
       ['leak', leak ? safe(leak.class + ' (' + leak.verdict + '): ' + leak.evidence) : null],
-      ['made', layer.created_at ? when(layer.created_at) + ' UTC' : null],
+      ['made', layer.created_at ? when(layer.created_at) : null],
     ]),
   ];
 }

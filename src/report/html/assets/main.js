@@ -18,7 +18,7 @@ const TAKEN = { layersweep: 'layersweep', operator: 'manual', nobody: 'none: in 
 function verdict() {
   const place = REPORT.host ? safe(REPORT.host) : REPORT.sysroot ? safe(REPORT.sysroot) : 'this node';
   const node = el('section', { id: 'verdict', 'aria-labelledby': 'title', tabindex: '-1' }, el('h1', { id: 'title', text: 'Disk usage of ' + place }));
-  const facts = [when(REPORT.generated_at) + ' UTC', many(SCAN.totals.images, 'image'), many(SCAN.totals.layers, 'layer'), many(SCAN.totals.containers, 'container'),
+  const facts = [when(REPORT.generated_at) + ' UTC, as all times here', many(SCAN.totals.images, 'image'), many(SCAN.totals.layers, 'layer'), many(SCAN.totals.containers, 'container'),
     bytes(SCAN.totals.bytes) + ' in ' + many(SCAN.stores.length, 'store')];
   if (REPORT.sysroot) facts.push('read from the disk mounted at ' + safe(REPORT.sysroot));
   node.append(el('p', { class: 'facts', text: facts.join(' · ') }));

@@ -27,8 +27,8 @@ function tables(model) {
       { label: 'Shared', get: row => row.shared_bytes, bytes: true },
       { label: 'Total', get: row => row.total_bytes, bytes: true },
       { label: 'Deletion frees', get: row => row.frees_bytes, bytes: true },
-      { label: 'Last used (UTC)', get: row => row.last_used ? Date.parse(row.last_used) : null, cell: row => when(row.last_used), kind: 'nowrap' },
-      { label: 'First detected (UTC)', get: row => row.first_detected ? Date.parse(row.first_detected) : null, cell: row => when(row.first_detected), kind: 'nowrap' },
+      { label: 'Last used', get: row => row.last_used ? Date.parse(row.last_used) : null, cell: row => when(row.last_used), kind: 'nowrap' },
+      { label: 'First detected', get: row => row.first_detected ? Date.parse(row.first_detected) : null, cell: row => when(row.first_detected), kind: 'nowrap' },
       several && store]),
     matcher: includes(row => row.names.join(' '), row => row.id, row => row.digests.join(' '), row => STANDING_WORD[standing(row)]),
   }, rest('images'));
@@ -42,7 +42,7 @@ function tables(model) {
       { label: 'Bytes', get: row => row.bytes, bytes: true },
       { label: 'Inodes', get: row => row.inodes, kind: 'num' },
       { label: 'Images and containers', get: row => layerUsers(model, row, 1), cell: row => layerUsers(model, row, 3), kind: 'name' },
-      { label: 'Created (UTC)', get: row => row.created_at ? Date.parse(row.created_at) : null, cell: row => when(row.created_at), kind: 'nowrap' },
+      { label: 'Created', get: row => row.created_at ? Date.parse(row.created_at) : null, cell: row => when(row.created_at), kind: 'nowrap' },
       several && store]),
     matcher: query => { const hit = layerMatcher(model, query); return layer => hit({ layer, leak: model.leaks.get(key(layer.store, layer.id)) }); },
   }, rest('layers'));
@@ -56,7 +56,7 @@ function tables(model) {
       { label: 'State', get: row => row.state },
       { label: 'Bytes', get: row => row.bytes, bytes: true },
       { label: 'Fair', get: row => row.fair_bytes, bytes: true },
-      { label: 'Created (UTC)', get: row => row.created_at ? Date.parse(row.created_at) : null, cell: row => when(row.created_at), kind: 'nowrap' },
+      { label: 'Created', get: row => row.created_at ? Date.parse(row.created_at) : null, cell: row => when(row.created_at), kind: 'nowrap' },
       several && store]),
     matcher: includes(row => row.name, row => row.id, row => row.image, row => row.owner, row => row.state),
   }, rest('containers'));

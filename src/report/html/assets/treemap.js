@@ -75,8 +75,8 @@ function describeImage(model, cell) {
       ['state', STANDING_WORD[data.shade]],
       ['used by', image.used_by.length ? someOf(image.used_by.map(user => safe(user.name || shortId(user.id))), 4) : null],
       ['pinned by', image.pinned_by.length ? someOf(image.pinned_by.map(safe), 3) : null],
-      ['here since', image.first_detected ? when(image.first_detected) + ' UTC' : null],
-      ['last used', image.last_used ? when(image.last_used) + ' UTC' : 'unknown'],
+      ['here since', image.first_detected ? when(image.first_detected) : null],
+      ['last used', image.last_used ? when(image.last_used) : 'unknown'],
     ]),
   ];
 }

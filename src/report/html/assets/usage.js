@@ -32,16 +32,16 @@ function oneSeries(series, runs, numbers) {
   const readout = el('p', { class: 'readout note' });
   const figure = el('figure', { class: 'series', 'data-mount': series.filesystem }, el('h3', { text: safe(series.filesystem) }), canvas,
     legend([['curve', 'used (the line is the mean, the band from the lowest to the highest reading)']]), readout);
-  const sum = 'From ' + when(series.points[0].at) + ' to ' + when(series.points[series.points.length - 1].at) + ' UTC, ' + many(points.length, 'reading') + ', '
+  const sum = 'From ' + when(series.points[0].at) + ' to ' + when(series.points[series.points.length - 1].at) + ', ' + many(points.length, 'reading') + ', '
     + bytes(Math.min(...points.map(point => point.used_low_bytes))) + ' to ' + bytes(Math.max(...points.map(point => point.used_high_bytes))) + ' used.';
   readout.textContent = sum;
   drawn(canvas, width => usagePicture(points, filesystem, runs, numbers, width, point => {
-    readout.textContent = point ? when(point.at) + ' UTC: ' + bytes(point.used_mean_bytes) + ' used'
+    readout.textContent = point ? when(point.at) + ': ' + bytes(point.used_mean_bytes) + ' used'
       + (point.used_low_bytes === point.used_high_bytes ? '' : ' (' + bytes(point.used_low_bytes) + ' to ' + bytes(point.used_high_bytes) + ')') + ' of ' + bytes(point.capacity_bytes) : sum;
   }, sum));
   figure.append(el('details', { class: 'no-print' }, el('summary', { text: 'Readings as a table' }), new Table({
     id: 'readings-' + safe(series.filesystem).replace(/\W/g, '-'), caption: 'Readings of ' + safe(series.filesystem), rows: [...points].reverse(), one: 'reading', columns: [
-      { label: 'Time (UTC)', get: point => point.time, cell: point => when(point.at), kind: 'nowrap' },
+      { label: 'Time', get: point => point.time, cell: point => when(point.at), kind: 'nowrap' },
       { label: 'Used, lowest', get: point => point.used_low_bytes, bytes: true },
       { label: 'Used, mean', get: point => point.used_mean_bytes, bytes: true },
       { label: 'Used, highest', get: point => point.used_high_bytes, bytes: true },
@@ -141,7 +141,7 @@ function usagePicture(points, filesystem, runs, numbers, width, told, sum) {
     fillIn(dot, { cx: x(here.time), cy: y(here.used_mean_bytes), visibility: 'visible' }, []);
     told(here);
     picture.setAttribute('aria-valuenow', now);
-    picture.setAttribute('aria-valuetext', when(here.at) + ' UTC, ' + bytes(here.used_mean_bytes) + ' used');
+    picture.setAttribute('aria-valuetext', when(here.at) + ', ' + bytes(here.used_mean_bytes) + ' used');
   };
   const away = () => { cross.setAttribute('visibility', 'hidden'); dot.setAttribute('visibility', 'hidden'); told(null); };
   picture.addEventListener('pointermove', event => {
@@ -168,9 +168,9 @@ function runsPart(numbers) {
   part.append(legend([['free', 'predicted (the frame)'], ['curve', 'measured: bytes freed (the bar)']]));
   part.append(new Table({ id: 'runs-table', caption: 'Runs with deletions, the newest first', rows: runs, one: 'run', size: 15, sort: 1, columns: [
     { label: 'No.', get: run => numbers.get(run.run_id) || 0, cell: run => '' + (numbers.get(run.run_id) || '–'), kind: 'num' },
-    { label: 'Started (UTC)', get: run => Date.parse(run.started_at) || 0, cell: run => when(run.started_at), kind: 'nowrap' },
+    { label: 'Started', get: run => Date.parse(run.started_at) || 0, cell: run => when(run.started_at), kind: 'nowrap' },
     { label: 'Command', get: run => run.command, cell: run => safe(run.command) },
-    { label: 'Outcome', get: run => run.outcome || '', cell: run => words(run.outcome || (run.killed ? 'killed' : 'running')), kind: 'nowrap' },
+    { label: 'Outcome', get: run => run.outcome_text, cell: run => run.outcome_text, kind: 'nowrap' },
     { label: 'Used', get: run => run.usage_before_percent || 0, cell: run => run.usage_before_percent === null ? '–' : percent(run.usage_before_percent) + (run.usage_after_percent === null ? '' : ' → ' + percent(run.usage_after_percent)), kind: 'nowrap' },
     { label: 'Deleted', get: run => run.deleted.filter(one => !one.error).length, kind: 'num' },
     { label: 'Predicted', get: run => run.predicted_bytes, bytes: true },
@@ -181,7 +181,7 @@ function runsPart(numbers) {
   const deletions = runs.flatMap(run => run.deleted.map(one => ({ run, one })));
   if (deletions.length) {
     part.append(el('details', null, el('summary', { text: many(deletions.length, 'deletion') }), new Table({ id: 'deletions', caption: 'Deletions, the newest first', rows: deletions, one: 'deletion', sort: 0, columns: [
-      { label: 'Time (UTC)', get: row => Date.parse(row.one.at) || 0, cell: row => when(row.one.at), kind: 'nowrap' },
+      { label: 'Time', get: row => Date.parse(row.one.at) || 0, cell: row => when(row.one.at), kind: 'nowrap' },
       { label: 'Run', get: row => numbers.get(row.run.run_id) || 0, cell: row => '' + (numbers.get(row.run.run_id) || '–'), kind: 'num' },
       { label: 'Kind', get: row => row.one.kind, cell: row => safe(row.one.kind) },
       { label: 'Name', get: row => row.one.names[0] || '', cell: row => row.one.names.length ? row.one.names.map(safe).join(', ') : '–', kind: 'name' },

@@ -3,7 +3,7 @@ use jiff::tz::TimeZone;
 use super::*;
 use crate::app::history::{HistoryOrigin, PastRuns};
 use crate::history::runs::{
-    Certainty, Command, DeletionRow, Event, OutcomeKind, Quiet, Reason, RunRow, Start, TargetKind,
+    Certainty, Command, DeletionRow, Event, OutcomeKind, Quiet, Reason, RunError, RunRow, Start, TargetKind,
 };
 use crate::report::json;
 
@@ -36,7 +36,7 @@ fn row() -> RunRow {
     }
     RunRow {
         start: Start {
-            run_id: "r".into(),
+            run_id: "r-12".into(),
             via: Some("direct".into()),
             trigger_space: true,
             trigger_age: true,
@@ -106,12 +106,13 @@ fn events_and_unsaved_runs_are_shown() {
     };
     let running = RunRow { killed: false, ..killed.clone() };
     let expected = "\
-2026-11-21 14:00:00 gc by policy exact via direct: not reached in 1m05s, space and age, /var 80.5% -> 79.0% used; wanted 5.0 GiB, measured -1.0 KiB, other leaks freed 4.0 KiB
-  not in the database yet: the next run that can write saves it
-  FreeDiskSpaceFailed: wanted 5 GiB
-  ImageGCFailed: \\u{1b}[31m
-2026-11-21 14:00:00 gc via direct: killed, 80.5% used; measured -1.0 KiB
-2026-11-21 14:00:00 gc via direct: not ended (still running, or killed), 80.5% used; measured -1.0 KiB
+2026-11-21 14:00:00 gc (direct): low threshold not reached in 1m05s, space and age, /var 80.5% -> 79.0% used; wanted 5.0 GiB, freed -1.0 KiB, other leaks freed 4.0 KiB; run waits
+  2026-11-21 14:00:00  not in the database yet: the next run that can write saves it; run waits
+  2026-11-21 14:00:00  FreeDiskSpaceFailed: wanted 5 GiB; run waits
+  2026-11-21 14:00:00  ImageGCFailed: \\u{1b}[31m; run waits
+2026-11-21 14:00:00 gc (direct): killed, 80.5% used; freed -1.0 KiB; run r-12
+2026-11-21 14:00:00 gc (direct): not ended (still running, or killed), 80.5% used; freed -1.0 KiB; run r-12
+Times are in +01; ids of runs and scans begin with their time in UTC.
 ";
     assert_eq!(shown(vec![run, killed, running], &Quiet::default(), None, false), expected);
 }
@@ -119,30 +120,62 @@ fn events_and_unsaved_runs_are_shown() {
 #[test]
 fn deletions_are_listed_below_their_run() {
     let expected = "\
-2026-11-21 14:00:00 gc via direct: not reached in 1m05s, space and age, /var 80.5% -> 79.0% used; wanted 5.0 GiB, measured -1.0 KiB
-  TIME      KIND   OBJECT        REASON  PREDICTED  MEASURED   USED
-  14:00:05  image  aaaaaaaaaaaa  age       1.0 MiB   1.0 MiB  79.0%
-  14:00:05  image  bbbbbbbbbbbb  age       1.0 GiB  -4.0 KiB  79.0%  !
-  14:00:05  image  cccccccccccc  age       1.0 GiB         -  79.0%
-            failed: in use
+2026-11-21 14:00:00 gc (direct): low threshold not reached in 1m05s, space and age, /var 80.5% -> 79.0% used; wanted 5.0 GiB, freed -1.0 KiB; run r-12
+  TIME                 KIND   OBJECT        REASON  PREDICTED  MEASURED   USED  RUN
+  2026-11-21 14:00:05  image  aaaaaaaaaaaa  age       1.0 MiB   1.0 MiB  79.0%  r-12
+  2026-11-21 14:00:05  image  bbbbbbbbbbbb  age       1.0 GiB  -4.0 KiB  79.0%  r-12  !
+  2026-11-21 14:00:05  image  cccccccccccc  age       1.0 GiB         -  79.0%  r-12
+  2026-11-21 14:00:05  failed: cccccccccccc: in use; run r-12
 ! predicted and measured differ by more than the filesystem's own fluctuation
+Times are in +01; ids of runs and scans begin with their time in UTC.
 ";
     assert_eq!(shown(vec![row()], &Quiet::default(), None, false), expected);
-    let narrow = shown(vec![row()], &Quiet::default(), Some(60), true);
-    let first: Vec<_> = narrow.lines().take(4).collect();
+    let narrow = shown(vec![row()], &Quiet::default(), Some(72), true);
+    let first: Vec<_> = narrow.lines().take(5).collect();
     let expected = [
-        "2026-11-21 14:00:00 gc via direct: not reached in 1m05s,",
+        "2026-11-21 14:00:00 gc (direct): low threshold not reached in 1m05s,",
         "                    space and age, /var 80.5% → 79.0% used;",
-        "                    wanted 5.0 GiB, measured -1.0 KiB",
-        "  TIME      KIND   OBJECT        PREDICTED  MEASURED",
+        "                    wanted 5.0 GiB, freed -1.0 KiB; run r-12",
+        "  TIME                 KIND   OBJECT        PREDICTED  MEASURED  RUN",
+        "  2026-11-21 14:00:05  image  aaaaaaaaaaaa    1.0 MiB   1.0 MiB  12",
     ];
     assert_eq!(first, expected, "{narrow}");
 }
 
 #[test]
+fn image_that_a_rule_kept_is_named() {
+    let kept = RunError {
+        id: "aaaaaaaaaaaaaaaa".into(),
+        names: vec!["web:1.3".into()],
+        rule: Some(Rule::Pinned),
+        step: "prove".into(),
+        message: "pinned: web:*".into(),
+    };
+    let run = RunRow {
+        start: Start {
+            run_id: "r-12".into(),
+            via: Some("direct".into()),
+            ..Start::of(Command::Rm, row().start.started)
+        },
+        outcome: Some(OutcomeKind::Refused),
+        usage_after_percent: None,
+        measured_bytes: None,
+        errors: vec![kept],
+        deletions: vec![],
+        ..row()
+    };
+    assert_eq!(
+        shown(vec![run], &Quiet::default(), None, true),
+        "2026-11-21 14:00:00 rm (direct): refused: pinned in 1m05s; run r-12\n\
+         \x20 2026-11-21 14:00:00  kept: web:1.3: pinned: web:*; run r-12\n\
+         Times are in +01; ids of runs and scans begin with their time in UTC.\n"
+    );
+}
+
+#[test]
 fn runs_without_deletions_take_a_line() {
     let idle = RunRow {
-        start: Start::of(Command::Scan, row().start.started),
+        start: Start { run_id: "R".into(), ..Start::of(Command::Scan, row().start.started) },
         outcome: Some(OutcomeKind::Done),
         usage_after_percent: None,
         measured_bytes: None,
@@ -160,15 +193,17 @@ fn runs_without_deletions_take_a_line() {
     };
     assert_eq!(
         shown(vec![killed, idle, day], &quiet, None, true),
-        "2026-11-21 14:00:00 scan: not ended (still running, or killed)\n\
-         2026-11-21 14:00:00 scan: done in 1m05s\n\
-         2026-11-21 14:00:00 scan: 288 runs until 2026-11-21 23:00:00, done\n\
-         289 scans (1 incomplete) and 1 run with nothing to do, 2026-11-20 01:00 to 2026-11-21 14:00\n"
+        "2026-11-21 14:00:00 scan: not ended (still running, or killed); run R\n\
+         2026-11-21 14:00:00 scan: done in 1m05s; run R\n\
+         2026-11-21 14:00:00 scan: 288 runs until 23:00:00, done\n\
+         289 scans (1 incomplete) and 1 run with nothing to do, 2026-11-20 01:00:00 to 2026-11-21 14:00:00\n\
+         Times are in +01; ids of runs and scans begin with their time in UTC.\n"
     );
     assert_eq!(
         shown(vec![], &quiet, None, true),
         "Nothing was deleted and nothing failed.\n\
-         289 scans (1 incomplete) and 1 run with nothing to do, 2026-11-20 01:00 to 2026-11-21 14:00 (--all lists them)\n"
+         289 scans (1 incomplete) and 1 run with nothing to do, 2026-11-20 01:00:00 to 2026-11-21 14:00:00 (--all lists them)\n\
+         Times are in +01; ids of runs and scans begin with their time in UTC.\n"
     );
 }
 

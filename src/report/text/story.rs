@@ -1,0 +1,143 @@
+//! Text about images that are gone: their lives and what ended them.
+
+use jiff::Timestamp;
+
+use super::format::{bytes, names, safe, short_id, signed_bytes};
+use super::screen::Screen;
+use super::table::bold;
+use crate::model::display::count;
+use crate::report::json::{ImageDeletionDoc, LifeDoc, StoryDoc};
+
+/// Formats the images that a reference of `explain` named earlier.
+pub(super) fn absent_images(images: &[StoryDoc], now: Timestamp, screen: &Screen) -> String {
+    /// Maximum number of images that are shown; a tag may have named hundreds.
+    const MOST: usize = 5;
+    let mut out = String::new();
+    for image in images.iter().take(MOST) {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        let state = match (image.presence, image.lives.first()) {
+            ("renamed", _) => format!(
+                "still there, now {}: `layersweep explain {}` shows it",
+                names(&image.names_now),
+                short_id(&image.id)
+            ),
+            ("recorded", Some(life)) => {
+                let scan = screen.time(life.last_seen);
+                format!("not known: its store was not read in full now; last found by the scan of {scan}")
+            }
+            (_, Some(life)) => format!("not there now: {}", ending(life, screen)),
+            (_, None) => {
+                let deletion = image.deletions.first();
+                let text = deletion.map(|deletion| dated_deletion(deletion, screen));
+                format!("not there now: {}", text.unwrap_or_default())
+            }
+        };
+        out.push_str(&format!("{} {}\n", bold("image"), title(image)));
+        out.push_str(&format!("  state   {state}\n"));
+        out.push_str(&format!("  id      {}\n  store   {}\n", safe(&image.id), safe(&image.store)));
+        for (position, life) in image.lives.iter().enumerate() {
+            let label = if position == 0 { "  lived   " } else { "  before  " };
+            out.push_str(&life_line(life, label, position > 0, screen));
+        }
+    }
+    if images.len() > MOST {
+        out.push_str(&format!("\nand {} older: `layersweep history NAME` lists all\n", images.len() - MOST));
+    }
+    out + &screen.zone_line(now)
+}
+
+/// Formats the name that the user means, or the last names.
+fn title(image: &StoryDoc) -> String {
+    image.meant_name.as_deref().map_or_else(|| names(&image.names), safe)
+}
+
+/// Formats a life of an image: its times, its uses and, with `tells_end`, what ended it.
+pub(super) fn life_line(life: &LifeDoc, label: &str, tells_end: bool, screen: &Screen) -> String {
+    let until = match (life.ended_by, &life.deletion) {
+        (Some(_), Some(deletion)) => Some(deletion.deleted_at),
+        (Some(_), None) => Some(life.last_seen),
+        (None, _) => None,
+    };
+    let until = until.map_or_else(String::new, |until| format!(" to {}", screen.minute(until)));
+    let used = match life.last_used {
+        Some(last) => {
+            format!("used {}, last {}", count(life.use_count, "time", "times"), screen.minute(last))
+        }
+        None => "never used".to_owned(),
+    };
+    let end = match tells_end && life.ended_by.is_some() {
+        true => format!("; {}", ending(life, screen)),
+        false => String::new(),
+    };
+    format!("{label}{}{until}, {used}{end}\n", screen.minute(life.first_detected))
+}
+
+/// Formats what ended a life.
+pub(super) fn ending(life: &LifeDoc, screen: &Screen) -> String {
+    match (&life.deletion, life.gone_since) {
+        (Some(deletion), _) => dated_deletion(deletion, screen),
+        (None, Some(gone)) => format!(
+            "removed by another program between the scans of {} and {}",
+            screen.time(life.last_seen),
+            screen.time_on(gone, life.last_seen)
+        ),
+        (None, None) => {
+            format!("removed by another program after the scan of {}", screen.time(life.last_seen))
+        }
+    }
+}
+
+fn dated_deletion(deletion: &ImageDeletionDoc, screen: &Screen) -> String {
+    deletion_text(deletion, &format!(" {}", screen.time(deletion.deleted_at)))
+}
+
+/// Formats a deletion by a run, or an attempt. `time`: its time after a blank, or empty.
+fn deletion_text(deletion: &ImageDeletionDoc, time: &str) -> String {
+    let done = match deletion.outcome {
+        "gone" => "deleted by",
+        "failed" => "not deleted by",
+        _ => "deletion begun, result unknown, by",
+    };
+    let why = match deletion.reason {
+        "request" => String::new(),
+        reason => format!("{reason}, "),
+    };
+    let freed = match (deletion.outcome, deletion.measured_bytes) {
+        ("failed", _) => deletion.error.as_deref().map_or_else(|| "failed".into(), safe),
+        (_, Some(measured)) => format!("freed {}", signed_bytes(measured)),
+        (_, None) => format!("{} predicted", bytes(deletion.predicted_bytes)),
+    };
+    format!("{done} {}{time} ({why}{freed}), run {}", deletion.command, safe(&deletion.run_id))
+}
+
+/// Formats all that happened to images, the newest first: a line for each event, with date, name and run.
+pub(super) fn events(images: &[StoryDoc], screen: &Screen) -> String {
+    let mut events = Vec::new();
+    for image in images {
+        for life in &image.lives {
+            let begin = if life.life > 1 { "came back" } else { "first detected" };
+            events.push((life.first_detected, image, begin.to_owned()));
+            if life.ended_by == Some("other") {
+                events.push((life.gone_since.unwrap_or(life.last_seen), image, ending(life, screen)));
+            }
+            if life.ended_by.is_none() {
+                events.push((life.last_seen, image, "there, as the last scan found".to_owned()));
+            }
+            if let Some(last) = life.last_used {
+                events.push((last, image, format!("last used ({})", count(life.use_count, "time", "times"))));
+            }
+        }
+        let of_runs = image.deletions.iter();
+        events.extend(of_runs.map(|run| (run.deleted_at, image, deletion_text(run, ""))));
+    }
+    events.sort_by_key(|(time, ..)| std::cmp::Reverse(*time));
+    let zone = events.first().map_or_else(String::new, |(time, ..)| screen.zone_line(*time));
+    let mut out = String::new();
+    for (time, image, event) in events {
+        let (time, id) = (screen.time(time), short_id(&image.id));
+        out.push_str(&format!("{time}  {id}  {}: {event}\n", title(image)));
+    }
+    out + &zone
+}
