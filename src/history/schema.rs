@@ -10,7 +10,7 @@ pub(super) const APPLICATION_ID: u32 = 0x6c73_7770;
 /// All migrations, in order. `PRAGMA user_version` is the number of applied migrations.
 const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_history.sql"),
-    include_str!("../../migrations/0002_names_of_images.sql"),
+    include_str!("../../migrations/0002_names_and_days.sql"),
 ];
 
 /// Returns the schema version that this binary supports, which is the number of migrations.

@@ -1,8 +1,7 @@
 //! Usage history: a series of points for each filesystem.
 //!
-//! Single readings are kept for a week. Then they are rolled up into hours, after a quarter of a year into days, and
-//! deleted after two years. Minimum and maximum survive every step, so a spike of five minutes is still visible a year
-//! later.
+//! Single readings are kept for a week. Then they are rolled up into days, which are deleted after two years. A day has
+//! its minimum and maximum, so a spike of five minutes is still visible a year later.
 
 mod points;
 
@@ -21,7 +20,6 @@ use crate::model::Filesystem;
 /// do not fill the database.
 const MAX_PER_MINUTE: i64 = 8;
 const KEEP_SINGLE: SignedDuration = SignedDuration::from_hours(7 * 24);
-const KEEP_HOURS: SignedDuration = SignedDuration::from_hours(90 * 24);
 const KEEP_DAYS: SignedDuration = SignedDuration::from_hours(731 * 24);
 
 /// A filesystem with a series.
@@ -140,8 +138,7 @@ pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
         .query_map([], |row| row.get(0))?
         .collect::<rusqlite::Result<Vec<i64>>>()?;
     for id in ids {
-        step(tx, id, (Span::Single, horizon(now, KEEP_SINGLE, Span::Hour)), Span::Hour)?;
-        step(tx, id, (Span::Hour, horizon(now, KEEP_HOURS, Span::Day)), Span::Day)?;
+        roll_up_due(tx, id, horizon(now, KEEP_SINGLE, Span::Day))?;
         forget(tx, id, Span::Day, days)?;
     }
     tx.prepare_cached(
@@ -152,29 +149,29 @@ pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Rolls up the points of a span before a time.
-fn step(tx: &Transaction<'_>, id: i64, (from, until): (Span, Timestamp), to: Span) -> rusqlite::Result<()> {
+/// Rolls up the single readings before a time.
+fn roll_up_due(tx: &Transaction<'_>, id: i64, until: Timestamp) -> rusqlite::Result<()> {
     let due = tx
-        .prepare_cached("SELECT * FROM usage WHERE filesystem = ?1 AND span = ?2 AND at < ?3")?
-        .query_map(params![id, from.seconds(), micros(until)], read_point)?
+        .prepare_cached("SELECT * FROM usage WHERE filesystem = ?1 AND span = 0 AND at < ?2")?
+        .query_map(params![id, micros(until)], read_point)?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     if due.is_empty() {
         return Ok(());
     }
-    for point in roll_up(&due, to) {
-        // The span may exist already, if a reading was saved late.
+    for point in roll_up(&due) {
+        // The day may exist already, if a reading was saved late.
         let existing = tx
             .prepare_cached(
                 "SELECT * FROM usage WHERE filesystem = ?1 AND span = ?2 AND at = ?3 AND capacity = ?4",
             )?
             .query_row(
-                params![id, to.seconds(), micros(point.time), signed(point.capacity_bytes)],
+                params![id, point.span.seconds(), micros(point.time), signed(point.capacity_bytes)],
                 read_point,
             )
             .optional()?;
         put(tx, id, &existing.map_or(point, |existing| existing.with(&point)))?;
     }
-    forget(tx, id, from, until)
+    forget(tx, id, Span::Single, until)
 }
 
 fn forget(tx: &Transaction<'_>, id: i64, span: Span, until: Timestamp) -> rusqlite::Result<()> {

@@ -10,23 +10,20 @@ use crate::model::Filesystem;
 /// Period that a point covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Span {
-    /// A single reading, or several within a minute.
+    /// A single reading.
     Single,
-    /// An hour in UTC.
-    Hour,
     /// A day in UTC.
     Day,
 }
 
 impl Span {
-    pub const ALL: [Self; 3] = [Self::Single, Self::Hour, Self::Day];
+    pub const ALL: [Self; 2] = [Self::Single, Self::Day];
 
     /// Returns the length in seconds; 0 for a single reading.
     #[must_use]
     pub fn seconds(self) -> i64 {
         match self {
             Self::Single => 0,
-            Self::Hour => 3600,
             Self::Day => 86_400,
         }
     }
@@ -35,7 +32,6 @@ impl Span {
     pub(super) fn of_seconds(seconds: i64) -> Self {
         match seconds {
             0 => Self::Single,
-            3600 => Self::Hour,
             _ => Self::Day,
         }
     }
@@ -163,16 +159,17 @@ impl Point {
     }
 }
 
-/// Rolls up `points` into the longer span `to`, with one point for each span and capacity.
+/// Rolls up `points` into days, with one point for each day and capacity.
 #[must_use]
-pub fn roll_up(points: &[Point], to: Span) -> Vec<Point> {
-    let mut spans: BTreeMap<(Timestamp, u64), Point> = BTreeMap::new();
+pub fn roll_up(points: &[Point]) -> Vec<Point> {
+    let mut days: BTreeMap<(Timestamp, u64), Point> = BTreeMap::new();
     for point in points {
-        let begin = to.begin(point.time);
-        spans
-            .entry((begin, point.capacity_bytes))
-            .and_modify(|sum| *sum = sum.with(point))
-            .or_insert(Point { time: begin, span: to, ..*point });
+        let begin = Span::Day.begin(point.time);
+        days.entry((begin, point.capacity_bytes)).and_modify(|sum| *sum = sum.with(point)).or_insert(Point {
+            time: begin,
+            span: Span::Day,
+            ..*point
+        });
     }
-    spans.into_values().collect()
+    days.into_values().collect()
 }

@@ -74,35 +74,27 @@ fn filesystem_is_identified_by_mount_and_device() {
 #[test]
 fn horizons_are_whole_spans() {
     let now = at("2026-11-21T13:37:11.5Z");
-    assert_eq!(horizon(now, KEEP_SINGLE, Span::Hour), at("2026-11-14T13:00:00Z"));
-    assert_eq!(horizon(now, KEEP_HOURS, Span::Day), at("2026-08-23T00:00:00Z"));
+    assert_eq!(horizon(now, KEEP_SINGLE, Span::Day), at("2026-11-14T00:00:00Z"));
     assert_eq!(horizon(now, KEEP_DAYS, Span::Day), at("2024-11-20T00:00:00Z"));
     // A node without a set clock.
-    let early = horizon(at("1970-01-01T00:00:00Z"), KEEP_SINGLE, Span::Hour);
+    let early = horizon(at("1970-01-01T00:00:00Z"), KEEP_SINGLE, Span::Day);
     assert_eq!(early, at("1969-12-25T00:00:00Z"));
 }
 
 #[test]
 fn rolling_up_keeps_minimum_mean_and_maximum() {
     let points = [
-        ("2026-11-21T13:00:00Z", 10),
+        ("2026-11-21T00:00:00Z", 10),
         ("2026-11-21T13:05:00Z", 90),
-        ("2026-11-21T13:59:59.999999Z", 20),
-        ("2026-11-21T14:00:00Z", 7),
+        ("2026-11-21T23:59:59.999999Z", 20),
+        ("2026-11-22T00:00:00Z", 7),
     ]
     .map(|(time, used)| Point::reading(at(time), &filesystem(used)));
-    let hours = roll_up(&points, Span::Hour);
-    assert_eq!(hours.len(), 2);
-    assert_eq!(
-        (hours[0].time, hours[0].span, hours[0].readings),
-        (at("2026-11-21T13:00:00Z"), Span::Hour, 3)
-    );
-    assert_eq!(hours[0].used, Range { low: 10, mean: 40, high: 90 });
-    assert_eq!(hours[0].available, Range { low: 100 * GIB - 90, mean: 100 * GIB - 40, high: 100 * GIB - 10 });
-    let day = roll_up(&hours, Span::Day);
-    assert_eq!(day.len(), 1);
-    assert_eq!(day[0].used, Range { low: 7, mean: 32, high: 90 });
-    assert_eq!(day[0].readings, 4);
+    let days = roll_up(&points);
+    assert_eq!(days.len(), 2);
+    assert_eq!((days[0].time, days[0].span, days[0].readings), (at("2026-11-21T00:00:00Z"), Span::Day, 3));
+    assert_eq!(days[0].used, Range { low: 10, mean: 40, high: 90 });
+    assert_eq!(days[0].available, Range { low: 100 * GIB - 90, mean: 100 * GIB - 40, high: 100 * GIB - 10 });
 
     // XFS: 100 inodes are used, of any total number.
     let readings =
@@ -112,13 +104,13 @@ fn rolling_up_keeps_minimum_mean_and_maximum() {
                 Point::reading(at(time), &xfs)
             },
         );
-    let hour = roll_up(&readings, Span::Hour)[0];
-    assert_eq!((hour.inodes, hour.inodes_free), (1000, Range { low: 900, mean: 900, high: 900 }));
+    let day = roll_up(&readings)[0];
+    assert_eq!((day.inodes, day.inodes_free), (1000, Range { low: 900, mean: 900, high: 900 }));
 
     // A filesystem that grew: the percentages before and after are not merged.
     let grown = Filesystem { capacity_bytes: 200 * GIB, ..filesystem(0) };
     let points = [points[0], Point::reading(at("2026-11-21T13:30:00Z"), &grown)];
-    assert_eq!(roll_up(&points, Span::Hour).len(), 2);
+    assert_eq!(roll_up(&points).len(), 2);
 }
 
 #[test]
@@ -176,8 +168,8 @@ fn points_that_overlap_the_window_are_returned() {
     record(&tx, at("2026-11-21T13:20:00Z"), &[filesystem(10)]).unwrap();
     thin(&tx, at("2026-11-21T13:20:00Z")).unwrap();
     let points = |since: &str| series(&tx, Some(at(since)), Some("/var")).unwrap()[0].points.len();
-    assert_eq!(points("2026-11-01T13:50:00Z"), 2, "its hour overlaps");
-    assert_eq!(points("2026-11-01T14:10:00Z"), 1);
+    assert_eq!(points("2026-11-01T23:50:00Z"), 2, "its day overlaps");
+    assert_eq!(points("2026-11-02T00:10:00Z"), 1);
     assert_eq!(points("2026-11-21T13:20:00Z"), 1);
     assert_eq!(points("2026-11-21T13:20:01Z"), 0);
     assert!(series(&tx, None, Some("/other")).unwrap().is_empty());

@@ -191,14 +191,14 @@ pub fn history_scans(now: Timestamp, past: KeptScans) -> HistoryScansDoc {
     HistoryScansDoc { header: Header::new("history-scans", now), origin, scans }
 }
 
-/// Usage at a point in time: a single reading, or the readings of an hour or day.
+/// Usage at a point in time: a single reading, or the readings of a day.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PointDoc {
-    /// Time of the reading, or start of the hour or day.
+    /// Time of the reading, or start of the day.
     #[serde(rename = "at")]
     pub time: Timestamp,
-    /// Length of the period in seconds: 0 for a single reading, 3600 or 86400.
+    /// Length of the period in seconds: 0 for a single reading, else 86400.
     pub span_seconds: i64,
     /// Number of readings.
     pub readings: u64,

@@ -91,14 +91,14 @@ pub struct UsageSeriesDoc {
     pub points: Vec<UsagePointDoc>,
 }
 
-/// Single reading, or the readings of an hour or day.
+/// Single reading, or the readings of a day.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsagePointDoc {
-    /// Time of the reading, or start of the hour or day.
+    /// Time of the reading, or start of the day.
     #[serde(rename = "at")]
     pub time: Timestamp,
-    /// Length of the period in seconds: 0 for a single reading, 3600 or 86400.
+    /// Length of the period in seconds: 0 for a single reading, else 86400.
     pub span_seconds: i64,
     /// Lowest reading.
     pub used_low_bytes: u64,

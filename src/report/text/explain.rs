@@ -247,8 +247,7 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
     let since = known.first_detected;
     let (zone, ago) = (screen.zone_name(since), age(Some(since), now));
     let at_least = if is_lower_bound { "at least " } else { "" };
-    let mut out =
-        format!("  on this disk since {at_least}{} {zone} ({ago}), {from}\n", screen.time(since));
+    let mut out = format!("  on this disk since {at_least}{} {zone} ({ago}), {from}\n", screen.time(since));
     out.push_str(&match known.last_used {
         Some(last) => {
             let ago = age(Some(last), now);

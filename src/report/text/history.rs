@@ -343,7 +343,6 @@ fn summary(points: &[PointDoc], screen: &Screen) -> String {
 fn summary_line(label: &str, percent: f64, point: &PointDoc, screen: &Screen) -> String {
     let when = match point.span_seconds {
         86_400 => screen.date(point.time),
-        3600 => format!("{}, within the hour", screen.minute(point.time)),
         _ => screen.minute(point.time),
     };
     format!("{label:8}{percent:>5.1}%  {when}")
@@ -357,8 +356,8 @@ fn inodes_percent(point: &PointDoc) -> Option<u64> {
     point.inodes.saturating_sub(point.inodes_free.low).saturating_mul(100).checked_div(point.inodes)
 }
 
-/// Formats a row for each reading. Readings of the last week are single; of older ones, the mean of an hour or day is
-/// shown with its lowest and highest reading.
+/// Formats a row for each reading. Readings of the last week are single; of older ones, the mean of a day is shown with
+/// its lowest and highest reading.
 fn points(series: &SeriesDoc, screen: &Screen) -> String {
     let has_spans = series.points.iter().any(|point| point.span_seconds > 0);
     let spans: &[&str] = if has_spans { &[">SPAN"] } else { &[] };
@@ -368,7 +367,6 @@ fn points(series: &SeriesDoc, screen: &Screen) -> String {
     for point in &series.points {
         let span = match point.span_seconds {
             86_400 => "day",
-            3600 => "hour",
             _ => "-",
         };
         let mut row = vec![screen.time(point.time)];
