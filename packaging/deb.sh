@@ -63,7 +63,7 @@ doc=$main/usr/share/doc/layersweep
 mv "$doc/CHANGELOG.md" "$doc/changelog"
 mv "$main/usr/share/licenses/layersweep/LICENSE.dependencies" "$main/usr/share/licenses/layersweep/NOTICE" "$doc/"
 rm -r "$main/usr/share/licenses"
-squeeze "$doc/changelog" "$doc/LICENSE.dependencies" "$main"/usr/share/man/man1/*.1
+squeeze "$doc/changelog" "$doc/LICENSE.dependencies" "$main"/usr/share/man/man1/*.1 "$main"/usr/share/man/man5/*.5
 mkdir -p "$main/usr/share/zsh/vendor-completions"
 mv "$main/usr/share/zsh/site-functions/_layersweep" "$main/usr/share/zsh/vendor-completions/"
 rmdir "$main/usr/share/zsh/site-functions"

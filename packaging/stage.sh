@@ -38,6 +38,7 @@ put 644 packaging/systemd/layersweep.tmpfiles "$usr/lib/tmpfiles.d/layersweep.co
 for page in "$work"/man/*.1; do
     put 644 "$page" "$usr/share/man/man1/$(basename "$page")"
 done
+put 644 "$work/man/layersweep.toml.5" "$usr/share/man/man5/layersweep.toml.5"
 "$generator" completions bash >"$work/bash"
 "$generator" completions zsh >"$work/zsh"
 "$generator" completions fish >"$work/fish"

@@ -42,11 +42,12 @@ pub(super) struct GlobalFlags {
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
     pub(super) containerd_root: Vec<PathBuf>,
 
-    /// The runtime's CRI socket, for commands that delete through it; has to be given if a store is named
+    /// CRI socket of the runtime that deletes images. Without it, nothing is deleted through a runtime from stores
+    /// that --graphroot or --containerd-root names
     #[arg(long, global = true, value_name = "URI", help_heading = "Stores")]
     pub(super) cri_endpoint: Option<String>,
 
-    /// Resolve every path inside this mounted root: post-mortem, strictly read-only
+    /// Read the disk of another machine that is mounted here; nothing is written to it
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
     pub(super) sysroot: Option<PathBuf>,
 
@@ -68,7 +69,7 @@ pub(super) struct GlobalFlags {
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, help_heading = "Output")]
     pub(super) color: Color,
 
-    /// Do not cut long names in tables, or leave out columns that have no room on the terminal
+    /// Show whole names, all names of an image and all columns, even if lines are wider than the terminal
     #[arg(long, global = true, help_heading = "Output")]
     pub(super) no_trunc: bool,
 
@@ -76,11 +77,12 @@ pub(super) struct GlobalFlags {
     #[arg(long, global = true, help_heading = "Output")]
     pub(super) no_progress: bool,
 
-    /// Print only ids (images, layers), only warnings (scan, doctor), or only results
+    /// Print results alone, without notes, footers and progress: ids (images, layers), patterns (pin list),
+    /// problems (scan, doctor, config check); gc and sweep print nothing if there is nothing to do
     #[arg(short, long, global = true, help_heading = "Output")]
     pub(super) quiet: bool,
 
-    /// Delete without asking; required off a terminal
+    /// Delete without asking; required where no terminal can answer, for example in a timer
     #[arg(short, long, global = true, help_heading = "Deleting")]
     pub(super) yes: bool,
 
@@ -92,7 +94,7 @@ pub(super) struct GlobalFlags {
     #[arg(long, global = true, help_heading = "Measuring")]
     pub(super) full: bool,
 
-    /// Threads that read directories; the default suits a cold cache
+    /// Number of threads that read directories [default: chosen for a disk whose data is not in memory]
     #[arg(long, global = true, value_name = "N", help_heading = "Measuring", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) threads: Option<u16>,
 
@@ -240,7 +242,7 @@ const DOCTOR_HELP: &str = "\
 Read-only: changes nothing, not even the state directory. With --sysroot it checks that disk, and contacts no socket. Exits with 1 if there is an error, else with 3 if something could not be read, else with 0: warnings and notes are not failures. -q prints only errors and warnings.";
 
 const SWEEP_HELP: &str = "\
-Changes nothing without --delete or --repair. Each deletion is proven safe again just before it, under the store's locks, and measured after it; runtimes may keep running. containerd stores are only reported on: containerd collects its own garbage, or the report says what does. docs/leaks.md describes every class.";
+Changes nothing without --delete or --repair. Each deletion is proven safe again just before it, under the store's locks, and measured after it; runtimes may keep running. Nothing is deleted from containerd stores: containerd collects its own garbage, and a finding that it does not collect names the command that deletes it. docs/leaks.md describes every class.";
 
 impl Command {
     /// Returns true if the command writes records.
@@ -386,7 +388,7 @@ A scan is named by
   20261120T100000Z-12ab3c  its id or the start of it: `history --scans` has them
   2026-11-20T10:00, 36h    the last one before that time
   now                      the current state: scans, and records nothing
-  FILE, -                  what `scan --format json` printed (./last is a file)
+  FILE, -                  output of `scan --format json`; a file called last is ./last
 The last two scans are kept; of older ones the newest of each hour for a day, the newest of each day for \
 30. If a scan reads only named stores (--graphroot), the other stores count as unchanged. CHANGE is bytes on the \
 disk: an image whose layers another image still uses frees nothing.";

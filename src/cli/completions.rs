@@ -35,7 +35,7 @@ _layersweep_names() {
     done
     word=${line##*[[:space:]]}
     case $command/$action in
-        explain/* | rm/* | pin/add) kind=images ;;
+        explain/* | rm/* | pin/add | history/*) kind=images ;;
         pin/remove | pin/rm) kind=pins ;;
     esac
     if [[ -z $kind || $word == -* || -n $value ]]; then
@@ -46,6 +46,7 @@ _layersweep_names() {
     while IFS= read -r name; do
         [[ $name == "$word"* ]] && printf -v name %q "$name" && COMPREPLY+=("${name#"${word%"${word##*:}"}"}")
     done < <(layersweep __candidates "$kind" 2>/dev/null)
+    [[ $command/$action == history/ && usage == "$word"* ]] && COMPREPLY+=(usage)
 }
 complete -F _layersweep_names -o bashdefault -o default layersweep
 "#;
@@ -53,13 +54,15 @@ complete -F _layersweep_names -o bashdefault -o default layersweep
 const ZSH: &str = r#"
 _layersweep_names() {
     local -a names
-    names=(${(f)"$(layersweep __candidates $1 2>/dev/null)"})
-    compadd -a names
+    # _arguments inserts options of compadd before the kind of names.
+    names=(${(f)"$(layersweep __candidates ${@[-1]} 2>/dev/null)"})
+    compadd "${@[1,-2]}" -a names
 }
 "#;
 
 const FISH: &str = r#"
-complete -c layersweep -n "__fish_layersweep_using_subcommand explain rm" -a "(layersweep __candidates images 2>/dev/null)"
+complete -c layersweep -n "__fish_layersweep_using_subcommand explain history" -a "(layersweep __candidates images 2>/dev/null)"
+complete -c layersweep -n "__fish_layersweep_using_subcommand rm" -f -a "(layersweep __candidates images 2>/dev/null)"
 complete -c layersweep -n "__fish_layersweep_using_subcommand pin; and __fish_seen_subcommand_from add" -f -a "(layersweep __candidates images 2>/dev/null)"
 complete -c layersweep -n "__fish_layersweep_using_subcommand pin; and __fish_seen_subcommand_from remove rm" -f -a "(layersweep __candidates pins 2>/dev/null)"
 "#;
@@ -86,6 +89,7 @@ fn with_names(script: &str) -> String {
     for (position, line) in script.lines().enumerate() {
         let names = match line {
             _ if line.contains("::references -- ") || line.contains(":reference -- ") => Some("images"),
+            _ if line.contains("::image -- ") => Some("images"),
             _ if line.contains("::patterns -- Patterns as") => Some("pins"),
             _ if line.contains("::patterns -- ") => Some("images"),
             _ => None,

@@ -4,15 +4,11 @@ use clap::{Command, CommandFactory, FromArgMatches};
 
 use super::args::Args;
 
-/// Replaces the global options in the `-h` of every command.
-const GLOBAL: &str =
-    "Global options (stores, configuration, output, measuring): `layersweep -h`, or --help here";
-
 /// Exit statuses with their meanings.
 pub(super) const EXIT_STATUS: [(&str, &str); 7] = [
     ("0", "Done, or nothing to do. A closed pipe is no failure."),
     ("1", "An operation failed, or nothing has that name. What was done is still reported."),
-    ("2", "Bad usage or configuration; or a deletion off a terminal without -y."),
+    ("2", "Bad usage or configuration; or a deletion without -y where no terminal can answer."),
     ("3", "Done, but something could not be read: figures are lower bounds."),
     ("4", "The target was not reached, although the run had no error."),
     (
@@ -34,19 +30,25 @@ pub(super) fn command() -> Command {
     let mut program = Args::command();
     program.build();
     let codes: Vec<_> = EXIT_STATUS.iter().map(|(code, meaning)| format!("  {code:<3} {meaning}")).collect();
-    program.mut_subcommands(without_global_help).after_help(format!("Exit codes:\n{}", codes.join("\n")))
+    program.mut_subcommands(without_global_help).after_help(format!(
+        "Exit codes:\n{}\n\n`man layersweep`: what the commands do; `man layersweep.toml`: the configuration",
+        codes.join("\n")
+    ))
 }
 
 fn without_global_help(command: Command) -> Command {
     let details = command.get_after_help().cloned();
-    let short = match &details {
-        Some(details) => format!("{details}\n\n{GLOBAL}"),
-        None => GLOBAL.to_owned(),
+    let page = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+    let manual = format!("`man {page}`: what it does, in which order, what it never does, and its columns");
+    // Replaces the global options in the `-h` of every command.
+    let global = "`layersweep -h`: options of all commands (stores, configuration, output, measuring)";
+    let (short, long) = match details {
+        Some(details) => (format!("{details}\n\n{manual}\n{global}"), format!("{details}\n\n{manual}")),
+        None => (format!("{manual}\n{global}"), manual),
     };
-    // An empty long help prevents that --help prints the short one.
     command
         .mut_args(|arg| if arg.is_global_set() { arg.hide_short_help(true) } else { arg })
         .mut_subcommands(without_global_help)
         .after_help(short)
-        .after_long_help(details.unwrap_or_default())
+        .after_long_help(long)
 }

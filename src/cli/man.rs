@@ -1,5 +1,6 @@
 //! `layersweep man DIR`
 
+mod descriptions;
 mod sections;
 
 use std::io::{self, Write};
@@ -12,6 +13,8 @@ use roff::{Roff, bold, roman};
 use super::args::{Args, ManArgs};
 use super::help::EXIT_STATUS;
 use crate::app::error::{Error, Exit};
+use crate::config::keys::KEYS;
+use descriptions::{CONFIGURATION, CONFIGURATION_EXAMPLES, DESCRIPTIONS};
 use sections::{ENVIRONMENT, EXAMPLES, FILES, OTHERS};
 
 /// Writes a page for the program and for each command.
@@ -19,7 +22,10 @@ pub(super) fn run(args: &ManArgs) -> Result<Exit, Error> {
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
     let names = names(&command);
-    std::fs::create_dir_all(&args.dir).and_then(|()| pages(command, &names, &args.dir)).map_err(|error| {
+    let written = std::fs::create_dir_all(&args.dir)
+        .and_then(|()| pages(command, &names, &args.dir))
+        .and_then(|()| std::fs::write(args.dir.join("layersweep.toml.5"), configuration()));
+    written.map_err(|error| {
         Error::failed(format!("writing the man pages to {}: {error}", args.dir.display()))
             .hint("name a directory that can be written to")
     })?;
@@ -50,13 +56,16 @@ fn pages(command: Command, names: &[String], dir: &Path) -> io::Result<()> {
 /// Writes the page of one command and returns its file name.
 ///
 /// Most sections are laid out by `clap_mangen`. The synopsis comes from `--help`, because `clap_mangen` lists
-/// all options there and hides the arguments. The text below the options of `--help` becomes the description.
+/// all options there and hides the arguments. Lists below the options of `--help` are added to the description.
 /// Global options are only on the page of the program.
 fn page(mut command: Command, names: &[String], to: &mut Vec<u8>) -> io::Result<String> {
     let usage = command.render_usage().to_string();
     let name = page_name(&command);
     let is_program = name == names[0];
     let details = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
+    let details = details.filter(|details| details.contains("\n  ")).unwrap_or_default();
+    let description = DESCRIPTIONS.iter().find(|(page, _)| *page == name);
+    let description = description.map_or(&[][..], |(_, paragraphs)| paragraphs).join("\n");
     let has_commands = command.get_subcommands().any(|command| !command.is_hide_set());
     if !is_program {
         command = command.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
@@ -68,15 +77,12 @@ fn page(mut command: Command, names: &[String], to: &mut Vec<u8>) -> io::Result<
     let mut synopsis = Roff::new();
     synopsis.control("SH", ["SYNOPSIS"]).text([bold(usage.trim_start_matches("Usage:").trim())]);
     synopsis.to_writer(to)?;
-    match details {
-        Some(details) => describe(&details).to_writer(to)?,
-        None => man.render_description_section(to)?,
-    }
+    describe(&format!("{description}\n{details}")).to_writer(to)?;
     man.render_options_section(to)?;
     if !is_program {
         let mut global = Roff::new();
         let text = [
-            roman("Global options (stores, configuration, output, measuring) are described in "),
+            roman("Options of all commands (stores, configuration, output, measuring) are described in "),
             bold("layersweep"),
             roman("(1)."),
         ];
@@ -93,6 +99,29 @@ fn page(mut command: Command, names: &[String], to: &mut Vec<u8>) -> io::Result<
     see_also(&name, names).to_writer(to)?;
     to.flush()?;
     Ok(man.get_filename())
+}
+
+/// Returns the page of the configuration file, layersweep.toml(5).
+fn configuration() -> String {
+    let mut page = Roff::new();
+    let source = concat!("layersweep ", env!("CARGO_PKG_VERSION"));
+    page.control("TH", ["layersweep.toml", "5", "", source, "layersweep"]);
+    page.control("SH", ["NAME"]).text([roman("layersweep.toml - configuration of layersweep")]);
+    let mut text = page.to_roff() + &describe(CONFIGURATION).to_roff();
+    let mut keys = Roff::new();
+    keys.control("SH", ["KEYS"]);
+    for key in &KEYS {
+        let words =
+            format!("Default: {}. {}.", key.default, key.meaning.trim_end_matches('.')).replace('`', "");
+        keys.control("TP", []).text([bold(key.name)]).text([roman(words)]);
+    }
+    text += &keys.to_roff();
+    text += &list("EXAMPLES", &CONFIGURATION_EXAMPLES).to_roff();
+    text += &list("FILES", &FILES[..1]).to_roff();
+    let mut related = Roff::new();
+    related.control("SH", ["SEE ALSO"]);
+    related.text([roman("layersweep(1), layersweep-config(1), layersweep-doctor(1), layersweep-gc(1)")]);
+    text + &related.to_roff()
 }
 
 /// Builds a section of terms with their meanings; empty without terms.
@@ -131,7 +160,7 @@ fn is_subcommand(page: &str, parent: &str) -> bool {
 fn describe(details: &str) -> Roff {
     let mut page = Roff::new();
     page.control("SH", ["DESCRIPTION"]);
-    for line in details.lines() {
+    for line in details.lines().filter(|line| !line.is_empty()) {
         match line.strip_prefix("  ").map(|entry| entry.split_once("  ").unwrap_or((entry, ""))) {
             Some((term, meaning)) => {
                 page.control("TP", []).text([bold(term)]).text([roman(meaning.trim())]);
@@ -163,6 +192,21 @@ mod tests {
             let words = line.replace('\'', "").replace("needed offline", "note");
             let parsed = Args::try_parse_from(words.split_whitespace());
             assert!(parsed.is_ok(), "{line}: {parsed:?}");
+        }
+    }
+
+    #[test]
+    fn every_page_has_a_description() {
+        let mut program = Args::command().disable_help_subcommand(true);
+        program.build();
+        let described: Vec<_> = DESCRIPTIONS.iter().map(|(page, _)| *page).collect();
+        let mut pages = names(&program);
+        pages.retain(|page| !described.contains(&page.as_str()));
+        assert!(pages.is_empty(), "{pages:?}");
+        for page in ["layersweep-gc", "layersweep-rm", "layersweep-sweep"] {
+            let (_, paragraphs) = DESCRIPTIONS.iter().find(|(name, _)| *name == page).unwrap();
+            assert!(paragraphs.iter().any(|paragraph| paragraph.contains(" never ")), "{page}");
+            assert!(paragraphs.iter().any(|paragraph| paragraph.starts_with("  PREDICTED")), "{page}");
         }
     }
 

@@ -16,7 +16,7 @@ use support::store::{self, Store};
 use support::{require_program, small};
 
 /// The files that both packages have at the same path.
-const FILES: [&str; 25] = [
+const FILES: [&str; 26] = [
     "/usr/bin/layersweep",
     "/usr/lib/layersweep/layersweep.toml",
     "/etc/layersweep/layersweep.toml",
@@ -30,6 +30,7 @@ const FILES: [&str; 25] = [
     "/usr/share/man/man1/layersweep.1.gz",
     "/usr/share/man/man1/layersweep-gc.1.gz",
     "/usr/share/man/man1/layersweep-scan.1.gz",
+    "/usr/share/man/man5/layersweep.toml.5.gz",
     "/usr/share/bash-completion/completions/layersweep",
     "/usr/share/fish/vendor_completions.d/layersweep.fish",
     "/usr/share/doc/layersweep/README.md",

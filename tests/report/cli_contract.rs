@@ -110,8 +110,10 @@ fn short_help_has_the_options_of_its_command() {
         let [short, long] =
             ["-h", "--help"].map(|flag| layersweep([words, &[flag]].concat()).expect_code(0).stdout);
         assert!(!short.contains("--graphroot") && long.contains("--graphroot"), "{words:?}: {short}\n{long}");
-        assert_eq!(short.matches("Global options").count(), 1, "{words:?}: {short}");
-        assert!(!long.contains("Global options"), "{words:?}: {long}");
+        assert_eq!(short.matches("options of all commands").count(), 1, "{words:?}: {short}");
+        assert!(!long.contains("options of all commands"), "{words:?}: {long}");
+        let page = format!("`man layersweep-{}`", words.join("-"));
+        assert!(short.contains(&page) && long.contains(&page), "{words:?}: {short}\n{long}");
     }
     assert!(layersweep(["gc", "-h"]).stdout.contains("--max-age"));
     let program = layersweep(["-h"]).stdout;
@@ -156,6 +158,8 @@ fn bash_completes_images_pins_and_classes() {
     assert!(complete(&state, "layersweep rm ").contains(&a2));
     assert!(complete(&state, "layersweep explain --state-dir /x localhost/small/a").contains(&a2));
     assert!(complete(&state, "layersweep pin add localhost/").contains(&a2));
+    assert!(complete(&state, "layersweep history ").contains(&a2));
+    assert_eq!(complete(&state, "layersweep history us"), ["usage"]);
     // bash splits words at colons.
     let (name, tag) = a2.rsplit_once(':').unwrap();
     assert_eq!(complete(&state, &format!("layersweep rm {name}:")), [tag]);
@@ -170,6 +174,51 @@ fn bash_completes_images_pins_and_classes() {
         let run = program::run(&mut command).expect_code(0);
         assert_eq!((&*run.stdout, &*run.stderr), ("", ""), "{words:?}");
     }
+}
+
+/// Real zsh and fish complete image names too, and quickly: a shell waits for them.
+#[test]
+fn zsh_and_fish_complete_image_names() {
+    let Some(bed) = bed() else { return };
+    if !support::require_program("zsh") || !support::require_program("fish") {
+        return;
+    }
+    let state = bed.dir.path().join("state");
+    let mut scan = program::command();
+    scan.args(["scan", "-q", "--graphroot"]).arg(bed.store.root()).arg("--state-dir").arg(&state);
+    program::run(&mut scan).expect_code(0);
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_layersweep"), bed.dir.path().join("layersweep")).unwrap();
+    for (shell, script) in [("zsh", "_layersweep"), ("fish", "layersweep.fish")] {
+        let text = layersweep(["completions", shell]).expect_code(0).stdout;
+        std::fs::write(bed.dir.path().join(script), text).unwrap();
+    }
+    let completed = |shell: &str, script: &str| {
+        let mut command = std::process::Command::new(shell);
+        program::hermetic(&mut command);
+        let path = std::env::var("PATH").unwrap();
+        command.env("PATH", format!("{}:{path}", bed.dir.path().display())).env("HOME", bed.dir.path());
+        command.env("LAYERSWEEP_STATE_DIR", &state).current_dir(bed.dir.path());
+        program::run(command.args(["-c", script])).expect_code(0)
+    };
+    let a2 = small::name("a2");
+    let fish = completed("fish", "source layersweep.fish; complete -C 'layersweep rm localhost/small/a2'");
+    assert_eq!(fish.stdout.trim_end(), a2);
+    assert!(fish.took < std::time::Duration::from_secs(10), "{fish:?}");
+    // A shell on a terminal of its own: a tab completes the line, and return prints it.
+    let zsh = completed(
+        "zsh",
+        r#"
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell 'fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -d zcompdump; print RE""ADY'
+zpty -r -m shell line '*READY*'
+zpty -w -n shell $'layersweep rm localhost/small/a2\t\x01print -r -- LINE \n'
+zpty -r -m shell line $'*\nLINE layersweep rm *\n*'
+print -r -- "$line"
+zpty -d shell
+"#,
+    );
+    assert!(zsh.stdout.contains(&format!("LINE layersweep rm {a2}")), "{zsh:?}");
 }
 
 /// Logs of cron and consoles of machines do not support UTF-8.
@@ -213,6 +262,13 @@ fn completions_and_man_pages() {
         }
         assert!(page.contains("a listing was partial"), "every exit code: {page}");
     }
+    let keys = std::fs::read_to_string(pages.join("layersweep.toml.5")).unwrap();
+    for part in
+        [".TH layersweep.toml 5", "\\fBimages.high_percent\\fR", "Default: 75. start deleting at this usage"]
+    {
+        assert!(keys.contains(part), "{part}: {keys}");
+    }
+    assert!(gc.contains("never deletes an image that a container uses"), "{gc}");
     assert!(main.contains("\\-\\-graphroot") && !gc.contains("\\-\\-graphroot"), "global options stand once");
     assert!(main.contains("layersweep\\-pin\\-add(1)"), "{main}");
     let run = layersweep(["man", "/proc/none"]).expect_code(1);

@@ -101,6 +101,26 @@ fn screens_fit_80_columns() {
     assert_eq!(lines_on_terminal("config check -q", &flags), [""; 0]);
 }
 
+/// An image with several names has all of them in its row.
+#[test]
+fn no_trunc_lists_all_names() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_with_long_names(&dir.path().join("storage"));
+    store.podman(["tag", &name("b"), "localhost/also:1"]);
+    let root = store.root().to_str().unwrap();
+    let row = |words: &[&str]| {
+        let run = program::layersweep([words, &["--graphroot", root]].concat()).expect_code(0);
+        let line = run.stdout.lines().find(|line| line.contains("localhost/also:1") || line.contains(" +1"));
+        line.unwrap_or_else(|| panic!("{run:?}")).to_owned()
+    };
+    assert!(row(&["images"]).contains(" +1"));
+    let whole = row(&["images", "--no-trunc"]);
+    assert!(whole.contains(&name("b")) && whole.contains("localhost/also:1"), "{whole}");
+}
+
 /// `-q` prints the rows alone.
 #[test]
 fn quiet_screens_have_no_footers() {

@@ -170,18 +170,26 @@ pub(super) const FILES: [(&str, &str); 6] = [
 ];
 
 pub(super) const ENVIRONMENT: [(&str, &str); 6] = [
-    ("LAYERSWEEP_STATE_DIR", "The state directory, where --state-dir is not given. Ignored with --sysroot."),
+    ("LAYERSWEEP_STATE_DIR", "State directory, unless --state-dir is given. Ignored with --sysroot."),
     (
         "LAYERSWEEP_LOG",
-        "What is logged to stderr: a level (error, warn, info, debug, trace), or several with commas, each for a \
-         module (layersweep::cri=debug); overrides -v.",
+        "Log level of stderr (error, warn, info, debug, trace), or several with commas, each for a module \
+         (layersweep::cri=debug). Overrides -v.",
     ),
     ("NO_COLOR", "If set and not empty, no bold and no colour."),
-    ("COLUMNS", "The width of the terminal, if the terminal is not to be asked."),
-    ("LC_ALL, LC_CTYPE, LANG", "Without UTF-8 in the first that is set, output is plain ASCII."),
+    ("COLUMNS", "Width of the terminal in columns. If it is not set, the terminal's own width is used."),
+    (
+        "LC_ALL, LC_CTYPE, LANG",
+        "Locale. The output is plain ASCII unless the first of these that is set names UTF-8.",
+    ),
     ("XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME", "Places of the records of users other than root."),
 ];
 
 /// Man pages of other programs that use the same stores.
-pub(super) const OTHERS: [&str; 4] =
-    ["podman-system-prune(1)", "crictl(1)", "containers-storage.conf(5)", "crio.conf(5)"];
+pub(super) const OTHERS: [&str; 5] = [
+    "layersweep.toml(5)",
+    "podman-system-prune(1)",
+    "crictl(1)",
+    "containers-storage.conf(5)",
+    "crio.conf(5)",
+];

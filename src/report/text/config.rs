@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::format::{first_of, safe};
+use super::format::safe;
 use super::screen::Screen;
 use super::table::Table;
 use crate::report::json::{ConfigDoc, ConfigProblemDoc};
@@ -15,12 +15,7 @@ pub fn config_show(document: &ConfigDoc, screen: &Screen) -> String {
             Value::Null => "(found)".into(),
             value => safe(&value.to_string()),
         };
-        let origin = match screen.truncates {
-            true => first_of(&setting.origins, "", |origin| safe(&origin.text)),
-            false => safe(
-                &setting.origins.iter().map(|origin| origin.text.as_str()).collect::<Vec<_>>().join(", "),
-            ),
-        };
+        let origin = screen.list(&setting.origins, "", |origin| safe(&origin.text));
         table.row(vec![setting.key.into(), value, origin]);
     }
     table.fit(&[], &[(1, 12), (2, 12)]);

@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::format::{
-    DIFFERS, bytes, measured, name_or_id, names, percent, resumed, safe, short_id, signed_bytes,
-};
+use super::format::{DIFFERS, bytes, measured, name_or_id, percent, resumed, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::Table;
 use crate::model::OutcomeKind;
@@ -219,8 +217,8 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
                 "image" if deleted.names.is_empty() && screen.width.is_some() => {
                     format!("<none> {}", short_id(&deleted.id))
                 }
-                "image" => names(&deleted.names),
-                kind => format!("{kind} {}", names(&deleted.names)),
+                "image" => screen.list(&deleted.names, "<none>", |name| safe(name)),
+                kind => format!("{kind} {}", screen.list(&deleted.names, "<none>", |name| safe(name))),
             },
             // A log has a path instead of an id.
             if deleted.kind == "log" { String::new() } else { short_id(&deleted.id) },

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::format::{age, bytes, first_of, names, safe, short_id};
+use super::format::{age, bytes, names, safe, short_id};
 use super::screen::Screen;
 use super::table::Table;
 use crate::model::display::count;
@@ -25,7 +25,7 @@ pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Scr
         let label = match image.names.is_empty() && screen.width.is_some() {
             // A narrow terminal removes the column of ids.
             true => format!("{} {}", name(image), short_id(&image.id)),
-            false => name(image),
+            false => screen.list(&image.names, "<none>", |name| safe(name)) + kind(image),
         };
         let mut cells = vec![label, short_id(&image.id), age(image.created_at, now)];
         if remembered {
@@ -37,7 +37,7 @@ pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Scr
             });
         }
         cells.extend([
-            first_of(&image.used_by, "-", user),
+            screen.list(&image.used_by, "-", user),
             if image.pinned { "yes".into() } else { "-".into() },
             bytes(image.total_bytes),
             bytes(image.shared_bytes),
@@ -125,12 +125,16 @@ fn out_of_reach(images: &[ImageDoc]) -> String {
 
 /// Formats the first name of an image, the number of others, and the kind if it is unusual.
 pub(super) fn name(image: &ImageDoc) -> String {
-    let kind = match image.kind {
+    names(&image.names) + kind(image)
+}
+
+/// Formats the kind of an image if it is unusual.
+fn kind(image: &ImageDoc) -> &'static str {
+    match image.kind {
         "artifact" => " (artifact)",
         _ if image.manifest_list => " (list)",
         _ => "",
-    };
-    names(&image.names) + kind
+    }
 }
 
 fn user(user: &UserDoc) -> String {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::format::{bytes, first_of, safe, short_id};
+use super::format::{bytes, safe, short_id};
 use super::screen::Screen;
 use super::table::Table;
 use crate::model::{Inventory, StoreIx};
@@ -66,18 +66,18 @@ pub fn layers(layers: &[LayerDoc], names: &Names, screen: &Screen) -> String {
             layer.refcount.to_string(),
             bytes(layer.bytes),
             layer.inodes.to_string(),
-            holders(layer, names),
+            holders(layer, names, screen),
         ]);
     }
     table.add_stores(layers.iter().map(|layer| layer.store.as_str()));
     table.render()
 }
 
-fn holders(layer: &LayerDoc, names: &Names) -> String {
+fn holders(layer: &LayerDoc, names: &Names, screen: &Screen) -> String {
     let images = layer.images.iter().map(|id| id.as_str());
     let all: Vec<&str> = images.chain(layer.containers.iter().map(|id| id.as_str())).collect();
     let nothing = if layer.build_cache { "build cache" } else { "nothing" };
-    first_of(&all, nothing, |id| names.by_id.get(*id).map_or_else(|| short_id(id), |name| safe(name)))
+    screen.list(&all, nothing, |id| names.by_id.get(*id).map_or_else(|| short_id(id), |name| safe(name)))
 }
 
 /// Maximum indentation in columns; a deeper layer starts again at the left.
@@ -116,7 +116,7 @@ pub fn tree(layers: &[LayerDoc], names: &Names, screen: &Screen) -> String {
         push_children(&mut stack, &children, Some((layer.store.as_str(), layer.id.as_str())), &below);
     }
     for layer in layers.iter().filter(|layer| !drawn.contains(&(layer.store.as_str(), layer.id.as_str()))) {
-        out.push_str(&format!("{} (its chain of parents is a cycle)\n", label(layer, names)));
+        out.push_str(&format!("{} (its chain of parents is a cycle)\n", label(layer, names, screen)));
     }
     out
 }
@@ -144,7 +144,7 @@ fn push_children<'a>(
 fn fitting_line(line: &str, layer: &LayerDoc, names: &Names, screen: &Screen) -> String {
     /// Minimum width of the names.
     const NARROWEST: usize = 12;
-    let label = label(layer, names);
+    let label = label(layer, names, screen);
     match (screen.width.filter(|_| screen.truncates), label.rsplit_once("  ")) {
         (Some(width), Some((facts, tops))) => {
             let facts = format!("{line}{facts}  ");
@@ -155,7 +155,7 @@ fn fitting_line(line: &str, layer: &LayerDoc, names: &Names, screen: &Screen) ->
     }
 }
 
-fn label(layer: &LayerDoc, names: &Names) -> String {
+fn label(layer: &LayerDoc, names: &Names, screen: &Screen) -> String {
     let kind = if layer.read_write { "  read-write" } else { "" };
     let tops: Vec<_> = names
         .on_top
@@ -167,7 +167,7 @@ fn label(layer: &LayerDoc, names: &Names) -> String {
     let tops = match tops.as_slice() {
         [] if layer.refcount == 0 && layer.build_cache => "  build cache".into(),
         [] if layer.refcount == 0 => "  nothing uses it".into(),
-        [] if layer.kind == "blob" => format!("  blob of {}", holders(layer, names)),
+        [] if layer.kind == "blob" => format!("  blob of {}", holders(layer, names, screen)),
         [] => String::new(),
         tops => format!("  {}", tops.join(", ")),
     };

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::format::wrapped;
+use super::format::{first_of, wrapped};
 use crate::model::reference::host;
 
 /// Properties of the output that decide how text is formatted.
@@ -67,6 +67,15 @@ impl Screen {
 
     fn format(&self, time: Timestamp, format: &str) -> String {
         time.to_zoned(self.zone.clone()).strftime(format).to_string()
+    }
+
+    /// Formats the first element and the number of others, or all elements if nothing is shortened; `none` without
+    /// elements.
+    pub(super) fn list<T>(&self, all: &[T], none: &str, name: impl Fn(&T) -> String) -> String {
+        match self.truncates || all.is_empty() {
+            true => first_of(all, none, name),
+            false => all.iter().map(name).collect::<Vec<_>>().join(", "),
+        }
     }
 
     /// Formats a note or footer on lines that fit the terminal; empty if notes are not printed.
