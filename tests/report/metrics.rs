@@ -204,6 +204,13 @@ fn changing_commands_write_metrics() {
     assert_eq!(file.one("gc_runs_total", &[("command", "rm"), ("outcome", "reached")]), 1.0);
     assert_eq!(file.one("gc_last_run_outcome", &[("command", "rm"), ("outcome", "reached")]), 1.0);
     assert_eq!(file.sum("gc_last_run_outcome", &[("command", "rm")]), 1.0);
+    // A rule keeps the named image: the run is refused in the document, the exit code and the metrics.
+    let pinned = small::name("b");
+    node.run(&["pin", "add", &pinned]).expect_code(0);
+    let kept = node.run(&["rm", "--via", "direct", "--min-age", "0s", "--format", "json", &pinned]);
+    assert_eq!(kept.expect_code(5).json()["outcome"], "refused");
+    let refused = [("command", "rm"), ("outcome", "refused")];
+    assert_eq!(node.file().one("gc_last_run_outcome", &refused), 1.0);
 
     // The configured paths may be named by flags too.
     std::fs::remove_file(node.prom()).unwrap();

@@ -34,7 +34,7 @@ pub fn inside(test: &str, work: impl FnOnce()) {
         return work();
     }
     let mut again = Command::new("unshare");
-    again.args(["--mount", "--propagation", "private", "--fork", "--kill-child"]);
+    again.args(["--mount", "--uts", "--propagation", "private", "--fork", "--kill-child"]);
     again.arg("--net").arg(std::env::current_exe().expect("this program"));
     again.args(["--exact", test, "--nocapture", "--test-threads", "1"]).env(INSIDE, "1");
     // It may be below a directory that is mounted over.
@@ -141,6 +141,7 @@ impl Prepared {
              mount -t tmpfs tmpfs /run; mkdir -p {TOOLS} /run/lock /run/upper/etc /run/upper/work
              cp {binary} {TOOLS}/layersweep
              mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/upper/etc,workdir=/run/upper/work /etc
+             echo node-1 | tee /etc/hostname >/proc/sys/kernel/hostname
              echo root:x:0:0:root:/root:/bin/sh >/etc/passwd
              rm -rf /etc/containers /etc/containerd /etc/crio /etc/kubernetes /etc/crictl.yaml /etc/layersweep
              mkdir -p /etc/containers
@@ -181,11 +182,13 @@ impl Prepared {
         let podman = page.runtime.as_ref().expect("a runtime").podman();
         let pod = podman.sandbox("shop", "registry.k8s.io/pause:3.9");
         let container = podman.container(&pod, "shop", "shop", "registry.example/shop:1.5");
-        for id in [pod, container] {
+        // Sizes that differ: reports sort by them.
+        for (id, padding) in [(pod, 0), (container, 20_000)] {
             // CRI-O keeps this file for each container, and looks for it when it starts.
             let userdata = Path::new(GRAPHROOT).join("overlay-containers").join(id).join("userdata");
             fs::create_dir_all(&userdata).expect("a directory");
-            fs::write(userdata.join("config.json"), r#"{"ociVersion": "1.1.0"}"#).expect("a file");
+            let config = format!("{{\"ociVersion\": \"1.1.0\"}}{}", " ".repeat(padding));
+            fs::write(userdata.join("config.json"), config).expect("a file");
         }
         succeed(node.command("layersweep").args(["scan", "-q"]));
         for (number, image) in images().iter().enumerate() {
