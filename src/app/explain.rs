@@ -18,7 +18,7 @@ use crate::execute::containers::Scope;
 use crate::execute::cri::CriRemover;
 use crate::history::story::Story;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{Consistency, Plan, StoreIx};
+use crate::model::{Consistency, ImageIx, Plan, StoreIx};
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
 
@@ -35,7 +35,7 @@ pub struct Explanation {
     pub image: Option<ImageExplanation>,
     /// Plan of a collection, if the object is a container and a runtime answered.
     pub containers: Option<Plan>,
-    /// Images that no store has under the reference, but that the records know by it; the latest first.
+    /// Other images that the records know by the reference; the latest first. Without an object, the answer.
     pub absent: Vec<AbsentImage>,
 }
 
@@ -122,7 +122,19 @@ pub fn explain(
         Some(Subject::Container(_)) => containers(request, config, &result.scan),
         _ => None,
     };
-    Ok(Explanation { result, subject, owned, image, containers, absent: Vec::new() })
+    let absent = match subject {
+        Some(Subject::Image(image_ix)) => namesakes(&result, reference, image_ix)?,
+        _ => Vec::new(),
+    };
+    Ok(Explanation { result, subject, owned, image, containers, absent })
+}
+
+/// Returns the other images of the records that had the name of an image.
+fn namesakes(result: &ScanResult, reference: &str, image_ix: ImageIx) -> Result<Vec<AbsentImage>, Error> {
+    let (id, stories) = (&result.scan.inventory[image_ix].id, result.state.stories(reference)?);
+    let others =
+        stories.into_iter().filter(|story| story.image_id != id.as_str() && story.meant_name.is_some());
+    Ok(others.map(|story| AbsentImage { presence: presence(&result.scan, &story), story }).collect())
 }
 
 /// Explains a reference that names nothing in the stores, from the records.

@@ -233,8 +233,9 @@ pub(super) struct LayersArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct ExplainArgs {
-    /// An image (name, digest, id or the start of one), a layer or container (id or the
-    /// start of one, container name), or a path: the owners of the bytes at and below it
+    /// An image (name, digest, id or the start of one; of one that is gone, the records tell
+    /// what happened), a layer or container (id or the start of one, container name), or a
+    /// path: the owners of the bytes at and below it
     pub(super) reference: String,
 }
 

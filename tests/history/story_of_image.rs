@@ -99,6 +99,12 @@ fn gone_image_has_a_story() {
     assert!(renamed.starts_with("image localhost/small/a2:1\n"), "{renamed}");
     assert!(renamed.contains("still there, now localhost/small/moved:1"), "{renamed}");
 
+    // Another image with the name of one that is gone.
+    node.store.podman(["tag", "localhost/small/moved:1", &b]);
+    let namesake = shown(&node, &["explain", &b]);
+    let expected = format!("the name was that of image {}: not there now: removed by another", &id[..12]);
+    assert!(namesake.contains(&expected), "{namesake}");
+
     let unknown = node.run(&["explain", "no-such-image"]).expect_code(1);
     assert!(unknown.stderr.contains("do not know a deleted image of that name"), "{unknown:?}");
     let unknown = node.run(&["history", "no-such-image"]).expect_code(1);

@@ -42,7 +42,7 @@ fn bad_usage_exits_2() {
         &["history", "--since", "yesterday"],
         &["history", "--limit", "-1"],
         &["history", "--kind", "layer"],
-        &["history", "future"],
+        &["history", "one", "two"],
         &["history", "--scans", "--limit", "1"],
         &["report", "--since", "yesterday"],
         &["diff", "yesterday"],

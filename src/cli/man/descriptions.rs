@@ -82,7 +82,9 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
             "Explains one object: an image, layer, container or path. For an image it shows the chain of its layers, \
              the bytes that its deletion frees, what is recorded of it, the ruling of every protection rule in the \
              order of asking, and what the next run of gc does with it. For a path below a store it shows the object \
-             that the path belongs to; for any other directory the owners of its bytes, in a column that adds up.",
+             that the path belongs to; for any other directory the owners of its bytes, in a column that adds up. Of an \
+             image that is gone it tells from the records when it was deleted, by which run and why, or between which \
+             scans another program removed it.",
             "It never changes anything, and records nothing.",
             "  RULE, VERDICT, WHY  a rule, whether it keeps the image, and the fact that decides",
             "  REFS  number of images and containers that reach the layer",
@@ -150,16 +152,18 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
             "  REASON  space, age, limit, leak or request (rm)",
             "  PREDICTED, MEASURED  bytes that the deletion should free, and that it freed",
             "  USED  usage of the filesystem after it",
+            "  RUN  id of the run; on a narrow terminal its last digits",
         ],
     ),
     (
         "layersweep-history-usage",
         &[
-            "Shows the recorded usage of the filesystems with stores: a chart on a terminal, otherwise a table. \
-             Single readings are kept for a week, then one value an hour for a quarter of a year, then one a day.",
+            "Shows the recorded usage of the filesystems with stores, and the present one: a chart on a terminal, \
+             otherwise a table. Single readings are kept for a week, then one value a day.",
             "It never changes anything.",
-            "  SPAN  period that the row sums up: a reading, an hour or a day",
-            "  USED%, LOWEST%, HIGHEST%  mean, lowest and highest usage in the period",
+            "  SPAN, LOWEST%, HIGHEST%  of a row that sums up a day: its lowest and highest reading; absent if each row \
+             is a single reading",
+            "  USED%  usage; of a day, the mean",
             "  INODES%  used inodes; - on a filesystem without a fixed number",
         ],
     ),

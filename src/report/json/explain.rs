@@ -295,11 +295,11 @@ impl ExplainDoc {
         }
     }
 
-    /// Fills in the images that the reference named, but does not name now.
-    pub fn recall(&mut self, absent: &[AbsentImage]) {
-        self.subject = "absent-image";
+    /// Fills in the images that the reference named earlier. They are the answer if it names nothing now.
+    pub fn recall(&mut self, absent: &[AbsentImage], is_answer: bool) {
         self.absent = absent.iter().map(StoryDoc::absent).collect();
-        if let Some(first) = self.absent.first() {
+        if let Some(first) = self.absent.first().filter(|_| is_answer) {
+            self.subject = "absent-image";
             self.id.clone_from(&first.id);
         }
     }

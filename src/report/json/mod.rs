@@ -139,7 +139,7 @@ pub struct ExplainDoc {
     pub image: Option<ImageDoc>,
     /// Facts about the image from the records; null without records.
     pub remembered: Option<RememberedDoc>,
-    /// Images that the reference named earlier, the latest first; empty for other subjects than `absent-image`.
+    /// Other images that the reference named earlier, the latest first; only for an image or `absent-image`.
     pub absent: Vec<StoryDoc>,
     /// Layers from the top down to the base. For an image, its other content follows: blobs, mapped layers,
     /// copies in a second snapshotter.

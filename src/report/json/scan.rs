@@ -52,9 +52,7 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
         let target = Target::image(&result.scan.inventory, *image_ix);
         document.judge(&target, image.rulings.clone(), &image.plan, &image.reach);
     }
-    if !absent.is_empty() {
-        document.recall(absent);
-    }
+    document.recall(absent, subject.is_none());
     if let Some(plan) = containers {
         document.judge_container(plan);
     }

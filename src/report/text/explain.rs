@@ -8,7 +8,7 @@ use super::format::{age, bytes, inodes, safe, short_id, wrapped};
 use super::images::name;
 use super::scan::leaks;
 use super::screen::Screen;
-use super::story::{absent_images, life_line};
+use super::story::{absent_images, life_line, namesakes};
 use super::table::{Table, bold, heading};
 use super::usage::place;
 use crate::history::ages::AgeRule;
@@ -20,7 +20,7 @@ use crate::report::json::{
 
 /// Formats the document of `explain`.
 pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
-    if !document.absent.is_empty() {
+    if document.subject == "absent-image" {
         return absent_images(&document.absent, document.header.generated_at, screen);
     }
     let mut out = String::new();
@@ -30,6 +30,7 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
             if let Some(known) = &document.remembered {
                 out.push_str(&remembered(known, document.header.generated_at, screen));
             }
+            out.push_str(&namesakes(&document.absent, screen));
         }
         (None, Some(container)) => {
             out.push_str(&format!(
@@ -348,7 +349,7 @@ mod tests {
             remembered(&known, now, &screen),
             "  on this disk since 2026-11-02 10:00:00 UTC (19d), proven by the record of its top layer\n\
              \x20 used    1 time, last 2026-11-20 12:00:00 (24h ago)\n\
-             \x20 before  2026-09-01 00:00 to 2026-09-05 00:00, never used; removed by another program between the \
+             \x20 before  2026-09-01 00:00:00 to 2026-09-05 00:00:00, never used; removed by another program between the \
              scans of 2026-09-05 00:00:00 and 00:05:00\n"
         );
         let unknown = RememberedDoc {

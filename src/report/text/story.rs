@@ -8,34 +8,18 @@ use super::table::bold;
 use crate::model::display::count;
 use crate::report::json::{ImageDeletionDoc, LifeDoc, StoryDoc};
 
+/// Maximum number of images that are shown; a tag may have named hundreds.
+const MOST: usize = 5;
+
 /// Formats the images that a reference of `explain` named earlier.
 pub(super) fn absent_images(images: &[StoryDoc], now: Timestamp, screen: &Screen) -> String {
-    /// Maximum number of images that are shown; a tag may have named hundreds.
-    const MOST: usize = 5;
     let mut out = String::new();
     for image in images.iter().take(MOST) {
         if !out.is_empty() {
             out.push('\n');
         }
-        let state = match (image.presence, image.lives.first()) {
-            ("renamed", _) => format!(
-                "still there, now {}: `layersweep explain {}` shows it",
-                names(&image.names_now),
-                short_id(&image.id)
-            ),
-            ("recorded", Some(life)) => {
-                let scan = screen.time(life.last_seen);
-                format!("not known: its store was not read in full now; last found by the scan of {scan}")
-            }
-            (_, Some(life)) => format!("not there now: {}", ending(life, screen)),
-            (_, None) => {
-                let deletion = image.deletions.first();
-                let text = deletion.map(|deletion| dated_deletion(deletion, screen));
-                format!("not there now: {}", text.unwrap_or_default())
-            }
-        };
         out.push_str(&format!("{} {}\n", bold("image"), title(image)));
-        out.push_str(&format!("  state   {state}\n"));
+        out.push_str(&format!("  state   {}\n", state(image, screen)));
         out.push_str(&format!("  id      {}\n  store   {}\n", safe(&image.id), safe(&image.store)));
         for (position, life) in image.lives.iter().enumerate() {
             let label = if position == 0 { "  lived   " } else { "  before  " };
@@ -46,6 +30,43 @@ pub(super) fn absent_images(images: &[StoryDoc], now: Timestamp, screen: &Screen
         out.push_str(&format!("\nand {} older: `layersweep history NAME` lists all\n", images.len() - MOST));
     }
     out + &screen.zone_line(now)
+}
+
+/// Formats a line for each other image that had the name of an image earlier.
+pub(super) fn namesakes(images: &[StoryDoc], screen: &Screen) -> String {
+    let mut out = String::new();
+    for image in images.iter().take(MOST) {
+        out.push_str(&format!(
+            "  before  the name was that of image {}: {}\n",
+            short_id(&image.id),
+            state(image, screen)
+        ));
+    }
+    if images.len() > MOST {
+        out.push_str(&format!("  before  and {} older: `layersweep history NAME`\n", images.len() - MOST));
+    }
+    out
+}
+
+/// Formats where an image is that a reference named earlier.
+fn state(image: &StoryDoc, screen: &Screen) -> String {
+    match (image.presence, image.lives.first()) {
+        ("renamed", _) => format!(
+            "still there, now {}: `layersweep explain {}` shows it",
+            names(&image.names_now),
+            short_id(&image.id)
+        ),
+        ("recorded", Some(life)) => format!(
+            "not known: its store was not read in full now; last found by the scan of {}",
+            screen.time(life.last_seen)
+        ),
+        (_, Some(life)) => format!("not there now: {}", ending(life, screen)),
+        (_, None) => {
+            let deletion = image.deletions.iter().find(|deletion| deletion.outcome != "failed");
+            let text = deletion.map(|deletion| dated_deletion(deletion, screen));
+            format!("not there now: {}", text.unwrap_or_default())
+        }
+    }
 }
 
 /// Formats the name that the user means, or the last names.
@@ -60,7 +81,8 @@ pub(super) fn life_line(life: &LifeDoc, label: &str, tells_end: bool, screen: &S
         (Some(_), None) => Some(life.last_seen),
         (None, _) => None,
     };
-    let until = until.map_or_else(String::new, |until| format!(" to {}", screen.minute(until)));
+    let since = life.first_detected;
+    let until = until.map_or_else(String::new, |until| format!(" to {}", screen.time_on(until, since)));
     let used = match life.last_used {
         Some(last) => {
             format!("used {}, last {}", count(life.use_count, "time", "times"), screen.minute(last))
@@ -71,7 +93,7 @@ pub(super) fn life_line(life: &LifeDoc, label: &str, tells_end: bool, screen: &S
         true => format!("; {}", ending(life, screen)),
         false => String::new(),
     };
-    format!("{label}{}{until}, {used}{end}\n", screen.minute(life.first_detected))
+    format!("{label}{}{until}, {used}{end}\n", screen.time(since))
 }
 
 /// Formats what ended a life.
