@@ -191,6 +191,9 @@ mod tests {
             bytes: 300 << 20,
             pod: None,
             container: None,
+            modified: None,
+            may_be_open: true,
+            unread_store: None,
         });
         let log = "truncate -s 0 '/var/log/pods/a b/0.log' (300.0 MiB), if it is not needed";
         assert_eq!(best(&others).unwrap(), log);

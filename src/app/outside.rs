@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::diagnosis::Part;
+use super::diagnosis::{Cause, Disk, Part};
 use super::observer::Observer;
 use super::request::Request;
 use super::{database, diagnosis};
@@ -15,6 +15,7 @@ use crate::model::refs;
 use crate::model::{Filesystem, FilesystemIx, Finding};
 use crate::node::kubelet::Kubelet;
 use crate::node::places::KubeletPlaces;
+use crate::policy::thresholds::Counted;
 use crate::stores::Scan;
 use crate::stores::other_usage::{self, OtherUsers};
 
@@ -45,6 +46,23 @@ pub(super) fn measure_quietly(
     other_usage::measure(scan, &known(request, config, scan, most_inodes), progress)
 }
 
+/// Measures the data outside the stores as [`measure`], and names the largest files.
+pub(super) fn measure_with_files(
+    request: &Request,
+    observer: &dyn Observer,
+    config: &Config,
+    scan: &Scan,
+    most_inodes: Option<u64>,
+) -> OtherUsers {
+    let mut other_users = measure(request, observer, config, scan, most_inodes);
+    other_usage::add_files(scan, &known(request, config, scan, most_inodes), &mut other_users);
+    other_users
+}
+
+/// Maximum number of inodes outside the stores for which every directory is measured, which takes a few seconds. On
+/// filesystems with more, only the usual places of logs, dumps and volumes are measured.
+pub(super) const MOST_INODES: u64 = 300_000;
+
 /// Returns the request for a measurement.
 pub(super) fn known(
     request: &Request,
@@ -60,8 +78,8 @@ pub(super) fn known(
     }
 }
 
-/// Data of one filesystem that is not in any store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Used bytes of one filesystem after a run.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Outside {
     pub mount: PathBuf,
     pub used_bytes: u64,
@@ -69,26 +87,29 @@ pub struct Outside {
     pub bytes: u64,
     /// Known parts of `bytes`, the largest first.
     pub parts: Vec<Part>,
-    /// Large directories in the stores that do not belong to an image or container.
-    pub large: Vec<Part>,
-    /// Bytes that `sweep --delete` would free on the filesystem.
-    pub leaks_bytes: u64,
+    /// Causes of the usage, ranked as in [`diagnosis::rank`], without those that the run itself deletes.
+    pub causes: Vec<Cause>,
+    /// Resource that is short.
+    pub scarce: Counted,
+    /// Low threshold for it, if it is passed.
+    pub low: Option<f64>,
 }
 
 impl Outside {
-    /// Returns the data outside the stores for a scan that has measured them. `freed`: bytes that were deleted
-    /// since.
-    pub(super) fn of(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx, freed: u64) -> Self {
+    /// Returns the rest of a filesystem after a run: `disk` describes the filesystem as it is then.
+    pub(super) fn of(scan: &Scan, other_users: &OtherUsers, disk: &Disk, causes: Vec<Cause>) -> Self {
         let inventory = &scan.inventory;
-        let filesystem = &inventory[ix];
+        let ix = disk.ix;
         let in_stores = refs::size_on_disk(inventory, ix).into_iter().fold(0, u64::saturating_add);
+        let scarce = disk.scarce();
         Self {
-            mount: filesystem.mount.clone(),
-            used_bytes: filesystem.used_bytes.saturating_sub(freed),
-            bytes: filesystem.used_bytes.saturating_sub(in_stores),
+            mount: disk.filesystem.mount.clone(),
+            used_bytes: disk.filesystem.used_bytes,
+            bytes: inventory[ix].used_bytes.saturating_sub(in_stores),
             parts: parts(scan, other_users, ix),
-            large: diagnosis::large(scan, other_users, ix),
-            leaks_bytes: 0,
+            causes,
+            scarce,
+            low: disk.low(scarce).filter(|low| disk.percent_of(scarce).is_some_and(|used| *low < used)),
         }
     }
 }
@@ -150,19 +171,15 @@ pub(super) fn excess(filesystem: &Filesystem, excess_bytes: u64) -> Option<Findi
 /// Formats it as a sentence for people.
 impl fmt::Display for Outside {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mount, used_bytes, bytes: outside, parts, large, leaks_bytes } = self;
-        let (outside, used) = (bytes(*outside), bytes(*used_bytes));
-        write!(to, "{outside} of the {used} used on {} is not in any store", mount.display())?;
-        match largest(parts).as_str() {
-            "" => to.write_str("; no deletion of images frees it.")?,
-            largest => write!(to, " (of it {largest}); no deletion of images frees it.")?,
-        }
-        if !large.is_empty() {
-            write!(to, " Nor does it free these files in the stores: {}.", self::largest(large))?;
-        }
-        match *leaks_bytes {
-            0 => Ok(()),
-            leaks => write!(to, " `layersweep sweep --delete` frees {} of leaks there.", bytes(leaks)),
+        let (outside, used) = (bytes(self.bytes), bytes(self.used_bytes));
+        write!(
+            to,
+            "After this run {used} stay used on {}; {outside} of it is outside the stores",
+            self.mount.display()
+        )?;
+        match largest(&self.parts).as_str() {
+            "" => to.write_str("."),
+            largest => write!(to, ": {largest}."),
         }
     }
 }
@@ -187,20 +204,16 @@ mod tests {
                 part(PartKind::CoreDumps, "core dumps", "/var/lib/systemd/coredump", 1 << 30),
                 part(PartKind::Directory, "/opt", "/opt", 512 << 20),
             ],
-            large: Vec::new(),
-            leaks_bytes: 0,
+            causes: Vec::new(),
+            scarce: Counted::Bytes,
+            low: None,
         };
         assert_eq!(
             outside.to_string(),
-            "2.0 GiB of the 3.0 GiB used on /var is not in any store (of it core dumps 1.0 GiB \
-             (/var/lib/systemd/coredump), /opt 512.0 MiB); no deletion of images frees it."
+            "After this run 3.0 GiB stay used on /var; 2.0 GiB of it is outside the stores: core dumps 1.0 GiB \
+             (/var/lib/systemd/coredump), /opt 512.0 MiB."
         );
         outside.parts.clear();
-        assert_eq!(
-            outside.to_string(),
-            "2.0 GiB of the 3.0 GiB used on /var is not in any store; no deletion of images frees it."
-        );
-        outside.leaks_bytes = 9 << 20;
-        assert!(outside.to_string().ends_with(" `layersweep sweep --delete` frees 9.0 MiB of leaks there."));
+        assert!(outside.to_string().ends_with("2.0 GiB of it is outside the stores."));
     }
 }

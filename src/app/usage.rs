@@ -13,10 +13,6 @@ use crate::model::refs::{self, Fair, Group, GroupBy, Line, LineKind};
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::forecast::Forecast;
 
-/// Maximum number of inodes outside the stores for which every directory is measured, which takes a few seconds. On
-/// filesystems with more, only the usual places of logs, dumps and volumes are measured.
-const MOST_INODES: u64 = 300_000;
-
 /// Usage of all filesystems of the stores.
 #[derive(Debug)]
 pub struct Usage {
@@ -97,7 +93,7 @@ pub fn usage(
 ) -> Result<Usage, Error> {
     let (result, reach) = reach::scan(request, observer, config)?;
     let scan = &result.scan;
-    let other_users = outside::measure(request, observer, config, scan, Some(MOST_INODES));
+    let other_users = outside::measure(request, observer, config, scan, Some(outside::MOST_INODES));
     let disks = (0..scan.inventory.filesystems.len()).map(FilesystemIx::from).map(|ix| {
         let used = scan.inventory[ix].used_bytes;
         let column = refs::column(&scan.inventory, &scan.refs, ix);

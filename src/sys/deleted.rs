@@ -1,9 +1,10 @@
-//! Deleted files that still use space because a process has them open.
+//! Files that processes have open: deleted ones, which still use space, and the names of the others.
 
-use std::ffi::OsStr;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::helper;
 pub use super::processes::read::Backing;
@@ -23,20 +24,63 @@ pub struct DeletedFile {
     pub holder: String,
 }
 
-/// Returns the deleted files that processes have open, each once, the largest first. Skipped are processes that may
-/// not be examined, and files on filesystems that wait for a server or a process: querying their size may never
-/// return.
-pub fn files() -> io::Result<Vec<DeletedFile>> {
-    let mut found = Vec::new();
-    helper::ask(ProcessFacts { deleted: true, ..ProcessFacts::default() }, &mut |record, body| {
-        if let ProcRecord::Deleted { id, name, device, bytes, backing } = record {
+/// Files that processes have open.
+#[derive(Clone, Debug, Default)]
+pub struct OpenFiles {
+    /// Deleted files, each once, the largest first. Files on filesystems that wait for a server or a process are left
+    /// out: querying their size may never return.
+    pub deleted: Vec<DeletedFile>,
+    /// File names without directories: a process in a container sees the file under another path.
+    names: HashSet<OsString>,
+    /// The files of every process are known.
+    is_complete: bool,
+}
+
+impl OpenFiles {
+    /// Returns true if a process has, or may have, this file open. A false match is safe: no deletion of the file is
+    /// suggested.
+    #[must_use]
+    pub fn may_contain(&self, file: &Path) -> bool {
+        !self.is_complete || file.file_name().is_none_or(|name| self.names.contains(name))
+    }
+}
+
+/// Reads the files that processes, loop devices and the swap have open.
+pub fn files() -> io::Result<OpenFiles> {
+    let mut open = OpenFiles::default();
+    let mut is_hidden = false;
+    let facts = ProcessFacts { deleted: true, files: true, ..ProcessFacts::default() };
+    helper::ask(facts, &mut |record, body| match record {
+        ProcRecord::Begin { sees_all } => is_hidden |= !sees_all,
+        ProcRecord::Process { is_hidden: hides, .. } => is_hidden |= hides,
+        ProcRecord::Files { is_complete, .. } => {
+            is_hidden |= !is_complete;
+            open.add_names(body.split(|byte| *byte == 0));
+        }
+        ProcRecord::Deleted { id, name, device, bytes, backing } => {
             let path = PathBuf::from(OsStr::from_bytes(body));
             let holder = format!("{name} (pid {id})");
-            found.push(DeletedFile { device, backing, bytes, path, holder });
+            open.deleted.push(DeletedFile { device, backing, bytes, path, holder });
         }
+        ProcRecord::End => open.is_complete = !is_hidden,
+        _ => {}
     })?;
-    found.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
-    Ok(found)
+    // The kernel itself holds these open.
+    for device in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+        let backing = std::fs::read(device.path().join("loop/backing_file")).unwrap_or_default();
+        open.add_names(backing.split(|byte| *byte == b'\n'));
+    }
+    let swaps = std::fs::read("/proc/swaps").unwrap_or_default();
+    open.add_names(swaps.split(|byte| byte.is_ascii_whitespace()));
+    open.deleted.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
+    Ok(open)
+}
+
+impl OpenFiles {
+    fn add_names<'a>(&mut self, paths: impl Iterator<Item = &'a [u8]>) {
+        let names = paths.filter_map(|path| Path::new(OsStr::from_bytes(path)).file_name());
+        self.names.extend(names.map(OsStr::to_os_string));
+    }
 }
 
 /// Returns true if this process may examine all others (`CAP_SYS_PTRACE`), so that [`files`] misses none.
@@ -63,9 +107,11 @@ mod tests {
         file.write_all(&vec![1; 1 << 20]).unwrap();
         file.sync_all().unwrap();
         let device = file.metadata().unwrap().dev();
-        assert!(files().unwrap().iter().all(|file| file.path != path), "it still has its name");
+        let before = files().unwrap();
+        assert!(before.deleted.iter().all(|file| file.path != path), "it still has its name");
+        assert!(before.may_contain(&path), "{before:?}");
         std::fs::remove_file(&path).unwrap();
-        let all = files().unwrap();
+        let all = files().unwrap().deleted;
         let found: Vec<_> = all.iter().filter(|file| file.path == path).collect();
         assert_eq!(found.len(), 1, "{all:?}");
         assert_eq!(found[0].device, device);

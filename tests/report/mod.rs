@@ -8,6 +8,7 @@ mod metrics;
 mod metrics_listen;
 mod metrics_rules;
 mod post_mortem;
+mod report_deletions;
 mod report_html;
 mod report_users;
 mod terminal_width;

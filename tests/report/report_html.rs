@@ -347,6 +347,7 @@ fn hostile_names_are_text() {
     document["verdict"]["steps"] =
         json!([{ "command": hostile, "text": hostile, "bytes": 1, "needs_decision": false }]);
     document["verdict"]["causes"] = json!([{ "kind": hostile, "title": hostile, "text": hostile, "remedy": hostile,
+        "command": hostile, "frees_bytes": 1, "frees_inodes": 1, "used_after_percent": 1.0, "reaches_low": true,
         "bytes": 1, "filesystem": hostile, "id": hostile, "path": hostile, "taken_by": "operator" }]);
     document["filesystems"][0]["parts"][1]["label"] = hostile.into();
     document["filesystems"][0]["parts"][1]["path"] = hostile.into();
@@ -720,7 +721,7 @@ fn file_is_written_atomically() {
     // Without its script the page shows the text report.
     let page = std::fs::read_to_string(&target).unwrap();
     let plain = page.split_once("<pre>").unwrap().1.split_once("</pre>").unwrap().0.replace("&#39;", "'");
-    for sign in [text(&run.json(), "/verdict/headline"), "What fills it"] {
+    for sign in [text(&run.json(), "/verdict/headline"), "What else holds it"] {
         assert!(plain.contains(sign), "{sign}: {plain}");
     }
     // To standard output, which contains nothing else.

@@ -8,9 +8,6 @@ use crate::model::display::bytes;
 use crate::model::names::names;
 use crate::policy::thresholds::{Counted, Source};
 
-/// Maximum number of steps that need a decision.
-const DECISIONS: usize = 3;
-
 names! {
     /// Urgency of the advice.
     Urgency {
@@ -62,15 +59,18 @@ pub fn advice(disks: &[Disk], causes: &[Cause], foreign: bool) -> Advice {
     let (urgency, headline) = urgency(disk);
     let mut steps = safe_steps(disk, foreign);
     if urgency > Urgency::Calm {
-        let manual =
-            causes.iter().filter(|cause| cause.filesystem_ix == ix && cause.taken_by == Action::Operator);
-        steps.extend(manual.take(DECISIONS).map(|cause| AdvisedStep {
-            command: None,
+        let by_inodes = short_of_inodes(disk);
+        let manual = causes.iter().filter(|cause| {
+            let frees = if by_inodes { cause.frees_inodes } else { cause.frees_bytes };
+            cause.filesystem_ix == ix && cause.taken_by == Action::Operator && frees > 0
+        });
+        steps.extend(manual.map(|cause| AdvisedStep {
+            command: cause.command.clone(),
             text: match cause.remedy.as_str() {
                 "" => cause.title.clone(),
                 remedy => format!("{}: {remedy}", cause.title),
             },
-            bytes: cause.bytes,
+            bytes: cause.frees_bytes,
             needs_decision: true,
         }));
         if steps.is_empty() {

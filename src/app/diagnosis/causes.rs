@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::app::diagnosis::parts::kind_of_large;
-use crate::app::diagnosis::{Action, Cause, CauseKind, Divided, Part, PartKind, Planned};
+use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, Divided, Part, PartKind, Planned};
 use crate::history::ages::InventoryAges;
 use crate::model::display::{self, shell_word, short_id, span};
 use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::{
     Consistency, Container, ContainerState, FilesystemIx, ImageIx, Inventory, Leak, LeakClass, LeakIx,
-    NodeKind, Owner, PinReason, StoreKind, Verdict, removal_command,
+    NodeKind, Owner, PinReason, Size, StoreKind, Verdict, removal_command,
 };
 use crate::policy::leaks::{self, Decision, KeepReason, LeakPlan};
 use crate::stores::Scan;
@@ -23,10 +24,12 @@ use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 const SMALL: u64 = 200;
 /// Minimum bytes of any cause.
 const LEAST: u64 = 1 << 20;
-/// Maximum number of causes of one kind.
-const MOST: usize = 10;
-/// Maximum number of leaks of one class that are listed by name.
-const MOST_LEAKS_BY_NAME: usize = 3;
+/// Minimum number of files of a directory that is named for them.
+const LEAST_INODES: u64 = 1000;
+/// Size to which `journalctl` is told to shrink the journal, if the journal is at least twice as large.
+const JOURNAL_BYTES: u64 = 512 << 20;
+/// Size to which it is told to shrink a smaller one.
+const LEAST_JOURNAL_BYTES: u64 = 16 << 20;
 
 /// Facts from which the causes are determined.
 #[derive(Clone, Copy, Debug)]
@@ -45,33 +48,28 @@ pub struct Context<'a> {
     pub planned: &'a [Planned],
 }
 
-/// Returns the causes of the usage of all filesystems, the largest first.
-pub fn causes(context: &Context<'_>) -> Vec<Cause> {
+/// Returns the causes of the usage of all filesystems, ranked as in [`super::rank`].
+pub fn causes(context: &Context<'_>, disks: &[Disk]) -> Vec<Cause> {
     let mut causes = Vec::new();
     for ix in (0..context.scan.inventory.filesystems.len()).map(FilesystemIx::from) {
         causes.extend(unused_images(context, ix));
-        extend_with_largest(&mut causes, out_of_reach(context, ix));
-        extend_with_largest(&mut causes, pinned_images(context, ix));
-        extend_with_largest(&mut causes, containers(context, ix));
-        extend_with_largest(&mut causes, container_logs(context, ix));
-        extend_with_largest(&mut causes, build_caches(context, ix));
-        extend_with_largest(&mut causes, leaks(context, ix));
-        extend_with_largest(&mut causes, logs(context, ix));
-        extend_with_largest(&mut causes, volumes(context, ix));
-        extend_with_largest(&mut causes, other_users(context, ix));
-        extend_with_largest(&mut causes, large(context, ix));
+        causes.extend(out_of_reach(context, ix));
+        causes.extend(pinned_images(context, ix));
+        causes.extend(containers(context, ix));
+        causes.extend(container_logs(context, ix));
+        causes.extend(build_caches(context, ix));
+        causes.extend(leaks(context, ix));
+        causes.extend(logs(context, ix));
+        causes.extend(volumes(context, ix));
+        causes.extend(large_files(context, ix));
+        causes.extend(unread_stores(context, ix));
+        causes.extend(other_users(context, ix, &causes));
+        causes.extend(large(context, ix));
         let others = others(context, ix, &causes);
-        extend_with_largest(&mut causes, others);
+        causes.extend(others);
     }
-    causes.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.kind.cmp(&b.kind)).then_with(|| a.text.cmp(&b.text)));
+    super::rank(&mut causes, disks);
     causes
-}
-
-/// Adds the largest causes of one kind, at most [`MOST`].
-fn extend_with_largest(causes: &mut Vec<Cause>, mut of_kind: Vec<Cause>) {
-    of_kind.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.text.cmp(&b.text)));
-    of_kind.truncate(MOST);
-    causes.extend(of_kind);
 }
 
 impl Context<'_> {
@@ -92,6 +90,11 @@ impl Context<'_> {
             title: text.clone(),
             text,
             remedy: String::new(),
+            command: None,
+            frees_bytes: 0,
+            frees_inodes: 0,
+            used_after_percent: None,
+            reaches_low: false,
             bytes,
             filesystem: self.scan.inventory.filesystems[ix.get()].mount.to_string_lossy().into_owned(),
             id: None,
@@ -101,20 +104,20 @@ impl Context<'_> {
         }
     }
 
-    /// Returns the bytes that are freed on a filesystem if only this root is deleted.
-    fn alone(&self, live: &Live<'_>, ix: FilesystemIx, root: Root) -> u64 {
+    /// Returns the size that is freed on a filesystem if only this root is deleted.
+    fn alone(&self, live: &Live<'_>, ix: FilesystemIx, root: Root) -> Size {
         let nodes = live.last_held(root).map(|node| &self.scan.inventory.nodes[node.get()]);
-        nodes.filter(|node| node.filesystem == ix).map(|node| node.size.frees_bytes).sum()
+        nodes.filter(|node| node.filesystem == ix).map(|node| node.size).sum()
     }
 
-    /// Returns the bytes that are freed on a filesystem if all these roots are deleted.
-    fn frees(&self, ix: FilesystemIx, roots: &[Root]) -> u64 {
+    /// Returns the size that is freed on a filesystem if all these roots are deleted.
+    fn frees(&self, ix: FilesystemIx, roots: &[Root]) -> Size {
         let inventory = &self.scan.inventory;
         let mut live = self.scan.refs.live();
-        let mut sum = 0_u64;
+        let mut sum = Size::default();
         for root in roots {
             let freed = live.last_held(*root).map(|node| &inventory.nodes[node.get()]);
-            sum += freed.filter(|node| node.filesystem == ix).map(|node| node.size.frees_bytes).sum::<u64>();
+            sum += freed.filter(|node| node.filesystem == ix).map(|node| node.size).sum();
             live.remove(inventory, *root);
         }
         sum
@@ -146,15 +149,15 @@ fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     }
     let causes = by_reason.into_iter().filter_map(|(obstacle, images)| {
         let roots: Vec<_> = images.iter().map(|image| Root::Image(*image)).collect();
-        let bytes = context.frees(ix, &roots);
+        let size = context.frees(ix, &roots);
         let count = display::count(images.len(), "unused image", "unused images");
-        (bytes >= LEAST).then(|| Cause {
+        (size.frees_bytes >= LEAST).then(|| Cause {
             title: "images out of reach".into(),
             remedy: remedy_out_of_reach(inventory, images[0]),
             ..context.cause(
                 ix,
                 CauseKind::ImagesOutOfReach,
-                bytes,
+                size.frees_bytes,
                 format!("{count} out of reach: {obstacle}"),
             )
         })
@@ -184,19 +187,25 @@ fn remedy_out_of_reach(inventory: &Inventory, image: ImageIx) -> String {
 fn unused_images(context: &Context<'_>, ix: FilesystemIx) -> Option<Cause> {
     let unused = images_of(context, Standing::Unused);
     let roots: Vec<_> = unused.iter().map(|image| Root::Image(*image)).collect();
-    let bytes = context.frees(ix, &roots);
+    let bytes = context.frees(ix, &roots).frees_bytes;
     let inventory = &context.scan.inventory;
     let count =
         roots.iter().filter(|root| refs::has_bytes_on(inventory, &context.scan.refs, **root, ix)).count();
     let text = format!("{} that no container uses", display::count(count, "image", "images"));
     let Planned { command, gc, none, .. } = &context.planned[ix.get()];
     let remedy = match gc.is_nothing() {
-        true => format!("`{command}` deletes none of them now: {none}"),
-        false => format!("`{command}` deletes them by policy, least recently used first"),
+        true => format!("kept for now: {none}"),
+        false if gc.bytes < bytes => {
+            "the least recently used of them, until the low threshold is reached".into()
+        }
+        false => String::new(),
     };
     (bytes >= LEAST).then(|| Cause {
         title: "images not in use".into(),
         remedy,
+        command: (!gc.is_nothing()).then(|| (*command).to_owned()),
+        frees_bytes: gc.bytes,
+        frees_inodes: gc.inodes,
         taken_by: Action::Layersweep,
         ..context.cause(ix, CauseKind::UnusedImages, bytes, text)
     })
@@ -207,7 +216,7 @@ fn pinned_images(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let now = context.scan.taken_at;
     let live = context.scan.refs.live();
     let causes = images_of(context, Standing::Pinned).into_iter().filter_map(|image| {
-        let bytes = context.alone(&live, ix, Root::Image(image));
+        let bytes = context.alone(&live, ix, Root::Image(image)).frees_bytes;
         let facts = &inventory.images[image.get()];
         let name = facts.names.first().map_or_else(|| short_id(&facts.id), Clone::clone);
         let used = match context.ages.of(image).last_used {
@@ -252,7 +261,7 @@ fn containers(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let live = context.scan.refs.live();
     let mut causes = Vec::new();
     for (position, container) in inventory.containers.iter().enumerate() {
-        let bytes = context.alone(&live, ix, Root::Container(position.into()));
+        let size = context.alone(&live, ix, Root::Container(position.into()));
         let (kind, state) = match (container.state, foreign) {
             (ContainerState::Exited, _) => (CauseKind::DeadContainer, "exited"),
             // The kubelet is about to start the container, or has just started it.
@@ -261,6 +270,10 @@ fn containers(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             }
             (ContainerState::Created, _) => (CauseKind::DeadContainer, "created, never started"),
             (ContainerState::Running, false) => (CauseKind::Container, "running"),
+            // A build that runs has its container mounted, which counts as running.
+            (ContainerState::Unknown, _) if container.owner == Owner::Buildah => {
+                (CauseKind::DeadContainer, "build container")
+            }
             (ContainerState::Unknown, false) => (CauseKind::Container, "state unknown, may be running"),
             // No container runs on a disk that is mounted on another machine.
             (ContainerState::Running, true) => {
@@ -270,32 +283,41 @@ fn containers(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         };
         let dead = kind == CauseKind::DeadContainer;
         let log_bytes = log_bytes(context, ix, container);
-        // The log of a container that stays is a cause of its own.
-        let bytes = if dead { bytes } else { bytes.saturating_sub(log_bytes) };
+        // The log of a container that is kept is a cause of its own.
+        let bytes = if dead { size.frees_bytes } else { size.frees_bytes.saturating_sub(log_bytes) };
         if bytes < context.least(ix) {
             continue;
         }
         let mut held = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
         let layer = held.find(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
         let (name, owner) = (&container.name, container.owner.as_str());
-        let part = if dead && log_bytes > bytes / 2 { "log and writable layer" } else { "writable layer" };
-        let text = format!("{part} of {name} container {owner} ({state})");
+        let part = match dead && log_bytes >= LEAST {
+            true => format!("its writable layer, and its log of {}", display::bytes(log_bytes)),
+            false => "its writable layer".to_owned(),
+        };
+        let graphroot = context.inside(&inventory[container.store].root);
+        let command =
+            removal_command(container.owner, &container.id, container.sandbox, Path::new(&graphroot));
+        let cause = context.cause(ix, kind, bytes, format!("container {name} ({owner}, {state}): {part}"));
         causes.push(Cause {
             title: format!("container {name}"),
-            remedy: match dead {
-                true => {
-                    let graphroot = context.inside(&inventory[container.store].root);
-                    let graphroot = Path::new(&graphroot);
-                    let command =
-                        removal_command(container.owner, &container.id, container.sandbox, graphroot);
-                    removal(container.owner, &container.id, command, foreign)
-                }
-                false => "find out what it writes to its root filesystem; use a volume for that".into(),
-            },
             id: Some(container.id.to_string()),
             path: layer.map(|node| context.inside(&node.path)),
-            taken_by: if dead { Action::Operator } else { Action::Nobody },
-            ..context.cause(ix, kind, bytes, text)
+            ..match dead {
+                true => Cause {
+                    remedy: removal(container.owner, &container.id, command.is_some()),
+                    command,
+                    frees_bytes: bytes,
+                    frees_inodes: size.inodes,
+                    taken_by: Action::Operator,
+                    ..cause
+                },
+                false => Cause {
+                    remedy: "find out what it writes to its root filesystem; use a volume for that".into(),
+                    taken_by: Action::Nobody,
+                    ..cause
+                },
+            }
         });
     }
     causes
@@ -324,33 +346,30 @@ fn container_logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         let (name, owner) = (&container.name, container.owner.as_str());
         causes.push(Cause {
             title: format!("log of container {name}"),
-            remedy: format!(
-                "`truncate -s 0 {}` empties it at once, if it is not needed; `--log-opt max-size=10mb` when the \
-                 container is made limits it",
-                shell_word(&path)
-            ),
+            path: Some(path.clone()),
+            remedy: "`--log-opt max-size=10mb` limits the log of the next container".into(),
+            command: Some(format!("truncate -s 0 {}", shell_word(&path))),
+            frees_bytes: bytes,
             id: Some(container.id.to_string()),
-            path: Some(path),
-            ..context.cause(ix, CauseKind::Log, bytes, format!("log of {name} container {owner}"))
+            ..context.cause(ix, CauseKind::Log, bytes, format!("log of container {name} ({owner}): {path}"))
         });
     }
     causes
 }
 
-/// Returns the remedy for a container that does not run. `foreign`: the container is on another machine's disk, where
-/// no runtime runs.
-fn removal(owner: Owner, id: &str, command: Option<String>, foreign: bool) -> String {
-    let remedy = match (owner, command, id.rsplit_once('/')) {
-        (Owner::CriO, Some(command), _) | (Owner::Containerd, Some(command), None) => {
-            format!("`{command}` removes it, or `layersweep gc` with [containers] enabled")
+/// Returns what a person has to know about the removal of a container that does not run.
+fn removal(owner: Owner, id: &str, has_command: bool) -> String {
+    match (owner, has_command, id.rsplit_once('/')) {
+        (Owner::CriO, true, _) | (Owner::Containerd, true, None) => {
+            "`layersweep gc` deletes it too, with [containers] enabled".into()
         }
-        (_, Some(command), _) => format!("`{command}` removes it"),
-        (Owner::Containerd, None, Some((namespace, _))) => {
+        (Owner::Buildah, true, _) => "if no build uses it".into(),
+        (_, true, _) => String::new(),
+        (Owner::Containerd, false, Some((namespace, _))) => {
             format!("remove it with the program that made it, in the namespace {namespace} of containerd")
         }
-        (_, None, _) => "remove it with the tool that created it".into(),
-    };
-    if foreign { format!("once the node runs: {remedy}") } else { remedy }
+        (_, false, _) => "remove it with the tool that created it".into(),
+    }
 }
 
 /// Returns the build caches. Layers that images or containers reach are not counted.
@@ -368,6 +387,7 @@ fn build_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         causes.push(Cause {
             title: format!("build cache of {}", cache.owner()),
             remedy: cache.remedy().into(),
+            frees_bytes: bytes,
             path: Some(context.inside(&inventory[cache.store].root)),
             ..context.cause(
                 ix,
@@ -384,7 +404,7 @@ fn build_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     causes
 }
 
-/// Returns the leaks. More than [`MOST_LEAKS_BY_NAME`] leaks of one class with the same remedy are one cause.
+/// Returns the leaks. Leaks of one class with the same remedy are one cause: one command deletes them together.
 fn leaks(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.scan.inventory;
     let live = context.scan.refs.live();
@@ -392,57 +412,62 @@ fn leaks(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         context.leaks.entries.iter().map(|entry| (entry.leak.get(), &entry.decision)).collect();
     let mut groups: BTreeMap<_, Vec<(usize, u64)>> = BTreeMap::new();
     for (position, leak) in inventory.leaks.iter().enumerate() {
-        let bytes = context.alone(&live, ix, Root::Leak(LeakIx::from(position)));
+        let bytes = context.alone(&live, ix, Root::Leak(LeakIx::from(position))).frees_bytes;
         if bytes > 0 {
-            let (_, remedy) = remedy_of_leak(context, leak, decisions.get(&position), true);
-            groups.entry((leak.class, remedy)).or_default().push((position, bytes));
+            let (_, remedy, command) = remedy_of_leak(context, leak, decisions.get(&position), true);
+            groups.entry((leak.class, remedy, command)).or_default().push((position, bytes));
         }
     }
     let mut causes = Vec::new();
-    for ((class, _), members) in groups {
-        if members.len() > MOST_LEAKS_BY_NAME {
-            let roots: Vec<_> =
-                members.iter().map(|(position, _)| Root::Leak(LeakIx::from(*position))).collect();
-            let bytes = context.frees(ix, &roots);
-            let Some((first, _)) = members.iter().max_by_key(|(_, bytes)| *bytes) else { continue };
-            if bytes >= LEAST {
-                let leak = &inventory.leaks[*first];
-                let (taken_by, remedy) = remedy_of_leak(context, leak, decisions.get(first), true);
-                let title = format!("{} leaks of class {class}", members.len());
-                let text = format!("{title}; the largest: {}", leak.evidence);
-                let cause = context.cause(ix, CauseKind::Leak, bytes, text);
-                causes.push(Cause { title, remedy, taken_by, ..cause });
-            }
+    for ((class, ..), members) in groups {
+        let roots: Vec<_> = members.iter().map(|(position, _)| Root::Leak(LeakIx::from(*position))).collect();
+        let size = context.frees(ix, &roots);
+        let Some((first, largest)) = members.iter().max_by_key(|(_, bytes)| *bytes) else { continue };
+        if size.frees_bytes < LEAST {
             continue;
         }
-        for (position, bytes) in members.into_iter().filter(|(_, bytes)| *bytes >= LEAST) {
-            let leak = &inventory.leaks[position];
-            let (taken_by, remedy) = remedy_of_leak(context, leak, decisions.get(&position), false);
-            let name = match class {
-                // These files are outside the stores: the name is not enough to find them.
-                LeakClass::VarTmp => format!("{class} {}", context.inside(&leak.path)),
-                _ => format!("{class} {}", short_id(&leak.id)),
-            };
-            causes.push(Cause {
-                title: format!("leak {name}"),
-                remedy,
-                id: Some(leak.id.clone()),
-                path: Some(context.inside(&leak.path)),
-                taken_by,
-                ..context.cause(ix, CauseKind::Leak, bytes, format!("{name}: {}", leak.evidence))
-            });
-        }
+        let (leak, many) = (&inventory.leaks[*first], members.len() > 1);
+        let (taken_by, remedy, command) = remedy_of_leak(context, leak, decisions.get(first), many);
+        let name = match class {
+            // These files are outside the stores: the name is not enough to find them.
+            LeakClass::VarTmp => context.inside(&leak.path),
+            _ => short_id(&leak.id),
+        };
+        let title = match many {
+            true => format!("{} leaks of class {class}", members.len()),
+            false => format!("leak {class} {name}"),
+        };
+        let text = match many {
+            true => format!("{title}; the largest: {name}, {}: {}", display::bytes(*largest), leak.evidence),
+            false => format!("{title}: {}", leak.evidence),
+        };
+        let (frees_bytes, frees_inodes) = match command.is_some() {
+            true => (size.frees_bytes, size.inodes),
+            false => (0, 0),
+        };
+        causes.push(Cause {
+            title,
+            remedy,
+            command,
+            frees_bytes,
+            frees_inodes,
+            id: (!many).then(|| leak.id.clone()),
+            path: (!many).then(|| context.inside(&leak.path)),
+            taken_by,
+            ..context.cause(ix, CauseKind::Leak, size.frees_bytes, text)
+        });
     }
     causes
 }
 
-/// Returns the remedy for a leak, or for `many` of its class, and the program or person that applies it.
+/// Returns the remedy for a leak, or for `many` of its class: the program or person that applies it, a description, and
+/// the command if the leak can be deleted now.
 fn remedy_of_leak(
     context: &Context<'_>,
     leak: &Leak,
     decision: Option<&&Decision>,
     many: bool,
-) -> (Action, String) {
+) -> (Action, String, Option<String>) {
     let pronoun = if many { "them" } else { "it" };
     let by_containerd = context.scan.inventory.stores[leak.store.get()].kind == StoreKind::Containerd;
     let kept = decision.and_then(|decision| match decision {
@@ -450,37 +475,33 @@ fn remedy_of_leak(
         Decision::Delete(_) | Decision::Repair => None,
     });
     let class = leak.class;
+    let command = format!("layersweep sweep --delete --class {class}");
     match (leak.verdict, kept) {
         (Verdict::Reclaim, _) if by_containerd => {
-            (Action::Operator, format!("containerd removes {pronoun} automatically; see docs/leaks.md"))
+            (Action::Operator, format!("containerd removes {pronoun} automatically; see docs/leaks.md"), None)
         }
-        (Verdict::Reclaim, None) => {
-            (Action::Layersweep, format!("`layersweep sweep --delete --class {class}` removes {pronoun}"))
-        }
+        (Verdict::Reclaim, None) => (Action::Layersweep, String::new(), Some(command)),
         (Verdict::Reclaim, Some(KeepReason::Young(_))) => {
             let min_age = span(context.min_age);
             let when = if many { "once they are" } else { "once it is" };
-            (
-                Action::Layersweep,
-                format!("`layersweep sweep --delete --class {class}` removes {pronoun} {when} {min_age} old"),
-            )
+            (Action::Layersweep, format!("`{command}` removes {pronoun} {when} {min_age} old"), None)
         }
         (Verdict::Reclaim, Some(kept)) => {
             let reason = leaks::reason(leak, kept, context.min_age);
-            (Action::Operator, format!("not deletable: {reason}"))
+            (Action::Operator, format!("not deletable: {reason}"), None)
         }
         (Verdict::Repair, _) if class.recipe().is_some() => {
-            (Action::Operator, format!("`layersweep sweep --repair {class}` fixes {pronoun}"))
+            (Action::Operator, format!("`layersweep sweep --repair {class}` fixes {pronoun}"), None)
         }
         // The object looks like a leak, but is not.
-        (Verdict::Keep, _) => (Action::Nobody, String::new()),
+        (Verdict::Keep, _) => (Action::Nobody, String::new(), None),
         (Verdict::Repair | Verdict::Report, _) => {
-            let advice = match (class.by_hand(), leaks::command(leak)) {
-                ("", _) => "needs manual inspection".to_owned(),
-                (clause, Some(command)) if !many => format!("{clause}: `{command}`"),
-                (clause, _) => clause.to_owned(),
+            let advice = match class.by_hand() {
+                "" => "needs manual inspection".to_owned(),
+                clause => clause.to_owned(),
             };
-            (Action::Operator, format!("{advice}; see docs/leaks.md"))
+            let command = if many { None } else { leaks::command(leak) };
+            (Action::Operator, format!("{advice}; see docs/leaks.md"), command)
         }
     }
 }
@@ -496,17 +517,16 @@ fn logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
                 (Some(pod), None) => format!(" of pod {pod}"),
                 (None, _) => String::new(),
             };
+            let limit = if log.pod.is_some() { "the kubelet's containerLogMaxSize" } else { "logrotate" };
             Cause {
                 title: match &log.pod {
                     Some(pod) => format!("log of pod {pod}"),
                     None => format!("log {path}"),
                 },
-                remedy: format!(
-                    "{}`truncate -s 0 {}` empties it at once, if it is not needed; {} limits it",
-                    if context.scan.sysroot.is_foreign() { "once the node runs: " } else { "" },
-                    shell_word(&path),
-                    if log.pod.is_some() { "the kubelet's containerLogMaxSize" } else { "logrotate" }
-                ),
+                remedy: format!("{limit} limits it"),
+                // Truncating works also for a program that has the file open.
+                command: Some(format!("truncate -s 0 {}", shell_word(&path))),
+                frees_bytes: log.bytes,
                 id: log.pod.clone(),
                 path: Some(path.clone()),
                 ..context.cause(ix, CauseKind::Log, log.bytes, format!("log {path}{owner}"))
@@ -515,13 +535,84 @@ fn logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         .collect()
 }
 
+/// Returns the large files outside the stores. A command is given only for a file that belongs to a person, not to a
+/// program, and that no process has open.
+fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let nodes = context.scan.inventory.nodes.iter().filter(|node| node.kind == NodeKind::TemporaryFile);
+    let leaks: Vec<_> = nodes.map(|node| &node.path).collect();
+    let files = context.other_users.files.iter().filter(|file| {
+        let is_leak = leaks.iter().any(|leak| file.path.starts_with(leak));
+        file.filesystem == ix && file.bytes >= context.least(ix) && !is_leak && file.unread_store.is_none()
+    });
+    files
+        .map(|file| {
+            let path = context.inside(&file.path);
+            let written = file.modified.map_or_else(String::new, |time| {
+                let time = time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M");
+                format!(", written {time}")
+            });
+            let cause = context.cause(ix, CauseKind::File, file.bytes, format!("{path} (file{written})"));
+            let cause = Cause { title: path.clone(), path: Some(path.clone()), ..cause };
+            if file.may_be_open {
+                return Cause { remedy: "a program has it open".into(), taken_by: Action::Nobody, ..cause };
+            }
+            match belongs_to_a_program(Path::new(&path)) {
+                true => Cause {
+                    remedy: "it belongs to a program; layersweep never deletes it".into(),
+                    taken_by: Action::Nobody,
+                    ..cause
+                },
+                false => Cause {
+                    remedy: "if it is not needed; layersweep never deletes it".into(),
+                    command: Some(format!("rm {}", shell_word(&path))),
+                    frees_bytes: file.bytes,
+                    frees_inodes: 1,
+                    ..cause
+                },
+            }
+        })
+        .collect()
+}
+
+/// Returns the stores that were not read, with the bytes of their large files.
+fn unread_stores(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let mut stores: BTreeMap<&Path, u64> = BTreeMap::new();
+    for file in context.other_users.files.iter().filter(|file| file.filesystem == ix) {
+        if let Some(store) = &file.unread_store {
+            *stores.entry(store).or_default() += file.bytes;
+        }
+    }
+    let causes = stores.into_iter().filter(|(_, bytes)| *bytes >= context.least(ix));
+    causes
+        .map(|(store, bytes)| {
+            let path = context.inside(store);
+            Cause {
+                remedy: format!("`layersweep --graphroot {} usage` shows what is in it", shell_word(&path)),
+                path: Some(path.clone()),
+                taken_by: Action::Nobody,
+                ..context.cause(ix, CauseKind::Other, bytes, format!("another store, {path}"))
+            }
+        })
+        .collect()
+}
+
+/// Returns true for paths where packages and services keep their files.
+fn belongs_to_a_program(path: &Path) -> bool {
+    const OF_PROGRAMS: [&str; 14] = [
+        "/bin", "/boot", "/etc", "/lib", "/lib64", "/nix", "/opt", "/ostree", "/run", "/sbin", "/snap",
+        "/sysroot", "/usr", "/var/lib",
+    ];
+    OF_PROGRAMS.iter().any(|directory| path.starts_with(directory))
+}
+
 fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let pods = context.other_users.pods.iter();
     let pods = pods.filter(|pod| pod.filesystem == ix && pod.kind == OtherUserKind::KubeletVolumes);
     pods.filter(|pod| pod.bytes >= context.least(ix))
         .map(|pod| Cause {
             title: format!("volumes of pod {}", pod.pod),
-            remedy: "they are deleted with the pod; an emptyDir can have a sizeLimit".into(),
+            remedy: "deleted with the pod; an emptyDir can have a sizeLimit".into(),
+            frees_bytes: pod.bytes,
             id: Some(pod.pod.clone()),
             path: Some(context.inside(&pod.path)),
             ..context.cause(
@@ -534,46 +625,91 @@ fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         .collect()
 }
 
-fn other_users(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+/// Returns the journal, directories of temporary files and core dumps, and deleted files that are open. Files in `named`
+/// are subtracted.
+fn other_users(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -> Vec<Cause> {
     let here = context.other_users.other_users.iter().filter(|user| user.filesystem == ix);
     here.filter_map(|user| {
         // Files that tools of the stores left behind are reported as leaks.
         let nodes = context.scan.inventory.nodes.iter().filter(|node| node.kind == NodeKind::TemporaryFile);
         let leaks = nodes.filter(|node| node.path.starts_with(&user.path)).map(|node| node.size.bytes);
-        let bytes = user.bytes.saturating_sub(leaks.sum());
+        let path = context.inside(&user.path);
+        let files = named.iter().filter(|cause| {
+            cause.kind == CauseKind::File
+                && cause.path.as_ref().is_some_and(|file| Path::new(file).starts_with(&path))
+        });
+        let named = leaks.chain(files.map(|cause| cause.bytes)).fold(0, u64::saturating_add);
+        let bytes = match user.kind {
+            OtherUserKind::DeletedOpen => user.bytes,
+            _ => user.bytes.saturating_sub(named),
+        };
         if bytes < context.least(ix) {
             return None;
         }
-        let path = context.inside(&user.path);
-        let (kind, text, remedy) = match user.kind {
-            OtherUserKind::Journal => (
-                CauseKind::Journal,
-                format!("the journal in {path}"),
-                "`journalctl --vacuum-size=500M` shrinks it; SystemMaxUse in journald.conf limits it",
-            ),
-            OtherUserKind::VarTmp => (
-                CauseKind::VarTmp,
-                format!("temporary files in {path}"),
-                "find out what left them; systemd-tmpfiles removes those older than 30 days",
-            ),
-            OtherUserKind::CoreDumps => {
-                (CauseKind::CoreDumps, format!("core dumps in {path}"), "inspect them, then delete them")
+        let quoted = shell_word(&path);
+        let cause = |kind, text| Cause { path: Some(path.clone()), ..context.cause(ix, kind, bytes, text) };
+        match user.kind {
+            OtherUserKind::Journal => {
+                Some(journal(context, ix, cause(CauseKind::Journal, format!("the journal in {path}"))))
             }
-            OtherUserKind::DeletedOpen => (
-                CauseKind::DeletedOpen,
-                format!(
-                    "{path}, deleted, but held open by {}",
-                    user.holder.as_deref().unwrap_or("a process")
-                ),
-                "it is freed when that process closes it or exits",
-            ),
+            OtherUserKind::VarTmp => Some(Cause {
+                remedy: "find out what left them; systemd-tmpfiles deletes those older than 30 days".into(),
+                ..cause(CauseKind::VarTmp, format!("temporary files in {path}"))
+            }),
+            OtherUserKind::CoreDumps => Some(Cause {
+                remedy: "inspect them first".into(),
+                command: Some(format!("find {quoted} -xdev -type f -delete")),
+                frees_bytes: bytes,
+                ..cause(CauseKind::CoreDumps, format!("core dumps in {path}"))
+            }),
+            OtherUserKind::DeletedOpen => {
+                let holder = user.holder.as_deref().unwrap_or("a process");
+                Some(Cause {
+                    remedy: format!(
+                        "restart {holder}: the file is freed when that process closes it or exits"
+                    ),
+                    frees_bytes: bytes,
+                    ..cause(CauseKind::DeletedOpen, format!("{path}, deleted, but held open by {holder}"))
+                })
+            }
             // The other kinds have their own causes, or are in `others`.
-            _ => return None,
-        };
-        let cause = context.cause(ix, kind, bytes, text);
-        Some(Cause { remedy: remedy.into(), path: Some(path), ..cause })
+            _ => None,
+        }
     })
     .collect()
+}
+
+/// Adds the command that shrinks the journal, unless it would free almost nothing: the active files are kept.
+fn journal(context: &Context<'_>, ix: FilesystemIx, journal: Cause) -> Cause {
+    let files = context.other_users.archived_journal.iter().filter(|file| file.filesystem == ix);
+    let archived: Vec<_> = files.map(|file| file.bytes).collect();
+    let all = archived.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+    let kept = if all >= 2 * JOURNAL_BYTES { JOURNAL_BYTES } else { LEAST_JOURNAL_BYTES };
+    let frees_bytes = vacuumed(&archived, kept);
+    let remedy = "SystemMaxUse in journald.conf limits it".to_owned();
+    match frees_bytes >= LEAST {
+        true => Cause {
+            remedy,
+            command: Some(format!("journalctl --vacuum-size={}M", kept >> 20)),
+            frees_bytes,
+            ..journal
+        },
+        false => Cause { remedy, taken_by: Action::Nobody, ..journal },
+    }
+}
+
+/// Returns the bytes that `journalctl --vacuum-size` deletes of archived files, given the oldest first: files as long
+/// as more than `kept` bytes are left.
+fn vacuumed(archived: &[u64], kept: u64) -> u64 {
+    let all = archived.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+    let mut freed = 0;
+    for bytes in archived {
+        if all - freed <= kept {
+            break;
+        }
+        freed += bytes;
+    }
+    freed
 }
 
 /// Returns the large directories in the stores that do not belong to an image or container.
@@ -602,11 +738,10 @@ fn large(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             }
             _ => "no image or container needs it by the store's records; inspect it before deleting it".into(),
         };
-        let when = if context.scan.sysroot.is_foreign() { "once the node runs: " } else { "" };
         let text = format!("{kind}, {path}{largest}");
         Cause {
             title: format!("{kind} in {root}"),
-            remedy: format!("{when}{remedy}"),
+            remedy,
             path: Some(path),
             ..context.cause(ix, CauseKind::Other, directory.bytes, text)
         }
@@ -614,12 +749,13 @@ fn large(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     .collect()
 }
 
-/// Returns large data outside the stores: at least 5 % of the used bytes. Logs that are causes in `named` and
+/// Returns large data outside the stores: at least 5 % of the used bytes. Files that are causes in `named` and
 /// temporary files that are leaks are subtracted.
 fn others(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -> Vec<Cause> {
     let used = context.scan.inventory.filesystems[ix.get()].used_bytes;
     let parts = context.divided.get(ix.get()).map_or(&[][..], |divided| &divided.parts);
-    let logs = named.iter().filter(|cause| cause.filesystem_ix == ix && cause.kind == CauseKind::Log);
+    let is_file = |kind| matches!(kind, CauseKind::Log | CauseKind::File | CauseKind::Other);
+    let logs = named.iter().filter(|cause| cause.filesystem_ix == ix && is_file(cause.kind));
     // Files that tools of the stores left behind are reported as leaks.
     let nodes = context.scan.inventory.nodes.iter();
     let nodes = nodes.filter(|node| node.kind == NodeKind::TemporaryFile && node.filesystem == ix);
@@ -634,23 +770,39 @@ fn others(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -> Vec<Cause
         let is_leak = path.is_some_and(|path| leaks.iter().any(|(leak, _)| path.starts_with(leak)));
         kinds.contains(&part.kind) && !is_leak
     });
+    let inodes = context.scan.inventory.filesystems[ix.get()].inodes;
     others
-        .filter(|(_, bytes)| *bytes >= (used / 20).max(LEAST))
+        .filter(|(part, bytes)| {
+            *bytes >= (used / 20).max(LEAST) || inodes > 0 && part.inodes >= (inodes / 20).max(LEAST_INODES)
+        })
         .map(|(part, bytes)| {
             let (text, remedy) = match (&part.path, &hidden) {
-                (Some(path), _) => {
-                    let opened = context.scan.sysroot.open(Path::new(path));
-                    let explain = match opened.is_ok_and(|root| root.directory().is_ok()) {
-                        true => format!("; `layersweep explain {}` shows what is in it", shell_word(path)),
-                        false => String::new(),
-                    };
-                    (format!("other data in {path}"), format!("layersweep never deletes this{explain}"))
-                }
+                (Some(path), _) => (
+                    format!("other data in {path}"),
+                    format!(
+                        "layersweep never deletes it; `layersweep explain {}` shows what is in it",
+                        shell_word(path)
+                    ),
+                ),
                 (None, Some(hidden)) if part.kind == PartKind::Other => hidden.clone(),
                 (None, _) => (part.label.clone(), String::new()),
             };
             let cause = context.cause(ix, CauseKind::Other, bytes, text);
-            Cause { remedy, path: part.path.clone(), taken_by: Action::Nobody, ..cause }
+            let cause = Cause { remedy, path: part.path.clone(), taken_by: Action::Nobody, ..cause };
+            match &part.path {
+                Some(path) if inodes > 0 && part.inodes >= (inodes / 20).max(LEAST_INODES) => Cause {
+                    title: path.clone(),
+                    text: format!("{path}: {} files", display::thousands(part.inodes)),
+                    remedy: format!(
+                        "delete the files that nothing needs; `layersweep explain {}` shows where they are",
+                        shell_word(path)
+                    ),
+                    frees_inodes: part.inodes,
+                    taken_by: Action::Operator,
+                    ..cause
+                },
+                _ => cause,
+            }
         })
         .collect()
 }
@@ -747,37 +899,59 @@ mod tests {
     #[test]
     fn container_is_removed_with_the_tool_of_its_owner() {
         let id = "0123456789abcdef";
-        for (owner, id, sandbox, foreign, expected) in [
+        for (owner, id, sandbox, command, remedy) in [
+            (Owner::CriO, id.to_owned(), false, "crictl rm 0123456789ab", "`layersweep gc` deletes it too"),
+            (Owner::CriO, id.to_owned(), true, "crictl rmp 0123456789ab", "`layersweep gc` deletes it too"),
             (
-                Owner::CriO,
+                Owner::Containerd,
                 id.to_owned(),
                 false,
-                false,
-                "`crictl rm 0123456789ab` removes it, or `layersweep gc`",
+                "crictl rm 0123456789ab",
+                "`layersweep gc` deletes it too",
             ),
-            (Owner::CriO, id.to_owned(), true, false, "`crictl rmp 0123456789ab`"),
-            (Owner::Containerd, id.to_owned(), false, true, "once the node runs: `crictl rm 0123456789ab`"),
-            (Owner::Docker, format!("moby/{id}"), false, false, "`docker rm 0123456789ab`"),
+            (Owner::Docker, format!("moby/{id}"), false, "docker rm 0123456789ab", ""),
             (
                 Owner::Containerd,
                 format!("default/{id}"),
                 false,
-                false,
-                "`ctr -n default containers rm 0123456789abcdef`",
+                "ctr -n default containers rm 0123456789abcdef",
+                "",
             ),
-            (Owner::Containerd, format!("ci/{id}"), false, false, "remove it with the program that made it"),
-            (
-                Owner::Podman,
-                id.to_owned(),
-                false,
-                true,
-                "once the node runs: `podman rm 0123456789ab` removes it",
-            ),
-            (Owner::Unknown, id.to_owned(), false, false, "remove it with the tool"),
+            (Owner::Containerd, format!("ci/{id}"), false, "", "remove it with the program that made it"),
+            (Owner::Podman, id.to_owned(), false, "podman rm 0123456789ab", ""),
+            (Owner::Buildah, id.to_owned(), false, "buildah rm 0123456789ab", "if no build uses it"),
+            (Owner::Unknown, id.to_owned(), false, "", "remove it with the tool"),
         ] {
             let graphroot = Path::new("/var/lib/containers/storage");
-            let remedy = removal(owner, &id, removal_command(owner, &id, sandbox, graphroot), foreign);
-            assert!(remedy.starts_with(expected), "{expected}: {remedy}");
+            let found = removal_command(owner, &id, sandbox, graphroot);
+            assert_eq!(found.as_deref().unwrap_or_default(), command);
+            assert!(removal(owner, &id, found.is_some()).starts_with(remedy), "{remedy}");
+        }
+    }
+
+    #[test]
+    fn journal_is_vacuumed_by_whole_files() {
+        for (archived, kept, freed) in [
+            (&[][..], 16, 0),
+            (&[8, 8], 16, 0),
+            (&[8, 8, 8], 16, 8),
+            (&[30, 8, 8], 16, 30),
+            (&[8, 30, 8], 16, 38),
+        ] {
+            assert_eq!(vacuumed(archived, kept), freed, "{archived:?}");
+        }
+    }
+
+    #[test]
+    fn files_of_programs_are_recognised() {
+        for (path, expected) in [
+            ("/var/lib/etcd/member/snap/db", true),
+            ("/usr/share/x", true),
+            ("/var/library/x", false),
+            ("/srv/backup.tar", false),
+            ("/home/alice/x", false),
+        ] {
+            assert_eq!(belongs_to_a_program(Path::new(path)), expected, "{path}");
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Diagnosis of a disk: the parts that use its bytes, the causes of the usage, and the remedies.
 //!
 //! [`divide()`] splits the used bytes of a filesystem into parts whose sum is exact. [`causes()`] names the objects to
-//! look at first, for example a large log or a leak. [`summary()`] and [`advice()`] put both into words. All functions
-//! are pure: the caller has read the disk.
+//! look at first, for example a large log or a leak, and [`rank()`] orders them into one list of deletions. [`summary()`]
+//! and [`advice()`] put both into words. All functions are pure: the caller has read the disk.
 
 mod advice;
 mod causes;
 mod parts;
+mod ranking;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -14,15 +15,16 @@ mod tests;
 pub use advice::{Advice, AdvisedStep, Urgency, advice};
 pub use causes::{Context, causes, hidden};
 pub use parts::{Divided, divide, large, of_use, outside};
+pub use ranking::rank;
 pub use summary::summary;
 
 use serde::Serialize;
 
 use crate::model::display::two_decimals;
 use crate::model::names::{names, string_schema};
-use crate::model::space::BytesAndInodes;
+use crate::model::space::{BytesAndInodes, Space};
 use crate::model::{Filesystem, FilesystemIx};
-use crate::policy::thresholds::{Counted, DiskThreshold};
+use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
 
 /// Part of the used bytes of a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -177,24 +179,39 @@ names! {
         CoreDumps = "core-dumps",
         /// A deleted file that a process keeps open.
         DeletedOpen = "deleted-open",
+        /// A volume of podman or containerd.
+        Volume = "volume",
+        /// A file outside the stores.
+        File = "file",
         /// Data that does not belong to containers.
         Other = "other",
     }
 }
 
 /// Cause of the usage of a disk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "CauseDoc"))]
 pub struct Cause {
     /// `leak`, `pinned-image`, `dead-container`, `container`, `build-cache`, `log`, `images-out-of-reach`,
-    /// `unused-images`, `journal`, `kubelet-volume`, `var-tmp`, `core-dumps`, `deleted-open` or `other`.
+    /// `unused-images`, `journal`, `kubelet-volume`, `var-tmp`, `core-dumps`, `deleted-open`, `volume`, `file` or `other`.
     pub kind: CauseKind,
     /// Short name of the cause.
     pub title: String,
     /// Description of the cause.
     pub text: String,
-    /// Description of the remedy; empty if nothing has to be done.
+    /// Description of the remedy, in addition to the command; empty if nothing has to be done.
     pub remedy: String,
+    /// Command that frees the bytes, as it is typed on the node; null if there is none.
+    pub command: Option<String>,
+    /// Bytes that the command, or the remedy, is expected to free now; 0 if nothing can be freed now.
+    pub frees_bytes: u64,
+    /// Inodes that it is expected to free.
+    pub frees_inodes: u64,
+    /// Used percentage after this and all earlier deletions of the same filesystem in the list: of the inodes if these
+    /// are short, otherwise of the bytes. Null if nothing is freed, or if earlier deletions reach the low threshold.
+    pub used_after_percent: Option<f64>,
+    /// True if this deletion alone reaches the low threshold.
+    pub reaches_low: bool,
     /// Bytes that the filesystem is expected to free if the object is deleted; outside the stores, its allocated
     /// bytes.
     pub bytes: u64,
@@ -226,6 +243,7 @@ names! {
 /// A filesystem that is diagnosed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disk {
+    pub ix: FilesystemIx,
     pub filesystem: Filesystem,
     /// Parts of the filesystem. The sum of their bytes is `used_bytes`.
     pub parts: Vec<Part>,
@@ -245,6 +263,8 @@ pub struct Planned {
     pub none: String,
     /// Bytes and inodes that `layersweep sweep --delete` frees.
     pub sweep: BytesAndInodes,
+    /// Bytes that must be freed before any becomes available: the part of its reserve that root has used.
+    pub owed_bytes: u64,
 }
 
 impl Disk {
@@ -256,11 +276,8 @@ impl Disk {
 
     /// Returns the percentage of the inodes that are used; `None` if the filesystem has no fixed number of inodes or
     /// the numbers contradict each other.
-    #[allow(clippy::cast_precision_loss)] // shown with one decimal
     pub fn inodes_percent(&self) -> Option<f64> {
-        let Filesystem { inodes, inodes_free, .. } = self.filesystem;
-        let taken = inodes.checked_sub(inodes_free)?;
-        (inodes > 0).then(|| taken as f64 * 100.0 / inodes as f64)
+        self.percent_after(Counted::Inodes, BytesAndInodes::default())
     }
 
     /// Returns the used percentage of bytes or inodes.
@@ -269,6 +286,34 @@ impl Disk {
             Counted::Bytes => self.used_percent(),
             Counted::Inodes => self.inodes_percent(),
         }
+    }
+
+    /// Returns the used percentage of bytes or inodes after this much is freed.
+    #[allow(clippy::cast_precision_loss)] // shown with two decimals
+    pub fn percent_after(&self, counted: Counted, freed: BytesAndInodes) -> Option<f64> {
+        let space = self.filesystem.space().ok()?;
+        let after = Space { owed_bytes: self.planned.owed_bytes, ..space }.gained(freed.bytes, freed.inodes);
+        match counted {
+            Counted::Bytes => Some(after.used_percent()),
+            Counted::Inodes => {
+                let used = after.inodes.checked_sub(after.inodes_free)?;
+                (after.inodes > 0).then(|| used as f64 * 100.0 / after.inodes as f64)
+            }
+        }
+    }
+
+    /// Returns the resource that is short.
+    pub fn scarce(&self) -> Counted {
+        if summary::short_of_inodes(self) { Counted::Inodes } else { Counted::Bytes }
+    }
+
+    /// Returns the percentage at which `gc` stops to delete.
+    pub(super) fn low(&self, counted: Counted) -> Option<f64> {
+        let name = match counted {
+            Counted::Bytes => ThresholdName::GcLow,
+            Counted::Inodes => ThresholdName::GcInodesLow,
+        };
+        self.thresholds.iter().find(|threshold| threshold.name == name).map(|threshold| threshold.percent)
     }
 
     /// Returns the thresholds at which a program acts: those that are passed, or those that are not.

@@ -76,7 +76,7 @@ pub(super) fn kind_of_large(directory: &LargeDirectory) -> &'static str {
     match directory.path.file_name().is_some_and(|name| name == "volumes") {
         _ if directory.is_store => "another store",
         true => "volumes",
-        false => "other directory in a store",
+        false => "other files in a store",
     }
 }
 

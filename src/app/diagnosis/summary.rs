@@ -33,11 +33,14 @@ pub fn summary(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) 
 
 /// Returns the disk that the summary describes: the fullest, by bytes or by inodes.
 pub(super) fn fullest(disks: &[Disk]) -> Option<(FilesystemIx, &Disk)> {
-    fn percent(disk: &Disk) -> f64 {
-        disk.used_percent().unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0))
-    }
-    let fullest = disks.iter().enumerate().rev().max_by(|(_, a), (_, b)| percent(a).total_cmp(&percent(b)));
+    let fullest =
+        disks.iter().enumerate().rev().max_by(|(_, a), (_, b)| most_used(a).total_cmp(&most_used(b)));
     fullest.map(|(position, disk)| (position.into(), disk))
+}
+
+/// Returns the used percentage of bytes or inodes, whichever is larger.
+pub(super) fn most_used(disk: &Disk) -> f64 {
+    disk.used_percent().unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0))
 }
 
 /// Returns the sentence about the fullness of the disk and its thresholds.
@@ -145,22 +148,23 @@ fn usage_sentence(disk: &Disk, causes: &[&Cause]) -> String {
     });
     if share(in_stores, disk.filesystem.used_bytes) < 50.0 {
         return format!(
-            "Most of it is not container storage, which uses only {} ({:.0}%). It is used by {}{largest}.",
+            "Most of it is outside the stores, which use only {} ({:.0}%). Largest users: {}{largest}.",
             bytes(in_stores),
             share(in_stores, disk.filesystem.used_bytes),
             listed(&named),
         );
     }
-    let subject = if short_of_inodes(disk) { "Its bytes are" } else { "It is" };
-    format!("{subject} used by {}{largest}.", listed(&named))
+    let users = if short_of_inodes(disk) { "Largest users of its bytes" } else { "Largest users" };
+    format!("{users}: {}{largest}.", listed(&named))
 }
 
 /// Returns the sentence about the bytes that can be freed, by layersweep and by the operator.
 fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
     let automatic: Vec<_> = causes.iter().filter(|cause| cause.taken_by == Action::Layersweep).collect();
-    let manual: Vec<_> = causes.iter().filter(|cause| cause.taken_by == Action::Operator).collect();
+    let manual = causes.iter().filter(|cause| cause.taken_by == Action::Operator && cause.frees_bytes > 0);
+    let manual: Vec<_> = manual.collect();
     let when = if foreign { "once the node runs again, " } else { "" };
-    let Planned { command, gc, none, sweep } = &disk.planned;
+    let Planned { command, gc, none, sweep, .. } = &disk.planned;
     let plans = [
         (format!("`{command}` (unused images"), gc),
         ("`layersweep sweep --delete` (leaks".to_owned(), sweep),
@@ -174,9 +178,8 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
     let leaks = of_kind(&automatic, CauseKind::Leak);
     // Unused data that is not deleted now.
     let kept: Vec<_> = [
-        (images > 0 && gc.is_nothing()).then(|| {
-            format!("`{command}` deletes no image now: {none} ({} of images are unused)", bytes(images))
-        }),
+        (images > 0 && gc.is_nothing())
+            .then(|| format!("`{command}` keeps the {} of unused images for now: {none}", bytes(images))),
         (leaks > 0 && sweep.is_nothing())
             .then(|| format!("{} of leaks cannot be deleted yet (see `layersweep sweep`)", bytes(leaks))),
     ]
@@ -189,8 +192,8 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
             return match has_room(disk) {
                 true => "There is nothing to free.".into(),
                 false => {
-                    "Nothing can be freed safely: everything in the stores is in use, and the rest is not \
-                        container data; move data away or enlarge the disk."
+                    "Nothing can be freed safely: everything in the stores is in use; move data away or enlarge the \
+                     disk."
                         .into()
                 }
             };
@@ -217,14 +220,14 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
         let named: Vec<_> = manual
             .iter()
             .take(NAMED)
-            .map(|cause| format!("{} ({})", cause.title, bytes(cause.bytes)))
+            .map(|cause| format!("{} ({})", cause.title, bytes(cause.frees_bytes)))
             .collect();
         let more = match manual.len().saturating_sub(NAMED) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let sum = bytes(manual.iter().map(|cause| cause.bytes).sum());
-        out.push_str(&format!("; {sum} need a manual decision: {}{more}", named.join(", ")));
+        let sum = bytes(manual.iter().map(|cause| cause.frees_bytes).sum());
+        out.push_str(&format!("; {sum} only you can delete: {}{more}", named.join(", ")));
     }
     out + "."
 }
@@ -242,14 +245,7 @@ fn of_kind(causes: &[&&Cause], kind: CauseKind) -> u64 {
 
 /// Returns the percentage that is used after `freed` bytes are freed, or `None` if it cannot be calculated.
 pub(super) fn after(disk: &Disk, freed: u64) -> Option<f64> {
-    disk.used_percent()?;
-    // The first freed bytes fill root's reserve, whose size is not known here.
-    if disk.filesystem.available_bytes == 0 && disk.filesystem.fstype.starts_with("ext") {
-        return None;
-    }
-    let taken =
-        disk.filesystem.capacity_bytes.saturating_sub(disk.filesystem.available_bytes).saturating_sub(freed);
-    Some(share(taken, disk.filesystem.capacity_bytes))
+    disk.percent_after(Counted::Bytes, BytesAndInodes { bytes: freed, inodes: 0 })
 }
 
 /// Returns true if a cause of this kind is a single item, not a sum.

@@ -20,6 +20,7 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
         thresholds.map(|(name, percent, source)| DiskThreshold { name, percent, source, of: Counted::Bytes });
     let available = 100 * GIB - used;
     Disk {
+        ix: 0.into(),
         filesystem: Filesystem {
             mount: "/var".into(),
             device: "/dev/x".into(),
@@ -37,6 +38,7 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
             gc: BytesAndInodes::default(),
             none: "the disk is below its thresholds".into(),
             sweep: BytesAndInodes::default(),
+            owed_bytes: 0,
         },
     }
 }
@@ -65,6 +67,11 @@ fn cause(kind: CauseKind, taken_by: Action, gib: u64, title: &str) -> Cause {
         title: title.into(),
         text: format!("{title}, in full"),
         remedy: String::new(),
+        command: None,
+        frees_bytes: if taken_by == Action::Nobody { 0 } else { gib * GIB },
+        frees_inodes: 10,
+        used_after_percent: None,
+        reaches_low: false,
         bytes: gib * GIB,
         id: None,
         path: None,
@@ -89,7 +96,7 @@ fn sentences_match_parts_and_causes() {
             true,
             [
                 &["/var is 30.0% in use", "below every threshold (next: layersweep's gc at 75%)"],
-                &["used by images in use 20.0 GiB (67%) and other files 10.0 GiB (33%)"],
+                &["Largest users: images in use 20.0 GiB (67%) and other files 10.0 GiB (33%)"],
                 &["nothing to free"],
             ],
         ),
@@ -103,7 +110,7 @@ fn sentences_match_parts_and_causes() {
                     "90.0% full",
                     "above layersweep's gc at 75%, the kubelet's image GC at 85% and hard eviction",
                 ],
-                &["used by unused images 60.0 GiB (67%)"],
+                &["Largest users: unused images 60.0 GiB (67%)"],
                 &["`layersweep gc` (unused images, 60.0 GiB) frees up to 60.0 GiB", "leaves 30.0%"],
             ],
         ),
@@ -132,7 +139,7 @@ fn sentences_match_parts_and_causes() {
             [
                 &["85.0% full"],
                 &["containers' own layers 65.0 GiB (76%)", "container batch, 50.0 GiB"],
-                &["65.0 GiB need a manual decision: container batch (50.0 GiB), container b (15.0 GiB)"],
+                &["65.0 GiB only you can delete: container batch (50.0 GiB), container b (15.0 GiB)"],
             ],
         ),
         (
@@ -143,11 +150,11 @@ fn sentences_match_parts_and_causes() {
             [
                 &["90.0% full"],
                 &[
-                    "Most of it is not container storage, which uses only 20.0 GiB (22%)",
+                    "Most of it is outside the stores, which use only 20.0 GiB (22%)",
                     "logs and volumes of pods 70.0 GiB (78%)",
                     "log of pod shop/cart, 68.0 GiB",
                 ],
-                &["68.0 GiB need a manual decision"],
+                &["68.0 GiB only you can delete"],
             ],
         ),
         (
@@ -158,7 +165,7 @@ fn sentences_match_parts_and_causes() {
             [
                 &["76.0% full"],
                 &["pinned images 56.0 GiB"],
-                &["56.0 GiB need a manual decision: pinned image old:1"],
+                &["56.0 GiB only you can delete: pinned image old:1"],
             ],
         ),
         (
@@ -168,10 +175,7 @@ fn sentences_match_parts_and_causes() {
             true,
             [
                 &["90.0% full"],
-                &[
-                    "Most of it is not container storage, which uses only 5.0 GiB (6%)",
-                    "other files 85.0 GiB",
-                ],
+                &["Most of it is outside the stores, which use only 5.0 GiB (6%)", "other files 85.0 GiB"],
                 &["Nothing can be freed safely"],
             ],
         ),
@@ -182,7 +186,7 @@ fn sentences_match_parts_and_causes() {
             true,
             [
                 &["80.0% full"],
-                &["which uses only 5.0 GiB (6%). It is used by other logs 75.0 GiB (94%)"],
+                &["which use only 5.0 GiB (6%). Largest users: other logs 75.0 GiB (94%)"],
                 &["Nothing can be freed"],
             ],
         ),
@@ -217,8 +221,8 @@ fn sentences_match_parts_and_causes() {
                 &["80.0% full"],
                 &["unused images 30.0 GiB"],
                 &["`layersweep gc` (unused images, 30.0 GiB) and `layersweep sweep --delete` (leaks, \
-                        20.0 GiB) free up to 50.0 GiB, which leaves 30.0%; 19.0 GiB need a manual \
-                        decision: l1 (9.0 GiB), l2 (8.0 GiB), l3 (1.0 GiB) and 1 more."],
+                        20.0 GiB) free up to 50.0 GiB, which leaves 30.0%; 19.0 GiB only you can \
+                        delete: l1 (9.0 GiB), l2 (8.0 GiB), l3 (1.0 GiB) and 1 more."],
             ],
         ),
     ];
@@ -279,7 +283,7 @@ fn shortage_of_inodes_is_reported_before_bytes() {
         "{sentences:?}"
     );
     assert!(sentences[0].contains("its bytes are 30.0% in use"), "{sentences:?}");
-    assert!(sentences[1].starts_with("Its bytes are used by"), "{sentences:?}");
+    assert!(sentences[1].starts_with("Largest users of its bytes: "), "{sentences:?}");
     assert!(sentences[2].contains("Nothing can be freed"), "{sentences:?}");
     // A configured threshold is passed, then a higher one is not.
     disk.filesystem.inodes_free = 528;
@@ -312,8 +316,7 @@ fn remedy_names_only_planned_bytes() {
     let last = |disk: &Disk| summary(std::slice::from_ref(disk), &causes, true, false)[2].clone();
     assert_eq!(
         last(&calm),
-        "`layersweep gc` deletes no image now: the disk is below its thresholds (20.0 GiB of images are \
-         unused); 5.0 GiB of leaks cannot be deleted yet (see `layersweep sweep`)."
+        "`layersweep gc` keeps the 20.0 GiB of unused images for now: the disk is below its thresholds; 5.0 GiB of leaks cannot be deleted yet (see `layersweep sweep`)."
     );
     // The plan deletes only enough to reach the low threshold.
     let mut part = calm.clone();
@@ -382,4 +385,86 @@ fn advice_has_urgency_and_safe_steps_first() {
     assert!(bare.headline.ends_with("no thresholds are set here"), "{bare:?}");
     assert!(bare.steps[0].needs_decision && bare.steps[0].text.contains("enlarge"), "{bare:?}");
     assert_eq!(crate::app::diagnosis::advice(&[], &[], false).urgency, Urgency::Unknown);
+}
+
+/// Deletion of a case: kind, actor, GiB, inodes; expected usage after it, and true if it alone reaches the threshold.
+type Deletion = (CauseKind, Action, u64, u64, Option<f64>, bool);
+
+fn ranked(disk: &Disk, deletions: &[Deletion]) -> Vec<Deletion> {
+    let causes = deletions.iter().map(|(kind, taken_by, gib, inodes, ..)| Cause {
+        frees_inodes: *inodes,
+        ..cause(*kind, *taken_by, *gib, "cause")
+    });
+    let mut causes: Vec<_> = causes.rev().collect();
+    rank(&mut causes, std::slice::from_ref(disk));
+    let ranked = causes.iter().map(|cause| {
+        let gib = cause.bytes / GIB;
+        (cause.kind, cause.taken_by, gib, cause.frees_inodes, cause.used_after_percent, cause.reaches_low)
+    });
+    ranked.collect()
+}
+
+#[test]
+fn usage_is_cumulative_until_the_low_threshold() {
+    use Action::{Layersweep, Nobody, Operator};
+    use CauseKind as C;
+    let mut disk = disk(&[(PartKind::Images, 90)]);
+    disk.thresholds.push(DiskThreshold {
+        name: ThresholdName::GcLow,
+        percent: 70.0,
+        source: Source::Layersweep,
+        of: Counted::Bytes,
+    });
+    for deletions in [
+        // layersweep's deletions come first, however small; the third reaches the threshold only with the others.
+        vec![
+            (C::UnusedImages, Layersweep, 6, 1, Some(84.0), false),
+            (C::Leak, Layersweep, 5, 1, Some(79.0), false),
+            (C::Log, Operator, 12, 0, Some(67.0), false),
+            (C::CoreDumps, Operator, 3, 1, None, false),
+            (C::Container, Nobody, 30, 1, None, false),
+        ],
+        // Each of the first two is enough alone.
+        vec![
+            (C::File, Operator, 25, 1, Some(65.0), true),
+            (C::File, Operator, 20, 1, None, true),
+            (C::File, Operator, 19, 1, None, false),
+        ],
+    ] {
+        assert_eq!(ranked(&disk, &deletions), deletions);
+    }
+    // The first freed bytes fill root's reserve.
+    disk.planned.owed_bytes = GIB;
+    let owed = [(C::File, Operator, 20, 1, Some(71.0), false)];
+    assert_eq!(ranked(&disk, &owed), owed);
+    disk.planned.owed_bytes = 0;
+    // Below the threshold there is nothing to reach.
+    disk.filesystem.available_bytes = 40 * GIB;
+    let calm = [(C::File, Operator, 8, 1, Some(52.0), false), (C::Log, Operator, 2, 0, Some(50.0), false)];
+    assert_eq!(ranked(&disk, &calm), calm);
+}
+
+#[test]
+fn short_inodes_rank_deletions_by_inodes() {
+    use Action::{Layersweep, Operator};
+    use CauseKind as C;
+    let mut disk = disk(&[(PartKind::Images, 90)]);
+    (disk.filesystem.inodes, disk.filesystem.inodes_free) = (1000, 0);
+    let deletions = [
+        (C::UnusedImages, Layersweep, 6, 99, Some(90.1), false),
+        (C::DeadContainer, Operator, 1, 500, Some(40.1), false),
+        (C::File, Operator, 2, 1, Some(40.0), false),
+        // Truncating a log frees no inode.
+        (C::Log, Operator, 30, 0, None, false),
+    ];
+    assert_eq!(ranked(&disk, &deletions), deletions);
+    let causes: Vec<_> = deletions
+        .iter()
+        .map(|(kind, by, gib, inodes, ..)| Cause {
+            frees_inodes: *inodes,
+            ..cause(*kind, *by, *gib, "cause")
+        })
+        .collect();
+    let advice = advice(&[disk], &causes, false);
+    assert!(advice.steps.iter().all(|step| step.bytes != 30 * GIB), "{advice:#?}");
 }

@@ -90,7 +90,7 @@ impl Gc<'_> {
             exit,
             findings: self.findings(scanned),
             hints: self.hints(&outcome.plan, &scan),
-            outside: self.outside(&outcome.plan, &scan, editors),
+            outside: self.outside(&outcome.plan, &scan, work),
             before: outcome.before.clone(),
             outcome: Some(outcome),
             ..result

@@ -9,11 +9,13 @@ mod planning;
 use jiff::Timestamp;
 
 use super::containers::Containers;
+use super::diagnosis::{self, Action, CauseKind, Disk};
 use super::error::{Error, Exit};
 use super::gc_request::{GcRequest, Only, Selection};
 use super::observer::Observer;
 use super::outside::{self, Outside};
 use super::recorder;
+use super::report::thresholds;
 use super::reserve;
 use super::rm;
 use super::run::CommandRun;
@@ -27,15 +29,16 @@ use crate::execute::editors::Editors;
 use crate::history::runs::{Command, Event};
 use crate::model::display::shell_word;
 use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::{FilesystemPlan, Gain, PassEnd, Phase, Plan, Problem, TargetKind, bytes_on};
+use crate::model::plan::{FilesystemPlan, PassEnd, Phase, Plan, Problem, TargetKind};
 use crate::model::refs::Refs;
-use crate::model::space::Measured;
+use crate::model::space::{BytesAndInodes, Measured};
 use crate::model::{Finding, ImageIx};
 use crate::policy::compare::{Comparison, kubelet_policy};
 use crate::policy::kubelet::KubeletPolicy;
 use crate::policy::leaks::{LeakPlan, LeakRequest};
 use crate::policy::plan::Task;
 use crate::policy::space::Targets;
+use crate::policy::thresholds::DiskThreshold;
 use crate::policy::{Policy, PolicyKind};
 use crate::stores::{self, Scan};
 use crate::sys::stop::is_requested;
@@ -261,41 +264,44 @@ impl<'a> Gc<'a> {
         findings
     }
 
-    /// Usage outside of the stores on the filesystems that are still too full after this plan.
-    fn outside(&self, plan: &Plan, scan: &Scan, editors: &Editors) -> Vec<Outside> {
+    /// Usage of the filesystems that are still too full after this plan, and what else can be deleted there.
+    fn outside(&self, plan: &Plan, scan: &Scan, work: &Work) -> Vec<Outside> {
         let filesystems = plan.filesystems.iter();
         let above_threshold = filesystems.filter(|plan| plan.started.any() && plan.end != PassEnd::Reached);
-        let above_threshold: Vec<_> =
-            above_threshold.map(|plan| (plan.filesystem, freed_since_scan(plan, scan))).collect();
+        let above_threshold: Vec<_> = above_threshold.map(|plan| plan.filesystem).collect();
         let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
         if !is_missed || above_threshold.is_empty() || is_requested() {
             return Vec::new();
         }
-        // Only the usual places: a timer's run must not walk a whole disk.
-        let other_users = outside::measure(
-            self.gc_request.request,
-            self.command_run.observer,
-            self.gc_request.config,
+        let (request, observer, config) =
+            (self.gc_request.request, self.command_run.observer, self.gc_request.config);
+        // A timer's run must not walk a large disk.
+        let other_users =
+            outside::measure_with_files(request, observer, config, scan, Some(outside::MOST_INODES));
+        let has_deleted_leaks = plan.steps.iter().any(|step| step.target.kind == TargetKind::Leak);
+        let leaks = LeakRequest { min_age: config.leaks.min_age, ..LeakRequest::default() };
+        let leaks = store_editing::plan_leaks(scan, &leaks, &work.editors);
+        let disks = disks_after(plan, scan, thresholds::all(config, scan));
+        let planned: Vec<_> = disks.iter().map(|disk| disk.planned.clone()).collect();
+        let context = diagnosis::Context {
             scan,
-            Some(0),
-        );
-        let leaks = self.leaks_left(plan, scan, editors);
-        above_threshold
-            .into_iter()
-            .map(|(filesystem, freed)| Outside {
-                leaks_bytes: bytes_on(&leaks, filesystem),
-                ..Outside::of(scan, &other_users, filesystem, freed)
-            })
-            .collect()
-    }
-
-    /// Bytes that `sweep --delete` would free, by filesystem. Empty if this run deletes leaks itself.
-    fn leaks_left(&self, plan: &Plan, scan: &Scan, editors: &Editors) -> Vec<Gain> {
-        if plan.steps.iter().any(|step| step.target.kind == TargetKind::Leak) {
-            return Vec::new();
-        }
-        let leaks = LeakRequest { min_age: self.gc_request.config.leaks.min_age, ..LeakRequest::default() };
-        store_editing::plan_leaks(scan, &leaks, editors).gains(&scan.inventory)
+            other_users: &other_users,
+            ages: &work.scanned.ages,
+            divided: &[],
+            leaks: &leaks,
+            min_age: config.leaks.min_age,
+            planned: &planned,
+        };
+        let mut causes = diagnosis::causes(&context, &disks);
+        causes.retain(|cause| match cause.kind {
+            CauseKind::UnusedImages => false,
+            CauseKind::Leak => !has_deleted_leaks || cause.taken_by != Action::Layersweep,
+            _ => cause.frees_bytes > 0 || cause.frees_inodes > 0,
+        });
+        diagnosis::rank(&mut causes, &disks);
+        let here = |ix| causes.iter().filter(move |cause| cause.filesystem_ix == ix).cloned().collect();
+        let above_threshold = above_threshold.into_iter().map(|ix| (ix, &disks[ix.get()]));
+        above_threshold.map(|(ix, disk)| Outside::of(scan, &other_users, disk, here(ix))).collect()
     }
 
     fn exit(outcome: OutcomeKind, scanned: &ScanResult) -> Exit {
@@ -348,6 +354,38 @@ fn as_kubelet(policy: &Policy) -> Result<KubeletPolicy, Error> {
         None => Ok(kubelet),
         Some(fault) => Err(Error::usage(format!("policy kubelet does not accept these settings: {fault}"))),
     }
+}
+
+/// Returns the filesystems of a scan as they are after this plan.
+fn disks_after(plan: &Plan, scan: &Scan, thresholds: Vec<Vec<DiskThreshold>>) -> Vec<Disk> {
+    let filesystems = scan.inventory.filesystems.iter().enumerate().zip(thresholds);
+    let disks = filesystems.map(|((position, filesystem), thresholds)| {
+        let judged = plan.filesystems.iter().find(|plan| plan.filesystem.get() == position);
+        let after = judged.and_then(|plan| plan.after.as_ref()?.as_ref().ok());
+        let mut filesystem = filesystem.clone();
+        let mut owed_bytes = 0;
+        if let Some(after) = after {
+            let freed = judged.map_or(0, |plan| freed_since_scan(plan, scan));
+            filesystem.used_bytes = filesystem.used_bytes.saturating_sub(freed);
+            filesystem.available_bytes = after.available_bytes;
+            filesystem.inodes_free = after.inodes_free;
+            owed_bytes = after.owed_bytes;
+        }
+        Disk {
+            ix: position.into(),
+            filesystem,
+            parts: Vec::new(),
+            thresholds,
+            planned: diagnosis::Planned {
+                command: "layersweep gc",
+                gc: BytesAndInodes::default(),
+                none: String::new(),
+                sweep: BytesAndInodes::default(),
+                owed_bytes,
+            },
+        }
+    });
+    disks.collect()
 }
 
 /// Bytes by which the filesystem is less used than in the scan.

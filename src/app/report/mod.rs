@@ -45,7 +45,7 @@ pub struct Report {
     pub sentences: [String; 3],
     /// The same in one line, and the next steps.
     pub advice: Advice,
-    /// Causes of the usage, the largest first.
+    /// Causes of the usage, ranked as in [`diagnosis::rank`].
     pub causes: Vec<Cause>,
     /// Filesystems, in the order of the scan.
     pub disks: Vec<Disk>,
@@ -94,7 +94,7 @@ pub fn report(
         scan::scan_with(request, observer, Purpose::Report, false, ScanOptions::with_labels(config))?;
     let plans = planned::plans(request, observer, config, &mut result)?;
     let scan = &result.scan;
-    let other_users = outside::measure(request, observer, config, scan, None);
+    let other_users = outside::measure_with_files(request, observer, config, scan, None);
     let inventory = &scan.inventory;
     let filesystems = (0..inventory.filesystems.len()).map(FilesystemIx::from);
     let divided: Vec<_> = filesystems.clone().map(|ix| diagnosis::divide(scan, &other_users, ix)).collect();
@@ -108,7 +108,6 @@ pub fn report(
         min_age: config.leaks.min_age,
         planned: &planned,
     };
-    let causes = diagnosis::causes(&context);
     let thresholds = thresholds::all(config, scan);
     let mut findings = other_users.findings.clone();
     let filled = inventory.filesystems.iter().zip(&divided);
@@ -118,16 +117,19 @@ pub fn report(
     let disks: Vec<_> = inventory
         .filesystems
         .iter()
-        .zip(divided)
+        .zip(&divided)
         .zip(thresholds)
-        .zip(planned)
-        .map(|(((filesystem, divided), thresholds), planned)| Disk {
+        .zip(&planned)
+        .enumerate()
+        .map(|(position, (((filesystem, divided), thresholds), planned))| Disk {
+            ix: position.into(),
             filesystem: filesystem.clone(),
-            parts: divided.parts,
+            parts: divided.parts.clone(),
             thresholds,
-            planned,
+            planned: planned.clone(),
         })
         .collect();
+    let causes = diagnosis::causes(&context, &disks);
     let complete = scan.is_complete() && !other_users.findings.iter().any(|finding| finding.incomplete);
     let foreign = scan.sysroot.is_foreign();
     let sentences = diagnosis::summary(&disks, &causes, complete, foreign);

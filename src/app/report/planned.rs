@@ -85,7 +85,9 @@ impl Plans {
                 }
             }
         };
-        Planned { command: self.command, gc, none, sweep }
+        let before = judged.and_then(|plan| plan.before.as_ref()?.as_ref().ok());
+        let owed_bytes = before.map_or(0, |space| space.owed_bytes);
+        Planned { command: self.command, gc, none, sweep, owed_bytes }
     }
 
     /// Returns the command that explains the first image that is kept; if `rule` is given, that is kept by this rule.

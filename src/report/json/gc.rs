@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::parts::Header;
-use crate::app::diagnosis::Part;
+use crate::app::diagnosis::{Cause as UsageCause, Part};
 use crate::app::gc::GcResult;
 use crate::app::outside::Outside;
 use crate::history::runs::Event;
@@ -19,6 +19,7 @@ use crate::model::space::Measured;
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::PolicyKind;
 use crate::policy::compare::Comparison;
+use crate::policy::thresholds::Counted;
 
 /// Document of `layersweep gc` and `layersweep rm`.
 #[derive(Clone, Debug, Serialize)]
@@ -130,6 +131,12 @@ pub struct NotInStoreDoc {
     pub largest: Vec<Part>,
     /// The same facts in words.
     pub text: String,
+    /// What else can be deleted there, ranked as the causes in `report`.
+    pub deletions: Vec<UsageCause>,
+    /// Resource that is short, and that `used_after_percent` of the deletions counts: `bytes` or `inodes`.
+    pub scarce: Counted,
+    /// Low threshold in percent of this resource; null if it is not passed.
+    pub low_percent: Option<f64>,
 }
 
 /// Deletion, carried out or planned.
@@ -272,6 +279,9 @@ fn not_in_store(outside: &Outside) -> NotInStoreDoc {
         bytes: outside.bytes,
         largest: outside.parts.clone(),
         text: outside.to_string(),
+        deletions: outside.causes.clone(),
+        scarce: outside.scarce,
+        low_percent: outside.low,
     }
 }
 

@@ -11,7 +11,7 @@ use crate::app::report::Report;
 use crate::history::usage::Series;
 use crate::model::Finding;
 use crate::model::display::two_decimals;
-use crate::policy::thresholds::DiskThreshold;
+use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
 use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 use crate::sys::sysroot::Sysroot;
 
@@ -60,7 +60,8 @@ pub struct VerdictDoc {
     pub advice: Advice,
     /// Three sentences about the fullest filesystem.
     pub sentences: Vec<String>,
-    /// Users of the filesystems, the largest first.
+    /// Users of the filesystems. The fullest filesystem comes first; on each filesystem, deletions by layersweep, then
+    /// those that only a person can make, then data that is not deleted now; the largest first in each group.
     pub causes: Vec<Cause>,
 }
 
@@ -77,6 +78,22 @@ pub struct ReportFilesystemDoc {
     pub marks: Vec<DiskThreshold>,
     /// Time until the filesystem is full; null if there is no forecast.
     pub forecast: Option<ForecastDoc>,
+    /// Resource that is short, and that `used_after_percent` of the causes counts: `bytes` or `inodes`.
+    pub scarce: Counted,
+}
+
+impl ReportFilesystemDoc {
+    /// Returns the low threshold of the scarce resource if more is used.
+    #[must_use]
+    pub fn low(&self) -> Option<f64> {
+        let facts = &self.filesystem;
+        let (name, used) = match self.scarce {
+            Counted::Bytes => (ThresholdName::GcLow, facts.used_percent?),
+            Counted::Inodes => (ThresholdName::GcInodesLow, 100.0),
+        };
+        let low = self.marks.iter().find(|threshold| threshold.name == name)?.percent;
+        (low < used).then_some(low)
+    }
 }
 
 /// Usage of a filesystem over time.
@@ -200,6 +217,7 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
         filesystem: filesystem.clone(),
         parts: disk.parts.clone(),
         marks: disk.thresholds.clone(),
+        scarce: disk.scarce(),
     });
     let filesystems = filesystems.collect();
     let all = document.warnings.iter().cloned().chain(report.findings.iter().cloned());

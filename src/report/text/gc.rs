@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use unicode_width::UnicodeWidthStr;
 
 use super::format::{DIFFERS, bytes, measured, name_or_id, percent, resumed, safe, short_id, signed_bytes};
+use super::report::deletions::Deletions;
 use super::screen::Screen;
 use super::table::Table;
 use crate::model::OutcomeKind;
@@ -14,6 +15,9 @@ use crate::model::display::{count, listed};
 use crate::model::outcome::differs;
 use crate::model::plan::Phase;
 use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
+
+/// Width of notes if the output is not a terminal.
+const WIDTH: usize = 80;
 
 /// Formats the whole run.
 pub fn gc(document: &GcDoc, screen: &Screen) -> String {
@@ -77,6 +81,12 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
         }
         for outside in &document.not_in_store {
             out.push_str(&format!("{}\n", safe(&outside.text)));
+            let list = Deletions {
+                causes: outside.deletions.iter().collect(),
+                scarce: outside.scarce,
+                low: outside.low_percent,
+            };
+            out.push_str(&list.list("What else can be deleted", screen, screen.width.unwrap_or(WIDTH)));
         }
     }
     out

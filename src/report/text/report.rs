@@ -1,24 +1,21 @@
 //! Text of `report`: a disk on one terminal screen.
 
 mod bar;
+pub(super) mod deletions;
 
-use unicode_width::UnicodeWidthStr;
+use std::path::Path;
 
 use super::format::{bytes, safe, short_id, wrapped};
 use super::screen::Screen;
 use super::table::heading;
 use super::usage::forecast_line;
-use crate::app::diagnosis::Cause;
 use crate::policy::thresholds::Counted;
 use crate::report::json::{ReportDoc, ReportFilesystemDoc, UsageSeriesDoc};
 use bar::{bar, legend, sparkline};
+use deletions::Deletions;
 
 /// Width if the output is not a terminal.
 const WIDTH: usize = 80;
-/// Maximum number of causes shown; the JSON document contains all.
-const CAUSES: usize = 6;
-/// Number of causes that are shown with a remedy.
-const REMEDIES: usize = 3;
 /// Maximum number of rows in the legend of a filesystem.
 const ROWS: usize = 7;
 /// Number of largest objects shown of each kind.
@@ -39,7 +36,7 @@ pub fn report(document: &ReportDoc, screen: &Screen) -> String {
         out.push('\n');
         out.push_str(&disk(document, filesystem, screen, width));
     }
-    out.push_str(&causes(&document.verdict.causes, screen, width));
+    out.push_str(&causes(document, screen, width));
     out.push_str(&largest(document, screen, width));
     out + &skipped(document, width)
 }
@@ -98,64 +95,46 @@ fn inodes(disk: &ReportFilesystemDoc) -> String {
 
 /// Returns the recorded usage of a filesystem, the latest if several series match.
 ///
-/// A disk that is mounted elsewhere has another mount point and device than in its own records, so it is
-/// recognised by its size.
+/// A disk that is mounted elsewhere has another device than in its own records, and its mount point begins with the
+/// sysroot. The size has to match too, and a series with another mount point is used only if no other has this size.
 fn series_of<'a>(document: &'a ReportDoc, disk: &ReportFilesystemDoc) -> Option<&'a UsageSeriesDoc> {
     let facts = &disk.filesystem;
-    let candidates = document.usage.iter().filter(|series| match document.sysroot {
-        None => series.filesystem == facts.mount,
-        Some(_) => series.points.last().is_some_and(|point| point.capacity_bytes == facts.capacity_bytes),
+    let Some(sysroot) = &document.sysroot else {
+        let same = document.usage.iter().filter(|series| series.filesystem == facts.mount);
+        return same.max_by_key(|series| series.points.last().map(|point| point.time));
+    };
+    let of_size = document.usage.iter().filter(|series| {
+        series.points.last().is_some_and(|point| point.capacity_bytes == facts.capacity_bytes)
     });
-    candidates.max_by_key(|series| series.points.last().map(|point| point.time))
+    let of_size: Vec<_> = of_size.collect();
+    let mount = Path::new("/").join(Path::new(&facts.mount).strip_prefix(sysroot).unwrap_or(Path::new("")));
+    let same = of_size.iter().filter(|series| Path::new(&series.filesystem) == mount);
+    let same = same.max_by_key(|series| series.points.last().map(|point| point.time));
+    same.or(of_size.first().filter(|_| of_size.len() == 1)).copied()
 }
 
-/// Indentation below the sizes of causes.
-const INDENT: &str = "            ";
-
-fn causes(causes: &[Cause], screen: &Screen, width: usize) -> String {
-    if causes.is_empty() {
-        return String::new();
-    }
-    let mut out = format!("\n{}", heading("What fills it"));
-    for (position, cause) in causes.iter().take(CAUSES).enumerate() {
-        let size = format!("{:>10}  ", bytes(cause.bytes));
-        let room = width.saturating_sub(size.len());
-        let text = match screen.width {
-            Some(_) => in_a_line(cause, screen, room),
-            // Whole names, for searching in a file.
-            None => match cause.path.as_deref().filter(|path| !cause.text.contains(*path)) {
-                Some(path) => format!("{}, {}", safe(&cause.text), safe(path)),
-                None => safe(&cause.text),
-            },
-        };
-        out.push_str(&format!("{size}{}", wrapped(&text, width, INDENT).trim_start()));
-        if position < REMEDIES && !cause.remedy.is_empty() {
-            let arrow = if screen.unicode { "→" } else { "->" };
-            // A command is never shortened, so that it can be copied.
-            let remedy = format!("{arrow} {}", safe(&cause.remedy));
-            out.push_str(&wrapped(&remedy, width, INDENT));
+/// Formats the ranked lists, one for each filesystem.
+fn causes(document: &ReportDoc, screen: &Screen, width: usize) -> String {
+    let several = document.filesystems.len() > 1;
+    let (mut out, mut rest) = (String::new(), String::new());
+    let mut mounts: Vec<&str> = Vec::new();
+    for cause in &document.verdict.causes {
+        if mounts.last() != Some(&cause.filesystem.as_str()) {
+            mounts.push(&cause.filesystem);
         }
     }
-    let more = causes.len().saturating_sub(CAUSES);
-    if more > 0 {
-        out.push_str(&format!("{:12}and {more} more: --format json has them all\n", ""));
+    for mount in mounts {
+        let Some(disk) = document.filesystems.iter().find(|disk| disk.filesystem.mount == mount) else {
+            continue;
+        };
+        let causes = document.verdict.causes.iter().filter(|cause| cause.filesystem == mount);
+        let list = Deletions { causes: causes.collect(), scarce: disk.scarce, low: disk.low() };
+        let place = if several { format!(" on {}", safe(mount)) } else { String::new() };
+        let when = if document.sysroot.is_some() { ", once the node runs" } else { "" };
+        out.push_str(&list.list(&format!("What to delete{place}{when}"), screen, width));
+        rest.push_str(&list.rest(&format!("What else holds it{place}"), screen, width));
     }
-    out
-}
-
-/// Formats a cause in one line: the whole text, or its title and as much of its path as fits.
-fn in_a_line(cause: &Cause, screen: &Screen, room: usize) -> String {
-    const LEAST: usize = 16;
-    let text = safe(&cause.text);
-    if text.width() <= room {
-        return text;
-    }
-    let title = screen.shorten(&safe(&cause.title), room);
-    let left = room.saturating_sub(title.width() + 2);
-    match cause.path.as_deref().filter(|path| left >= LEAST && !cause.title.contains(*path)) {
-        Some(path) => format!("{title}  {}", screen.shorten(&safe(path), left)),
-        None => title,
-    }
+    out + &rest
 }
 
 /// Formats the largest objects, a line for each kind.

@@ -1,13 +1,14 @@
-//! The largest log files by name: a single log that grows without limit can fill a disk.
+//! The largest files by name: a single log, dump or backup can fill a disk.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::places::pod_name;
-use super::types::{BigFile, KnownUse, OtherUserKind};
+use super::types::{BigFile, KnownUse, OtherUser, OtherUserKind};
+use crate::model::FilesystemIx;
 use crate::node::places::KubeletPlaces;
-use crate::sys::quiet;
+use crate::sys::quiet::{self, InodeFacts};
 use crate::sys::sysroot::Sysroot;
 
 /// Maximum number of files that are named.
@@ -26,8 +27,7 @@ pub(super) fn logs(sysroot: &Sysroot, places: &[KnownUse], known: &KubeletPlaces
         let Some(filesystem) = place.filesystem else { continue };
         let is_journal = |path: &Path| journal.iter().any(|journal| *journal == path);
         let found = quiet::files_below(&place.path, &is_journal, &mut |path, facts, bytes| {
-            let inode = (facts.device, facts.inode);
-            largest.add(inode, BigFile { filesystem, path, bytes, pod: None, container: None });
+            largest.add((facts.device, facts.inode), big_file(filesystem, path, facts, bytes));
         });
         // The walk of the same place reports what cannot be read.
         if let Err(error) = found {
@@ -45,6 +45,87 @@ pub(super) fn logs(sysroot: &Sysroot, places: &[KnownUse], known: &KubeletPlaces
         }
     }
     found
+}
+
+fn big_file(filesystem: FilesystemIx, path: PathBuf, facts: InodeFacts, bytes: u64) -> BigFile {
+    let modified = facts.modified;
+    BigFile {
+        filesystem,
+        path,
+        bytes,
+        pod: None,
+        container: None,
+        modified,
+        may_be_open: true,
+        unread_store: None,
+    }
+}
+
+/// Returns the largest files of these users. `known`: places that are examined for themselves. `least`: minimum bytes
+/// of a file on a filesystem.
+pub(super) fn files(
+    users: &[OtherUser],
+    known: &[KnownUse],
+    least: impl Fn(FilesystemIx) -> u64,
+) -> Vec<BigFile> {
+    use OtherUserKind::{Directory, VarTmp};
+    let mut largest = Largest::default();
+    for user in users {
+        let least = least(user.filesystem);
+        if !matches!(user.kind, Directory | VarTmp) || user.bytes < least {
+            continue;
+        }
+        let filesystem = user.filesystem;
+        let mut add = |path: PathBuf, facts: InodeFacts, bytes| {
+            if bytes >= least {
+                largest.add((facts.device, facts.inode), big_file(filesystem, path, facts, bytes));
+            }
+        };
+        match quiet::facts(&user.path) {
+            Ok(facts) if facts.kind == quiet::FileKind::File => add(user.path.clone(), facts, user.bytes),
+            Ok(facts) if facts.kind == quiet::FileKind::Directory => {
+                let is_known = |path: &Path| known.iter().any(|place| place.path == path);
+                if let Err(error) = quiet::files_below(&user.path, &is_known, &mut add) {
+                    tracing::debug!("looking for large files in {}: {error}", user.path.display());
+                }
+            }
+            _ => {}
+        }
+    }
+    largest.sorted()
+}
+
+/// Returns the archived files of the node's own journal, the oldest first. `journalctl` deletes no others. Their names
+/// end with `@<id>-<number>-<time in hexadecimal microseconds>.journal` (systemd, `journal_directory_vacuum`).
+pub(super) fn archived_journal(sysroot: &Sysroot, places: &[KnownUse]) -> Vec<BigFile> {
+    let machine = sysroot.read(Path::new("/etc/machine-id"), 64).unwrap_or_default();
+    let mut archived = Vec::new();
+    for place in places.iter().filter(|place| place.kind == OtherUserKind::Journal) {
+        let Some(filesystem) = place.filesystem else { continue };
+        let found =
+            quiet::files_below(&place.path.join(machine.trim()), &|_| true, &mut |path, facts, bytes| {
+                if let Some(time) = archived_at(&path) {
+                    archived.push((time, big_file(filesystem, path, facts, bytes)));
+                }
+            });
+        if let Err(error) = found {
+            tracing::debug!("reading the journal in {}: {error}", place.path.display());
+        }
+    }
+    archived.sort_by_key(|(time, _)| *time);
+    archived.into_iter().map(|(_, file)| file).collect()
+}
+
+fn archived_at(file: &Path) -> Option<u64> {
+    let name = file.file_name()?.to_str()?;
+    let (_, archive) =
+        name.strip_suffix(".journal").or_else(|| name.strip_suffix(".journal~"))?.split_once('@')?;
+    // A journal that was not closed properly has no number: `@<time>-<random>.journal~`.
+    let time = match archive.split('-').collect::<Vec<_>>()[..] {
+        [_, _, time] | [time, _] => time,
+        _ => return None,
+    };
+    u64::from_str_radix(time, 16).ok()
 }
 
 /// The largest [`MOST`] of many files, each inode once.
@@ -78,6 +159,18 @@ mod tests {
     use crate::model::FilesystemIx;
 
     #[test]
+    fn only_archived_journals_have_a_time() {
+        for (name, time) in [
+            ("system.journal", None),
+            ("system@3f1c-0000000000000001-00064e1a2b3c4d5e.journal", Some(0x0006_4e1a_2b3c_4d5e)),
+            ("user-1000@00064e1a2b3c4d5e-abcdef.journal~", Some(0x0006_4e1a_2b3c_4d5e)),
+            ("user@home.txt", None),
+        ] {
+            assert_eq!(archived_at(Path::new(name)), time, "{name}");
+        }
+    }
+
+    #[test]
     fn only_largest_files_are_kept_once() {
         let mut largest = Largest::default();
         fn file(bytes: u64, path: String) -> BigFile {
@@ -87,6 +180,9 @@ mod tests {
                 bytes,
                 pod: None,
                 container: None,
+                modified: None,
+                may_be_open: true,
+                unread_store: None,
             }
         }
         for number in 0..1000_u64 {

@@ -52,6 +52,14 @@ pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {
     directories.collect()
 }
 
+/// Returns the store that contains a file outside the stores that were read.
+pub(super) fn unread_store(scan: &Scan, file: &Path) -> Option<PathBuf> {
+    let above = file.ancestors().skip(1);
+    let mut opened =
+        above.filter_map(|path| Some((path, scan.sysroot.open(&scan.sysroot.display(path)).ok()?)));
+    opened.find(|(_, root)| is_store(root)).map(|(path, _)| path.to_path_buf())
+}
+
 fn is_store(directory: &Root) -> bool {
     let allowance = Allowance::limited(allowance::OF_OTHER_USERS);
     drivers_in(directory, &allowance).is_ok_and(|drivers| !drivers.is_empty())

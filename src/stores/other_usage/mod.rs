@@ -19,7 +19,7 @@ use super::Scan;
 use crate::disk::{Extents, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
 use crate::model::space::BytesAndInodes;
 use crate::model::{Filesystem, FilesystemIx, Finding};
-use crate::sys::deleted::{self, Backing, DeletedFile};
+use crate::sys::deleted::{self, Backing, DeletedFile, OpenFiles};
 use crate::sys::mounts::{self, Location, Mount};
 use crate::sys::quiet;
 use crate::sys::quiet::Within;
@@ -30,6 +30,11 @@ pub use places::filesystem_of;
 use sizes::{by_unit, tree};
 use types::KnownUse;
 pub use types::{BigFile, OtherUsageRequest, OtherUser, OtherUserKind, OtherUsers, PodShare, SeenWhole};
+
+/// Inverse of the minimum share of the used bytes: a file below 1/200 of them is not named.
+const SMALL: u64 = 200;
+/// Minimum bytes of a named file.
+const LEAST: u64 = 1 << 20;
 
 /// Unit of the walk.
 #[derive(Clone, Debug)]
@@ -50,11 +55,23 @@ pub fn measure(scan: &Scan, known: &OtherUsageRequest, progress: &Progress) -> O
     let mut all = OtherUsers::default();
     let places = places::find(scan, known, &mut all.findings);
     in_places(scan, &places, (known, progress), &mut all);
+    all.archived_journal = big::archived_journal(&scan.sysroot, &places);
     places::name_by_uid(&mut all.pods);
     all.pods.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
     all.large = large::directories(scan, known.threads);
     all.logs = big::logs(&scan.sysroot, &places, &known.places);
     all
+}
+
+/// Adds the largest files outside the stores. Reads each large directory once more.
+pub fn add_files(scan: &Scan, known: &OtherUsageRequest, all: &mut OtherUsers) {
+    let places = places::find(scan, known, &mut Vec::new());
+    all.files =
+        big::files(&all.other_users, &places, |ix| (scan.inventory[ix].used_bytes / SMALL).max(LEAST));
+    for file in &mut all.files {
+        file.unread_store = large::unread_store(scan, &file.path);
+        file.may_be_open = all.open_files.as_ref().is_some_and(|open| open.may_contain(&file.path));
+    }
 }
 
 /// Measures only logs, the journal, core dumps and deleted files that are held open: cheap enough for every recorded
@@ -74,7 +91,7 @@ fn in_places(scan: &Scan, places: &[KnownUse], how: (&OtherUsageRequest, &Progre
         of_filesystem(scan, filesystem_ix.into(), places, how, all);
     }
     if !scan.sysroot.is_foreign() {
-        deleted_files(scan, all);
+        all.open_files = Some(open_files(scan, all));
     }
 }
 
@@ -195,14 +212,15 @@ fn add(units: &mut Vec<Unit>, trees: &mut Vec<Tree<'_>>, root: usize, unit: Unit
 }
 
 fn gather(filesystem: FilesystemIx, units: Vec<Unit>, sizes: &[BytesAndInodes], all: &mut OtherUsers) {
-    let mut sums: HashMap<PathBuf, usize> = HashMap::new();
+    // A directory of known use can be at the top of its filesystem, where it also has a unit, without bytes.
+    let mut sums: HashMap<(OtherUserKind, PathBuf), usize> = HashMap::new();
     for (unit, size) in units.into_iter().zip(sizes) {
         if let Some(pod) = unit.pod {
             let (kind, path) = (unit.kind, unit.path);
             all.pods.push(PodShare { kind, filesystem, pod, path, bytes: size.bytes });
         }
         let next = all.other_users.len();
-        let position = *sums.entry(unit.user.clone()).or_insert(next);
+        let position = *sums.entry((unit.kind, unit.user.clone())).or_insert(next);
         match all.other_users.get_mut(position) {
             Some(user) => {
                 user.bytes += size.bytes;
@@ -220,26 +238,25 @@ fn gather(filesystem: FilesystemIx, units: Vec<Unit>, sizes: &[BytesAndInodes], 
     }
 }
 
-/// Adds deleted files that a process still holds open, on filesystems of the scan.
-fn deleted_files(scan: &Scan, all: &mut OtherUsers) {
-    let files = match deleted::files() {
-        Ok(files) => files,
-        Err(error) => {
-            let message = format!("cannot find deleted files that are held open: {error}");
-            return all.findings.push(Finding::new("/proc", message));
-        }
-    };
-    let here = files.into_iter().filter(|file| file.bytes > 0);
+/// Returns the files that processes hold open, and adds the deleted ones on filesystems of the scan.
+fn open_files(scan: &Scan, all: &mut OtherUsers) -> OpenFiles {
+    let open = deleted::files().unwrap_or_else(|error| {
+        let message = format!("cannot find deleted files that are held open: {error}");
+        all.findings.push(Finding::new("/proc", message));
+        OpenFiles::default()
+    });
+    let here = open.deleted.iter().filter(|file| file.bytes > 0);
     all.other_users.extend(here.filter_map(|file| {
         Some(OtherUser {
             kind: OtherUserKind::DeletedOpen,
-            filesystem: holder_of(scan, &file)?,
-            path: file.path,
+            filesystem: holder_of(scan, file)?,
+            path: file.path.clone(),
             bytes: file.bytes,
             inodes: 1,
-            holder: Some(file.holder),
+            holder: Some(file.holder.clone()),
         })
     }));
+    open
 }
 
 /// Returns the filesystem of the scan that contains the bytes of a deleted file.

@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
+use jiff::Timestamp;
+
 use super::large::LargeDirectory;
 use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, Finding};
 use crate::node::places::KubeletPlaces;
+use crate::sys::deleted::OpenFiles;
 
 /// Kind of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -83,6 +86,13 @@ pub struct OtherUsers {
     pub pods: Vec<PodShare>,
     /// The largest log files, the largest first.
     pub logs: Vec<BigFile>,
+    /// The largest files outside the stores that are neither logs nor deleted, the largest first; only after
+    /// [`super::add_files`].
+    pub files: Vec<BigFile>,
+    /// Files that processes have open; `None` on a disk that is mounted on another machine.
+    pub open_files: Option<OpenFiles>,
+    /// Archived files of the journal, which can be deleted, the oldest first.
+    pub archived_journal: Vec<BigFile>,
     /// Large directories in the stores, which the scan counts as `other`.
     pub large: Vec<LargeDirectory>,
     /// Filesystems of which every visible file was measured.
@@ -127,6 +137,12 @@ pub struct BigFile {
     pub pod: Option<String>,
     /// The container of that pod.
     pub container: Option<String>,
+    /// Time of the last modification.
+    pub modified: Option<Timestamp>,
+    /// A process has, or may have, the file open.
+    pub may_be_open: bool,
+    /// Store that contains the file and was not read, for example that of another user.
+    pub unread_store: Option<PathBuf>,
 }
 
 /// A place with a known use.

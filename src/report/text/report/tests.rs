@@ -2,7 +2,7 @@ use jiff::tz::TimeZone;
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
-use crate::app::diagnosis::{Action, CauseKind, Part, PartKind};
+use crate::app::diagnosis::{Action, Cause, CauseKind, Part, PartKind};
 use crate::policy::thresholds::{DiskThreshold, Source, ThresholdName};
 use crate::report::json::{FilesystemDoc, UsagePointDoc};
 
@@ -38,6 +38,7 @@ fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
             inodes_free: 0,
         },
         forecast: None,
+        scarce: Counted::Bytes,
         parts: parts.collect(),
         marks: vec![
             mark(ThresholdName::GcLow, 10.0, Source::Layersweep),
@@ -144,6 +145,11 @@ fn evidence_is_cut_only_on_a_terminal() {
         title: "leak orphan-dir 0123".into(),
         text: format!("leak orphan-dir 0123: {}", "nothing names it; ".repeat(20)),
         remedy: "look at it ".repeat(20),
+        command: Some(format!("rm {}", "x".repeat(90))),
+        frees_bytes: 1 << 20,
+        frees_inodes: 1,
+        used_after_percent: Some(69.96),
+        reaches_low: true,
         bytes: 1 << 20,
         filesystem: "/".into(),
         id: None,
@@ -152,10 +158,18 @@ fn evidence_is_cut_only_on_a_terminal() {
         filesystem_ix: 0.into(),
     };
     for width in [None, Some(80)] {
-        let drawn = causes(std::slice::from_ref(&cause), &screen(width, true), 80);
-        // A path is never wrapped.
-        let long: Vec<_> = drawn.lines().filter(|line| line.width() > 80 && !line.contains("/ppp")).collect();
+        let list = Deletions { causes: vec![&cause], scarce: Counted::Bytes, low: Some(70.0) };
+        let drawn = list.list("What to delete", &screen(width, true), 80);
+        // A path or command is never wrapped.
+        let is_whole = |line: &str| line.contains("/ppp") || line.contains("rm xxx");
+        let long: Vec<_> = drawn.lines().filter(|line| line.width() > 80 && !is_whole(line)).collect();
         assert!(long.is_empty(), "{long:#?}");
         assert_eq!(drawn.contains(cause.path.as_deref().unwrap()), width.is_none(), "{drawn}");
+        assert!(drawn.contains("   1.0 MiB      70.0%  leak orphan-dir 0123"), "{drawn}");
+        assert!(drawn.contains("\n                       this alone reaches 70%; look at it"), "{drawn}");
     }
+    let in_use = Cause { frees_bytes: 0, ..cause };
+    let list = Deletions { causes: vec![&in_use], scarce: Counted::Bytes, low: None };
+    assert_eq!(list.list("What to delete", &screen(None, true), 80), "");
+    assert!(list.rest("What else holds it", &screen(None, true), 80).contains("1.0 MiB"));
 }

@@ -1,0 +1,126 @@
+//! Text of the ranked list: what layersweep deletes, what only a person can delete, and what is not deleted now.
+
+use unicode_width::UnicodeWidthStr;
+
+use crate::app::diagnosis::{Action, Cause};
+use crate::model::display::thousands;
+use crate::policy::thresholds::Counted;
+use crate::report::text::format::{bytes, safe, wrapped};
+use crate::report::text::screen::Screen;
+use crate::report::text::table::heading;
+
+/// Indentation below the sizes.
+const INDENT: &str = "                       ";
+
+/// List of one filesystem.
+pub(in crate::report::text) struct Deletions<'a> {
+    /// Causes in order.
+    pub(in crate::report::text) causes: Vec<&'a Cause>,
+    /// Resource that is short.
+    pub(in crate::report::text) scarce: Counted,
+    /// Low threshold for it, if it is passed.
+    pub(in crate::report::text) low: Option<f64>,
+}
+
+impl Deletions<'_> {
+    fn frees(&self, cause: &Cause) -> u64 {
+        match self.scarce {
+            Counted::Bytes => cause.frees_bytes,
+            Counted::Inodes => cause.frees_inodes,
+        }
+    }
+
+    /// Formats the deletions below the line `title`. An empty string if nothing can be deleted.
+    pub(in crate::report::text) fn list(&self, title: &str, screen: &Screen, width: usize) -> String {
+        let groups = [
+            (Action::Layersweep, "layersweep deletes, because nothing uses it:\n"),
+            (Action::Operator, "Only you can delete:\n"),
+        ];
+        let mut out = String::new();
+        for (taken_by, head) in groups {
+            let causes =
+                self.causes.iter().filter(|cause| cause.taken_by == taken_by && self.frees(cause) > 0);
+            let mut rows = causes.peekable();
+            if rows.peek().is_some() {
+                out.push_str(head);
+            }
+            rows.for_each(|cause| out.push_str(&self.deletion(cause, screen, width)));
+        }
+        if out.is_empty() {
+            return out;
+        }
+        let columns = match self.scarce {
+            Counted::Bytes => "     FREES  THEN USED",
+            Counted::Inodes => "    INODES  THEN USED",
+        };
+        format!("\n{}{columns}\n{out}", heading(title))
+    }
+
+    fn deletion(&self, cause: &Cause, screen: &Screen, width: usize) -> String {
+        let frees = match self.scarce {
+            Counted::Bytes => bytes(cause.frees_bytes),
+            Counted::Inodes => thousands(cause.frees_inodes),
+        };
+        let used = cause.used_after_percent.map_or_else(|| "-".to_owned(), |used| format!("{used:.1}%"));
+        let mut out = row(&format!("{frees:>10}  {used:>9}"), cause, screen, width);
+        // A command is never shortened or wrapped, so that it can be copied.
+        if let Some(command) = &cause.command {
+            out.push_str(&format!("{INDENT}{}\n", safe(command)));
+        }
+        let reached = self.low.filter(|_| cause.used_after_percent.is_some()).and_then(|low| {
+            let together = cause.used_after_percent.is_some_and(|used| used <= low);
+            match (cause.reaches_low, together) {
+                (true, _) => Some(format!("this alone reaches {low}%")),
+                (false, true) => Some(format!("with those above, this reaches {low}%")),
+                _ => None,
+            }
+        });
+        let notes: Vec<_> =
+            reached.into_iter().chain((!cause.remedy.is_empty()).then(|| safe(&cause.remedy))).collect();
+        out + &note(&notes.join("; "), width)
+    }
+
+    /// Formats what is not deleted now.
+    pub(in crate::report::text) fn rest(&self, title: &str, screen: &Screen, width: usize) -> String {
+        let mut out = String::new();
+        for cause in
+            self.causes.iter().filter(|cause| cause.taken_by == Action::Nobody || self.frees(cause) == 0)
+        {
+            out.push_str(&row(&format!("{:>10}", bytes(cause.bytes)), cause, screen, width));
+            out.push_str(&note(&safe(&cause.remedy), width));
+        }
+        if out.is_empty() { out } else { format!("\n{}{out}", heading(title)) }
+    }
+}
+
+fn note(text: &str, width: usize) -> String {
+    if text.is_empty() { String::new() } else { wrapped(text, width, INDENT) }
+}
+
+/// Formats a cause after its figures.
+fn row(figures: &str, cause: &Cause, screen: &Screen, width: usize) -> String {
+    let text = match screen.width {
+        Some(_) => in_a_line(cause, screen, width.saturating_sub(INDENT.len())),
+        // Whole names, for searching in a file.
+        None => match cause.path.as_deref().filter(|path| !cause.text.contains(*path)) {
+            Some(path) => format!("{}, {}", safe(&cause.text), safe(path)),
+            None => safe(&cause.text),
+        },
+    };
+    format!("{figures:<23}{}", wrapped(&text, width, INDENT).trim_start())
+}
+
+/// Formats a cause in one line: the whole text, or its title and as much of its path as fits.
+fn in_a_line(cause: &Cause, screen: &Screen, room: usize) -> String {
+    const LEAST: usize = 16;
+    let text = safe(&cause.text);
+    if text.width() <= room {
+        return text;
+    }
+    let title = screen.shorten(&safe(&cause.title), room);
+    let left = room.saturating_sub(title.width() + 2);
+    match cause.path.as_deref().filter(|path| left >= LEAST && !cause.title.contains(*path)) {
+        Some(path) => format!("{title}  {}", screen.shorten(&safe(path), left)),
+        None => title,
+    }
+}
