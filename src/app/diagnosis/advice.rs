@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::app::diagnosis::summary::{FULL, after, fullest, short_of_inodes};
-use crate::app::diagnosis::{Action, Cause, Disk, Planned};
+use crate::app::diagnosis::summary::{after, fullest, short_of_inodes};
+use crate::app::diagnosis::{Action, Cause, Disk, FULL, Planned};
 use crate::model::display::bytes;
 use crate::model::names::names;
 use crate::policy::thresholds::{Counted, Source};

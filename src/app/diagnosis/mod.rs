@@ -6,6 +6,8 @@
 
 mod advice;
 mod causes;
+mod context;
+mod outside_causes;
 mod parts;
 mod ranking;
 mod summary;
@@ -13,7 +15,9 @@ mod summary;
 mod tests;
 
 pub use advice::{Advice, AdvisedStep, Urgency, advice};
-pub use causes::{Context, causes, hidden};
+pub use causes::causes;
+pub use context::Context;
+pub use outside_causes::hidden;
 pub use parts::{Divided, divide, large, of_use, outside};
 pub use ranking::rank;
 pub use summary::summary;
@@ -25,6 +29,9 @@ use crate::model::names::{names, string_schema};
 use crate::model::space::{BytesAndInodes, Space};
 use crate::model::{Filesystem, FilesystemIx};
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
+
+/// Percentage at which a disk without thresholds counts as full.
+const FULL: f64 = 85.0;
 
 /// Part of the used bytes of a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -304,7 +311,9 @@ impl Disk {
 
     /// Returns the resource that is short.
     pub fn scarce(&self) -> Counted {
-        if summary::short_of_inodes(self) { Counted::Inodes } else { Counted::Bytes }
+        let inodes_are_short = self.inodes_percent().is_some_and(|percent| percent >= FULL)
+            || self.acting(true).any(|threshold| threshold.of == Counted::Inodes);
+        if inodes_are_short { Counted::Inodes } else { Counted::Bytes }
     }
 
     /// Returns the percentage at which `gc` stops to delete.

@@ -1,13 +1,11 @@
 //! The diagnosis in three sentences: how full the disk is, what uses it, and what can be freed.
 
-use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, PartKind, Planned};
+use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, FULL, PartKind, Planned};
 use crate::model::FilesystemIx;
 use crate::model::display::{bytes, listed};
 use crate::model::space::BytesAndInodes;
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
-/// Percentage at which a disk without thresholds counts as full.
-pub(super) const FULL: f64 = 85.0;
 /// Minimum percentage of reserved bytes that is mentioned.
 const RESERVED: f64 = 1.0;
 /// Maximum number of causes named in the last sentence.
@@ -106,8 +104,7 @@ fn reserved(disk: &Disk) -> String {
 
 /// Returns true if inodes are short, regardless of free bytes.
 pub(super) fn short_of_inodes(disk: &Disk) -> bool {
-    disk.inodes_percent().is_some_and(|percent| percent >= FULL)
-        || disk.acting(true).any(|threshold| threshold.of == Counted::Inodes)
+    disk.scarce() == Counted::Inodes
 }
 
 /// Returns the sentence about the users of the disk.

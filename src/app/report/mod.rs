@@ -1,5 +1,6 @@
 //! `report`: shows what fills a node's disks, what can be deleted, and the past usage.
 
+mod changes;
 mod planned;
 pub(super) mod thresholds;
 
@@ -25,6 +26,7 @@ use crate::model::{FilesystemIx, Finding};
 use crate::policy::forecast::Forecast;
 use crate::stores::Scan;
 use crate::stores::other_usage::OtherUsers;
+pub use changes::Changes;
 
 /// Maximum number of runs in a report.
 const RUNS: usize = 100;
@@ -45,6 +47,8 @@ pub struct Report {
     pub sentences: [String; 3],
     /// The same in one line, and the next steps.
     pub advice: Advice,
+    /// Changes of the filesystems since earlier scans.
+    pub changes: Vec<Changes>,
     /// Causes of the usage, ranked as in [`diagnosis::rank`].
     pub causes: Vec<Cause>,
     /// Filesystems, in the order of the scan.
@@ -142,6 +146,7 @@ pub fn report(
         complete,
         sentences,
         advice,
+        changes: changes::changes(&database, scan)?,
         causes,
         disks,
         forecasts: forecast::read(request, &scan.inventory.filesystems),

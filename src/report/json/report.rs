@@ -7,7 +7,7 @@ use super::omitted::{self, Listed};
 use super::scan::scan_with;
 use super::{FilesystemDoc, ForecastDoc, Header, OmittedDoc, RunDoc, ScanDoc};
 use crate::app::diagnosis::{Advice, Cause, Part};
-use crate::app::report::Report;
+use crate::app::report::{Changes, Report};
 use crate::history::usage::Series;
 use crate::model::Finding;
 use crate::model::display::two_decimals;
@@ -34,6 +34,9 @@ pub struct ReportDoc {
     pub host: Option<String>,
     /// Summary: how full the disk is, its largest users, and possible actions.
     pub verdict: VerdictDoc,
+    /// Changes of the filesystems since the newest kept scan, and since the newest that is a day older. Empty if no
+    /// scan is kept.
+    pub changes: Vec<Changes>,
     /// Content of the stores: the document of `layersweep scan`.
     pub scan: ScanDoc,
     /// Filesystems that contain a store, each with all of its users.
@@ -237,6 +240,7 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
             sentences: report.sentences.clone().into(),
             causes: report.causes.clone(),
         },
+        changes: report.changes.clone(),
         filesystems,
         usage: report.usage.series.iter().map(series).collect(),
         runs: super::history(now, report.runs.clone()).runs,

@@ -36,6 +36,7 @@ pub fn report(document: &ReportDoc, screen: &Screen) -> String {
         out.push('\n');
         out.push_str(&disk(document, filesystem, screen, width));
     }
+    out.push_str(&changes(document, screen, width));
     out.push_str(&causes(document, screen, width));
     out.push_str(&largest(document, screen, width));
     out + &skipped(document, width)
@@ -111,6 +112,29 @@ fn series_of<'a>(document: &'a ReportDoc, disk: &ReportFilesystemDoc) -> Option<
     let same = of_size.iter().filter(|series| Path::new(&series.filesystem) == mount);
     let same = same.max_by_key(|series| series.points.last().map(|point| point.time));
     same.or(of_size.first().filter(|_| of_size.len() == 1)).copied()
+}
+
+/// Formats what grew since earlier scans.
+fn changes(document: &ReportDoc, screen: &Screen, width: usize) -> String {
+    let several = document.filesystems.len() > 1;
+    let mut out = String::new();
+    for changes in &document.changes {
+        let place = if several { format!(" on {}", safe(&changes.filesystem)) } else { String::new() };
+        let since = screen.minute(changes.since);
+        let text = format!("Since {since} (scan {}){place}: {}", changes.scan, safe(&changes.clause()));
+        out.push_str(&wrapped(&text, width, ""));
+    }
+    if out.is_empty() {
+        out = match document.sysroot {
+            Some(_) => wrapped("The disk contains no kept scan: what grew is unknown.", width, ""),
+            None => wrapped(
+                "No earlier scan is kept, so what grew is unknown; `layersweep scan` keeps one.",
+                width,
+                "",
+            ),
+        };
+    }
+    format!("\n{}{out}", heading("What happened"))
 }
 
 /// Formats the ranked lists, one for each filesystem.

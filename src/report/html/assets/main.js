@@ -13,7 +13,7 @@ function drawn(canvas, make) {
   }).observe(canvas);
 }
 
-const TAKEN = { layersweep: 'layersweep', operator: 'manual', nobody: 'none: in use' };
+const TAKEN = { layersweep: 'layersweep', operator: 'only you', nobody: 'none: in use' };
 
 function verdict() {
   const place = REPORT.host ? safe(REPORT.host) : REPORT.sysroot ? safe(REPORT.sysroot) : 'this node';
@@ -26,17 +26,37 @@ function verdict() {
   node.append(advice(REPORT.verdict));
   const causes = REPORT.verdict.causes || [];
   if (causes.length) {
-    node.append(new Table({ id: 'causes', caption: 'Findings, the largest first', rows: causes, one: 'finding', size: 10, columns: [
+    node.append(new Table({ id: 'causes', caption: 'What to delete, in order, and what else holds it', rows: causes, one: 'finding', size: 10, columns: [
       { label: 'Finding', get: row => row.kind, cell: row => words(row.kind), kind: 'nowrap' },
       { label: 'Bytes', get: row => row.bytes, bytes: true },
-      { label: 'What', get: row => row.text, cell: row => [safe(row.text), row.remedy ? el('span', { class: 'remedy' }, prose(row.remedy)) : null], kind: 'wide' },
+      { label: 'Frees', get: row => row.frees_bytes || 0, bytes: true },
+      { label: 'Then used', get: row => row.used_after_percent || 0, cell: row => row.used_after_percent === null || row.used_after_percent === undefined ? '–' : percent(row.used_after_percent), kind: 'num' },
+      { label: 'What', get: row => row.text, cell: row => [safe(row.text), row.command ? el('span', { class: 'remedy' }, el('code', { class: 'command', text: safe(row.command) }), copyButton(row.command, 'the command ' + row.command)) : null,
+        remedyOf(row) ? el('span', { class: 'remedy' }, prose(remedyOf(row))) : null], kind: 'wide' },
       { label: 'Action', get: row => row.taken_by || '', cell: row => (row.kind === 'other' ? '–' : TAKEN[row.taken_by]) || words(row.taken_by || '–'), kind: 'nowrap' },
       { label: 'Where', get: row => row.path || row.id || '', cell: row => row.path ? el('span', { class: 'path', text: safe(row.path) }) : row.id ? idCell(row.id) : '', kind: 'wide' }] }).element);
   }
   return node;
 }
 
-// In five seconds: how full, what filled it, what to do first, what is safe to do.
+function remedyOf(row) {
+  return [row.reaches_low ? 'this alone reaches the low threshold' : '', row.remedy || ''].filter(Boolean).join('; ');
+}
+
+// Changes since earlier scans, in words.
+function happened() {
+  const changes = REPORT.changes || [];
+  const several = (REPORT.filesystems || []).length > 1;
+  const signed = change => (change < 0 ? '-' : '+') + bytes(Math.abs(change));
+  return changes.map(change => {
+    const named = [{ name: 'outside the stores', change_bytes: change.outside_change_bytes }, ...(change.objects || [])]
+      .filter(object => Math.abs(object.change_bytes) >= 1048576).sort((a, b) => Math.abs(b.change_bytes) - Math.abs(a.change_bytes));
+    return el('p', { text: 'Since ' + when(change.since) + ' UTC' + (several ? ' on ' + safe(change.filesystem) : '') + ': ' + signed(change.used_change_bytes) + ' used'
+      + (named.length ? ': ' + named.map(object => signed(object.change_bytes) + ' ' + safe(object.name)).join(', ') : '') + ' (scan ' + safe(change.scan) + ')' });
+  });
+}
+
+// In five seconds: how full, what holds it, what grew, what to do first, what is safe to do.
 const URGENCY = { critical: 'Critical', warning: 'Warning', calm: 'OK', unknown: 'Unknown' };
 function advice({ urgency, headline, steps = [], sentences = [] }) {
   const [full, filled, done] = sentences;
@@ -51,7 +71,8 @@ function advice({ urgency, headline, steps = [], sentences = [] }) {
   return el('div', { class: 'verdict urgency-' + (urgency in URGENCY ? urgency : 'unknown') },
     el('p', { class: 'headline' }, el('strong', { class: 'badge', text: word }), ' ', prose(headline)),
     el('dl', { class: 'answers' },
-      el('dt', { text: 'What filled it' }), el('dd', null, prose(filled || '')),
+      el('dt', { text: 'What holds it' }), el('dd', null, prose(filled || '')),
+      el('dt', { text: 'What happened' }), el('dd', null, happened().length ? happened() : 'No earlier scan is kept: what grew is unknown.'),
       first ? [el('dt', { text: late ? 'Do first' : 'Can be done' }), el('dd', { class: 'first' }, says(first))] : null,
       then.length ? [el('dt', { text: 'Then' }), el('dd', null, then.map(says))] : null,
       el('dt', { text: 'Safe now' }), el('dd', null, safely.length

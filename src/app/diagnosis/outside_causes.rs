@@ -1,0 +1,375 @@
+//! Causes of the usage outside the stores: logs, files, the journal, core dumps, and data that is not examined.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use jiff::tz::TimeZone;
+
+use crate::app::diagnosis::context::{Context, LEAST};
+use crate::app::diagnosis::{Action, Cause, CauseKind, Part, PartKind};
+use crate::model::display::{self, shell_word};
+use crate::model::refs;
+use crate::model::{FilesystemIx, NodeKind};
+use crate::stores::Scan;
+use crate::stores::other_usage::{OtherUserKind, OtherUsers};
+
+/// Minimum number of files of a directory that is named for them.
+const LEAST_INODES: u64 = 1000;
+/// Size to which `journalctl` is told to shrink the journal, if the journal is at least twice as large.
+const JOURNAL_BYTES: u64 = 512 << 20;
+/// Size to which it is told to shrink a smaller one.
+const LEAST_JOURNAL_BYTES: u64 = 16 << 20;
+
+pub(super) fn logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let logs = context.other_users.logs.iter();
+    let large = logs.filter(|log| log.filesystem == ix && log.bytes >= context.least(ix));
+    large
+        .map(|log| {
+            let path = context.inside(&log.path);
+            let owner = match (&log.pod, &log.container) {
+                (Some(pod), Some(container)) => format!(" of container {container} in pod {pod}"),
+                (Some(pod), None) => format!(" of pod {pod}"),
+                (None, _) => String::new(),
+            };
+            let limit = if log.pod.is_some() { "the kubelet's containerLogMaxSize" } else { "logrotate" };
+            Cause {
+                title: match &log.pod {
+                    Some(pod) => format!("log of pod {pod}"),
+                    None => format!("log {path}"),
+                },
+                remedy: format!("{limit} limits it"),
+                // Truncating works also for a program that has the file open.
+                command: Some(format!("truncate -s 0 {}", shell_word(&path))),
+                frees_bytes: log.bytes,
+                id: log.pod.clone(),
+                path: Some(path.clone()),
+                ..context.cause(ix, CauseKind::Log, log.bytes, format!("log {path}{owner}"))
+            }
+        })
+        .collect()
+}
+
+/// Returns the large files outside the stores. A command is given only for a file that belongs to a person, not to a
+/// program, and that no process has open.
+pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let nodes = context.scan.inventory.nodes.iter().filter(|node| node.kind == NodeKind::TemporaryFile);
+    let leaks: Vec<_> = nodes.map(|node| &node.path).collect();
+    let files = context.other_users.files.iter().filter(|file| {
+        let is_leak = leaks.iter().any(|leak| file.path.starts_with(leak));
+        file.filesystem == ix && file.bytes >= context.least(ix) && !is_leak && file.unread_store.is_none()
+    });
+    files
+        .map(|file| {
+            let path = context.inside(&file.path);
+            let written = file.modified.map_or_else(String::new, |time| {
+                let time = time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M");
+                format!(", written {time}")
+            });
+            let cause = context.cause(ix, CauseKind::File, file.bytes, format!("{path} (file{written})"));
+            let cause = Cause { title: path.clone(), path: Some(path.clone()), ..cause };
+            if file.may_be_open {
+                return Cause { remedy: "a program has it open".into(), taken_by: Action::Nobody, ..cause };
+            }
+            match belongs_to_a_program(Path::new(&path)) {
+                true => Cause {
+                    remedy: "it belongs to a program; layersweep never deletes it".into(),
+                    taken_by: Action::Nobody,
+                    ..cause
+                },
+                false => Cause {
+                    remedy: "if it is not needed; layersweep never deletes it".into(),
+                    command: Some(format!("rm {}", shell_word(&path))),
+                    frees_bytes: file.bytes,
+                    frees_inodes: 1,
+                    ..cause
+                },
+            }
+        })
+        .collect()
+}
+
+/// Returns the stores that were not read, with the bytes of their large files.
+pub(super) fn unread_stores(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let mut stores: BTreeMap<&Path, u64> = BTreeMap::new();
+    for file in context.other_users.files.iter().filter(|file| file.filesystem == ix) {
+        if let Some(store) = &file.unread_store {
+            *stores.entry(store).or_default() += file.bytes;
+        }
+    }
+    let causes = stores.into_iter().filter(|(_, bytes)| *bytes >= context.least(ix));
+    causes
+        .map(|(store, bytes)| {
+            let path = context.inside(store);
+            Cause {
+                remedy: format!("`layersweep --graphroot {} usage` shows what is in it", shell_word(&path)),
+                path: Some(path.clone()),
+                taken_by: Action::Nobody,
+                ..context.cause(ix, CauseKind::Other, bytes, format!("another store, {path}"))
+            }
+        })
+        .collect()
+}
+
+/// Returns true for paths where packages and services keep their files.
+fn belongs_to_a_program(path: &Path) -> bool {
+    const OF_PROGRAMS: [&str; 14] = [
+        "/bin", "/boot", "/etc", "/lib", "/lib64", "/nix", "/opt", "/ostree", "/run", "/sbin", "/snap",
+        "/sysroot", "/usr", "/var/lib",
+    ];
+    OF_PROGRAMS.iter().any(|directory| path.starts_with(directory))
+}
+
+pub(super) fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let pods = context.other_users.pods.iter();
+    let pods = pods.filter(|pod| pod.filesystem == ix && pod.kind == OtherUserKind::KubeletVolumes);
+    pods.filter(|pod| pod.bytes >= context.least(ix))
+        .map(|pod| Cause {
+            title: format!("volumes of pod {}", pod.pod),
+            remedy: "deleted with the pod; an emptyDir can have a sizeLimit".into(),
+            frees_bytes: pod.bytes,
+            id: Some(pod.pod.clone()),
+            path: Some(context.inside(&pod.path)),
+            ..context.cause(
+                ix,
+                CauseKind::KubeletVolume,
+                pod.bytes,
+                format!("volumes of pod {} on this disk", pod.pod),
+            )
+        })
+        .collect()
+}
+
+/// Returns the journal, directories of temporary files and core dumps, and deleted files that are open. Files in `named`
+/// are subtracted.
+pub(super) fn other_users(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -> Vec<Cause> {
+    let here = context.other_users.other_users.iter().filter(|user| user.filesystem == ix);
+    here.filter_map(|user| {
+        // Files that tools of the stores left behind are reported as leaks.
+        let nodes = context.scan.inventory.nodes.iter().filter(|node| node.kind == NodeKind::TemporaryFile);
+        let leaks = nodes.filter(|node| node.path.starts_with(&user.path)).map(|node| node.size.bytes);
+        let path = context.inside(&user.path);
+        let files = named.iter().filter(|cause| {
+            cause.kind == CauseKind::File
+                && cause.path.as_ref().is_some_and(|file| Path::new(file).starts_with(&path))
+        });
+        let named = leaks.chain(files.map(|cause| cause.bytes)).fold(0, u64::saturating_add);
+        let bytes = match user.kind {
+            OtherUserKind::DeletedOpen => user.bytes,
+            _ => user.bytes.saturating_sub(named),
+        };
+        if bytes < context.least(ix) {
+            return None;
+        }
+        let quoted = shell_word(&path);
+        let cause = |kind, text| Cause { path: Some(path.clone()), ..context.cause(ix, kind, bytes, text) };
+        match user.kind {
+            OtherUserKind::Journal => {
+                Some(journal(context, ix, cause(CauseKind::Journal, format!("the journal in {path}"))))
+            }
+            OtherUserKind::VarTmp => Some(Cause {
+                remedy: "find out what left them; systemd-tmpfiles deletes those older than 30 days".into(),
+                ..cause(CauseKind::VarTmp, format!("temporary files in {path}"))
+            }),
+            OtherUserKind::CoreDumps => Some(Cause {
+                remedy: "inspect them first".into(),
+                command: Some(format!("find {quoted} -xdev -type f -delete")),
+                frees_bytes: bytes,
+                ..cause(CauseKind::CoreDumps, format!("core dumps in {path}"))
+            }),
+            OtherUserKind::DeletedOpen => {
+                let holder = user.holder.as_deref().unwrap_or("a process");
+                Some(Cause {
+                    remedy: format!(
+                        "restart {holder}: the file is freed when that process closes it or exits"
+                    ),
+                    frees_bytes: bytes,
+                    ..cause(CauseKind::DeletedOpen, format!("{path}, deleted, but held open by {holder}"))
+                })
+            }
+            // The other kinds have their own causes, or are in `others`.
+            _ => None,
+        }
+    })
+    .collect()
+}
+
+/// Adds the command that shrinks the journal, unless it would free almost nothing: the active files are kept.
+fn journal(context: &Context<'_>, ix: FilesystemIx, journal: Cause) -> Cause {
+    let files = context.other_users.archived_journal.iter().filter(|file| file.filesystem == ix);
+    let archived: Vec<_> = files.map(|file| file.bytes).collect();
+    let kept = if journal.bytes >= 2 * JOURNAL_BYTES { JOURNAL_BYTES } else { LEAST_JOURNAL_BYTES };
+    let frees_bytes = vacuumed(journal.bytes, &archived, kept);
+    let remedy = "SystemMaxUse in journald.conf limits it".to_owned();
+    match frees_bytes >= LEAST {
+        true => Cause {
+            remedy,
+            command: Some(format!("journalctl --vacuum-size={}M", kept >> 20)),
+            frees_bytes,
+            ..journal
+        },
+        false => Cause { remedy, taken_by: Action::Nobody, ..journal },
+    }
+}
+
+/// Returns the bytes that `journalctl --vacuum-size` deletes of a journal of `all` bytes: archived files, the oldest
+/// first, as long as more than `kept` bytes are left.
+fn vacuumed(all: u64, archived: &[u64], kept: u64) -> u64 {
+    let mut freed: u64 = 0;
+    for bytes in archived {
+        if all.saturating_sub(freed) <= kept {
+            break;
+        }
+        freed = freed.saturating_add(*bytes);
+    }
+    freed
+}
+
+/// Returns large data outside the stores: at least 5 % of the used bytes. Files that are causes in `named` and
+/// temporary files that are leaks are subtracted.
+pub(super) fn others(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -> Vec<Cause> {
+    let used = context.scan.inventory.filesystems[ix.get()].used_bytes;
+    let parts = context.divided.get(ix.get()).map_or(&[][..], |divided| &divided.parts);
+    let is_file = |kind| matches!(kind, CauseKind::Log | CauseKind::File | CauseKind::Other);
+    let logs = named.iter().filter(|cause| cause.filesystem_ix == ix && is_file(cause.kind));
+    // Files that tools of the stores left behind are reported as leaks.
+    let nodes = context.scan.inventory.nodes.iter();
+    let nodes = nodes.filter(|node| node.kind == NodeKind::TemporaryFile && node.filesystem == ix);
+    let leaks: Vec<_> = nodes.map(|node| (context.inside(&node.path), node.size.bytes)).collect();
+    let of_leaks = leaks.iter().map(|(path, bytes)| (path.as_str(), *bytes));
+    let named = logs.filter_map(|cause| Some((cause.path.as_deref()?, cause.bytes))).chain(of_leaks);
+    let left = without_files(parts, named);
+    let hidden = hidden(context.scan, context.other_users, ix);
+    let kinds = [PartKind::Directory, PartKind::Swap, PartKind::Other];
+    let others = parts.iter().zip(left).filter(|(part, _)| {
+        let path = part.path.as_ref().map(Path::new);
+        let is_leak = path.is_some_and(|path| leaks.iter().any(|(leak, _)| path.starts_with(leak)));
+        kinds.contains(&part.kind) && !is_leak
+    });
+    let inodes = context.scan.inventory.filesystems[ix.get()].inodes;
+    others
+        .filter(|(part, bytes)| {
+            *bytes >= (used / 20).max(LEAST) || inodes > 0 && part.inodes >= (inodes / 20).max(LEAST_INODES)
+        })
+        .map(|(part, bytes)| {
+            let (text, remedy) = match (&part.path, &hidden) {
+                (Some(path), _) => (
+                    format!("other data in {path}"),
+                    format!(
+                        "layersweep never deletes it; `layersweep explain {}` shows what is in it",
+                        shell_word(path)
+                    ),
+                ),
+                (None, Some(hidden)) if part.kind == PartKind::Other => hidden.clone(),
+                (None, _) => (part.label.clone(), String::new()),
+            };
+            let cause = context.cause(ix, CauseKind::Other, bytes, text);
+            let cause = Cause { remedy, path: part.path.clone(), taken_by: Action::Nobody, ..cause };
+            match &part.path {
+                Some(path) if inodes > 0 && part.inodes >= (inodes / 20).max(LEAST_INODES) => Cause {
+                    title: path.clone(),
+                    text: format!("{path}: {} files", display::thousands(part.inodes)),
+                    remedy: format!(
+                        "delete the files that nothing needs; `layersweep explain {}` shows where they are",
+                        shell_word(path)
+                    ),
+                    frees_inodes: part.inodes,
+                    taken_by: Action::Operator,
+                    ..cause
+                },
+                _ => cause,
+            }
+        })
+        .collect()
+}
+
+/// Returns a description of the used bytes that no visible file accounts for, and a remedy. Only for a filesystem
+/// whose visible files were all measured. Less than 5 % of the used bytes or 2 % of the capacity may be the
+/// filesystem's own metadata, and is not reported.
+pub fn hidden(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Option<(String, String)> {
+    /// Maximum number of mount points that are named.
+    const NAMED: usize = 3;
+    let seen = other_users.seen_whole.iter().find(|seen| seen.filesystem == ix)?;
+    let filesystem = &scan.inventory[ix];
+    let outside = other_users.other_users.iter().filter(|user| user.filesystem == ix).map(|user| user.bytes);
+    let visible = refs::size_on_disk(&scan.inventory, ix).into_iter().chain(outside);
+    let unseen = filesystem.used_bytes.saturating_sub(visible.fold(0, u64::saturating_add));
+    let least = (filesystem.used_bytes / 20).max(filesystem.capacity_bytes / 50).max(LEAST);
+    let first = seen.mount_points.first().filter(|_| unseen >= least)?;
+    let mut points: Vec<_> =
+        seen.mount_points.iter().take(NAMED).map(|path| scan.sysroot.shown(path)).collect();
+    let more = seen.mount_points.len().saturating_sub(NAMED);
+    points.extend((more > 0).then(|| format!("and {more} more")));
+    let text = format!(
+        "{} are in no visible file, probably hidden below a mount point of this filesystem: {}",
+        display::bytes(unseen),
+        points.join(", ")
+    );
+    let below = Path::new("/mnt").join(first.strip_prefix(&seen.top).unwrap_or(first));
+    let remedy = format!(
+        "look with `mount --bind {} /mnt`, then for example `du -shx {}`; `umount /mnt` ends it",
+        shell_word(&seen.top.to_string_lossy()),
+        shell_word(&below.to_string_lossy())
+    );
+    Some((text, remedy))
+}
+
+/// Returns the bytes of each part without those of `files`. A file belongs to the part with the longest path above
+/// it.
+fn without_files<'a>(parts: &[Part], files: impl Iterator<Item = (&'a str, u64)>) -> Vec<u64> {
+    let mut left: Vec<_> = parts.iter().map(|part| part.bytes).collect();
+    for (path, bytes) in files {
+        let above =
+            parts.iter().enumerate().filter_map(|(position, part)| Some((position, part.path.as_deref()?)));
+        let above = above.filter(|(_, above)| Path::new(path).starts_with(above));
+        if let Some((position, _)) = above.max_by_key(|(_, above)| above.len()) {
+            left[position] = left[position].saturating_sub(bytes);
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_belongs_to_the_nearest_part_above() {
+        let parts = [("/var/log", 100), ("/var/log/pods", 50), ("/var/lo", 7)]
+            .map(|(path, bytes)| Part { path: Some(path.into()), ..Part::new(PartKind::Directory, bytes) });
+        for (files, expected) in [
+            (&[][..], [100, 50, 7]),
+            (&[("/var/log/a", 60), ("/var/log/pods/b/0.log", 20), ("/srv/c", 5)], [40, 30, 7]),
+            // The file has grown since the part was measured.
+            (&[("/var/log/a", 160)], [0, 50, 7]),
+        ] {
+            assert_eq!(without_files(&parts, files.iter().copied()), expected, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn journal_is_vacuumed_by_whole_files() {
+        // The active files count, but are not deleted.
+        for (all, archived, kept, freed) in [
+            (8, &[][..], 16, 0),
+            (24, &[8, 8], 16, 8),
+            (32, &[8, 8, 8], 16, 16),
+            (54, &[30, 8, 8], 16, 38),
+            (16, &[8], 16, 0),
+        ] {
+            assert_eq!(vacuumed(all, archived, kept), freed, "{archived:?}");
+        }
+    }
+
+    #[test]
+    fn files_of_programs_are_recognised() {
+        for (path, expected) in [
+            ("/var/lib/etcd/member/snap/db", true),
+            ("/usr/share/x", true),
+            ("/var/library/x", false),
+            ("/srv/backup.tar", false),
+            ("/home/alice/x", false),
+        ] {
+            assert_eq!(belongs_to_a_program(Path::new(path)), expected, "{path}");
+        }
+    }
+}
