@@ -102,6 +102,12 @@ pub fn removal_command(owner: Owner, id: &str, sandbox: bool, graphroot: &Path) 
     }
 }
 
+/// Returns the command that removes a volume of podman. It fails while a container uses the volume.
+#[must_use]
+pub fn remove_volume(name: &str, graphroot: &Path) -> String {
+    format!("{} volume rm {}", with_root("podman", graphroot), shell_word(name))
+}
+
 /// Returns `podman` or `buildah`, with the option that names this graphroot unless it is root's default.
 #[must_use]
 pub fn with_root(program: &str, graphroot: &Path) -> String {

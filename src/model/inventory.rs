@@ -30,6 +30,8 @@ pub struct Inventory {
     /// Manifest lists of containers/storage. Their members are separate images.
     pub lists: Vec<ManifestList>,
     pub containers: Vec<Container>,
+    /// Volumes that podman's database contains. A store without an entry has no readable database.
+    pub volumes: BTreeMap<StoreIx, Vec<Volume>>,
     /// Unused or inconsistent objects.
     pub leaks: Vec<Leak>,
     /// BuildKit's caches.
@@ -207,6 +209,14 @@ impl Inventory {
             image.evidence.sort_unstable();
         }
     }
+}
+
+/// Volume of podman.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    pub name: String,
+    /// Names of the containers that use it.
+    pub containers: Vec<String>,
 }
 
 /// Image that consists of other images: `podman run` and `podman manifest push` of it need them.

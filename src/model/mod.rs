@@ -36,12 +36,14 @@ mod store;
 pub use answer::{Aftermath, Answer, RemovalResult};
 pub use back_off::BackOff;
 pub use build_cache::{BuildCache, is_for_ctr, is_of_docker};
-pub use container::{Container, ContainerLog, ContainerState, Owner, removal_command, with_root};
+pub use container::{
+    Container, ContainerLog, ContainerState, Owner, removal_command, remove_volume, with_root,
+};
 pub use evidence::{Evidence, EvidenceKind};
 pub use filesystem::Filesystem;
 pub use ids::{ContainerId, ContainerIx, FilesystemIx, ImageId, ImageIx, LayerId, LeakIx, NodeIx, StoreIx};
 pub use image::{Image, NamedImage, PinReason};
-pub use inventory::{Finding, Inventory, ManifestList, Use, in_namespace};
+pub use inventory::{Finding, Inventory, ManifestList, Use, Volume, in_namespace};
 pub use labels::{Labels, LabelsOf};
 pub use leak::Leak;
 pub use leak_class::{LeakClass, Orphan, Recipe, Verdict, is_old_enough};

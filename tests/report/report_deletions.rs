@@ -93,6 +93,7 @@ fn printed_commands_free_what_the_list_says() {
         "truncate -s 0 /var/log/app/app.log.1",
         "podman rm ",
         "buildah rm ",
+        "podman volume rm spare",
         "find /var/lib/systemd/coredump -xdev -type f -delete",
         "journalctl --vacuum-size=16M",
     ] {
@@ -102,6 +103,11 @@ fn printed_commands_free_what_the_list_says() {
         assert!(is_listed, "{wanted}: {deletions:#?}");
         assert!(shown.contains(&format!("\n                       {wanted}")), "{wanted}: {shown}");
     }
+    let used = causes.iter().find(|cause| cause["title"] == "volume used").unwrap();
+    assert_eq!(
+        (text(used, "/text"), &used["command"]),
+        ("volume used (podman): used by etl-job", &Value::Null)
+    );
     let mut freed = 0;
     for cause in deletions {
         let expected = number(cause, "/frees_bytes");

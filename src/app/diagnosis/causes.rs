@@ -14,7 +14,7 @@ use crate::model::display::{self, shell_word, short_id, span};
 use crate::model::refs::{self, Root, Standing};
 use crate::model::{
     Consistency, Container, ContainerState, FilesystemIx, ImageIx, Inventory, Leak, LeakClass, LeakIx,
-    NodeKind, Owner, PinReason, StoreKind, Verdict, removal_command,
+    NodeKind, Owner, PinReason, StoreKind, Verdict, removal_command, remove_volume, with_root,
 };
 use crate::policy::leaks::{self, Decision, KeepReason};
 use crate::stores::Scan;
@@ -35,6 +35,7 @@ pub fn causes(context: &Context<'_>, disks: &[Disk]) -> Vec<Cause> {
         causes.extend(outside_causes::large_files(context, ix));
         causes.extend(outside_causes::unread_stores(context, ix));
         causes.extend(outside_causes::other_users(context, ix, &causes));
+        causes.extend(volumes(context, ix));
         causes.extend(large(context, ix));
         let others = outside_causes::others(context, ix, &causes);
         causes.extend(others);
@@ -202,18 +203,25 @@ fn containers(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         };
         let dead = kind == CauseKind::DeadContainer;
         let log_bytes = log_bytes(context, ix, container);
-        // The log of a container that is kept is a cause of its own.
-        let bytes = if dead { size.frees_bytes } else { size.frees_bytes.saturating_sub(log_bytes) };
+        let volumes = context.other_users.volumes.iter();
+        let volumes = volumes.filter(|volume| volume.of.is_some_and(|of| of.get() == position));
+        let volumes = volumes.map(|volume| volume.bytes).fold(0, u64::saturating_add);
+        // The log and the volumes of a container that is kept are causes of their own.
+        let bytes = match dead {
+            true => size.frees_bytes,
+            false => size.frees_bytes.saturating_sub(log_bytes).saturating_sub(volumes),
+        };
         if bytes < context.least(ix) {
             continue;
         }
         let mut held = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
         let layer = held.find(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
         let (name, owner) = (&container.name, container.owner.as_str());
-        let part = match dead && log_bytes >= LEAST {
-            true => format!("its writable layer, and its log of {}", display::bytes(log_bytes)),
-            false => "its writable layer".to_owned(),
-        };
+        let besides = [("its log", log_bytes), ("its volumes", volumes)].into_iter();
+        let besides = besides.filter(|(_, bytes)| dead && *bytes >= LEAST);
+        let besides: Vec<_> =
+            besides.map(|(name, bytes)| format!(", {name} {}", display::bytes(bytes))).collect();
+        let part = format!("its writable layer{}", besides.concat());
         let graphroot = context.inside(&inventory[container.store].root);
         let command =
             removal_command(container.owner, &container.id, container.sandbox, Path::new(&graphroot));
@@ -425,10 +433,58 @@ fn remedy_of_leak(
     }
 }
 
+/// Returns the volumes in the stores. Those of a container of CRI that does not run count with the container.
+fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let volumes = context.other_users.volumes.iter();
+    let volumes = volumes.filter(|volume| volume.filesystem == ix && volume.bytes >= context.least(ix));
+    let causes = volumes.filter_map(|volume| {
+        let owner = if volume.of.is_some() { "containerd" } else { "podman" };
+        let users = match &volume.containers {
+            None => "its containers are unknown".to_owned(),
+            Some(containers) if containers.is_empty() => "no container uses it".to_owned(),
+            Some(containers) => format!("used by {}", display::listed(containers)),
+        };
+        let text = format!("volume {} ({owner}): {users}", volume.name);
+        let cause = Cause {
+            title: format!("volume {}", volume.name),
+            path: Some(context.inside(&volume.path)),
+            taken_by: Action::Nobody,
+            ..context.cause(ix, CauseKind::Volume, volume.bytes, text)
+        };
+        let graphroot = context.inside(&context.scan.inventory[volume.store].root);
+        match (&volume.containers, volume.of) {
+            (_, Some(container)) => {
+                let state = context.scan.inventory[container].state;
+                (state != ContainerState::Exited).then(|| Cause {
+                    remedy: "deleted with its container; declare a volume of the pod for that path".into(),
+                    ..cause
+                })
+            }
+            (Some(containers), None) if containers.is_empty() => Some(Cause {
+                remedy: "its data is deleted with it".into(),
+                command: Some(remove_volume(&volume.name, Path::new(&graphroot))),
+                frees_bytes: volume.bytes,
+                frees_inodes: volume.inodes,
+                taken_by: Action::Operator,
+                ..cause
+            }),
+            (Some(_), None) => Some(cause),
+            (None, None) => Some(Cause {
+                remedy: format!("`{} volume ls` lists volumes", with_root("podman", Path::new(&graphroot))),
+                ..cause
+            }),
+        }
+    });
+    causes.collect()
+}
+
 /// Returns the large directories in the stores that do not belong to an image or container.
 fn large(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let here = context.other_users.large.iter().filter(|directory| directory.filesystem == ix);
-    let here = here.filter(|directory| directory.bytes >= context.least(ix));
+    // Volumes are causes of their own.
+    let is_volumes =
+        |path: &Path| context.other_users.volumes.iter().any(|volume| volume.path.parent() == Some(path));
+    let here = here.filter(|directory| directory.bytes >= context.least(ix) && !is_volumes(&directory.path));
     here.map(|directory| {
         let path = context.inside(&directory.path);
         let root = context.inside(&context.scan.inventory[directory.store].root);
@@ -437,19 +493,13 @@ fn large(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             format!(", the largest: {name} {}", display::bytes(*bytes))
         });
-        let podman = match root.as_str() {
-            "/var/lib/containers/storage" => "podman".to_owned(),
-            root => format!("podman --root {}", shell_word(root)),
-        };
         let remedy = match kind {
-            "volumes" => format!(
-                "`{podman} volume ls` lists them; `{podman} volume prune` deletes those that no container uses, with their \
-                 data"
-            ),
             "another store" => {
                 format!("`layersweep --graphroot {} usage` shows what is in it", shell_word(&path))
             }
-            _ => "no image or container needs it by the store's records; inspect it before deleting it".into(),
+            _ => {
+                "no image or container needs it by the store's records; inspect it before deleting it".into()
+            }
         };
         let text = format!("{kind}, {path}{largest}");
         Cause {

@@ -198,7 +198,9 @@ fn journal(context: &Context<'_>, ix: FilesystemIx, journal: Cause) -> Cause {
     let files = context.other_users.archived_journal.iter().filter(|file| file.filesystem == ix);
     let archived: Vec<_> = files.map(|file| file.bytes).collect();
     let kept = if journal.bytes >= 2 * JOURNAL_BYTES { JOURNAL_BYTES } else { LEAST_JOURNAL_BYTES };
-    let frees_bytes = vacuumed(journal.bytes, &archived, kept);
+    let active = context.other_users.active_journal_bytes;
+    let all = archived.iter().fold(active, |sum: u64, bytes| sum.saturating_add(*bytes));
+    let frees_bytes = vacuumed(all, &archived, kept);
     let remedy = "SystemMaxUse in journald.conf limits it".to_owned();
     match frees_bytes >= LEAST {
         true => Cause {

@@ -32,7 +32,7 @@ pub struct Changes {
     pub since: Timestamp,
     /// Id of the earlier scan.
     pub scan: String,
-    /// Change of the used bytes.
+    /// Used bytes now, minus those of the earlier scan.
     pub used_change_bytes: i64,
     /// Change of the bytes in the stores of the filesystem.
     pub stores_change_bytes: i64,

@@ -95,17 +95,18 @@ pub(super) fn files(
     largest.sorted()
 }
 
-/// Returns the archived files of the node's own journal, the oldest first. `journalctl` deletes no others. Their names
-/// end with `@<id>-<number>-<time in hexadecimal microseconds>.journal` (systemd, `journal_directory_vacuum`).
-pub(super) fn archived_journal(sysroot: &Sysroot, places: &[KnownUse]) -> Vec<BigFile> {
+/// Returns the archived files of the node's own journal, the oldest first, and the bytes of its active files.
+/// `journalctl` deletes only archived files. Their names end with `@<id>-<number>-<time in hexadecimal microseconds>.journal` (systemd, `journal_directory_vacuum`).
+pub(super) fn archived_journal(sysroot: &Sysroot, places: &[KnownUse]) -> (Vec<BigFile>, u64) {
     let machine = sysroot.read(Path::new("/etc/machine-id"), 64).unwrap_or_default();
-    let mut archived = Vec::new();
+    let (mut archived, mut active_bytes) = (Vec::new(), 0_u64);
     for place in places.iter().filter(|place| place.kind == OtherUserKind::Journal) {
         let Some(filesystem) = place.filesystem else { continue };
         let found =
             quiet::files_below(&place.path.join(machine.trim()), &|_| true, &mut |path, facts, bytes| {
-                if let Some(time) = archived_at(&path) {
-                    archived.push((time, big_file(filesystem, path, facts, bytes)));
+                match archived_at(&path) {
+                    Some(time) => archived.push((time, big_file(filesystem, path, facts, bytes))),
+                    None => active_bytes = active_bytes.saturating_add(bytes),
                 }
             });
         if let Err(error) = found {
@@ -113,7 +114,7 @@ pub(super) fn archived_journal(sysroot: &Sysroot, places: &[KnownUse]) -> Vec<Bi
         }
     }
     archived.sort_by_key(|(time, _)| *time);
-    archived.into_iter().map(|(_, file)| file).collect()
+    (archived.into_iter().map(|(_, file)| file).collect(), active_bytes)
 }
 
 fn archived_at(file: &Path) -> Option<u64> {

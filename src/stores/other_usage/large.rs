@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::sizes::{by_unit, tree};
+use super::types::VolumeUse;
 use crate::disk::{Extents, TreeScope, WalkOptions, measure as walk};
-use crate::model::{FilesystemIx, NodeKind, StoreIx};
+use crate::model::space::BytesAndInodes;
+use crate::model::{FilesystemIx, NodeKind, StoreIx, StoreKind};
 use crate::stores::Scan;
 use crate::stores::containerd::places::is_root;
 use crate::stores::containers_storage::places::drivers_in;
@@ -66,14 +68,73 @@ fn is_store(directory: &Root) -> bool {
         || is_root(directory).unwrap_or(false)
 }
 
+/// Returns the volumes of podman, and those that CRI makes for the volumes that an image declares. Only those of
+/// directories that are large enough to be named are measured.
+pub(super) fn volumes(scan: &Scan, large: &[LargeDirectory], threads: usize) -> Vec<VolumeUse> {
+    let inventory = &scan.inventory;
+    let mut volumes = Vec::new();
+    for directory in
+        large.iter().filter(|directory| directory.path.file_name().is_some_and(|name| name == "volumes"))
+    {
+        let known = inventory.volumes.get(&directory.store);
+        for (path, size) in measured(scan, &directory.path, threads) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let of_name = known.and_then(|known| known.iter().find(|volume| volume.name == name));
+            volumes.push(VolumeUse {
+                store: directory.store,
+                filesystem: directory.filesystem,
+                containers: of_name.map(|volume| volume.containers.clone()),
+                name,
+                path,
+                bytes: size.bytes,
+                inodes: size.inodes,
+                of: None,
+            });
+        }
+    }
+    for (position, container) in inventory.containers.iter().enumerate() {
+        let nodes = container.holds.iter().map(|node| &inventory[*node]);
+        let own = nodes.filter(|node| {
+            let of_cri = inventory[container.store].kind == StoreKind::Containerd;
+            of_cri && node.kind == NodeKind::ContainerMetadata && node.size.bytes >= LEAST
+        });
+        for node in own {
+            for (path, size) in measured(scan, &node.path.join("volumes"), threads) {
+                volumes.push(VolumeUse {
+                    store: container.store,
+                    filesystem: node.filesystem,
+                    name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+                    path,
+                    bytes: size.bytes,
+                    inodes: size.inodes,
+                    containers: Some(vec![container.name.clone()]),
+                    of: Some(position.into()),
+                });
+            }
+        }
+    }
+    volumes.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
+    volumes
+}
+
+/// Returns the entries of a directory with their sizes.
+fn measured(scan: &Scan, directory: &Path, threads: usize) -> Vec<(PathBuf, BytesAndInodes)> {
+    let root = scan.sysroot.open(&scan.sysroot.display(directory)).ok();
+    root.as_ref().map(|root| entries(root, threads)).unwrap_or_default()
+}
+
 fn largest(directory: &Root, threads: usize) -> Option<(PathBuf, u64)> {
+    let sizes = entries(directory, threads).into_iter().map(|(path, size)| (path, size.bytes));
+    sizes.max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0)
+}
+
+fn entries(directory: &Root, threads: usize) -> Vec<(PathBuf, BytesAndInodes)> {
     let within = Within::new([directory]);
-    let entries = within.list(directory).ok()?;
+    let Ok(entries) = within.list(directory) else { return Vec::new() };
     let trees = entries.iter().enumerate();
     let trees = trees.map(|(unit, entry)| tree(0, Path::new(&entry.name).into(), unit, TreeScope::Whole));
     let options = WalkOptions { threads, extents: Extents::Off, within, ..WalkOptions::default() };
     let measured = walk(&[directory.to_path_buf()], &trees.collect::<Vec<_>>(), &options);
-    let bytes = by_unit(&measured, entries.len()).into_iter().map(|size| size.bytes);
-    let sizes = entries.iter().map(|entry| directory.join(&entry.name)).zip(bytes);
-    sizes.max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0)
+    let sizes = by_unit(&measured, entries.len());
+    entries.iter().map(|entry| directory.join(&entry.name)).zip(sizes).collect()
 }

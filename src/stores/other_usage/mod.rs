@@ -29,7 +29,9 @@ pub use large::LargeDirectory;
 pub use places::filesystem_of;
 use sizes::{by_unit, tree};
 use types::KnownUse;
-pub use types::{BigFile, OtherUsageRequest, OtherUser, OtherUserKind, OtherUsers, PodShare, SeenWhole};
+pub use types::{
+    BigFile, OtherUsageRequest, OtherUser, OtherUserKind, OtherUsers, PodShare, SeenWhole, VolumeUse,
+};
 
 /// Inverse of the minimum share of the used bytes: a file below 1/200 of them is not named.
 const SMALL: u64 = 200;
@@ -55,10 +57,11 @@ pub fn measure(scan: &Scan, known: &OtherUsageRequest, progress: &Progress) -> O
     let mut all = OtherUsers::default();
     let places = places::find(scan, known, &mut all.findings);
     in_places(scan, &places, (known, progress), &mut all);
-    all.archived_journal = big::archived_journal(&scan.sysroot, &places);
+    (all.archived_journal, all.active_journal_bytes) = big::archived_journal(&scan.sysroot, &places);
     places::name_by_uid(&mut all.pods);
     all.pods.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
     all.large = large::directories(scan, known.threads);
+    all.volumes = large::volumes(scan, &all.large, known.threads);
     all.logs = big::logs(&scan.sysroot, &places, &known.places);
     all
 }

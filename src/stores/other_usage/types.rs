@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::large::LargeDirectory;
 use crate::model::space::BytesAndInodes;
-use crate::model::{FilesystemIx, Finding};
+use crate::model::{ContainerIx, FilesystemIx, Finding, StoreIx};
 use crate::node::places::KubeletPlaces;
 use crate::sys::deleted::OpenFiles;
 
@@ -93,6 +93,10 @@ pub struct OtherUsers {
     pub open_files: Option<OpenFiles>,
     /// Archived files of the journal, which can be deleted, the oldest first.
     pub archived_journal: Vec<BigFile>,
+    /// Bytes of its other files.
+    pub active_journal_bytes: u64,
+    /// Volumes of podman and of containers of CRI, the largest first.
+    pub volumes: Vec<VolumeUse>,
     /// Large directories in the stores, which the scan counts as `other`.
     pub large: Vec<LargeDirectory>,
     /// Filesystems of which every visible file was measured.
@@ -101,6 +105,23 @@ pub struct OtherUsers {
     pub findings: Vec<Finding>,
     /// Number of inodes examined.
     pub inodes: u64,
+}
+
+/// Bytes of a volume in a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeUse {
+    pub store: StoreIx,
+    pub filesystem: FilesystemIx,
+    pub name: String,
+    /// Path on this system.
+    pub path: PathBuf,
+    /// Allocated bytes.
+    pub bytes: u64,
+    pub inodes: u64,
+    /// Names of the containers that use it; `None` if that is unknown.
+    pub containers: Option<Vec<String>>,
+    /// The container of CRI that it belongs to, and is deleted with.
+    pub of: Option<ContainerIx>,
 }
 
 /// A filesystem of which every visible file was measured.

@@ -17,6 +17,9 @@ use crate::sys::quiet::FileKind;
 impl Filler<'_> {
     pub(super) fn containers(&mut self, images: &HashMap<String, ImageIx>) {
         let snapshot = self.snapshot;
+        if let Some(volumes) = snapshot.inspection.engine.volumes().filter(|_| snapshot.inspection.valid) {
+            self.writer.inventory.volumes.insert(self.writer.store, volumes);
+        }
         let first = self.writer.inventory.containers.len();
         for (position, record) in snapshot.containers.iter().enumerate() {
             let records = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);

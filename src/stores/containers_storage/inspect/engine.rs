@@ -6,7 +6,7 @@
 //! A database library would take locks and write to the file. Therefore the files, including SQLite's log, are copied
 //! into memory, and the copy is read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
@@ -18,7 +18,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use serde_json::Value;
 
-use crate::model::ContainerState;
+use crate::model::{ContainerState, Volume};
 use crate::stores::bolt::{BoltError, Database, Limits};
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::records::lenient::Object;
@@ -57,6 +57,8 @@ pub(crate) struct PodmanContainer {
     pub(crate) name: String,
     /// Id of the image from which the container was created.
     pub(crate) image: Option<String>,
+    /// Names of the volumes that it uses.
+    pub(crate) named_volumes: Vec<String>,
     /// Names or ids of images mounted into the container: `--mount type=image`.
     pub(crate) image_volumes: Vec<String>,
     /// Names or digests of artifacts mounted into the container: `--mount type=artifact`.
@@ -80,15 +82,17 @@ impl PodmanContainer {
             state: state(state_number),
             name: text(&config, "name").unwrap_or_else(|| id.to_owned()),
             image: text(&config, "rootfsImageID"),
-            image_volumes: volume_sources(&config, "ctrImageVolumes")?,
-            artifact_volumes: volume_sources(&config, "artifactVolumes")?,
+            named_volumes: volume_texts(&config, "namedVolumes", "volumeName")?,
+            image_volumes: volume_texts(&config, "ctrImageVolumes", "source")?,
+            artifact_volumes: volume_texts(&config, "artifactVolumes", "source")?,
             created: text(&config, "createdTime").and_then(|time| time.parse().ok()),
         })
     }
 
     /// Charges the work of comparing every image with each reference of the container.
     fn charge(&self, allowance: &Allowance) -> io::Result<()> {
-        let references = 1 + self.image_volumes.len() + self.artifact_volumes.len();
+        let references =
+            1 + self.named_volumes.len() + self.image_volumes.len() + self.artifact_volumes.len();
         allowance.charge(allowance::CONTAINER * references as u64)
     }
 }
@@ -98,10 +102,10 @@ fn text(config: &Value, name: &str) -> Option<String> {
     config[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// Returns the sources of a list of volumes, or `None` if a volume has no source.
-fn volume_sources(config: &Value, key: &str) -> Option<Vec<String>> {
+/// Returns a text of each volume in a list, or `None` if a volume has none.
+fn volume_texts(config: &Value, key: &str, text: &str) -> Option<Vec<String>> {
     let volumes = config[key].as_array().into_iter().flatten();
-    volumes.map(|volume| volume["source"].as_str().map(str::to_owned)).collect()
+    volumes.map(|volume| volume[text].as_str().map(str::to_owned)).collect()
 }
 
 impl Engine {
@@ -109,6 +113,23 @@ impl Engine {
     pub(crate) fn containers(&self) -> impl Iterator<Item = (&str, &PodmanContainer)> {
         let known = if let Self::Known(known) = self { Some(&known.containers) } else { None };
         known.into_iter().flatten().map(|(id, found)| (id.as_str(), found))
+    }
+
+    /// Returns podman's volumes with the containers that use them, by name; `None` if that is unknown.
+    pub(crate) fn volumes(&self) -> Option<Vec<Volume>> {
+        let Self::Known(known) = self else { return None };
+        let mut volumes: BTreeMap<&str, Vec<String>> =
+            known.volumes.iter().map(|name| (name.as_str(), Vec::new())).collect();
+        for container in known.containers.values() {
+            for name in &container.named_volumes {
+                volumes.entry(name).or_default().push(container.name.clone());
+            }
+        }
+        let volumes = volumes.into_iter().map(|(name, mut containers)| {
+            containers.sort_unstable();
+            Volume { name: name.to_owned(), containers }
+        });
+        Some(volumes.collect())
     }
 
     /// Returns true if podman has this volume, and `None` if that is unknown.
@@ -298,6 +319,7 @@ mod tests {
                  CREATE TABLE VolumeConfig(Name TEXT PRIMARY KEY NOT NULL, JSON TEXT);
                  INSERT INTO ContainerConfig VALUES('aa', 'web', '{{\"name\":\"web\",
                      \"rootfsImageID\":\"i\",\"createdTime\":\"2026-01-02T03:04:05.6+01:00\",
+                     \"namedVolumes\":[{{\"volumeName\":\"data\",\"dest\":\"/v\"}}],
                      \"ctrImageVolumes\":[{{\"source\":\"quay.io/data:1\",\"dest\":\"/d\"}}],
                      \"artifactVolumes\":[{{\"source\":\"quay.io/model:1\",\"dest\":\"/m\"}}]}}'),
                      ('bb', 'db', '{{}}'), ('cc', 'x', '{{\"name\":null}}');
@@ -341,6 +363,8 @@ mod tests {
             assert_eq!(known.containers["bb"].state, ContainerState::Exited);
             assert_eq!(known.containers["cc"], PodmanContainer { name: "cc".into(), ..Default::default() });
             assert_eq!(engine.has_volume("data"), Some(true));
+            let volume = Volume { name: "data".into(), containers: vec!["web".into()] };
+            assert_eq!(engine.volumes(), Some(vec![volume]));
             assert_eq!(engine.has_volume("other"), Some(false));
             assert_eq!(file_names(dir.path()), before, "no file is created");
         }
