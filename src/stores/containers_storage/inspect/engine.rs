@@ -354,6 +354,7 @@ mod tests {
             let web = PodmanContainer {
                 state: ContainerState::Running,
                 name: "web".into(),
+                named_volumes: vec!["data".into()],
                 image: Some("i".into()),
                 image_volumes: vec!["quay.io/data:1".into()],
                 artifact_volumes: vec!["quay.io/model:1".into()],
