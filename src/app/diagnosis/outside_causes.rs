@@ -110,12 +110,18 @@ pub(super) fn unread_stores(context: &Context<'_>, ix: FilesystemIx) -> Vec<Caus
         .collect()
 }
 
-/// Returns true for paths where packages and services keep their files.
+/// Returns true for paths where packages and services keep their files, except core dumps: the kernel writes them into
+/// the working directory, as `core` or `core.<pid>`.
 fn belongs_to_a_program(path: &Path) -> bool {
     const OF_PROGRAMS: [&str; 14] = [
         "/bin", "/boot", "/etc", "/lib", "/lib64", "/nix", "/opt", "/ostree", "/run", "/sbin", "/snap",
         "/sysroot", "/usr", "/var/lib",
     ];
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let pid = name.strip_prefix("core").map(|rest| rest.strip_prefix('.').unwrap_or(rest));
+    if pid.is_some_and(|pid| pid.bytes().all(|byte| byte.is_ascii_digit())) {
+        return false;
+    }
     OF_PROGRAMS.iter().any(|directory| path.starts_with(directory))
 }
 
@@ -367,6 +373,8 @@ mod tests {
         for (path, expected) in [
             ("/var/lib/etcd/member/snap/db", true),
             ("/usr/share/x", true),
+            ("/var/lib/containers/core.4711", false),
+            ("/var/lib/app/core.js", true),
             ("/var/library/x", false),
             ("/srv/backup.tar", false),
             ("/home/alice/x", false),
