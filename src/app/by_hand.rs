@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::crio;
-use super::outside;
+use super::outside::{self, InodeUse};
 use super::request::Request;
 use crate::config::{Config, Via};
 use crate::disk::Progress;
@@ -31,7 +31,14 @@ pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
     });
     let Some(fullest) = problem.filesystem.or(fullest) else { return };
     let suggestion = if is_out_of_inodes(&inventory[fullest]) {
-        format!("delete some files on {}, where too few inodes are free", inventory[fullest].mount.display())
+        let most = outside::most_inodes(scan, 0);
+        let others = outside::measure_quietly(request, config, scan, most, &Progress::default());
+        let places = InodeUse::of(scan, &others, fullest, 0).largest;
+        let mount = inventory[fullest].mount.display();
+        match outside::with_most_inodes(&places).as_str() {
+            "" => format!("delete some files on {mount}, where too few inodes are free"),
+            places => format!("delete some files on {mount}, where too few inodes are free ({places})"),
+        }
     } else {
         let mut others = outside::measure_quietly(request, config, scan, None, &Progress::default());
         others.logs.retain(|log| log.filesystem == fullest);

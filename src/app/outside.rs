@@ -10,11 +10,12 @@ use super::request::Request;
 use super::{database, diagnosis};
 use crate::config::Config;
 use crate::disk::Progress;
-use crate::model::display::bytes;
-use crate::model::refs;
-use crate::model::{Filesystem, FilesystemIx, Finding};
+use crate::model::display::{bytes, shell_word, thousands};
+use crate::model::refs::{self, Root};
+use crate::model::{Filesystem, FilesystemIx, Finding, NodeIx};
 use crate::node::kubelet::Kubelet;
 use crate::node::places::KubeletPlaces;
+use crate::policy::space;
 use crate::policy::thresholds::Counted;
 use crate::stores::Scan;
 use crate::stores::other_usage::{self, OtherUsers};
@@ -114,6 +115,92 @@ impl Outside {
     }
 }
 
+/// Use of the inodes of a filesystem that is short of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InodeUse {
+    pub mount: PathBuf,
+    /// Number of inodes of the filesystem.
+    pub inodes: u64,
+    /// Inodes in images, also in those that are kept.
+    pub in_images: u64,
+    /// Places outside the stores with the most inodes, at least a tenth of all, the largest first.
+    pub largest: Vec<Part>,
+    /// Deleting all images, also those that are kept, would not free enough of the `missing` inodes to help.
+    pub is_outside: bool,
+}
+
+impl InodeUse {
+    /// Returns the use for a scan that has measured the data outside the stores. `missing`: inodes that are still
+    /// wanted.
+    pub(super) fn of(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx, missing: u64) -> Self {
+        let inventory = &scan.inventory;
+        let inodes = inventory[ix].inodes;
+        let nodes = (0..inventory.nodes.len()).map(NodeIx::from);
+        let of_images = nodes.filter(|node| {
+            inventory[*node].filesystem == ix
+                && scan.refs.reached_by(*node).any(|root| matches!(root, Root::Image(_)))
+        });
+        let in_images = of_images.fold(0, |sum: u64, node| sum.saturating_add(inventory[node].size.inodes));
+        let mut largest = parts(scan, other_users, ix);
+        largest.retain(|part| part.inodes >= (inodes / MANY_INODES).max(1));
+        largest.sort_by_key(|part| std::cmp::Reverse(part.inodes));
+        Self {
+            mount: inventory[ix].mount.clone(),
+            inodes,
+            in_images,
+            largest,
+            is_outside: !space::helps(in_images, missing),
+        }
+    }
+}
+
+/// Inverse of the minimum share of the inodes of a filesystem in a place that is named.
+const MANY_INODES: u64 = 10;
+
+/// Maximum number of inodes outside the stores for which every directory is measured on a filesystem that is short of
+/// inodes. This takes seconds on an SSD; the directory that holds them is what the operator looks for.
+const MOST_IF_SHORT: u64 = 2_000_000;
+
+/// Returns `usual`, the maximum number of inodes for which every directory is measured, or more if a filesystem is
+/// short of inodes.
+pub(super) fn most_inodes(scan: &Scan, usual: u64) -> Option<u64> {
+    let is_short = scan.inventory.filesystems.iter().any(Filesystem::is_short_of_inodes);
+    Some(if is_short { MOST_IF_SHORT } else { usual })
+}
+
+/// Names the places with their numbers of files: `/var/spool/q: 195,946 files`.
+pub(super) fn with_most_inodes(places: &[Part]) -> String {
+    let places = places.iter().map(|part| {
+        format!("{}: {} files", part.path.as_deref().unwrap_or(&part.label), thousands(part.inodes))
+    });
+    places.collect::<Vec<_>>().join("; ")
+}
+
+/// Formats it as a sentence for people.
+impl fmt::Display for InodeUse {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mount, inodes, in_images, largest, is_outside } = self;
+        let (all, in_images) = (thousands(*inodes), thousands(*in_images));
+        if largest.is_empty() {
+            let mount = shell_word(&mount.to_string_lossy());
+            write!(
+                to,
+                "`du -x --inodes {mount} | sort -n | tail` names the directories with the most files"
+            )?;
+        } else {
+            write!(to, "{}, of {all} inodes on {}", with_most_inodes(largest), mount.display())?;
+        }
+        match is_outside {
+            true => write!(
+                to,
+                ". Delete files there by hand: all images together hold {in_images} inodes, so deleting images does not \
+                 help."
+            ),
+            false => write!(to, ". All images together hold {in_images} inodes."),
+        }
+    }
+}
+
 /// Returns the known parts of a filesystem that are not in any store, the largest first.
 pub(super) fn parts(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Part> {
     let mut parts = diagnosis::outside(scan, other_users, ix);
@@ -192,6 +279,30 @@ mod tests {
     fn part(kind: PartKind, label: &str, path: &str, bytes: u64) -> Part {
         let path = Some(path.into());
         Part { kind, label: label.into(), path, bytes, measured_bytes: bytes, inodes: 0, store: None }
+    }
+
+    #[test]
+    fn place_with_the_most_inodes_is_named() {
+        let spool =
+            Part { inodes: 195_946, ..part(PartKind::Directory, "/var/spool/q", "/var/spool/q", 5 << 20) };
+        let mut use_ = InodeUse {
+            mount: "/var".into(),
+            inodes: 196_608,
+            in_images: 306,
+            largest: vec![spool],
+            is_outside: true,
+        };
+        assert_eq!(
+            use_.to_string(),
+            "/var/spool/q: 195,946 files, of 196,608 inodes on /var. Delete files there by hand: all images together \
+             hold 306 inodes, so deleting images does not help."
+        );
+        (use_.largest, use_.is_outside) = (Vec::new(), false);
+        assert_eq!(
+            use_.to_string(),
+            "`du -x --inodes /var | sort -n | tail` names the directories with the most files. All images together \
+             hold 306 inodes."
+        );
     }
 
     #[test]

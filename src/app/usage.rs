@@ -93,7 +93,8 @@ pub fn usage(
 ) -> Result<Usage, Error> {
     let (result, reach) = reach::scan(request, observer, config)?;
     let scan = &result.scan;
-    let other_users = outside::measure(request, observer, config, scan, Some(outside::MOST_INODES));
+    let other_users =
+        outside::measure(request, observer, config, scan, outside::most_inodes(scan, outside::MOST_INODES));
     let disks = (0..scan.inventory.filesystems.len()).map(FilesystemIx::from).map(|ix| {
         let used = scan.inventory[ix].used_bytes;
         let column = refs::column(&scan.inventory, &scan.refs, ix);

@@ -8,6 +8,7 @@ use jiff::SignedDuration;
 use super::fragment::{Bytes, Fragment, Percent, Textfile, Value, Via};
 use super::problem::ConfigOrigin;
 use super::source::Sources;
+use crate::model::space::INODES_HIGH_PERCENT;
 use crate::node::places::ConfiguredPlaces;
 use crate::policy::containers;
 use crate::policy::{FreeFloor, Policy, Protect, Targets, Thresholds};
@@ -149,7 +150,8 @@ fn targets(sources: &mut Sources) -> Targets {
     let high = sources.last(|set| set.images.high_percent).unwrap_or(Some(Percent(HIGH_PERCENT)));
     let low = sources.last(|set| set.images.low_percent);
     let used = thresholds(sources, ["images.high_percent", "images.low_percent"], high, low, LOW_PERCENT);
-    let high = sources.last(|set| set.images.inodes_high_percent).flatten();
+    let high =
+        sources.last(|set| set.images.inodes_high_percent).unwrap_or(Some(Percent(INODES_HIGH_PERCENT)));
     let low = sources.last(|set| set.images.inodes_low_percent);
     let names = ["images.inodes_high_percent", "images.inodes_low_percent"];
     let inodes = thresholds(sources, names, high, low, u8::MAX);

@@ -33,7 +33,8 @@ fn thresholds(high: u8, low: u8) -> Option<Thresholds> {
 #[test]
 fn without_files_defaults_apply() {
     let config = load("nothing-here", &[]).unwrap();
-    assert_eq!(config.images.targets, Targets { used: thresholds(75, 70), ..Targets::default() });
+    let targets = Targets { used: thresholds(75, 70), free: None, inodes: thresholds(90, 85) };
+    assert_eq!(config.images.targets, targets);
     assert_eq!(config.images.min_age, SignedDuration::from_mins(2));
     assert_eq!(config.images.max_age, None);
     assert_eq!(config.state_dir, Path::new("/var/lib/layersweep"));

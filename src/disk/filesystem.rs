@@ -140,16 +140,7 @@ fn describe(path: &Path, fd: BorrowedFd<'_>, space: &StatVfs) -> io::Result<File
 /// Describes a mount that is missing from this process's mount table, because it belongs to another mount namespace
 /// or is outside the root directory.
 fn without_mount_table(path: &Path, fd: BorrowedFd<'_>) -> io::Result<Mount> {
-    let magic = rustix::fs::fstatfs(fd)?.f_type;
-    #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures
-    let fstype = match magic as u64 & 0xffff_ffff {
-        0xEF53 => "ext4",
-        0x5846_5342 => "xfs",
-        0x9123_683E => "btrfs",
-        0x0102_1994 => "tmpfs",
-        0x794C_7630 => "overlay",
-        _ => "unknown",
-    };
+    let fstype = type_of(fd)?;
     Ok(Mount {
         id: 0,
         parent: 0,
@@ -158,6 +149,24 @@ fn without_mount_table(path: &Path, fd: BorrowedFd<'_>) -> io::Result<Mount> {
         mount_point: std::path::absolute(path)?,
         fstype: fstype.to_owned(),
         source: "unknown".to_owned(),
+    })
+}
+
+/// Returns the type of an open file's filesystem by its magic number; `unknown` for all but the usual ones.
+///
+/// # Errors
+/// When `fstatfs` fails.
+pub fn type_of(fd: BorrowedFd<'_>) -> rustix::io::Result<&'static str> {
+    let magic = rustix::fs::fstatfs(fd)?.f_type;
+    #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures
+    Ok(match magic as u64 & 0xffff_ffff {
+        0xEF53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683E => "btrfs",
+        0x2FC1_2FC1 => "zfs",
+        0x0102_1994 => "tmpfs",
+        0x794C_7630 => "overlay",
+        _ => "unknown",
     })
 }
 

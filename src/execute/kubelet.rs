@@ -136,6 +136,7 @@ impl KubeletNode<'_> {
             started: Started { used: report.wanted_bytes.is_some(), ..Started::default() },
             wanted: BytesAndInodes { bytes: wanted, inodes: 0 },
             end,
+            few_inodes: None,
             invalid,
         }
     }

@@ -23,8 +23,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::disk::filesystem;
 use crate::model::outcome::{NOISE_BYTES, tolerance};
-use crate::model::space::{Measured, Space};
+use crate::model::space::{Measured, Space, limiting_inodes};
 use crate::model::{FilesystemIx, Finding};
 use crate::sys::ext4;
 use crate::sys::stop;
@@ -41,9 +42,9 @@ pub struct Room {
     pub available_bytes: u64,
     /// Bytes that must be freed before any becomes available; also 0 if that cannot be read.
     pub owed_bytes: u64,
-    /// Total number of inodes; 0 on a filesystem without a fixed number.
+    /// Total number of inodes; 0 if they are not limited, see [`limiting_inodes`].
     pub inodes: u64,
-    /// Number of free inodes; 0 on a filesystem without a fixed number.
+    /// Number of free inodes; 0 if they are not limited.
     pub inodes_free: u64,
 }
 
@@ -111,13 +112,15 @@ impl Gauge {
             0 => ext4::reserved_bytes(self.directory.as_fd()).unwrap_or(0),
             _ => 0,
         };
+        let fstype = filesystem::type_of(self.directory.as_fd()).unwrap_or("unknown");
+        let (inodes, inodes_free) = limiting_inodes(fstype, space.f_files, space.f_ffree, free_bytes);
         Ok(Room {
             capacity_bytes: space.f_blocks.saturating_mul(unit),
             free_bytes,
             owed_bytes: reserved_bytes.saturating_sub(free_bytes),
             available_bytes: space.f_bavail.saturating_mul(unit),
-            inodes: space.f_files,
-            inodes_free: space.f_ffree,
+            inodes,
+            inodes_free,
         })
     }
 

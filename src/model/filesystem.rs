@@ -4,10 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::space::{Measured, Space};
-
-/// Default of `images.inodes_high_percent`: a filesystem with this percentage of its inodes used is short of them.
-pub const INODES_HIGH_PERCENT: u8 = 90;
+use super::space::{INODES_HIGH_PERCENT, Measured, Space, limiting_inodes};
 
 /// A mounted filesystem, as `statvfs` and the mount table describe it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +54,9 @@ impl Filesystem {
     #[must_use]
     pub fn is_short_of_inodes(&self) -> bool {
         let high = u128::from(self.inodes) * u128::from(INODES_HIGH_PERCENT);
-        self.used_inodes().is_some_and(|used| u128::from(used) * 100 >= high)
+        let (inodes, free) = self.limiting_inodes();
+        let used = inodes.checked_sub(free).filter(|_| inodes > 0);
+        used.is_some_and(|used| u128::from(used) * 100 >= high)
     }
 
     /// Returns the free space at the time of the scan.
@@ -65,8 +64,13 @@ impl Filesystem {
     /// # Errors
     /// If the numbers cannot be true.
     pub fn space(&self) -> Measured {
-        let inodes = Some((self.inodes, self.inodes_free));
+        let inodes = Some(self.limiting_inodes());
         Space::checked(Some(self.capacity_bytes), Some(self.available_bytes), inodes)
+    }
+
+    fn limiting_inodes(&self) -> (u64, u64) {
+        let free_bytes = self.capacity_bytes.saturating_sub(self.used_bytes);
+        limiting_inodes(&self.fstype, self.inodes, self.inodes_free, free_bytes)
     }
 }
 

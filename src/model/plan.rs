@@ -330,12 +330,18 @@ pub struct Kept {
     pub rule: Rule,
     /// Clause for messages.
     pub detail: String,
+    /// Bytes that the deletion of this object alone would free.
+    #[serde(default)]
+    pub frees_bytes: u64,
+    /// Time at which the rule stops keeping it, if the rule depends on time.
+    #[serde(default)]
+    pub until: Option<Timestamp>,
 }
 
 impl Kept {
     #[must_use]
     pub fn new(target: Target, Ruling { rule, detail, .. }: Ruling) -> Self {
-        Self { target, rule, detail }
+        Self { target, rule, detail, frees_bytes: 0, until: None }
     }
 }
 
@@ -478,6 +484,8 @@ pub struct FilesystemPlan {
     /// Bytes and inodes that were missing when the targets started.
     pub wanted: BytesAndInodes,
     pub end: PassEnd,
+    /// Inodes that all images that may be deleted would free together, if these are too few to delete them for.
+    pub few_inodes: Option<u64>,
     /// Reason why it could not be judged.
     pub invalid: Option<InvalidStats>,
 }
@@ -492,6 +500,7 @@ impl FilesystemPlan {
             started: Started::default(),
             wanted: BytesAndInodes::default(),
             end: PassEnd::Open,
+            few_inodes: None,
             invalid: None,
         }
     }

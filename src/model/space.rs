@@ -132,6 +132,9 @@ impl Started {
     }
 }
 
+/// Default of `images.inodes_high_percent`: a filesystem with this percentage of its inodes used is short of them.
+pub const INODES_HIGH_PERCENT: u8 = 90;
+
 /// Number of free inodes that a deletion needs to begin. Record files are replaced one after another, and each
 /// replacement frees the inode of the old version: this needs one inode. The other one is for processes that create
 /// files meanwhile.
@@ -141,6 +144,22 @@ pub const NEEDED_INODES: u64 = 2;
 #[must_use]
 pub fn lacks_inodes(inodes: u64, free: u64) -> bool {
     inodes > 0 && free < NEEDED_INODES
+}
+
+/// Returns the number of inodes and of free inodes, or 0 for both if free bytes are what limits them.
+///
+/// XFS and ZFS make inodes out of free blocks, and report as free what still fits. On such a filesystem without free
+/// bytes no inode is free, but that is a shortage of bytes. Inodes are the shortage if there are free bytes and the
+/// maximum number of inodes (XFS: `imaxpct`) is reached.
+#[must_use]
+pub fn limiting_inodes(fstype: &str, inodes: u64, free: u64, free_bytes: u64) -> (u64, u64) {
+    /// Maximum size of an inode.
+    const INODE_BYTES: u64 = 2048;
+    let is_made_on_demand = matches!(fstype, "xfs" | "zfs");
+    match is_made_on_demand && free.saturating_mul(INODE_BYTES) >= free_bytes {
+        true => (0, 0),
+        false => (inodes, free),
+    }
 }
 
 /// Number of bytes and of inodes that must still be freed, or that a deletion frees.
@@ -159,7 +178,7 @@ impl From<Size> for BytesAndInodes {
 impl std::fmt::Display for BytesAndInodes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let bytes = (self.bytes > 0 || self.inodes == 0).then(|| display::bytes(self.bytes));
-        let inodes = (self.inodes > 0).then(|| format!("{} inodes", self.inodes));
+        let inodes = (self.inodes > 0).then(|| format!("{} inodes", display::thousands(self.inodes)));
         f.write_str(&bytes.into_iter().chain(inodes).collect::<Vec<_>>().join(" and "))
     }
 }
@@ -180,5 +199,26 @@ impl BytesAndInodes {
     #[must_use]
     pub fn covers(self, wanted: Self) -> bool {
         self.bytes >= wanted.bytes && self.inodes >= wanted.inodes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inodes_made_from_free_bytes_do_not_limit() {
+        const MIB: u64 = 1 << 20;
+        for (fstype, inodes, free, free_bytes, expected) in [
+            ("ext4", 1000, 3, MIB, (1000, 3)),
+            ("ext4", 1000, 3, 0, (1000, 3)),
+            ("xfs", 5000, 2048, MIB, (0, 0)),
+            ("xfs", 5000, 0, 0, (0, 0)),
+            ("xfs", 5000, 3, 100 * MIB, (5000, 3)),
+            ("zfs", 5000, 4096, MIB, (0, 0)),
+            ("btrfs", 0, 0, MIB, (0, 0)),
+        ] {
+            assert_eq!(limiting_inodes(fstype, inodes, free, free_bytes), expected, "{fstype} {free}");
+        }
     }
 }

@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use crate::model::plan::FilesystemPlan;
 use crate::model::space::{BytesAndInodes, InvalidStats, Space, Started};
 
 /// Thresholds in percent used. Deletion starts at `high` and ends at `low`.
@@ -84,6 +85,15 @@ impl Targets {
     }
 }
 
+impl Targets {
+    /// Returns the bytes and inodes that are missing after a plan; 0 if the last measurement is invalid.
+    #[must_use]
+    pub fn missing(&self, plan: &FilesystemPlan) -> BytesAndInodes {
+        let after = plan.after.as_ref().and_then(|space| space.as_ref().ok());
+        after.map_or_else(BytesAndInodes::default, |space| self.wanted(plan.started, space))
+    }
+}
+
 impl fmt::Display for Targets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
@@ -101,6 +111,16 @@ impl fmt::Display for Targets {
         }
         f.write_str(&parts.join(", "))
     }
+}
+
+/// Returns whether images are worth deleting for inodes, if all images that may be deleted free `deletable` inodes
+/// together: at least a tenth of the wanted ones. Fewer would not end the shortage, and the images would be missing
+/// afterwards.
+#[must_use]
+pub fn helps(deletable: u64, wanted: u64) -> bool {
+    /// Inverse of the minimum share.
+    const SHARE: u64 = 10;
+    deletable.saturating_mul(SHARE) >= wanted
 }
 
 /// Returns whether `part / whole >= percent / 100`, exactly.
@@ -180,6 +200,21 @@ mod tests {
         assert!(!targets.start(&space(0, 0)).unwrap().any(), "btrfs has no fixed number");
         assert_eq!(targets.start(&space(5, 6)), Err(InvalidStats::TooManyInodesFree { free: 6, inodes: 5 }));
         assert!(percent(75, 70).start(&space(5, 6)).is_ok(), "inodes have no target");
+    }
+
+    #[test]
+    fn images_with_few_inodes_are_not_worth_deleting() {
+        for (deletable, wanted, expected) in [
+            (99, 29_289, false),
+            (306, 29_289, false),
+            (2_928, 29_289, false),
+            (2_929, 29_289, true),
+            (29_289, 29_289, true),
+            (0, 1, false),
+            (1, 1, true),
+        ] {
+            assert_eq!(helps(deletable, wanted), expected, "{deletable} of {wanted}");
+        }
     }
 
     #[test]

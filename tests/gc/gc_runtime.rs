@@ -90,7 +90,7 @@ fn events_report_consecutive_failures_only() {
     assert_eq!(events(&first), ["FreeDiskSpaceFailed"]);
     let message = text(&first, "/events/0/message");
     let wanted = layersweep::model::display::bytes(number(&first, "/wanted_bytes"));
-    assert!(message.contains(&format!("wanted to free {wanted}, but freed 0 B")), "{message}");
+    assert!(message.contains(&format!("{wanted} of the wanted {wanted} are still not free")), "{message}");
     assert_eq!(events(&gc(&node, 4, "74")), ["FreeDiskSpaceFailed", "ImageGCFailed"]);
     assert_eq!(events(&gc(&node, 4, "74")), ["FreeDiskSpaceFailed", "ImageGCFailed"]);
     // A dry run reports no events, and does not count. It cannot know that the runtime reports an image as in use.

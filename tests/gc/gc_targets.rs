@@ -33,18 +33,6 @@ fn inode_thresholds_start_collection() {
     }
     node.loopfs.sync();
     assert!(node.used_percent() < 50.0);
-    assert_eq!(node.json(0, &["gc"])["outcome"], "not_needed", "inodes are not a target by default");
-    while File::create(junk.join(count.to_string())).is_ok() {
-        count += 1;
-    }
-    let idle = node.json(0, &["gc"]);
-    assert_eq!(idle["outcome"], "not_needed", "{idle:#}");
-    let mut warnings = list(&idle, "/warnings").iter().map(|warning| text(warning, "/message"));
-    assert!(warnings.any(|message| message.contains("layersweep gc --inodes-high 90")), "{idle:#}");
-    while inodes_used_percent(&node) > 90.1 {
-        count -= 1;
-        std::fs::remove_file(junk.join(count.to_string())).unwrap();
-    }
     let config = node.config("[images]\ninodes_high_percent = 90\ninodes_low_percent = 86\n");
     let words = ["gc", "--config", &config];
     let dry = node.json(0, &[&words[..], &["--dry-run"]].concat());
@@ -58,6 +46,48 @@ fn inode_thresholds_start_collection() {
     let deletions = deleted(&real).len();
     assert!((1..8).contains(&deletions), "no more than needed: {real:#}");
     assert_eq!(deleted(&real), (0..deletions).map(name).collect::<Vec<_>>());
+}
+
+/// A spool directory holds all inodes: bytes are freed, no image is deleted for inodes, and the directory is named.
+#[test]
+fn directory_with_all_inodes_is_named() {
+    let Some(node) = GcNode::with_mkfs(Fs::Ext4, 9, &["-N", "65536"]) else { return };
+    node.age();
+    node.fill(80.0);
+    let spool = node.loopfs.path().join("spool/q");
+    std::fs::create_dir_all(&spool).unwrap();
+    let count = (0..).find(|number: &u64| File::create(spool.join(number.to_string())).is_err()).unwrap();
+    (0..20).for_each(|number: u64| std::fs::remove_file(spool.join(number.to_string())).unwrap());
+    node.loopfs.sync();
+    let files = layersweep::model::display::thousands(count - 20 + 1);
+    let named = format!("{}: {files} files", spool.display());
+
+    let usage = node.run(&["usage"]).expect_code(0).stdout;
+    assert!(usage.contains(&format!("{} has {files} files", spool.display())), "{usage}");
+    let document = node.json(0, &["usage"]);
+    let inodes = list(&document, "/filesystems/0/rows").iter().map(|row| number(row, "/inodes"));
+    let (all, free) =
+        (number(&document, "/filesystems/0/inodes"), number(&document, "/filesystems/0/inodes_free"));
+    assert_eq!(inodes.sum::<u64>(), all - free, "{document:#}");
+    let owners = node.run(&["explain", &node.loopfs.path().display().to_string()]).expect_code(0).stdout;
+    assert!(owners.contains("INODES"), "{owners}");
+
+    let dry = node.json(4, &["gc", "--dry-run"]);
+    let text = node.run(&["gc", "--dry-run"]).expect_code(4).stdout;
+    assert!(text.contains("(reaches the low threshold for bytes only). STILL FULL: "), "{text}");
+    assert!(text.contains(&named), "{text}");
+    let real = node.json(4, &["gc"]);
+    assert_eq!((deleted(&dry), &dry["outcome"]), (deleted(&real), &real["outcome"]));
+    assert_eq!(real["outcome"], "not_reached");
+    assert!(node.used_percent() <= 70.0 && deleted(&real).len() < 9, "deletes for bytes as usual: {real:#}");
+    assert_eq!(real["inode_use"][0]["largest"][0]["path"], spool.display().to_string());
+    // With enough bytes, no image is deleted.
+    let rest = node.json(4, &["gc"]);
+    assert!(deleted(&rest).is_empty(), "{rest:#}");
+    assert_eq!(
+        node.json(0, &["gc", "--config", &node.config("[images]\ninodes_high_percent = \"off\"\n")])["outcome"],
+        "not_needed"
+    );
 }
 
 #[test]

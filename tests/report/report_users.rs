@@ -369,14 +369,13 @@ fn disk_without_inodes_is_full() {
     let disk = LoopFs::with(Fs::Ext4, 64 * MIB, &["-N", "2000"], &[]);
     let store = small::still(&disk.path().join("var/lib/containers/storage"));
     store.unmount();
-    std::fs::write(disk.path().join("sweep.toml"), "[images]\ninodes_high_percent = 90\n").unwrap();
     std::fs::write(disk.path().join("absurd.toml"), "[images]\nmin_free = \"1TiB\"\n").unwrap();
     let files = disk.path().join("opt");
     std::fs::create_dir(&files).unwrap();
     let made = (0..).find(|number| File::create(files.join(number.to_string())).is_err()).unwrap();
     assert!(made > 0);
     disk.sync();
-    let words = ["--config", "/sweep.toml", "--sysroot"];
+    let words = ["--sysroot"];
     let report = self::report(&words, disk.path());
     let filesystem = &list(&report, "/filesystems")[0];
     let inodes = number(filesystem, "/inodes");

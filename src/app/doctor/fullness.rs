@@ -88,7 +88,7 @@ fn judge(
         _ if is_out_of_inodes || inodes >= NEARLY_FULL_PERCENT => format!(
             "`layersweep layers` shows the inodes of layers, `du -x --inodes {} | sort -n | tail` what else uses inodes{}",
             shell_word(&filesystem.mount.to_string_lossy()),
-            if is_foreign { "" } else { "; `layersweep gc --inodes-high 90 --dry-run` what can be deleted" }
+            if is_foreign { "" } else { "; `layersweep gc --dry-run` what can be deleted" }
         ),
         // layersweep never deletes from another machine's disk.
         _ if is_foreign => "`layersweep report` shows what uses the space, and what can be deleted".into(),

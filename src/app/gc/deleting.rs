@@ -77,11 +77,12 @@ impl Gc<'_> {
         let outcome = run.finish(plan, before);
         self.make_reserve_files(editors, deleter, &outcome.plan);
         let failed_before = self.gc_request.is_gc() && scanned.state.last_gc_failed;
-        let events = events(&outcome, failed_before);
+        let events = events(&outcome, &targets, failed_before);
         let kind = outcome.kind();
         let exit = Self::exit(kind, scanned);
         let exit = recorder.end(&outcome, kind, &events, &scan.inventory, exit);
         let result = self.unexecuted(outcome.plan.clone());
+        let (outside, inode_uses) = self.outside(&outcome.plan, &scan, work);
         Ok(GcResult {
             policy,
             targets,
@@ -90,7 +91,8 @@ impl Gc<'_> {
             exit,
             findings: self.findings(scanned),
             hints: self.hints(&outcome.plan, &scan),
-            outside: self.outside(&outcome.plan, &scan, work),
+            outside,
+            inode_uses,
             before: outcome.before.clone(),
             outcome: Some(outcome),
             ..result

@@ -13,7 +13,7 @@ use super::diagnosis::{self, Action, CauseKind, Disk};
 use super::error::{Error, Exit};
 use super::gc_request::{GcRequest, Only, Selection};
 use super::observer::Observer;
-use super::outside::{self, Outside};
+use super::outside::{self, InodeUse, Outside};
 use super::recorder;
 use super::report::thresholds;
 use super::reserve;
@@ -70,6 +70,8 @@ pub struct GcResult {
     pub hints: Vec<String>,
     /// Usage outside of the stores on filesystems that are still too full; no deletion by layersweep frees it.
     pub outside: Vec<Outside>,
+    /// Use of the inodes of filesystems that are still short of them.
+    pub inode_uses: Vec<InodeUse>,
     pub at: Timestamp,
     pub exit: Exit,
     /// Number of images, layers, containers and temporary files that killed runs had begun to delete, and that were
@@ -211,6 +213,7 @@ impl<'a> Gc<'a> {
             findings: Vec::new(),
             hints: Vec::new(),
             outside: Vec::new(),
+            inode_uses: Vec::new(),
             at: Timestamp::now(),
             exit: Exit::Done,
             resumed: self.resumed,
@@ -264,20 +267,21 @@ impl<'a> Gc<'a> {
         findings
     }
 
-    /// Usage of the filesystems that are still too full after this plan, and what else can be deleted there.
-    fn outside(&self, plan: &Plan, scan: &Scan, work: &Work) -> Vec<Outside> {
+    /// Usage of the filesystems that are still too full after this plan, and what else can be deleted there; and the use
+    /// of inodes where these are missing.
+    fn outside(&self, plan: &Plan, scan: &Scan, work: &Work) -> (Vec<Outside>, Vec<InodeUse>) {
         let filesystems = plan.filesystems.iter();
         let above_threshold = filesystems.filter(|plan| plan.started.any() && plan.end != PassEnd::Reached);
-        let above_threshold: Vec<_> = above_threshold.map(|plan| plan.filesystem).collect();
+        let above_threshold: Vec<_> = above_threshold.collect();
         let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
         if !is_missed || above_threshold.is_empty() || is_requested() {
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         }
         let (request, observer, config) =
             (self.gc_request.request, self.command_run.observer, self.gc_request.config);
         // A timer's run must not walk a large disk.
-        let other_users =
-            outside::measure_with_files(request, observer, config, scan, Some(outside::MOST_INODES));
+        let most = outside::most_inodes(scan, outside::MOST_INODES);
+        let other_users = outside::measure_with_files(request, observer, config, scan, most);
         let has_deleted_leaks = plan.steps.iter().any(|step| step.target.kind == TargetKind::Leak);
         let leaks = LeakRequest { min_age: config.leaks.min_age, ..LeakRequest::default() };
         let leaks = store_editing::plan_leaks(scan, &leaks, &work.editors);
@@ -300,8 +304,15 @@ impl<'a> Gc<'a> {
         });
         diagnosis::rank(&mut causes, &disks);
         let here = |ix| causes.iter().filter(move |cause| cause.filesystem_ix == ix).cloned().collect();
-        let above_threshold = above_threshold.into_iter().map(|ix| (ix, &disks[ix.get()]));
-        above_threshold.map(|(ix, disk)| Outside::of(scan, &other_users, disk, here(ix))).collect()
+        let outside = above_threshold.iter().map(|plan| {
+            let ix = plan.filesystem;
+            Outside::of(scan, &other_users, &disks[ix.get()], here(ix))
+        });
+        let missing = above_threshold.iter().map(|plan| (plan, config.images.targets.missing(plan).inodes));
+        let inode_uses = missing
+            .filter(|(_, missing)| *missing > 0)
+            .map(|(plan, missing)| InodeUse::of(scan, &other_users, plan.filesystem, missing));
+        (outside.collect(), inode_uses.collect())
     }
 
     fn exit(outcome: OutcomeKind, scanned: &ScanResult) -> Exit {
@@ -345,10 +356,11 @@ fn kubelet(gc_request: &GcRequest<'_>) -> Result<Option<KubeletPolicy>, Error> {
 /// # Errors
 /// When the kubelet has no such settings, or would not accept them.
 fn as_kubelet(policy: &Policy) -> Result<KubeletPolicy, Error> {
-    let only_percent = policy.targets.free.is_none() && policy.targets.inodes.is_none();
+    // The kubelet has no target for inodes: it evicts pods then.
+    let only_percent = policy.targets.free.is_none();
     let kubelet = kubelet_policy(policy).filter(|_| only_percent).ok_or_else(|| {
         Error::usage("policy kubelet supports only targets in percent used")
-            .hint("give --high and --low; remove --min-free, --inodes-high and their keys")
+            .hint("give --high and --low; remove --min-free and its key")
     })?;
     match kubelet.check().first() {
         None => Ok(kubelet),

@@ -62,7 +62,7 @@ pub(in crate::cli) struct GcArgs {
     #[arg(long, value_name = "SIZE")]
     pub(in crate::cli) min_free: Option<String>,
 
-    /// Start deleting at this usage of inodes; stop 5 percentage points lower [default: off]
+    /// Start deleting at this usage of inodes; stop 5 percentage points lower [default: 90]
     #[arg(long, value_name = "PERCENT")]
     pub(in crate::cli) inodes_high: Option<String>,
 

@@ -16,12 +16,13 @@ mod types;
 
 use std::collections::HashSet;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
+use crate::model::display::thousands;
 use crate::model::plan::{self, Cause, Failure, FilesystemPlan, Kept, PassEnd, Phase, Target, Trigger};
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::{InvalidStats, Measured, Space, Stat};
+use crate::model::space::{BytesAndInodes, InvalidStats, Measured, Space, Stat};
 use crate::model::{Aftermath, Answer, FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan, Problem, Step};
 use crate::policy::input::{Ages, FullFilesystem, Input};
 use crate::policy::rules::{self, Judge};
@@ -426,6 +427,19 @@ impl<'a> Planner<'a> {
             let pass = pass.get_or_insert_with(|| {
                 Box::new(SpacePass::new(filesystem, self.input.inventory, plan.wanted))
             });
+            let candidates = self.order.iter().copied();
+            let candidates =
+                candidates.filter(|image| matches!(self.states[image.get()], ImageState::Candidate));
+            plan.few_inodes = pass.few_inodes(&self.input, &self.live, candidates, wanted.inodes);
+            let wanted = match plan.few_inodes {
+                Some(_) => BytesAndInodes { inodes: 0, ..wanted },
+                None => wanted,
+            };
+            if wanted.is_nothing() {
+                plan.end = PassEnd::NotReached;
+                self.next_filesystem();
+                continue;
+            }
             let (states, full_disk) =
                 (&self.states, FirstDeletion { full: &self.full, input: &self.input, live: &self.live });
             let is_open = |image: ImageIx| {
@@ -490,9 +504,25 @@ impl<'a> Planner<'a> {
                     None => self.ruling_on_untouched(image),
                 },
             };
-            Some(Kept::new(Target::image(self.input.inventory, image), ruling))
+            let kept = Kept::new(Target::image(self.input.inventory, image), ruling);
+            let sizes = self.input.refs.sizes(self.input.inventory, Root::Image(image));
+            let until = self.kept_until(image, kept.rule);
+            Some(Kept { frees_bytes: sizes.exclusive.frees_bytes, until, ..kept })
         });
         kept.collect()
+    }
+
+    /// Returns the time at which a rule stops keeping an image.
+    fn kept_until(&self, image: ImageIx, rule: Rule) -> Option<Timestamp> {
+        let until = match rule {
+            Rule::MinAge => {
+                let ages = self.input.ages(image)?;
+                ages.first_detected.checked_add(self.input.policy.min_age).ok()?
+            }
+            Rule::BackingOff => self.input.facts(image)?.back_off.as_ref()?.next_try,
+            _ => return None,
+        };
+        (until > self.input.now).then_some(until)
     }
 
     /// Returns the ruling on a candidate that was not touched.
@@ -506,6 +536,13 @@ impl<'a> Planner<'a> {
         }
         if plans.iter().any(|plan| plan.end == PassEnd::Open) {
             return Ruling::ended_early();
+        }
+        if let Some((plan, few)) = plans.iter().find_map(|plan| Some((plan, plan.few_inodes?))) {
+            let (few, wanted) = (thousands(few), thousands(plan.wanted.inodes));
+            let mount = mount(&self.input, plan.filesystem);
+            let detail =
+                format!("all images together would free {few} of the {wanted} inodes wanted on {mount}");
+            return Ruling::keeps(Rule::FreesNothing, detail);
         }
         let reached = plans.iter().find(|plan| plan.started.any());
         let detail = match (reached, plans.first()) {

@@ -16,6 +16,7 @@ use crate::model::refs::{Live, Root};
 use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, ImageIx, Inventory, NodeIx, Size};
 use crate::policy::input::Input;
+use crate::policy::space::helps;
 
 /// Upper limit of the smallest gain for which an image is deleted. Below it, that gain is a thousandth of the wanted
 /// bytes.
@@ -41,6 +42,8 @@ pub(crate) struct SpacePass {
     touched: Vec<ImageIx>,
     /// All candidates were checked, and the small gains were added up.
     added_up: bool,
+    /// Inodes that all candidates free together; `None` while no inodes are wanted.
+    deletable_inodes: Option<u64>,
 }
 
 impl SpacePass {
@@ -58,11 +61,45 @@ impl SpacePass {
             group: VecDeque::new(),
             touched: Vec::new(),
             added_up: false,
+            deletable_inodes: None,
         }
     }
 
     pub(crate) fn filesystem(&self) -> FilesystemIx {
         self.filesystem
+    }
+
+    /// Returns the inodes that the candidates free together when inodes are first wanted, if deleting the candidates
+    /// does not help against the shortage.
+    pub(crate) fn few_inodes(
+        &mut self,
+        input: &Input<'_>,
+        live: &Live<'_>,
+        candidates: impl Iterator<Item = ImageIx>,
+        wanted: u64,
+    ) -> Option<u64> {
+        if wanted > 0 && self.deletable_inodes.is_none() {
+            self.deletable_inodes = Some(self.inodes_of(input, live, candidates));
+        }
+        self.deletable_inodes.filter(|deletable| !helps(*deletable, wanted))
+    }
+
+    fn inodes_of(
+        &self,
+        input: &Input<'_>,
+        live: &Live<'_>,
+        candidates: impl Iterator<Item = ImageIx>,
+    ) -> u64 {
+        let mut holders = vec![0_u32; self.passed_holders.len()];
+        let mut inodes: u64 = 0;
+        for node in candidates.flat_map(|image| self.nodes(input, image)) {
+            let count = &mut holders[node.get()];
+            *count += 1;
+            if *count == live.holders(node) {
+                inodes = inodes.saturating_add(input.inventory[node].size.inodes);
+            }
+        }
+        inodes
     }
 
     /// Returns the images that were passed over and still exist.

@@ -4,7 +4,6 @@ use proptest::prelude::*;
 use crate::model::Pattern;
 use crate::model::plan::Reason;
 use crate::model::refs::Refs;
-use crate::model::space::BytesAndInodes;
 use crate::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, NamedImage, Node, NodeKind,
     Owner, Size, Store, StoreKind, Use,
@@ -568,18 +567,6 @@ fn only_filesystems_with_reachable_images_are_judged() {
 }
 
 #[test]
-fn free_bytes_and_inodes_are_targets_too() {
-    let mut world = ten_images();
-    world.policy.targets =
-        Targets { free: Some(FreeFloor { start_below: 100, until: 150 }), ..Targets::default() };
-    assert_eq!(world.plan(&[space(90)]).0.len(), 2);
-    world.policy.targets.inodes = Some(Thresholds { high: 50, low: 49 });
-    let (deleted, _, plan) = world.plan(&[space(90)]);
-    assert_eq!(deleted.len(), 3, "10 inodes at 4 an image bind");
-    assert_eq!(plan.filesystems[0].wanted, BytesAndInodes { bytes: 60, inodes: 10 });
-}
-
-#[test]
 fn age_pass_is_first_and_space_follows() {
     let mut world = ten_images();
     world.policy.max_age = Some(SignedDuration::from_hours(997));
@@ -648,6 +635,7 @@ fn planning_a_big_node() {
 }
 
 mod full_disk;
+mod inodes;
 mod lists;
 mod properties;
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::parts::Header;
 use crate::app::diagnosis::{Cause as UsageCause, Part};
 use crate::app::gc::GcResult;
-use crate::app::outside::Outside;
+use crate::app::outside::{InodeUse, Outside};
 use crate::history::runs::Event;
 use crate::model::display::two_decimals;
 use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
@@ -78,6 +78,8 @@ pub struct GcDoc {
     pub hints: Vec<String>,
     /// Bytes of each filesystem outside the stores, if a target was not reached.
     pub not_in_store: Vec<NotInStoreDoc>,
+    /// Use of the inodes of each filesystem that is still short of them.
+    pub inode_use: Vec<InodeUseDoc>,
     /// Both policies compared on the runtime's image filesystem, for a dry run of policy `kubelet`.
     pub comparison: Vec<ComparisonDoc>,
     /// Files that could not be read, and records that contradict each other.
@@ -109,6 +111,15 @@ pub struct GcFilesystemDoc {
     pub inodes_free_before: Option<u64>,
     /// Free inodes after the last deletion; for a dry run, predicted.
     pub inodes_free_after: Option<u64>,
+    /// Number of inodes; 0 if they are not limited.
+    pub inodes: Option<u64>,
+    /// Inodes that all images which may be deleted would free together, if these are too few to delete images for;
+    /// null otherwise.
+    pub few_inodes: Option<u64>,
+    /// Bytes that are still missing after the last deletion; for a dry run, predicted.
+    pub missing_bytes: u64,
+    /// Inodes that are still missing after the last deletion; for a dry run, predicted.
+    pub missing_inodes: u64,
     /// Bytes that the deletions were predicted to free here.
     pub predicted_bytes: u64,
     /// Bytes freed here by the deletions, as far as measured; null for a dry run.
@@ -137,6 +148,24 @@ pub struct NotInStoreDoc {
     pub scarce: Counted,
     /// Low threshold in percent of this resource; null if it is not passed.
     pub low_percent: Option<f64>,
+}
+
+/// Use of the inodes of a filesystem that is short of them.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct InodeUseDoc {
+    /// Mount point of the filesystem.
+    pub mount: String,
+    /// Number of inodes of the filesystem.
+    pub inodes: u64,
+    /// Inodes in images, also in those that are kept.
+    pub in_images: u64,
+    /// True if deleting all images, also those that are kept, would not help.
+    pub is_outside: bool,
+    /// Places outside the stores with at least a tenth of the inodes, the largest first.
+    pub largest: Vec<Part>,
+    /// The same facts in words.
+    pub text: String,
 }
 
 /// Deletion, carried out or planned.
@@ -206,6 +235,10 @@ pub struct KeptDoc {
     pub rule: &'static str,
     /// Reason in words.
     pub detail: String,
+    /// Bytes that the deletion of this object alone would free.
+    pub frees_bytes: u64,
+    /// Time at which the rule stops keeping it; null if that does not depend on time.
+    pub until: Option<Timestamp>,
 }
 
 /// Both policies on one filesystem.
@@ -268,6 +301,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         outcome: plan.outcome,
         hints: result.hints.clone(),
         not_in_store: result.outside.iter().map(not_in_store).collect(),
+        inode_use: result.inode_uses.iter().map(inode_use).collect(),
         comparison: result.comparison.iter().map(|both| comparison(&plan.mounts, both)).collect(),
         warnings: result.findings.iter().cloned().chain(notes).collect(),
     }
@@ -285,6 +319,17 @@ fn not_in_store(outside: &Outside) -> NotInStoreDoc {
     }
 }
 
+fn inode_use(inode_use: &InodeUse) -> InodeUseDoc {
+    InodeUseDoc {
+        mount: inode_use.mount.to_string_lossy().into_owned(),
+        inodes: inode_use.inodes,
+        in_images: inode_use.in_images,
+        is_outside: inode_use.is_outside,
+        largest: inode_use.largest.clone(),
+        text: inode_use.to_string(),
+    }
+}
+
 fn kept(kept: &Kept) -> KeptDoc {
     KeptDoc {
         kind: kept.target.kind.as_str(),
@@ -292,6 +337,8 @@ fn kept(kept: &Kept) -> KeptDoc {
         names: kept.target.names.clone(),
         rule: kept.rule.as_str(),
         detail: kept.detail.clone(),
+        frees_bytes: kept.frees_bytes,
+        until: kept.until,
     }
 }
 
@@ -312,6 +359,7 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
     let measured_before = result.before.get(plan.filesystem.get());
     let before = measured_before.and_then(|space| space.as_ref().ok());
     let after = plan.after.as_ref().and_then(|space| space.as_ref().ok());
+    let missing = result.targets.missing(plan);
     GcFilesystemDoc {
         mount: mount(&result.plan.mounts, plan.filesystem),
         usage_before_percent: percent(measured_before),
@@ -323,6 +371,10 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
         wanted_inodes: plan.wanted.inodes,
         inodes_free_before: before.map(|space| space.inodes_free),
         inodes_free_after: after.map(|space| space.inodes_free),
+        inodes: before.map(|space| space.inodes),
+        few_inodes: plan.few_inodes,
+        missing_bytes: missing.bytes,
+        missing_inodes: missing.inodes,
         predicted_bytes: 0,
         measured_bytes: result.outcome.as_ref().map(|_| 0),
         started: plan.started.names(),

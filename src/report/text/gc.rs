@@ -2,16 +2,19 @@
 
 mod side_by_side;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr;
 
-use super::format::{DIFFERS, bytes, measured, name_or_id, percent, resumed, safe, short_id, signed_bytes};
+use super::format::{
+    DIFFERS, bytes, inodes, measured, name_or_id, percent, resumed, safe, short_id, signed_bytes,
+};
 use super::report::deletions::Deletions;
 use super::screen::Screen;
 use super::table::Table;
 use crate::model::OutcomeKind;
-use crate::model::display::{count, listed};
+use crate::model::display::{count, listed, short_reference, thousands};
 use crate::model::outcome::differs;
 use crate::model::plan::Phase;
 use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
@@ -77,7 +80,7 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
             Some(believed) if believed >= document.wanted_bytes => {
                 out.push_str("The kubelet's algorithm believes that this is enough.\n");
             }
-            _ => out.push_str(&remaining(document)),
+            _ => out.push_str(&remaining(document, screen)),
         }
         for outside in &document.not_in_store {
             out.push_str(&format!("{}\n", safe(&outside.text)));
@@ -87,6 +90,9 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
                 low: outside.low_percent,
             };
             out.push_str(&list.list("What else can be deleted", screen, screen.width.unwrap_or(WIDTH)));
+        }
+        for inode_use in &document.inode_use {
+            out.push_str(&format!("{}\n", safe(&inode_use.text)));
         }
     }
     out
@@ -105,25 +111,93 @@ fn freed_on(deleted: &DeletedDoc, mount: &str) -> Option<DeletedDoc> {
     })
 }
 
-/// Explains why the remaining images are kept.
-fn remaining(document: &GcDoc) -> String {
-    let rules: BTreeSet<&str> = document.kept.iter().map(|kept| kept.rule).collect();
-    let has_failed = document.errors.iter().any(|error| error.phase == Phase::RemoveImage);
-    if document.kept.is_empty() && !has_failed {
+/// Explains why the remaining images are kept: for each rule, the one with the most bytes first, the images and the
+/// remedy.
+fn remaining(document: &GcDoc, screen: &Screen) -> String {
+    let is_only_outside = !document.inode_use.is_empty()
+        && document.inode_use.iter().all(|inode_use| inode_use.is_outside)
+        && document.filesystems.iter().all(|filesystem| filesystem.missing_bytes == 0);
+    if is_only_outside {
+        return String::new();
+    }
+    let images = document.kept.iter().filter(|kept| kept.kind == "image" || kept.kind == "artifact");
+    let mut rules: BTreeMap<&str, Vec<&KeptDoc>> = BTreeMap::new();
+    images.for_each(|kept| rules.entry(kept.rule).or_default().push(kept));
+    let mut rules: Vec<_> = rules.into_iter().collect();
+    let bytes =
+        |kept: &[&KeptDoc]| kept.iter().fold(0, |sum: u64, kept| sum.saturating_add(kept.frees_bytes));
+    rules.sort_by_key(|(_, kept)| std::cmp::Reverse((bytes(kept), kept.len())));
+    let mut out = String::new();
+    for (rule, kept) in rules {
+        if let Some((state, remedy)) = reason_and_remedy(rule, &kept, document.header.generated_at, screen) {
+            let verb = if kept.len() == 1 { "is" } else { "are" };
+            out.push_str(&format!("{} {verb} {state}; {remedy}\n", count(kept.len(), "image", "images")));
+        }
+    }
+    if out.is_empty() && document.errors.iter().all(|error| error.phase != Phase::RemoveImage) {
         return "No image remains; `layersweep usage` shows what uses the disk.\n".to_owned();
     }
-    let young = document.kept.iter().find(|kept| kept.rule == "min-age").map(|kept| {
-        format!("are too young (min-age: `layersweep explain {}` says for how long)", short_id(&kept.id))
-    });
-    let others = [
-        (true, "are in use or protected"),
-        (rules.contains("out-of-reach"), "are out of reach"),
-        (rules.contains("frees-nothing"), "would free too little"),
-        (rules.contains("backing-off") || has_failed, "could not be deleted and are tried again later"),
-    ];
-    let others = others.into_iter().filter(|(applies, _)| *applies).map(|(_, words)| words.to_owned());
-    let why: Vec<_> = young.into_iter().chain(others).collect();
-    format!("The remaining images {}; `layersweep usage` shows what uses the disk.\n", why.join(", or "))
+    out
+}
+
+/// Returns the state of images that a rule keeps, as an adjective, and what ends it; `None` if the run needed nothing
+/// of them.
+fn reason_and_remedy(
+    rule: &str,
+    kept: &[&KeptDoc],
+    now: Timestamp,
+    screen: &Screen,
+) -> Option<(String, String)> {
+    let largest = kept.iter().max_by_key(|kept| kept.frees_bytes)?;
+    let explain = format!("layersweep explain {}", short_reference(&largest.id));
+    let until = kept.iter().filter_map(|kept| kept.until).max().map(|until| screen.time_on(until, now));
+    let says = |what: &str| format!("`{explain}` says {what}");
+    let (state, remedy) = match rule {
+        "min-age" => match until {
+            Some(until) => (format!("too young until {until}"), "--min-age 0s deletes them now".to_owned()),
+            None => ("too young".to_owned(), "--min-age 0s deletes them now".to_owned()),
+        },
+        "backing-off" => (
+            match until {
+                Some(until) => format!("left alone until {until}, since a deletion failed"),
+                None => "left alone, since a deletion failed".to_owned(),
+            },
+            says("why it failed"),
+        ),
+        "in-use" => ("in use".to_owned(), says("by which container; remove that first")),
+        "pinned" => ("pinned".to_owned(), says("where")),
+        "sandbox-image" => ("used for the sandboxes of pods".to_owned(), "they have to stay".to_owned()),
+        "static-pod" => ("named by a static pod".to_owned(), says("by which")),
+        "quadlet" => ("named by a quadlet".to_owned(), says("by which")),
+        "pull-in-progress" => ("being pulled".to_owned(), "run this again after the pull".to_owned()),
+        "protected-name" => {
+            ("protected by name".to_owned(), "see protect.names in the configuration".to_owned())
+        }
+        "protected-label" => {
+            ("protected by label".to_owned(), "see protect.labels in the configuration".to_owned())
+        }
+        "newest-of-repository" => (
+            "among the newest of a repository".to_owned(),
+            "see protect.keep_newest in the configuration".to_owned(),
+        ),
+        "read-only-store" => {
+            ("in an additional store".to_owned(), "layersweep never deletes from such a store".to_owned())
+        }
+        "damaged-store" => (
+            "kept because records cannot be read".to_owned(),
+            says("which; `layersweep sweep` shows the damage"),
+        ),
+        "out-of-reach" => ("out of reach".to_owned(), says("why")),
+        "age-unknown" => ("of unknown age".to_owned(), "`layersweep scan` records it".to_owned()),
+        "used-just-now" => ("in use when the run began".to_owned(), "run this again".to_owned()),
+        "frees-nothing" => ("too small to help".to_owned(), says("what one frees")),
+        "run-ended" => ("not reached before the run ended".to_owned(), "run this again".to_owned()),
+        "refused" | "unmeasured" | "not-proven" => {
+            ("not deleted because of an error".to_owned(), says("more; see the errors above"))
+        }
+        _ => return None,
+    };
+    Some((state, remedy))
 }
 
 /// Shortens an id, but not a path.
@@ -137,7 +211,7 @@ const MIN_OWED_BYTES: u64 = 1 << 20;
 fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
     let used = percent(filesystem.usage_before_percent);
     if document.header.kind == "rm" {
-        return format!("{}: {used} used\n", safe(&filesystem.mount));
+        return format!("{}: {used} used before\n", safe(&filesystem.mount));
     }
     let thresholds = match (document.high_percent, document.low_percent) {
         (Some(high), Some(low)) => format!("; thresholds: high {high}%, low {low}%"),
@@ -166,14 +240,24 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
             )
         }
         (false, wanted, 0) => format!("{} to free", bytes(wanted)),
-        (false, 0, inodes) => format!("{inodes} inodes to free"),
-        (false, wanted, inodes) => format!("{} and {inodes} inodes to free", bytes(wanted)),
+        (false, 0, missing) => format!("{} inodes to free", thousands(missing)),
+        (false, wanted, missing) => {
+            format!("{} and {} inodes to free", bytes(wanted), thousands(missing))
+        }
     };
-    let inodes = match filesystem.inodes_free_before {
-        Some(free) if filesystem.wanted_inodes > 0 => format!(", {free} inodes free"),
-        _ => String::new(),
+    let few = filesystem.few_inodes.map_or_else(String::new, |few| {
+        format!("; no image is deleted for inodes, since all that may be deleted hold {}", thousands(few))
+    });
+    let inodes = match filesystem.wanted_inodes {
+        0 => String::new(),
+        _ => format!(", {}", inodes_free(filesystem, filesystem.inodes_free_before)),
     };
-    format!("{}: {used} used{inodes}{thresholds}: {wanted}\n", safe(&filesystem.mount))
+    format!("{}: {used} used before{inodes}{thresholds}: {wanted}{few}\n", safe(&filesystem.mount))
+}
+
+/// Formats the free inodes: `203 of 196,608 inodes free`.
+fn inodes_free(filesystem: &GcFilesystemDoc, free: Option<u64>) -> String {
+    format!("{} of {} inodes free", inodes(free), inodes(filesystem.inodes))
 }
 
 /// Returns the bytes that deletions for the space of other filesystems are predicted to free on this one.
@@ -339,19 +423,23 @@ fn counted(document: &GcDoc) -> String {
 
 fn ending(document: &GcDoc) -> String {
     let used = percent(document.usage_after_percent);
-    let images = counted(document);
-    let short = document.filesystems.iter().find(|filesystem| filesystem.wanted_inodes > 0);
-    let inodes = short.and_then(|filesystem| filesystem.inodes_free_after);
-    let inodes = inodes.map_or_else(String::new, |free| format!(", {free} inodes free"));
+    let objects = counted(document);
+    let (short, inodes) = (still_short(document), enough_inodes(document));
     if document.dry_run {
         return match (document.outcome, document.deleted.len()) {
             (OutcomeKind::NotNeeded, _) => "Nothing would be deleted.\n".into(),
             (OutcomeKind::Refused, 0) => "Refused: nothing would be deleted.\n".into(),
+            (outcome, 0) => {
+                format!(
+                    "Plan: nothing can be deleted, {used} used{inodes}{}.{short}\n",
+                    as_planned(document, outcome)
+                )
+            }
             (outcome, _) => format!(
-                "{}: would delete {images} and free {}{}; {used} used{inodes} after.\n",
-                words(document, outcome),
+                "Plan: delete {objects}, free {}{}, {used} used{inodes} after{}.{short}\n",
                 bytes(document.predicted_bytes),
                 believed(document),
+                as_planned(document, outcome),
             ),
         };
     }
@@ -364,7 +452,7 @@ fn ending(document: &GcDoc) -> String {
         OutcomeKind::NotNeeded => "Nothing was deleted.\n".into(),
         OutcomeKind::Refused if document.deleted.is_empty() => "Refused: nothing was deleted.\n".into(),
         outcome => format!(
-            "{}: {images} deleted, {} ({} predicted){byproduct}{}; {used} used{inodes} now.\n",
+            "{}: {objects} deleted, {} ({} predicted){byproduct}{}; {used} used{inodes} now.{short}\n",
             words(document, outcome),
             freed(document),
             bytes(document.predicted_bytes),
@@ -390,12 +478,63 @@ fn believed(document: &GcDoc) -> String {
         .map_or_else(String::new, |believed| format!(", believed to be {}", bytes(believed)))
 }
 
+/// Returns the result of a plan in parentheses.
+fn as_planned(document: &GcDoc, outcome: OutcomeKind) -> &'static str {
+    match (document.header.kind, outcome) {
+        (_, OutcomeKind::Failed) => " (not all of it can be deleted: see the errors)",
+        (_, OutcomeKind::Refused) => " (the rest is refused)",
+        (_, OutcomeKind::NotReached) if is_reached_for_bytes(document) => {
+            " (reaches the low threshold for bytes only)"
+        }
+        (_, OutcomeKind::NotReached) => " (does NOT reach the low threshold)",
+        (_, OutcomeKind::Reached) if document.trigger.space => " (reaches the low threshold)",
+        _ => "",
+    }
+}
+
+/// Returns true if the targets were missed for inodes alone.
+fn is_reached_for_bytes(document: &GcDoc) -> bool {
+    let mut filesystems = document.filesystems.iter();
+    let missed = || document.filesystems.iter().filter(|filesystem| filesystem.missing_inodes > 0);
+    filesystems.all(|filesystem| filesystem.missing_bytes == 0)
+        && missed().any(|filesystem| filesystem.started.iter().any(|target| *target != "inodes"))
+}
+
+/// Formats the free inodes of the first filesystem that was short of them, if it is not any more.
+fn enough_inodes(document: &GcDoc) -> String {
+    let mut short = document.filesystems.iter().filter(|filesystem| filesystem.wanted_inodes > 0);
+    let short = short.next().filter(|filesystem| filesystem.missing_inodes == 0);
+    short.map_or_else(String::new, |filesystem| {
+        format!(", {}", inodes_free(filesystem, filesystem.inodes_free_after))
+    })
+}
+
+/// Formats the filesystems that are short of inodes after the run: `STILL FULL: 203 of 196,608 inodes free`.
+fn still_short(document: &GcDoc) -> String {
+    let several = document.filesystems.len() > 1;
+    let short = document.filesystems.iter().filter(|filesystem| filesystem.missing_inodes > 0);
+    let short = short.map(|filesystem| {
+        let is_full = filesystem.inodes_free_after < filesystem.inodes.map(|all| all / 100);
+        let words = if is_full { "STILL FULL" } else { "STILL SHORT OF INODES" };
+        let on = if several { format!(" on {}", safe(&filesystem.mount)) } else { String::new() };
+        let in_images = document.inode_use.iter().find(|inode_use| inode_use.mount == filesystem.mount);
+        let in_images = in_images.map_or_else(String::new, |inode_use| {
+            format!("; images hold {}", thousands(inode_use.in_images))
+        });
+        format!(" {words}: {}{on}{in_images}.", inodes_free(filesystem, filesystem.inodes_free_after))
+    });
+    short.collect()
+}
+
 fn words(document: &GcDoc, outcome: OutcomeKind) -> &'static str {
     match (document.header.kind, outcome) {
         ("rm", OutcomeKind::Reached) => "Done",
         ("rm", OutcomeKind::Refused) => "Refused in part",
         (_, OutcomeKind::Reached) if !document.trigger.space => "Done by age",
         (_, OutcomeKind::Reached) => "Low threshold reached",
+        (_, OutcomeKind::NotReached) if is_reached_for_bytes(document) => {
+            "Low threshold reached for bytes only"
+        }
         (_, OutcomeKind::NotReached) => "Low threshold NOT reached",
         (_, OutcomeKind::Refused) => "REFUSED in part",
         _ => "FAILED",

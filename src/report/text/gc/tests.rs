@@ -5,8 +5,9 @@ use super::*;
 use crate::history::runs::Event;
 use crate::model::FilesystemIx;
 use crate::model::plan::{Phase, Problem, Trigger};
+use crate::model::rules::Rule;
 use crate::policy::compare::{Comparison, PredictedRun, Prediction};
-use crate::report::json::{ComparisonDoc, FreedDoc, Header, SCHEMA_VERSION};
+use crate::report::json::{ComparisonDoc, FreedDoc, Header, InodeUseDoc, SCHEMA_VERSION};
 
 fn screen(width: Option<usize>) -> Screen {
     Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC }
@@ -52,6 +53,8 @@ fn kept(name: &str, rule: &'static str) -> KeptDoc {
         names: vec![name.into()],
         rule,
         detail: format!("why {name} stays"),
+        frees_bytes: 1 << 20,
+        until: None,
     }
 }
 
@@ -86,6 +89,10 @@ fn document() -> GcDoc {
             wanted_inodes: 0,
             inodes_free_before: Some(1000),
             inodes_free_after: Some(1200),
+            inodes: Some(2000),
+            few_inodes: None,
+            missing_bytes: 0,
+            missing_inodes: 0,
             predicted_bytes: 100 << 20,
             measured_bytes: Some(99 << 20),
             started: vec!["used"],
@@ -98,6 +105,7 @@ fn document() -> GcDoc {
         outcome: OutcomeKind::Reached,
         hints: vec![],
         not_in_store: vec![],
+        inode_use: vec![],
         comparison: vec![],
         warnings: vec![],
     }
@@ -108,7 +116,7 @@ fn run_fits_wide_and_narrow_screens() {
     let mut document = document();
     document.deleted[1].differs = true;
     let expected = "\
-/var: 77.00% used; thresholds: high 74%, low 69%: 96.0 MiB to free
+/var: 77.00% used before; thresholds: high 74%, low 69%: 96.0 MiB to free
 
 IMAGE                                             ID            REASON  PREDICTED  MEASURED  USED AFTER
 registry.example/a-team-with-a-long-name/app-1:1  000000000000  space    50.0 MiB  50.0 MiB      69.00%
@@ -213,19 +221,72 @@ fn narrow_screen_names_fewer_kept_images() {
 }
 
 #[test]
-fn reasons_of_remaining_images_are_listed() {
-    fn reasons(rules: &[&'static str]) -> String {
-        let kept = rules.iter().map(|rule| kept("a", rule)).collect();
-        let shown = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, ..document() }, None);
-        let line = shown.lines().find_map(|line| line.strip_prefix("The remaining images "));
-        line.unwrap().split(';').next().unwrap().to_owned()
+fn each_reason_that_keeps_images_has_a_remedy() {
+    let minutes = |minutes: i64| Some(Timestamp::from_second(minutes * 60).unwrap());
+    let kept = vec![
+        KeptDoc { frees_bytes: 1, ..kept("aa", "in-use") },
+        KeptDoc { frees_bytes: 9, until: minutes(2), ..kept("bb", "min-age") },
+        KeptDoc { frees_bytes: 8, until: minutes(3), ..kept("cc", "min-age") },
+        KeptDoc { frees_bytes: 7, until: minutes(24 * 60), ..kept("dd", "backing-off") },
+        KeptDoc { frees_bytes: 90, ..kept("ee", "not-needed") },
+    ];
+    let text = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, ..document() }, None);
+    let expected = "\
+2 images are too young until 00:03:00; --min-age 0s deletes them now
+1 image is left alone until 1970-01-02 00:00:00, since a deletion failed; `layersweep explain dddddddddddd` says why it failed
+1 image is in use; `layersweep explain aaaaaaaaaaaa` says by which container; remove that first
+";
+    assert!(text.ends_with(expected), "{text}");
+    for rule in Rule::ALL {
+        let text = reason_and_remedy(
+            rule.as_str(),
+            &[&self::kept("a", rule.as_str())],
+            Timestamp::UNIX_EPOCH,
+            &screen(None),
+        );
+        let is_of_image = match rule {
+            Rule::NotNeeded => false,
+            Rule::NotProven => true,
+            rule => *rule < Rule::Running,
+        };
+        assert_eq!(text.is_some(), is_of_image, "{rule}");
     }
-    assert_eq!(reasons(&["in-use"]), "are in use or protected");
-    assert_eq!(reasons(&["in-use", "frees-nothing"]), "are in use or protected, or would free too little");
-    let young = "are too young (min-age: `layersweep explain aaaaaaaaaaaa` says for how long), or are in use or protected";
-    assert_eq!(reasons(&["min-age"]), young);
-    let failed = "are in use or protected, or could not be deleted and are tried again later";
-    assert_eq!(reasons(&["backing-off"]), failed);
+}
+
+#[test]
+fn disk_without_inodes_is_never_reached() {
+    let mut document = document();
+    document.outcome = OutcomeKind::NotReached;
+    document.kept.clear();
+    let filesystem = &mut document.filesystems[0];
+    filesystem.started.push("inodes");
+    filesystem.outcome = OutcomeKind::NotReached;
+    (filesystem.wanted_inodes, filesystem.missing_inodes) = (29_289, 29_289);
+    (filesystem.inodes, filesystem.inodes_free_before) = (Some(196_608), Some(203));
+    (filesystem.inodes_free_after, filesystem.few_inodes) = (Some(203), Some(99));
+    document.inode_use.push(InodeUseDoc {
+        mount: "/var".into(),
+        inodes: 196_608,
+        in_images: 306,
+        is_outside: true,
+        largest: vec![],
+        text: "/var/spool/q: 195,946 files".into(),
+    });
+    document.deleted.truncate(1);
+    let start = "/var: 77.00% used before, 203 of 196,608 inodes free; thresholds: high 74%, low 69%: 96.0 MiB and \
+                 29,289 inodes to free; no image is deleted for inodes, since all that may be deleted hold 99\n";
+    let text = shown(&document, None);
+    assert!(text.starts_with(start), "{text}");
+    let end = "Low threshold reached for bytes only: 1 image deleted, 99.0 MiB freed (100.0 MiB predicted); 68.00% used \
+               now. STILL FULL: 203 of 196,608 inodes free; images hold 306.\n/var/spool/q: 195,946 files\n";
+    assert!(text.ends_with(end), "{text}");
+    document.dry_run = true;
+    let plan = "Plan: delete 1 image, free 100.0 MiB, 68.00% used after (reaches the low threshold for bytes only). \
+                STILL FULL: 203 of 196,608 inodes free; images hold 306.\n";
+    let text = shown(&document, None);
+    assert!(text.contains(plan), "{text}");
+    document.filesystems[0].inodes_free_after = Some(2000);
+    assert!(shown(&document, None).contains(". STILL SHORT OF INODES: 2,000 of 196,608 inodes free; images"));
 }
 
 #[test]
@@ -243,15 +304,13 @@ fn failures_are_shown_before_the_end() {
         ..document()
     };
     let expected = "\
-/var: 77.00% used; thresholds: high 74%, low 69%: 96.0 MiB to free
+/var: 77.00% used before; thresholds: high 74%, low 69%: 96.0 MiB to free
 
 failed: remove-image: ffffffffffff: no\\u{1b}[31m
 hint: try\\u{1b}[31m
 event: FreeDiskSpaceFailed: /var: too little
 
 Low threshold NOT reached: 0 images deleted, -4.0 KiB freed (100.0 MiB predicted); 68.00% used now.
-The remaining images are in use or protected, or could not be deleted and are tried again later; `layersweep usage` \
-shows what uses the disk.
 ";
     assert_eq!(shown(&document, None), expected);
 }
@@ -320,8 +379,8 @@ IMAGE ";
     assert!(text.starts_with(expected), "{text}\n{expected}");
     assert!(
         text.contains(
-            "free 100.0 MiB, believed to be 200.0 MiB; 68.00% used after.\nThe kubelet's \
-            algorithm believes that this is enough.\n"
+            "free 100.0 MiB, believed to be 200.0 MiB, 68.00% used after (does NOT reach the low threshold).\nThe \
+             kubelet's algorithm believes that this is enough.\n"
         ),
         "{text}"
     );
@@ -348,7 +407,7 @@ fn deletion_only_by_age_is_shown_first() {
     (document.high_percent, document.low_percent) = (None, None);
     document.filesystems[0].started = vec![];
     document.deleted[0].reason = "age";
-    assert_eq!(first(&document), "/var: 77.00% used: no deletion needed for space, only by age");
+    assert_eq!(first(&document), "/var: 77.00% used before: no deletion needed for space, only by age");
     document.deleted.clear();
-    assert_eq!(first(&document), "/var: 77.00% used: no deletion needed");
+    assert_eq!(first(&document), "/var: 77.00% used before: no deletion needed");
 }
