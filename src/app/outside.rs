@@ -154,6 +154,13 @@ impl InodeUse {
     }
 }
 
+impl InodeUse {
+    /// Subtracts the inodes that deleted images have freed since the scan.
+    pub(super) fn without(self, freed: u64) -> Self {
+        Self { in_images: self.in_images.saturating_sub(freed), ..self }
+    }
+}
+
 /// Inverse of the minimum share of the inodes of a filesystem in a place that is named.
 const MANY_INODES: u64 = 10;
 

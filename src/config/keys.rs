@@ -99,14 +99,14 @@ pub const KEYS: [Key; 30] = [
     },
     Key {
         name: "images.inodes_high_percent",
-        default: "`\"off\"`",
-        meaning: "start deleting at this inode usage (`gc --inodes-high`)",
+        default: "90",
+        meaning: "start deleting at this usage of inodes (`gc --inodes-high`); `\"off\"` disables this target",
         value: |config| or_off(config.images.targets.inodes.map(|inodes| inodes.high)),
     },
     Key {
         name: "images.inodes_low_percent",
         default: "5 below",
-        meaning: "stop deleting at this inode usage",
+        meaning: "stop deleting at this usage of inodes",
         value: |config| or_off(config.images.targets.inodes.map(|inodes| inodes.low)),
     },
     Key {

@@ -29,7 +29,7 @@ use crate::execute::editors::Editors;
 use crate::history::runs::{Command, Event};
 use crate::model::display::shell_word;
 use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::{FilesystemPlan, PassEnd, Phase, Plan, Problem, TargetKind};
+use crate::model::plan::{FilesystemPlan, PassEnd, Phase, Plan, Problem, TargetKind, freed_on};
 use crate::model::refs::Refs;
 use crate::model::space::{BytesAndInodes, Measured};
 use crate::model::{Finding, ImageIx};
@@ -309,9 +309,11 @@ impl<'a> Gc<'a> {
             Outside::of(scan, &other_users, &disks[ix.get()], here(ix))
         });
         let missing = above_threshold.iter().map(|plan| (plan, config.images.targets.missing(plan).inodes));
-        let inode_uses = missing
-            .filter(|(_, missing)| *missing > 0)
-            .map(|(plan, missing)| InodeUse::of(scan, &other_users, plan.filesystem, missing));
+        let inode_uses = missing.filter(|(_, missing)| *missing > 0).map(|(filesystem, missing)| {
+            let ix = filesystem.filesystem;
+            let freed = freed_on(ix, plan.steps.iter().flat_map(|step| &step.gains)).inodes;
+            InodeUse::of(scan, &other_users, ix, missing).without(freed)
+        });
         (outside.collect(), inode_uses.collect())
     }
 
