@@ -124,7 +124,8 @@ fn of_stores(Below { inventory, refs, .. }: &Below) -> Vec<Row> {
         nodes.any(|node| inventory[*node].size.bytes > 0 && refs.refcount(*node) == 0)
     });
     let leaks = leaks.count();
-    let closing: [(LineKind, Option<usize>, fn(&Fair) -> u64); 4] = [
+    type Closing = (LineKind, Option<usize>, fn(&Fair) -> u64);
+    let closing: [Closing; 4] = [
         (LineKind::BuildCache, None, |fair| fair.build_cache),
         (LineKind::Leaks, Some(leaks), |fair| fair.leaks),
         (LineKind::Metadata, None, |fair| fair.metadata),

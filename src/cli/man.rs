@@ -111,8 +111,8 @@ fn configuration() -> String {
     let mut keys = Roff::new();
     keys.control("SH", ["KEYS"]);
     for key in &KEYS {
-        let words =
-            format!("Default: {}. {}.", key.default, key.meaning.trim_end_matches('.')).replace('`', "");
+        let (first, rest) = key.meaning.split_at(1);
+        let words = format!("{}{rest}. Default: {}.", first.to_uppercase(), key.default).replace('`', "");
         keys.control("TP", []).text([bold(key.name)]).text([roman(words)]);
     }
     text += &keys.to_roff();

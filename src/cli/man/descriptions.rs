@@ -36,13 +36,13 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
         "layersweep-usage",
         &[
             "Shows what uses each filesystem with a store. Each used byte is in exactly one row, so the column SIZE \
-             adds up to the used bytes; a layer of several images is in the first row of these images. The last rows \
-             are the files outside of the stores, the largest first, which no deletion of images frees.",
+             adds up to the used bytes; a layer of several images is in the first row of these images. The rows below \
+             Outside the stores are other files, the largest first, which no deletion of images frees.",
             "It never changes anything, and records nothing.",
             "  COUNT  number of images, containers or leaks in the row",
-            "  SIZE  bytes on the disk",
-            "  RECLAIMABLE  bytes that are freed if the unused part of the row is deleted; the last line is about all \
-             unused images, artifacts and leaks together",
+            "  SIZE, INODES  bytes and inodes on the disk",
+            "  RECLAIMABLE  bytes that are freed if the unused objects of the row are deleted; the last line is about \
+             images, artifacts and leaks together",
         ],
     ),
     (
