@@ -1,6 +1,8 @@
 //! `explain`: shows all facts about an image, layer, container, leak or path.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
 
 use super::containers::Containers;
 use super::error::Error;
@@ -18,7 +20,7 @@ use crate::execute::containers::Scope;
 use crate::execute::cri::CriRemover;
 use crate::history::story::Story;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{Consistency, ImageIx, Plan, StoreIx};
+use crate::model::{Consistency, ImageIx, Plan, StoreIx, Volume, remove_volume};
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
 
@@ -37,6 +39,20 @@ pub struct Explanation {
     pub containers: Option<Plan>,
     /// Other images that the records know by the reference; the latest first. Without an object, the answer.
     pub absent: Vec<AbsentImage>,
+    /// The volume of podman that contains the path.
+    pub volume: Option<VolumeExplanation>,
+}
+
+/// Volume of podman.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "VolumeDoc"))]
+pub struct VolumeExplanation {
+    /// Name for `podman volume`.
+    pub name: String,
+    /// Names of the containers that use it.
+    pub containers: Vec<String>,
+    /// Command that deletes it with its data; it fails while a container uses it.
+    pub command: String,
 }
 
 /// An image of the records that the reference does not name now.
@@ -81,26 +97,18 @@ pub fn explain(
     reference: &str,
 ) -> Result<Explanation, Error> {
     let (mut result, subject, owned) = match lookup::is_path(reference) {
+        true => by_path(request, observer, config, Path::new(reference))?,
         false => {
             let result =
                 scan::scan_with(request, observer, Purpose::Look, false, ScanOptions::with_labels(config))?;
             match lookup::look_up(&result.scan, reference) {
                 Ok(subject) => (result, Some(subject), None),
-                Err(unknown @ lookup::Error::Unknown { .. }) => {
-                    return absent(result, reference, unknown);
-                }
+                Err(unknown @ lookup::Error::Unknown { .. }) => match volume_path(&result.scan, reference) {
+                    Some(path) => by_path(request, observer, config, &path)?,
+                    None => return absent(result, reference, unknown),
+                },
                 Err(error) => return Err(error.into()),
             }
-        }
-        true => {
-            let options = ScanOptions { trees: true, ..ScanOptions::with_labels(config) };
-            let mut result = scan::scan_with(request, observer, Purpose::Look, false, options)?;
-            let located = lookup::locate(&result.scan, Path::new(reference))?;
-            let subject = lookup::at_path(&result.scan, &located);
-            let (owned, findings) = path_usage::owners(request, observer, config, &result.scan, &located);
-            observer.findings(Audience::Usual, &findings);
-            result.scan.inventory.findings.extend(findings);
-            (result, subject, Some(owned))
         }
     };
     let image = match subject {
@@ -126,7 +134,44 @@ pub fn explain(
         Some(Subject::Image(image_ix)) => namesakes(&result, reference, image_ix)?,
         _ => Vec::new(),
     };
-    Ok(Explanation { result, subject, owned, image, containers, absent })
+    let volume = owned.as_ref().and_then(|owned| volume(&result.scan, Path::new(&owned.path)));
+    Ok(Explanation { result, subject, owned, image, containers, absent, volume })
+}
+
+/// Scans, and measures what is at and below a path.
+fn by_path(
+    request: &Request,
+    observer: &dyn Observer,
+    config: &Config,
+    path: &Path,
+) -> Result<(ScanResult, Option<Subject>, Option<Owned>), Error> {
+    let options = ScanOptions { trees: true, ..ScanOptions::with_labels(config) };
+    let mut result = scan::scan_with(request, observer, Purpose::Look, false, options)?;
+    let located = lookup::locate(&result.scan, path)?;
+    let subject = lookup::at_path(&result.scan, &located);
+    let (owned, findings) = path_usage::owners(request, observer, config, &result.scan, &located);
+    observer.findings(Audience::Usual, &findings);
+    result.scan.inventory.findings.extend(findings);
+    Ok((result, subject, Some(owned)))
+}
+
+/// Returns the path of the volume of podman with this name.
+fn volume_path(scan: &Scan, name: &str) -> Option<PathBuf> {
+    let mut stores = scan.inventory.volumes.iter();
+    let (store, _) = stores.find(|(_, volumes)| volumes.iter().any(|volume| volume.name == name))?;
+    Some(Path::new(&scan.sysroot.shown(&scan.inventory[*store].root)).join("volumes").join(name))
+}
+
+/// Returns the volume of podman that contains a path of the node.
+fn volume(scan: &Scan, path: &Path) -> Option<VolumeExplanation> {
+    scan.inventory.volumes.iter().find_map(|(store, volumes)| {
+        let graphroot = PathBuf::from(scan.sysroot.shown(&scan.inventory[*store].root));
+        let below = path.strip_prefix(graphroot.join("volumes")).ok()?;
+        let name = below.iter().next()?;
+        let Volume { name, containers } = volumes.iter().find(|volume| *volume.name == *name)?.clone();
+        let command = remove_volume(&name, &graphroot);
+        Some(VolumeExplanation { name, containers, command })
+    })
 }
 
 /// Returns the other images of the records that had the name of an image.
@@ -158,7 +203,15 @@ fn absent(result: ScanResult, reference: &str, unknown: lookup::Error) -> Result
         AbsentImage { story, presence }
     });
     let absent = absent.collect();
-    Ok(Explanation { absent, subject: None, owned: None, image: None, containers: None, result })
+    Ok(Explanation {
+        absent,
+        subject: None,
+        owned: None,
+        image: None,
+        containers: None,
+        volume: None,
+        result,
+    })
 }
 
 fn presence(scan: &Scan, story: &Story) -> Presence {

@@ -108,6 +108,12 @@ fn printed_commands_free_what_the_list_says() {
         (text(used, "/text"), &used["command"]),
         ("volume used (podman): used by etl-job", &Value::Null)
     );
+    // A volume is explained by its name and by its path.
+    for reference in ["used", "/var/lib/containers/storage/volumes/used"] {
+        let explained = program::layersweep(["explain", reference]).expect_code(0).stdout;
+        assert!(explained.contains("  volume  used (podman): used by etl-job\n"), "{explained}");
+        assert!(explained.contains("  delete  podman volume rm used\n"), "{explained}");
+    }
     let mut freed = 0;
     for cause in deletions {
         let expected = number(cause, "/frees_bytes");

@@ -39,6 +39,7 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
         absent: Vec::new(),
         chain: Vec::new(),
         container: None,
+        volume: None,
         below: owned.map(|owned| below(scan, owned)),
         leaks: Vec::new(),
         held_by: Vec::new(),

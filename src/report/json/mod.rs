@@ -25,6 +25,7 @@ mod usage;
 
 use serde::Serialize;
 
+use crate::app::explain::VolumeExplanation;
 use crate::model::Finding;
 use crate::stores::Effort;
 
@@ -146,6 +147,8 @@ pub struct ExplainDoc {
     pub chain: Vec<LayerDoc>,
     /// The container; null for other subjects.
     pub container: Option<ContainerDoc>,
+    /// The volume of podman that contains the path; null for other subjects.
+    pub volume: Option<VolumeExplanation>,
     /// Usage at and below a path, by owner; null if the reference is not a path.
     pub below: Option<BelowDoc>,
     /// Leaks that concern the object.

@@ -45,7 +45,7 @@ pub fn layers(result: &ScanResult) -> LayersDoc {
 
 /// Builds the document of `explain`.
 pub fn explanation(explanation: &Explanation) -> ExplainDoc {
-    let Explanation { result, subject, owned, image, containers, absent } = explanation;
+    let Explanation { result, subject, owned, image, containers, absent, volume } = explanation;
     let mut document = super::explain(&result.scan, *subject, owned.as_ref());
     if let (Some(Subject::Image(image_ix)), Some(image)) = (subject, image) {
         document.remember(result.ages.of(*image_ix), &image.story);
@@ -53,6 +53,7 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
         document.judge(&target, image.rulings.clone(), &image.plan, &image.reach);
     }
     document.recall(absent, subject.is_none());
+    document.volume.clone_from(volume);
     if let Some(plan) = containers {
         document.judge_container(plan);
     }

@@ -13,7 +13,7 @@ use super::table::{Table, bold, heading};
 use super::usage::place;
 use crate::history::ages::AgeRule;
 use crate::model::EvidenceKind;
-use crate::model::display::count;
+use crate::model::display::{count, listed};
 use crate::report::json::{
     BelowDoc, EvidenceDoc, ExplainDoc, GcDecisionDoc, ImageDoc, LayerDoc, RememberedDoc, ShareRowDoc, UserDoc,
 };
@@ -50,6 +50,18 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     }
     if !matches!(document.subject, "directory" | "file") {
         out.push_str(&format!("  path    {}\n", safe(&document.path)));
+    }
+    if let Some(volume) = &document.volume {
+        let users = match volume.containers.as_slice() {
+            [] => "no container uses it".to_owned(),
+            containers => format!("used by {}", listed(containers)),
+        };
+        out.push_str(&format!(
+            "  volume  {} (podman): {}\n  delete  {}\n",
+            safe(&volume.name),
+            safe(&users),
+            safe(&volume.command)
+        ));
     }
     out.push_str(&size_line(document));
     out.push_str(&difference_to_size(document));

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::sizes::{by_unit, tree};
-use super::types::VolumeUse;
+use super::types::{LargeDirectory, VolumeUse};
 use crate::disk::{Extents, TreeScope, WalkOptions, measure as walk};
 use crate::model::space::BytesAndInodes;
-use crate::model::{FilesystemIx, NodeKind, StoreIx, StoreKind};
+use crate::model::{NodeKind, StoreKind};
 use crate::stores::Scan;
 use crate::stores::containerd::places::is_root;
 use crate::stores::containers_storage::places::drivers_in;
@@ -16,22 +16,6 @@ use crate::sys::root::Root;
 
 /// Minimum allocated bytes of a directory that is named.
 const LEAST: u64 = 1 << 20;
-
-/// A directory at the top of a store that contains at least 1 % of the used bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LargeDirectory {
-    pub store: StoreIx,
-    pub filesystem: FilesystemIx,
-    pub path: PathBuf,
-    /// Allocated bytes.
-    pub bytes: u64,
-    /// Number of files and directories.
-    pub inodes: u64,
-    /// Largest entry, with its allocated bytes.
-    pub largest: Option<(PathBuf, u64)>,
-    /// True if the directory is itself a store, which was not read.
-    pub is_store: bool,
-}
 
 /// Returns the large directories of all stores.
 pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {

@@ -25,12 +25,12 @@ use crate::sys::quiet;
 use crate::sys::quiet::Within;
 
 pub use below::{Below, OutsideUse, below};
-pub use large::LargeDirectory;
 pub use places::filesystem_of;
 use sizes::{by_unit, tree};
 use types::KnownUse;
 pub use types::{
-    BigFile, OtherUsageRequest, OtherUser, OtherUserKind, OtherUsers, PodShare, SeenWhole, VolumeUse,
+    BigFile, LargeDirectory, OtherUsageRequest, OtherUser, OtherUserKind, OtherUsers, PodShare, SeenWhole,
+    VolumeUse,
 };
 
 /// Inverse of the minimum share of the used bytes: a file below 1/200 of them is not named.

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 
-use super::large::LargeDirectory;
 use crate::model::space::BytesAndInodes;
 use crate::model::{ContainerIx, FilesystemIx, Finding, StoreIx};
 use crate::node::places::KubeletPlaces;
@@ -105,6 +104,22 @@ pub struct OtherUsers {
     pub findings: Vec<Finding>,
     /// Number of inodes examined.
     pub inodes: u64,
+}
+
+/// A directory at the top of a store that contains at least 1 % of the used bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LargeDirectory {
+    pub store: StoreIx,
+    pub filesystem: FilesystemIx,
+    pub path: PathBuf,
+    /// Allocated bytes.
+    pub bytes: u64,
+    /// Number of files and directories.
+    pub inodes: u64,
+    /// Largest entry, with its allocated bytes.
+    pub largest: Option<(PathBuf, u64)>,
+    /// True if the directory is itself a store, which was not read.
+    pub is_store: bool,
 }
 
 /// Bytes of a volume in a store.
