@@ -19,7 +19,7 @@ pub use causes::causes;
 pub use context::Context;
 pub use outside_causes::hidden;
 pub use parts::{Divided, divide, large, of_use, outside};
-pub use ranking::rank;
+pub use ranking::{gain, rank};
 pub use summary::summary;
 
 use serde::Serialize;

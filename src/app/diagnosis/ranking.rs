@@ -26,11 +26,17 @@ pub fn rank(causes: &mut [Cause], disks: &[Disk]) {
     }
 }
 
-/// Returns what the deletion frees of a resource.
-fn gain(cause: &Cause, counted: Counted) -> u64 {
+/// Minimum number of inodes that a deletion frees to be listed against a lack of inodes: thousands are missing then, and
+/// a large file is a single one.
+const MIN_INODES: u64 = 10;
+
+/// Returns what the deletion frees of a resource; 0 if that is too little to list.
+pub fn gain(cause: &Cause, counted: Counted) -> u64 {
     match counted {
         Counted::Bytes => cause.frees_bytes,
-        Counted::Inodes => cause.frees_inodes,
+        Counted::Inodes => {
+            Some(cause.frees_inodes).filter(|inodes| *inodes >= MIN_INODES).unwrap_or_default()
+        }
     }
 }
 

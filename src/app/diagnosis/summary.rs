@@ -1,8 +1,9 @@
 //! The diagnosis in three sentences: how full the disk is, what uses it, and what can be freed.
 
+use crate::app::diagnosis::ranking::gain;
 use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, FULL, PartKind, Planned};
 use crate::model::FilesystemIx;
-use crate::model::display::{bytes, listed};
+use crate::model::display::{bytes, listed, thousands};
 use crate::model::space::BytesAndInodes;
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
@@ -158,7 +159,8 @@ fn usage_sentence(disk: &Disk, causes: &[&Cause]) -> String {
 /// Returns the sentence about the bytes that can be freed, by layersweep and by the operator.
 fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
     let automatic: Vec<_> = causes.iter().filter(|cause| cause.taken_by == Action::Layersweep).collect();
-    let manual = causes.iter().filter(|cause| cause.taken_by == Action::Operator && cause.frees_bytes > 0);
+    let scarce = disk.scarce();
+    let manual = causes.iter().filter(|cause| cause.taken_by == Action::Operator && gain(cause, scarce) > 0);
     let manual: Vec<_> = manual.collect();
     let when = if foreign { "once the node runs again, " } else { "" };
     let Planned { command, gc, none, sweep, .. } = &disk.planned;
@@ -217,13 +219,21 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
         let named: Vec<_> = manual
             .iter()
             .take(NAMED)
-            .map(|cause| format!("{} ({})", cause.title, bytes(cause.frees_bytes)))
+            .map(|cause| match scarce {
+                Counted::Bytes => format!("{} ({})", cause.title, bytes(cause.frees_bytes)),
+                // The title of a directory has the number of its files.
+                Counted::Inodes => cause.title.clone(),
+            })
             .collect();
         let more = match manual.len().saturating_sub(NAMED) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let sum = bytes(manual.iter().map(|cause| cause.frees_bytes).sum());
+        let sum = manual.iter().map(|cause| gain(cause, scarce)).sum();
+        let sum = match scarce {
+            Counted::Bytes => bytes(sum),
+            Counted::Inodes => format!("{} inodes", thousands(sum)),
+        };
         out.push_str(&format!("; {sum} only you can delete: {}{more}", named.join(", ")));
     }
     out + "."
