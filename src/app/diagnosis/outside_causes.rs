@@ -68,7 +68,8 @@ pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause>
             let cause = context.cause(ix, CauseKind::File, file.bytes, format!("{path} (file{written})"));
             let cause = Cause { title: path.clone(), path: Some(path.clone()), ..cause };
             if file.may_be_open {
-                return Cause { remedy: "a program has it open".into(), taken_by: Action::Nobody, ..cause };
+                let remedy = format!("a program may have it open: `fuser -v {}` shows which", shell_word(&path));
+                return Cause { remedy, taken_by: Action::Nobody, ..cause };
             }
             match belongs_to_a_program(Path::new(&path)) {
                 true => Cause {

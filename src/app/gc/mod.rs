@@ -382,7 +382,10 @@ fn disks_after(plan: &Plan, scan: &Scan, thresholds: Vec<Vec<DiskThreshold>>) ->
             let freed = judged.map_or(0, |plan| freed_since_scan(plan, scan));
             filesystem.used_bytes = filesystem.used_bytes.saturating_sub(freed);
             filesystem.available_bytes = after.available_bytes;
-            filesystem.inodes_free = after.inodes_free;
+            // 0 if the number of inodes does not limit the filesystem.
+            if after.inodes > 0 {
+                filesystem.inodes_free = after.inodes_free;
+            }
             owed_bytes = after.owed_bytes;
         }
         Disk {

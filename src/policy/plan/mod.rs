@@ -306,6 +306,8 @@ impl<'a> Planner<'a> {
             let is_space_wanted = self.filesystems.iter().any(|plan| {
                 plan.filesystem == full.filesystem
                     && (plan.end == PassEnd::NotReached || (plan.end == PassEnd::Open && plan.started.any()))
+                    // Images are not deleted for inodes if they hold too few.
+                    && (plan.few_inodes.is_none() || plan.wanted.bytes > 0)
             });
             if !(is_deletion_due || (is_space_wanted && !waiting.is_empty())) {
                 continue;

@@ -91,7 +91,7 @@ fn images(document: &DiffDoc, screen: &Screen) -> String {
         let name = if image.kind == "artifact" { format!("{name} (artifact)") } else { name };
         let note = match (image.change, image.disk_change_bytes) {
             ("added", 0) => "its layers were there already",
-            ("removed", 0) => "its layers are still used",
+            ("removed", 0) => "its layers are still used, or count with another image",
             _ => "",
         };
         table.row(vec![name, word.into(), change(image.disk_change_bytes), note.into()]);
@@ -222,7 +222,7 @@ mod tests {
 IMAGE                           CHANGE
 new:1              added     +30.0 MiB
 web:1              removed   -20.0 MiB
-old:1              removed         0 B  its layers are still used
+old:1              removed         0 B  its layers are still used, or count with another image
 app:1 -> <none> b  untagged        0 B
 x:1 -> x:2         renamed         0 B
 total on the disk            +10.0 MiB

@@ -114,10 +114,19 @@ fn freed_on(deleted: &DeletedDoc, mount: &str) -> Option<DeletedDoc> {
 /// Explains why the remaining images are kept: for each rule, the one with the most bytes first, the images and the
 /// remedy.
 fn remaining(document: &GcDoc, screen: &Screen) -> String {
-    let is_only_outside = !document.inode_use.is_empty()
-        && document.inode_use.iter().all(|inode_use| inode_use.is_outside)
-        && document.filesystems.iter().all(|filesystem| filesystem.missing_bytes == 0);
-    if is_only_outside {
+    // Deleting images does not help against what is missing.
+    let mut missed = document
+        .filesystems
+        .iter()
+        .filter(|filesystem| filesystem.missing_bytes > 0 || filesystem.missing_inodes > 0)
+        .peekable();
+    let is_helpless = missed.peek().is_some()
+        && missed.all(|filesystem| {
+            let mut uses = document.inode_use.iter();
+            let is_outside = uses.any(|used| used.is_outside && used.mount == filesystem.mount);
+            filesystem.missing_bytes == 0 && (is_outside || filesystem.few_inodes.is_some())
+        });
+    if is_helpless {
         return String::new();
     }
     let images = document.kept.iter().filter(|kept| kept.kind == "image" || kept.kind == "artifact");
@@ -486,6 +495,7 @@ fn as_planned(document: &GcDoc, outcome: OutcomeKind) -> &'static str {
         (_, OutcomeKind::NotReached) if is_reached_for_bytes(document) => {
             " (reaches the low threshold for bytes only)"
         }
+        (_, OutcomeKind::NotReached) if lacks_inodes_alone(document) => " (does not free enough inodes)",
         (_, OutcomeKind::NotReached) => " (does NOT reach the low threshold)",
         (_, OutcomeKind::Reached) if document.trigger.space => " (reaches the low threshold)",
         _ => "",
@@ -498,6 +508,13 @@ fn is_reached_for_bytes(document: &GcDoc) -> bool {
     let missed = || document.filesystems.iter().filter(|filesystem| filesystem.missing_inodes > 0);
     filesystems.all(|filesystem| filesystem.missing_bytes == 0)
         && missed().any(|filesystem| filesystem.started.iter().any(|target| *target != "inodes"))
+}
+
+/// Returns true if inodes are missing after the run, and no bytes.
+fn lacks_inodes_alone(document: &GcDoc) -> bool {
+    let mut filesystems = document.filesystems.iter();
+    filesystems.all(|filesystem| filesystem.missing_bytes == 0)
+        && document.filesystems.iter().any(|filesystem| filesystem.missing_inodes > 0)
 }
 
 /// Formats the free inodes of the first filesystem that was short of them, if it is not any more.
@@ -535,6 +552,7 @@ fn words(document: &GcDoc, outcome: OutcomeKind) -> &'static str {
         (_, OutcomeKind::NotReached) if is_reached_for_bytes(document) => {
             "Low threshold reached for bytes only"
         }
+        (_, OutcomeKind::NotReached) if lacks_inodes_alone(document) => "Not enough inodes freed",
         (_, OutcomeKind::NotReached) => "Low threshold NOT reached",
         (_, OutcomeKind::Refused) => "REFUSED in part",
         _ => "FAILED",
