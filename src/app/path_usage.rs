@@ -85,10 +85,12 @@ fn mounted_below(dir: &Path) -> Vec<PathBuf> {
     let Ok(mounts) = mounts::read() else { return Vec::new() };
     let above = mounts.iter().filter(|mount| dir.starts_with(&mount.mount_point));
     let device = above.max_by_key(|mount| mount.mount_point.as_os_str().len()).map(|mount| mount.device);
+    // Of several mounts on one point, only the last is visible.
+    let visible = std::fs::metadata(dir).ok().map(|facts| facts.dev());
     let mut points: Vec<_> = mounts
         .iter()
         .filter(|mount| mount.mount_point != dir && mount.mount_point.starts_with(dir))
-        .filter(|mount| mount.source.starts_with("/dev/") && Some(mount.device) != device)
+        .filter(|mount| mount.source.starts_with("/dev/") && ![device, visible].contains(&Some(mount.device)))
         .map(|mount| mount.mount_point.clone())
         .collect();
     points.sort();

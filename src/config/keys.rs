@@ -124,7 +124,7 @@ pub const KEYS: [Key; 30] = [
     Key {
         name: "protect.names",
         default: "none",
-        meaning: "patterns; an image is kept if any of its full names matches one. `*` matches slashes too: `\"quay.io/*\"` is all of that registry",
+        meaning: "patterns; an image is kept if one matches a full name of it, its repository (all tags), a digest or its id, as in the keep-list. `*` matches slashes too: `\"quay.io/*\"` is all of that registry",
         value: |config| config.images.protect.names.iter().map(Pattern::text).collect(),
     },
     Key {

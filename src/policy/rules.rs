@@ -235,12 +235,17 @@ impl<'a> Judge<'a> {
 
     fn protected_name(&self, image_ix: ImageIx) -> RuleAnswer {
         let patterns = &self.input.policy.protect.names;
-        for name in &self.image(image_ix).names {
+        let Image { names, digests, id, .. } = self.image(image_ix);
+        for name in names {
             if let Some(pattern) = patterns.iter().find(|pattern| pattern.matches(name)) {
                 return RuleAnswer::Keep(format!("{name} matches the protected name {}", pattern.text()));
             }
         }
-        RuleAnswer::pass("no protected name matches")
+        // A repository without a tag, a digest, or an id, as in the keep-list.
+        match patterns.iter().find(|pattern| pattern.covers(names, digests, id.as_str())) {
+            Some(pattern) => RuleAnswer::Keep(format!("the protected name {} covers it", pattern.text())),
+            None => RuleAnswer::pass("no protected name matches"),
+        }
     }
 
     fn protected_label(&self, image_ix: ImageIx) -> RuleAnswer {

@@ -286,7 +286,7 @@ fn users(fs: Fs) {
     let check = list(&doctor, "/checks").iter().find(|check| check["name"] == "disk-usage").unwrap();
     assert_eq!(check["status"], "ok", "{fs:?}: {check:#}");
     let said = text(check, "/message");
-    assert!(said.contains("the largest data outside the stores: logs of pods 10"), "{fs:?}: {said}");
+    assert!(said.contains("known data outside the stores: logs of pods 10"), "{fs:?}: {said}");
     let logs = list(&report, "/top/logs");
     assert_eq!((text(&logs[0], "/pod"), text(&logs[0], "/container")), ("ns/web", "main"), "{logs:#?}");
     assert_eq!(text(&logs[0], "/path"), "/var/log/pods/ns_web_11-22/main/0.log");

@@ -68,7 +68,8 @@ pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause>
             let cause = context.cause(ix, CauseKind::File, file.bytes, format!("{path} (file{written})"));
             let cause = Cause { title: path.clone(), path: Some(path.clone()), ..cause };
             if file.may_be_open {
-                let remedy = format!("a program may have it open: `fuser -v {}` shows which", shell_word(&path));
+                let remedy =
+                    format!("a program may have it open: `fuser -v {}` shows which", shell_word(&path));
                 return Cause { remedy, taken_by: Action::Nobody, ..cause };
             }
             match belongs_to_a_program(Path::new(&path)) {
@@ -254,7 +255,9 @@ pub(super) fn others(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -
         let is_leak = path.is_some_and(|path| leaks.iter().any(|(leak, _)| path.starts_with(leak)));
         kinds.contains(&part.kind) && !is_leak
     });
-    let inodes = context.scan.inventory.filesystems[ix.get()].inodes;
+    let filesystem = &context.scan.inventory.filesystems[ix.get()];
+    // A directory of many small files matters only if inodes are short.
+    let inodes = if filesystem.is_short_of_inodes() { filesystem.inodes } else { 0 };
     others
         .filter(|(part, bytes)| {
             *bytes >= (used / 20).max(LEAST) || inodes > 0 && part.inodes >= (inodes / 20).max(LEAST_INODES)
@@ -274,7 +277,10 @@ pub(super) fn others(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -
             let cause = context.cause(ix, CauseKind::Other, bytes, text);
             let cause = Cause { remedy, path: part.path.clone(), taken_by: Action::Nobody, ..cause };
             match &part.path {
-                Some(path) if inodes > 0 && part.inodes >= (inodes / 20).max(LEAST_INODES) => Cause {
+                Some(path)
+                    if inodes > 0
+                        && part.inodes >= (inodes / 20).max(LEAST_INODES)
+                        && !belongs_to_a_program(Path::new(path)) => Cause {
                     title: path.clone(),
                     text: format!("{path}: {} files", display::thousands(part.inodes)),
                     remedy: format!(

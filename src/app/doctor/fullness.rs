@@ -33,7 +33,9 @@ pub(super) fn filesystems(node: &Node<'_>) -> Vec<Check> {
         let mut check = judge(filesystem, &thresholds[ix], forecast.as_ref(), node.is_foreign());
         match outside::largest(&outside::parts(scan, &others, ix.into())) {
             largest if largest.is_empty() => {}
-            largest => check.message.push_str(&format!("; the largest data outside the stores: {largest}")),
+            largest => check.message.push_str(&format!(
+                "; known data outside the stores: {largest}; `layersweep report` finds the rest"
+            )),
         }
         checks.push(Check { object: node.shown(&filesystem.mount), ..check });
     }
