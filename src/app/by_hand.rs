@@ -200,6 +200,7 @@ mod tests {
             container: None,
             modified: None,
             may_be_open: true,
+            has_other_names: false,
             unread_store: None,
         });
         let log = "truncate -s 0 '/var/log/pods/a b/0.log' (300.0 MiB), if it is not needed";

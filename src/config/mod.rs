@@ -64,7 +64,7 @@ impl Config {
                     sources.file(&path, &text);
                     files.push(path);
                 }
-                Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => {}
+                Err(error) if is_absent(root, &path, &error) && !must_exist => {}
                 Err(error) => sources.problems.push(unreadable(&path, &error)),
             }
         }
@@ -119,10 +119,20 @@ fn files_to_read(
             let is_file = matches!(entry.kind, FileKind::File | FileKind::Symlink);
             (is_drop_in && is_file).then(|| (Path::new(DROP_INS).join(name), true))
         })),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) if is_absent(root, Path::new(DROP_INS), &error) => {}
         Err(error) => problems.push(unreadable(Path::new(DROP_INS), &error)),
     }
     files
+}
+
+/// Returns true if `error` means that `path` does not exist. A link whose target is missing exists: its target may not be
+/// mounted yet, and the protections in it are unknown.
+fn is_absent(root: &Sysroot, path: &Path, error: &io::Error) -> bool {
+    let mut above = path.ancestors().filter(|path| path.parent().is_some());
+    let is_link = |path: &Path| {
+        std::fs::symlink_metadata(root.display(path)).is_ok_and(|facts| facts.file_type().is_symlink())
+    };
+    error.kind() == io::ErrorKind::NotFound && !above.any(is_link)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> ConfigProblem {

@@ -244,6 +244,19 @@ impl Mounts {
         self.seen.get(position)
     }
 
+    /// Returns true if a process sees a directory above `path` as a mount of its own, as a container does with a bind
+    /// mount. Mounts that this process sees too are not counted.
+    #[must_use]
+    pub fn shows_above(&self, path: &Path) -> bool {
+        let Some(place) = location(&self.own_mounts, path) else { return false };
+        let Some(shown) = self.by_place.get(&place.device) else { return false };
+        let is_own = |root: &Path| {
+            let mut own = self.own_mounts.iter();
+            own.any(|mount| mount.device == place.device && mount.root == root)
+        };
+        place.path.ancestors().any(|above| shown.contains_key(above) && !is_own(above))
+    }
+
     fn overlay_with(&self, word: &[u8]) -> Option<usize> {
         if word.len() >= MIN_WORD && word.iter().all(u8::is_ascii_alphanumeric) {
             return self.by_word.get(word).copied();

@@ -255,7 +255,8 @@ fn killed_run_is_finished() {
     assert_eq!(child.wait().unwrap().signal(), Some(9));
     let other = small::name("other");
     assert_eq!(outcomes(&node), [(other.clone(), "unknown".to_owned(), false)]);
-    assert!(node.run(&["history"]).expect_code(0).stdout.contains("unknown: started"));
+    let history = node.run(&["history"]).expect_code(0).stdout;
+    assert!(history.contains(&format!("unknown: {other}: started")), "{history}");
     node.scan();
     assert_eq!(outcomes(&node), [(other, "gone".to_owned(), true)]);
 

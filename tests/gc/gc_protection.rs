@@ -142,7 +142,7 @@ fn protection_added_during_run_keeps_image() {
     let real = node::document(running.end().expect_no_crash().expect_code(4));
     assert_eq!(deleted(&real), [name(0), name(6), name(7), name(8), name(9)]);
     for (number, expected, detail) in [
-        (1, "pinned", "pin reg.local/old-1:1"),
+        (1, "pinned", "pinned: reg.local/old-1:1"),
         (2, "in-use", "podman container quick (created)"),
         (3, "pinned", "the runtime's list"),
         (4, "in-use", "buildah container builder"),

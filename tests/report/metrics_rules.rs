@@ -73,7 +73,7 @@ fn everything() -> MetricsData {
         filesystems: vec![Some(Filesystem {
             mount: "/".into(),
             device: "/dev/vda1".into(),
-            fstype: "xfs".into(),
+            fstype: "ext4".into(),
             capacity_bytes: 100,
             used_bytes: 50,
             available_bytes: 50,

@@ -441,6 +441,9 @@ fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         let owner = if volume.of.is_some() { "containerd" } else { "podman" };
         let users = match &volume.containers {
             None => "its containers are unknown".to_owned(),
+            Some(containers) if containers.is_empty() && volume.is_mounted => {
+                "a container or a quadlet may use it".to_owned()
+            }
             Some(containers) if containers.is_empty() => "no container uses it".to_owned(),
             Some(containers) => format!("used by {}", display::listed(containers)),
         };
@@ -460,8 +463,8 @@ fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
                     ..cause
                 })
             }
-            (Some(containers), None) if containers.is_empty() => Some(Cause {
-                remedy: "its data is deleted with it".into(),
+            (Some(containers), None) if containers.is_empty() && !volume.is_mounted => Some(Cause {
+                remedy: "its data is deleted with it: look into it first".into(),
                 command: Some(remove_volume(&volume.name, Path::new(&graphroot))),
                 frees_bytes: volume.bytes,
                 frees_inodes: volume.inodes,

@@ -11,6 +11,7 @@ use crate::model::{FilesystemIx, Size};
 use crate::policy::leaks::LeakPlan;
 use crate::stores::Scan;
 use crate::stores::other_usage::OtherUsers;
+use crate::sys::root;
 
 /// Inverse of the minimum share of the used bytes: a cause below 1/200 of them is left out. For leaks, build caches
 /// and unused images that are not pinned, only [`LEAST`] applies.
@@ -39,6 +40,11 @@ impl Context<'_> {
     /// Returns the minimum bytes of a cause on a filesystem.
     pub(super) fn least(&self, ix: FilesystemIx) -> u64 {
         (self.scan.inventory.filesystems[ix.get()].used_bytes / SMALL).max(LEAST)
+    }
+
+    /// Returns true if only root can replace the file before a command is typed.
+    pub(super) fn is_of_root(&self, file: &Path) -> bool {
+        file.parent().is_some_and(|parent| root::Root::open(parent).is_ok_and(|root| root.way().is_trusted()))
     }
 
     /// Returns a path as the node itself names it.

@@ -19,8 +19,8 @@ pub use causes::causes;
 pub use context::Context;
 pub use outside_causes::hidden;
 pub use parts::{Divided, divide, large, of_use, outside};
-pub use ranking::{gain, rank};
-pub use summary::summary;
+pub use ranking::rank;
+pub use summary::{gain, summary};
 
 use serde::Serialize;
 

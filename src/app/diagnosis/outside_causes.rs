@@ -20,6 +20,9 @@ const JOURNAL_BYTES: u64 = 512 << 20;
 /// Size to which it is told to shrink a smaller one.
 const LEAST_JOURNAL_BYTES: u64 = 16 << 20;
 
+/// Warning about a file that another user can replace by a link before a command is typed.
+const IN_OTHERS_DIRECTORY: &str = "another user can change its directory, so look at it before you delete it";
+
 pub(super) fn logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let logs = context.other_users.logs.iter();
     let large = logs.filter(|log| log.filesystem == ix && log.bytes >= context.least(ix));
@@ -32,14 +35,19 @@ pub(super) fn logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
                 (None, _) => String::new(),
             };
             let limit = if log.pod.is_some() { "the kubelet's containerLogMaxSize" } else { "logrotate" };
+            let command = format!("truncate -s 0 {}", shell_word(&path));
+            let is_safe = context.is_of_root(&log.path);
             Cause {
                 title: match &log.pod {
                     Some(pod) => format!("log of pod {pod}"),
                     None => format!("log {path}"),
                 },
-                remedy: format!("{limit} limits it"),
+                remedy: match is_safe {
+                    true => format!("{limit} limits it"),
+                    false => format!("{limit} limits it; {IN_OTHERS_DIRECTORY}"),
+                },
                 // Truncating works also for a program that has the file open.
-                command: Some(format!("truncate -s 0 {}", shell_word(&path))),
+                command: Some(command).filter(|_| is_safe),
                 frees_bytes: log.bytes,
                 id: log.pod.clone(),
                 path: Some(path.clone()),
@@ -72,19 +80,26 @@ pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause>
                     format!("a program may have it open: `fuser -v {}` shows which", shell_word(&path));
                 return Cause { remedy, taken_by: Action::Nobody, ..cause };
             }
-            match belongs_to_a_program(Path::new(&path)) {
-                true => Cause {
-                    remedy: "it belongs to a program; layersweep never deletes it".into(),
-                    taken_by: Action::Nobody,
-                    ..cause
-                },
-                false => Cause {
-                    remedy: "if it is not needed; layersweep never deletes it".into(),
-                    command: Some(format!("rm {}", shell_word(&path))),
-                    frees_bytes: file.bytes,
-                    frees_inodes: 1,
-                    ..cause
-                },
+            if file.has_other_names {
+                let remedy = format!(
+                    "it has more names: `find {} -xdev -samefile {}` lists them",
+                    shell_word(&cause.filesystem),
+                    shell_word(&path)
+                );
+                return Cause { remedy, taken_by: Action::Nobody, ..cause };
+            }
+            if belongs_to_a_program(Path::new(&path)) {
+                let remedy = "it belongs to a program; layersweep never deletes it".into();
+                return Cause { remedy, taken_by: Action::Nobody, ..cause };
+            }
+            let is_safe = context.is_of_root(&file.path);
+            let why = if is_safe { "layersweep never deletes it" } else { IN_OTHERS_DIRECTORY };
+            Cause {
+                remedy: format!("if it is not needed; {why}"),
+                command: is_safe.then(|| format!("rm {}", shell_word(&path))),
+                frees_bytes: file.bytes,
+                frees_inodes: 1,
+                ..cause
             }
         })
         .collect()

@@ -1,6 +1,6 @@
 //! Ranks the causes of each filesystem: one list of deletions, with the usage after each of them.
 
-use crate::app::diagnosis::summary::most_used;
+use crate::app::diagnosis::summary::{gain, most_used};
 use crate::app::diagnosis::{Action, Cause, Disk};
 use crate::model::display::two_decimals;
 use crate::model::space::BytesAndInodes;
@@ -22,20 +22,6 @@ pub fn rank(causes: &mut [Cause], disks: &[Disk]) {
     for causes in causes.chunk_by_mut(|a, b| a.filesystem_ix == b.filesystem_ix) {
         if let Some(disk) = disks.get(causes[0].filesystem_ix.get()) {
             calculate(disk, causes);
-        }
-    }
-}
-
-/// Minimum number of inodes that a deletion frees to be listed against a lack of inodes: thousands are missing then, and
-/// a large file is a single one.
-const MIN_INODES: u64 = 10;
-
-/// Returns what the deletion frees of a resource; 0 if that is too little to list.
-pub fn gain(cause: &Cause, counted: Counted) -> u64 {
-    match counted {
-        Counted::Bytes => cause.frees_bytes,
-        Counted::Inodes => {
-            Some(cause.frees_inodes).filter(|inodes| *inodes >= MIN_INODES).unwrap_or_default()
         }
     }
 }

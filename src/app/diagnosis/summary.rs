@@ -1,6 +1,5 @@
 //! The diagnosis in three sentences: how full the disk is, what uses it, and what can be freed.
 
-use crate::app::diagnosis::ranking::gain;
 use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, FULL, PartKind, Planned};
 use crate::model::FilesystemIx;
 use crate::model::display::{bytes, listed, thousands};
@@ -40,6 +39,20 @@ pub(super) fn fullest(disks: &[Disk]) -> Option<(FilesystemIx, &Disk)> {
 /// Returns the used percentage of bytes or inodes, whichever is larger.
 pub(super) fn most_used(disk: &Disk) -> f64 {
     disk.used_percent().unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0))
+}
+
+/// Minimum number of inodes that a deletion frees to be listed against a lack of inodes: thousands are missing then, and
+/// a large file is a single one.
+const MIN_INODES: u64 = 10;
+
+/// Returns what the deletion frees of a resource; 0 if that is too little to list.
+pub fn gain(cause: &Cause, counted: Counted) -> u64 {
+    match counted {
+        Counted::Bytes => cause.frees_bytes,
+        Counted::Inodes => {
+            Some(cause.frees_inodes).filter(|inodes| *inodes >= MIN_INODES).unwrap_or_default()
+        }
+    }
 }
 
 /// Returns the sentence about the fullness of the disk and its thresholds.

@@ -57,6 +57,7 @@ fn big_file(filesystem: FilesystemIx, path: PathBuf, facts: InodeFacts, bytes: u
         container: None,
         modified,
         may_be_open: true,
+        has_other_names: false,
         unread_store: None,
     }
 }
@@ -183,6 +184,7 @@ mod tests {
                 container: None,
                 modified: None,
                 may_be_open: true,
+                has_other_names: false,
                 unread_store: None,
             }
         }

@@ -13,6 +13,7 @@ mod sizes;
 mod types;
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::Scan;
@@ -21,6 +22,7 @@ use crate::model::space::BytesAndInodes;
 use crate::model::{Filesystem, FilesystemIx, Finding};
 use crate::sys::deleted::{self, Backing, DeletedFile, OpenFiles};
 use crate::sys::mounts::{self, Location, Mount};
+use crate::sys::namespaces::Mounts;
 use crate::sys::quiet;
 use crate::sys::quiet::Within;
 
@@ -71,9 +73,24 @@ pub fn add_files(scan: &Scan, known: &OtherUsageRequest, all: &mut OtherUsers) {
     let places = places::find(scan, known, &mut Vec::new());
     all.files =
         big::files(&all.other_users, &places, |ix| (scan.inventory[ix].used_bytes / SMALL).max(LEAST));
+    let users = match scan.sysroot.is_foreign() {
+        true => None,
+        false => Some(Mounts::read(&scan.inventory.mounts()).ok()),
+    };
+    // Where the mounts cannot be read, any file may be in a container.
+    let is_in_container = |path: &Path| match &users {
+        None => false,
+        Some(mounts) => mounts.as_ref().is_none_or(|mounts| mounts.shows_above(path)),
+    };
     for file in &mut all.files {
         file.unread_store = large::unread_store(scan, &file.path);
-        file.may_be_open = all.open_files.as_ref().is_some_and(|open| open.may_contain(&file.path));
+        file.may_be_open = all.open_files.as_ref().is_some_and(|open| open.may_contain(&file.path))
+            || is_in_container(&file.path);
+        let facts = std::fs::symlink_metadata(&file.path);
+        file.has_other_names = facts.is_ok_and(|facts| facts.nlink() > 1);
+    }
+    for volume in &mut all.volumes {
+        volume.is_mounted = is_in_container(&volume.path.join("_data/x"));
     }
 }
 

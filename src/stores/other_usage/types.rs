@@ -137,6 +137,8 @@ pub struct VolumeUse {
     pub containers: Option<Vec<String>>,
     /// The container of CRI that it belongs to, and is deleted with.
     pub of: Option<ContainerIx>,
+    /// A container has its directory in a mount, although not as this volume.
+    pub is_mounted: bool,
 }
 
 /// A filesystem of which every visible file was measured.
@@ -175,8 +177,10 @@ pub struct BigFile {
     pub container: Option<String>,
     /// Time of the last modification.
     pub modified: Option<Timestamp>,
-    /// A process has, or may have, the file open.
+    /// A process has, or may have, the file open, or a container has it in a mount.
     pub may_be_open: bool,
+    /// The file has more hard links: deleting one frees nothing.
+    pub has_other_names: bool,
     /// Store that contains the file and was not read, for example that of another user.
     pub unread_store: Option<PathBuf>,
 }
