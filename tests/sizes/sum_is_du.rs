@@ -146,7 +146,7 @@ fn imagestore_on_own_filesystem_adds_up() {
     let mut command = program::command();
     command.env("CONTAINERS_STORAGE_CONF", &config).args(["explain", "reg.local/a:1", "--graphroot"]);
     let explained = program::run(command.arg(&graphroot)).expect_no_crash();
-    assert!(explained.stdout.contains("from the creation of its metadata directory"), "{explained:?}");
+    assert!(explained.stdout.contains("proven by the creation of its metadata directory"), "{explained:?}");
 }
 
 /// Files that a store shares with its surroundings, an imagestore in it, and leftovers of the tools elsewhere: each
