@@ -6,6 +6,7 @@ set -eu
 need='podman buildah crun containers-storage xfsprogs btrfs-progs e2fsprogs
       busybox-static openssl jq strace util-linux mount python3-minimal
       containerd runc curl protobuf-compiler prometheus
+      skopeo docker-registry
       chromium fonts-dejavu-core
       python3-venv binutils rpm rpmlint lintian shellcheck mmdebstrap systemd systemd-container zsh fish'
 

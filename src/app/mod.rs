@@ -14,6 +14,7 @@ pub mod doctor;
 pub mod error;
 pub mod events;
 pub mod explain;
+pub mod fits;
 pub mod forecast;
 pub mod gc;
 pub mod gc_request;

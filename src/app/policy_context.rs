@@ -19,7 +19,7 @@ use crate::history::ages::ImageAge;
 use crate::history::pins::Pins;
 use crate::model::display::with_causes;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{BackOff, Filesystem, Image, ImageIx, Inventory, Plan, StoreId};
+use crate::model::{BackOff, Filesystem, FilesystemIx, Image, ImageIx, Inventory, Plan, StoreId};
 use crate::node::{ImageNamers, Unreadable};
 use crate::policy::rules::Judge;
 use crate::policy::{Ages, Facts, Input, Policy, Task};
@@ -143,7 +143,7 @@ pub fn judge(
     (scanned, facts): (&ScanResult, &ImageFacts),
     image_ix: ImageIx,
 ) -> Result<(Vec<Ruling>, Plan), Error> {
-    planned(request, observer, config, (scanned, facts), |input, plan| {
+    planned(request, observer, config, (scanned, facts), None, |input, plan| {
         (Judge::new(input).rulings(image_ix), plan)
     })
 }
@@ -158,7 +158,21 @@ pub fn plan(
     config: &Config,
     scanned: (&ScanResult, &ImageFacts),
 ) -> Result<Plan, Error> {
-    planned(request, observer, config, scanned, |_, plan| plan)
+    planned(request, observer, config, scanned, None, |_, plan| plan)
+}
+
+/// The plan of a collection after `bytes` more have arrived on a filesystem.
+///
+/// # Errors
+/// As [`judge`].
+pub fn plan_after(
+    request: &Request,
+    observer: &dyn Observer,
+    config: &Config,
+    scanned: (&ScanResult, &ImageFacts),
+    arriving: (FilesystemIx, u64),
+) -> Result<Plan, Error> {
+    planned(request, observer, config, scanned, Some(arriving), |_, plan| plan)
 }
 
 /// Rules that keep an image regardless of its age and its filesystem.
@@ -169,6 +183,7 @@ const CONFIGURED: &[Rule] = &[
     Rule::ProtectedName,
     Rule::ProtectedLabel,
     Rule::NewestOfRepository,
+    Rule::NotRepullable,
 ];
 
 /// Images that the configuration or the node's files keep, with the reasons.
@@ -213,6 +228,7 @@ fn planned<T>(
     observer: &dyn Observer,
     config: &Config,
     (scanned, facts): (&ScanResult, &ImageFacts),
+    arriving: Option<(FilesystemIx, u64)>,
     then: impl FnOnce(Input<'_>, Plan) -> T,
 ) -> Result<T, Error> {
     let scan = &scanned.scan;
@@ -241,7 +257,12 @@ fn planned<T>(
         now: scanned.ages.now,
         scanned: scanned.state.scanned,
     };
-    let measured: Vec<_> = inventory.filesystems.iter().map(Filesystem::space).collect();
+    let mut measured: Vec<_> = inventory.filesystems.iter().map(Filesystem::space).collect();
+    if let Some((filesystem_ix, bytes)) = arriving
+        && let Ok(space) = &mut measured[filesystem_ix.get()]
+    {
+        *space = space.lost(bytes);
+    }
     Ok(then(input, crate::policy::plan::plan(input, Task::Policy, &measured)))
 }
 

@@ -31,6 +31,8 @@ pub struct FromNode {
     pub sandboxes: Vec<NamedImage>,
     /// Images that the kubelet is pulling.
     pub pulling: Vec<NamedImage>,
+    /// CRI-O is configured here.
+    pub has_crio: bool,
     /// Problems of these files.
     pub findings: Vec<Finding>,
 }
@@ -59,6 +61,7 @@ impl FromNode {
             quadlets,
             static_pods: pods.images,
             sandboxes: stores::sandbox_images(request, &settings)?,
+            has_crio: graphroot::crio_start(&request.sysroot).is_some(),
             findings: [findings, pods.findings, pulls.findings].concat(),
         })
     }
@@ -84,6 +87,7 @@ impl FromNode {
             quadlets,
             sandboxes: new(self.sandboxes, &known.sandboxes),
             pulling: new(self.pulling, &known.pulling),
+            has_crio: self.has_crio,
             findings: self.findings,
         }
     }
@@ -116,6 +120,7 @@ impl FromNode {
         protect.quadlets.clone_from(&self.quadlets);
         protect.sandboxes.clone_from(&self.sandboxes);
         protect.pulling.clone_from(&self.pulling);
+        protect.has_crio = self.has_crio;
     }
 }
 

@@ -54,12 +54,14 @@ pub(super) struct ScanOptions {
     pub(super) labels: LabelsOf,
     /// Trees of the measured directories, to divide the bytes of a directory by owner.
     pub(super) trees: bool,
+    /// Layers in the manifests of images.
+    pub(super) blobs: bool,
 }
 
 impl ScanOptions {
     /// Requests the labels that the policy needs.
     pub(super) fn with_labels(config: &Config) -> Self {
-        Self { labels: labels_for(&config.images.protect), trees: false }
+        Self { labels: labels_for(&config.images.protect), ..Self::default() }
     }
 }
 
@@ -79,8 +81,8 @@ pub(super) fn scan_with(
     if let Err(error) = request.io_priority.apply() {
         tracing::warn!("setting the I/O priority: {error}; continuing at normal priority");
     }
-    let ScanOptions { labels, trees: keep_trees } = options;
-    let scan_request = stores::ScanRequest { labels, keep_trees, ..request.stores()? };
+    let ScanOptions { labels, trees: keep_trees, blobs } = options;
+    let scan_request = stores::ScanRequest { labels, keep_trees, blobs, ..request.stores()? };
     let progress = Arc::<Progress>::default();
     let shown = observer.measuring(&progress);
     // Both take long for a large store, and they are independent.

@@ -151,6 +151,8 @@ pub(super) enum Command {
     Layers(LayersArgs),
     /// Explain one image, layer, container or path
     Explain(ExplainArgs),
+    /// Tell whether images that are to come fit on the disk, and what gc would delete for them
+    Fits(FitsArgs),
     /// List leaks and inconsistencies; delete or repair them if asked
     #[command(after_help = SWEEP_HELP)]
     Sweep(SweepArgs),
@@ -237,6 +239,15 @@ pub(super) struct ExplainArgs {
     /// what happened), a layer or container (id or the start of one, container name), or a
     /// path: the owners of the bytes at and below it
     pub(super) reference: String,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct FitsArgs {
+    /// Images: references, or files with manifests (skopeo inspect --raw), references (one a
+    /// line), a PinnedImageSet or an ImageStream; `-` reads such a file from standard input.
+    /// No registry is contacted
+    #[arg(required = true, value_name = "REF|FILE")]
+    pub(super) images: Vec<String>,
 }
 
 const DOCTOR_HELP: &str = "\

@@ -7,6 +7,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use jiff::{SignedDuration, Timestamp};
 
 use super::values;
+use crate::model::OriginKind;
 use crate::report::json::ImageDoc;
 
 /// Sort order of images.
@@ -53,6 +54,7 @@ pub(super) enum Filter {
     Name(GlobMatcher),
     Store(String),
     Owner(String),
+    Origin(OriginKind),
     OlderThan(SignedDuration),
     NewerThan(SignedDuration),
     LargerThan(u64),
@@ -69,6 +71,7 @@ impl Filter {
             Self::Name(glob) => image.names.iter().any(|name| glob.is_match(name)),
             Self::Store(root) => image.store == *root,
             Self::Owner(owner) => image.used_by.iter().any(|user| user.owner == Some(owner.as_str())),
+            Self::Origin(kind) => image.origin.kind == *kind,
             Self::OlderThan(limit) => age.is_some_and(|age| age > *limit),
             Self::NewerThan(limit) => age.is_some_and(|age| age < *limit),
             Self::LargerThan(limit) => image.total_bytes > *limit,
@@ -76,7 +79,8 @@ impl Filter {
     }
 }
 
-const KEYS: &str = "in-use, pinned, dangling, name, store, owner, older-than, newer-than, larger-than";
+const KEYS: &str =
+    "in-use, pinned, dangling, name, store, owner, origin, older-than, newer-than, larger-than";
 
 impl FromStr for Filter {
     type Err = String;
@@ -100,6 +104,14 @@ impl FromStr for Filter {
                     ));
                 }
             },
+            "origin" => {
+                let kind = OriginKind::ALL.iter().find(|kind| kind.as_str() == value);
+                let kind = kind.ok_or_else(|| {
+                    let kinds: Vec<_> = OriginKind::ALL.iter().map(|kind| kind.as_str()).collect();
+                    format!("origin is one of {}, not {value:?}", kinds.join(", "))
+                })?;
+                Self::Origin(*kind)
+            }
             "older-than" => Self::OlderThan(values::duration(value)?),
             "newer-than" => Self::NewerThan(values::duration(value)?),
             "larger-than" => Self::LargerThan(values::size(value)?),
@@ -119,6 +131,7 @@ fn truth(key: &str, value: &str) -> Result<bool, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::json::ImageOriginDoc;
 
     fn image(name: &str, exclusive: u64) -> ImageDoc {
         ImageDoc {
@@ -127,6 +140,7 @@ mod tests {
             kind: "image",
             digests: vec![],
             store: "/s".into(),
+            origin: ImageOriginDoc::default(),
             manifest_list: false,
             created_at: "2026-11-01T00:00:00Z".parse().ok(),
             first_detected: None,

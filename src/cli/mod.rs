@@ -10,6 +10,7 @@ mod diff;
 mod doctor;
 mod explain;
 mod filter;
+mod fits;
 mod gc;
 mod global;
 mod help;
@@ -94,6 +95,7 @@ fn carry_out(args: &Args) -> Result<Exit, Error> {
         Command::Usage(args) => usage::run(&global, &config, args),
         Command::Images(args) => images::run(&global, &config, args),
         Command::Layers(args) => layers::run(&global, args),
+        Command::Fits(args) => fits::run(&global, &config, args),
         Command::Explain(args) => explain::run(&global, &config, args),
         Command::Sweep(args) => sweep::run(&global, &config, args),
         Command::Gc(args) => gc::run(&global, &config, args),

@@ -12,6 +12,7 @@ use super::values;
 use crate::cri::Endpoint;
 use crate::model::Pattern;
 use crate::model::names::names;
+use crate::policy::input::NotRepullable;
 
 /// The keys of one file. A key that the file does not contain is `None`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -58,6 +59,7 @@ pub(super) struct Protect {
     pub(super) names: Vec<Value<Pattern>>,
     pub(super) labels: Vec<Value<Label>>,
     pub(super) keep_newest: Set<usize>,
+    pub(super) not_repullable: Set<NotRepullable>,
     pub(super) static_pods: Set<OrOff<PathBuf>>,
 }
 
@@ -255,6 +257,10 @@ written! {
     Via: "\"auto\", \"cri\" or \"direct\"", |raw| {
         let text = raw.text()?;
         Self::ALL.iter().copied().find(|via| via.as_str() == text).map(Ok)
+    };
+    NotRepullable: "\"kubernetes\", \"always\" or \"never\"", |raw| {
+        let text = raw.text()?;
+        Self::ALL.iter().copied().find(|stores| stores.as_str() == text).map(Ok)
     };
     Pattern: "a pattern like \"quay.io/team/*\"", |raw| {
         let text = raw.text()?;

@@ -30,7 +30,7 @@ pub struct Key {
 }
 
 /// All keys, in the order of the documentation.
-pub const KEYS: [Key; 30] = [
+pub const KEYS: [Key; 31] = [
     Key {
         name: "state_dir",
         default: "`\"/var/lib/layersweep\"`",
@@ -138,6 +138,12 @@ pub const KEYS: [Key; 30] = [
         default: "0",
         meaning: "number of images of each repository to keep: those first detected last",
         value: |config| config.images.protect.keep_newest.into(),
+    },
+    Key {
+        name: "protect.not_repullable",
+        default: "`\"never\"`",
+        meaning: "keep named images that were built, loaded or imported here and never pulled, since no registry may have them: in the stores of a Kubernetes runtime (`\"kubernetes\"`), or in all (`\"always\"`)",
+        value: |config| config.images.protect.not_repullable.as_str().into(),
     },
     Key {
         name: "protect.static_pods",

@@ -92,6 +92,7 @@ impl Config {
                 names: sources.all(|set| &set.protect.names),
                 labels: sources.all(|set| &set.protect.labels),
                 keep_newest: sources.last(|set| set.protect.keep_newest).unwrap_or_default(),
+                not_repullable: sources.last(|set| set.protect.not_repullable).unwrap_or_default(),
                 ..Protect::default()
             },
         };

@@ -2,9 +2,11 @@
 
 use jiff::Timestamp;
 
+use super::arrival::LayerBlob;
 use super::evidence::Evidence;
 use super::ids::{ImageId, LayerId, NodeIx, StoreIx};
 use super::labels::Labels;
+use super::origin::Origin;
 
 /// Reason for which an image is pinned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub struct Image {
     pub created: Option<Timestamp>,
     /// Evidence on the disk for its first detection.
     pub evidence: Vec<Evidence>,
+    /// Origin, as far as the disk shows it. Only a scan that measures reads it.
+    pub origin: Origin,
     /// It is a manifest list or index: it names other images and has no layer.
     pub is_list: bool,
     /// Reasons for which configurations pin it.
@@ -64,6 +68,8 @@ pub struct Image {
     pub layers: Vec<LayerId>,
     /// Size that the runtime's own tools print; `None` if they cannot know it.
     pub listed_bytes: Option<u64>,
+    /// Layers in its manifest, the base first. Only read if the scan asks for them.
+    pub blobs: Vec<LayerBlob>,
     /// Its own nodes: metadata, top layer, mapped layers.
     pub holds: Vec<NodeIx>,
 }

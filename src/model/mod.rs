@@ -6,6 +6,7 @@
 //! the store. [`refs`] derives every figure from this graph.
 
 pub mod answer;
+pub mod arrival;
 mod back_off;
 mod build_cache;
 mod container;
@@ -21,6 +22,7 @@ mod leak;
 mod leak_class;
 pub(crate) mod names;
 mod node;
+pub mod origin;
 pub mod outcome;
 mod outcome_kind;
 pub mod path_text;
@@ -34,6 +36,7 @@ pub mod space;
 mod store;
 
 pub use answer::{Aftermath, Answer, RemovalResult};
+pub use arrival::LayerBlob;
 pub use back_off::BackOff;
 pub use build_cache::{BuildCache, is_for_ctr, is_of_docker};
 pub use container::{
@@ -48,6 +51,7 @@ pub use labels::{Labels, LabelsOf};
 pub use leak::Leak;
 pub use leak_class::{LeakClass, Orphan, Recipe, Verdict, is_old_enough};
 pub use node::{LayerFacts, Node, NodeKind, Size};
+pub use origin::{Origin, OriginKind};
 pub use outcome::{Deletion, Outcome, Stopped};
 pub use outcome_kind::OutcomeKind;
 pub use pattern::Pattern;

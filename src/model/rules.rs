@@ -26,6 +26,8 @@ names! {
         ProtectedLabel = "protected-label",
         /// It is one of the newest images of its repository, which are kept.
         NewestOfRepository = "newest-of-repository",
+        /// It was never pulled, so that no registry may have it.
+        NotRepullable = "not-repullable",
         /// It is in an additional store.
         ReadOnlyStore = "read-only-store",
         /// Records of its store, or of a store that may use it, could not be read in full.

@@ -80,6 +80,13 @@ impl Space {
         share(self.capacity_bytes - self.available_bytes.min(self.capacity_bytes), self.capacity_bytes)
     }
 
+    /// Returns the percentage of the capacity that is used or owed: above 100 if more is needed than there is.
+    #[must_use]
+    pub fn needed_percent(&self) -> f64 {
+        let used = self.capacity_bytes - self.available_bytes.min(self.capacity_bytes);
+        share(used.saturating_add(self.owed_bytes), self.capacity_bytes)
+    }
+
     /// Returns the numbers after this much was freed.
     #[must_use]
     pub fn gained(self, bytes: u64, inodes: u64) -> Self {
@@ -88,6 +95,16 @@ impl Space {
             available_bytes: self.available_bytes.saturating_add(gained).min(self.capacity_bytes),
             owed_bytes: self.owed_bytes.saturating_sub(bytes),
             inodes_free: self.inodes_free.saturating_add(inodes).min(self.inodes),
+            ..self
+        }
+    }
+
+    /// Returns the numbers after this much was written. What exceeds the available bytes is owed.
+    #[must_use]
+    pub fn lost(self, bytes: u64) -> Self {
+        Self {
+            available_bytes: self.available_bytes.saturating_sub(bytes),
+            owed_bytes: self.owed_bytes.saturating_add(bytes.saturating_sub(self.available_bytes)),
             ..self
         }
     }

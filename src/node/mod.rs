@@ -1,6 +1,7 @@
 //! Files of the kubelet and of podman's quadlets on this node: the kubelet's settings, static pods, known pods and
 //! their logs. Nothing is written.
 
+pub mod image_lists;
 pub mod kubelet;
 pub mod logs;
 mod manifest;

@@ -30,7 +30,8 @@ struct Intent {
     image: String,
 }
 
-/// `ImagePulledRecord`: the fields that all versions have.
+/// `ImagePulledRecord`, and `ImagePreloadedRecord` of an image that was there before the kubelet (enhancements,
+/// pull request 6267): the fields that all versions have.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PullRecord {
@@ -39,13 +40,17 @@ struct PullRecord {
     image_ref: String,
 }
 
-/// Image that the kubelet has pulled.
+const PRELOADED: &str = "ImagePreloadedRecord";
+
+/// Image that the kubelet has pulled, or has found at its first start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pulled {
     /// The runtime's reference to the image after the pull: an id, or a name with a digest.
     pub image: String,
     /// Time at which the kubelet last wrote the record. The image existed by then.
     pub updated: Timestamp,
+    /// The image was there before the kubelet, which has not pulled it.
+    pub is_preloaded: bool,
 }
 
 /// Reads the images that the kubelet has pulled, from the same directories as [`read`]. A record that cannot be read
@@ -63,8 +68,12 @@ pub fn pulled(root: &Sysroot, configured: Option<&Path>) -> Vec<Pulled> {
                 serde_json::from_str::<PullRecord>(&text).map_err(|error| error.to_string())
             });
             match record {
-                Ok(record) if record.kind == "ImagePulledRecord" => {
-                    found.push(Pulled { image: record.image_ref, updated: record.last_updated_time });
+                Ok(record) if ["ImagePulledRecord", PRELOADED].contains(&record.kind.as_str()) => {
+                    found.push(Pulled {
+                        image: record.image_ref,
+                        updated: record.last_updated_time,
+                        is_preloaded: record.kind == PRELOADED,
+                    });
                 }
                 Ok(record) => {
                     tracing::debug!(path = %path.display(), kind = record.kind, "not a pull record")

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 pub use crate::model::BackOff;
+use crate::model::names::names;
 use crate::model::reference;
 use crate::model::refs::Refs;
 use crate::model::space::BytesAndInodes;
@@ -33,6 +34,10 @@ pub struct Protect {
     pub labels: Vec<(String, Option<String>)>,
     /// Number of newest images of each repository that are kept; 0 disables the rule.
     pub keep_newest: usize,
+    /// Stores whose named images are kept if they were never pulled.
+    pub not_repullable: NotRepullable,
+    /// CRI-O is configured on the node, so that the stores of containers/storage may be its own.
+    pub has_crio: bool,
     /// Images that static pods name.
     pub static_pods: Vec<NamedImage>,
     /// Images that quadlets name.
@@ -41,6 +46,22 @@ pub struct Protect {
     pub sandboxes: Vec<NamedImage>,
     /// Images that the kubelet is pulling.
     pub pulling: Vec<NamedImage>,
+}
+
+names! {
+    /// Stores whose named images are kept if they were never pulled.
+    NotRepullable {
+        /// Those of a Kubernetes runtime. Elsewhere builds pile up, and a collector that keeps them all frees nothing.
+        Kubernetes = "kubernetes",
+        Always = "always",
+        Never = "never",
+    }
+}
+
+impl Default for NotRepullable {
+    fn default() -> Self {
+        Self::Never
+    }
 }
 
 /// An image that a quadlet names, for the stores that podman would take it from.

@@ -9,9 +9,10 @@ use crate::model::display::{shell_word, span};
 use crate::model::reference;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{
-    Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, NamedImage, Store, UnreadUser,
+    Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, NamedImage, Owner, Store,
+    StoreKind, UnreadUser,
 };
-use crate::policy::input::{Input, Quadlet};
+use crate::policy::input::{Input, NotRepullable, Quadlet};
 
 /// Rules that keep a manifest list without keeping its members. A list that cannot be deleted here or now is not
 /// thereby wanted, and a list has no labels.
@@ -34,6 +35,8 @@ pub struct Judge<'a> {
     static_pods: Vec<Option<&'a NamedImage>>,
     quadlets: Vec<Option<&'a NamedImage>>,
     pulling: Vec<Option<&'a NamedImage>>,
+    /// By store: it is the store of a Kubernetes runtime.
+    is_of_kubernetes: Vec<bool>,
 }
 
 impl<'a> Judge<'a> {
@@ -52,6 +55,7 @@ impl<'a> Judge<'a> {
             static_pods: named(&input, &protect.static_pods),
             quadlets: by_quadlets(&input, &protect.quadlets),
             pulling: named(&input, &protect.pulling),
+            is_of_kubernetes: stores_of_kubernetes(input.inventory, protect.has_crio),
         }
     }
 
@@ -135,6 +139,7 @@ impl<'a> Judge<'a> {
                 }
                 None => RuleAnswer::pass("not among the newest of its repository"),
             },
+            Rule::NotRepullable => self.not_repullable(image_ix),
             Rule::ReadOnlyStore if self.store(image_ix).read_only => {
                 RuleAnswer::Keep(read_only(self.store(image_ix)))
             }
@@ -274,6 +279,40 @@ impl<'a> Judge<'a> {
         RuleAnswer::pass("it has no protected label")
     }
 
+    /// Dangling leftovers of builds are not kept: nothing can start from them by a name.
+    fn not_repullable(&self, image_ix: ImageIx) -> RuleAnswer {
+        let image = self.image(image_ix);
+        let origin = &image.origin;
+        if !origin.was_never_pulled() && !origin.is_unreadable {
+            return RuleAnswer::Pass(match &origin.registry {
+                Some(registry) => format!("pulled from {registry}"),
+                None => format!("{}: {}", origin.kind, origin.evidence),
+            });
+        }
+        if image.names.is_empty() {
+            return RuleAnswer::Pass(format!("{} here, but it has no name", origin.kind));
+        }
+        let keeps = match self.input.policy.protect.not_repullable {
+            NotRepullable::Always => true,
+            NotRepullable::Never => false,
+            NotRepullable::Kubernetes => {
+                self.is_of_kubernetes[image.store.get()] && !image.id.as_str().contains('/')
+            }
+        };
+        let origin = match origin.is_unreadable {
+            true => format!("perhaps never pulled ({})", origin.evidence),
+            false => format!("{} here and never pulled ({})", origin.kind, origin.evidence),
+        };
+        match keeps {
+            true => RuleAnswer::Keep(format!(
+                "{origin}, so no registry may have it: protect.not_repullable keeps it"
+            )),
+            false => {
+                RuleAnswer::Pass(format!("{origin}; protect.not_repullable does not keep such images here"))
+            }
+        }
+    }
+
     fn min_age(&self, image_ix: ImageIx) -> RuleAnswer {
         let Some(ages) = self.input.ages(image_ix) else {
             return RuleAnswer::pass("its age is unknown");
@@ -319,6 +358,17 @@ impl<'a> Judge<'a> {
             None => RuleAnswer::pass("no attempt to remove it has failed"),
         }
     }
+}
+
+/// Returns for each store whether a Kubernetes runtime pulls into it: any containerd (then only the namespace of CRI
+/// counts), and a graphroot that has containers of CRI-O or is on a node with CRI-O.
+fn stores_of_kubernetes(inventory: &Inventory, has_crio: bool) -> Vec<bool> {
+    let mut found: Vec<_> =
+        inventory.stores.iter().map(|store| store.kind == StoreKind::Containerd || has_crio).collect();
+    for container in inventory.containers.iter().filter(|container| container.owner == Owner::CriO) {
+        found[container.store.get()] = true;
+    }
+    found
 }
 
 /// RuleAnswer of a rule, with its detail.

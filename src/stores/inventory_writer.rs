@@ -28,6 +28,10 @@ pub struct InventoryWriter<'a> {
     pub mounts: &'a [PathBuf],
     /// Images whose labels are read.
     pub labels: &'a LabelsOf,
+    /// True if the origins of images are read.
+    pub origins: bool,
+    /// True if the layers in the manifests of images are read.
+    pub blobs: bool,
     /// Time that ages refer to.
     pub present: &'a Present,
     /// True if leaks are searched. Dangling records are always reported.

@@ -39,6 +39,8 @@ pub struct ScanRequest {
     pub measure: Measure,
     /// Images whose labels are read: one or two files for each image.
     pub labels: LabelsOf,
+    /// Read the layers in the manifests of images.
+    pub blobs: bool,
     /// Time that ages refer to.
     pub now: Timestamp,
     /// Leaps of the wall clock, by which dates on the disk are corrected.
@@ -69,6 +71,11 @@ impl Measure {
         self == Self::Everything
     }
 
+    /// A plan needs the origins of images. What was planned is proven without them.
+    pub(super) fn reads_origins(self) -> bool {
+        self == Self::Everything
+    }
+
     pub(super) fn reads_mounts(self) -> bool {
         self != Self::Records
     }
@@ -90,6 +97,7 @@ impl ScanRequest {
             busy_stores: BusyStores::default(),
             measure: Measure::Everything,
             labels: LabelsOf::None,
+            blobs: false,
             now: Timestamp::now(),
             leaps: Vec::new(),
             full: false,

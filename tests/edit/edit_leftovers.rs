@@ -166,6 +166,7 @@ fn delete_trapped_images(editor: &Editor, scan: &Value) {
 fn places_like(root: &Path) -> StorePlaces {
     StorePlaces {
         databases: Vec::new(),
+        caches: Vec::new(),
         temporary: Vec::new(),
         graphroot: edit::root(root),
         imagestores: Vec::new(),

@@ -384,6 +384,8 @@ fn inventory(images: &[(u64, i64)]) -> Inventory {
             digests: Vec::new(),
             created: None,
             evidence: image(*number, *made).evidence,
+            origin: layersweep::model::Origin::default(),
+            blobs: Vec::new(),
             is_list: false,
             pinned_by: vec!["crio.conf".into()],
             labels: Labels::default(),

@@ -4,6 +4,7 @@ mod cli_contract;
 mod config_command;
 mod docs_commands;
 mod doctor_command;
+mod fits;
 mod metrics;
 mod metrics_listen;
 mod metrics_rules;

@@ -9,6 +9,7 @@ mod hostile;
 mod leak_proofs;
 mod lenders;
 mod node_volumes;
+pub mod origins;
 mod podman_agrees;
 mod read_only_proof;
 mod read_only_stores;

@@ -129,6 +129,8 @@ pub fn read(places: &ContainerdPlaces, later: SignedDuration) -> Reading {
         root_costs: &vec![(FilesystemIx::from(0), cost); areas.len()],
         mounts: &mounts,
         labels: &layersweep::model::LabelsOf::All,
+        origins: true,
+        blobs: false,
         present: &Present::at(Timestamp::now() + later, Vec::new()),
         leaks: true,
     };

@@ -27,6 +27,7 @@ pub fn places(store: &Store) -> StorePlaces {
 pub fn places_at(graphroot: &Path, runroot: &Path, driver: &str) -> StorePlaces {
     StorePlaces {
         databases: Vec::new(),
+        caches: Vec::new(),
         temporary: Vec::new(),
         graphroot: root(graphroot),
         imagestores: Vec::new(),

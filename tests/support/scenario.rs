@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use layersweep::model::space::Space;
 use layersweep::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, LayerFacts, Node, NodeKind,
-    Owner, Size, Store, StoreId, StoreKind,
+    Origin, Owner, Size, Store, StoreId, StoreKind,
 };
 use layersweep::policy::input::{Ages, Facts};
 use layersweep::policy::kubelet::{ListedContainer, ListedImage, Listing};
@@ -198,6 +198,8 @@ impl Scenario {
                 digests: vec![],
                 created: None,
                 evidence: vec![],
+                origin: Origin::default(),
+                blobs: Vec::new(),
                 is_list: false,
                 pinned_by: vec![],
                 labels: Labels::default(),

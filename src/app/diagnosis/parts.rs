@@ -212,7 +212,7 @@ fn fit(mut parts: Vec<Part>, used: u64) -> Divided {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Consistency, Image, Labels, Node, Size, Store, StoreKind, Use};
+    use crate::model::{Consistency, Image, Labels, Node, Origin, Size, Store, StoreKind, Use};
     use proptest::prelude::*;
 
     fn part(kind: PartKind, bytes: u64) -> Part {
@@ -240,6 +240,8 @@ mod tests {
             digests: Vec::new(),
             created: None,
             evidence: Vec::new(),
+            origin: Origin::default(),
+            blobs: Vec::new(),
             is_list: false,
             pinned_by: Vec::new(),
             labels: Labels::default(),

@@ -6,6 +6,8 @@
 mod deleting;
 mod planning;
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 
 use super::containers::Containers;
@@ -32,7 +34,7 @@ use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{FilesystemPlan, PassEnd, Phase, Plan, Problem, TargetKind, freed_on};
 use crate::model::refs::Refs;
 use crate::model::space::{BytesAndInodes, Measured};
-use crate::model::{Finding, ImageIx};
+use crate::model::{Finding, ImageIx, StoreId};
 use crate::policy::compare::{Comparison, kubelet_policy};
 use crate::policy::kubelet::KubeletPolicy;
 use crate::policy::leaks::{LeakPlan, LeakRequest};
@@ -72,6 +74,8 @@ pub struct GcResult {
     pub outside: Vec<Outside>,
     /// Use of the inodes of filesystems that are still short of them.
     pub inode_uses: Vec<InodeUse>,
+    /// Named images of the plan that were never pulled, so that no registry may have them: store and id.
+    pub never_pulled: HashSet<(StoreId, String)>,
     pub at: Timestamp,
     pub exit: Exit,
     /// Number of images, layers, containers and temporary files that killed runs had begun to delete, and that were
@@ -214,6 +218,7 @@ impl<'a> Gc<'a> {
             hints: Vec::new(),
             outside: Vec::new(),
             inode_uses: Vec::new(),
+            never_pulled: HashSet::new(),
             at: Timestamp::now(),
             exit: Exit::Done,
             resumed: self.resumed,

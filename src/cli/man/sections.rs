@@ -80,6 +80,16 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "layersweep-fits",
+        &[
+            (
+                "layersweep fits manifest.json",
+                "Tell whether the image of this manifest (`skopeo inspect --raw`) fits.",
+            ),
+            ("layersweep fits release.json", "List the images of a release that are not here yet."),
+        ],
+    ),
+    (
         "layersweep-rm",
         &[
             ("layersweep rm -y quay.io/team/app:1.2", "Delete an image that has this name alone."),

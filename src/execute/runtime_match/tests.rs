@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use crate::execute::runtime_match::*;
-use crate::model::{Consistency, Container, ContainerState, FilesystemIx, Image, Labels, Owner, Store};
+use crate::model::{
+    Consistency, Container, ContainerState, FilesystemIx, Image, Labels, Origin, Owner, Store,
+};
 
 fn store(kind: StoreKind, root: &str, driver: &str, read_only: bool) -> Store {
     Store {
@@ -25,6 +27,8 @@ fn image(store: usize, id: &str) -> Image {
         digests: Vec::new(),
         created: None,
         evidence: Vec::new(),
+        origin: Origin::default(),
+        blobs: Vec::new(),
         is_list: false,
         pinned_by: Vec::new(),
         labels: Labels::default(),

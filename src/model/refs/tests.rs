@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    Consistency, Container, ContainerState, FilesystemIx, Image, Leak, Node, Owner, Store, StoreKind, Verdict,
+    Consistency, Container, ContainerState, FilesystemIx, Image, Leak, Node, Origin, Owner, Store, StoreKind,
+    Verdict,
 };
 
 fn store() -> Store {
@@ -38,6 +39,8 @@ pub(super) fn image(id: &str, holds: &[usize]) -> Image {
         digests: vec![],
         created: None,
         evidence: vec![],
+        origin: Origin::default(),
+        blobs: Vec::new(),
         is_list: false,
         pinned_by: vec![],
         labels: crate::model::Labels::default(),

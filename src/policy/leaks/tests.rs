@@ -172,6 +172,8 @@ fn kept_layer_keeps_its_parents() {
         digests: vec![],
         created: None,
         evidence: vec![],
+        origin: crate::model::Origin::default(),
+        blobs: Vec::new(),
         is_list: false,
         pinned_by: vec![],
         labels: crate::model::Labels::default(),

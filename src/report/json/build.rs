@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::parts::{
-    BytesDoc, ContainerDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc, SnapshotterDoc,
-    StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
+    BytesDoc, ContainerDoc, FilesystemDoc, ImageDoc, ImageOriginDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
+    SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 use crate::model::display::two_decimals;
 use crate::model::refs::{self, Fair, Refs, Root, Standing};
@@ -140,6 +140,12 @@ pub fn image(scan: &Scan, fair: &Fair, image_ix: ImageIx) -> ImageDoc {
         kind: if inventory.is_artifact(image_ix) { "artifact" } else { "image" },
         digests: image.digests.clone(),
         store: root(scan, image.store),
+        origin: ImageOriginDoc {
+            kind: image.origin.kind,
+            registry: image.origin.registry.clone(),
+            at: image.origin.time,
+            evidence: image.origin.evidence.clone(),
+        },
         manifest_list: image.is_list,
         created_at: image.created,
         first_detected: None,

@@ -205,6 +205,8 @@ pub struct DeletedDoc {
     /// it is negative, or differs from the prediction by more than an eighth and 1 MiB on a filesystem whose
     /// free space also changed without the deletion.
     pub others_wrote: bool,
+    /// True for a named image that was never pulled, by evidence on the disk: no registry may have it.
+    pub never_pulled: bool,
 }
 
 /// Bytes that a deletion frees on one filesystem.
@@ -258,13 +260,22 @@ pub fn gc(result: &GcResult) -> GcDoc {
     let shown = plan.shown().map(|shown| filesystem(result, shown));
     let outcome = result.outcome.as_ref();
     let deletions = outcome.map_or(&[][..], |outcome| &outcome.deletions);
-    let deleted: Vec<_> = match outcome {
+    let mut deleted: Vec<_> = match outcome {
         Some(_) => deletions.iter().map(|done| deletion(done, &plan.mounts)).collect(),
         None => {
             let mut spaces = result.before.clone();
             plan.steps.iter().map(|step| predicted(step, &plan.mounts, &mut spaces)).collect()
         }
     };
+    let targets: Vec<&Target> = match outcome {
+        Some(_) => deletions.iter().map(|done| &done.step.target).collect(),
+        None => plan.steps.iter().map(|step| &step.target).collect(),
+    };
+    for (document, target) in deleted.iter_mut().zip(targets) {
+        let store = target.store.clone();
+        document.never_pulled =
+            store.is_some_and(|store| result.never_pulled.contains(&(store, target.id.clone())));
+    }
     let filesystems = plan.filesystems.iter();
     let filesystems =
         filesystems.map(|filesystem_plan| with_sums(filesystem(result, filesystem_plan), &deleted));
@@ -429,6 +440,7 @@ pub(super) fn step(step: &Step, mounts: &[PathBuf]) -> DeletedDoc {
         byproduct_bytes: 0,
         differs: false,
         others_wrote: false,
+        never_pulled: false,
     }
 }
 

@@ -10,6 +10,7 @@ mod config;
 mod diff;
 mod doctor;
 mod explain;
+mod fits;
 mod gc;
 mod history;
 mod omitted;
@@ -34,6 +35,7 @@ pub use config::{ConfigDoc, ConfigProblemDoc, OriginDoc, Override, config};
 pub use diff::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc, diff};
 pub use doctor::{DoctorDoc, doctor};
 pub use explain::explain;
+pub use fits::{ComingDoc, FitsDoc, fits};
 pub use gc::{ComparisonDoc, DeletedDoc, FreedDoc, GcDoc, GcFilesystemDoc, InodeUseDoc, KeptDoc, gc};
 pub use history::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc,
@@ -41,8 +43,8 @@ pub use history::{
 };
 pub use omitted::OmittedDoc;
 pub use parts::{
-    BytesDoc, ContainerDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc, LayerDoc, LeakDoc, OtherDoc,
-    RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
+    BytesDoc, ContainerDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc, ImageOriginDoc, LayerDoc, LeakDoc,
+    OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 
 pub use pins::{PinsDoc, pins};

@@ -2,7 +2,7 @@
 
 use crate::history::ages::Basis;
 use crate::model::refs::RowKind;
-use crate::model::{Consistency, ContainerId, Filesystem, ImageId, LayerId, LeakClass};
+use crate::model::{Consistency, ContainerId, Filesystem, ImageId, LayerId, LeakClass, OriginKind};
 use crate::policy::forecast::Forecast;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -184,6 +184,8 @@ pub struct ImageDoc {
     pub digests: Vec<String>,
     /// Root of its store.
     pub store: String,
+    /// Way in which it came to this node, with the evidence.
+    pub origin: ImageOriginDoc,
     /// True for a manifest list, which names other images and has no layers.
     pub manifest_list: bool,
     /// Creation time from the image's record: in containerd, when the record was made on this node; in
@@ -227,6 +229,20 @@ pub struct ImageDoc {
     /// Reason why layersweep cannot delete it here under any policy; null if it can. `scan` reads only the
     /// disk and does not ask the runtime.
     pub out_of_reach: Option<String>,
+}
+
+/// Way in which an image came to this node, with the evidence on the disk.
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ImageOriginDoc {
+    /// `pulled`, `built`, `loaded`, `preloaded` or `unknown`.
+    pub kind: OriginKind,
+    /// Registry and repository that provided it; null if unknown or not pulled.
+    pub registry: Option<String>,
+    /// Time at which it was last known to come from there.
+    pub at: Option<Timestamp>,
+    /// Evidence on the disk.
+    pub evidence: String,
 }
 
 /// User of an image or layer.

@@ -15,6 +15,7 @@ fn committed_schemas_match_the_types() {
         ("layers", schema::<LayersDoc>()),
         ("usage", schema::<UsageDoc>()),
         ("explain", schema::<ExplainDoc>()),
+        ("fits", schema::<FitsDoc>()),
         ("gc", schema::<GcDoc>()),
         ("history", schema::<HistoryDoc>()),
         ("history-scans", schema::<HistoryScansDoc>()),

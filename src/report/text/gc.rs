@@ -75,6 +75,9 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     for hint in &document.hints {
         out.push_str(&format!("hint: {}\n", safe(hint)));
     }
+    if document.header.kind == "gc" && document.outcome != OutcomeKind::NotReached {
+        out.push_str(&kept_not_repullable(document, screen));
+    }
     if document.header.kind == "gc" && document.outcome == OutcomeKind::NotReached {
         match document.believed_bytes {
             Some(believed) if believed >= document.wanted_bytes => {
@@ -189,6 +192,10 @@ fn reason_and_remedy(
             "among the newest of a repository".to_owned(),
             "see protect.keep_newest in the configuration".to_owned(),
         ),
+        "not-repullable" => (
+            "kept because they were never pulled, so no registry may have them".to_owned(),
+            "`protect.not_repullable = \"never\"` in the configuration allows their deletion".to_owned(),
+        ),
         "read-only-store" => {
             ("in an additional store".to_owned(), "layersweep never deletes from such a store".to_owned())
         }
@@ -279,25 +286,32 @@ fn freed_for_others(document: &GcDoc, filesystem: &GcFilesystemDoc) -> u64 {
 
 const GROUP: &str = "Images \"with N more\" share layers with those below them; together they free these.\n";
 
-/// Prefix of names that podman gives to images built or loaded here. It is not a registry: see
-/// containers-registries.conf(5).
-const BUILT_HERE: &str = "localhost/";
-
-/// Formats a hint about deleted images that no registry has: an operator can only pin such images.
-fn built_here(all: &[&DeletedDoc]) -> String {
-    let which = match all.iter().filter(|deleted| is_built_here(deleted)).count() {
+/// Formats a hint about deleted images that no registry may have.
+fn never_pulled(all: &[&DeletedDoc], screen: &Screen) -> String {
+    let images = match all.iter().filter(|deleted| deleted.never_pulled).count() {
         0 => return String::new(),
-        1 => "1 image was built or loaded here and cannot be pulled again under its name".to_owned(),
-        many => {
-            format!("{many} images were built or loaded here and cannot be pulled again under their names")
-        }
+        1 => "1 image was".to_owned(),
+        number => format!("{number} images were"),
     };
-    format!("{which}.\nTo keep such images: layersweep pin add '{BUILT_HERE}*'\n")
+    screen.note(&format!(
+        "{images} built or loaded here and never pulled, so no registry may have them; protect.not_repullable = \"always\" \
+         keeps such images."
+    ))
 }
 
-fn is_built_here(deleted: &DeletedDoc) -> bool {
-    let mut names = deleted.names.iter();
-    deleted.kind == "image" && names.len() > 0 && names.all(|name| name.starts_with(BUILT_HERE))
+/// Formats what the rule `not-repullable` costs, if the run does not print all its reasons.
+fn kept_not_repullable(document: &GcDoc, screen: &Screen) -> String {
+    let kept: Vec<_> = document.kept.iter().filter(|kept| kept.rule == "not-repullable").collect();
+    if kept.is_empty() {
+        return String::new();
+    }
+    let frees = kept.iter().fold(0, |sum: u64, kept| sum.saturating_add(kept.frees_bytes));
+    screen.note(&format!(
+        "{} stay with {} that were never pulled, so no registry may have them; protect.not_repullable = \"never\" \
+         allows their deletion.",
+        bytes(frees),
+        count(kept.len(), "image", "images")
+    ))
 }
 
 /// Formats the table of these deletions after an empty line.
@@ -345,7 +359,7 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
         out.push_str(&screen.note(DIFFERS.trim_end()));
     }
     if screen.notes {
-        out.push_str(&built_here(all));
+        out.push_str(&never_pulled(all, screen));
     }
     out
 }

@@ -149,6 +149,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
+    use crate::report::json::ImageOriginDoc;
 
     fn image(name: &str) -> ImageDoc {
         ImageDoc {
@@ -157,6 +158,7 @@ mod tests {
             kind: "image",
             digests: vec![],
             store: "/s".into(),
+            origin: ImageOriginDoc::default(),
             manifest_list: false,
             created_at: "2026-11-01T12:00:00Z".parse().ok(),
             first_detected: None,

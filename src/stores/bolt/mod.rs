@@ -18,6 +18,7 @@ mod number;
 mod page;
 #[cfg(test)]
 pub(crate) mod tests;
+mod time;
 
 use std::fs::File;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 pub use bucket::{Bucket, BucketEntry, Entries};
 pub use copy::{BoltError, Limits, PageSource};
 pub use page::Damage;
+pub use time::go_time;
 
 use copy::Copy;
 use meta::Meta;

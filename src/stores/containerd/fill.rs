@@ -3,6 +3,7 @@
 mod containers;
 mod docker;
 pub(super) mod images;
+mod origin;
 mod snapshots;
 pub(super) mod volumes;
 

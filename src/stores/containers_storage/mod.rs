@@ -5,6 +5,7 @@
 //! inventory from all of these and from the measured bytes.
 
 pub mod artifacts;
+pub(in crate::stores) mod blob_cache;
 pub(crate) mod chains;
 pub mod config;
 pub mod cri_o;
@@ -16,6 +17,7 @@ pub(crate) mod leaks;
 pub(crate) mod lists;
 pub(crate) mod locks;
 pub mod needs;
+mod origin;
 pub mod outside;
 pub(crate) mod owner;
 pub mod places;

@@ -23,6 +23,8 @@ pub struct StorePlaces {
     pub databases: Vec<Root>,
     /// Directories outside the store in which its tools leave temporary files. Their bytes are not part of the store.
     pub temporary: Vec<Root>,
+    /// Directories outside the store that may contain the blob-info cache of its tools.
+    pub caches: Vec<Root>,
     /// The driver whose directories are read.
     pub driver: String,
     /// Other drivers with records in the same graphroot. Each of them is a separate store.
@@ -49,6 +51,7 @@ impl StorePlaces {
             runroots: Vec::new(),
             databases: Vec::new(),
             temporary: Vec::new(),
+            caches: Vec::new(),
             driver: driver.to_owned(),
             other_drivers: Vec::new(),
             primary: false,
@@ -66,7 +69,8 @@ impl StorePlaces {
     /// Returns a reader for files below the directories of this store. It does not follow symlinks.
     #[must_use]
     pub fn within(&self) -> Within {
-        let roots = self.areas().chain(&self.runroots).chain(&self.databases).chain(&self.temporary);
+        let roots = self.areas().chain(&self.runroots).chain(&self.databases);
+        let roots = roots.chain(&self.temporary).chain(&self.caches);
         Within::new(roots).charging(self.allowance.clone())
     }
 

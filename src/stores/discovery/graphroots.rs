@@ -7,6 +7,7 @@ use crate::model::{Consistency, Finding, StoreKind};
 use crate::stores::additional::{self, RealDirectory, Unread, WrittenDirectories};
 use crate::stores::containers_storage::artifacts;
 use crate::stores::containers_storage::artifacts::store::Artifacts;
+use crate::stores::containers_storage::blob_cache;
 use crate::stores::containers_storage::config::{self, GraphrootDiscovery, Pin, StoreConfig, UnreadConfig};
 use crate::stores::containers_storage::needs::{self, Need};
 use crate::stores::containers_storage::outside::{OutsideNeeds, WatchedFiles};
@@ -485,6 +486,7 @@ impl Graphroots {
                 runroots,
                 databases: if read_only { Vec::new() } else { opened(request, &store.podman_dirs) },
                 temporary: self.temporary(request, &graphroot, read_only),
+                caches: if read_only { Vec::new() } else { caches(request, &graphroot) },
                 driver: driver.clone(),
                 other_drivers: drivers.iter().filter(|other| *other != driver).cloned().collect(),
                 primary: Some(driver) == first,
@@ -554,6 +556,20 @@ impl Graphroots {
 fn is_of_another_user(request: &ScanRequest, store: &StoreConfig, graphroot: &Root) -> bool {
     let caller = rustix::process::geteuid().as_raw();
     store.of_another_user || ![0, caller, request.environment.uid].contains(&graphroot.owner())
+}
+
+/// Returns the directories that may contain the blob-info cache of the graphroot's tools: those of its owner.
+fn caches(request: &ScanRequest, graphroot: &Root) -> Vec<Root> {
+    let of_root = (graphroot.owner() == 0).then(|| PathBuf::from(blob_cache::OF_ROOT));
+    let mut found = opened(request, &of_root);
+    if let Some(Ok(beside)) =
+        graphroot.parent().map(|parent| Root::open(&parent.join(blob_cache::BESIDE_GRAPHROOT)))
+        && beside.owner() == graphroot.owner()
+        && found.iter().all(|known| known.identity() != beside.identity())
+    {
+        found.push(beside);
+    }
+    found
 }
 
 /// Directory of big temporary files of the containers tools, unless `TMPDIR` names another.

@@ -124,6 +124,8 @@ fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> 
             digests: vec![],
             created: None,
             evidence: vec![],
+            origin: model::Origin::default(),
+            blobs: vec![],
             is_list: false,
             pinned_by: if image.pinned { vec!["the row".into()] } else { vec![] },
             labels: Labels::default(),

@@ -43,6 +43,7 @@ fn deleted(number: u8, predicted: u64, measured: Option<i64>) -> DeletedDoc {
         byproduct_bytes: 0,
         differs: false,
         others_wrote: false,
+        never_pulled: false,
     }
 }
 
@@ -186,24 +187,26 @@ fn failed_filesystem_cannot_be_judged() {
 }
 
 #[test]
-fn deleted_local_images_have_a_hint() {
-    fn note(document: &GcDoc) -> Option<String> {
-        let text = shown(document, None);
-        let (before, _) = text.split_once(".\nTo keep such images: layersweep pin add 'localhost/*'\n")?;
-        before.lines().last().map(str::to_owned)
-    }
+fn images_that_were_never_pulled_have_a_hint() {
     let mut document = document();
-    assert_eq!(note(&document), None);
-    document.deleted[0].names = vec!["localhost/app:1".into(), "registry.example/app:1".into()];
-    assert_eq!(note(&document), None, "also has a name in a registry");
-    document.deleted[0].names.truncate(1);
-    let single = "1 image was built or loaded here and cannot be pulled again under its name";
-    assert_eq!(note(&document).as_deref(), Some(single));
-    document.deleted[1].names.clear();
-    assert_eq!(note(&document).as_deref(), Some(single), "an image without names is not counted");
-    document.deleted[1].names = vec!["localhost/db:1".into()];
-    let both = "2 images were built or loaded here and cannot be pulled again under their names";
-    assert_eq!(note(&document).as_deref(), Some(both));
+    let hint = "built or loaded here and never pulled, so no registry may have them; protect.not_repullable = \
+                \"always\" keeps such images.\n";
+    assert!(!shown(&document, None).contains(hint));
+    for (position, words) in ["1 image was", "2 images were"].into_iter().enumerate() {
+        document.deleted[position].never_pulled = true;
+        let text = shown(&document, None);
+        assert!(text.contains(&format!("\n{words} {hint}")), "{text}");
+    }
+}
+
+#[test]
+fn cost_of_images_that_were_never_pulled_is_shown() {
+    let mut document = document();
+    document.kept.push(kept("quay.io/air/app:1", "not-repullable"));
+    document.kept.last_mut().unwrap().frees_bytes = 3 << 30;
+    document.outcome = OutcomeKind::Reached;
+    let text = shown(&document, None);
+    assert!(text.contains("3.0 GiB stay with 1 image"), "{text}");
 }
 
 #[test]

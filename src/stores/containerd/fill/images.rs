@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::{Filler, KUBERNETES, qualified};
+use super::{Filler, KUBERNETES, origin, qualified};
 use crate::model::display::shell_word;
-use crate::model::{Image, ImageIx, Labels, PinReason, is_for_ctr, reference};
+use crate::model::{Image, ImageIx, Labels, LayerBlob, PinReason, is_for_ctr, reference};
 use crate::stores::containerd::content::{self, Resolved};
 use crate::stores::containerd::gc::{Graph, Ref};
 use crate::stores::containerd::metadata::{ContainerRecord, ImageRecord, Namespace};
@@ -151,6 +151,8 @@ impl<'a> Filler<'a> {
             digests,
             created: names.iter().filter_map(|name| name.created).min(),
             evidence: Vec::new(),
+            origin: origin::origin(namespace, graph, &names, &resolved),
+            blobs: if self.writer.blobs { blobs(&resolved) } else { Vec::new() },
             is_list: resolved.index && resolved.config.is_none(),
             pinned_by: self.pinned_by(namespace, &names),
             labels: match self.writer.labels.covers(&id) {
@@ -258,6 +260,15 @@ fn labels(snapshot: &Snapshot, names: &[&ImageRecord], resolved: &Resolved) -> L
         }
         Err(error) => Labels::Unknown(format!("reading its configuration {}: {error}", config.digest)),
     }
+}
+
+/// Returns the layers in the manifest, the base first.
+fn blobs(resolved: &Resolved) -> Vec<LayerBlob> {
+    let blobs = resolved.layers.iter().map(|layer| LayerBlob {
+        digest: layer.digest.clone(),
+        compressed_bytes: layer.size.unwrap_or_default(),
+    });
+    blobs.collect()
 }
 
 /// Returns the names to show: not the image's id, and names with a digest only if there are no others.

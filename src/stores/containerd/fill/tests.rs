@@ -49,6 +49,8 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
         root_costs: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
         mounts: &[],
         labels: &LabelsOf::None,
+        origins: true,
+        blobs: false,
         leaks: true,
         present: &Present::at(Timestamp::now(), Vec::new()),
     };
@@ -140,6 +142,8 @@ fn cached_layers_are_kept() {
         root_costs: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
         mounts: &[],
         labels: &LabelsOf::None,
+        origins: true,
+        blobs: false,
         leaks: true,
         present: &Present::at(Timestamp::now() + SignedDuration::from_hours(1), Vec::new()),
     };

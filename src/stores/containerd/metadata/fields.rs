@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::values;
-use crate::stores::bolt::{Bucket, BucketEntry};
+use crate::stores::bolt::{Bucket, BucketEntry, go_time};
 
 /// Labels or annotations, by key.
 pub type Labels = BTreeMap<String, String>;
@@ -55,7 +55,7 @@ impl<'a, 'o> Fields<'a, 'o> {
 
     pub(super) fn time(&mut self, key: &str) -> Option<Timestamp> {
         let bytes = self.bytes(key).filter(|value| !value.is_empty())?;
-        let time = values::time(bytes);
+        let time = go_time(bytes);
         if time.is_none() {
             self.odd(key, "is not a time");
         }

@@ -11,7 +11,7 @@ use super::{BLOBS, layout, users};
 use crate::disk::Tally;
 use crate::model::Orphan;
 use crate::model::{
-    Consistency, Evidence, EvidenceKind, Image, ImageIx, Labels, LayerFacts, NodeIx, NodeKind, Use,
+    Consistency, Evidence, EvidenceKind, Image, ImageIx, Labels, LayerFacts, NodeIx, NodeKind, Origin, Use,
 };
 use crate::stores::containers_storage::fill::PinnedBy;
 use crate::stores::containers_storage::since;
@@ -128,6 +128,8 @@ impl<'a> Filler<'a> {
                     .map(|time| Evidence { kind: EvidenceKind::MetadataDirectory, at: time })
                     .into_iter()
                     .collect(),
+                blobs: Vec::new(),
+                origin: Origin::unknown("the origin of artifacts is not recorded"),
                 is_list: false,
                 pinned_by: (self.pinned_by)(&artifact.names, &digests),
                 digests,

@@ -105,6 +105,8 @@ impl Store for Artifacts {
             root_costs,
             mounts: &[],
             labels: &filling.request.labels,
+            origins: filling.request.measure.reads_origins(),
+            blobs: filling.request.blobs,
             present: filling.present,
             leaks: filling.request.measure.finds_leaks(),
         };

@@ -13,7 +13,7 @@ use crate::model::{
 use crate::stores::containers_storage::chains::DEEPEST;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::ImageRecord;
-use crate::stores::containers_storage::{labels, lists};
+use crate::stores::containers_storage::{labels, lists, origin};
 use crate::stores::leaks::Judgement;
 use crate::sys::allowance;
 use crate::sys::quiet::Within;
@@ -81,6 +81,8 @@ impl Filler<'_> {
         let within = &self.within;
         let births: Vec<_> = directories.par_iter().map(|directory| birth_of(within, directory)).collect();
         let mut births = births.into_iter();
+        let mut origins =
+            self.writer.origins.then(|| origin::of_images(snapshot)).unwrap_or_default().into_iter();
         let tops = snapshot.images.iter().map(|record| self.find_layer(record.layer.as_deref()?));
         let tops: Vec<_> = tops.collect();
         let chains: Vec<_> = tops.into_par_iter().map(|top| chain(&links, top)).collect();
@@ -112,6 +114,7 @@ impl Filler<'_> {
                     .clone()
             });
             let layers = layers.collect();
+            let (origin, blobs) = origins.next().unwrap_or_default();
             let mut names = record.names.clone();
             // The first name is shown, so tags come first. A pull by digest inserts its name before the tag
             // (container-libs, `storage/store.go`).
@@ -124,6 +127,8 @@ impl Filler<'_> {
                 digests: record.digests.clone(),
                 created: record.created,
                 evidence: births.next().unwrap_or_default(),
+                origin,
+                blobs: if self.writer.blobs { blobs } else { Vec::new() },
                 is_list: lists::is_list(record),
                 pinned_by: (self.pinned_by)(&record.names, &record.digests),
                 labels: labels.next().unwrap_or_default(),

@@ -231,11 +231,11 @@ const MOST_TIME: Duration = Duration::from_secs(5);
 /// Maximum size of a value in podman's tables.
 const MOST_VALUE: i32 = 8 << 20;
 
-/// Opens a copy of a database in memory.
+/// Opens a copy of a database in memory, in which `tables` are plain tables.
 ///
 /// SAFETY: only plain tables are read. A view or a generated column is a program of the user who wrote the file
 /// (`table_that_is_not_plain_is_not_read`).
-fn opened(bytes: Vec<u8>) -> Result<Connection, TableError> {
+pub(crate) fn opened(bytes: Vec<u8>, tables: &[&'static str]) -> Result<Connection, TableError> {
     let mut connection = Connection::open_in_memory()?;
     let length = bytes.len();
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -245,7 +245,7 @@ fn opened(bytes: Vec<u8>) -> Result<Connection, TableError> {
     connection.deserialize_read_exact("main", std::io::Cursor::new(bytes), length, true)?;
     let end = Instant::now() + MOST_TIME;
     connection.progress_handler(1000, Some(move || Instant::now() > end))?;
-    for table in TABLES {
+    for table in tables.iter().copied() {
         let plain: bool = connection.query_row(
             "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1
                                 AND sql NOT LIKE 'create virtual%')
@@ -263,9 +263,9 @@ fn opened(bytes: Vec<u8>) -> Result<Connection, TableError> {
 /// Tables that are read.
 const TABLES: [&str; 3] = ["ContainerConfig", "ContainerState", "VolumeConfig"];
 
-/// Errors in reading podman's tables.
+/// Errors in reading the tables of a foreign database.
 #[derive(Debug, thiserror::Error)]
-enum TableError {
+pub(crate) enum TableError {
     #[error("{0} is not a plain table")]
     NotPlain(&'static str),
     #[error("{0}")]
@@ -277,7 +277,7 @@ enum TableError {
 }
 
 fn tables(bytes: Vec<u8>, allowance: &Allowance) -> Result<PodmanRecords, TableError> {
-    let connection = opened(bytes)?;
+    let connection = opened(bytes, &TABLES)?;
     let mut known = PodmanRecords::default();
     let sql = "SELECT c.ID, s.State, c.JSON FROM ContainerConfig c LEFT JOIN ContainerState s ON s.ID = c.ID";
     let mut statement = connection.prepare(sql)?;

@@ -32,6 +32,7 @@ impl TestStore {
             temporary: vec![],
             runroots: Vec::new(),
             databases: vec![],
+            caches: vec![],
             driver: "overlay".into(),
             other_drivers: Vec::new(),
             primary: true,

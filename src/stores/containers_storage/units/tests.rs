@@ -31,6 +31,7 @@ fn snapshot(driver: &str, primary: bool, listing: &[(&str, &[&str])]) -> Snapsho
             temporary: vec![],
             runroots: vec![],
             databases: vec![],
+            caches: vec![],
             driver: driver.into(),
             other_drivers: if primary { vec!["vfs".into()] } else { vec!["overlay".into()] },
             primary,

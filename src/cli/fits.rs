@@ -1,0 +1,64 @@
+//! `layersweep fits REF|FILE…`
+
+use std::io::Read as _;
+use std::path::Path;
+
+use super::args::FitsArgs;
+use super::global::Global;
+use super::output;
+use crate::app::error::{Error, Exit};
+use crate::app::fits;
+use crate::config::Config;
+use crate::node::image_lists::{self, WantedImage};
+use crate::report::{json, text};
+
+/// Maximum size of a file. A release with 200 images has manifests of some 500 KiB.
+const MOST_BYTES: u64 = 64 << 20;
+
+pub(super) fn run(global: &Global, config: &Config, args: &FitsArgs) -> Result<Exit, Error> {
+    let mut wanted = Vec::new();
+    for argument in &args.images {
+        wanted.extend(images(argument)?);
+    }
+    let found = fits::fits(&global.request, global, config, wanted)?;
+    let high = config.images.targets.used.map(|used| used.high);
+    let document = json::fits(&found, high);
+    output::result(global.format, &document, text::fits)?;
+    Ok(found.exit())
+}
+
+/// Returns the images that an argument names: a file that exists, `-` for standard input, or a reference.
+fn images(argument: &str) -> Result<Vec<WantedImage>, Error> {
+    if argument == "-" {
+        return parse("standard input", read(std::io::stdin().lock(), "standard input")?);
+    }
+    let path = Path::new(argument);
+    if path.is_file() {
+        let file = std::fs::File::open(path).map_err(|error| bad(argument, &error.to_string()))?;
+        return parse(argument, read(file, argument)?);
+    }
+    if argument.starts_with(['/', '.']) {
+        return Err(bad(argument, "no such file"));
+    }
+    Ok(vec![WantedImage::named(argument)])
+}
+
+fn read(source: impl std::io::Read, name: &str) -> Result<String, Error> {
+    let mut text = String::new();
+    let length = source.take(MOST_BYTES + 1).read_to_string(&mut text);
+    match length.map_err(|error| bad(name, &error.to_string()))? as u64 > MOST_BYTES {
+        true => Err(bad(name, "it is larger than 64 MiB")),
+        false => Ok(text),
+    }
+}
+
+fn parse(name: &str, text: String) -> Result<Vec<WantedImage>, Error> {
+    image_lists::parse(name, &text).map_err(|why| bad(name, &why))
+}
+
+fn bad(name: &str, why: &str) -> Error {
+    Error::usage(format!("{name}: {why}")).hint(
+        "give manifests (skopeo inspect --raw docker://IMAGE), a list with one reference a line, a PinnedImageSet or an \
+         ImageStream",
+    )
+}

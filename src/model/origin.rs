@@ -1,0 +1,69 @@
+//! Origin of an image: a registry, a build, or an archive. Pure.
+
+use jiff::Timestamp;
+
+use super::names::names;
+
+names! {
+    /// Way in which an image came to this node.
+    OriginKind {
+        /// A runtime or a tool downloaded it from a registry.
+        Pulled = "pulled",
+        /// It was built or committed here.
+        Built = "built",
+        /// It was loaded or imported from an archive.
+        Loaded = "loaded",
+        /// It was there before the kubelet, or in an archive that a Kubernetes distribution imports by itself.
+        Preloaded = "preloaded",
+        /// The disk has no evidence for any of the others.
+        Unknown = "unknown",
+    }
+}
+
+impl Default for OriginKind {
+    fn default() -> Self {
+        Self::Unknown
+    }
+}
+
+/// Origin of an image, with its evidence on the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub kind: OriginKind,
+    /// Registry and repository that provided it, for example `quay.io/team/app`.
+    pub registry: Option<String>,
+    /// Time at which it was last known to come from there.
+    pub time: Option<Timestamp>,
+    /// Clause for messages: the evidence.
+    pub evidence: String,
+    /// The origin is unknown because evidence cannot be read, so that the image may be one that was never pulled.
+    pub is_unreadable: bool,
+}
+
+impl Origin {
+    pub fn new(kind: OriginKind, evidence: impl Into<String>) -> Self {
+        Self { kind, registry: None, time: None, evidence: evidence.into(), is_unreadable: false }
+    }
+
+    /// Creates the origin of an image without evidence.
+    pub fn unknown(why: impl Into<String>) -> Self {
+        Self::new(OriginKind::Unknown, why)
+    }
+
+    /// Creates the origin of an image whose evidence cannot be read.
+    pub fn unreadable(why: impl Into<String>) -> Self {
+        Self { is_unreadable: true, ..Self::unknown(why) }
+    }
+
+    /// Returns whether the disk shows that the image was never pulled, so that no registry may have it.
+    #[must_use]
+    pub fn was_never_pulled(&self) -> bool {
+        matches!(self.kind, OriginKind::Built | OriginKind::Loaded | OriginKind::Preloaded)
+    }
+}
+
+impl Default for Origin {
+    fn default() -> Self {
+        Self::unknown("its origin was not read")
+    }
+}

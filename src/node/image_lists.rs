@@ -1,0 +1,202 @@
+//! Images that a person asks about: manifests, lists of references, pinned image sets, and a release's image stream.
+//!
+//! A file is one of:
+//! - one or more manifests in OCI's or Docker's format, as `skopeo inspect --raw` prints them;
+//! - the output of `skopeo inspect`, whose `LayersData` has the sizes;
+//! - documents of kind `PinnedImageSet` or `ImageStream`, or the output of `oc adm release info -o json`;
+//! - a list: one reference a line, `#` begins a comment.
+
+use serde_json::Value;
+
+use super::yaml;
+use crate::model::LayerBlob;
+
+/// Maximum number of images of all files together.
+pub const MOST_IMAGES: usize = 20_000;
+
+/// An image that a file or an argument names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WantedImage {
+    /// Reference, or the file and its position for a manifest.
+    pub name: String,
+    /// Blobs of its layers, the base first: digest, and length in bytes. `None`: only the name is known.
+    pub layers: Option<Vec<LayerBlob>>,
+}
+
+impl WantedImage {
+    /// Creates an image of which only the reference is known.
+    #[must_use]
+    pub fn named(reference: &str) -> Self {
+        Self { name: reference.to_owned(), layers: None }
+    }
+}
+
+/// Parses a file. `origin` names it in messages.
+///
+/// # Errors
+/// A clause that says what is wrong, and with which part of the file.
+pub fn parse(origin: &str, text: &str) -> Result<Vec<WantedImage>, String> {
+    let start = text.trim_start();
+    if start.is_empty() {
+        return Err("it is empty".into());
+    }
+    if start.starts_with('<') {
+        return Err("it is HTML, not a manifest or a list of images".into());
+    }
+    let is_document = start.starts_with(['{', '[']) || text.lines().any(|line| line.starts_with("kind:"));
+    let images =
+        if is_document {
+            let documents = yaml::documents(text)?;
+            let is_alone = documents.len() == 1;
+            let mut images = Vec::new();
+            for (position, document) in documents.iter().enumerate() {
+                let name = if is_alone { origin.to_owned() } else { format!("{origin}#{}", position + 1) };
+                let found = of_document(&name, document);
+                images.extend(found.map_err(|why| {
+                    if is_alone { why } else { format!("document {}: {why}", position + 1) }
+                })?);
+            }
+            images
+        } else {
+            list(text)?
+        };
+    match images.len() {
+        0 => Err("it names no image".into()),
+        count if count > MOST_IMAGES => Err(format!("it names {count} images, more than {MOST_IMAGES}")),
+        _ => Ok(images),
+    }
+}
+
+/// Reads a list of references. A line that cannot be one is an error: the file is probably something else.
+fn list(text: &str) -> Result<Vec<WantedImage>, String> {
+    let mut images = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let reference = line.split('#').next().unwrap_or_default().trim();
+        if reference.is_empty() {
+            continue;
+        }
+        if !is_reference(reference) {
+            return Err(format!("line {} is not an image reference: {reference:?}", number + 1));
+        }
+        images.push(WantedImage::named(reference));
+    }
+    Ok(images)
+}
+
+/// Returns true for text that can be a reference: letters, digits and the separators of references.
+fn is_reference(text: &str) -> bool {
+    let has_only = |byte: u8| byte.is_ascii_alphanumeric() || b"./:@_-+".contains(&byte);
+    text.len() <= 4096
+        && text.bytes().all(has_only)
+        && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+}
+
+fn of_document(name: &str, document: &Value) -> Result<Vec<WantedImage>, String> {
+    if document.get("layers").is_some() || document.get("fsLayers").is_some() {
+        return of_manifest(name, document).map(|image| vec![image]);
+    }
+    if let Some(entries) = document.get("manifests").and_then(Value::as_array) {
+        return Err(format!(
+            "it is an index of {} manifests, which has no sizes of layers: give the manifest of this node's platform \
+             (skopeo inspect --raw docker://REPOSITORY@DIGEST)",
+            entries.len()
+        ));
+    }
+    if let Some(layers) = document.get("LayersData").and_then(Value::as_array) {
+        let layers = layers.iter().map(|layer| wanted_layer(layer, "Digest", "Size"));
+        let layers = layers.collect::<Result<Vec<_>, _>>()?;
+        let name = document["Name"].as_str().filter(|name| !name.is_empty()).unwrap_or(name);
+        return Ok(vec![WantedImage { name: name.to_owned(), layers: Some(layers) }]);
+    }
+    match document["kind"].as_str() {
+        Some("PinnedImageSet") => Ok(names(&document["spec"]["pinnedImages"], "/name")),
+        Some("ImageStream") => Ok(names(&document["spec"]["tags"], "/from/name")),
+        _ if document.get("references").is_some() => {
+            Ok(names(&document["references"]["spec"]["tags"], "/from/name"))
+        }
+        Some("List") => {
+            let items = document["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let images = items.iter().map(|item| of_document(name, item)).collect::<Result<Vec<_>, _>>()?;
+            Ok(images.concat())
+        }
+        Some(kind) => Err(format!("documents of kind {kind:?} name no images")),
+        None => match document["mediaType"].as_str() {
+            Some(media_type) => Err(format!("the media type {media_type:?} is not that of a manifest")),
+            None => Err("it is neither a manifest nor a list of images".into()),
+        },
+    }
+}
+
+/// Reads names of images from a list of objects.
+fn names(list: &Value, pointer: &str) -> Vec<WantedImage> {
+    let names = list.as_array().into_iter().flatten().filter_map(|entry| entry.pointer(pointer)?.as_str());
+    names.map(WantedImage::named).collect()
+}
+
+fn of_manifest(name: &str, manifest: &Value) -> Result<WantedImage, String> {
+    let Some(layers) = manifest.get("layers").and_then(Value::as_array) else {
+        return Err("it is a manifest of Docker's schema 1, which has no sizes of layers".into());
+    };
+    let layers = layers.iter().map(|layer| wanted_layer(layer, "digest", "size"));
+    Ok(WantedImage { name: name.to_owned(), layers: Some(layers.collect::<Result<Vec<_>, _>>()?) })
+}
+
+fn wanted_layer(layer: &Value, digest: &str, size: &str) -> Result<LayerBlob, String> {
+    let digest = layer.get(digest).and_then(Value::as_str).ok_or("a layer has no digest")?;
+    let compressed_bytes = layer.get(size).and_then(Value::as_u64);
+    let compressed_bytes = compressed_bytes.ok_or_else(|| format!("the layer {digest} has no size"))?;
+    Ok(LayerBlob { digest: digest.to_owned(), compressed_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: &str = r#"{"schemaVersion":2,"config":{"digest":"sha256:c","size":7},"layers":[{"digest":"sha256:a","size":10},{"digest":"sha256:b","size":20}]}"#;
+
+    #[test]
+    fn files_name_their_images() {
+        let stream = r#"{"kind":"ImageStream","spec":{"tags":[{"name":"etcd","from":{"name":"quay.io/etcd@sha256:1"}}]}}"#;
+        let release = format!(r#"{{"image":"x","references":{stream}}}"#);
+        let set = "apiVersion: machineconfiguration.openshift.io/v1\nkind: PinnedImageSet\nspec:\n  pinnedImages:\n  - name: quay.io/a@sha256:1\n  - name: quay.io/b@sha256:2\n";
+        let inspected =
+            r#"{"Name":"quay.io/app","Layers":["sha256:a"],"LayersData":[{"Digest":"sha256:a","Size":10}]}"#;
+        let two = format!("{MANIFEST}\n{MANIFEST}");
+        for (text, expected) in [
+            (MANIFEST, &["f"][..]),
+            (&two, &["f#1", "f#2"]),
+            (inspected, &["quay.io/app"]),
+            (set, &["quay.io/a@sha256:1", "quay.io/b@sha256:2"]),
+            (stream, &["quay.io/etcd@sha256:1"]),
+            (&release, &["quay.io/etcd@sha256:1"]),
+            ("# needed\nquay.io/a:1\n\nbusybox # base\n", &["quay.io/a:1", "busybox"]),
+        ] {
+            let images = parse("f", text).unwrap();
+            let names: Vec<_> = images.iter().map(|image| image.name.as_str()).collect();
+            assert_eq!(names, expected, "{text}");
+        }
+        let layers = parse("f", MANIFEST).unwrap().remove(0).layers.unwrap();
+        assert_eq!(layers.iter().map(|layer| layer.compressed_bytes).sum::<u64>(), 30);
+    }
+
+    #[test]
+    fn wrong_files_are_named_in_one_line() {
+        for (text, expected) in [
+            ("", "it is empty"),
+            ("<!DOCTYPE html><html>", "it is HTML"),
+            (r#"{"manifests":[{"digest":"sha256:a"}]}"#, "it is an index of 1 manifests"),
+            (r#"{"layers":[{"digest":"sha256:a"}]}"#, "the layer sha256:a has no size"),
+            (r#"{"layers":[{"size":1}]}"#, "a layer has no digest"),
+            (r#"{"fsLayers":[]}"#, "schema 1"),
+            (r#"{"mediaType":"application/x-cat"}"#, "the media type \"application/x-cat\""),
+            (r#"{"kind":"Pod"}"#, "documents of kind \"Pod\""),
+            ("kind: PinnedImageSet\n", "it names no image"),
+            ("# nothing\n", "it names no image"),
+            ("quay.io/a:1\n=== not a reference ===\n", "line 2 is not an image reference"),
+            ("{", "unclosed bracket"),
+        ] {
+            let why = parse("f", text).unwrap_err();
+            assert!(why.contains(expected) && !why.contains('\n'), "{text}: {why}");
+        }
+    }
+}

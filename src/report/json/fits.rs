@@ -1,0 +1,139 @@
+//! JSON document of `fits`.
+
+use serde::Serialize;
+
+use super::parts::Header;
+use crate::app::fits::{Coming, Fits};
+use crate::model::Finding;
+use crate::model::display::two_decimals;
+
+/// Document of `layersweep fits`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FitsDoc {
+    /// Common fields of all documents; the kind is `fits`.
+    #[serde(flatten)]
+    pub header: Header,
+    /// True if everything was read, and the layers of all images are known.
+    pub complete: bool,
+    /// The images fit below the thresholds without a deletion.
+    pub fits: bool,
+    /// Store that the images would be pulled into.
+    pub store: String,
+    /// Mount point of its filesystem.
+    pub filesystem: String,
+    pub images: Vec<ComingDoc>,
+    /// Compressed bytes to download, of all images together.
+    pub download_bytes: u64,
+    /// Estimate of the bytes on the disk, of all images together.
+    pub disk_bytes: u64,
+    /// The same with the low ratio.
+    pub disk_bytes_low: u64,
+    /// The same with the high ratio.
+    pub disk_bytes_high: u64,
+    pub ratio: RatioDoc,
+    /// Percentage of the filesystem that is used now.
+    pub used_percent: f64,
+    /// Percentage that is used with the images; above 100 if there is no room at all.
+    pub used_then_percent: f64,
+    /// Percentage at which `gc` starts; null if that target is off.
+    pub high_percent: Option<u8>,
+    /// Images that `gc` would delete to make room, in this order.
+    pub deletes: Vec<String>,
+    /// Bytes that these deletions free on the filesystem.
+    pub freed_bytes: u64,
+    /// Percentage that is used with the images after these deletions; null if none are needed.
+    pub used_after_gc_percent: Option<f64>,
+    /// Reason why `layersweep gc` would be refused now; null if it would not.
+    pub gc_refused: Option<String>,
+    /// Files that could not be read, and records that contradict each other.
+    pub warnings: Vec<Finding>,
+}
+
+/// Image that may come.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ComingDoc {
+    /// Reference, or the file of its manifest.
+    pub name: String,
+    /// `here`, `arrives` or `unknown`.
+    pub state: &'static str,
+    /// Number of layers; null if unknown.
+    pub layers: Option<usize>,
+    /// Layers that neither the store nor an image before it has; null if unknown.
+    pub new_layers: Option<usize>,
+    /// Compressed bytes to download; null if unknown.
+    pub download_bytes: Option<u64>,
+    /// Estimate of the bytes on the disk; null if unknown.
+    pub disk_bytes: Option<u64>,
+}
+
+/// Bytes on the disk for each compressed byte.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RatioDoc {
+    /// Of all layers together.
+    pub mean: f64,
+    /// A tenth of the layers, by compressed bytes, have less.
+    pub low: f64,
+    /// A tenth of the layers, by compressed bytes, have more.
+    pub high: f64,
+    /// Number of layers of the store that it was computed from; 0: a usual ratio is assumed.
+    pub layers: usize,
+}
+
+/// Builds the document.
+pub fn fits(found: &Fits, high_percent: Option<u8>) -> FitsDoc {
+    let scan = &found.result.scan;
+    let after = found.plan.as_ref().map(|_| found.then.gained(found.freed_bytes, 0));
+    let steps = found.plan.iter().flat_map(|plan| &plan.steps);
+    FitsDoc {
+        header: Header::new("fits", scan.taken_at),
+        complete: scan.is_complete() && found.unknown() == 0,
+        fits: found.fits,
+        store: super::build::path(&scan.inventory[found.store].root),
+        filesystem: super::build::path(&scan.inventory[found.filesystem()].mount),
+        images: found.images.iter().map(|(name, coming)| coming_doc(name, coming)).collect(),
+        download_bytes: found.total.download_bytes,
+        disk_bytes: found.total.disk_bytes,
+        disk_bytes_low: found.total.disk_bytes_low,
+        disk_bytes_high: found.total.disk_bytes_high,
+        ratio: RatioDoc {
+            mean: two_decimals(found.ratio.mean),
+            low: two_decimals(found.ratio.low),
+            high: two_decimals(found.ratio.high),
+            layers: found.ratio.layers,
+        },
+        used_percent: two_decimals(found.now.used_percent()),
+        used_then_percent: two_decimals(found.then.needed_percent()),
+        high_percent,
+        deletes: steps.map(|step| step.target.names.first().unwrap_or(&step.target.id).clone()).collect(),
+        freed_bytes: found.freed_bytes,
+        used_after_gc_percent: after.map(|space| two_decimals(space.needed_percent())),
+        gc_refused: found.gc_refused.clone(),
+        warnings: scan.inventory.findings.clone(),
+    }
+}
+
+fn coming_doc(name: &str, coming: &Coming) -> ComingDoc {
+    let empty = ComingDoc {
+        name: name.to_owned(),
+        state: "unknown",
+        layers: None,
+        new_layers: None,
+        download_bytes: None,
+        disk_bytes: None,
+    };
+    match coming {
+        Coming::Unknown => empty,
+        Coming::Here => ComingDoc { state: "here", download_bytes: Some(0), disk_bytes: Some(0), ..empty },
+        Coming::Arrives(arrival) => ComingDoc {
+            state: if arrival.new_layers == 0 { "here" } else { "arrives" },
+            layers: Some(arrival.layers),
+            new_layers: Some(arrival.new_layers),
+            download_bytes: Some(arrival.download_bytes),
+            disk_bytes: Some(arrival.disk_bytes),
+            ..empty
+        },
+    }
+}

@@ -1,0 +1,78 @@
+//! Origins of images that came in every way, by the real tools and a real registry.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{self, program, store};
+use program::{list, text, texts};
+
+/// Origins in the document of `images`, by the last part of each repository; "" for images without a name.
+pub fn origins(document: &Value) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for image in list(document, "/images") {
+        let mut names = texts(image, "/names");
+        if names.is_empty() {
+            names.push(String::new());
+        }
+        for name in names {
+            let short = name.rsplit('/').next().unwrap().trim_end_matches(":1");
+            found.insert(short.to_owned(), text(image, "/origin/kind").to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn every_way_into_a_graphroot_is_recognised() {
+    let tools = ["skopeo", "docker-registry", "curl", "python3", "busybox"];
+    if !store::require_tools() || !tools.iter().all(|tool| support::require_program(tool)) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = Command::new(store::rig("origins.sh"));
+    rig.arg(dir.path()).arg(env!("CARGO_BIN_EXE_layersweep"));
+    let document: Value = serde_json::from_str(&store::succeed(&mut rig)).unwrap();
+    let expected = [
+        ("pull", "pulled"),
+        ("skopeo", "pulled"),
+        ("pushed-archive", "pulled"),
+        ("docker-archive", "loaded"),
+        ("oci-archive", "loaded"),
+        ("import", "loaded"),
+        ("build", "built"),
+        ("build-on-pulled", "built"),
+        ("label-on-pulled", "built"),
+        ("build-and-push", "built"),
+        ("commit", "built"),
+        // A layer that a build left behind.
+        ("", "built"),
+    ];
+    let expected = expected.map(|(name, origin)| (name.to_owned(), origin.to_owned()));
+    assert_eq!(origins(&document), BTreeMap::from(expected), "{document:#}");
+    let pulled = list(&document, "/images")
+        .iter()
+        .find(|image| texts(image, "/names").iter().any(|name| name.ends_with("/pull:1")));
+    let registry = text(pulled.unwrap(), "/origin/registry");
+    assert!(registry.starts_with("127.0.0.1:") && registry.ends_with("/by/pull"), "{registry}");
+    kept_by_setting(dir.path());
+}
+
+/// By default podman's images are not kept; with `always` those that were never pulled are.
+fn kept_by_setting(work: &Path) {
+    for (setting, is_kept) in [("kubernetes", false), ("always", true)] {
+        let config = work.join("layersweep.toml");
+        std::fs::write(&config, format!("[protect]\nnot_repullable = \"{setting}\"\n")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_layersweep"));
+        command.arg("--config").arg(&config).arg("--graphroot").arg(work.join("root"));
+        command.arg("--state-dir").arg(work.join("state"));
+        command.args(["explain", "quay.io/by/build:1", "--format", "json"]);
+        let document: Value = serde_json::from_str(&store::succeed(&mut command)).unwrap();
+        let rule = list(&document, "/rules").iter().find(|rule| rule["rule"] == "not-repullable").unwrap();
+        assert_eq!(text(rule, "/verdict") == "stay", is_kept, "{setting}: {rule:#}");
+    }
+}
