@@ -6,6 +6,7 @@ use super::names::names;
 
 names! {
     /// Way in which an image came to this node.
+    #[derive(Default)]
     OriginKind {
         /// A runtime or a tool downloaded it from a registry.
         Pulled = "pulled",
@@ -16,13 +17,8 @@ names! {
         /// It was there before the kubelet, or in an archive that a Kubernetes distribution imports by itself.
         Preloaded = "preloaded",
         /// The disk has no evidence for any of the others.
+        #[default]
         Unknown = "unknown",
-    }
-}
-
-impl Default for OriginKind {
-    fn default() -> Self {
-        Self::Unknown
     }
 }
 

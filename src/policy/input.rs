@@ -50,17 +50,13 @@ pub struct Protect {
 
 names! {
     /// Stores whose named images are kept if they were never pulled.
+    #[derive(Default)]
     NotRepullable {
         /// Those of a Kubernetes runtime. Elsewhere builds pile up, and a collector that keeps them all frees nothing.
         Kubernetes = "kubernetes",
         Always = "always",
+        #[default]
         Never = "never",
-    }
-}
-
-impl Default for NotRepullable {
-    fn default() -> Self {
-        Self::Never
     }
 }
 

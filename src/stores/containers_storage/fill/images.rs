@@ -81,8 +81,8 @@ impl Filler<'_> {
         let within = &self.within;
         let births: Vec<_> = directories.par_iter().map(|directory| birth_of(within, directory)).collect();
         let mut births = births.into_iter();
-        let mut origins =
-            self.writer.origins.then(|| origin::of_images(snapshot)).unwrap_or_default().into_iter();
+        let origins = if self.writer.origins { origin::of_images(snapshot) } else { Vec::new() };
+        let mut origins = origins.into_iter();
         let tops = snapshot.images.iter().map(|record| self.find_layer(record.layer.as_deref()?));
         let tops: Vec<_> = tops.collect();
         let chains: Vec<_> = tops.into_par_iter().map(|top| chain(&links, top)).collect();
