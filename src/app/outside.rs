@@ -209,7 +209,8 @@ impl fmt::Display for InodeUse {
                 ". Delete files there by hand: all images together hold {in_images} inodes, so deleting images does not \
                  help."
             ),
-            false => write!(to, ". All images together hold {in_images} inodes."),
+            false if largest.is_empty() => write!(to, ". All images together hold {in_images} inodes."),
+            false => write!(to, ". Delete files there by hand: all images together hold {in_images} inodes."),
         }
     }
 }
