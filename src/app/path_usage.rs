@@ -1,10 +1,7 @@
 //! Owners of the bytes at and below a path, in one column whose sum is the count of `du -x`.
 
 use std::cmp::Reverse;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-
-use rustix::fs::{major, minor};
 
 use super::diagnosis::{self, Part};
 use super::observer::Observer;
@@ -88,12 +85,10 @@ fn mounted_below(dir: &Path) -> Vec<PathBuf> {
     let Ok(mounts) = mounts::read() else { return Vec::new() };
     let above = mounts.iter().filter(|mount| dir.starts_with(&mount.mount_point));
     let device = above.max_by_key(|mount| mount.mount_point.as_os_str().len()).map(|mount| mount.device);
-    // Of several mounts on one point, only the last is visible.
-    let visible = std::fs::metadata(dir).ok().map(|facts| (major(facts.dev()), minor(facts.dev())));
     let mut points: Vec<_> = mounts
         .iter()
         .filter(|mount| mount.mount_point != dir && mount.mount_point.starts_with(dir))
-        .filter(|mount| mount.source.starts_with("/dev/") && ![device, visible].contains(&Some(mount.device)))
+        .filter(|mount| mount.source.starts_with("/dev/") && Some(mount.device) != device)
         .map(|mount| mount.mount_point.clone())
         .collect();
     points.sort();

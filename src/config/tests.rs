@@ -341,3 +341,19 @@ fn thresholds_are_checked_together() {
     let floor = config_of("images.min_free = \"1GiB\"").unwrap().images.targets.free;
     assert_eq!(floor, Some(FreeFloor { start_below: 1 << 30, until: 1 << 30 }));
 }
+
+/// The target may not be mounted yet, and with it the protections would be missing.
+#[test]
+fn link_without_target_is_unreadable() {
+    for link in ["etc/layersweep/layersweep.toml", "etc/layersweep/layersweep.toml.d", "etc/layersweep"] {
+        let dir = tempfile::tempdir().unwrap();
+        let sysroot = Sysroot::at(dir.path());
+        assert_eq!(Config::load(&sysroot, None, &[]).unwrap().files, [PathBuf::new(); 0], "no file at all");
+        let link = dir.path().join(link);
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink("/not-mounted-yet", &link).unwrap();
+        let Invalid(problems) = Config::load(&sysroot, None, &[]).unwrap_err();
+        assert!(problems.iter().all(|problem| problem.message.starts_with("cannot be read")), "{problems:?}");
+        assert!(!problems.is_empty(), "{}", link.display());
+    }
+}

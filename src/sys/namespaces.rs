@@ -422,6 +422,9 @@ mod tests {
         assert!(has_name(&all, "shown") && has_name(&all, long));
         assert!(all.has_overlay_on(long) && !all.has_overlay_on("short2"));
         assert_eq!(user(&all, "shown/diff/below", &[]), None);
+        // A container sees this directory; the mounts of this process do not count.
+        assert!(all.shows_above(Path::new("/data/x/overlay/shown/diff/file")));
+        assert!(!all.shows_above(Path::new("/data/x/overlay/other/file")));
         assert_eq!(user(&all, "x", &[long]), Some(9));
         assert_eq!(user(&all, "x", &[&long[1..]]), None);
         assert_eq!(user(&all, "x", &["", "short1"]), Some(9));

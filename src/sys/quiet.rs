@@ -51,6 +51,8 @@ pub struct InodeFacts {
     /// Time of the last modification.
     pub modified: Option<Timestamp>,
     pub kind: FileKind,
+    /// Number of hard links.
+    pub links: u64,
 }
 
 fn kind_of(mode: FileType) -> FileKind {
@@ -278,6 +280,7 @@ pub fn has_immutable_flag(open: BorrowedFd<'_>) -> bool {
     ioctl_getflags(open).is_ok_and(|flags| flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND))
 }
 
+#[allow(clippy::useless_conversion)] // the width of `st_nlink` differs by architecture
 fn facts_of(stat: &Stat) -> InodeFacts {
     InodeFacts {
         device: stat.st_dev,
@@ -285,6 +288,7 @@ fn facts_of(stat: &Stat) -> InodeFacts {
         length: u64::try_from(stat.st_size).unwrap_or(0),
         modified: Timestamp::new(stat.st_mtime, i32::try_from(stat.st_mtime_nsec).unwrap_or(0)).ok(),
         kind: kind_of(FileType::from_raw_mode(stat.st_mode)),
+        links: stat.st_nlink.into(),
     }
 }
 

@@ -57,7 +57,7 @@ fn big_file(filesystem: FilesystemIx, path: PathBuf, facts: InodeFacts, bytes: u
         container: None,
         modified,
         may_be_open: true,
-        has_other_names: false,
+        has_other_names: facts.links > 1,
         unread_store: None,
     }
 }

@@ -13,7 +13,6 @@ mod sizes;
 mod types;
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::Scan;
@@ -86,8 +85,6 @@ pub fn add_files(scan: &Scan, known: &OtherUsageRequest, all: &mut OtherUsers) {
         file.unread_store = large::unread_store(scan, &file.path);
         file.may_be_open = all.open_files.as_ref().is_some_and(|open| open.may_contain(&file.path))
             || is_in_container(&file.path);
-        let facts = std::fs::symlink_metadata(&file.path);
-        file.has_other_names = facts.is_ok_and(|facts| facts.nlink() > 1);
     }
     for volume in &mut all.volumes {
         volume.is_mounted = is_in_container(&volume.path.join("_data/x"));

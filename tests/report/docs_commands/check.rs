@@ -156,6 +156,8 @@ fn shape(line: &str) -> String {
             (r"\b\d+(\.\d+)? ?%", "PERCENT"),
             (r"\b\d+(\.\d+)?\b", "N"),
             (r"\s+", " "),
+            // Two readings may be in one minute.
+            (r"Used (at TIME: PERCENT|from TIME to TIME), now", "Used, now"),
         ]
         .map(|(pattern, by)| (Regex::new(pattern).expect("a pattern"), by))
         .into()
