@@ -129,10 +129,12 @@ fn files_to_read(
 /// mounted yet, and the protections in it are unknown.
 fn is_absent(root: &Sysroot, path: &Path, error: &io::Error) -> bool {
     let mut above = path.ancestors().filter(|path| path.parent().is_some());
-    let is_link = |path: &Path| {
-        std::fs::symlink_metadata(root.display(path)).is_ok_and(|facts| facts.file_type().is_symlink())
-    };
-    error.kind() == io::ErrorKind::NotFound && !above.any(is_link)
+    error.kind() == io::ErrorKind::NotFound
+        && !above.any(|path| {
+            let here = root.root().join(path.strip_prefix("/").unwrap_or(path));
+            let facts = std::fs::symlink_metadata(here);
+            facts.is_ok_and(|facts| facts.file_type().is_symlink()) && root.resolve(path).is_err()
+        })
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> ConfigProblem {
