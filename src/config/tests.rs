@@ -348,7 +348,7 @@ fn link_without_target_is_unreadable() {
     for link in ["etc/layersweep/layersweep.toml", "etc/layersweep/layersweep.toml.d", "etc/layersweep"] {
         let dir = tempfile::tempdir().unwrap();
         let sysroot = Sysroot::at(dir.path());
-        assert_eq!(Config::load(&sysroot, None, &[]).unwrap().files, [PathBuf::new(); 0], "no file at all");
+        assert!(Config::load(&sysroot, None, &[]).unwrap().files.is_empty(), "no file at all");
         let link = dir.path().join(link);
         std::fs::create_dir_all(link.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink("/not-mounted-yet", &link).unwrap();
