@@ -21,8 +21,10 @@ use crate::execute::cri::CriRemover;
 use crate::history::story::Story;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Consistency, ImageIx, Plan, StoreIx, Volume, remove_volume};
+use crate::node::quadlets;
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
+use crate::stores::other_usage::ContainerMounts;
 
 /// All that is known of an object or path.
 #[derive(Debug)]
@@ -51,8 +53,9 @@ pub struct VolumeExplanation {
     pub name: String,
     /// Names of the containers that use it.
     pub containers: Vec<String>,
-    /// Command that deletes it with its data; it fails while a container uses it.
-    pub command: String,
+    /// Command that deletes it with its data; it fails while a container uses it. Null if podman does not know its
+    /// users: a container has it in another mount, or a quadlet names it.
+    pub command: Option<String>,
 }
 
 /// An image of the records that the reference does not name now.
@@ -169,7 +172,10 @@ fn volume(scan: &Scan, path: &Path) -> Option<VolumeExplanation> {
         let below = path.strip_prefix(graphroot.join("volumes")).ok()?;
         let name = below.iter().next()?;
         let Volume { name, containers } = volumes.iter().find(|volume| *volume.name == *name)?.clone();
-        let command = remove_volume(&name, &graphroot);
+        let may_be_used = containers.is_empty()
+            && (ContainerMounts::read(scan).show(&graphroot.join("volumes").join(&name).join("_data"))
+                || quadlets::system_texts(&scan.sysroot).iter().any(|text| text.contains(&name)));
+        let command = (!may_be_used).then(|| remove_volume(&name, &graphroot));
         Some(VolumeExplanation { name, containers, command })
     })
 }

@@ -17,7 +17,7 @@ use crate::model::space::Space;
 use crate::model::{FilesystemIx, Image, Inventory, NodeKind, Plan, StoreIx, StoreKind};
 use crate::node::image_lists::WantedImage;
 
-/// What is known of an image that may come.
+/// Knowledge of an image that may come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Coming {
     /// The store has it.

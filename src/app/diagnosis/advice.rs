@@ -59,10 +59,8 @@ pub fn advice(disks: &[Disk], causes: &[Cause], foreign: bool) -> Advice {
     let (urgency, headline) = urgency(disk);
     let mut steps = safe_steps(disk, foreign);
     if urgency > Urgency::Calm {
-        let by_inodes = short_of_inodes(disk);
         let manual = causes.iter().filter(|cause| {
-            let frees = if by_inodes { cause.frees_inodes } else { cause.frees_bytes };
-            cause.filesystem_ix == ix && cause.taken_by == Action::Operator && frees > 0
+            cause.filesystem_ix == ix && cause.taken_by == Action::Operator && cause.gain(disk.scarce()) > 0
         });
         steps.extend(manual.map(|cause| AdvisedStep {
             command: cause.command.clone(),

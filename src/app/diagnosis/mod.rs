@@ -20,7 +20,7 @@ pub use context::Context;
 pub use outside_causes::hidden;
 pub use parts::{Divided, divide, large, of_use, outside};
 pub use ranking::rank;
-pub use summary::{gain, summary};
+pub use summary::summary;
 
 use serde::Serialize;
 
@@ -233,6 +233,19 @@ pub struct Cause {
     pub taken_by: Action,
     #[serde(skip)]
     pub filesystem_ix: FilesystemIx,
+}
+
+impl Cause {
+    /// Returns what its deletion frees of a resource; 0 if that is too little to list.
+    pub fn gain(&self, counted: Counted) -> u64 {
+        /// Minimum number of inodes: thousands are missing if inodes are short, and a large file is a single one.
+        const MIN_INODES: u64 = 10;
+        match counted {
+            Counted::Bytes => self.frees_bytes,
+            Counted::Inodes if self.frees_inodes < MIN_INODES => 0,
+            Counted::Inodes => self.frees_inodes,
+        }
+    }
 }
 
 names! {

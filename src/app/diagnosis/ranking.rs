@@ -1,6 +1,6 @@
 //! Ranks the causes of each filesystem: one list of deletions, with the usage after each of them.
 
-use crate::app::diagnosis::summary::{gain, most_used};
+use crate::app::diagnosis::summary::most_used;
 use crate::app::diagnosis::{Action, Cause, Disk};
 use crate::model::display::two_decimals;
 use crate::model::space::BytesAndInodes;
@@ -14,7 +14,7 @@ pub fn rank(causes: &mut [Cause], disks: &[Disk]) {
     let counted = |cause: &Cause| disks.get(cause.filesystem_ix.get()).map_or(Counted::Bytes, Disk::scarce);
     causes.sort_by(|a, b| {
         let by_disk = fullness(b).total_cmp(&fullness(a)).then(a.filesystem_ix.cmp(&b.filesystem_ix));
-        let by_gain = gain(b, counted(b)).cmp(&gain(a, counted(a))).then(b.bytes.cmp(&a.bytes));
+        let by_gain = b.gain(counted(b)).cmp(&a.gain(counted(a))).then(b.bytes.cmp(&a.bytes));
         let by_name = a.kind.cmp(&b.kind).then_with(|| a.text.cmp(&b.text));
         by_disk.then(group(a, counted(a)).cmp(&group(b, counted(b)))).then(by_gain).then(by_name)
     });
@@ -28,7 +28,7 @@ pub fn rank(causes: &mut [Cause], disks: &[Disk]) {
 
 fn group(cause: &Cause, counted: Counted) -> u8 {
     match cause.taken_by {
-        _ if gain(cause, counted) == 0 => 2,
+        _ if cause.gain(counted) == 0 => 2,
         Action::Layersweep => 0,
         Action::Operator => 1,
         Action::Nobody => 2,

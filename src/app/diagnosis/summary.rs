@@ -41,20 +41,6 @@ pub(super) fn most_used(disk: &Disk) -> f64 {
     disk.used_percent().unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0))
 }
 
-/// Minimum number of inodes that a deletion frees to be listed against a lack of inodes: thousands are missing then, and
-/// a large file is a single one.
-const MIN_INODES: u64 = 10;
-
-/// Returns what the deletion frees of a resource; 0 if that is too little to list.
-pub fn gain(cause: &Cause, counted: Counted) -> u64 {
-    match counted {
-        Counted::Bytes => cause.frees_bytes,
-        Counted::Inodes => {
-            Some(cause.frees_inodes).filter(|inodes| *inodes >= MIN_INODES).unwrap_or_default()
-        }
-    }
-}
-
 /// Returns the sentence about the fullness of the disk and its thresholds.
 fn fullness_sentence(disks: &[Disk], disk: &Disk) -> String {
     fn distance(disk: &Disk, threshold: &DiskThreshold) -> f64 {
@@ -173,7 +159,7 @@ fn usage_sentence(disk: &Disk, causes: &[&Cause]) -> String {
 fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
     let automatic: Vec<_> = causes.iter().filter(|cause| cause.taken_by == Action::Layersweep).collect();
     let scarce = disk.scarce();
-    let manual = causes.iter().filter(|cause| cause.taken_by == Action::Operator && gain(cause, scarce) > 0);
+    let manual = causes.iter().filter(|cause| cause.taken_by == Action::Operator && cause.gain(scarce) > 0);
     let manual: Vec<_> = manual.collect();
     let when = if foreign { "once the node runs again, " } else { "" };
     let Planned { command, gc, none, sweep, .. } = &disk.planned;
@@ -242,7 +228,7 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let sum = manual.iter().map(|cause| gain(cause, scarce)).sum();
+        let sum = manual.iter().map(|cause| cause.gain(scarce)).sum();
         let sum = match scarce {
             Counted::Bytes => bytes(sum),
             Counted::Inodes => format!("{} inodes", thousands(sum)),

@@ -142,7 +142,7 @@ pub struct NotInStoreDoc {
     pub largest: Vec<Part>,
     /// The same facts in words.
     pub text: String,
-    /// What else can be deleted there, ranked as the causes in `report`.
+    /// Other data that can be deleted there, ranked as the causes in `report`.
     pub deletions: Vec<UsageCause>,
     /// Resource that is short, and that `used_after_percent` of the deletions counts: `bytes` or `inodes`.
     pub scarce: Counted,

@@ -52,16 +52,15 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
         out.push_str(&format!("  path    {}\n", safe(&document.path)));
     }
     if let Some(volume) = &document.volume {
-        let users = match volume.containers.as_slice() {
-            [] => "no container uses it".to_owned(),
-            containers => format!("used by {}", listed(containers)),
+        let users = match (volume.containers.as_slice(), &volume.command) {
+            ([], Some(_)) => "no container uses it".to_owned(),
+            ([], None) => "a container or a quadlet may use it".to_owned(),
+            (containers, _) => format!("used by {}", listed(containers)),
         };
-        out.push_str(&format!(
-            "  volume  {} (podman): {}\n  delete  {}\n",
-            safe(&volume.name),
-            safe(&users),
-            safe(&volume.command)
-        ));
+        out.push_str(&format!("  volume  {} (podman): {}\n", safe(&volume.name), safe(&users)));
+        if let Some(command) = &volume.command {
+            out.push_str(&format!("  delete  {}\n", safe(command)));
+        }
     }
     out.push_str(&size_line(document));
     out.push_str(&difference_to_size(document));

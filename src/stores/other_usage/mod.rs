@@ -72,22 +72,44 @@ pub fn add_files(scan: &Scan, known: &OtherUsageRequest, all: &mut OtherUsers) {
     let places = places::find(scan, known, &mut Vec::new());
     all.files =
         big::files(&all.other_users, &places, |ix| (scan.inventory[ix].used_bytes / SMALL).max(LEAST));
-    let users = match scan.sysroot.is_foreign() {
-        true => None,
-        false => Some(Mounts::read(&scan.inventory.mounts()).ok()),
-    };
-    // Where the mounts cannot be read, any file may be in a container.
-    let is_in_container = |path: &Path| match &users {
-        None => false,
-        Some(mounts) => mounts.as_ref().is_none_or(|mounts| mounts.shows_above(path)),
-    };
+    let containers = ContainerMounts::read(scan);
     for file in &mut all.files {
         file.unread_store = large::unread_store(scan, &file.path);
         file.may_be_open = all.open_files.as_ref().is_some_and(|open| open.may_contain(&file.path))
-            || is_in_container(&file.path);
+            || containers.show(&file.path);
     }
     for volume in &mut all.volumes {
-        volume.is_mounted = is_in_container(&volume.path.join("_data/x"));
+        volume.is_mounted = containers.show(&volume.path.join("_data"));
+    }
+}
+
+/// Mounts in which containers see files outside their own.
+#[derive(Debug)]
+pub enum ContainerMounts {
+    /// No container runs on another system's disk.
+    Foreign,
+    Known(Mounts),
+    /// The mounts cannot be read: any file may be in a container.
+    Unknown,
+}
+
+impl ContainerMounts {
+    #[must_use]
+    pub fn read(scan: &Scan) -> Self {
+        match scan.sysroot.is_foreign() {
+            true => Self::Foreign,
+            false => Mounts::read(&scan.inventory.mounts()).map_or(Self::Unknown, Self::Known),
+        }
+    }
+
+    /// Returns true if a container may see `path`, or a directory above it, in a mount.
+    #[must_use]
+    pub fn show(&self, path: &Path) -> bool {
+        match self {
+            Self::Foreign => false,
+            Self::Known(mounts) => mounts.shows_above(path),
+            Self::Unknown => true,
+        }
     }
 }
 

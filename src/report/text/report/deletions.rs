@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::app::diagnosis::{Action, Cause, gain};
+use crate::app::diagnosis::{Action, Cause};
 use crate::model::display::thousands;
 use crate::policy::thresholds::Counted;
 use crate::report::text::format::{bytes, safe, wrapped};
@@ -24,7 +24,7 @@ pub(in crate::report::text) struct Deletions<'a> {
 
 impl Deletions<'_> {
     fn frees(&self, cause: &Cause) -> u64 {
-        gain(cause, self.scarce)
+        cause.gain(self.scarce)
     }
 
     /// Formats the deletions below the line `title`. An empty string if nothing can be deleted.

@@ -1,7 +1,7 @@
 //! Origin of an image, from the labels of its blobs.
 //!
-//! Whatever downloads an image for containerd (CRI, the transfer service, `ctr`, nerdctl, Docker) labels its manifest,
-//! configuration and layers with `containerd.io/distribution.source.<registry> = <repository>[,…]` (containerd,
+//! All clients that download an image for containerd (CRI, the transfer service, `ctr`, nerdctl, Docker) label its
+//! manifest, configuration and layers with `containerd.io/distribution.source.<registry> = <repository>[,…]` (containerd,
 //! `core/remotes/docker/handler.go`, `AppendDistributionSourceLabel`; version 1.3 and later). An import, a build or a
 //! commit labels none. Layers are not asked: a build shares those of its base.
 
