@@ -88,7 +88,7 @@ pub fn add_files(scan: &Scan, known: &OtherUsageRequest, all: &mut OtherUsers) {
 pub enum ContainerMounts {
     /// No container runs on another system's disk.
     Foreign,
-    Known(Mounts),
+    Known(Box<Mounts>),
     /// The mounts cannot be read: any file may be in a container.
     Unknown,
 }
@@ -98,7 +98,8 @@ impl ContainerMounts {
     pub fn read(scan: &Scan) -> Self {
         match scan.sysroot.is_foreign() {
             true => Self::Foreign,
-            false => Mounts::read(&scan.inventory.mounts()).map_or(Self::Unknown, Self::Known),
+            false => Mounts::read(&scan.inventory.mounts())
+                .map_or(Self::Unknown, |mounts| Self::Known(Box::new(mounts))),
         }
     }
 
