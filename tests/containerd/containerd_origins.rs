@@ -29,6 +29,7 @@ fn pulls_and_imports_are_told_apart() {
         for _ in $(seq 100); do curl -fs "http://$registry/v2/" >/dev/null && break; sleep 0.1; done
         C images push --plain-http "$registry/by/ctr-pull:1" reg.local/app-a:1 >/dev/null
         C images push --plain-http "$registry/by/cri-pull:1" reg.local/app-b:1 >/dev/null
+        as_pulled ''
         C images ls -q | grep -v '^sha256:' | xargs -r ctr -a "$SOCK" -n "$NS" images rm --sync >/dev/null
         C images pull --plain-http "$registry/by/ctr-pull:1" >/dev/null
         cri ImageService/PullImage "$(pb_msg 1 "$(pb_str 1 "$registry/by/cri-pull:1")")" >/dev/null

@@ -100,7 +100,7 @@ impl ContainerdNode {
     /// Imports images with `command`, such as `C images import`.
     pub fn import(&self, file: &str, images: &[ImageSpec], command: &str) {
         let path = self.archive(file, images);
-        self.rig.shell(&format!("{command} {} >/dev/null", path.display()));
+        self.rig.shell(&format!("{command} {} >/dev/null; as_pulled", path.display()));
     }
 
     /// Makes a container in an existing pod (`pod1`, `pod2`); returns its id. `image` is a short name.

@@ -13,6 +13,15 @@ use tempfile::TempDir;
 use super::program::{self, Run};
 use super::{archive, made};
 
+/// Table of container-libs (`image/pkg/blobinfocache/sqlite/sqlite.go`).
+const KNOWN_LOCATIONS: &str = "CREATE TABLE IF NOT EXISTS KnownLocations(
+    transport TEXT NOT NULL, scope TEXT NOT NULL, digest TEXT NOT NULL, location TEXT NOT NULL,
+    time TEXT NOT NULL, PRIMARY KEY (transport, scope, digest, location))";
+
+/// Row of a layer that was pulled long ago.
+const PULLED: &str = "INSERT OR REPLACE INTO KnownLocations
+    VALUES ('docker', 'registry.example', ?1, 'registry.example/pulled', '2024-03-01T12:00:00Z')";
+
 /// A graphroot and the tools for it.
 #[derive(Debug)]
 pub struct Store {
@@ -105,7 +114,26 @@ impl Store {
         });
         // Podman creates its own files, and mounts what it mounts after loading.
         store.podman(["images", "--quiet"]);
+        store.record_as_pulled();
         store
+    }
+
+    /// Notes a registry of each layer in the blob-info cache of root's tools, as a pull of uncompressed layers does:
+    /// the tests load archives, and images that were never pulled are kept.
+    fn record_as_pulled(&self) {
+        let layers = std::fs::read(self.record("layers.json")).expect("records of layers");
+        let layers: Vec<Value> = serde_json::from_slice(&layers).expect("records of layers");
+        let cache = Path::new("/var/lib/containers/cache");
+        std::fs::create_dir_all(cache).expect("making the directory of the cache");
+        let cache = rusqlite::Connection::open(cache.join("blob-info-cache-v1.sqlite")).expect("the cache");
+        cache.busy_timeout(Duration::from_secs(60)).expect("waiting for another test");
+        cache.execute_batch("PRAGMA synchronous = OFF; BEGIN IMMEDIATE").expect("the cache");
+        cache.execute_batch(KNOWN_LOCATIONS).expect("making the table");
+        // Layers of containers have no digest.
+        for digest in layers.iter().filter_map(|layer| layer["diff-digest"].as_str()) {
+            cache.execute(PULLED, [digest]).expect("noting a location");
+        }
+        cache.execute_batch("COMMIT").expect("the cache");
     }
 
     /// Loads `images` with podman.
@@ -114,6 +142,7 @@ impl Store {
         archive::write(&path, images).expect("writing an archive of images");
         self.podman([OsStr::new("load"), "-q".as_ref(), "-i".as_ref(), path.as_ref()]);
         std::fs::remove_file(path).expect("removing the archive of images");
+        self.record_as_pulled();
     }
 
     pub fn root(&self) -> &Path {

@@ -218,7 +218,7 @@ impl Prepared {
         sh(&format!("truncate -s 420M {}/aged", work.display()));
         mount_var(&work.join("aged"), &format!("{EXT4} -N 1000"));
         sh(&format!(
-            "mkdir /var/lib/containers; cp -a {work}/before/storage /var/lib/containers/
+            "mkdir /var/lib/containers; cp -a {work}/before/storage {work}/before/cache /var/lib/containers/
              umount {work}/before
              rm -rf {GRAPHROOT}/overlay/{orphan}
              then=$(($(date +%s) - 21 * 86400))
@@ -401,7 +401,7 @@ impl Page<'_> {
         let rig = self.containerd.as_ref().expect("a containerd");
         let path = rig.scratch().join("images.tar");
         archive::write_running(&path, images, &["/bin/busybox", "sleep", "100000000"]).expect("an archive");
-        rig.shell(&format!("CN {namespace} images import {0} >/dev/null; rm {0}", path.display()));
+        rig.shell(&format!("CN {namespace} images import {0} >/dev/null; as_pulled; rm {0}", path.display()));
     }
 }
 

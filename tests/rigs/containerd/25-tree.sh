@@ -36,4 +36,5 @@ for version in 1 2 3 4; do
 done
 pack
 C images import "$RC/images.tar" >/dev/null
+as_pulled
 C images ls -q

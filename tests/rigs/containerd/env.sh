@@ -21,6 +21,12 @@ die() { echo "rig: $*" >&2; exit 1; }
 need() { local c; for c in "$@"; do command -v "$c" >/dev/null || die "missing command: $c"; done; }
 C() { ctr -a "$SOCK" -n "$NS" "$@"; }          # ctr in the CRI namespace
 CN() { local n=$1; shift; ctr -a "$SOCK" -n "$n" "$@"; }
+# as_pulled [REPOSITORY]: labels the targets of all images as a pull does: images that were never pulled are kept. An
+# empty argument removes the label.
+as_pulled() {
+  C images ls | awk 'NR > 1 { print $3 }' | sort -u |
+    while read -r digest; do C content label "$digest" containerd.io/distribution.source.reg.local="${1-pulled}" >/dev/null; done
+}
 
 # ---- a CRI client from curl and printf: messages are built as hex strings ----
 pb_varint() { local n=$1 h=; while ((n > 127)); do h+=$(printf %02x $((n & 127 | 128))); n=$((n >> 7)); done; printf '%s%02x' "$h" "$n"; }
