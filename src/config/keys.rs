@@ -141,7 +141,7 @@ pub const KEYS: [Key; 31] = [
     },
     Key {
         name: "protect.not_repullable",
-        default: "`\"never\"`",
+        default: "`\"kubernetes\"`",
         meaning: "keep named images that were built, loaded or imported here and never pulled, since no registry may have them: in the stores of a Kubernetes runtime (`\"kubernetes\"`), or in all (`\"always\"`)",
         value: |config| config.images.protect.not_repullable.as_str().into(),
     },

@@ -53,9 +53,9 @@ names! {
     #[derive(Default)]
     NotRepullable {
         /// Those of a Kubernetes runtime. Elsewhere builds pile up, and a collector that keeps them all frees nothing.
+        #[default]
         Kubernetes = "kubernetes",
         Always = "always",
-        #[default]
         Never = "never",
     }
 }

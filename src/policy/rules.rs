@@ -12,7 +12,7 @@ use crate::model::{
     Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, NamedImage, Owner, Store,
     StoreKind, UnreadUser,
 };
-use crate::policy::input::{Input, NotRepullable, Quadlet};
+use crate::policy::input::{Input, NotRepullable, Protect, Quadlet};
 
 /// Rules that keep a manifest list without keeping its members. A list that cannot be deleted here or now is not
 /// thereby wanted, and a list has no labels.
@@ -35,8 +35,7 @@ pub struct Judge<'a> {
     static_pods: Vec<Option<&'a NamedImage>>,
     quadlets: Vec<Option<&'a NamedImage>>,
     pulling: Vec<Option<&'a NamedImage>>,
-    /// By store: it is the store of a Kubernetes runtime.
-    is_of_kubernetes: Vec<bool>,
+    never_pulled: NeverPulled,
 }
 
 impl<'a> Judge<'a> {
@@ -55,7 +54,7 @@ impl<'a> Judge<'a> {
             static_pods: named(&input, &protect.static_pods),
             quadlets: by_quadlets(&input, &protect.quadlets),
             pulling: named(&input, &protect.pulling),
-            is_of_kubernetes: stores_of_kubernetes(input.inventory, protect.has_crio),
+            never_pulled: NeverPulled::new(input.inventory, protect),
         }
     }
 
@@ -292,18 +291,11 @@ impl<'a> Judge<'a> {
         if image.names.is_empty() {
             return RuleAnswer::Pass(format!("{} here, but it has no name", origin.kind));
         }
-        let keeps = match self.input.policy.protect.not_repullable {
-            NotRepullable::Always => true,
-            NotRepullable::Never => false,
-            NotRepullable::Kubernetes => {
-                self.is_of_kubernetes[image.store.get()] && !image.id.as_str().contains('/')
-            }
-        };
         let origin = match origin.is_unreadable {
             true => format!("perhaps never pulled ({})", origin.evidence),
             false => format!("{} here and never pulled ({})", origin.kind, origin.evidence),
         };
-        match keeps {
+        match self.never_pulled.are_kept(image) {
             true => RuleAnswer::Keep(format!(
                 "{origin}, so no registry may have it: protect.not_repullable keeps it"
             )),
@@ -360,15 +352,39 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Returns for each store whether a Kubernetes runtime pulls into it: any containerd (then only the namespace of CRI
-/// counts), and a graphroot that has containers of CRI-O or is on a node with CRI-O.
-fn stores_of_kubernetes(inventory: &Inventory, has_crio: bool) -> Vec<bool> {
-    let mut found: Vec<_> =
-        inventory.stores.iter().map(|store| store.kind == StoreKind::Containerd || has_crio).collect();
-    for container in inventory.containers.iter().filter(|container| container.owner == Owner::CriO) {
-        found[container.store.get()] = true;
+/// Decides whether named images that were never pulled are kept.
+#[derive(Debug)]
+pub struct NeverPulled {
+    setting: NotRepullable,
+    /// By store: a Kubernetes runtime pulls into it.
+    is_of_kubernetes: Vec<bool>,
+}
+
+impl NeverPulled {
+    /// Any containerd is of Kubernetes (then only the namespace of CRI counts), and so is a graphroot that has
+    /// containers of CRI-O or is on a node with CRI-O.
+    #[must_use]
+    pub fn new(inventory: &Inventory, protect: &Protect) -> Self {
+        let stores = inventory.stores.iter();
+        let mut is_of_kubernetes: Vec<_> =
+            stores.map(|store| store.kind == StoreKind::Containerd || protect.has_crio).collect();
+        for container in inventory.containers.iter().filter(|container| container.owner == Owner::CriO) {
+            is_of_kubernetes[container.store.get()] = true;
+        }
+        Self { setting: protect.not_repullable, is_of_kubernetes }
     }
-    found
+
+    /// Returns whether a named image is kept if it was never pulled.
+    #[must_use]
+    pub fn are_kept(&self, image: &Image) -> bool {
+        match self.setting {
+            NotRepullable::Always => true,
+            NotRepullable::Never => false,
+            NotRepullable::Kubernetes => {
+                self.is_of_kubernetes[image.store.get()] && !image.id.as_str().contains('/')
+            }
+        }
+    }
 }
 
 /// RuleAnswer of a rule, with its detail.

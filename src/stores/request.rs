@@ -41,6 +41,8 @@ pub struct ScanRequest {
     pub labels: LabelsOf,
     /// Read the layers in the manifests of images.
     pub blobs: bool,
+    /// Read the origins of images even if nothing is measured.
+    pub origins: bool,
     /// Time that ages refer to.
     pub now: Timestamp,
     /// Leaps of the wall clock, by which dates on the disk are corrected.
@@ -71,17 +73,17 @@ impl Measure {
         self == Self::Everything
     }
 
-    /// A plan needs the origins of images. What was planned is proven without them.
-    pub(super) fn reads_origins(self) -> bool {
-        self == Self::Everything
-    }
-
     pub(super) fn reads_mounts(self) -> bool {
         self != Self::Records
     }
 }
 
 impl ScanRequest {
+    /// A plan needs the origins of images. What was planned is proven without them.
+    pub(super) fn reads_origins(&self) -> bool {
+        self.origins || self.measure == Measure::Everything
+    }
+
     /// Request for all stores of a root, with everything measured.
     #[must_use]
     pub fn of(sysroot: Sysroot) -> Self {
@@ -98,6 +100,7 @@ impl ScanRequest {
             measure: Measure::Everything,
             labels: LabelsOf::None,
             blobs: false,
+            origins: false,
             now: Timestamp::now(),
             leaps: Vec::new(),
             full: false,

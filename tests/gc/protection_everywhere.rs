@@ -204,7 +204,7 @@ fn every_rule_holds_however_store_was_found() {
 fn assert_kept_images_are_not_reclaimable(node: &Path) {
     let config = node.join("layersweep.toml");
     fn unused(config: &Path, node: &Path, protect: &str) -> (u64, u64, u64) {
-        fs::write(config, format!("[protect]\n{protect}\n")).unwrap();
+        fs::write(config, format!("[protect]\nnot_repullable = \"never\"\n{protect}\n")).unwrap();
         let args = ["usage", "--format", "json", "--config", "/layersweep.toml", "--sysroot"];
         let run = program::layersweep(args.iter().chain(&[node.to_str().unwrap()]));
         assert!([0, 3].contains(&run.code), "{run:?}");

@@ -67,12 +67,19 @@ fn kept_by_setting(work: &Path) {
     for (setting, is_kept) in [("kubernetes", false), ("always", true)] {
         let config = work.join("layersweep.toml");
         std::fs::write(&config, format!("[protect]\nnot_repullable = \"{setting}\"\n")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_layersweep"));
-        command.arg("--config").arg(&config).arg("--graphroot").arg(work.join("root"));
-        command.arg("--state-dir").arg(work.join("state"));
-        command.args(["explain", "quay.io/by/build:1", "--format", "json"]);
-        let document: Value = serde_json::from_str(&store::succeed(&mut command)).unwrap();
+        let run = |words: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_layersweep"));
+            command.arg("--config").arg(&config).arg("--graphroot").arg(work.join("root"));
+            command.arg("--state-dir").arg(work.join("state")).args(words).args(["--format", "json"]);
+            support::program::run(&mut command).json()
+        };
+        let document = run(&["explain", "quay.io/by/build:1"]);
         let rule = list(&document, "/rules").iter().find(|rule| rule["rule"] == "not-repullable").unwrap();
         assert_eq!(text(rule, "/verdict") == "stay", is_kept, "{setting}: {rule:#}");
+        let doctor = run(&["doctor"]);
+        let named = list(&doctor, "/checks").iter().find(|check| check["name"] == "not-repullable");
+        // The cache of the pulls was another one: what was pulled cannot be told from what was loaded.
+        let named = named.map(|check| text(check, "/message").starts_with("gc keeps 11 of 12 images"));
+        assert_eq!(named, is_kept.then_some(true), "{setting}: {doctor:#}");
     }
 }

@@ -30,13 +30,14 @@ use node::Node;
 type CheckRow = (&'static str, fn(&Node<'_>) -> Vec<Check>);
 
 /// All checks, in the order of the output. `docs/doctor.md` describes each of them.
-const CHECKS: [CheckRow; 31] = [
+const CHECKS: [CheckRow; 32] = [
     ("configuration", configuration::files),
     ("patterns", configuration::patterns),
     ("min-free", configuration::free_space),
     ("permissions", configuration::permissions),
     ("store", stores::stores),
     ("store-finding", stores::findings),
+    ("not-repullable", stores::not_repullable),
     ("socket", |node| node.runtime.sockets.clone()),
     ("runtime", |node| node.runtime.chosen.clone()),
     ("gc", gc::refusals),

@@ -64,7 +64,7 @@ impl<'a> Node<'a> {
         config: &'a Config,
         problems: &'a [ConfigProblem],
     ) -> Result<Self, Error> {
-        let stores = ScanRequest { measure: Measure::RecordsAndMounts, ..request.stores()? };
+        let stores = ScanRequest { measure: Measure::RecordsAndMounts, origins: true, ..request.stores()? };
         let processes = (!stores.sysroot.is_foreign()).then(Processes::read_with_kubelet);
         let kubelet = match &processes {
             Some(Ok(processes)) => Kubelet::read_running(&stores.sysroot, processes),

@@ -2,8 +2,13 @@
 
 use super::check::Check;
 use super::node::Node;
-use crate::model::Consistency;
+use crate::app::protect::FromNode;
+use crate::model::{Consistency, Image};
+use crate::policy::rules::NeverPulled;
 use crate::stores::Error;
+
+/// Share of the images that are kept by `protect.not_repullable` at which the node is named: a quarter.
+const MUCH: usize = 4;
 
 /// Maximum number of findings about the stores; `scan` shows all of them.
 const MOST_FINDINGS: usize = 5;
@@ -55,4 +60,28 @@ pub(super) fn findings(node: &Node<'_>) -> Vec<Check> {
         checks.push(Check { is_unread: findings.iter().any(|finding| finding.incomplete), ..check });
     }
     checks
+}
+
+/// Names a node on which gc keeps many images since they were never pulled.
+pub(super) fn not_repullable(node: &Node<'_>) -> Vec<Check> {
+    let Some(inventory) = node.scan().map(|scan| &scan.inventory) else { return Vec::new() };
+    let mut protect = node.config.images.protect.clone();
+    // If a file cannot be read, a run is refused, and another check reports the file.
+    if let Ok(found) = FromNode::read(&node.stores, node.config.static_pods.as_deref(), None) {
+        found.apply(&mut protect);
+    }
+    let rule = NeverPulled::new(inventory, &protect);
+    fn is_kept(rule: &NeverPulled, image: &Image) -> bool {
+        !image.names.is_empty() && image.origin.was_never_pulled() && rule.are_kept(image)
+    }
+    let all = inventory.images.len();
+    let kept = inventory.images.iter().filter(|image| is_kept(&rule, image)).count();
+    if kept == 0 || kept * MUCH < all {
+        return Vec::new();
+    }
+    let message = format!(
+        "gc keeps {kept} of {all} images because they were never pulled (`layersweep images --filter \
+         origin=loaded`, `=built`, `=preloaded`); protect.not_repullable = \"never\" lets it delete them"
+    );
+    vec![Check::note("", message)]
 }

@@ -181,7 +181,7 @@ impl Store for Graphroot {
             root_costs,
             mounts: &mounts,
             labels: &filling.request.labels,
-            origins: filling.request.measure.reads_origins(),
+            origins: filling.request.reads_origins(),
             blobs: filling.request.blobs,
             present: filling.present,
             leaks,

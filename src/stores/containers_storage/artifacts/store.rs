@@ -105,7 +105,7 @@ impl Store for Artifacts {
             root_costs,
             mounts: &[],
             labels: &filling.request.labels,
-            origins: filling.request.measure.reads_origins(),
+            origins: filling.request.reads_origins(),
             blobs: filling.request.blobs,
             present: filling.present,
             leaks: filling.request.measure.finds_leaks(),
