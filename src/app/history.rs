@@ -13,9 +13,11 @@ use super::request::Request;
 use crate::disk;
 use crate::history::Access;
 use crate::history::kept_scans::{self, KeptScan};
-use crate::history::runs::{self, Query, Quiet, RunRow, TargetKind};
+use crate::history::repull::{self, FoundRun};
+use crate::history::runs::{self, DeletionRow, Query, Quiet, RunRow, TargetKind};
 use crate::history::story::{self, Story};
 use crate::history::usage::{self, Series};
+use crate::model::repull::PullReferences;
 
 /// Source of facts about the past.
 #[derive(Clone, Debug, Serialize)]
@@ -61,6 +63,26 @@ pub struct PastImages {
     pub runs: PastRuns,
     /// The latest first; never empty.
     pub stories: Vec<Story>,
+}
+
+/// Images that a run deleted.
+#[derive(Clone, Debug)]
+pub struct Repull {
+    pub origin: HistoryOrigin,
+    /// `None` if the records contain no run that deleted an image.
+    pub run: Option<FoundRun>,
+    /// Deletions of the run, each with the references by which the image can be pulled again.
+    pub images: Vec<(DeletionRow, PullReferences)>,
+}
+
+impl Repull {
+    /// Returns the exit code: [`Exit::Incomplete`] if an image cannot be pulled again.
+    pub fn exit(&self) -> Exit {
+        match self.images.iter().any(|(_, references)| matches!(references, PullReferences::None(_))) {
+            true => Exit::Incomplete,
+            false => self.origin.exit(),
+        }
+    }
 }
 
 /// Past usage of the filesystems.
@@ -126,6 +148,34 @@ fn no_such_image(database: &Database, reference: &str) -> Error {
         }
         false => "nothing has been recorded there; name another directory with --state-dir DIR",
     })
+}
+
+/// Returns the images that a run deleted. `run_id`: its id; `None` for the last run that deleted an image.
+///
+/// # Errors
+/// When the database cannot be used, or does not know the run.
+pub fn repull(request: &Request, observer: &dyn Observer, run_id: Option<&str>) -> Result<Repull, Error> {
+    let (database, unsaved) = open_with_waiting(request, observer)?;
+    let run = database.read(|connection| repull::run(connection, run_id))?;
+    if let (None, Some(run_id)) = (&run, run_id) {
+        return Err(no_such_run(&database, run_id));
+    }
+    let images = match &run {
+        Some(run) => database.read(|connection| repull::deleted_images(connection, &run.run_id))?,
+        None => Vec::new(),
+    };
+    let images = images.into_iter().map(|(deletion, image)| (deletion, image.pull_references()));
+    Ok(Repull { origin: HistoryOrigin::of(&database, None, unsaved), run, images: images.collect() })
+}
+
+fn no_such_run(database: &Database, run_id: &str) -> Error {
+    let directory = database.directory.dir.display();
+    Error::usage(format!("the records in {directory} do not know a run {run_id:?}")).hint(
+        match database.unreadable {
+            true => "the records cannot be read: `layersweep doctor` shows what is wrong with them",
+            false => "`layersweep history --limit 0` lists the runs with their ids; `last` is the last that deleted images",
+        },
+    )
 }
 
 /// Opens the database and applies the runs that wait to be saved; also returns their ids.

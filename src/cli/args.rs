@@ -322,7 +322,7 @@ pub(super) struct HistoryArgs {
 
     /// Show what happened to this image, also if it is gone: a name it has or had, a digest, an id or
     /// the start of one
-    #[arg(conflicts_with_all = ["kind", "all", "scans"])]
+    #[arg(conflicts_with_all = ["kind", "all", "scans", "repull"])]
     pub(super) image: Option<String>,
 
     /// Only runs since this time: 36h, 7d, or a time like 2026-11-21 or
@@ -343,8 +343,13 @@ pub(super) struct HistoryArgs {
     pub(super) all: bool,
 
     /// List the scans that `layersweep diff` can compare, instead of runs
-    #[arg(long, conflicts_with_all = ["limit", "kind", "all"])]
+    #[arg(long, conflicts_with_all = ["limit", "kind", "all", "repull"])]
     pub(super) scans: bool,
+
+    /// Print what this run deleted as references to pull, one a line, by digest where it is known. RUN is the
+    /// id of a run, or `last`: the last that deleted images. Exits with 3 if an image cannot be pulled again
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["limit", "kind", "all", "since"])]
+    pub(super) repull: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

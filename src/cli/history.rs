@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::args::{HistoryArgs, HistoryCommand, HistoryUsageArgs};
+use super::args::{Format, HistoryArgs, HistoryCommand, HistoryUsageArgs};
 use super::global::Global;
 use super::output;
 use super::values::Since;
@@ -13,6 +13,8 @@ use crate::report::{json, text};
 
 /// Default number of runs.
 const LIMIT: usize = 50;
+/// Word for the last run that deleted an image.
+const LAST: &str = "last";
 /// Default period of the usage readings.
 const WINDOW: SignedDuration = SignedDuration::from_hours(7 * 24);
 
@@ -20,6 +22,7 @@ pub(super) fn run(global: &Global, args: &HistoryArgs) -> Result<Exit, Error> {
     let now = Timestamp::now();
     match &args.command {
         None if args.scans => kept_scans(global, args, now),
+        None if args.repull.is_some() => repull(global, args, now),
         None => match &args.image {
             Some(image) => past_images(global, args, image, now),
             None => past_runs(global, args, now),
@@ -55,6 +58,22 @@ fn past_images(global: &Global, args: &HistoryArgs, image: &str, now: Timestamp)
     Ok(exit)
 }
 
+fn repull(global: &Global, args: &HistoryArgs, now: Timestamp) -> Result<Exit, Error> {
+    let run_id = args.repull.as_deref().filter(|run_id| *run_id != LAST);
+    let past = history::repull(&global.request, global, run_id)?;
+    let exit = past.exit();
+    let document = json::repull(now, past);
+    if global.format == Format::Json {
+        output::json(&document)?;
+        return Ok(exit);
+    }
+    if !global.quiet {
+        output::on_stderr(&text::repull_notes(&document))?;
+    }
+    output::ids(text::repull_references(&document).into_iter())?;
+    Ok(exit)
+}
+
 fn kept_scans(global: &Global, args: &HistoryArgs, now: Timestamp) -> Result<Exit, Error> {
     let since = args.since.map(|since| since.at(now));
     let kept = history::kept_scans(&global.request, global, since)?;
@@ -70,9 +89,9 @@ fn past_usage(
     usage_args: &HistoryUsageArgs,
     now: Timestamp,
 ) -> Result<Exit, Error> {
-    if args.all || args.kind.is_some() || args.limit.is_some() || args.scans {
+    if args.all || args.kind.is_some() || args.limit.is_some() || args.scans || args.repull.is_some() {
         return Err(Error::usage(
-            "--all, --kind, --limit and --scans are about runs; `history usage` shows none",
+            "--all, --kind, --limit, --scans and --repull are about runs; `history usage` shows none",
         )
         .hint("`layersweep history usage --help` lists its own flags"));
     }

@@ -23,6 +23,7 @@ mod open;
 pub mod pending;
 pub mod pins;
 mod quarantine;
+pub mod repull;
 pub mod retention;
 mod run_record;
 pub mod runs;

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::clock::{self, ClockState};
 use super::figures::Figures;
 use crate::model::refs::{Refs, Root};
+use crate::model::repull::KnownOrigin;
 use crate::model::{Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreId};
 use crate::sys::clock::ClockReading;
 
@@ -57,6 +58,8 @@ pub struct SeenImage {
     pub names: Vec<String>,
     /// Manifest digests.
     pub digests: Vec<String>,
+    /// `None` without evidence.
+    pub origin: Option<KnownOrigin>,
     /// Evidence on the disk for its first detection.
     pub evidence: Vec<Evidence>,
     /// The configuration protects the image.
@@ -159,6 +162,7 @@ fn image(inventory: &Inventory, refs: &Refs, image_ix: ImageIx) -> SeenImage {
         id: image.id.to_string(),
         names: image.names.clone(),
         digests: image.digests.clone(),
+        origin: KnownOrigin::of(&image.origin),
         evidence: image.evidence.clone(),
         pinned: !image.pinned_by.is_empty(),
         in_use: refs.is_named(image_ix) && inventory.uses_of(image_ix).next().is_some()

@@ -11,6 +11,7 @@ pub(super) const APPLICATION_ID: u32 = 0x6c73_7770;
 const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_history.sql"),
     include_str!("../../migrations/0002_names_and_days.sql"),
+    include_str!("../../migrations/0003_origins.sql"),
 ];
 
 /// Returns the schema version that this binary supports, which is the number of migrations.

@@ -30,6 +30,7 @@ mod pattern;
 pub mod plan;
 pub mod reference;
 pub mod refs;
+pub mod repull;
 pub mod rules;
 pub mod scan_summary;
 pub mod space;

@@ -54,6 +54,51 @@ pub fn host(reference: &str) -> Option<&str> {
     (first.contains(['.', ':']) || first == "localhost").then_some(first)
 }
 
+/// Returns true for text that can be a reference, a digest or an id: letters, digits and the separators of references.
+#[must_use]
+pub fn is_well_formed(text: &str) -> bool {
+    let has_only = |byte: u8| byte.is_ascii_alphanumeric() || b"./:@_-+".contains(&byte);
+    text.len() <= 4096
+        && text.bytes().all(has_only)
+        && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+}
+
+/// Checks a line of a list of images to delete: a reference, a whole digest or a whole id.
+///
+/// # Errors
+/// A clause that says why the line is not accepted. The start of an id is an error rather than a short name: it would
+/// never match.
+pub fn check_listed(text: &str) -> Result<(), &'static str> {
+    const SHORTEST: usize = 12;
+    let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let digest = text.split_once('@').map(|(_, digest)| digest);
+    let digest = digest.or_else(|| text.starts_with("sha256:").then_some(text));
+    if !is_well_formed(text) {
+        Err("not an image reference or digest")
+    } else if digest.is_some_and(|digest| !is_digest(digest)) {
+        Err("not a whole digest, which is sha256: and 64 digits")
+    } else if is_hex && text.len() >= SHORTEST && text.len() != 64 {
+        Err("the start of an id is not accepted in a list: give all 64 digits")
+    } else {
+        Ok(())
+    }
+}
+
+/// Returns true for a whole digest, as the image specification writes it.
+#[must_use]
+pub fn is_digest(text: &str) -> bool {
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    text.split_once(':').is_some_and(|(algorithm, hex)| {
+        let digits = match algorithm {
+            "sha256" => 64,
+            "sha384" => 96,
+            "sha512" => 128,
+            _ => return false,
+        };
+        hex.len() == digits && hex.bytes().all(is_hex)
+    })
+}
+
 /// Returns an id without the algorithm that containerd and users write before it.
 #[must_use]
 pub fn bare_id(id: &str) -> &str {
@@ -237,6 +282,39 @@ mod tests {
             [("abcdef", true), ("sha256:abcdef", true), ("sha256:abc", true), ("ab", false), ("bcd", false)]
         {
             assert_eq!(means_id(wanted, "abcdef", 3), expected, "{wanted}");
+        }
+    }
+
+    #[test]
+    fn listed_lines_are_whole() {
+        let [hex, hex_512] = ["0a".repeat(32), "0a".repeat(64)];
+        for (line, is_accepted) in [
+            ("quay.io/team/web:1", true),
+            ("nginx", true),
+            ("cafe", true),
+            ("localhost:5000/a-b_c.d", true),
+            (&hex, true),
+            (&format!("sha256:{hex}"), true),
+            (&format!("sha512:{hex_512}"), true),
+            (&format!("quay.io/a@sha256:{hex}"), true),
+            (&format!("quay.io/a:1@sha256:{hex}"), true),
+            (&hex[..12], false),
+            (&hex[..63], false),
+            (&hex_512[..65], false),
+            ("sha256:0a0a0a", false),
+            (&format!("sha256:{}", hex.to_uppercase()), false),
+            ("quay.io/a@sha256:0a", false),
+            ("quay.io/a@latest", false),
+            (&format!("quay.io/a@md5:{hex}"), false),
+            ("-y", false),
+            ("/etc/passwd", false),
+            ("./a", false),
+            ("a b", false),
+            ("a\u{1b}[31m", false),
+            ("quay.io/*", false),
+            ("", false),
+        ] {
+            assert_eq!(check_listed(line).is_ok(), is_accepted, "{line}");
         }
     }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::yaml;
 use crate::model::LayerBlob;
+use crate::model::reference::{check_listed, is_well_formed};
 
 /// Maximum number of images of all files together.
 pub const MOST_IMAGES: usize = 20_000;
@@ -67,28 +68,54 @@ pub fn parse(origin: &str, text: &str) -> Result<Vec<WantedImage>, String> {
     }
 }
 
-/// Reads a list of references. A line that cannot be one is an error: the file is probably something else.
-fn list(text: &str) -> Result<Vec<WantedImage>, String> {
-    let mut images = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let reference = line.split('#').next().unwrap_or_default().trim();
-        if reference.is_empty() {
-            continue;
-        }
-        if !is_reference(reference) {
-            return Err(format!("line {} is not an image reference: {reference:?}", number + 1));
-        }
-        images.push(WantedImage::named(reference));
-    }
-    Ok(images)
+/// Returns the lines of a list with their numbers from 1, without comments and empty lines.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    // Programs on Windows begin a file with this mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    (1..).zip(lines).filter(|(_, line)| !line.is_empty())
 }
 
-/// Returns true for text that can be a reference: letters, digits and the separators of references.
-fn is_reference(text: &str) -> bool {
-    let has_only = |byte: u8| byte.is_ascii_alphanumeric() || b"./:@_-+".contains(&byte);
-    text.len() <= 4096
-        && text.bytes().all(has_only)
-        && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+/// Reads a list of references. A line that cannot be one is an error: the file is probably something else.
+fn list(text: &str) -> Result<Vec<WantedImage>, String> {
+    let images = lines(text).map(|(number, reference)| match is_well_formed(reference) {
+        true => Ok(WantedImage::named(reference)),
+        false => Err(format!("line {number} is not an image reference: {reference:?}")),
+    });
+    images.collect()
+}
+
+/// Maximum number of lines of a list of images to delete.
+const MOST_LISTED: usize = 100_000;
+
+/// A line of a list that is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadLine {
+    /// Number of the line, from 1.
+    pub number: usize,
+    /// Clause that says what is wrong.
+    pub why: String,
+}
+
+/// Reads a list of images to delete: one reference, whole digest or whole id a line; `#` begins a comment.
+///
+/// # Errors
+/// The first line that is not accepted.
+pub fn to_delete(text: &str) -> Result<Vec<String>, BadLine> {
+    const SHOWN: usize = 80;
+    let mut references = Vec::new();
+    for (number, line) in lines(text) {
+        let checked = check_listed(line).map_err(|why| {
+            let shown: String = line.chars().take(SHOWN).collect();
+            format!("{why}: {shown:?}")
+        });
+        checked.map_err(|why| BadLine { number, why })?;
+        if references.len() == MOST_LISTED {
+            return Err(BadLine { number, why: format!("the list has more than {MOST_LISTED} references") });
+        }
+        references.push(line.to_owned());
+    }
+    Ok(references)
 }
 
 fn of_document(name: &str, document: &Value) -> Result<Vec<WantedImage>, String> {
@@ -177,6 +204,29 @@ mod tests {
         }
         let layers = parse("f", MANIFEST).unwrap().remove(0).layers.unwrap();
         assert_eq!(layers.iter().map(|layer| layer.compressed_bytes).sum::<u64>(), 30);
+    }
+
+    #[test]
+    fn lists_to_delete_are_read_by_line() {
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        let text = format!("\u{feff}# report\r\n\n quay.io/a:1 \r\n{digest}# high\nquay.io/b@{digest}\n\n");
+        let expected = ["quay.io/a:1".to_owned(), digest.clone(), format!("quay.io/b@{digest}")];
+        assert_eq!(to_delete(&text).unwrap(), expected);
+        assert_eq!(to_delete("# none\n\n").unwrap(), Vec::<String>::new());
+        let long = format!("a\n{}", "x ".repeat(10_000));
+        for (text, number, words) in [
+            ("{\"Results\": []}", 1, "not an image reference or digest: \"{"),
+            ("# a\n\nquay.io/a:1\nquay.io/a 1\n", 4, "quay.io/a 1"),
+            ("a\n0123456789ab\n", 2, "the start of an id"),
+            ("a\0b", 1, "a\\0b"),
+            (&long, 2, "not an image reference"),
+        ] {
+            let bad = to_delete(text).unwrap_err();
+            assert_eq!(bad.number, number, "{bad:?}");
+            assert!(bad.why.contains(words) && bad.why.len() < 200 && !bad.why.contains('\n'), "{bad:?}");
+        }
+        let bad = to_delete(&"a\n".repeat(MOST_LISTED + 1)).unwrap_err();
+        assert_eq!((bad.number, bad.why.as_str()), (100_001, "the list has more than 100000 references"));
     }
 
     #[test]

@@ -8,4 +8,5 @@ mod records_journal;
 mod records_kill;
 mod records_observe;
 mod records_retention;
+mod repull;
 mod story_of_image;

@@ -80,6 +80,7 @@ pub fn image(number: u64, made: i64) -> SeenImage {
         id: id(number),
         names: vec![format!("registry.example.com/team/service-{}:build-{number}", number % 97)],
         digests: vec![format!("sha256:{}", id(number))],
+        origin: None,
         evidence: evidence.map(|(kind, seconds)| Evidence { kind, at: at(seconds) }).to_vec(),
         pinned: false,
         in_use: false,

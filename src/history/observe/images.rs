@@ -125,8 +125,8 @@ impl Writer<'_> {
         self.to
             .prepare_cached(
                 "INSERT INTO images (store, image_id, life, first_detected, evidence, made, in_use, names,
-                     total_bytes, exclusive_bytes, frees_bytes, listed_bytes, pinned, digests)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                     total_bytes, exclusive_bytes, frees_bytes, listed_bytes, pinned, digests, origin)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
             )?
             .execute(params![
                 store.id,
@@ -143,6 +143,7 @@ impl Writer<'_> {
                 image.listed_bytes.map(signed),
                 image.pinned,
                 json(&image.digests)?,
+                image.origin.as_ref().map(json).transpose()?,
             ])?;
         Ok(self.to.last_insert_rowid())
     }
@@ -153,13 +154,15 @@ impl Writer<'_> {
         let last_used = if in_use { life.last_used } else { life.used(store) };
         // Its last container may have existed until now, so it is proven unused only from now on.
         let proven_since = (life.in_use && !in_use).then_some(self.micros);
-        // Names that the image no longer has stay known, up to 16 of them.
+        // Names that the image no longer has stay known, up to 16 of them. An image that was pulled stays pulled, also if
+        // the evidence is lost later (the tools' cache of blobs can be deleted).
         self.to
             .prepare_cached(
                 "UPDATE images SET last_seen = NULL, in_use = ?2, last_used = ?3, made = ?4, names = ?5,
                      total_bytes = ?6, exclusive_bytes = ?7, frees_bytes = ?8, listed_bytes = ?9, pinned = ?10,
                      proven_since = max(coalesce(?11, proven_since), coalesce(proven_since, ?11)),
                      digests = ?12,
+                     origin = iif(origin LIKE '{\"kind\":\"pulled\"%', origin, coalesce(?13, origin)),
                      former_names = iif(names = ?5 OR NOT json_valid(names) OR NOT json_valid(former_names),
                          former_names, (SELECT json_group_array(value) FROM (
                              SELECT value FROM json_each(images.names)
@@ -167,7 +170,9 @@ impl Writer<'_> {
                              EXCEPT SELECT value FROM json_each(?5) LIMIT 16)))
                  WHERE id = ?1
                    AND (last_seen, in_use, made, names, total_bytes, exclusive_bytes, frees_bytes,
-                        listed_bytes, pinned, digests) IS NOT (NULL, ?2, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?12)",
+                        listed_bytes, pinned, digests, origin)
+                     IS NOT (NULL, ?2, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?12,
+                       iif(origin LIKE '{\"kind\":\"pulled\"%', origin, coalesce(?13, origin)))",
             )?
             .execute(params![
                 life.id,
@@ -182,6 +187,7 @@ impl Writer<'_> {
                 image.pinned,
                 proven_since,
                 json(&image.digests)?,
+                image.origin.as_ref().map(json).transpose()?,
             ])?;
         Ok(())
     }

@@ -18,6 +18,7 @@ mod parts;
 mod pins;
 mod remembered;
 mod report;
+mod repull;
 mod scan;
 mod scan_file;
 mod story;
@@ -50,6 +51,7 @@ pub use parts::{
 pub use pins::{PinsDoc, pins};
 pub use remembered::{EvidenceDoc, RememberedDoc};
 pub use report::{Extent, ReportDoc, ReportFilesystemDoc, UsagePointDoc, UsageSeriesDoc, report};
+pub use repull::{RepullDoc, RepullImageDoc, repull};
 pub use scan::{explanation, images, known_images, layers, scan};
 pub use scan_file::scan_of;
 pub use story::{ImageDeletionDoc, LifeDoc, StoryDoc};

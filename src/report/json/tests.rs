@@ -18,6 +18,7 @@ fn committed_schemas_match_the_types() {
         ("fits", schema::<FitsDoc>()),
         ("gc", schema::<GcDoc>()),
         ("history", schema::<HistoryDoc>()),
+        ("history-repull", schema::<RepullDoc>()),
         ("history-scans", schema::<HistoryScansDoc>()),
         ("diff", schema::<DiffDoc>()),
         ("history-usage", schema::<HistoryUsageDoc>()),

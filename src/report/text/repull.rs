@@ -1,0 +1,40 @@
+//! Text of `history --repull`: references for other programs, and notes about them.
+
+use std::collections::HashSet;
+
+use super::format::{name_or_id, safe};
+use crate::model::display::count;
+use crate::report::json::RepullDoc;
+
+/// Returns the references, each once.
+pub fn references(document: &RepullDoc) -> Vec<&str> {
+    let mut seen = HashSet::new();
+    let references = document.images.iter().flat_map(|image| &image.references).map(String::as_str);
+    references.filter(|reference| seen.insert(*reference)).collect()
+}
+
+/// Formats what the list of references does not say. The lines are comments, so that both together are a list, too.
+pub fn notes(document: &RepullDoc) -> String {
+    let Some(run_id) = document.run_id.as_deref() else {
+        return "# no recorded run has deleted an image\n".to_owned();
+    };
+    let images = match document.images.len() {
+        0 => "no image".to_owned(),
+        number => count(number, "image", "images"),
+    };
+    let mut out =
+        format!("# run {} ({}) deleted {images}\n", safe(run_id), document.command.unwrap_or_default());
+    for image in &document.images {
+        let title = name_or_id(&image.names, &image.id);
+        match image.not_pullable {
+            Some(why) => out.push_str(&format!("# not pullable: {title} ({why})\n")),
+            None if !image.by_digest => {
+                out.push_str(&format!(
+                    "# by tag, since no digest is known: {title} (the tag may have moved)\n"
+                ));
+            }
+            None => {}
+        }
+    }
+    out
+}
