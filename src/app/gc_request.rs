@@ -24,8 +24,9 @@ pub enum Selection<'a> {
     /// Everything that the policy selects, limited to these kinds; empty: as configured. Policy `kubelet` is only for a
     /// dry run.
     Gc { only: Vec<Only>, policy: PolicyKind },
-    /// The named images. `all_tags`: a name means the image with all its names.
-    Rm { references: &'a [String], all_tags: bool },
+    /// The named images, and those of the lines of lists (`listed`), which need not be on this node. `all_tags`: a name
+    /// means the image with all its names.
+    Rm { references: &'a [String], listed: &'a [String], all_tags: bool },
 }
 
 /// A request for one run.

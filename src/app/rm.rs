@@ -1,15 +1,16 @@
 //! Images named by the arguments of `rm`, and hints about images that are kept.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use super::error::Error;
 use crate::model::display::{shell_word, short_id, short_reference};
 use crate::model::plan::{Plan, TargetKind};
-use crate::model::reference::repository;
+use crate::model::reference::{bare_id, means, normalized, repository};
 use crate::model::rules::Rule;
 use crate::model::{
-    Container, ContainerState, Image, ImageId, ImageIx, Owner, StoreKind, is_for_ctr, is_of_docker,
-    removal_command, with_root,
+    Container, ContainerState, Image, ImageId, ImageIx, Inventory, Owner, StoreKind, is_for_ctr,
+    is_of_docker, removal_command, with_root,
 };
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
@@ -17,14 +18,31 @@ use crate::stores::lookup::{self, Subject};
 /// The namespace of containerd that CRI uses.
 const CRI_NAMESPACE: &str = "k8s.io";
 
-/// Looks up `references`: each image once, in the order given. An id or a digest means the image; a name means it
+/// Images that `rm` is to delete.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    /// Each once, in the order given.
+    pub(super) images: Vec<ImageIx>,
+    /// Lines of lists that name no image of this node, each once.
+    pub(super) absent: Vec<String>,
+}
+
+/// Looks up `references` and the lines of lists (`listed`). An id or a digest means the image; a name means it
 /// if all its names are given, or with `all_tags`. A name by digest means no more than a tag of the same repository,
 /// and needs not be given beside it.
 ///
+/// A list may be the same for many nodes: a line that names no image here is not an error, and a line that names several
+/// images (in two stores, or by the digest of an index) means all of them.
+///
 /// # Errors
 /// When a reference means no image, or an image is also tagged by a name that was not given.
-pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Result<Vec<ImageIx>, Error> {
-    let mut meant: Vec<(ImageIx, Vec<String>)> = Vec::new();
+pub(super) fn named(
+    scan: &Scan,
+    references: &[String],
+    listed: &[String],
+    all_tags: bool,
+) -> Result<Named, Error> {
+    let mut meant = Meant::default();
     for reference in references {
         let image_ix = image(scan, reference)?;
         let all = &scan.inventory[image_ix].names;
@@ -39,11 +57,23 @@ pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Resul
         }
         let names =
             if names.is_empty() || all_tags { all.clone() } else { names.into_iter().cloned().collect() };
-        match meant.iter_mut().find(|(known, _)| *known == image_ix) {
-            Some((_, known)) => known.extend(names),
-            None => meant.push((image_ix, names)),
+        meant.add(image_ix, names);
+    }
+    let finder = Finder::new(&scan.inventory);
+    let mut absent = Vec::new();
+    let mut seen = HashSet::new();
+    for line in listed.iter().filter(|line| seen.insert(line.as_str())) {
+        let found = finder.find(line);
+        if found.is_empty() {
+            absent.push(line.clone());
+        }
+        for image_ix in found {
+            let all = &scan.inventory[image_ix].names;
+            let names = names_listed(all, line);
+            meant.add(image_ix, if names.is_empty() || all_tags { all.clone() } else { names });
         }
     }
+    let Meant { images: meant, .. } = meant;
     for (image_ix, names) in &meant {
         let image = &scan.inventory[*image_ix];
         let others = other_names(image, names);
@@ -59,7 +89,71 @@ pub(super) fn named(scan: &Scan, references: &[String], all_tags: bool) -> Resul
             return Err(error.hint(format!("to remove only the name, use {untagging}")));
         }
     }
-    Ok(meant.into_iter().map(|(image_ix, _)| image_ix).collect())
+    Ok(Named { images: meant.into_iter().map(|(image_ix, _)| image_ix).collect(), absent })
+}
+
+/// Images, each with the names that were given for it.
+#[derive(Default)]
+struct Meant {
+    images: Vec<(ImageIx, Vec<String>)>,
+    positions: HashMap<ImageIx, usize>,
+}
+
+impl Meant {
+    fn add(&mut self, image_ix: ImageIx, names: Vec<String>) {
+        let position = *self.positions.entry(image_ix).or_insert(self.images.len());
+        match self.images.get_mut(position) {
+            Some((_, known)) => known.extend(names),
+            None => self.images.push((image_ix, names)),
+        }
+    }
+}
+
+/// Finds the images that lines of a list name. Unlike an argument, a line never means the start of an id or the end of a
+/// name: a short name is the one that the tools would pull, as `fits` reads it.
+struct Finder<'a> {
+    inventory: &'a Inventory,
+    /// By name in full, digest and id.
+    images: HashMap<String, Vec<ImageIx>>,
+}
+
+impl<'a> Finder<'a> {
+    fn new(inventory: &'a Inventory) -> Self {
+        let mut images: HashMap<String, Vec<ImageIx>> = HashMap::new();
+        for (position, image) in inventory.images.iter().enumerate() {
+            let names = image.names.iter().map(|name| normalized(name));
+            let keys: BTreeSet<_> =
+                names.chain(image.digests.iter().cloned()).chain([image.id.to_string()]).collect();
+            keys.into_iter().for_each(|key| images.entry(key).or_default().push(position.into()));
+        }
+        Self { inventory, images }
+    }
+
+    fn find(&self, line: &str) -> Vec<ImageIx> {
+        let with = |key: &str| self.images.get(key).into_iter().flatten().copied();
+        let found: BTreeSet<ImageIx> = match line.split_once('@') {
+            Some((_, digest)) => with(digest)
+                .chain(with(&normalized(line)))
+                .filter(|image_ix| {
+                    let image = &self.inventory[*image_ix];
+                    means(line, &image.names, &image.digests)
+                })
+                .collect(),
+            None => with(line).chain(with(bare_id(line))).chain(with(&normalized(line))).collect(),
+        };
+        found.into_iter().collect()
+    }
+}
+
+/// Returns the names of an image that a line of a list means, as [`lookup::names_meant`] does for an argument.
+fn names_listed(names: &[String], line: &str) -> Vec<String> {
+    let full = normalized(line);
+    let of_repository = full.split_once('@').map(|(start, _)| start);
+    let is_meant = |name: &&String| {
+        let name = normalized(name);
+        name == full || of_repository == Some(repository(&name))
+    };
+    names.iter().filter(is_meant).cloned().collect()
 }
 
 /// Names of an image that are not given, and not implied by a tag of the same repository.

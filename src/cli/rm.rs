@@ -1,19 +1,67 @@
 //! `layersweep rm REF...`
 
+use std::io::Read as _;
+use std::path::Path;
+
 use super::args::RmArgs;
 use super::deletion;
 use super::global::Global;
 use crate::app::error::{Error, Exit};
 use crate::app::gc_request::{GcRequest, Selection};
 use crate::config::Config;
+use crate::node::image_lists;
+use crate::sys::sysroot::Sysroot;
+
+/// Maximum size of a list.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Name of standard input.
+const STDIN: &str = "-";
 
 pub(super) fn run(global: &Global, config: &Config, args: &RmArgs) -> Result<Exit, Error> {
+    if args.file.iter().any(|file| file == STDIN) && !global.yes && !args.dry_run {
+        let message = "the list is read from standard input, so nothing can be asked: nothing was deleted";
+        return Err(Error::usage(message).hint(
+            "add -y to delete without a question, --dry-run to see what would be deleted, or name a file",
+        ));
+    }
+    let mut listed = Vec::new();
+    for file in &args.file {
+        listed.extend(list(file)?);
+    }
     let request = GcRequest {
         request: &global.request,
         config,
-        selection: Selection::Rm { references: &args.references, all_tags: args.all_tags },
+        selection: Selection::Rm { references: &args.references, listed: &listed, all_tags: args.all_tags },
         dry_run: args.dry_run,
         while_runtime_runs: args.while_runtime_runs,
     };
     deletion::run(global, request)
+}
+
+/// Reads a list of images.
+fn list(file: &str) -> Result<Vec<String>, Error> {
+    let text = if file == STDIN { read_stdin() } else { read_file(Path::new(file)) };
+    let text = text.map_err(|error| bad(&format!("{file}: {error}")))?;
+    image_lists::to_delete(&text).map_err(|line| bad(&format!("{file}:{}: {}", line.number, line.why)))
+}
+
+/// Reads a regular file. A link is followed: files of a ConfigMap are links.
+fn read_file(file: &Path) -> std::io::Result<String> {
+    Sysroot::live().read(&std::path::absolute(file)?, MOST_BYTES)
+}
+
+fn read_stdin() -> std::io::Result<String> {
+    let mut text = String::new();
+    let length = std::io::stdin().lock().take(MOST_BYTES + 1).read_to_string(&mut text)?;
+    match length as u64 > MOST_BYTES {
+        true => Err(std::io::Error::other(format!("longer than the limit of {MOST_BYTES} bytes"))),
+        false => Ok(text),
+    }
+}
+
+fn bad(message: &str) -> Error {
+    Error::usage(format!("{message}; nothing was deleted")).hint(
+        "a list has one reference, whole digest or whole id a line; # begins a comment; `-` reads from standard input",
+    )
 }

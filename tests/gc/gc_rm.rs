@@ -126,6 +126,105 @@ fn unknown_or_kept_images_are_reported() {
     node.store.remove_containers();
 }
 
+/// A list of a whole fleet: references, digests and ids, most of which another node has.
+#[test]
+fn list_is_deleted_with_all_protections() {
+    let Some(node) = GcNode::new(Fs::Ext4, 9) else { return };
+    node.age();
+    node.store.podman(["tag", &name(3), "reg.local/also-3:1"]);
+    let images = node.json(0, &["images"]);
+    let digest = |number: usize| text(node::image(&images, &name(number)), "/digests/0").to_owned();
+    let repository = name(2).split(':').next().unwrap().to_owned();
+    let file = node.store.scratch().join("list");
+    let path = file.to_str().unwrap();
+    let lines = [
+        "# CVE-2026-1, from a scanner".to_owned(),
+        format!("{}  # high", digest(1)),
+        format!("{repository}@{}\r", digest(2)),
+        name(0),
+        name(0),
+        node.id(&name(4)),
+        // Not on this node: the end of a name, the same content in another repository, and others.
+        "old-6:1".to_owned(),
+        format!("quay.io/elsewhere@{}", digest(6)),
+        format!("sha256:{}", "0".repeat(64)),
+        "nginx".to_owned(),
+        "nginx".to_owned(),
+        name(IN_USE),
+    ];
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let by_list = ["rm", &name(8), "--file", path];
+    let dry = node.json(5, &[&by_list[..], &["--dry-run"]].concat());
+    assert_eq!(node.names().len(), 10);
+    let real = node.json(5, &by_list);
+    for document in [&dry, &real] {
+        assert_eq!(deleted(document), names([8, 1, 2, 0, 4]), "{document:#}");
+        assert_eq!(rule(document, &name(IN_USE)), "in-use");
+        let absent = support::program::texts(document, "/absent");
+        assert_eq!(absent, lines[6..10], "{document:#}");
+    }
+    assert_recorded(&node.history()[0], &real);
+    // The next run of the same list, without what is in use: nothing to do is no error.
+    std::fs::write(&file, lines[..11].join("\n")).unwrap();
+    let again = node.run(&["rm", "--file", path]).expect_code(0);
+    assert!(again.stdout.contains("8 images of the list are not on this node: "), "{again:?}");
+    assert_eq!(node.json(0, &["rm", "--file", path])["outcome"], "not_needed");
+
+    // Another tag keeps the image, unless the list names both.
+    std::fs::write(&file, name(3)).unwrap();
+    let refused = node.run(&["rm", "--file", path]).expect_code(2);
+    assert!(refused.stderr.contains("it is also tagged reg.local/also-3:1"), "{refused:?}");
+    std::fs::write(&file, format!("{}\nreg.local/also-3:1\n", name(3))).unwrap();
+    assert_eq!(list(&node.json(0, &["rm", "--file", path]), "/deleted").len(), 1);
+    assert_eq!(node.names(), names([IN_USE, 6, 7]));
+
+    // From standard input, nothing can be asked.
+    let mut command = node.command(&["rm", "--file", "-"]);
+    let refused = command.stdin(Stdio::from(std::fs::File::open(&file).unwrap())).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("nothing can be asked"), "{refused:?}");
+    std::fs::write(&file, name(7)).unwrap();
+    let mut command = node.command(&["rm", "-y", "--file", "-"]);
+    let done = command.stdin(Stdio::from(std::fs::File::open(&file).unwrap())).output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    assert_eq!(node.names(), names([IN_USE, 6]));
+}
+
+#[test]
+fn wrong_lists_delete_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("list");
+    let refused = |words: &str| {
+        let mut command = program::command();
+        let run = program::run(command.args(["rm", "-y", "quay.io/a:1", "--file"]).arg(&file)).expect_code(2);
+        assert!(
+            run.stderr.contains(words) && run.stderr.contains("; nothing was deleted"),
+            "{words}: {run:?}"
+        );
+        assert_eq!(run.stderr.lines().count(), 2, "{run:?}");
+        assert!(!run.stderr.contains(['\u{1b}', '\0']), "{run:?}");
+    };
+    refused("No such file");
+    for (content, words) in [
+        (&b"quay.io/a:1\n<html>\n"[..], "list:2: not an image reference"),
+        (b"abc\n0123456789ab\n", "list:2: the start of an id"),
+        (b"a\x1b[31m\n", "list:1: not an image reference"),
+        (b"\x7fELF\0\0\n", "list:1: not an image reference"),
+        (b"a\n\xff\xfe\n", "not valid UTF-8"),
+    ] {
+        std::fs::write(&file, content).unwrap();
+        refused(words);
+    }
+    std::fs::File::create(&file).unwrap().set_len(17 << 20).unwrap();
+    refused("longer than the limit");
+    std::fs::remove_file(&file).unwrap();
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    refused("not a regular file");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    refused("a directory, not a file");
+}
+
 /// Runs the program on a terminal on which `answer` is typed.
 fn on_terminal(node: &GcNode, words: &[&str], answer: &str) -> Run {
     typed(node, words, answer, "")

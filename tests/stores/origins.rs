@@ -60,6 +60,39 @@ fn every_way_into_a_graphroot_is_recognised() {
     let registry = text(pulled.unwrap(), "/origin/registry");
     assert!(registry.starts_with("127.0.0.1:") && registry.ends_with("/by/pull"), "{registry}");
     kept_by_setting(dir.path());
+    if support::require_program("jq") {
+        pulled_again(dir.path());
+    }
+}
+
+/// A run deletes all of them by a list; what was pulled can be pulled again, and the others are named.
+fn pulled_again(work: &Path) {
+    let mut rig = Command::new(store::rig("repull.sh"));
+    rig.arg(work).arg(env!("CARGO_BIN_EXE_layersweep"));
+    let document: Value = serde_json::from_str(&store::succeed(&mut rig)).unwrap();
+    assert_eq!(document["code"], 3);
+    assert_eq!(list(&document, "/rm/deleted").len(), 12);
+    assert_eq!(texts(&document, "/rm/absent"), ["quay.io/by/elsewhere:1"]);
+    let back: Vec<_> = origins(&document).into_values().collect();
+    assert_eq!(back, ["pulled", "pulled"], "{document:#}");
+    let references: Vec<_> = text(&document, "/references").lines().collect();
+    assert_eq!(references.len(), 3, "{document:#}");
+    for image in list(&document, "/images") {
+        let digest = format!("@{}", text(image, "/digests/0"));
+        assert!(references.iter().any(|reference| reference.ends_with(&digest)), "{document:#}");
+    }
+    let notes = text(&document, "/notes");
+    for (name, why) in [
+        ("quay.io/by/build:1", "built here"),
+        ("localhost/by/commit:1", "built here"),
+        ("/by/build-and-push:1", "built here"),
+        ("localhost/docker-archive:1", "loaded here from an archive"),
+        ("quay.io/by/oci-archive:1", "loaded here from an archive"),
+        ("quay.io/by/import:1", "loaded here from an archive"),
+    ] {
+        assert!(notes.contains(&format!("{name} ({why})")), "{name}: {notes}");
+    }
+    assert_eq!(notes.matches("# not pullable: ").count(), 9, "{notes}");
 }
 
 /// By default podman's images are not kept; with `always` those that were never pulled are.

@@ -91,6 +91,7 @@ impl Gc<'_> {
             exit,
             findings: self.findings(scanned),
             hints: self.hints(&outcome.plan, &scan),
+            absent: work.named.absent.clone(),
             outside,
             inode_uses,
             before: outcome.before.clone(),
@@ -126,7 +127,7 @@ impl Gc<'_> {
         }
         let mut direct = None;
         let remover = deleter.remover(editors, &mut direct);
-        let mut plan = images::run(run, scan, context, self.task(named), remover)?;
+        let mut plan = images::run(run, scan, context, self.task(&named.images), remover)?;
         self.forget_left_out(&mut plan);
         Ok(plan)
     }

@@ -19,7 +19,7 @@ use super::outside::{self, InodeUse, Outside};
 use super::recorder;
 use super::report::thresholds;
 use super::reserve;
-use super::rm;
+use super::rm::{self, Named};
 use super::run::CommandRun;
 use super::scan::ScanResult;
 use super::state::{Purpose, State, read_clocks};
@@ -76,6 +76,8 @@ pub struct GcResult {
     pub inode_uses: Vec<InodeUse>,
     /// Named images of the plan that were never pulled, so that no registry may have them: store and id.
     pub never_pulled: HashSet<(StoreId, String)>,
+    /// Lines of a list of `rm` that name no image of this node.
+    pub absent: Vec<String>,
     pub at: Timestamp,
     pub exit: Exit,
     /// Number of images, layers, containers and temporary files that killed runs had begun to delete, and that were
@@ -101,7 +103,7 @@ struct Work {
     config: Config,
     stores: stores::ScanRequest,
     /// The images that `rm` names.
-    named: Vec<ImageIx>,
+    named: Named,
     containers: Option<(Containers, Plan)>,
     /// `Err`: the reason for which no leak may be deleted.
     leaks: Result<Option<LeakPlan>, String>,
@@ -219,6 +221,7 @@ impl<'a> Gc<'a> {
             outside: Vec::new(),
             inode_uses: Vec::new(),
             never_pulled: HashSet::new(),
+            absent: Vec::new(),
             at: Timestamp::now(),
             exit: Exit::Done,
             resumed: self.resumed,

@@ -11,7 +11,7 @@ use crate::app::gc_request::{GcRequest, Selection};
 use crate::app::observer::Audience;
 use crate::app::policy_context::{self, NodeContext};
 use crate::app::protect::labels_for;
-use crate::app::rm;
+use crate::app::rm::{self, Named};
 use crate::app::scan::{self, ScanOptions, ScanResult};
 use crate::app::state::Purpose;
 use crate::app::store_editing::{self, Resumed};
@@ -70,6 +70,7 @@ impl Gc<'_> {
             before,
             comparison,
             never_pulled: never_pulled(&work.scanned.scan),
+            absent: work.named.absent.clone(),
             ..self.unexecuted(plan)
         };
         let is_unfinished =
@@ -143,9 +144,10 @@ impl Gc<'_> {
         let stores = stores::ScanRequest { labels: labels_for(&config.images.protect), ..request.stores()? };
         policy_context::protect(self.command_run.observer, &mut config, &stores)?;
         let named = match selection {
-            Selection::Gc { .. } => Vec::new(),
-            Selection::Rm { references, all_tags } => {
-                rm::named(&scanned.scan, references, *all_tags).map_err(|error| match resumed.objects > 0 {
+            Selection::Gc { .. } => Named::default(),
+            Selection::Rm { references, listed, all_tags } => {
+                let named = rm::named(&scanned.scan, references, listed, *all_tags);
+                named.map_err(|error| match resumed.objects > 0 {
                     true => error.hint(
                         "the interrupted deletion that was finished first may have been of that: see `layersweep \
                          history`",
@@ -233,7 +235,7 @@ impl Gc<'_> {
     /// Plans leaks, containers and images, in this order, by what the filesystems report now.
     fn plan_once(&self, work: &Work, images: &ImagesThen<'_>) -> Result<WholePlan, PreconditionError> {
         let inventory = &work.scanned.scan.inventory;
-        let mut whole = self.plan_images(&work.named, images)?;
+        let mut whole = self.plan_images(&work.named.images, images)?;
         let plan = &mut whole.plan;
         let deletes_images = !plan.steps.is_empty();
         self.forget_left_out(plan);

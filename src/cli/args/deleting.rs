@@ -120,8 +120,13 @@ fn policy_help(policy: PolicyKind) -> &'static str {
 pub(in crate::cli) struct RmArgs {
     /// Images: names, digests, ids or the start of one. An image with other names is deleted by id or digest,
     /// or with --all-tags
-    #[arg(required = true, value_name = "REF")]
+    #[arg(required_unless_present = "file", value_name = "REF")]
     pub(in crate::cli) references: Vec<String>,
+
+    /// Delete the images of this list, too: a reference, whole digest or whole id a line, # begins a comment. Those
+    /// that are not on this node are skipped. `-` reads standard input; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) file: Vec<String>,
 
     /// Delete the named images with all their names
     #[arg(long)]

@@ -148,6 +148,10 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
             "Deletes the named images, through the same program and with the same rules and proofs as gc, whatever \
              the usage of the disk. On a terminal it shows the plan and asks first; elsewhere it needs -y. An image \
              that has other names too is deleted by its id, or with --all-tags.",
+            "With --file it deletes the images of a list: a reference, whole digest or whole id a line. A line never \
+             means the start of an id or the end of a name, and nginx:1 is docker.io/library/nginx:1. Lines that name no \
+             image of this node are counted and named; a line that is malformed ends the command before anything is \
+             deleted.",
             "It never deletes an image that a container uses, that is pinned or protected, or that is younger than \
              --min-age: the exit code is then 5, and the line below STAYS names the rule. It never deletes another \
              image than the named ones.",
@@ -162,6 +166,9 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
             "Shows past runs that deleted something or failed, the newest first, and each deletion. Runs of scan, and \
              of gc with nothing to do, are summed up in the last line; --all lists them. --scans lists the scans that \
              are kept for diff. With the name of an image it tells what happened to that image, also if it is gone.",
+            "With --repull it prints the images that a run deleted as references to pull, one a line and each once, by \
+             digest where it is known. Notes on standard error name the images that cannot be pulled again, because they \
+             were built, loaded or preloaded here; the exit code is 3 then.",
             "It never changes anything.",
             "  TIME, KIND, OBJECT  a deletion: when, and what (image, container, sandbox, log, leak)",
             "  REASON  space, age, limit, leak or request (rm)",

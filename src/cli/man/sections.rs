@@ -97,6 +97,7 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "layersweep rm --dry-run --all-tags app:1.2",
                 "Show the bytes that deleting the image would free.",
             ),
+            ("layersweep rm -y --file cve.txt", "Delete the images of a list that are on this node."),
         ],
     ),
     (
@@ -104,6 +105,10 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         &[
             ("layersweep history --since 7d --kind image", "Images deleted in the last week, and why."),
             ("layersweep history --scans", "Scans that diff can compare."),
+            (
+                "layersweep history --repull last | xargs -r -n1 crictl pull",
+                "Pull again what the last run that deleted images has deleted.",
+            ),
         ],
     ),
     (

@@ -76,6 +76,9 @@ pub struct GcDoc {
     /// Commands that end the use of images kept by `rm`, as clauses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
+    /// Lines of the lists of `rm --file` that name no image of this node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<String>,
     /// Bytes of each filesystem outside the stores, if a target was not reached.
     pub not_in_store: Vec<NotInStoreDoc>,
     /// Use of the inodes of each filesystem that is still short of them.
@@ -311,6 +314,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         events: result.events.clone(),
         outcome: plan.outcome,
         hints: result.hints.clone(),
+        absent: result.absent.clone(),
         not_in_store: result.outside.iter().map(not_in_store).collect(),
         inode_use: result.inode_uses.iter().map(inode_use).collect(),
         comparison: result.comparison.iter().map(|both| comparison(&plan.mounts, both)).collect(),

@@ -72,6 +72,7 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     if !screen.notes {
         return out;
     }
+    out.push_str(&absent(document, screen));
     for hint in &document.hints {
         out.push_str(&format!("hint: {}\n", safe(hint)));
     }
@@ -99,6 +100,24 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
         }
     }
     out
+}
+
+/// Maximum number of lines of a list that are named.
+const MOST_ABSENT: usize = 5;
+
+/// Formats the lines of the lists that name no image here, which is usual for a list of a whole fleet.
+fn absent(document: &GcDoc, screen: &Screen) -> String {
+    let mut names: Vec<_> = document.absent.iter().take(MOST_ABSENT).map(|line| safe(line)).collect();
+    let number = document.absent.len();
+    if number == 0 {
+        return String::new();
+    }
+    if number > MOST_ABSENT {
+        names.push(format!("{} more", number - MOST_ABSENT));
+    }
+    let verb = if number == 1 { "is" } else { "are" };
+    let count = count(number, "image", "images");
+    screen.note(&format!("{count} of the list {verb} not on this node: {}.", listed(&names)))
 }
 
 /// Returns a deletion with the bytes that it frees on one filesystem, or `None` if it frees none there.

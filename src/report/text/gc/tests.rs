@@ -105,6 +105,7 @@ fn document() -> GcDoc {
         events: vec![],
         outcome: OutcomeKind::Reached,
         hints: vec![],
+        absent: Vec::new(),
         not_in_store: vec![],
         inode_use: vec![],
         comparison: vec![],
