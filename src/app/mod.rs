@@ -18,6 +18,7 @@ pub mod fits;
 pub mod forecast;
 pub mod gc;
 pub mod gc_request;
+pub mod growth;
 pub mod history;
 mod interrupted;
 pub mod kept_scans;

@@ -195,13 +195,19 @@ pub(super) struct ScanArgs {
     pub(super) reserve: bool,
 }
 
-const GROUPS: &[GroupBy] = &[GroupBy::Repository, GroupBy::Namespace, GroupBy::Owner, GroupBy::Registry];
+const GROUPS: &[GroupBy] =
+    &[GroupBy::Repository, GroupBy::Namespace, GroupBy::Owner, GroupBy::Registry, GroupBy::Container];
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct UsageArgs {
     /// Show the fair shares of images and containers by group
     #[arg(long, value_name = "GROUP", value_parser = one_of(GROUPS, group_help))]
     pub(super) by: Option<GroupBy>,
+
+    /// Show what grew since the kept scan of this time instead, the largest growth first; by container if no
+    /// group is named
+    #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
+    pub(super) since: Option<Since>,
 }
 
 fn group_help(by: GroupBy) -> &'static str {
@@ -210,6 +216,7 @@ fn group_help(by: GroupBy) -> &'static str {
         GroupBy::Namespace => "Namespaces of the pods that use them",
         GroupBy::Owner => "Programs that made the containers that use them",
         GroupBy::Registry => "Registries of the images' names",
+        GroupBy::Container => "Containers that use them",
     }
 }
 

@@ -1,14 +1,23 @@
 //! `layersweep usage`
 
+use jiff::Timestamp;
+
 use super::args::UsageArgs;
 use super::global::Global;
 use super::output;
 use crate::app::error::{Error, Exit};
-use crate::app::usage;
+use crate::app::{growth, usage};
 use crate::config::Config;
+use crate::model::refs::GroupBy;
 use crate::report::{json, text};
 
 pub(super) fn run(global: &Global, config: &Config, args: &UsageArgs) -> Result<Exit, Error> {
+    if let Some(since) = args.since {
+        let by = args.by.unwrap_or(GroupBy::Container);
+        let grown = growth::since(&global.request, global, since.at(Timestamp::now()), by)?;
+        output::result(global.format, &json::growth(&grown), text::growth)?;
+        return Ok(grown.exit());
+    }
     let found = usage::usage(&global.request, global, config, args.by)?;
     let document = json::usage(&found);
     output::result(global.format, &document, text::usage)?;

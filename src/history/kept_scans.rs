@@ -112,10 +112,17 @@ fn has_elsewhere(tx: &Transaction<'_>, before: &KeptScan, summary: &ScanSummary)
 /// Copies the stores and filesystems that were not scanned from the previous scan.
 fn add_elsewhere(summary: &mut Cow<'_, ScanSummary>, before: ScanSummary) {
     let scanned: Vec<_> = summary.places().into_iter().cloned().collect();
+    let mut users = before.users;
     for (key, entry) in before.entries {
         let is_elsewhere = key.kind == SummaryKind::Filesystem || !scanned.contains(&key.place);
         if is_elsewhere && !summary.entries.contains_key(&key) {
-            summary.to_mut().entries.insert(key, entry);
+            let summary = summary.to_mut();
+            if let Some((id, user)) =
+                users.remove_entry(&key.id).filter(|_| key.kind == SummaryKind::Container)
+            {
+                summary.users.entry(id).or_insert(user);
+            }
+            summary.entries.insert(key, entry);
         }
     }
 }

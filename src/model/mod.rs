@@ -13,6 +13,7 @@ mod container;
 pub mod display;
 pub mod evidence;
 mod filesystem;
+pub mod growth;
 mod ids;
 mod image;
 mod inventory;

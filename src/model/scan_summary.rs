@@ -1,6 +1,6 @@
 //! Summary of a scan for comparison: its objects and their bytes. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::display::short_reference;
 use super::names::names;
 use super::refs::{self, Refs, Root};
-use super::{ImageIx, Inventory, StoreIx};
+use super::{Container, ImageIx, Inventory, StoreIx};
 
 /// Type of a summary's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -68,6 +68,56 @@ pub struct ScanSummary {
     pub complete: bool,
     #[serde(with = "by_place")]
     pub entries: BTreeMap<Key, SummaryEntry>,
+    /// Users of the containers, by the id of the container. Scans of earlier versions do not contain them.
+    #[serde(default)]
+    pub users: BTreeMap<String, ContainerUser>,
+}
+
+/// User of a container: its pod and program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerUser {
+    /// Pod and container, `web-0/app`; the name of a container outside any pod.
+    pub name: String,
+    /// Namespace of the pod; see [`Container::namespace`].
+    pub namespace: Option<String>,
+    /// Program that made the container.
+    pub owner: String,
+    /// Beginnings of the ids of the images that it uses: first the image that it was made from, then its volumes.
+    pub images: Vec<String>,
+}
+
+impl ContainerUser {
+    /// Creates the user of a container whose pod has the sandbox `sandbox`.
+    fn of(inventory: &Inventory, container: &Container, sandbox: Option<&str>) -> Self {
+        let (name, _) = pod_container(&container.name).unwrap_or_else(|| {
+            let name = &container.name;
+            let name = match sandbox {
+                _ if container.sandbox => format!("{name} (sandbox)"),
+                Some(pod) => format!("{pod}/{name}"),
+                None => name.clone(),
+            };
+            (name, String::new())
+        });
+        Self {
+            name,
+            namespace: container.namespace.clone(),
+            owner: container.owner.as_str().to_owned(),
+            images: container.images().map(|image| short_reference(inventory[image].id.as_str())).collect(),
+        }
+    }
+}
+
+/// Returns pod and container (`web-0/app`), and the namespace, of a name that CRI-O gives to a container:
+/// `k8s_app_web-0_shop_<uid>_<attempt>`. No part of a name in Kubernetes contains an underscore.
+#[must_use]
+pub fn pod_container(name: &str) -> Option<(String, String)> {
+    let parts: Vec<_> = name.split('_').collect();
+    let ["k8s", container, pod, namespace, _, _] = parts.as_slice() else { return None };
+    let name = match *container {
+        "POD" => format!("{pod} (sandbox)"),
+        container => format!("{pod}/{container}"),
+    };
+    Some((name, (*namespace).to_owned()))
 }
 
 /// Serializes the entries of each store together: JSON has no map with objects as keys, and a large store has
@@ -194,7 +244,14 @@ impl ScanSummary {
             }
             is_same
         });
-        Self { complete, entries: BTreeMap::from_iter(entries) }
+        let sandboxes = inventory.containers.iter().filter(|container| container.sandbox);
+        let sandboxes: HashMap<_, _> =
+            sandboxes.map(|sandbox| (sandbox.id.as_str(), sandbox.name.as_str())).collect();
+        let users = inventory.containers.iter().map(|container| {
+            let sandbox = container.sandbox_id.as_deref().and_then(|id| sandboxes.get(id)).copied();
+            (container.id.to_string(), ContainerUser::of(inventory, container, sandbox))
+        });
+        Self { complete, entries: BTreeMap::from_iter(entries), users: users.collect() }
     }
 
     #[must_use]
@@ -394,6 +451,7 @@ mod tests {
                 .into_iter()
                 .map(|(id, bytes)| (key(id), SummaryEntry { bytes, ..SummaryEntry::default() }))
                 .collect(),
+            ..ScanSummary::default()
         })
     }
 
@@ -425,7 +483,7 @@ mod tests {
     #[test]
     fn deserialized_entries_share_their_store() {
         let entries = [9, 10, 11].map(|id| (key(id), SummaryEntry::default()));
-        let summary = ScanSummary { complete: true, entries: entries.into() };
+        let summary = ScanSummary { complete: true, entries: entries.into(), ..ScanSummary::default() };
         let text = serde_json::to_vec(&summary).unwrap();
         let read: ScanSummary = serde_json::from_slice(&text).unwrap();
         assert_eq!(read, summary);
@@ -449,6 +507,7 @@ mod tests {
             let [old, new] = [old, new].map(|entry| ScanSummary {
                 complete: true,
                 entries: entry.into_iter().map(|entry| (key(9), entry)).collect(),
+                ..ScanSummary::default()
             });
             let changes = compare(&old, &new);
             assert_eq!(changes.first().map(|change| change.kind), expected);

@@ -43,6 +43,12 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
             "  SIZE, INODES  bytes and inodes on the disk",
             "  RECLAIMABLE  bytes that are freed if the unused objects of the row are deleted; the last line is about \
              images, artifacts and leaks together",
+            "With --since it compares the present state with a kept scan: the last one that had begun at that time, or \
+             the oldest one, which is then named. The row that grew most is the first, the row that shrank most the \
+             last; the column CHANGE adds up to the change of the used bytes. A container has its writable layer and \
+             own files, an image its layers; a layer of several images counts for one of them. What both scans contain \
+             is in the row of its present user in both, so that only bytes that came are growth. Without a kept scan \
+             it fails with exit status 1.",
         ],
     ),
     (

@@ -26,7 +26,14 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
         ],
     ),
-    ("layersweep-usage", &[("layersweep usage --format json", "The summary for programs.")]),
+    (
+        "layersweep-usage",
+        &[
+            ("layersweep usage --format json", "The summary for programs."),
+            ("layersweep usage --since 6h", "Show which containers and images grew in the last six hours."),
+            ("layersweep usage --since 7d --by namespace", "Show which namespaces grew in a week."),
+        ],
+    ),
     (
         "layersweep-images",
         &[

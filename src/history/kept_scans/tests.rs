@@ -45,7 +45,7 @@ fn summary_of(root: &str, layers: &[(String, u64)]) -> ScanSummary {
         Key { place: Arc::default(), kind: SummaryKind::Filesystem, id: format!("/fs{root}") },
         SummaryEntry { bytes: 2 * sum, extra: 1 << 40, name: "xfs".into() },
     );
-    ScanSummary { complete: true, entries }
+    ScanSummary { complete: true, entries, ..ScanSummary::default() }
 }
 
 fn packed(summary: &ScanSummary) -> Packed {
@@ -136,7 +136,7 @@ fn unscanned_stores_are_copied_from_previous_scan() {
     let changed = summary_of("/b", &[(layer(3), 8)]);
     let both = |first: &ScanSummary, second: &ScanSummary| {
         let entries = first.entries.clone().into_iter().chain(second.entries.clone());
-        ScanSummary { complete: true, entries: entries.collect() }
+        ScanSummary { complete: true, entries: entries.collect(), ..ScanSummary::default() }
     };
     scan(&mut connection, 0, &both(&here, &there));
     for (second, all_stores, seen, expected) in [

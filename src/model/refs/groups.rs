@@ -1,4 +1,4 @@
-//! Fair shares by repository, registry, namespace or owner. Pure.
+//! Fair shares by repository, registry, namespace, owner or container. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +18,8 @@ names! {
         Namespace = "namespace",
         /// Program that made a container; an image is grouped with the containers that use it.
         Owner = "owner",
+        /// Each container; an image is grouped with the containers that use it.
+        Container = "container",
     }
 }
 
@@ -27,7 +29,7 @@ names! {
         Named = "group",
         /// Images without a name; or containers in no namespace, and their images.
         Nameless = "none",
-        /// Images that no container uses, in a grouping by namespace or owner.
+        /// Images that no container uses, in a grouping by namespace, owner or container.
         Unused = "unused",
     }
 }
@@ -97,11 +99,12 @@ fn keys(inventory: &Inventory, by: GroupBy) -> Keys<'_> {
     let of_image: fn(&Image) -> BTreeSet<Key<'_>> = match by {
         GroupBy::Repository => |image| image.names.iter().map(|name| named(repository(name))).collect(),
         GroupBy::Registry => |image| image.names.iter().map(|name| named(registry(name))).collect(),
-        GroupBy::Namespace | GroupBy::Owner => |_| BTreeSet::new(),
+        GroupBy::Namespace | GroupBy::Owner | GroupBy::Container => |_| BTreeSet::new(),
     };
     let of_container: fn(&Container) -> Option<Key<'_>> = match by {
         GroupBy::Namespace => |container| Some(container.namespace.as_deref().map_or(NAMELESS, named)),
         GroupBy::Owner => |container| Some(named(container.owner.as_str())),
+        GroupBy::Container => |container| Some(named(&container.name)),
         GroupBy::Repository | GroupBy::Registry => |_| None,
     };
     let mut images: Vec<_> = inventory.images.iter().map(of_image).collect();
@@ -117,7 +120,7 @@ fn keys(inventory: &Inventory, by: GroupBy) -> Keys<'_> {
         containers.push(keys);
     }
     let rest = match by {
-        GroupBy::Namespace | GroupBy::Owner => (GroupKind::Unused, ""),
+        GroupBy::Namespace | GroupBy::Owner | GroupBy::Container => (GroupKind::Unused, ""),
         GroupBy::Repository | GroupBy::Registry => NAMELESS,
     };
     images.iter_mut().filter(|keys| keys.is_empty()).for_each(|keys| _ = keys.insert(rest));
@@ -179,6 +182,7 @@ mod tests {
             // svc is used in a namespace and, by a container of podman, outside every namespace.
             (GroupBy::Namespace, vec![named("shop", 1, 1), rest(nameless, 1, 1), rest(unused, 4, 0)]),
             (GroupBy::Owner, vec![named("podman", 1, 2), rest(unused, 4, 0)]),
+            (GroupBy::Container, vec![named("c", 1, 2), rest(unused, 4, 0)]),
         ] {
             let found = groups(&inventory, &fair, by);
             assert_eq!(found.iter().map(|group| group.bytes).sum::<u64>(), all, "{by}");

@@ -176,8 +176,14 @@ pub struct ChangeDoc {
     pub bytes: SumDoc,
 }
 
+impl TakenDoc {
+    pub(super) fn of(scan: &ComparedScan) -> Self {
+        Self { id: scan.id.clone(), taken_at: scan.taken_at, complete: scan.summary.complete }
+    }
+}
+
 impl SumDoc {
-    fn new(before_bytes: u64, after_bytes: u64) -> Self {
+    pub(super) fn new(before_bytes: u64, after_bytes: u64) -> Self {
         Self { before_bytes, after_bytes, change_bytes: difference(before_bytes, after_bytes) }
     }
 }
@@ -196,8 +202,8 @@ pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> Diff
     DiffDoc {
         header: Header::new("diff", now),
         complete: before.summary.complete && after.summary.complete,
-        before: taken(before),
-        after: taken(after),
+        before: TakenDoc::of(before),
+        after: TakenDoc::of(after),
         totals: SumDoc::new(before.summary.bytes(), after.summary.bytes()),
         artifacts: artifacts(&before.summary, &after.summary),
         filesystems: of_kind(&changes, SummaryKind::Filesystem).map(filesystem).collect(),
@@ -215,10 +221,6 @@ pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> Diff
 
 fn of_kind(changes: &[Change], kind: SummaryKind) -> impl Iterator<Item = &Change> {
     changes.iter().filter(move |change| change.key.kind == kind)
-}
-
-fn taken(scan: &ComparedScan) -> TakenDoc {
-    TakenDoc { id: scan.id.clone(), taken_at: scan.taken_at, complete: scan.summary.complete }
 }
 
 fn artifacts(before: &ScanSummary, after: &ScanSummary) -> ArtifactsDiffDoc {

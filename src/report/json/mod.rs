@@ -12,6 +12,7 @@ mod doctor;
 mod explain;
 mod fits;
 mod gc;
+mod growth;
 mod history;
 mod omitted;
 mod parts;
@@ -38,6 +39,7 @@ pub use doctor::{DoctorDoc, doctor};
 pub use explain::explain;
 pub use fits::{ComingDoc, FitsDoc, fits};
 pub use gc::{ComparisonDoc, DeletedDoc, FreedDoc, GcDoc, GcFilesystemDoc, InodeUseDoc, KeptDoc, gc};
+pub use growth::{FilesystemGrowthDoc, GrowthDoc, GrowthRowDoc, growth};
 pub use history::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc,
     history, history_of_images, history_scans, history_usage,

@@ -189,7 +189,7 @@ fn summary(file: File) -> Result<ScanSummary, String> {
             add(&mut entries, &place, kind, id, entry);
         }
     }
-    Ok(ScanSummary { complete: file.complete, entries })
+    Ok(ScanSummary { complete: file.complete, entries, ..ScanSummary::default() })
 }
 
 #[cfg(test)]

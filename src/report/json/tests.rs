@@ -14,6 +14,7 @@ fn committed_schemas_match_the_types() {
         ("images", schema::<ImagesDoc>()),
         ("layers", schema::<LayersDoc>()),
         ("usage", schema::<UsageDoc>()),
+        ("usage-growth", schema::<GrowthDoc>()),
         ("explain", schema::<ExplainDoc>()),
         ("fits", schema::<FitsDoc>()),
         ("gc", schema::<GcDoc>()),

@@ -19,7 +19,7 @@ pub struct UsageDoc {
     pub header: Header,
     /// True if everything was read.
     pub complete: bool,
-    /// Kind of groups: `repository`, `registry`, `namespace` or `owner`; null without `--by`.
+    /// Kind of groups: `repository`, `registry`, `namespace`, `owner` or `container`; null without `--by`.
     pub by: Option<&'static str>,
     /// Filesystems that contain a store, each with all of its users.
     pub filesystems: Vec<UsageFilesystemDoc>,
@@ -119,7 +119,7 @@ impl ShareRowDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GroupDoc {
     /// `group`; `none` for images without a name, and for containers without a namespace and their images;
-    /// `unused` for images that no container uses, by namespace and owner; `build_cache`, `leaks`,
+    /// `unused` for images that no container uses, by namespace, owner and container; `build_cache`, `leaks`,
     /// `metadata`, `store_other` and `not_in_store` for bytes that no image or container reaches.
     pub kind: &'static str,
     /// Name of the group; null for all other kinds. A container of containerd outside of a pod is in the

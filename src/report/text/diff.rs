@@ -176,7 +176,7 @@ mod tests {
             let key = Key { place: place.clone().into(), kind: *kind, id: (*id).to_owned() };
             (key, SummaryEntry { bytes: mib * MIB, extra: 0, name: (*name).to_owned() })
         });
-        let summary = ScanSummary { complete: true, entries: entries.collect() };
+        let summary = ScanSummary { complete: true, entries: entries.collect(), ..ScanSummary::default() };
         ComparedScan { id: id.into(), taken_at: time.parse().unwrap(), summary }
     }
 

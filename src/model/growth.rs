@@ -1,0 +1,296 @@
+//! Growth between two scans, divided among the objects that grew. Pure.
+//!
+//! The rows of a filesystem add up to its used bytes, before and after. A container has its own files and its writable
+//! layer. A layer that images reach counts for the first of them. If both scans contain a layer or container, it is in
+//! the row of its present user in both: so a row grows only by bytes that came, not because a pod began to use an image
+//! that was there, and not because a tag moved.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use super::display::short_reference;
+use super::names::names;
+use super::reference::{registry, repository};
+use super::refs::GroupBy;
+use super::scan_summary::{
+    ContainerUser, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, pod_container,
+    split_layer_name, split_names,
+};
+
+names! {
+    /// Kind of a row of growth.
+    GrowthKind {
+        /// A container; its earlier containers, before it was restarted, count with it.
+        Container = "container",
+        /// Images of a repository, in a grouping by container.
+        Images = "images",
+        /// A group with a name.
+        Group = "group",
+        /// Images without a name; or containers in no namespace, and their images.
+        Nameless = "none",
+        /// Images that several groups use, in a grouping by namespace or owner.
+        Several = "several",
+        /// Images that no container uses, in a grouping by namespace or owner.
+        Unused = "unused",
+        /// Containers and images of a scan of an earlier version, which does not contain their group.
+        Unknown = "unknown",
+        BuildCache = "build_cache",
+        Leaks = "leaks",
+        /// The stores' own bookkeeping.
+        Metadata = "metadata",
+        /// Everything else below the roots of the stores.
+        Other = "store_other",
+        /// Used bytes outside the stores.
+        Outside = "not_in_store",
+        /// Records of images, and files that several layers share.
+        Rest = "rest",
+    }
+}
+
+/// One row: bytes in both scans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrowthRow {
+    pub kind: GrowthKind,
+    /// Name of the container, repository or group; empty for other kinds.
+    pub name: String,
+    /// Namespace of a container.
+    pub namespace: Option<String>,
+    /// Name of a container's image.
+    pub image: Option<String>,
+    /// Bytes in the first scan. The rows [`GrowthKind::Outside`] and [`GrowthKind::Rest`] may be below 0, since `du`
+    /// counts extents that files share in each file.
+    pub before: i64,
+    pub after: i64,
+}
+
+impl GrowthRow {
+    #[must_use]
+    pub fn change(&self) -> i64 {
+        self.after.saturating_sub(self.before)
+    }
+}
+
+/// Growth of a filesystem that both scans contain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilesystemGrowth {
+    /// Mount point, as on the node.
+    pub mount: String,
+    pub used_before: u64,
+    pub used_after: u64,
+    /// Rows with bytes: the largest growth first, the largest decrease last, then [`GrowthKind::Rest`].
+    pub rows: Vec<GrowthRow>,
+}
+
+/// Kind, name and namespace of a row.
+type RowKey = (GrowthKind, String, Option<String>);
+
+fn key(kind: GrowthKind, name: &str) -> RowKey {
+    (kind, name.to_owned(), None)
+}
+
+/// Divides the growth of each filesystem that both scans contain. A store counts on the filesystem of its root.
+#[must_use]
+pub fn growth(before: &ScanSummary, after: &ScanSummary, by: GroupBy) -> Vec<FilesystemGrowth> {
+    let scans = [before, after].map(Indexed::new);
+    let division = Division { before: &scans[0], after: &scans[1], by };
+    let used = [before, after].map(filesystems);
+    let mounts: BTreeSet<&str> = used.iter().flat_map(|used| used.keys().copied()).collect();
+    let mut rows: BTreeMap<(&str, RowKey), [i64; 2]> = BTreeMap::new();
+    for (position, scan) in scans.iter().enumerate() {
+        let mut add = |mount, key, bytes: i64| {
+            let sum = &mut rows.entry((mount, key)).or_default()[position];
+            *sum = sum.saturating_add(bytes);
+        };
+        for (mount, bytes) in &used[position] {
+            add(*mount, key(GrowthKind::Outside, ""), signed(*bytes));
+        }
+        for (entry_key, entry) in &scan.summary.entries {
+            let Some(mount) = mount_of(&mounts, &entry_key.place) else { continue };
+            let bytes = signed(entry.bytes);
+            if entry_key.kind == SummaryKind::Share {
+                add(mount, key(share(&entry_key.id), ""), bytes);
+                add(mount, key(GrowthKind::Outside, ""), -bytes);
+            } else if let Some(row) = division.row(scan, entry_key, entry) {
+                add(mount, row, bytes);
+                // The parts of the shares of images and containers that remain.
+                add(mount, key(GrowthKind::Rest, ""), -bytes);
+            }
+        }
+    }
+    let images = images_of_containers(&scans);
+    let both = used[0].iter().filter_map(|(mount, bytes)| Some((*mount, *bytes, *used[1].get(mount)?)));
+    let grown = both.map(|(mount, used_before, used_after)| {
+        let of_mount = rows.iter().filter(|((row_mount, _), bytes)| *row_mount == mount && **bytes != [0, 0]);
+        let of_mount = of_mount.map(|((_, (kind, name, namespace)), [before, after])| GrowthRow {
+            kind: *kind,
+            name: name.clone(),
+            namespace: namespace.clone(),
+            image: images
+                .get(&(name.as_str(), namespace.as_deref()))
+                .filter(|_| *kind == GrowthKind::Container)
+                .cloned(),
+            before: *before,
+            after: *after,
+        });
+        let mut of_mount: Vec<_> = of_mount.collect();
+        of_mount.sort_by(|a, b| {
+            let last = (a.kind == GrowthKind::Rest).cmp(&(b.kind == GrowthKind::Rest));
+            last.then_with(|| b.change().cmp(&a.change())).then_with(|| b.after.cmp(&a.after))
+        });
+        FilesystemGrowth { mount: mount.to_owned(), used_before, used_after, rows: of_mount }
+    });
+    grown.collect()
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// Returns the used bytes by mount point.
+fn filesystems(summary: &ScanSummary) -> BTreeMap<&str, u64> {
+    let entries = summary.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Filesystem);
+    entries.map(|(key, entry)| (key.id.as_str(), entry.bytes)).collect()
+}
+
+/// Returns the mount point of the filesystem with the root of a store.
+fn mount_of<'a>(mounts: &BTreeSet<&'a str>, place: &SummaryStore) -> Option<&'a str> {
+    let root = Path::new(&place.root);
+    root.ancestors().find_map(|path| mounts.get(path.to_str()?).copied())
+}
+
+/// Returns the row of a share of a store. Images and containers are divided further.
+fn share(id: &str) -> GrowthKind {
+    match id {
+        "images" | "containers" => GrowthKind::Rest,
+        "build_cache" => GrowthKind::BuildCache,
+        "leaks" => GrowthKind::Leaks,
+        "metadata" => GrowthKind::Metadata,
+        _ => GrowthKind::Other,
+    }
+}
+
+/// A scan, with its images and their users by the beginning of the image's id.
+struct Indexed<'a> {
+    summary: &'a ScanSummary,
+    /// First name of each image.
+    names: HashMap<String, Option<String>>,
+    users: HashMap<&'a str, Vec<&'a ContainerUser>>,
+    /// The scan contains the users of its containers.
+    has_users: bool,
+}
+
+impl<'a> Indexed<'a> {
+    fn new(summary: &'a ScanSummary) -> Self {
+        let images = summary.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Image);
+        let names =
+            images.map(|(key, entry)| (short_reference(&key.id), split_names(&entry.name).into_iter().min()));
+        let mut users: HashMap<&str, Vec<&ContainerUser>> = HashMap::new();
+        for user in summary.users.values() {
+            user.images.iter().for_each(|image| users.entry(image).or_default().push(user));
+        }
+        let mut containers = summary.entries.keys().filter(|key| key.kind == SummaryKind::Container);
+        let has_users = !summary.users.is_empty() || containers.next().is_none();
+        Self { summary, names: names.collect(), users, has_users }
+    }
+
+    /// Returns the name of the image that a container was made from.
+    fn image_of(&self, user: &ContainerUser) -> Option<&str> {
+        self.names.get(user.images.first()?)?.as_deref()
+    }
+}
+
+/// Returns the name of the last image of each container, by the name and namespace of the container.
+fn images_of_containers<'a>(scans: &[Indexed<'a>]) -> HashMap<(&'a str, Option<&'a str>), String> {
+    let mut images = HashMap::new();
+    for scan in scans {
+        for user in scan.summary.users.values() {
+            if let Some(image) = scan.image_of(user) {
+                images.insert((user.name.as_str(), user.namespace.as_deref()), image.to_owned());
+            }
+        }
+    }
+    images
+}
+
+/// Assignment of objects to rows.
+struct Division<'a> {
+    before: &'a Indexed<'a>,
+    after: &'a Indexed<'a>,
+    by: GroupBy,
+}
+
+impl Division<'_> {
+    /// Returns the row of a container, or of a layer that images reach; `None` for other entries.
+    fn row(&self, scan: &Indexed<'_>, key: &Key, entry: &SummaryEntry) -> Option<RowKey> {
+        match key.kind {
+            SummaryKind::Container => {
+                let scans = [self.after, scan];
+                let mut users =
+                    scans.iter().filter_map(|scan| Some((scan, scan.summary.users.get(&key.id)?)));
+                Some(match users.next() {
+                    Some((scan, user)) => self.of_container(scan, user),
+                    None => self.of_unknown_container(&entry.name),
+                })
+            }
+            SummaryKind::Layer => {
+                let (_, image) = split_layer_name(&entry.name);
+                let present = self.after.summary.entries.get(key);
+                let present = present.and_then(|entry| split_layer_name(&entry.name).1);
+                Some(self.of_image(present.or(image).filter(|_| image.is_some())?))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the row of a container of `scan`.
+    fn of_container(&self, scan: &Indexed<'_>, user: &ContainerUser) -> RowKey {
+        match self.by {
+            GroupBy::Container => (GrowthKind::Container, user.name.clone(), user.namespace.clone()),
+            GroupBy::Namespace => match &user.namespace {
+                Some(namespace) => key(GrowthKind::Group, namespace),
+                None => key(GrowthKind::Nameless, ""),
+            },
+            GroupBy::Owner => key(GrowthKind::Group, &user.owner),
+            GroupBy::Repository => group(scan.image_of(user).map(repository)),
+            GroupBy::Registry => group(scan.image_of(user).map(registry)),
+        }
+    }
+
+    /// Returns the row of a container without a user. CRI-O's names contain the namespace.
+    fn of_unknown_container(&self, name: &str) -> RowKey {
+        match (self.by, pod_container(name)) {
+            (GroupBy::Container, Some((name, namespace))) => (GrowthKind::Container, name, Some(namespace)),
+            (GroupBy::Container, None) => key(GrowthKind::Container, name),
+            (GroupBy::Namespace, Some((_, namespace))) => key(GrowthKind::Group, &namespace),
+            _ => key(GrowthKind::Unknown, ""),
+        }
+    }
+
+    /// Returns the row of the layers of an image: that of its present name or users, or else of its earlier ones.
+    fn of_image(&self, image: &str) -> RowKey {
+        let scan = if self.after.names.contains_key(image) { self.after } else { self.before };
+        let name = scan.names.get(image).and_then(Option::as_deref);
+        match self.by {
+            GroupBy::Container => key(GrowthKind::Images, name.map_or("", repository)),
+            GroupBy::Repository => group(name.map(repository)),
+            GroupBy::Registry => group(name.map(registry)),
+            GroupBy::Namespace | GroupBy::Owner => {
+                let users = scan.users.get(image).into_iter().flatten();
+                let rows: BTreeSet<_> = users.map(|user| self.of_container(scan, user)).collect();
+                match (rows.len(), rows.into_iter().next()) {
+                    (1, Some(row)) => row,
+                    (0, _) if scan.has_users => key(GrowthKind::Unused, ""),
+                    (0, _) => key(GrowthKind::Unknown, ""),
+                    _ => key(GrowthKind::Several, ""),
+                }
+            }
+        }
+    }
+}
+
+fn group(name: Option<&str>) -> RowKey {
+    name.map_or_else(|| key(GrowthKind::Nameless, ""), |name| key(GrowthKind::Group, name))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! Text of `usage --since`: the growth of each filesystem, the largest first.
+
+use super::format::{age_of, bytes, safe, signed_bytes, wrapped};
+use super::screen::Screen;
+use super::table::Table;
+use crate::report::json::{FilesystemGrowthDoc, GrowthDoc, GrowthRowDoc};
+
+/// Maximum number of rows of a table on a terminal.
+const ROWS: usize = 15;
+/// Width of the notes if the output is not a terminal.
+const WIDE: usize = 110;
+/// Minimum time between the scans for a rate in a day, in seconds; for a shorter one the rate is that in an hour.
+const DAY: i64 = 86_400;
+
+/// Formats the growth of every filesystem.
+pub fn growth(document: &GrowthDoc, screen: &Screen) -> String {
+    let mut lines = warnings(document, screen);
+    if document.filesystems.is_empty() {
+        lines.push("The earlier scan does not contain these filesystems.".to_owned());
+    }
+    let width = screen.width.unwrap_or(WIDE);
+    let mut out: String = lines.iter().map(|line| wrapped(line, width, "")).collect();
+    for filesystem in &document.filesystems {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        out.push_str(&wrapped(&headline(filesystem, document, screen), width, ""));
+        out.push('\n');
+        out.push_str(&table(filesystem, document, screen));
+        let largest = filesystem.rows.first().filter(|row| row.change_bytes > 0);
+        if let Some(text) = largest.and_then(advice).filter(|_| screen.notes) {
+            out.push('\n');
+            out.push_str(&wrapped(&text, width, ""));
+        }
+    }
+    out
+}
+
+/// Returns the reasons why the figures are not what the user asked for.
+fn warnings(document: &GrowthDoc, screen: &Screen) -> Vec<String> {
+    let mut lines = Vec::new();
+    if document.begins_later {
+        let begin = document.before.taken_at;
+        lines.push(format!(
+            "The kept scans begin at {} {}: what grew before that is unknown.",
+            screen.minute(begin),
+            screen.zone_name(begin)
+        ));
+    }
+    for (scan, word) in [(&document.before, "earlier"), (&document.after, "present")] {
+        if !scan.complete {
+            lines.push(format!("The {word} scan could not read everything: what it lacks may be there."));
+        }
+    }
+    let mut rows = document.filesystems.iter().flat_map(|filesystem| &filesystem.rows);
+    if rows.any(|row| row.kind == "unknown") {
+        lines.push(
+            "An earlier version of layersweep made the earlier scan, without the users of containers: those that are \
+             gone count as unknown."
+                .to_owned(),
+        );
+    }
+    lines
+}
+
+fn headline(filesystem: &FilesystemGrowthDoc, document: &GrowthDoc, screen: &Screen) -> String {
+    let since = document.before.taken_at;
+    let rate = filesystem.bytes_per_day.map(|per_day| {
+        let (rate, unit) = rate(per_day, document.seconds);
+        format!(", {} {unit}", change(rate))
+    });
+    format!(
+        "Filesystem {}: {} used since {} {}, {} ago{}",
+        safe(&filesystem.mount),
+        change(filesystem.used.change_bytes),
+        screen.minute(since),
+        screen.zone_name(since),
+        age_of(u64::try_from(document.seconds).ok()),
+        rate.unwrap_or_default()
+    )
+}
+
+/// Returns the change in a day, or in an hour for scans of the same day, and the unit.
+fn rate(per_day: i64, seconds: i64) -> (i64, &'static str) {
+    if seconds < DAY { (per_day / 24, "an hour") } else { (per_day, "a day") }
+}
+
+fn change(change_bytes: i64) -> String {
+    let sign = if change_bytes > 0 { "+" } else { "" };
+    format!("{sign}{}", signed_bytes(change_bytes))
+}
+
+fn table(filesystem: &FilesystemGrowthDoc, document: &GrowthDoc, screen: &Screen) -> String {
+    let (_, unit) = rate(0, document.seconds);
+    let rate_heading = format!(">{}", unit.to_uppercase());
+    let has_namespaces = filesystem.rows.iter().any(|row| row.namespace.is_some());
+    let has_images = filesystem.rows.iter().any(|row| row.image.is_some());
+    let group_heading = document.by.to_uppercase();
+    let mut headings = vec![if document.by == "container" { "" } else { &group_heading }];
+    headings.extend(has_namespaces.then_some("NAMESPACE"));
+    headings.extend([">FROM", ">TO", ">CHANGE"]);
+    headings.extend(filesystem.bytes_per_day.map(|_| rate_heading.as_str()));
+    headings.extend(has_images.then_some("IMAGE"));
+    let mut table = Table::new(screen, &headings);
+    let used = GrowthRowDoc {
+        kind: "used",
+        name: None,
+        namespace: None,
+        image: None,
+        before_bytes: i64::try_from(filesystem.used.before_bytes).unwrap_or(i64::MAX),
+        after_bytes: i64::try_from(filesystem.used.after_bytes).unwrap_or(i64::MAX),
+        change_bytes: filesystem.used.change_bytes,
+        bytes_per_day: filesystem.bytes_per_day,
+    };
+    let (shown, others) = shown(&filesystem.rows, screen);
+    for row in shown.into_iter().chain(&others).chain([&used]) {
+        let mut cells = vec![name(row, document.by)];
+        cells.extend(has_namespaces.then(|| row.namespace.as_deref().map_or_else(String::new, safe)));
+        cells.extend([row.before_bytes, row.after_bytes].map(size));
+        cells.push(change(row.change_bytes));
+        cells.extend(row.bytes_per_day.map(|per_day| change(rate(per_day, document.seconds).0)));
+        cells.extend(has_images.then(|| row.image.as_deref().map_or_else(String::new, safe)));
+        table.row(cells);
+    }
+    let optional: Vec<_> = has_images.then_some(headings.len() - 1).into_iter().collect();
+    table.fit(&optional, &[(0, 24)]);
+    table.render()
+}
+
+/// Returns the rows to show, and the sum of the others. Rows without a change are not shown; on a terminal, only those
+/// with the largest changes are.
+fn shown<'a>(rows: &'a [GrowthRowDoc], screen: &Screen) -> (Vec<&'a GrowthRowDoc>, Option<GrowthRowDoc>) {
+    let mut changes: Vec<_> = rows.iter().map(|row| row.change_bytes.unsigned_abs()).collect();
+    changes.sort_unstable_by(|a, b| b.cmp(a));
+    let most = if screen.width.is_some() { ROWS } else { usize::MAX };
+    let least = changes.get(most).map_or(1, |change| change.saturating_add(1));
+    let (shown, others): (Vec<_>, Vec<_>) =
+        rows.iter().partition(|row| row.change_bytes.unsigned_abs() >= least);
+    let sum = |field: fn(&GrowthRowDoc) -> i64| {
+        others.iter().fold(0, |sum: i64, row| sum.saturating_add(field(row)))
+    };
+    let others = (!others.is_empty()).then(|| GrowthRowDoc {
+        kind: "others",
+        name: Some(others.len().to_string()),
+        namespace: None,
+        image: None,
+        before_bytes: sum(|row| row.before_bytes),
+        after_bytes: sum(|row| row.after_bytes),
+        change_bytes: sum(|row| row.change_bytes),
+        bytes_per_day: others[0].bytes_per_day.map(|_| sum(|row| row.bytes_per_day.unwrap_or(0))),
+    });
+    (shown, others)
+}
+
+/// Formats a size; `-` for one below 0, which means only that files share bytes.
+fn size(number: i64) -> String {
+    u64::try_from(number).map_or_else(|_| "-".to_owned(), bytes)
+}
+
+fn name(row: &GrowthRowDoc, by: &str) -> String {
+    let name = row.name.as_deref().map(safe).unwrap_or_default();
+    match (row.kind, by) {
+        ("container", _) => format!("container {name}"),
+        ("images", _) if name.is_empty() => "images without a name".into(),
+        ("images", _) => format!("images of {name}"),
+        ("group", _) => name,
+        ("none", "namespace") => "(no namespace)".into(),
+        ("none", _) => "<none>".into(),
+        ("several", _) => format!("(images of several {by}s)"),
+        ("unused", _) => "(unused images)".into(),
+        ("unknown", _) => "(unknown)".into(),
+        ("build_cache", _) => "(build cache)".into(),
+        ("leaks", _) => "(leaks)".into(),
+        ("metadata", _) => "(store metadata)".into(),
+        ("store_other", _) => "(other files in stores)".into(),
+        ("not_in_store", _) => "(outside the stores)".into(),
+        ("rest", _) => "(image records, shared files)".into(),
+        ("others", _) if name == "1" => "(1 other)".into(),
+        ("others", _) => format!("({name} others)"),
+        _ => "Used".into(),
+    }
+}
+
+/// Returns the next step for the row that grew most.
+fn advice(row: &GrowthRowDoc) -> Option<String> {
+    let name = row.name.as_deref().map(safe).unwrap_or_default();
+    Some(match row.kind {
+        "container" => format!(
+            "{name} writes to its own layer or log instead of a volume. No deletion of images frees these bytes, only \
+             the deletion of this container. Give it a volume, or limit its ephemeral-storage."
+        ),
+        "images" => "`layersweep gc --dry-run` shows which images can be deleted.".into(),
+        "group" => format!("`--by container` shows the containers and images of {name} one by one."),
+        "leaks" => "`layersweep sweep` lists the leaks.".into(),
+        "not_in_store" => "`layersweep report` shows the files outside the stores.".into(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use anstream::adapter::strip_str;
+    use jiff::Timestamp;
+    use jiff::tz::TimeZone;
+
+    use super::*;
+    use crate::report::json::{Header, SumDoc, TakenDoc};
+
+    const MIB: i64 = 1 << 20;
+
+    fn row(kind: &'static str, name: Option<&str>, mib: [i64; 2]) -> GrowthRowDoc {
+        let [before_bytes, after_bytes] = mib.map(|mib| mib * MIB);
+        let is_container = kind == "container";
+        GrowthRowDoc {
+            kind,
+            name: name.map(str::to_owned),
+            namespace: is_container.then(|| "shop".to_owned()),
+            image: is_container.then(|| "quay.io/app:1".to_owned()),
+            before_bytes,
+            after_bytes,
+            change_bytes: after_bytes - before_bytes,
+            bytes_per_day: Some((after_bytes - before_bytes) * 4),
+        }
+    }
+
+    /// Formats rows that six hours lie between.
+    fn shown(rows: Vec<GrowthRowDoc>, width: Option<usize>) -> String {
+        let taken_at: Timestamp = "2026-11-26T09:00:00Z".parse().unwrap();
+        let taken = |id: &str| TakenDoc { id: id.into(), taken_at, complete: true };
+        let sum = |field: fn(&GrowthRowDoc) -> i64| rows.iter().map(field).sum::<i64>();
+        let used = SumDoc {
+            before_bytes: sum(|row| row.before_bytes).try_into().unwrap(),
+            after_bytes: sum(|row| row.after_bytes).try_into().unwrap(),
+            change_bytes: sum(|row| row.change_bytes),
+        };
+        let document = GrowthDoc {
+            header: Header { schema_version: 1, kind: "usage-growth", generated_at: taken_at },
+            complete: true,
+            by: "container",
+            since: taken_at,
+            before: taken("s1"),
+            after: taken("now"),
+            begins_later: false,
+            seconds: 6 * 3600,
+            filesystems: vec![FilesystemGrowthDoc {
+                mount: "/var".into(),
+                bytes_per_day: Some(used.change_bytes * 4),
+                used,
+                rows,
+            }],
+        };
+        let screen = Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
+        strip_str(&growth(&document, &screen)).to_string()
+    }
+
+    #[test]
+    fn growing_container_is_named_first() {
+        let rows = vec![
+            row("container", Some("web-0/app"), [1024, 18_432]),
+            row("images", Some("quay.io/app"), [2048, 2560]),
+            row("metadata", None, [1, 1]),
+            row("container", Some("evil\u{1b}[31m\u{202e}"), [12, 0]),
+            row("rest", None, [-2, -1]),
+        ];
+        let expected = "\
+Filesystem /var: +17.5 GiB used since 2026-11-26 09:00 UTC, 6h ago, +2.9 GiB an hour
+
+                                  NAMESPACE      FROM        TO      CHANGE     AN HOUR  IMAGE
+container web-0/app               shop        1.0 GiB  18.0 GiB   +17.0 GiB    +2.8 GiB  quay.io/app:1
+images of quay.io/app                         2.0 GiB   2.5 GiB  +512.0 MiB   +85.3 MiB
+container evil\\u{1b}[31m\\u{202e}  shop       12.0 MiB       0 B   -12.0 MiB    -2.0 MiB  quay.io/app:1
+(image records, shared files)                       -         -    +1.0 MiB  +170.7 KiB
+(1 other)                                     1.0 MiB   1.0 MiB         0 B         0 B
+Used                                          3.0 GiB  20.5 GiB   +17.5 GiB    +2.9 GiB
+
+web-0/app writes to its own layer or log instead of a volume. No deletion of images frees these bytes, only
+the deletion of this container. Give it a volume, or limit its ephemeral-storage.
+";
+        assert_eq!(shown(rows, None), expected);
+    }
+
+    #[test]
+    fn terminal_shows_largest_changes() {
+        let rows =
+            (0..10_000).map(|number| row("container", Some(&format!("c{number}")), [100, 10_099 - number]));
+        let text = shown(rows.collect(), Some(80));
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let containers: Vec<_> = text.lines().filter(|line| line.starts_with("container ")).collect();
+        assert_eq!(containers.len(), ROWS, "{text}");
+        assert!(containers[0].starts_with("container c0 "), "{text}");
+        assert!(text.contains("\n(9985 others) "), "{text}");
+        assert_eq!(shown(vec![], Some(80)).lines().count(), 4);
+    }
+}
