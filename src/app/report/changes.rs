@@ -1,5 +1,8 @@
 //! Growth of the filesystems since earlier scans, by the summaries that are kept for `diff`.
 
+use std::cmp::Reverse;
+use std::path::Path;
+
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -7,12 +10,10 @@ use crate::app::database::Database;
 use crate::app::error::Error;
 use crate::app::kept_scans;
 use crate::history::kept_scans::{self as history, KeptScan};
-use crate::model::Filesystem;
-use crate::model::display::{bytes, short_id};
-use crate::model::scan_summary::{
-    Change, ComparedScan, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, compare, difference,
-    split_names,
-};
+use crate::model::display::bytes;
+use crate::model::growth::{FilesystemGrowth, GrowthKind, GrowthRow, growth};
+use crate::model::refs::GroupBy;
+use crate::model::scan_summary::{ComparedScan, difference};
 use crate::stores::Scan;
 
 /// Age of the second scan that the present one is compared with.
@@ -46,9 +47,9 @@ pub struct Changes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ObjectChangeDoc"))]
 pub struct ObjectChange {
-    /// Kind and name: `image quay.io/app:2`.
+    /// Kind and name: `images of quay.io/app`, `container web-0/app of namespace shop`.
     pub name: String,
-    /// Change of its bytes; of an image, of those that only it reaches.
+    /// Change of its bytes, as in `layersweep usage --since`.
     pub change_bytes: i64,
 }
 
@@ -81,12 +82,11 @@ pub(super) fn changes(database: &Database, scan: &Scan) -> Result<Vec<Changes>, 
     for kept in compared(&kept, scan.taken_at) {
         // An unreadable summary is that of one scan; the report has the others.
         let Ok(before) = database.read(|connection| history::load(connection, kept)) else { continue };
-        let filesystems = scan.inventory.filesystems.iter().enumerate();
-        changes.extend(filesystems.filter_map(|(position, filesystem)| {
-            let stores = scan.inventory.stores.iter().filter(|store| store.filesystem.get() == position);
-            let roots: Vec<_> = stores.map(|store| scan.sysroot.shown(&store.root)).collect();
+        let grown = growth(&before.summary, &now, GroupBy::Container);
+        changes.extend(scan.inventory.filesystems.iter().filter_map(|filesystem| {
             let mount = scan.sysroot.shown(&filesystem.mount);
-            of_filesystem(&before, &now, filesystem, &mount, &roots)
+            let grown = grown.iter().find(|grown| grown.mount == mount)?;
+            Some(of_filesystem(&before, grown, &filesystem.mount))
         }));
     }
     Ok(changes)
@@ -99,124 +99,81 @@ fn compared(kept: &[KeptScan], now: Timestamp) -> Vec<&KeptScan> {
     std::iter::once(last).chain(day_before).collect()
 }
 
-/// Returns the change of a filesystem with these stores; `None` if the earlier scan does not contain it.
-fn of_filesystem(
-    before: &ComparedScan,
-    now: &ScanSummary,
-    filesystem: &Filesystem,
-    mount: &str,
-    roots: &[String],
-) -> Option<Changes> {
-    let mut entries = before.summary.entries.iter();
-    let (_, used_before) = entries.find(|(key, _)| key.kind == SummaryKind::Filesystem && key.id == mount)?;
-    let used_before = used_before.bytes;
-    let is_here = |place: &SummaryStore| roots.contains(&place.root);
-    let in_stores = |summary: &ScanSummary| {
-        let sums = summary.sums();
-        sums.iter()
-            .filter(|(place, _)| is_here(place))
-            .map(|(_, sums)| sums.total)
-            .fold(0, u64::saturating_add)
-    };
-    let used_change_bytes = difference(used_before, filesystem.used_bytes);
-    let stores_change_bytes = difference(in_stores(&before.summary), in_stores(now));
-    let changed = compare(&before.summary, now);
-    let mut objects: Vec<_> =
-        changed.iter().filter(|change| is_here(&change.key.place)).filter_map(object).collect();
-    objects.sort_by(|a, b| {
-        let by_size = b.change_bytes.unsigned_abs().cmp(&a.change_bytes.unsigned_abs());
-        by_size.then_with(|| a.name.cmp(&b.name))
-    });
+/// Returns the change of a filesystem. `mount` is its mount point here.
+fn of_filesystem(before: &ComparedScan, grown: &FilesystemGrowth, mount: &Path) -> Changes {
+    let used_change_bytes = difference(grown.used_before, grown.used_after);
+    let (outside, in_stores): (Vec<_>, Vec<_>) =
+        grown.rows.iter().partition(|row| row.kind == GrowthKind::Outside);
+    let outside_change_bytes = outside.first().map_or(0, |row| row.change());
+    let objects = in_stores.into_iter().filter_map(object);
+    let mut objects: Vec<_> = objects.filter(|object| object.change_bytes.unsigned_abs() >= LEAST).collect();
+    objects.sort_by_key(|object| Reverse(object.change_bytes.unsigned_abs()));
     objects.truncate(MOST);
-    Some(Changes {
-        filesystem: filesystem.mount.to_string_lossy().into_owned(),
+    Changes {
+        filesystem: mount.to_string_lossy().into_owned(),
         since: before.taken_at,
         scan: before.id.clone(),
         used_change_bytes,
-        stores_change_bytes,
-        outside_change_bytes: used_change_bytes.saturating_sub(stores_change_bytes),
+        stores_change_bytes: used_change_bytes.saturating_sub(outside_change_bytes),
+        outside_change_bytes,
         objects,
-    })
+    }
 }
 
-/// Returns the change of an image, container or leak; `None` if it is small.
-fn object(change: &Change) -> Option<ObjectChange> {
-    let word = match change.key.kind {
-        SummaryKind::Image => "image",
-        SummaryKind::Container => "container",
-        SummaryKind::Leak => "leak",
-        SummaryKind::Filesystem | SummaryKind::Share | SummaryKind::Layer => return None,
-    };
-    let size = |entry: &Option<SummaryEntry>| {
-        let size = |entry: &SummaryEntry| if word == "image" { entry.extra } else { entry.bytes };
-        entry.as_ref().map_or(0, size)
-    };
-    let change_bytes = difference(size(&change.before), size(&change.after));
-    let entry = change.after.as_ref().or(change.before.as_ref())?;
-    let name = match change.key.kind {
-        // The id of a leak begins with its class.
-        SummaryKind::Leak => change.key.id.clone(),
-        SummaryKind::Image => {
-            split_names(&entry.name).into_iter().next().unwrap_or_else(|| short_id(&change.key.id))
+/// Returns the change of a row; `None` for the remainder.
+fn object(row: &GrowthRow) -> Option<ObjectChange> {
+    let name = match (row.kind, &row.namespace) {
+        (GrowthKind::Container, Some(namespace)) => {
+            format!("container {} of namespace {namespace}", row.name)
         }
-        _ => entry.name.clone(),
+        (GrowthKind::Container, None) => format!("container {}", row.name),
+        (GrowthKind::Images, _) if row.name.is_empty() => "images without a name".to_owned(),
+        (GrowthKind::Images, _) => format!("images of {}", row.name),
+        (GrowthKind::BuildCache, _) => "build cache".to_owned(),
+        (GrowthKind::Leaks, _) => "leaks".to_owned(),
+        (GrowthKind::Metadata, _) => "store metadata".to_owned(),
+        (GrowthKind::Other, _) => "other files in stores".to_owned(),
+        _ => return None,
     };
-    (change_bytes.unsigned_abs() >= LEAST)
-        .then(|| ObjectChange { name: format!("{word} {name}"), change_bytes })
+    Some(ObjectChange { name, change_bytes: row.change() })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::model::scan_summary::Key;
+    use crate::model::scan_summary::ScanSummary;
 
     const MIB: u64 = 1 << 20;
 
-    fn summary(used: u64, entries: &[(SummaryKind, &str, u64)]) -> ScanSummary {
-        let store =
-            SummaryStore { kind: "containers-storage".into(), root: "/s".into(), driver: "overlay".into() };
-        let store = Arc::new(store);
-        let mut summary = ScanSummary { complete: true, ..ScanSummary::default() };
-        let filesystem = Key { place: Arc::default(), kind: SummaryKind::Filesystem, id: "/".into() };
-        summary.entries.insert(filesystem, SummaryEntry { bytes: used * MIB, ..SummaryEntry::default() });
-        for (kind, id, mib) in entries {
-            let key = Key { place: Arc::clone(&store), kind: *kind, id: (*id).into() };
-            let entry = SummaryEntry { bytes: mib * MIB, extra: mib * MIB, name: (*id).into() };
-            summary.entries.insert(key, entry);
-        }
-        summary
-    }
-
     #[test]
     fn growth_is_divided_between_stores_and_outside() {
-        use SummaryKind::{Container, Image, Share};
-        let before = summary(500, &[(Share, "images", 100), (Image, "a:1", 60), (Image, "b:1", 40)]);
-        let now = [(Share, "images", 190), (Image, "a:1", 60), (Image, "c:1", 120), (Container, "web", 10)];
-        let filesystem = Filesystem {
-            mount: "/mnt/x".into(),
-            device: "/dev/x".into(),
-            fstype: "ext4".into(),
-            capacity_bytes: 2000 * MIB,
-            used_bytes: 1091 * MIB,
-            available_bytes: 900 * MIB,
-            inodes: 0,
-            inodes_free: 0,
+        fn row(kind: GrowthKind, name: &str, namespace: Option<&str>, mib: [i64; 2]) -> GrowthRow {
+            let [before, after] = mib.map(|mib| mib << 20);
+            let (name, namespace) = (name.to_owned(), namespace.map(str::to_owned));
+            GrowthRow { kind, name, namespace, image: None, before, after }
+        }
+        let grown = FilesystemGrowth {
+            mount: "/".into(),
+            used_before: 500 * MIB,
+            used_after: 1091 * MIB,
+            rows: vec![
+                row(GrowthKind::Outside, "", None, [400, 901]),
+                row(GrowthKind::Images, "quay.io/c", None, [0, 120]),
+                row(GrowthKind::Container, "web-0/app", Some("shop"), [0, 10]),
+                row(GrowthKind::Images, "", None, [60, 60]),
+                row(GrowthKind::Images, "quay.io/b", None, [40, 0]),
+                row(GrowthKind::Rest, "", None, [0, 0]),
+            ],
         };
-        let before = ComparedScan { id: "s1".into(), taken_at: Timestamp::UNIX_EPOCH, summary: before };
-        let of = |mount: &str, roots: &[String]| {
-            of_filesystem(&before, &summary(1091, &now), &filesystem, mount, roots)
-        };
-        let changes = of("/", &["/s".into()]).unwrap();
-        assert_eq!((changes.used_change_bytes, changes.outside_change_bytes >> 20), (591 << 20, 501));
+        let summary = ScanSummary::default();
+        let before = ComparedScan { id: "s1".into(), taken_at: Timestamp::UNIX_EPOCH, summary };
+        let changes = of_filesystem(&before, &grown, Path::new("/mnt/x"));
+        assert_eq!((changes.used_change_bytes, changes.outside_change_bytes), (591 << 20, 501 << 20));
+        assert_eq!((changes.stores_change_bytes, &*changes.filesystem), (90 << 20, "/mnt/x"));
         assert_eq!(
             changes.clause(),
-            "+591.0 MiB used: +501.0 MiB outside the stores, +120.0 MiB image c:1, -40.0 MiB image b:1, +10.0 MiB \
-             container web"
+            "+591.0 MiB used: +501.0 MiB outside the stores, +120.0 MiB images of quay.io/c, -40.0 MiB images of \
+             quay.io/b, +10.0 MiB container web-0/app of namespace shop"
         );
-        assert_eq!(of("/data", &["/s".into()]), None);
-        // The stores of another filesystem do not count.
-        assert_eq!(of("/", &[]).unwrap().clause(), "+591.0 MiB used: +591.0 MiB outside the stores");
     }
 }
