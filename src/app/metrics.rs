@@ -74,18 +74,31 @@ pub struct Gathered {
     dir: PathBuf,
 }
 
-/// Reads the content of the metrics. `top`: maximum number of images with their own metric.
+/// Maximum numbers of objects with a metric of their own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Named {
+    pub images: u16,
+    pub namespaces: usize,
+}
+
+/// Reads the content of the metrics.
 ///
 /// # Errors
 /// When the database cannot be used.
-pub fn gather(request: &Request, targets: Targets, top: u16) -> Result<Gathered, Error> {
+pub fn gather(request: &Request, targets: Targets, named: Named) -> Result<Gathered, Error> {
     let mut database = OurDatabase::open(request, Access::Read)?;
     let (_, warnings) = database.apply_waiting()?;
     let (remembered, unreadable_stores) = database.read(|connection| {
-        let all = figures::all(connection)?;
+        let mut all = figures::all(connection)?;
+        for store in &mut all.stores {
+            let namespaces = std::mem::take(&mut store.figures.namespaces);
+            if named.namespaces > 0 {
+                store.figures.namespaces = figures::largest_namespaces(namespaces, named.namespaces);
+            }
+        }
         let remembered = Remembered {
             stores: all.stores,
-            biggest: if top > 0 { figures::biggest(connection, top)? } else { Vec::new() },
+            biggest: if named.images > 0 { figures::biggest(connection, named.images)? } else { Vec::new() },
             counters: if database.unreadable { None } else { Some(counters::all(connection)?) },
             last_runs: counters::last_runs(connection)?,
         };

@@ -9,7 +9,7 @@ use super::outfile::{self, Unfit};
 use super::{output, serve, settings};
 use crate::app::database;
 use crate::app::error::{Error, Exit};
-use crate::app::metrics::{self as app, Gathered};
+use crate::app::metrics::{self as app, Gathered, Named};
 use crate::app::observer::{Audience, Observer as _};
 use crate::app::request::Request;
 use crate::config::{Config, Textfile};
@@ -27,17 +27,18 @@ const KEY: &str = "metrics.textfile";
 
 pub(super) fn run(global: &Global, config: &Config, args: &MetricsArgs) -> Result<Exit, Error> {
     check(global, args)?;
-    let (request, targets, top) = (&global.request, config.images.targets, args.top);
+    let (request, targets) = (&global.request, config.images.targets);
+    let named = Named { images: args.top, namespaces: config.metric_namespaces };
     if let Some(address) = &args.listen {
         let request = request.clone();
         return serve::serve(global, address, move || {
-            Ok(metrics::text(&app::gather(&request, targets, top)?.facts))
+            Ok(metrics::text(&app::gather(&request, targets, named)?.facts))
         });
     }
     if let Some(path) = &args.textfile {
-        return Ok(write(request, targets, top, path, "--textfile")?.1.report(global));
+        return Ok(write(request, targets, named, path, "--textfile")?.1.report(global));
     }
-    let gathered = app::gather(request, targets, top)?;
+    let gathered = app::gather(request, targets, named)?;
     output::script(&metrics::text(&gathered.facts))?;
     Ok(gathered.report(global))
 }
@@ -57,7 +58,8 @@ pub(super) fn after(global: &Global, config: &Config, args: &Args, done: &Result
     if matches!(done, Err(error) if error.proves_no_store()) && !metrics::file(&path).exists() {
         return;
     }
-    match write(&global.request, configured, 0, &path, KEY) {
+    let named = Named { images: 0, namespaces: config.metric_namespaces };
+    match write(&global.request, configured, named, &path, KEY) {
         Ok((path, _)) => tracing::info!("metrics written to {}", path.display()),
         Err(error) => {
             global.warn(Audience::Always, &error.message, error.hint.as_deref().unwrap_or_default());
@@ -69,7 +71,7 @@ pub(super) fn after(global: &Global, config: &Config, args: &Args, done: &Result
 fn write(
     request: &Request,
     targets: Targets,
-    top: u16,
+    named: Named,
     path: &Path,
     named_by: &str,
 ) -> Result<(PathBuf, Gathered), Error> {
@@ -84,7 +86,7 @@ fn write(
     outfile::outside(&path, roots.unwrap_or_default()).map_err(refuse)?;
     let mut last = None;
     let written = metrics::write(&path, &database::state_directory(request).dir, || {
-        let gathered = app::gather(request, targets, top)?;
+        let gathered = app::gather(request, targets, named)?;
         // Check also the stores that were scanned before without being configured.
         outfile::outside(&path, gathered.stores()).map_err(refuse)?;
         let text = metrics::text(&gathered.facts);

@@ -92,6 +92,7 @@ pub(super) struct Leaks {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Metrics {
     pub(super) textfile: Set<Textfile>,
+    pub(super) namespaces: Set<usize>,
 }
 
 pub(super) type Set<T> = Option<Value<T>>;

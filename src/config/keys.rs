@@ -30,7 +30,7 @@ pub struct Key {
 }
 
 /// All keys, in the order of the documentation.
-pub const KEYS: [Key; 31] = [
+pub const KEYS: [Key; 32] = [
     Key {
         name: "state_dir",
         default: "`\"/var/lib/layersweep\"`",
@@ -216,6 +216,12 @@ pub const KEYS: [Key; 31] = [
         default: "`\"auto\"`",
         meaning: "file to which `scan`, `gc`, `sweep` and `rm` write metrics for node_exporter, or a directory in which they create `layersweep.prom`; `\"auto\"` is the first of node_exporter's usual directories that exists, `\"off\"` disables it",
         value: |config| textfile(&config.textfile),
+    },
+    Key {
+        name: "metrics.namespaces",
+        default: "0",
+        meaning: "number of namespaces of pods with a metric of their own, those with the most bytes; at most 100. All others are one value, so that many namespaces do not become many series",
+        value: |config| config.metric_namespaces.into(),
     },
 ];
 

@@ -43,6 +43,8 @@ pub struct Config {
     pub leaks: Leaks,
     /// Destination of the metrics, written at the end of each command that changes them.
     pub textfile: Textfile,
+    /// Maximum number of namespaces with a metric of their own.
+    pub metric_namespaces: usize,
     /// All processes that can use the stores are in this PID namespace, although it is not the initial one:
     /// the node is itself a container.
     pub trust_pid_namespace: bool,
@@ -121,6 +123,7 @@ impl Config {
                 min_age: sources.last(|set| set.leaks.min_age).unwrap_or(LEAK_MIN_AGE),
             },
             textfile: sources.last(|set| set.metrics.textfile.clone()).unwrap_or(Textfile::Auto),
+            metric_namespaces: sources.last(|set| set.metrics.namespaces).unwrap_or_default(),
             trust_pid_namespace: sources.last(|set| set.trust_pid_namespace).unwrap_or_default(),
             files,
             origins: sources.origins(),

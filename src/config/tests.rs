@@ -182,6 +182,7 @@ fn every_key_changes_the_configuration() {
     assert_eq!(config.leaks, Leaks { delete: true, min_age: SignedDuration::from_hours(14 * 24) });
     assert_eq!(config.via, Via::Direct);
     assert_eq!(config.textfile, Textfile::At("/data/metrics/layersweep.prom".into()));
+    assert_eq!(config.metric_namespaces, 20);
 }
 
 #[test]

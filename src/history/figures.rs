@@ -9,7 +9,7 @@ use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 
 use super::values::{from_json, store, time, unsigned};
-use crate::model::refs::{self, GroupBy, GroupKind, Refs};
+use crate::model::refs::{self, Fair, GroupBy, GroupKind, Refs};
 use crate::model::{Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx};
 
 /// Counts and bytes of a store. Each field has the meaning of the field with the same name in the documents of `scan`
@@ -29,6 +29,11 @@ pub struct Figures {
     /// `leaks`, `metadata` and `other` for the rest.
     #[serde(default)]
     pub fair: BTreeMap<String, u64>,
+    /// Bytes of the images and containers by namespace of the pods, divided in the same way: the largest namespaces,
+    /// [`OTHER`] for all others, and [`NONE`] for images and containers in no namespace. No namespace of Kubernetes has
+    /// such a name.
+    #[serde(default)]
+    pub namespaces: BTreeMap<String, u64>,
     #[serde(default)]
     pub inodes: u64,
     /// Bytes that the deletion of all unused images and reclaimable leaks would free together.
@@ -54,6 +59,13 @@ pub struct Figures {
     #[serde(default)]
     pub reserve_files: Vec<PathBuf>,
 }
+
+/// Name of all namespaces that are not among the largest.
+pub const OTHER: &str = "_other";
+/// Name of no namespace.
+pub const NONE: &str = "_none";
+/// Maximum number of namespaces with their own bytes.
+const MAX_NAMESPACES: usize = 100;
 
 /// Leaks of one class and verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,12 +111,16 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
         for container in inventory.containers.iter().filter(|container| container.store == store_ix) {
             *containers.entry(container.state.as_str().to_owned()).or_default() += 1;
         }
+        let fair = refs::fair(inventory, refs, |node| {
+            if inventory[node].store == store_ix { refs::size_in_store(inventory, node) } else { 0 }
+        });
         Figures {
             mount: inventory[store.filesystem].mount.to_string_lossy().into_owned(),
             read_only: store.read_only,
             complete: !inventory.findings.iter().any(|finding| concerns(inventory, store_ix, finding)),
             bytes: sums.by_holder().map(|(holder, size)| (holder.to_owned(), size.bytes)).into(),
-            fair: by_owner(inventory, refs, store_ix),
+            fair: by_owner(inventory, &fair),
+            namespaces: by_namespace(inventory, &fair),
             inodes: sums.total().inodes,
             reclaimable_bytes: refs::reclaimable(inventory, refs, &[store_ix]).frees_bytes,
             images,
@@ -131,11 +147,8 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
 }
 
 /// Returns the bytes of a store by owner.
-fn by_owner(inventory: &Inventory, refs: &Refs, store: StoreIx) -> BTreeMap<String, u64> {
-    let fair = refs::fair(inventory, refs, |node| {
-        if inventory[node].store == store { refs::size_in_store(inventory, node) } else { 0 }
-    });
-    let owners = refs::groups(inventory, &fair, GroupBy::Owner).into_iter();
+fn by_owner(inventory: &Inventory, fair: &Fair) -> BTreeMap<String, u64> {
+    let owners = refs::groups(inventory, fair, GroupBy::Owner).into_iter();
     let owners = owners.map(|group| match group.kind {
         GroupKind::Named => (group.name, group.bytes),
         GroupKind::Nameless | GroupKind::Unused => ("none".to_owned(), group.bytes),
@@ -147,6 +160,34 @@ fn by_owner(inventory: &Inventory, refs: &Refs, store: StoreIx) -> BTreeMap<Stri
         ("other", fair.other),
     ];
     owners.chain(rest.map(|(name, bytes)| (name.to_owned(), bytes))).collect()
+}
+
+/// Returns the bytes of a store's images and containers by namespace.
+fn by_namespace(inventory: &Inventory, fair: &Fair) -> BTreeMap<String, u64> {
+    let groups = refs::groups(inventory, fair, GroupBy::Namespace);
+    let groups = groups.into_iter().filter(|group| group.bytes > 0).map(|group| match group.kind {
+        GroupKind::Named => (group.name, group.bytes),
+        GroupKind::Nameless | GroupKind::Unused => (NONE.to_owned(), group.bytes),
+    });
+    largest_namespaces(groups, MAX_NAMESPACES)
+}
+
+/// Returns the `most` namespaces with the most bytes, and the sum of the others.
+pub fn largest_namespaces(
+    groups: impl IntoIterator<Item = (String, u64)>,
+    most: usize,
+) -> BTreeMap<String, u64> {
+    let (mut namespaces, rest): (Vec<_>, Vec<_>) =
+        groups.into_iter().partition(|(name, _)| name != NONE && name != OTHER);
+    namespaces.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let others = namespaces.split_off(most.min(namespaces.len()));
+    let others = others.into_iter().map(|(_, bytes)| (OTHER.to_owned(), bytes));
+    let mut sums: BTreeMap<_, u64> = namespaces.into_iter().collect();
+    for (name, bytes) in rest.into_iter().chain(others) {
+        let sum = sums.entry(name).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+    sums
 }
 
 fn is_layer(kind: NodeKind) -> bool {

@@ -100,3 +100,15 @@ fn newer_fields_are_ignored_and_damage_is_counted() {
     scan(&mut connection, 20, true, &[("/a", 3), ("/b", 4)]);
     assert_eq!(layers(&connection), list(&[("/a", 3), ("/b", 4)]), "the next scan replaces it");
 }
+
+#[test]
+fn namespaces_have_bounded_cardinality() {
+    let names = (0..1000_u64).map(|number| (format!("ns-{number}"), number)).chain([(NONE.to_owned(), 5)]);
+    let largest = largest_namespaces(names, 2);
+    let expected = [(NONE, 5), (OTHER, 997 * 998 / 2), ("ns-998", 998), ("ns-999", 999)];
+    assert_eq!(largest, expected.map(|(name, bytes)| (name.to_owned(), bytes)).into());
+    // Fewer of stored ones: the sum stays the same.
+    let fewer = largest_namespaces(largest, 1);
+    let expected = [(NONE, 5), (OTHER, 997 * 998 / 2 + 998), ("ns-999", 999)];
+    assert_eq!(fewer, expected.map(|(name, bytes)| (name.to_owned(), bytes)).into());
+}

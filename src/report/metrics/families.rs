@@ -48,6 +48,10 @@ families! {
         "Allocated bytes of the store by owner of the containers, layers divided equally among the images and \
         containers that use them; none: of unused images."
     );
+    STORAGE_NAMESPACE = gauge(
+        "layersweep_storage_namespace_bytes", &["store", "driver", "namespace"],
+        "Allocated bytes of images and containers by namespace of the pods, layers divided equally; only if requested."
+    );
     STORAGE_RECLAIMABLE = gauge(
         "layersweep_storage_reclaimable_bytes", STORE,
         "Bytes freed if all unused images and reclaimable leaks of the store were deleted together."

@@ -92,6 +92,9 @@ fn add_store(
     for (owner, bytes) in &figures.fair {
         page.add(family::STORAGE_FAIR, &[store_labels[0], store_labels[1], owner], *bytes);
     }
+    for (namespace, bytes) in &figures.namespaces {
+        page.add(family::STORAGE_NAMESPACE, &[store_labels[0], store_labels[1], namespace], *bytes);
+    }
     page.add(family::STORAGE_RECLAIMABLE, &store_labels, figures.reclaimable_bytes);
     page.add(family::STORAGE_INODES, &store_labels, figures.inodes);
     for standing in Standing::ALL {
