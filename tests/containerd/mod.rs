@@ -3,6 +3,7 @@
 mod containerd_agrees;
 mod containerd_fixtures;
 mod containerd_frees;
+mod containerd_growth;
 mod containerd_origins;
 mod containerd_scan;
 mod cri_containerd;

@@ -1,6 +1,7 @@
 //! The database: runs, ages, uses, damage, and retention.
 
 mod diff_command;
+mod growth;
 mod history_commands;
 mod records_alone;
 mod records_faults;

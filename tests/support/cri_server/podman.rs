@@ -75,7 +75,7 @@ impl Podman {
     /// Makes a running container of the kubelet in a pod, at a later attempt. Returns its id.
     pub fn attempt(&self, sandbox: &str, pod: &str, name: &str, image: &str, attempt: u32) -> String {
         let metadata = self.metadata(pod, name, image, false, sandbox, attempt);
-        self.make(&metadata, &format!("k8s_{name}_{pod}_{attempt}"), image)
+        self.make(&metadata, &full_name(name, pod, attempt), image)
     }
 
     /// Writes the state of a container or sandbox: `created`, `running` or `exited`.
@@ -97,7 +97,7 @@ impl Podman {
         sandbox: &str,
     ) -> String {
         let metadata = self.metadata(pod, name, image, is_sandbox, sandbox, 0);
-        self.make(&metadata, &format!("k8s_{name}_{pod}"), image)
+        self.make(&metadata, &full_name(name, pod, 0), image)
     }
 
     fn metadata(
@@ -113,7 +113,7 @@ impl Podman {
             "pod-name": format!("k8s_{pod}"),
             "pod-id": sandbox,
             "image-name": image,
-            "name": format!("k8s_{name}_{pod}"),
+            "name": full_name(name, pod, attempt),
             "metadata-name": name,
             "uid": format!("uid-{pod}"),
             "namespace": "default",
@@ -360,6 +360,11 @@ impl Podman {
         let Run { code, stdout, stderr, .. } = program::run(command);
         if code == 0 { Ok(stdout) } else { Err(stderr.trim().to_owned()) }
     }
+}
+
+/// Returns the name that CRI-O gives to a container.
+fn full_name(name: &str, pod: &str, attempt: u32) -> String {
+    format!("k8s_{name}_{pod}_default_uid-{pod}_{attempt}")
 }
 
 fn container_metadata(metadata: &Value) -> v1::ContainerMetadata {
