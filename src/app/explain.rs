@@ -20,8 +20,10 @@ use crate::execute::containers::Scope;
 use crate::execute::cri::CriRemover;
 use crate::history::story::Story;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{Consistency, ImageIx, Plan, StoreIx, Volume, remove_volume};
+use crate::model::{Consistency, Image, ImageIx, Plan, StoreIx, Volume, remove_volume};
 use crate::node::quadlets;
+use crate::policy::Policy;
+use crate::policy::image_rules::ImageRule;
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
 use crate::stores::other_usage::ContainerMounts;
@@ -81,12 +83,40 @@ pub enum Presence {
 pub struct ImageExplanation {
     /// Stays of the image in the store, with the present one if that is recorded.
     pub story: Story,
+    /// Ages that the configuration sets for it.
+    pub limits: AgeLimits,
     /// Result of every rule.
     pub rulings: Vec<Ruling>,
     /// Plan of a collection.
     pub plan: Plan,
     /// Command that deletes images on this node.
     pub reach: Reach,
+}
+
+/// Ages that the configuration sets for an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AgeLimitsDoc"))]
+pub struct AgeLimits {
+    /// Minimum time since its first detection.
+    pub min_age_seconds: i64,
+    /// The `[[images.rule]]` that sets it, with its file and line; null if `images.min_age` does.
+    pub min_age_rule: Option<String>,
+    /// Maximum idle time; null if it is not deleted by age.
+    pub max_age_seconds: Option<i64>,
+    /// The `[[images.rule]]` that sets it, with its file and line; null if `images.max_age` does.
+    pub max_age_rule: Option<String>,
+}
+
+impl AgeLimits {
+    fn of(policy: &Policy, image: &Image) -> Self {
+        let (min_age, max_age) = (policy.min_age_of(image), policy.max_age_of(image));
+        Self {
+            min_age_seconds: min_age.value.as_secs(),
+            min_age_rule: min_age.rule.map(ImageRule::title),
+            max_age_seconds: max_age.value.map(|age| age.as_secs()),
+            max_age_rule: max_age.rule.map(ImageRule::title),
+        }
+    }
 }
 
 /// Explains the object or path that `reference` names.
@@ -125,7 +155,8 @@ pub fn explain(
             if let Some(reachable) = reachable {
                 reachable.detail = format!("removable: {}", reach.way(config));
             }
-            Some(ImageExplanation { story, rulings, plan, reach })
+            let limits = AgeLimits::of(&config.images, &result.scan.inventory[image_ix]);
+            Some(ImageExplanation { story, limits, rulings, plan, reach })
         }
         _ => None,
     };

@@ -101,6 +101,9 @@ pub fn protect(
             ImageNamers::StaticPods => {
                 "fix it, or set protect.static_pods = \"off\" if static pods protect nothing"
             }
+            ImageNamers::ReferencesFile => {
+                "correct it, or set protect.references_file = \"off\"; patterns belong in protect.names"
+            }
             ImageNamers::Quadlets => "make it readable, or move it away if it is not needed",
             ImageNamers::CriO | ImageNamers::Containerd => "fix it, or move it away if it is not needed",
         })
@@ -112,7 +115,7 @@ fn read_protection(
     config: &mut Config,
     request: &stores::ScanRequest,
 ) -> Result<(), Unreadable> {
-    let found = FromNode::read(request, config.static_pods.as_deref(), config.kubelet.root_dir.as_deref())?;
+    let found = FromNode::read(request, config)?;
     observer.findings(Audience::Usual, &found.findings);
     found.apply(&mut config.images.protect);
     Ok(())
@@ -122,8 +125,7 @@ fn read_protection(
 /// unknown.
 fn new_protection(request: &Request, config: &Config) -> Result<FromNode, String> {
     let request = request.stores().map_err(|error| error.message)?;
-    let (pods, kubelet) = (config.static_pods.as_deref(), config.kubelet.root_dir.as_deref());
-    FromNode::read(&request, pods, kubelet)
+    FromNode::read(&request, config)
         .map(|found| found.without(&config.images.protect))
         .map_err(|unreadable| unknown_names(&unreadable))
 }
@@ -193,10 +195,9 @@ pub(super) fn protected(
     scanned: &ScanResult,
 ) -> BTreeMap<ImageIx, String> {
     let mut policy = config.images.clone();
-    let (pods, kubelet) = (config.static_pods.as_deref(), config.kubelet.root_dir.as_deref());
     // If a file cannot be read, a run is refused, and reports the file.
     if let Ok(stores) = request.stores()
-        && let Ok(found) = FromNode::read(&stores, pods, kubelet)
+        && let Ok(found) = FromNode::read(&stores, config)
     {
         found.apply(&mut policy.protect);
     }

@@ -9,11 +9,13 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::config::Config;
 use crate::model::reference;
+use crate::model::reference_set::ReferenceSet;
 use crate::model::{Finding, Image, Inventory, LabelsOf};
 use crate::node::kubelet::Kubelet;
 use crate::node::quadlets::{self, OF_USERS, SYSTEM, UnitDirectory};
-use crate::node::{NamedImage, Unreadable, pulls, static_pods};
+use crate::node::{NamedImage, Unreadable, expected_images, pulls, static_pods};
 use crate::policy::input::{Protect, Quadlet, StoreSelection};
 use crate::stores::containers_storage::config::{self as graphroot, UserStores};
 use crate::stores::{self, ScanRequest};
@@ -31,6 +33,8 @@ pub struct FromNode {
     pub sandboxes: Vec<NamedImage>,
     /// Images that the kubelet is pulling.
     pub pulling: Vec<NamedImage>,
+    /// References of the declared set.
+    pub references: ReferenceSet,
     /// CRI-O is configured here.
     pub has_crio: bool,
     /// Problems of these files.
@@ -38,30 +42,29 @@ pub struct FromNode {
 }
 
 impl FromNode {
-    /// Reads the protections for the stores of `request`. `manifests` is the directory of static pods, in
-    /// addition to the directories in the kubelet's settings; `None`: static pods do not protect images.
-    /// `kubelet` is the kubelet's data directory if it is configured for layersweep.
+    /// Reads the protections for the stores of `request`.
     ///
     /// Reads some dozen small files and no store, so that each deletion can be proven with fresh facts.
     ///
     /// # Errors
-    /// When static pods, root's quadlets or the runtimes' settings cannot be read: nothing may be deleted then.
-    pub fn read(
-        request: &ScanRequest,
-        manifests: Option<&Path>,
-        kubelet: Option<&Path>,
-    ) -> Result<Self, Unreadable> {
+    /// When static pods, root's quadlets, the runtimes' settings or the declared set cannot be read: nothing may be
+    /// deleted then.
+    pub fn read(request: &ScanRequest, config: &Config) -> Result<Self, Unreadable> {
+        let sysroot = &request.sysroot;
         let settings = kubelet_settings(request);
-        let pods = manifests.map(|manifests| static_pods::read(&request.sysroot, &settings, manifests));
+        let manifests = config.static_pods.as_deref();
+        let pods = manifests.map(|manifests| static_pods::read(sysroot, &settings, manifests));
         let pods = pods.transpose()?.unwrap_or_default();
-        let pulls = pulls::read(&request.sysroot, &settings, kubelet);
+        let references = config.references_file.as_deref().map(|file| expected_images::read(sysroot, file));
+        let pulls = pulls::read(sysroot, &settings, config.kubelet.root_dir.as_deref());
         let (quadlets, findings) = quadlets(request)?;
         Ok(Self {
             pulling: pulls.images,
             quadlets,
             static_pods: pods.images,
+            references: references.transpose()?.unwrap_or_default(),
             sandboxes: stores::sandbox_images(request, &settings)?,
-            has_crio: graphroot::crio_start(&request.sysroot).is_some(),
+            has_crio: graphroot::crio_start(sysroot).is_some(),
             findings: [findings, pods.findings, pulls.findings].concat(),
         })
     }
@@ -87,6 +90,7 @@ impl FromNode {
             quadlets,
             sandboxes: new(self.sandboxes, &known.sandboxes),
             pulling: new(self.pulling, &known.pulling),
+            references: self.references.without(&known.references),
             has_crio: self.has_crio,
             findings: self.findings,
         }
@@ -108,6 +112,7 @@ impl FromNode {
             source(&self.sandboxes, image)
                 .map(|source| format!("{source}, which now names it for pod sandboxes")),
             source(&self.pulling, image).map(|source| format!("the kubelet is pulling it: {source}")),
+            self.references.place_of(image).map(|place| format!("{place}, which now names it")),
         ]
         .into_iter()
         .flatten()
@@ -120,6 +125,7 @@ impl FromNode {
         protect.quadlets.clone_from(&self.quadlets);
         protect.sandboxes.clone_from(&self.sandboxes);
         protect.pulling.clone_from(&self.pulling);
+        protect.references.clone_from(&self.references);
         protect.has_crio = self.has_crio;
     }
 }

@@ -43,7 +43,9 @@ pub(super) fn run(global: &Global, config: &Config, args: &RmArgs) -> Result<Exi
 fn list(file: &str) -> Result<Vec<String>, Error> {
     let text = if file == STDIN { read_stdin() } else { read_file(Path::new(file)) };
     let text = text.map_err(|error| bad(&format!("{file}: {error}")))?;
-    image_lists::to_delete(&text).map_err(|line| bad(&format!("{file}:{}: {}", line.number, line.why)))
+    let listed = image_lists::listed(&text);
+    let listed = listed.map_err(|line| bad(&format!("{file}:{}: {}", line.number, line.why)))?;
+    Ok(listed.into_iter().map(|(_, reference)| reference.to_owned()).collect())
 }
 
 /// Reads a regular file. A link is followed: files of a ConfigMap are links.

@@ -50,6 +50,19 @@ pub(super) struct Images {
     pub(super) inodes_low_percent: Set<Percent>,
     pub(super) min_age: Set<SignedDuration>,
     pub(super) max_age: Set<OrOff<SignedDuration>>,
+    /// Rules of all files together.
+    pub(super) rule: Vec<Rule>,
+}
+
+/// One `[[images.rule]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rule {
+    #[serde(rename = "match")]
+    pub(super) pattern: Value<Pattern>,
+    pub(super) min_age: Set<SignedDuration>,
+    pub(super) max_age: Set<OrOff<SignedDuration>>,
+    pub(super) keep_newest: Set<usize>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -61,6 +74,7 @@ pub(super) struct Protect {
     pub(super) keep_newest: Set<usize>,
     pub(super) not_repullable: Set<NotRepullable>,
     pub(super) static_pods: Set<OrOff<PathBuf>>,
+    pub(super) references_file: Set<OrOff<PathBuf>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

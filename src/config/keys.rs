@@ -9,6 +9,7 @@ use super::fragment::{Label, Textfile};
 use super::settings::Config;
 use super::values;
 use crate::model::Pattern;
+use crate::policy::image_rules::ImageRule;
 
 /// Minimum similarity, from 0 to 1, of a suggestion; the same as clap's for commands and flags.
 const SIMILAR: f64 = 0.7;
@@ -30,7 +31,7 @@ pub struct Key {
 }
 
 /// All keys, in the order of the documentation.
-pub const KEYS: [Key; 32] = [
+pub const KEYS: [Key; 34] = [
     Key {
         name: "state_dir",
         default: "`\"/var/lib/layersweep\"`",
@@ -122,6 +123,12 @@ pub const KEYS: [Key; 32] = [
         value: |config| or_off(config.images.max_age.map(values::duration_text)),
     },
     Key {
+        name: "images.rule",
+        default: "none",
+        meaning: "ages for images by name: each `[[images.rule]]` has a `match`, a pattern as in `protect.names`, and `min_age`, `max_age` and `keep_newest` for the images that it matches; the first rule that matches decides",
+        value: |config| config.images.rules.iter().map(rule).collect(),
+    },
+    Key {
         name: "protect.names",
         default: "none",
         meaning: "patterns; an image is kept if one matches a full name of it, its repository (all tags), a digest or its id, as in the keep-list. `*` matches slashes too: `\"quay.io/*\"` is all of that registry",
@@ -150,6 +157,12 @@ pub const KEYS: [Key; 32] = [
         default: "`\"/etc/kubernetes/manifests\"`",
         meaning: "images named by the pods defined here are kept, and those of the pod manifests that the kubelet's settings name; `\"off\"` disables both",
         value: |config| or_off(config.static_pods.as_deref().map(path)),
+    },
+    Key {
+        name: "protect.references_file",
+        default: "`\"off\"`",
+        meaning: "file with images to keep: references, digests or ids, one a line, `#` begins a comment; if it cannot be read in full, nothing is deleted",
+        value: |config| or_off(config.references_file.as_deref().map(path)),
     },
     Key {
         name: "containers.enabled",
@@ -228,6 +241,10 @@ pub const KEYS: [Key; 32] = [
 /// Returns the name of the key or table that is most similar to `name`, if any is.
 pub(super) fn similar(name: &str) -> Option<&'static str> {
     let (table, last) = name.rsplit_once('.').unwrap_or(("", name));
+    // The keys of a rule are not in the table of keys.
+    if table == "images.rule" {
+        return None;
+    }
     let keys = KEYS.iter().map(|key| key.name);
     let tables = keys.clone().filter_map(|key| key.split_once('.')).map(|(table, _)| table);
     let candidates = keys.chain(tables).filter_map(|candidate| {
@@ -260,6 +277,19 @@ fn optional_path(value: Option<&Path>) -> Value {
 
 fn label((key, value): &Label) -> String {
     value.as_ref().map_or_else(|| key.clone(), |value| format!("{key}={value}"))
+}
+
+/// Returns a rule as it is written, with only the values that it sets.
+fn rule(rule: &ImageRule) -> Value {
+    let mut values = serde_json::Map::new();
+    values.insert("match".to_owned(), rule.pattern.text().into());
+    let set = [
+        ("min_age", rule.min_age.map(|age| values::duration_text(age).into())),
+        ("max_age", rule.max_age.map(|age| or_off(age.map(values::duration_text)))),
+        ("keep_newest", rule.keep_newest.map(Value::from)),
+    ];
+    values.extend(set.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    values.into()
 }
 
 fn textfile(textfile: &Textfile) -> Value {

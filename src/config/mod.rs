@@ -1,8 +1,8 @@
 //! The configuration: built-in defaults, the files of the vendor and the administrator, drop-ins
 //! and flags become one checked [`Config`].
 //!
-//! Later sources override earlier ones, key by key. Only the lists in `[protect]` add up, so that a drop-in
-//! never removes the protection that another file gives. All problems are reported at once, with file, line
+//! Later sources override earlier ones, key by key. Only the lists in `[protect]` and the rules for
+//! images add up, so that a drop-in never removes the protection that another file gives. All problems are reported at once, with file, line
 //! and column. `docs/configuration.md` describes the keys.
 
 mod fragment;

@@ -26,6 +26,17 @@ impl ConfigOrigin {
             Self::Default | Self::File(_) | Self::Flag(_) => 0,
         }
     }
+
+    /// Returns `default`, `file:line`, or the flag.
+    #[must_use]
+    pub fn short(&self) -> String {
+        match self {
+            Self::Default => "default".into(),
+            Self::Flag(flag) => (*flag).to_owned(),
+            Self::File(file) => file.display().to_string(),
+            Self::Place { file, line, .. } => format!("{}:{line}", file.display()),
+        }
+    }
 }
 
 impl fmt::Display for ConfigOrigin {

@@ -11,6 +11,7 @@ use super::source::Sources;
 use crate::model::space::INODES_HIGH_PERCENT;
 use crate::node::places::ConfiguredPlaces;
 use crate::policy::containers;
+use crate::policy::image_rules::ImageRule;
 use crate::policy::{FreeFloor, Policy, Protect, Targets, Thresholds};
 
 /// Default directory of layersweep's state.
@@ -38,6 +39,8 @@ pub struct Config {
     pub images: Policy,
     /// Directory of the static pod manifests; `None`: their images are not protected.
     pub static_pods: Option<PathBuf>,
+    /// File with the references of the declared set of images; `None`: there is none.
+    pub references_file: Option<PathBuf>,
     pub containers: Containers,
     pub kubelet: ConfiguredPlaces,
     pub leaks: Leaks,
@@ -90,6 +93,7 @@ impl Config {
             min_age: sources.last(|set| set.images.min_age).unwrap_or(MIN_AGE),
             // 0 means off, as in the kubelet.
             max_age: sources.last(|set| set.images.max_age).flatten().filter(|age| !age.is_zero()),
+            rules: rules(sources),
             protect: Protect {
                 names: sources.all(|set| &set.protect.names),
                 labels: sources.all(|set| &set.protect.labels),
@@ -112,6 +116,7 @@ impl Config {
             via: sources.last(|set| set.images.via).unwrap_or(Via::Auto),
             images,
             static_pods: sources.last(|set| set.protect.static_pods.clone()).unwrap_or(default_static_pods),
+            references_file: sources.last(|set| set.protect.references_file.clone()).flatten(),
             containers: containers(sources),
             kubelet: ConfiguredPlaces {
                 root_dir: sources.last(|set| set.kubelet.root_dir.clone()),
@@ -134,6 +139,21 @@ impl Config {
 fn paths(sources: &Sources, pick: impl Fn(&Fragment) -> Option<Vec<Value<PathBuf>>>) -> Vec<PathBuf> {
     let paths = sources.last_list(pick).unwrap_or_default();
     paths.into_iter().map(|path| path.0).collect()
+}
+
+/// Returns the rules for images, those of the last file first, so that a drop-in overrides. An age that a flag sets
+/// overrides those of the rules.
+fn rules(sources: &Sources) -> Vec<ImageRule> {
+    let is_flag = |key| matches!(sources.origin(key), Some(ConfigOrigin::Flag(_)));
+    let (min_by_flag, max_by_flag) = (is_flag("images.min_age"), is_flag("images.max_age"));
+    let rules = sources.rules().map(|(rule, origin)| ImageRule {
+        pattern: rule.pattern.0.clone(),
+        min_age: rule.min_age.filter(|_| !min_by_flag).map(|age| age.0),
+        max_age: rule.max_age.filter(|_| !max_by_flag).map(|age| age.0.filter(|age| !age.is_zero())),
+        keep_newest: rule.keep_newest.map(|count| count.0),
+        place: origin.short(),
+    });
+    rules.collect()
 }
 
 fn containers(sources: &Sources) -> Containers {

@@ -1,13 +1,14 @@
 //! The files and flags in order of precedence, and the effective value of each key.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue, Deserializer};
+use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 
-use super::fragment::{Fragment, Value};
+use super::fragment::{Fragment, Rule, Value};
 use super::problem::{ConfigOrigin, ConfigProblem};
 
 /// A flag that sets a key, as in `Flag { key: "images.high_percent", flag: "--high", text }`.
@@ -23,7 +24,10 @@ pub struct Flag {
 /// Message about a key that does not exist.
 pub(super) const UNKNOWN_KEY: &str = "unknown key";
 /// Lists to which each source adds.
-const ADDED_UP: [&str; 2] = ["protect.names", "protect.labels"];
+const ADDED_UP: [&str; 3] = ["protect.names", "protect.labels", RULES];
+/// Rules for images: an array of tables. Each of its tables has an origin of its own.
+const RULES: &str = "images.rule";
+const RULE_PATTERN: &str = "images.rule.match";
 
 /// The sources read up to now, and their problems.
 #[derive(Debug, Default)]
@@ -65,10 +69,14 @@ impl Sources {
             };
             let span = error.span().unwrap_or_default();
             // Inner keys come after the table that contains them, so the last match is the innermost.
-            let key = keys.iter().rev().find(|key| key.start <= span.start && span.end <= key.end);
+            let mut outward =
+                keys.iter().rev().skip_while(|key| span.start < key.start || key.end < span.end);
+            let key = outward.next();
             let name = key.map_or("", |key| key.name.as_str());
             self.problem(position(file, text, span.start), name, &error);
-            if name.is_empty() || !remove(table.get_mut(), name) {
+            // A rule without its pattern is wrong too: it is removed as a whole.
+            let removed = if name == RULE_PATTERN { outward.find(|key| key.name == RULES) } else { key };
+            if !removed.is_some_and(|key| remove(table.get_mut(), key.offset)) {
                 break;
             }
         }
@@ -104,6 +112,14 @@ impl Sources {
         self.read.iter().flat_map(|source| pick(&source.fragment)).map(|value| value.0.clone()).collect()
     }
 
+    /// Returns the rules for images with their origins: those of the last source first, each source's in its order.
+    pub(super) fn rules(&self) -> impl Iterator<Item = (&Rule, &ConfigOrigin)> {
+        self.read.iter().rev().flat_map(|source| {
+            let origins = source.keys.iter().filter(|(name, _)| name == RULES).map(|(_, origin)| origin);
+            source.fragment.images.rule.iter().zip(origins)
+        })
+    }
+
     /// Reports a problem with the value of a key.
     pub(super) fn wrong(&mut self, key: &str, message: String, remedy: String) {
         let origin = self.origin(key).unwrap_or(ConfigOrigin::Default);
@@ -126,6 +142,10 @@ impl Sources {
             }
             of_key.push(origin.clone());
         }
+        // In the order in which they are asked.
+        if let Some(of_rules) = origins.get_mut(RULES) {
+            *of_rules = self.rules().map(|(_, origin)| origin.clone()).collect();
+        }
         origins
     }
 
@@ -137,6 +157,9 @@ impl Sources {
                 let keys = keys.trim_start_matches("one of ").replace('`', "").replace(" or ", ", ");
                 let remedy = if keys.contains(',') { "the keys here are" } else { "the only key here is" };
                 (UNKNOWN_KEY.to_owned(), format!("{remedy} {keys}"))
+            }
+            _ if message.contains("missing field `match`") => {
+                ("a rule needs `match`, the pattern of its images".to_owned(), String::new())
             }
             _ if message.contains("is not a runtime endpoint") => {
                 (message, "give a socket like \"unix:///run/crio/crio.sock\"".to_owned())
@@ -159,7 +182,7 @@ fn position(file: &Path, text: &str, offset: usize) -> ConfigOrigin {
     }
 }
 
-/// A key of a file: its offset, and the range of bytes that the key and its value occupy.
+/// A key of a file, or a table in an array: its offset, and the range of bytes that it and its value occupy.
 struct Key {
     name: String,
     offset: usize,
@@ -167,30 +190,59 @@ struct Key {
     end: usize,
 }
 
-/// Lists all keys of `table`, each table before its contents.
+/// Lists all keys of `table`, each table before its contents. An array of tables is listed once for each table.
 fn list(table: &DeTable<'_>, prefix: &str, keys: &mut Vec<Key>) {
     for (key, value) in table {
         let name = format!("{prefix}{}", key.get_ref());
         let inside = format!("{name}.");
         let (key, span) = (key.span(), value.span());
-        // The span of a table may be its header, which starts before the key.
-        let (start, end) = (key.start.min(span.start), key.end.max(span.end));
-        keys.push(Key { name, offset: key.start, start, end });
+        let tables: Vec<_> = tables(value).collect();
+        if tables.is_empty() {
+            // The span of a table may be its header, which starts before the key.
+            let (start, end) = (key.start.min(span.start), key.end.max(span.end));
+            keys.push(Key { name: name.clone(), offset: key.start, start, end });
+        }
+        for (span, inner) in tables {
+            let (offset, start) = (span.start, span.start);
+            keys.push(Key { name: name.clone(), offset, start, end: span.end });
+            list(inner, &inside, keys);
+        }
         if let DeValue::Table(inner) = value.get_ref() {
             list(inner, &inside, keys);
         }
     }
 }
 
-/// Removes a key by its full name; `false` if it does not exist.
-fn remove(table: &mut DeTable<'_>, name: &str) -> bool {
-    let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
-    let Some(key) = table.keys().find(|key| key.get_ref() == first).cloned() else {
-        return false;
-    };
-    match (rest, table.get_mut(&key).map(Spanned::get_mut)) {
-        (Some(rest), Some(DeValue::Table(inner))) => remove(inner, rest),
-        (None, _) => table.remove(&key).is_some(),
-        _ => false,
+/// Returns the tables of an array of tables, with their spans.
+fn tables<'a, 'i>(
+    value: &'a Spanned<DeValue<'i>>,
+) -> impl Iterator<Item = (Range<usize>, &'a DeTable<'i>)> + use<'a, 'i> {
+    let items = if let DeValue::Array(items) = value.get_ref() { &items[..] } else { &[] };
+    items.iter().filter_map(|item| match item.get_ref() {
+        DeValue::Table(table) => Some((item.span(), table)),
+        _ => None,
+    })
+}
+
+/// Removes the key, or the table in an array, at this offset; `false` if there is none.
+fn remove(table: &mut DeTable<'_>, offset: usize) -> bool {
+    if let Some(key) = table.keys().find(|key| key.span().start == offset).cloned() {
+        return table.remove(&key).is_some();
     }
+    table.iter_mut().any(|(_, value)| match value.get_mut() {
+        DeValue::Table(inner) => remove(inner, offset),
+        DeValue::Array(items) => {
+            let before = items.len();
+            let rest: DeArray<'_> =
+                items.iter().filter(|item| item.span().start != offset).cloned().collect();
+            let is_removed = rest.len() < before;
+            *items = rest;
+            is_removed
+                || items.iter_mut().any(|item| match item.get_mut() {
+                    DeValue::Table(inner) => remove(inner, offset),
+                    _ => false,
+                })
+        }
+        _ => false,
+    })
 }

@@ -4,6 +4,7 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::node::places::ConfiguredPlaces;
+use crate::policy::image_rules::ImageRule;
 use crate::policy::{FreeFloor, Targets, Thresholds};
 
 fn root(case: &str) -> Sysroot {
@@ -165,6 +166,8 @@ fn every_key_changes_the_configuration() {
     assert_eq!(config.images.protect.labels.len(), 2);
     assert_eq!(config.images.protect.keep_newest, 2);
     assert_eq!(config.static_pods, Some("/data/manifests".into()));
+    assert_eq!(config.references_file, Some("/data/expected.txt".into()));
+    assert_eq!(config.images.rules.len(), 1);
     assert_eq!(config.state_dir, Path::new("/data/layersweep"));
     assert_eq!(config.stores.graphroots, [PathBuf::from("/data/storage")]);
     assert_eq!(config.stores.runroot, Some("/data/run".into()));
@@ -257,6 +260,8 @@ fn misspelt_key_has_a_suggestion() {
         ("statedir", Some("state_dir")),
         ("high_percent", Some("images.high_percent")),
         ("images.keep_newest", Some("protect.keep_newest")),
+        ("images.rules", Some("images.rule")),
+        ("images.rule.min_agee", None),
         ("gc", None),
         ("leaks.x", None),
     ] {
@@ -360,5 +365,75 @@ fn link_without_target_is_unreadable() {
         assert_eq!(Config::load(&sysroot, None, &[]).is_ok(), !linked_file, "{}", link.display());
         assert!(problems.iter().all(|problem| problem.message.starts_with("cannot be read")), "{problems:?}");
         assert!(!problems.is_empty(), "{}", link.display());
+    }
+}
+
+const RULES: &str = "[images]\nmax_age = \"60d\"\n[[images.rule]]\nmatch = \"quay.io/team/*\"\nmin_age = \"1h\"\n\
+    max_age = \"30d\"\nkeep_newest = 3\n\n[[images.rule]]\nmatch = \"quay.io/*\"\nmax_age = \"0s\"\n";
+
+/// The rules of a drop-in come before those of the file that it overrides.
+#[test]
+fn rules_of_later_files_are_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let etc = dir.path().join("etc/layersweep");
+    std::fs::create_dir_all(etc.join("layersweep.toml.d")).unwrap();
+    std::fs::write(etc.join("layersweep.toml"), RULES).unwrap();
+    let drop_in = "images.rule = [{match = \"*/db:*\", max_age = \"off\"}, {match = \"a:*\"}]\n";
+    std::fs::write(etc.join("layersweep.toml.d/db.toml"), drop_in).unwrap();
+    let load = |flags: &[Flag]| Config::load(&Sysroot::at(dir.path()), None, flags).unwrap();
+    let config = load(&[]);
+    let place = "/etc/layersweep/layersweep.toml";
+    let titles: Vec<_> = config.images.rules.iter().map(ImageRule::title).collect();
+    assert_eq!(
+        titles,
+        [
+            format!("*/db:* ({place}.d/db.toml:1)"),
+            format!("a:* ({place}.d/db.toml:1)"),
+            format!("quay.io/team/* ({place}:3)"),
+            format!("quay.io/* ({place}:9)"),
+        ]
+    );
+    let origins: Vec<_> = config.origins["images.rule"].iter().map(ConfigOrigin::line).collect();
+    assert_eq!(origins, [1, 1, 3, 9]);
+    let key = keys::KEYS.iter().find(|key| key.name == "images.rule").unwrap();
+    assert_eq!(
+        (key.value)(&config).to_string(),
+        "[{\"match\":\"*/db:*\",\"max_age\":\"off\"},{\"match\":\"a:*\"},{\"keep_newest\":3,\
+         \"match\":\"quay.io/team/*\",\"max_age\":\"30d\",\"min_age\":\"1h\"},\
+         {\"match\":\"quay.io/*\",\"max_age\":\"off\"}]"
+    );
+    // A flag overrides the ages of all files.
+    let ages = |config: &Config| {
+        let ages = config.images.rules.iter().map(|rule| (rule.min_age, rule.max_age.is_some()));
+        ages.collect::<Vec<_>>()
+    };
+    let hour = Some(SignedDuration::from_hours(1));
+    assert_eq!(ages(&config), [(None, true), (None, false), (hour, true), (None, true)]);
+    let flagged = load(&[flag("images.min_age", "--min-age", "0s")]);
+    assert_eq!(ages(&flagged), [(None, true), (None, false), (None, true), (None, true)]);
+    let flagged = load(&[flag("images.max_age", "--max-age", "1d")]);
+    assert_eq!(ages(&flagged), [(None, false), (None, false), (hour, false), (None, false)]);
+}
+
+#[test]
+fn mistakes_in_rules_have_their_lines() {
+    let text = "[[images.rule]]\nmatch = \"a:*\"\nmax_agee = \"30d\"\n\n[[images.rule]]\nmax_age = \"1d\"\n\n\
+        [[images.rule]]\nmatch = \"\"\n\n[[images.rule]]\nmatch = \"[\"\n\n\
+        [[images.rule]]\nmatch = \"b:*\"\nmin_age = 5\nkeep_newest = -1\n";
+    let mut sources = Sources::default();
+    sources.file(Path::new("/c.toml"), text);
+    let (_, problems) = Config::finish(sources, &[], vec![]);
+    let problems: Vec<_> = problems.iter().map(|problem| format!("{problem} [{}]", problem.remedy)).collect();
+    let expected = [
+        "3, column 1: images.rule.max_agee: unknown key [the keys here are match, min_age, max_age, keep_newest]",
+        "5, column 1: images.rule: a rule needs `match`, the pattern of its images []",
+        "9, column 9: images.rule.match: \"\" is not a pattern: an empty pattern matches nothing []",
+        "12, column 9: images.rule.match: \"[\" is not a pattern: unclosed character class; missing ']' []",
+        "16, column 11: images.rule.min_age: 5 is not a duration like \"5m30s\" []",
+        "17, column 15: images.rule.keep_newest: -1 is less than 0 []",
+    ];
+    assert_eq!(problems, expected.map(|problem| format!("/c.toml, line {problem}")), "{problems:#?}");
+    for text in ["images.rule = \"a\"", "images.rule = [\"a\"]", "[images.rule]\nmatch = \"a\""] {
+        assert_eq!(config_of(text).unwrap_err().len(), 1, "{text}");
     }
 }

@@ -30,6 +30,7 @@ pub mod path_text;
 mod pattern;
 pub mod plan;
 pub mod reference;
+pub mod reference_set;
 pub mod refs;
 pub mod repull;
 pub mod rules;

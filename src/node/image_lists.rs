@@ -85,7 +85,7 @@ fn list(text: &str) -> Result<Vec<WantedImage>, String> {
     images.collect()
 }
 
-/// Maximum number of lines of a list of images to delete.
+/// Maximum number of references in a list of images to delete or to keep.
 const MOST_LISTED: usize = 100_000;
 
 /// A line of a list that is not accepted.
@@ -97,11 +97,12 @@ pub struct BadLine {
     pub why: String,
 }
 
-/// Reads a list of images to delete: one reference, whole digest or whole id a line; `#` begins a comment.
+/// Reads a list of images to delete or to keep: one reference, whole digest or whole id a line, with the number of the
+/// line; `#` begins a comment.
 ///
 /// # Errors
 /// The first line that is not accepted.
-pub fn to_delete(text: &str) -> Result<Vec<String>, BadLine> {
+pub fn listed(text: &str) -> Result<Vec<(usize, &str)>, BadLine> {
     const SHOWN: usize = 80;
     let mut references = Vec::new();
     for (number, line) in lines(text) {
@@ -113,7 +114,7 @@ pub fn to_delete(text: &str) -> Result<Vec<String>, BadLine> {
         if references.len() == MOST_LISTED {
             return Err(BadLine { number, why: format!("the list has more than {MOST_LISTED} references") });
         }
-        references.push(line.to_owned());
+        references.push((number, line));
     }
     Ok(references)
 }
@@ -210,9 +211,10 @@ mod tests {
     fn lists_to_delete_are_read_by_line() {
         let digest = format!("sha256:{}", "0a".repeat(32));
         let text = format!("\u{feff}# report\r\n\n quay.io/a:1 \r\n{digest}# high\nquay.io/b@{digest}\n\n");
-        let expected = ["quay.io/a:1".to_owned(), digest.clone(), format!("quay.io/b@{digest}")];
-        assert_eq!(to_delete(&text).unwrap(), expected);
-        assert_eq!(to_delete("# none\n\n").unwrap(), Vec::<String>::new());
+        let by_digest = format!("quay.io/b@{digest}");
+        let expected = [(3, "quay.io/a:1"), (4, digest.as_str()), (5, by_digest.as_str())];
+        assert_eq!(listed(&text).unwrap(), expected);
+        assert_eq!(listed("# none\n\n").unwrap(), []);
         let long = format!("a\n{}", "x ".repeat(10_000));
         for (text, number, words) in [
             ("{\"Results\": []}", 1, "not an image reference or digest: \"{"),
@@ -221,11 +223,11 @@ mod tests {
             ("a\0b", 1, "a\\0b"),
             (&long, 2, "not an image reference"),
         ] {
-            let bad = to_delete(text).unwrap_err();
+            let bad = listed(text).unwrap_err();
             assert_eq!(bad.number, number, "{bad:?}");
             assert!(bad.why.contains(words) && bad.why.len() < 200 && !bad.why.contains('\n'), "{bad:?}");
         }
-        let bad = to_delete(&"a\n".repeat(MOST_LISTED + 1)).unwrap_err();
+        let bad = listed(&"a\n".repeat(MOST_LISTED + 1)).unwrap_err();
         assert_eq!((bad.number, bad.why.as_str()), (100_001, "the list has more than 100000 references"));
     }
 

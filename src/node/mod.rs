@@ -1,6 +1,7 @@
 //! Files of the kubelet and of podman's quadlets on this node: the kubelet's settings, static pods, known pods and
 //! their logs. Nothing is written.
 
+pub mod expected_images;
 pub mod image_lists;
 pub mod kubelet;
 pub mod logs;
@@ -32,6 +33,7 @@ names! {
         Quadlets = "quadlets",
         CriO = "CRI-O's settings",
         Containerd = "containerd's settings",
+        ReferencesFile = "the lines of protect.references_file",
     }
 }
 

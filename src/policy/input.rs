@@ -8,9 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 pub use crate::model::BackOff;
 use crate::model::names::names;
 use crate::model::reference;
+use crate::model::reference_set::ReferenceSet;
 use crate::model::refs::Refs;
 use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, Image, ImageIx, Inventory, NamedImage, Pattern, Store, StoreIx, StoreKind};
+use crate::policy::image_rules::{ImageRule, Limit};
 use crate::policy::space::Targets;
 
 /// Policy `exact`: thresholds, ages and protections.
@@ -22,7 +24,64 @@ pub struct Policy {
     pub min_age: SignedDuration,
     /// Maximum idle time of an image; images idle for longer are deleted. `None`: no age pass.
     pub max_age: Option<SignedDuration>,
+    /// Rules for images by name, in the order of asking.
+    pub rules: Vec<ImageRule>,
     pub protect: Protect,
+}
+
+impl Policy {
+    /// Returns the position of the first rule that matches a name of an image, or an image without a name.
+    #[must_use]
+    pub fn rule_for(&self, image: &Image, name: Option<&str>) -> Option<usize> {
+        let id = image.id.as_str();
+        self.rules.iter().position(|rule| rule.pattern.covers(name.as_slice(), &image.digests, id))
+    }
+
+    /// Returns the rule of each name of an image.
+    pub fn rules_of<'a>(&'a self, image: &'a Image) -> impl Iterator<Item = Option<&'a ImageRule>> {
+        let unnamed = image.names.is_empty().then_some(None);
+        let names = image.names.iter().map(|name| Some(name.as_str())).chain(unnamed);
+        names.map(|name| self.rule_for(image, name).map(|position| &self.rules[position]))
+    }
+
+    /// Returns the minimum age of an image: the longest of its names.
+    #[must_use]
+    pub fn min_age_of<'a>(&'a self, image: &'a Image) -> Limit<'a, SignedDuration> {
+        let limits = self.rules_of(image).map(|rule| match rule.and_then(|rule| rule.min_age) {
+            Some(value) => Limit { value, rule },
+            None => Limit { value: self.min_age, rule: None },
+        });
+        limits.max_by_key(|limit| limit.value).unwrap_or(Limit { value: self.min_age, rule: None })
+    }
+
+    /// Returns the maximum idle time of an image: the longest of its names, or `None` if one of them has none.
+    #[must_use]
+    pub fn max_age_of<'a>(&'a self, image: &'a Image) -> Limit<'a, Option<SignedDuration>> {
+        let limits = self.rules_of(image).map(|rule| match rule.and_then(|rule| rule.max_age) {
+            Some(value) => Limit { value, rule },
+            None => Limit { value: self.max_age, rule: None },
+        });
+        let longest = limits.max_by_key(|limit| (limit.value.is_none(), limit.value));
+        longest.unwrap_or(Limit { value: self.max_age, rule: None })
+    }
+
+    /// Returns true if the newest images of any repository are kept.
+    #[must_use]
+    pub fn keeps_newest(&self) -> bool {
+        self.protect.keep_newest > 0 || self.rules.iter().any(|rule| rule.keep_newest > Some(0))
+    }
+
+    /// Disables the age pass for all images.
+    pub fn disable_age_pass(&mut self) {
+        self.max_age = None;
+        self.rules.iter_mut().for_each(|rule| rule.max_age = None);
+    }
+
+    /// Returns true if any images are deleted by age.
+    #[must_use]
+    pub fn has_age_pass(&self) -> bool {
+        self.max_age.is_some() || self.rules.iter().any(|rule| rule.max_age.flatten().is_some())
+    }
 }
 
 /// Images that the configuration and the node's files protect.
@@ -30,6 +89,8 @@ pub struct Policy {
 pub struct Protect {
     /// Patterns on full references; an image is kept if any of its names matches.
     pub names: Vec<Pattern>,
+    /// References of the declared set; their images are kept.
+    pub references: ReferenceSet,
     /// Labels of protected images: a key, or a key and its value.
     pub labels: Vec<(String, Option<String>)>,
     /// Number of newest images of each repository that are kept; 0 disables the rule.

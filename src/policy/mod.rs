@@ -8,6 +8,7 @@
 pub mod compare;
 pub mod containers;
 pub mod forecast;
+pub mod image_rules;
 pub mod input;
 pub mod kubelet;
 pub mod leaks;

@@ -12,6 +12,7 @@ use crate::model::{
     Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, NamedImage, Owner, Store,
     StoreKind, UnreadUser,
 };
+use crate::policy::image_rules::Limit;
 use crate::policy::input::{Input, NotRepullable, Protect, Quadlet};
 
 /// Rules that keep a manifest list without keeping its members. A list that cannot be deleted here or now is not
@@ -28,7 +29,7 @@ pub struct Judge<'a> {
     users: Vec<Vec<usize>>,
     /// By image: the manifest lists that contain it.
     lists: Vec<Vec<ImageIx>>,
-    /// By image: the repository of which it is among the newest, if any.
+    /// By image: the clause about the repository of which it is among the newest, if any.
     newest: Vec<Option<String>>,
     /// By image: the entry of the list of sandbox images that names it. The next fields are alike.
     sandboxes: Vec<Option<&'a NamedImage>>,
@@ -49,7 +50,7 @@ impl<'a> Judge<'a> {
             waived: &[],
             users,
             lists: lists_by_member(input.inventory),
-            newest: newest(&input, protect.keep_newest),
+            newest: newest(&input),
             sandboxes: named(&input, &protect.sandboxes),
             static_pods: named(&input, &protect.static_pods),
             quadlets: by_quadlets(&input, &protect.quadlets),
@@ -129,11 +130,8 @@ impl<'a> Judge<'a> {
             Rule::ProtectedName => self.protected_name(image_ix),
             Rule::ProtectedLabel => self.protected_label(image_ix),
             Rule::NewestOfRepository => match &self.newest[image_ix.get()] {
-                Some(repository) => RuleAnswer::Keep(format!(
-                    "among the newest {} of {repository}",
-                    self.input.policy.protect.keep_newest
-                )),
-                None if self.input.policy.protect.keep_newest == 0 => {
+                Some(detail) => RuleAnswer::Keep(detail.clone()),
+                None if !self.input.policy.keeps_newest() => {
                     RuleAnswer::pass("the newest of a repository are not kept (protect.keep_newest)")
                 }
                 None => RuleAnswer::pass("not among the newest of its repository"),
@@ -245,6 +243,9 @@ impl<'a> Judge<'a> {
                 return RuleAnswer::Keep(format!("{name} matches the protected name {}", pattern.text()));
             }
         }
+        if let Some(place) = self.input.policy.protect.references.place_of(self.image(image_ix)) {
+            return RuleAnswer::Keep(format!("named in {place}"));
+        }
         // A repository without a tag, a digest, or an id, as in the keep-list.
         match patterns.iter().find(|pattern| pattern.covers(names, digests, id.as_str())) {
             Some(pattern) => RuleAnswer::Keep(format!("the protected name {} covers it", pattern.text())),
@@ -310,15 +311,15 @@ impl<'a> Judge<'a> {
             return RuleAnswer::pass("its age is unknown");
         };
         let age = self.input.now.duration_since(ages.first_detected);
-        let minimum = self.input.policy.min_age;
+        let minimum = self.input.policy.min_age_of(self.image(image_ix));
         let age_text = span(age.max(SignedDuration::ZERO));
-        if age < minimum {
+        let minimum_text = format!("{}{}", span(minimum.value), minimum.origin());
+        if age < minimum.value {
             RuleAnswer::Keep(format!(
-                "first detected {age_text} ago, less than the minimum age of {}",
-                span(minimum)
+                "first detected {age_text} ago, less than the minimum age of {minimum_text}"
             ))
         } else {
-            RuleAnswer::Pass(format!("first detected {age_text} ago, the minimum age is {}", span(minimum)))
+            RuleAnswer::Pass(format!("first detected {age_text} ago, the minimum age is {minimum_text}"))
         }
     }
 
@@ -500,24 +501,30 @@ fn by_quadlets<'a>(input: &Input<'a>, list: &'a [Quadlet]) -> Vec<Option<&'a Nam
     named_by.collect()
 }
 
-/// Returns the repository of each image that is among its newest `count` images in its store, whatever other rules
-/// keep. Newest means first detected last on this node: build dates are often equal or long past.
-fn newest(input: &Input<'_>, count: usize) -> Vec<Option<String>> {
+/// Returns a clause about each image that is among the newest of a repository in its store, whatever other rules keep.
+/// Newest means first detected last on this node: build dates are often equal or long past. The names that a rule with
+/// a number of its own matches are counted by themselves.
+fn newest(input: &Input<'_>) -> Vec<Option<String>> {
     let images = &input.inventory.images;
+    let policy = input.policy;
     let mut newest = vec![None; images.len()];
-    if count == 0 {
+    if !policy.keeps_newest() {
         return newest;
     }
     let mut repositories: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (position, image) in images.iter().enumerate() {
         for name in &image.names {
-            let members = repositories.entry((image.store, reference::repository(name))).or_default();
+            let rule = policy.rule_for(image, Some(name));
+            let rule = rule.filter(|rule| policy.rules[*rule].keep_newest.is_some());
+            let members = repositories.entry((image.store, reference::repository(name), rule)).or_default();
             if members.last() != Some(&position) {
                 members.push(position);
             }
         }
     }
-    for ((_, repository), mut members) in repositories {
+    for ((_, repository, rule), mut members) in repositories {
+        let rule = rule.map(|rule| &policy.rules[rule]);
+        let count = rule.and_then(|rule| rule.keep_newest).unwrap_or(policy.protect.keep_newest);
         let first_detected =
             |ix: &usize| input.facts.get(*ix).and_then(|facts| facts.ages).map(|ages| ages.first_detected);
         // An image whose first detection is unknown counts as newest.
@@ -527,8 +534,10 @@ fn newest(input: &Input<'_>, count: usize) -> Vec<Option<String>> {
             let built = images[*b].created.cmp(&images[*a].created);
             unknown_first.then(built).then_with(|| images[*a].id.cmp(&images[*b].id))
         });
+        let origin = Limit { value: count, rule }.origin();
         for position in members.into_iter().take(count) {
-            newest[position].get_or_insert_with(|| repository.to_owned());
+            newest[position]
+                .get_or_insert_with(|| format!("among the newest {count} of {repository}{origin}"));
         }
     }
     newest

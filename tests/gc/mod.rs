@@ -14,6 +14,7 @@ mod gc_foreseen;
 mod gc_protection;
 mod gc_refusals;
 mod gc_rm;
+mod gc_rules;
 mod gc_run;
 mod gc_runtime;
 mod gc_targets;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support;
 use layersweep::app::protect::{FromNode, labels_for};
+use layersweep::config::Config;
 use layersweep::disk::Progress;
 use layersweep::model::{Labels, LabelsOf, Pattern};
 use layersweep::policy::Policy;
@@ -27,6 +28,10 @@ fn request(store: &Store) -> ScanRequest {
 
 fn look(request: &ScanRequest) -> Scan {
     stores::run(request, &Progress::default()).unwrap()
+}
+
+fn no_static_pods() -> Config {
+    Config { static_pods: None, ..Config::defaults(&[]).unwrap() }
 }
 
 /// Returns names, rule and detail of every kept image.
@@ -216,8 +221,8 @@ fn images_named_by_node_files_are_kept() {
     }
     let files = ScanRequest { sysroot: Sysroot::at(&node), ..request(&store) };
 
-    let manifests = Path::new("/etc/kubernetes/manifests");
-    let found = FromNode::read(&files, Some(manifests), None).unwrap();
+    let config = Config::defaults(&[]).unwrap();
+    let found = FromNode::read(&files, &config).unwrap();
     assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
     assert_eq!(found.findings[0].path, Path::new("/data/pods/broken.yaml"));
     let mut policy = Policy::default();
@@ -240,7 +245,7 @@ fn images_named_by_node_files_are_kept() {
     assert_eq!(kept(&scan, &policy), expected);
 
     // Switched off, static pods protect nothing; sandboxes still do.
-    let without = FromNode::read(&files, None, None).unwrap();
+    let without = FromNode::read(&files, &no_static_pods()).unwrap();
     assert_eq!((without.static_pods.len(), without.findings.len()), (0, 0));
     without.apply(&mut policy.protect);
     assert_eq!(kept(&scan, &policy).len(), 1);
@@ -248,7 +253,7 @@ fn images_named_by_node_files_are_kept() {
     // A file that cannot be read may name any image.
     fs::remove_file(node.join("data/pods/broken.yaml")).unwrap();
     std::os::unix::fs::symlink("broken.yaml", node.join("data/pods/broken.yaml")).unwrap();
-    let error = FromNode::read(&files, Some(manifests), None).unwrap_err();
+    let error = FromNode::read(&files, &config).unwrap_err();
     assert_eq!(error.path, Path::new("/data/pods/broken.yaml"));
 }
 
@@ -291,7 +296,7 @@ fn quadlets_keep_images_in_their_users_stores() {
     let request = ScanRequest { measure: Measure::RecordsAndMounts, ..ScanRequest::of(Sysroot::at(&node)) };
     let scan = look(&request);
     assert_eq!(scan.inventory.stores.len(), 2);
-    let found = FromNode::read(&request, None, None).unwrap();
+    let found = FromNode::read(&request, &no_static_pods()).unwrap();
     assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
     let mut policy = Policy::default();
     found.apply(&mut policy.protect);
@@ -310,13 +315,13 @@ fn quadlets_keep_images_in_their_users_stores() {
     // Of a store that alice cannot use, her quadlets are not even read.
     let home = &home[1..];
     let named = |store: &str| ScanRequest { graphroots: vec![store.into()], ..request.clone() };
-    let of_root = FromNode::read(&named("/var/lib/containers/storage"), None, None).unwrap();
+    let of_root = FromNode::read(&named("/var/lib/containers/storage"), &no_static_pods()).unwrap();
     assert_eq!((of_root.findings.len(), of_root.quadlets.len()), (0, 2), "{of_root:?}");
     let hers = named("/home/alice/.local/share/containers/storage");
-    assert_eq!(FromNode::read(&hers, None, None).unwrap().quadlets.len(), found.quadlets.len());
+    assert_eq!(FromNode::read(&hers, &no_static_pods()).unwrap().quadlets.len(), found.quadlets.len());
     // More quadlets than are read keep all of alice's images, and none of root's.
     write(&format!("{home}/endless.container"), &format!("[Container]\n{}", "Image=a\n".repeat(10_000)));
-    FromNode::read(&request, None, None).unwrap().apply(&mut policy.protect);
+    FromNode::read(&request, &no_static_pods()).unwrap().apply(&mut policy.protect);
     let of_alice = scan
         .inventory
         .images
@@ -328,9 +333,9 @@ fn quadlets_keep_images_in_their_users_stores() {
     fs::remove_file(node.join(home).join("endless.container")).unwrap();
     // An unreadable quadlet of root may name any image; one of a user stops no run.
     std::os::unix::fs::symlink("x.container", node.join(format!("{home}/x.container"))).unwrap();
-    FromNode::read(&request, None, None).unwrap();
+    FromNode::read(&request, &no_static_pods()).unwrap();
     std::os::unix::fs::symlink("x.container", node.join("etc/containers/systemd/x.container")).unwrap();
-    let error = FromNode::read(&request, None, None).unwrap_err();
+    let error = FromNode::read(&request, &no_static_pods()).unwrap_err();
     assert!(error.to_string().contains("quadlets"), "{error}");
 }
 
@@ -353,7 +358,7 @@ fn unreadable_runtime_settings_keep_everything() {
             environment: Environment { uid, ..Environment::default() },
             ..ScanRequest::of(Sysroot::at(dir.path()))
         };
-        FromNode::read(&request, None, None)
+        FromNode::read(&request, &no_static_pods())
     }
     let assert_reported = |file: &str, owner: &str| {
         let error = read(&dir, &[], 0).unwrap_err();

@@ -12,6 +12,7 @@ use crate::support;
 use jiff::SignedDuration;
 use layersweep::app::protect::FromNode;
 use layersweep::app::request::Request;
+use layersweep::config::Config;
 use layersweep::disk::Progress;
 use layersweep::model::{LabelsOf, Pattern};
 use layersweep::policy::rules::Judge;
@@ -117,7 +118,7 @@ fn rules(request: &Request) -> BTreeMap<String, Vec<&'static str>> {
         ..request.stores().unwrap()
     };
     let scan = stores::run(&request, &Progress::default()).unwrap();
-    let found = FromNode::read(&request, Some(Path::new("/etc/kubernetes/manifests")), None).unwrap();
+    let found = FromNode::read(&request, &Config::defaults(&[]).unwrap()).unwrap();
     let mut policy = Policy::default();
     found.apply(&mut policy.protect);
     policy.protect.names =

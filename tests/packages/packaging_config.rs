@@ -9,7 +9,8 @@ use layersweep::config::Config;
 use layersweep::sys::sysroot::Sysroot;
 
 /// Keys without a default that could be written down; the file has an example of each.
-const EXAMPLES: [&str; 7] = [
+const EXAMPLES: [&str; 8] = [
+    "images.rule",
     "kubelet.container_logs_dir",
     "kubelet.pod_logs_dir",
     "kubelet.root_dir",

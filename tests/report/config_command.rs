@@ -33,7 +33,12 @@ fn setting<'a>(document: &'a Value, key: &str) -> &'a Value {
 fn values_are_shown_with_their_origins() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c.toml");
-    std::fs::write(&file, "[images]\nhigh_percent = 80\n[protect]\nnames = [\"quay.io/*\"]\n").unwrap();
+    std::fs::write(
+        &file,
+        "[images]\nhigh_percent = 80\n[protect]\nnames = [\"quay.io/*\"]\n\
+                [[images.rule]]\nmatch = \"a/*\"\nmax_age = \"1d\"\n[[images.rule]]\nmatch = \"b/*\"\n",
+    )
+    .unwrap();
     let file = file.to_str().unwrap();
     let words = ["config", "show", "--config", file, "--state-dir", "/srv/state"];
     let table = program::layersweep(words).expect_code(0).stdout;
@@ -41,6 +46,8 @@ fn values_are_shown_with_their_origins() {
         format!("images.high_percent 80 {file}:2"),
         "images.low_percent 70 default".to_owned(),
         format!("protect.names [\"quay.io/*\"] {file}:4"),
+        format!("images.rule {{ match = \"a/*\", max_age = \"24h\" }} {file}:5"),
+        format!("images.rule {{ match = \"b/*\" }} {file}:8"),
         "state_dir \"/srv/state\" --state-dir".to_owned(),
         "stores.graphroot (found) default".to_owned(),
     ] {

@@ -1,5 +1,6 @@
 //! Checks of layersweep's configuration and permissions.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -8,7 +9,8 @@ use super::node::Node;
 use crate::app::pins;
 use crate::app::report::thresholds;
 use crate::config::ConfigProblem;
-use crate::model::display::shell_word;
+use crate::model::display::{count, shell_word};
+use crate::node::expected_images;
 
 pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
     let mut checks: Vec<_> = node.problems.iter().map(problem).collect();
@@ -19,8 +21,30 @@ pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
             false => Check::ok("", format!("read from {}", files.join(", "))),
         });
     }
-    checks.extend(node.config.files.iter().filter_map(|file| permissions_of(node, file)));
+    let files = node.config.files.iter().chain(&node.config.references_file);
+    checks.extend(files.filter_map(|file| permissions_of(node, file)));
     checks
+}
+
+/// Checks the declared set of images.
+pub(super) fn references(node: &Node<'_>) -> Vec<Check> {
+    let Some(file) = node.config.references_file.as_deref() else { return Vec::new() };
+    vec![match expected_images::read(&node.stores.sysroot, file) {
+        Ok(set) => {
+            Check::ok(file, format!("{} are protected", count(set.count(), "reference", "references")))
+        }
+        Err(unreadable) => {
+            let message = format!(
+                "{}: which images protect.references_file names is unknown, and gc refuses to delete any image",
+                unreadable.source
+            );
+            let remedy = match unreadable.source.kind() {
+                ErrorKind::PermissionDenied => AS_ROOT,
+                _ => "correct it, or set protect.references_file = \"off\"; patterns belong in protect.names",
+            };
+            Check { is_unread: true, ..Check::warning(file, message, remedy) }
+        }
+    }]
 }
 
 fn problem(problem: &ConfigProblem) -> Check {

@@ -30,9 +30,10 @@ use node::Node;
 type CheckRow = (&'static str, fn(&Node<'_>) -> Vec<Check>);
 
 /// All checks, in the order of the output. `docs/doctor.md` describes each of them.
-const CHECKS: [CheckRow; 32] = [
+const CHECKS: [CheckRow; 33] = [
     ("configuration", configuration::files),
     ("patterns", configuration::patterns),
+    ("references-file", configuration::references),
     ("min-free", configuration::free_space),
     ("permissions", configuration::permissions),
     ("store", stores::stores),

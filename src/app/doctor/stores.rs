@@ -67,7 +67,7 @@ pub(super) fn not_repullable(node: &Node<'_>) -> Vec<Check> {
     let Some(inventory) = node.scan().map(|scan| &scan.inventory) else { return Vec::new() };
     let mut protect = node.config.images.protect.clone();
     // If a file cannot be read, a run is refused, and another check reports the file.
-    if let Ok(found) = FromNode::read(&node.stores, node.config.static_pods.as_deref(), None) {
+    if let Ok(found) = FromNode::read(&node.stores, node.config) {
         found.apply(&mut protect);
     }
     let rule = NeverPulled::new(inventory, &protect);

@@ -106,6 +106,9 @@ pub(super) fn age(settings: &Settings<'_>) -> Vec<Check> {
     let layersweep = match settings.images.max_age {
         Some(age) if age <= kubelet_age.value => format!("layersweep's come first, after {age:#}"),
         Some(age) => format!("layersweep would keep them for {age:#}"),
+        None if settings.images.has_age_pass() => {
+            "layersweep deletes only those of an [[images.rule]] by age".to_owned()
+        }
         None => "layersweep never deletes by age".to_owned(),
     };
     let message = format!(

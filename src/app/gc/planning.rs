@@ -134,7 +134,7 @@ impl Gc<'_> {
         if self.gc_request.leaves_out_images() {
             // Without targets no pass starts, so no image is deleted.
             config.images.targets = Targets::default();
-            config.images.max_age = None;
+            config.images.disable_age_pass();
         }
         let containers = match selection {
             Selection::Gc { only, .. } => Containers::wanted(&config, only),

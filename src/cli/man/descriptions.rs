@@ -316,14 +316,19 @@ layersweep works without configuration. It reads settings in this order, and lat
     /etc/layersweep/layersweep.toml.d/*.toml in the order of their names, the environment variable \
     LAYERSWEEP_STATE_DIR, and flags. --config FILE replaces all files.
 A later file replaces the value of a key, also if it is a list. The values of protect.names and protect.labels add up \
-    instead: a file never removes the protection that another file gives.
+    instead: a file never removes the protection that another file gives. Rules ([[images.rule]]) add up too: those of \
+    later files are tried first.
 Files are TOML. Unknown keys, invalid values and values that contradict each other are errors: gc, rm, sweep --delete, \
     pin add and pin remove then refuse to run, and all other commands warn and use the defaults. `layersweep config \
     check` reports every problem, `layersweep config show` the effective values.
 Durations are written as \"90s\", \"5m30s\", \"36h\", \"14d\" or \"2w\", sizes as \"10GiB\", \"500MB\" or a number of \
     bytes.";
 
-pub(super) const CONFIGURATION_EXAMPLES: [(&str, &str); 2] = [
+pub(super) const CONFIGURATION_EXAMPLES: [(&str, &str); 3] = [
     ("images.high_percent = 80", "Start deleting at 80 % used; without images.low_percent, stop at 70 %."),
+    (
+        "[[images.rule]] match = \"quay.io/team/*\", max_age = \"30d\"",
+        "Delete images of this registry and team that were idle for 30 days (each key on a line of its own).",
+    ),
     ("protect.names = [\"quay.io/team/*\"]", "Never delete images of this registry and team."),
 ];

@@ -44,6 +44,8 @@ pub struct Planner<'a> {
     is_request: bool,
     /// By image: its position in `order`.
     rank: Vec<usize>,
+    /// By image: its maximum idle time, if it has one.
+    max_ages: Vec<Option<SignedDuration>>,
     stage: Stage,
     pending: Option<(ImageIx, Step)>,
     steps: Vec<Step>,
@@ -107,6 +109,7 @@ impl<'a> Planner<'a> {
             order,
             is_request,
             rank,
+            max_ages: max_ages(&input),
             stage: Stage::first(is_request),
             pending: None,
             steps: Vec::new(),
@@ -342,7 +345,7 @@ impl<'a> Planner<'a> {
     }
 
     fn is_aged(&self, image: ImageIx) -> bool {
-        let Some(limit) = self.input.policy.max_age else { return false };
+        let Some(limit) = self.max_ages[image.get()] else { return false };
         self.is_candidate(image) && idle(&self.input, image).is_some_and(|idle| idle > limit)
     }
 
@@ -372,10 +375,9 @@ impl<'a> Planner<'a> {
 
     fn next_aged(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
         let Stage::Age { next } = self.stage else { return None };
-        // Candidates are sorted by idle time: stop at the first that is too young.
-        if let Some(position) = (next..self.order.len()).find(|position| self.has_turn(self.order[*position]))
-            && let image = self.order[position]
-            && self.is_aged(image)
+        let mut rest = self.order.iter().copied().enumerate().skip(next);
+        if let Some((position, image)) =
+            rest.find(|(_, image)| self.is_aged(*image) && self.can_begin(*image))
         {
             self.stage = Stage::Age { next: position + 1 };
             return Some(self.step(image, Cause::Age, self.filesystem_of(image), None, measured));
@@ -519,7 +521,8 @@ impl<'a> Planner<'a> {
         let until = match rule {
             Rule::MinAge => {
                 let ages = self.input.ages(image)?;
-                ages.first_detected.checked_add(self.input.policy.min_age).ok()?
+                let min_age = self.input.policy.min_age_of(&self.input.inventory[image]).value;
+                ages.first_detected.checked_add(min_age).ok()?
             }
             Rule::BackingOff => self.input.facts(image)?.back_off.as_ref()?.next_try,
             _ => return None,
@@ -641,6 +644,12 @@ fn mount(input: &Input<'_>, filesystem: FilesystemIx) -> String {
 /// Returns the time that nothing has used an image for.
 fn idle(input: &Input<'_>, image: ImageIx) -> Option<SignedDuration> {
     input.ages(image).map(|ages| input.now.duration_since(ages.idle_since()))
+}
+
+fn max_ages(input: &Input<'_>) -> Vec<Option<SignedDuration>> {
+    let policy = input.policy;
+    let images = input.inventory.images.iter();
+    images.map(|image| if policy.has_age_pass() { policy.max_age_of(image).value } else { None }).collect()
 }
 
 /// Returns the filesystems on which something could be deleted: those of the images that the backend can delete,

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use crate::model::Pattern;
 use crate::model::plan::Reason;
+use crate::model::reference_set::ReferenceSet;
 use crate::model::refs::Refs;
 use crate::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, NamedImage, Node, NodeKind,
@@ -277,6 +278,7 @@ fn every_rule_keeps_and_gives_its_reason() {
     world.policy.protect = Protect {
         names: vec![Pattern::new("quay.io/team/i4*").unwrap()],
         labels: vec![("keep".into(), None)],
+        references: ReferenceSet::default(),
         keep_newest: 1,
         not_repullable: NotRepullable::Kubernetes,
         has_crio: true,
@@ -639,6 +641,7 @@ fn planning_a_big_node() {
 }
 
 mod full_disk;
+mod image_rules;
 mod inodes;
 mod lists;
 mod not_repullable;

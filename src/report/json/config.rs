@@ -72,18 +72,12 @@ impl OriginDoc {
 
 impl From<&ConfigOrigin> for OriginDoc {
     fn from(origin: &ConfigOrigin) -> Self {
-        match origin {
-            ConfigOrigin::Default => Self::named("default"),
-            ConfigOrigin::Flag(flag) => Self::named(*flag),
-            ConfigOrigin::File(file) => {
-                Self { text: file.display().to_string(), file: Some(file.clone()), line: None }
-            }
-            ConfigOrigin::Place { file, line, .. } => Self {
-                text: format!("{}:{line}", file.display()),
-                file: Some(file.clone()),
-                line: Some(*line),
-            },
-        }
+        let (file, line) = match origin {
+            ConfigOrigin::Default | ConfigOrigin::Flag(_) => (None, None),
+            ConfigOrigin::File(file) => (Some(file.clone()), None),
+            ConfigOrigin::Place { file, line, .. } => (Some(file.clone()), Some(*line)),
+        };
+        Self { text: origin.short(), file, line }
     }
 }
 

@@ -36,6 +36,7 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
         path: String::new(),
         image: None,
         remembered: None,
+        age_limits: None,
         absent: Vec::new(),
         chain: Vec::new(),
         container: None,

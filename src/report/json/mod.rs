@@ -28,7 +28,7 @@ mod usage;
 
 use serde::Serialize;
 
-use crate::app::explain::VolumeExplanation;
+use crate::app::explain::{AgeLimits, VolumeExplanation};
 use crate::model::Finding;
 use crate::stores::Effort;
 
@@ -146,6 +146,8 @@ pub struct ExplainDoc {
     pub image: Option<ImageDoc>,
     /// Facts about the image from the records; null without records.
     pub remembered: Option<RememberedDoc>,
+    /// Ages that the configuration sets for the image; null for other subjects.
+    pub age_limits: Option<AgeLimits>,
     /// Other images that the reference named earlier, the latest first; only for an image or `absent-image`.
     pub absent: Vec<StoryDoc>,
     /// Layers from the top down to the base. For an image, its other content follows: blobs, mapped layers,

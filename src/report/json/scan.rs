@@ -48,6 +48,7 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
     let Explanation { result, subject, owned, image, containers, absent, volume } = explanation;
     let mut document = super::explain(&result.scan, *subject, owned.as_ref());
     if let (Some(Subject::Image(image_ix)), Some(image)) = (subject, image) {
+        document.age_limits = Some(image.limits.clone());
         document.remember(result.ages.of(*image_ix), &image.story);
         let target = Target::image(&result.scan.inventory, *image_ix);
         document.judge(&target, image.rulings.clone(), &image.plan, &image.reach);

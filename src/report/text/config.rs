@@ -7,10 +7,18 @@ use super::screen::Screen;
 use super::table::Table;
 use crate::report::json::{ConfigDoc, ConfigProblemDoc};
 
-/// Formats a row for each key, with its value as in a file.
+/// Formats a row for each key, with its value as in a file, and one for each rule.
 pub fn config_show(document: &ConfigDoc, screen: &Screen) -> String {
     let mut table = Table::new(screen, &["KEY", "VALUE", "FROM"]);
     for setting in &document.settings {
+        let rules = setting.value.as_array().into_iter().flatten().filter_map(Value::as_object);
+        let rules: Vec<_> = rules.zip(&setting.origins).collect();
+        for (values, origin) in &rules {
+            table.row(vec![setting.key.into(), safe(&rule(values)), safe(&origin.text)]);
+        }
+        if !rules.is_empty() {
+            continue;
+        }
         let value = match &setting.value {
             Value::Null => "(found)".into(),
             value => safe(&value.to_string()),
@@ -20,6 +28,13 @@ pub fn config_show(document: &ConfigDoc, screen: &Screen) -> String {
     }
     table.fit(&[], &[(1, 12), (2, 12)]);
     table.render()
+}
+
+/// Formats a rule as in a file, its pattern first.
+fn rule(values: &serde_json::Map<String, Value>) -> String {
+    let (pattern, others): (Vec<_>, Vec<_>) = values.iter().partition(|(key, _)| *key == "match");
+    let values = pattern.into_iter().chain(others).map(|(key, value)| format!("{key} = {value}"));
+    format!("{{ {} }}", values.collect::<Vec<_>>().join(", "))
 }
 
 /// Formats a line for each problem; without problems, the files that were read.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::format::{age, bytes, inodes, safe, short_id, wrapped};
 use super::images::name;
@@ -11,9 +11,10 @@ use super::screen::Screen;
 use super::story::{absent_images, life_line, namesakes};
 use super::table::{Table, bold, heading};
 use super::usage::place;
+use crate::app::explain::AgeLimits;
 use crate::history::ages::AgeRule;
 use crate::model::EvidenceKind;
-use crate::model::display::{count, listed};
+use crate::model::display::{count, listed, span};
 use crate::report::json::{
     BelowDoc, EvidenceDoc, ExplainDoc, GcDecisionDoc, ImageDoc, LayerDoc, RememberedDoc, ShareRowDoc, UserDoc,
 };
@@ -30,6 +31,7 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
             if let Some(known) = &document.remembered {
                 out.push_str(&remembered(known, document.header.generated_at, screen));
             }
+            out.push_str(&document.age_limits.as_ref().map_or_else(String::new, age_limits));
             out.push_str(&namesakes(&document.absent, screen));
         }
         (None, Some(container)) => {
@@ -272,6 +274,23 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
         out.push_str(&life_line(life, "  before  ", true, screen));
     }
     out
+}
+
+/// Formats the ages of an image, each with the rule that sets it; empty without a rule.
+fn age_limits(limits: &AgeLimits) -> String {
+    fn by(rule: Option<&String>) -> String {
+        rule.map_or_else(String::new, |rule| format!(" by the rule {}", safe(rule)))
+    }
+    if limits.min_age_rule.is_none() && limits.max_age_rule.is_none() {
+        return String::new();
+    }
+    let min = span(SignedDuration::from_secs(limits.min_age_seconds));
+    let max = limits.max_age_seconds.map_or_else(|| "off".into(), |age| span(SignedDuration::from_secs(age)));
+    let (by_min, by_max) = (by(limits.min_age_rule.as_ref()), by(limits.max_age_rule.as_ref()));
+    match limits.min_age_rule == limits.max_age_rule {
+        true => format!("  ages    min_age {min}, max_age {max}{by_max}\n"),
+        false => format!("  ages    min_age {min}{by_min}\n          max_age {max}{by_max}\n"),
+    }
 }
 
 fn chain(chain: &[LayerDoc], screen: &Screen) -> String {

@@ -202,15 +202,15 @@ fn reason_and_remedy(
         "quadlet" => ("named by a quadlet".to_owned(), says("by which")),
         "pull-in-progress" => ("being pulled".to_owned(), "run this again after the pull".to_owned()),
         "protected-name" => {
-            ("protected by name".to_owned(), "see protect.names in the configuration".to_owned())
+            let keys = "see protect.names and protect.references_file in the configuration";
+            ("protected by name".to_owned(), keys.to_owned())
         }
         "protected-label" => {
             ("protected by label".to_owned(), "see protect.labels in the configuration".to_owned())
         }
-        "newest-of-repository" => (
-            "among the newest of a repository".to_owned(),
-            "see protect.keep_newest in the configuration".to_owned(),
-        ),
+        "newest-of-repository" => {
+            ("among the newest of a repository".to_owned(), "see keep_newest in the configuration".to_owned())
+        }
         "not-repullable" => (
             "kept because they were never pulled, so no registry may have them".to_owned(),
             "`protect.not_repullable = \"never\"` in the configuration allows their deletion".to_owned(),
