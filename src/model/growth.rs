@@ -92,7 +92,7 @@ fn key(kind: GrowthKind, name: &str) -> RowKey {
 #[must_use]
 pub fn growth(before: &ScanSummary, after: &ScanSummary, by: GroupBy) -> Vec<FilesystemGrowth> {
     let scans = [before, after].map(Indexed::new);
-    let division = Division { before: &scans[0], after: &scans[1], by };
+    let division = Division::new(&scans[0], &scans[1], by);
     let used = [before, after].map(filesystems);
     let mounts: BTreeSet<&str> = used.iter().flat_map(|used| used.keys().copied()).collect();
     let mut rows: BTreeMap<(&str, RowKey), [i64; 2]> = BTreeMap::new();
@@ -217,9 +217,18 @@ struct Division<'a> {
     before: &'a Indexed<'a>,
     after: &'a Indexed<'a>,
     by: GroupBy,
+    /// Row of each image. An image may have hundreds of layers and of users.
+    images: HashMap<&'a str, RowKey>,
 }
 
-impl Division<'_> {
+impl<'a> Division<'a> {
+    fn new(before: &'a Indexed<'a>, after: &'a Indexed<'a>, by: GroupBy) -> Self {
+        let mut division = Self { before, after, by, images: HashMap::new() };
+        let images = before.names.keys().chain(after.names.keys());
+        division.images = images.map(|image| (image.as_str(), division.of_image(image))).collect();
+        division
+    }
+
     /// Returns the row of a container, or of a layer that images reach; `None` for other entries.
     fn row(&self, scan: &Indexed<'_>, key: &Key, entry: &SummaryEntry) -> Option<RowKey> {
         match key.kind {
@@ -236,7 +245,8 @@ impl Division<'_> {
                 let (_, image) = split_layer_name(&entry.name);
                 let present = self.after.summary.entries.get(key);
                 let present = present.and_then(|entry| split_layer_name(&entry.name).1);
-                Some(self.of_image(present.or(image).filter(|_| image.is_some())?))
+                let image = present.or(image).filter(|_| image.is_some())?;
+                Some(self.images.get(image).cloned().unwrap_or_else(|| self.of_image(image)))
             }
             _ => None,
         }
