@@ -15,6 +15,7 @@ pub mod error;
 pub mod events;
 pub mod explain;
 pub mod fits;
+pub mod fleet;
 pub mod forecast;
 pub mod gc;
 pub mod gc_request;

@@ -1,5 +1,6 @@
 //! Scans: the content of the stores, with the ages that the database knows.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::error::{Error, Exit};
@@ -11,13 +12,16 @@ use super::state::{Purpose, State, read_clocks};
 use crate::config::Config;
 use crate::disk::Progress;
 use crate::history::ages::InventoryAges;
-use crate::model::LabelsOf;
+use crate::model::{LabelsOf, fleet};
 use crate::stores::{self, Scan};
+use crate::sys::sysroot::Sysroot;
 
 /// A scan, with the knowledge of the database about its images.
 #[derive(Debug)]
 pub struct ScanResult {
     pub scan: Scan,
+    /// Name of the node, if it has one.
+    pub node: Option<String>,
     /// Ages of the images.
     pub ages: InventoryAges,
     /// Knowledge of the database.
@@ -118,5 +122,19 @@ pub(super) fn scan_with(
     let audience = if record { Audience::Always } else { Audience::Usual };
     observer.findings(audience, &scan.inventory.findings);
     let ages = state.ages(&scan);
-    Ok(ScanResult { scan, ages, state })
+    Ok(ScanResult { node: node_name(&scan.sysroot), scan, ages, state })
+}
+
+/// Returns the name of a node: from `/etc/hostname` on its disk, or else of the running system, where the name may come
+/// from the network.
+fn node_name(sysroot: &Sysroot) -> Option<String> {
+    /// Maximum size of the file.
+    const FILE_BYTES: u64 = 4096;
+    // The second file has the name of the reading process, which may be that of a container.
+    let files = ["/etc/hostname", "/proc/sys/kernel/hostname"];
+    files.into_iter().take(if sysroot.is_foreign() { 1 } else { 2 }).find_map(|file| {
+        let text = sysroot.read(Path::new(file), FILE_BYTES).ok()?;
+        let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))?;
+        fleet::is_name(line).then(|| line.to_owned())
+    })
 }

@@ -401,6 +401,11 @@ pub(super) struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
 
+    /// Instead of this node, add up the documents of many nodes: output of `scan --format json` or
+    /// `report --format json`, in a file each or many in one; `-` is standard input
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "since")]
+    pub(super) merge: Vec<PathBuf>,
+
     /// Only readings and runs since this time: 36h, 7d, or a time like 2026-11-21 [default: 30d]
     #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
     pub(super) since: Option<Since>,

@@ -80,6 +80,7 @@ fn carry_out(args: &Args) -> Result<Exit, Error> {
         Command::Man(args) => return man::run(args),
         Command::Doctor => return doctor::run(&args.global),
         Command::Config(config_args) => return config::run(&args.global, config_args),
+        Command::Report(report) if !report.merge.is_empty() => return report::merge(&args.global, report),
         _ => {}
     }
     let command_flags = args.command.settings(&args.global);

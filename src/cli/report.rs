@@ -1,17 +1,18 @@
 //! `layersweep report`
 
 use std::io;
+use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::args::{Format, ReportArgs};
+use super::args::{Format, GlobalFlags, ReportArgs};
 use super::global::Global;
-use super::output;
 use super::report_page::Target;
 use super::values::Since;
+use super::{output, settings};
 use crate::app::error::{Error, Exit};
-use crate::app::observer::Observer as _;
-use crate::app::report;
+use crate::app::observer::{Audience, Observer as _};
+use crate::app::{fleet, report};
 use crate::config::Config;
 use crate::model::display::bytes;
 use crate::report::{html, json, text};
@@ -19,13 +20,11 @@ use crate::report::{html, json, text};
 /// Default period of readings and runs.
 const WINDOW: SignedDuration = SignedDuration::from_hours(30 * 24);
 
+/// Maximum number of lines about documents that could not be read.
+const PROBLEMS: usize = 20;
+
 pub(super) fn run(global: &Global, config: &Config, args: &ReportArgs) -> Result<Exit, Error> {
-    let target = args.html.as_deref().map(|path| Target::check(path, global.request.sysroot.as_deref()));
-    let target = target.transpose()?;
-    if matches!(target, Some(Target::Stdout)) && global.format == Format::Json {
-        return Err(Error::usage("--html - and --format json both write to standard output")
-            .hint("name a file for the page; its document is the same"));
-    }
+    let target = target(args, global.format, global.request.sysroot.as_deref())?;
     let since = args.since.unwrap_or(Since::Ago(WINDOW)).at(Timestamp::now());
     let report = report::report(&global.request, global, config, since)?;
     let exit = report.exit();
@@ -34,11 +33,7 @@ pub(super) fn run(global: &Global, config: &Config, args: &ReportArgs) -> Result
     }
     if let Some(target) = target {
         let document = json::report(&report, json::Extent::Largest);
-        let page = html::page(&document).map_err(io::Error::from).map_err(Error::output)?;
-        target.write(&page)?;
-        if let Target::File(path) = &target {
-            global.note(&format!("the report is in {} ({})", path.display(), bytes(page.len() as u64)));
-        }
+        write(&target, html::page(&document), global)?;
         if global.format == Format::Table {
             return Ok(exit);
         }
@@ -46,4 +41,48 @@ pub(super) fn run(global: &Global, config: &Config, args: &ReportArgs) -> Result
     let document = json::report(&report, json::Extent::Everything);
     output::result(global.format, &document, text::report)?;
     Ok(exit)
+}
+
+/// Adds up the documents of many nodes. The configuration of this machine does not matter.
+pub(super) fn merge(flags: &GlobalFlags, args: &ReportArgs) -> Result<Exit, Error> {
+    let (global, ..) = settings::read_anyway(flags)?;
+    let target = target(args, global.format, None)?;
+    let merged = fleet::merge(&args.merge)?;
+    for problem in merged.problems.iter().take(PROBLEMS) {
+        let message = format!("{}: {}; not counted", problem.place, problem.reason);
+        global.warn(Audience::Always, &message, "");
+    }
+    let more = merged.unread.saturating_sub(PROBLEMS as u64);
+    if more > 0 {
+        global.warn(Audience::Always, &format!("{more} more documents could not be read; not counted"), "");
+    }
+    let document = json::fleet(Timestamp::now(), merged);
+    let exit = if document.complete { Exit::Done } else { Exit::Incomplete };
+    if let Some(target) = target {
+        write(&target, html::fleet_page(&document), &global)?;
+        if global.format == Format::Table {
+            return Ok(exit);
+        }
+    }
+    output::result(global.format, &document, text::fleet)?;
+    Ok(exit)
+}
+
+/// Checks the destination of the page.
+fn target(args: &ReportArgs, format: Format, sysroot: Option<&Path>) -> Result<Option<Target>, Error> {
+    let target = args.html.as_deref().map(|path| Target::check(path, sysroot)).transpose()?;
+    if matches!(target, Some(Target::Stdout)) && format == Format::Json {
+        return Err(Error::usage("--html - and --format json both write to standard output")
+            .hint("name a file for the page; its document is the same"));
+    }
+    Ok(target)
+}
+
+fn write(target: &Target, page: serde_json::Result<String>, global: &Global) -> Result<(), Error> {
+    let page = page.map_err(io::Error::from).map_err(Error::output)?;
+    target.write(&page)?;
+    if let Target::File(path) = target {
+        global.note(&format!("the report is in {} ({})", path.display(), bytes(page.len() as u64)));
+    }
+    Ok(())
 }

@@ -13,6 +13,7 @@ mod container;
 pub mod display;
 pub mod evidence;
 mod filesystem;
+pub mod fleet;
 pub mod growth;
 mod ids;
 mod image;
@@ -37,6 +38,10 @@ pub mod rules;
 pub mod scan_summary;
 pub mod space;
 mod store;
+pub mod urgency;
+
+/// Version of the document format; a field is never renamed or removed within a version.
+pub const SCHEMA_VERSION: u32 = 1;
 
 pub use answer::{Aftermath, Answer, RemovalResult};
 pub use arrival::LayerBlob;

@@ -5,6 +5,7 @@ mod config_command;
 mod docs_commands;
 mod doctor_command;
 mod fits;
+mod fleet;
 mod metrics;
 mod metrics_listen;
 mod metrics_rules;

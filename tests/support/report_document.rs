@@ -188,7 +188,7 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
             "sentences": ["First.", "Second, of `layersweep gc`.", "Third."], "causes": [],
         },
         "scan": {
-            "schema_version": 1, "kind": "scan", "generated_at": "2026-11-21T12:00:00Z", "complete": true,
+            "schema_version": 1, "kind": "scan", "generated_at": "2026-11-21T12:00:00Z", "complete": true, "node": "node-17.example.org",
             "filesystems": [filesystem], "stores": [store], "images": images, "layers": layers,
             "containers": [], "leaks": [], "totals": totals, "warnings": [],
             "scan": { "seconds": 0.5, "inodes": 1000, "cached_layers": 0, "measured_layers": 1 },

@@ -3,24 +3,10 @@
 use serde::Serialize;
 
 use crate::app::diagnosis::summary::{after, fullest, short_of_inodes};
-use crate::app::diagnosis::{Action, Cause, Disk, FULL, Planned};
+use crate::app::diagnosis::{Action, Cause, Disk, Planned};
 use crate::model::display::bytes;
-use crate::model::names::names;
+use crate::model::urgency::{FULL, Urgency};
 use crate::policy::thresholds::{Counted, Source};
-
-names! {
-    /// Urgency of the advice.
-    Urgency {
-        /// The numbers of the disk contradict each other, or no disk was found.
-        Unknown = "unknown",
-        /// Nothing needs to be done.
-        Calm = "calm",
-        /// The disk is past a threshold, or nearly full without thresholds.
-        Warning = "warning",
-        /// The disk is past an eviction threshold, or nothing is available.
-        Critical = "critical",
-    }
-}
 
 /// Fullness of the fullest filesystem, and the next steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -14,7 +14,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-pub use advice::{Advice, AdvisedStep, Urgency, advice};
+pub use advice::{Advice, AdvisedStep, advice};
 pub use causes::causes;
 pub use context::Context;
 pub use outside_causes::hidden;
@@ -27,11 +27,9 @@ use serde::Serialize;
 use crate::model::display::two_decimals;
 use crate::model::names::{names, string_schema};
 use crate::model::space::{BytesAndInodes, Space};
+use crate::model::urgency::FULL;
 use crate::model::{Filesystem, FilesystemIx};
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
-
-/// Percentage at which a disk without thresholds counts as full.
-const FULL: f64 = 85.0;
 
 /// Part of the used bytes of a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

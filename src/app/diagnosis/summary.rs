@@ -1,9 +1,10 @@
 //! The diagnosis in three sentences: how full the disk is, what uses it, and what can be freed.
 
-use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, FULL, PartKind, Planned};
+use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, PartKind, Planned};
 use crate::model::FilesystemIx;
 use crate::model::display::{bytes, listed, thousands};
 use crate::model::space::BytesAndInodes;
+use crate::model::urgency::FULL;
 use crate::policy::thresholds::{Counted, DiskThreshold};
 
 /// Minimum percentage of reserved bytes that is mentioned.

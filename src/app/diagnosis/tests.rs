@@ -2,6 +2,7 @@
 
 use crate::app::diagnosis::*;
 use crate::model::space::BytesAndInodes;
+use crate::model::urgency::Urgency;
 use crate::policy::thresholds::{Counted, DiskThreshold, Source, ThresholdName};
 
 const GIB: u64 = 1 << 30;

@@ -30,8 +30,6 @@ pub use changes::Changes;
 
 /// Maximum number of runs in a report.
 const RUNS: usize = 100;
-/// Maximum size of `/etc/hostname`.
-const NAME_BYTES: u64 = 4096;
 
 /// Content of a report.
 #[derive(Debug)]
@@ -39,8 +37,6 @@ pub struct Report {
     pub result: ScanResult,
     /// The mounted root, as the user named it.
     pub sysroot: Option<PathBuf>,
-    /// Name of the node, from its disk.
-    pub host: Option<String>,
     /// Everything was read: figures are exact.
     pub complete: bool,
     /// Three sentences: how full the disk is, what fills it, and what can be done.
@@ -142,7 +138,6 @@ pub fn report(
     let (unsaved, _) = database.apply_waiting()?;
     Ok(Report {
         sysroot: request.sysroot.clone().filter(|_| foreign),
-        host: host(scan),
         complete,
         sentences,
         advice,
@@ -180,11 +175,4 @@ fn past_usage(database: &Database, since: Timestamp, scan: &Scan) -> Result<Past
     }
     let series = series.into_iter().filter(|series| !series.points.is_empty()).collect();
     Ok(PastUsage { origin: HistoryOrigin::of(database, since, HashSet::new()), series, runs })
-}
-
-/// Returns the name of the node from `/etc/hostname` on its disk.
-fn host(scan: &Scan) -> Option<String> {
-    let text = scan.sysroot.read(Path::new("/etc/hostname"), NAME_BYTES).ok()?;
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))?;
-    Some(line.to_owned())
 }

@@ -6,6 +6,7 @@
 //! document is in the page once, as JSON on one line, so that a reader of a ticket can extract it.
 
 mod assets;
+mod fleet;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -19,6 +20,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::report::json::ReportDoc;
 use crate::report::text::{self, Screen, acts_on_terminal, safe};
+pub use fleet::fleet_page;
 
 /// Builds the page of a report, with its end of line.
 ///

@@ -11,6 +11,7 @@ mod diff;
 mod doctor;
 mod explain;
 mod fits;
+mod fleet;
 mod gc;
 mod growth;
 mod history;
@@ -38,6 +39,7 @@ pub use diff::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc, diff};
 pub use doctor::{DoctorDoc, doctor};
 pub use explain::explain;
 pub use fits::{ComingDoc, FitsDoc, fits};
+pub use fleet::{FleetDoc, fleet};
 pub use gc::{ComparisonDoc, DeletedDoc, FreedDoc, GcDoc, GcFilesystemDoc, InodeUseDoc, KeptDoc, gc};
 pub use growth::{FilesystemGrowthDoc, GrowthDoc, GrowthRowDoc, growth};
 pub use history::{
@@ -47,7 +49,7 @@ pub use history::{
 pub use omitted::OmittedDoc;
 pub use parts::{
     BytesDoc, ContainerDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc, ImageOriginDoc, LayerDoc, LeakDoc,
-    OtherDoc, RowDoc, SCHEMA_VERSION, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
+    OtherDoc, RowDoc, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
 };
 
 pub use pins::{PinsDoc, pins};
@@ -69,6 +71,8 @@ pub struct ScanDoc<L = Vec<LayerDoc>> {
     pub header: Header,
     /// True if everything was read and the figures are exact. If false, they are lower bounds.
     pub complete: bool,
+    /// Name of the node: of `/etc/hostname` on its disk, or else of the running system; null if it has none.
+    pub node: Option<String>,
     /// Mounted root that was read, a prefix of all paths below; null for the running system.
     pub sysroot: Option<String>,
     /// Filesystems that contain a store.

@@ -2,13 +2,12 @@
 
 use crate::history::ages::Basis;
 use crate::model::refs::RowKind;
-use crate::model::{Consistency, ContainerId, Filesystem, ImageId, LayerId, LeakClass, OriginKind};
+use crate::model::{
+    Consistency, ContainerId, Filesystem, ImageId, LayerId, LeakClass, OriginKind, SCHEMA_VERSION,
+};
 use crate::policy::forecast::Forecast;
 use jiff::Timestamp;
 use serde::Serialize;
-
-/// Version of the document format; a field is never renamed or removed within a version.
-pub const SCHEMA_VERSION: u32 = 1;
 
 /// Common fields of all documents.
 #[derive(Clone, Debug, Serialize)]

@@ -30,7 +30,7 @@ pub struct ReportDoc {
     pub history_complete: bool,
     /// Mounted root that was read; null for the running system.
     pub sysroot: Option<String>,
-    /// Name of the node from its disk; null if the disk does not contain it.
+    /// Name of the node: of `/etc/hostname` on its disk, or else of the running system; null if it has none.
     pub host: Option<String>,
     /// Summary: how full the disk is, its largest users, and possible actions.
     pub verdict: VerdictDoc,
@@ -234,7 +234,7 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
         complete: report.complete,
         history_complete: report.unread.is_none(),
         sysroot: report.sysroot.as_ref().map(|path| path.to_string_lossy().into_owned()),
-        host: report.host.clone(),
+        host: report.result.node.clone(),
         verdict: VerdictDoc {
             advice: report.advice.clone(),
             sentences: report.sentences.clone().into(),

@@ -132,6 +132,7 @@ pub(super) fn scan_with<'a, L>(
     ScanDoc {
         header: Header::new("scan", scan.taken_at),
         complete: scan.is_complete(),
+        node: result.node.clone(),
         sysroot: scan.sysroot.is_foreign().then(|| scan.sysroot.root().to_string_lossy().into_owned()),
         filesystems: inventory.filesystems.iter().map(filesystem).collect(),
         stores: (0..inventory.stores.len()).map(|store_ix| store(scan, store_ix.into())).collect(),

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::SCHEMA_VERSION;
+use crate::model::SCHEMA_VERSION;
 use crate::model::scan_summary::{
     ComparedScan, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, join_names, layer_name, leak_id,
 };

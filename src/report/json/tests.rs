@@ -26,6 +26,7 @@ fn committed_schemas_match_the_types() {
         ("config", schema::<ConfigDoc>()),
         ("pins", schema::<PinsDoc>()),
         ("report", schema::<ReportDoc>()),
+        ("report-merge", schema::<FleetDoc>()),
         ("sweep", schema::<SweepDoc>()),
         ("doctor", schema::<DoctorDoc>()),
     ] {

@@ -6,6 +6,7 @@ mod diff;
 mod doctor;
 mod explain;
 mod fits;
+mod fleet;
 mod format;
 mod gc;
 mod growth;
@@ -27,6 +28,10 @@ pub use diff::diff;
 pub use doctor::doctor;
 pub use explain::explain;
 pub use fits::fits;
+pub use fleet::{
+    Section as FleetSection, fleet, omitted as fleet_omitted, sections as fleet_sections,
+    sentences as fleet_sentences, title as fleet_title,
+};
 pub use format::{acts_on_terminal, age, bytes, safe, short_id, wrap_lines};
 pub use gc::gc;
 pub use growth::growth;

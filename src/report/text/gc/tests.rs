@@ -4,10 +4,11 @@ use jiff::tz::TimeZone;
 use super::*;
 use crate::history::runs::Event;
 use crate::model::FilesystemIx;
+use crate::model::SCHEMA_VERSION;
 use crate::model::plan::{Phase, Problem, Trigger};
 use crate::model::rules::Rule;
 use crate::policy::compare::{Comparison, PredictedRun, Prediction};
-use crate::report::json::{ComparisonDoc, FreedDoc, Header, InodeUseDoc, SCHEMA_VERSION};
+use crate::report::json::{ComparisonDoc, FreedDoc, Header, InodeUseDoc};
 
 fn screen(width: Option<usize>) -> Screen {
     Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC }

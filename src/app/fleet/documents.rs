@@ -1,0 +1,207 @@
+//! Documents in files: one in a file, or many.
+//!
+//! A document begins at each line that begins with `{`. That is true for NDJSON, for documents as layersweep prints
+//! them, whose inner lines are indented, and for both in one file. A broken document therefore ends where the next one
+//! begins. One document at a time is in memory.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+/// Maximum size of a document.
+const DOCUMENT_MIB: u64 = 256;
+/// Size of the buffer for reading.
+const BUFFER: usize = 1 << 18;
+
+/// Position of a document. The number of its file is that on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Position {
+    pub(super) file: usize,
+    /// Line on which the document begins, from 1.
+    pub(super) line: u64,
+}
+
+/// A named file that can be read several times.
+#[derive(Debug)]
+pub(super) struct Source {
+    path: PathBuf,
+    /// Copy of standard input or of a pipe, which can be read only once.
+    copy: Option<File>,
+}
+
+impl Source {
+    /// Copies standard input and pipes to a temporary file without a name.
+    pub(super) fn new(path: &Path) -> io::Result<Self> {
+        let mut copy = None;
+        if path == Path::new("-") {
+            copy = Some(spool(io::stdin().lock())?);
+        } else if !std::fs::metadata(path)?.is_file() {
+            copy = Some(spool(File::open(path)?)?);
+        }
+        Ok(Self { path: path.to_path_buf(), copy })
+    }
+
+    fn open(&self) -> io::Result<File> {
+        match &self.copy {
+            Some(copy) => {
+                let mut copy = copy.try_clone()?;
+                copy.rewind()?;
+                Ok(copy)
+            }
+            None => File::open(&self.path),
+        }
+    }
+}
+
+fn spool(mut from: impl io::Read) -> io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let copy = rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)?;
+    let mut copy = File::from(copy);
+    io::copy(&mut from, &mut copy)?;
+    Ok(copy)
+}
+
+/// Iterates over the documents of all files. An error is in words.
+#[derive(Debug)]
+pub(super) struct Documents<'a> {
+    sources: std::iter::Enumerate<std::slice::Iter<'a, Result<Source, String>>>,
+    open: Option<Open>,
+    max_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: usize,
+    reader: BufReader<File>,
+    /// Number of lines that were read.
+    line: u64,
+}
+
+impl<'a> Documents<'a> {
+    pub(super) fn new(sources: &'a [Result<Source, String>]) -> Self {
+        Self { sources: sources.iter().enumerate(), open: None, max_bytes: DOCUMENT_MIB << 20 }
+    }
+}
+
+impl Iterator for Documents<'_> {
+    type Item = (Position, Result<Vec<u8>, String>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(open) = &mut self.open {
+                let file = open.file;
+                match open.document(self.max_bytes) {
+                    Ok(Some((line, text))) => return Some((Position { file, line }, text)),
+                    Ok(None) => self.open = None,
+                    Err(error) => {
+                        let line = open.line + 1;
+                        self.open = None;
+                        return Some((Position { file, line }, Err(error.to_string())));
+                    }
+                }
+                continue;
+            }
+            let (file, source) = self.sources.next()?;
+            let opened = source.as_ref().map_err(String::clone);
+            match opened.and_then(|source| source.open().map_err(|error| error.to_string())) {
+                Ok(open) => {
+                    let reader = BufReader::with_capacity(BUFFER, open);
+                    self.open = Some(Open { file, reader, line: 0 });
+                }
+                Err(error) => return Some((Position { file, line: 1 }, Err(error))),
+            }
+        }
+    }
+}
+
+impl Open {
+    /// Reads up to the next line that begins a document.
+    fn document(&mut self, max_bytes: u64) -> io::Result<Option<(u64, Result<Vec<u8>, String>)>> {
+        let mut text = Vec::new();
+        let mut first_line = 0;
+        let mut is_too_long = false;
+        loop {
+            let is_empty = first_line == 0;
+            match self.reader.fill_buf()?.first() {
+                None => break,
+                Some(b'{') if !is_empty => break,
+                Some(_) => {}
+            }
+            let room = (max_bytes + 1).saturating_sub(text.len() as u64);
+            (&mut self.reader).take(room).read_until(b'\n', &mut text)?;
+            self.line += 1;
+            if text.len() as u64 > max_bytes || is_too_long {
+                is_too_long = true;
+                if text.last() != Some(&b'\n') {
+                    self.reader.skip_until(b'\n')?;
+                }
+                text.clear();
+                first_line = first_line.max(1);
+            }
+            if is_empty && text.trim_ascii_start().is_empty() && !is_too_long {
+                text.clear();
+            } else if is_empty {
+                first_line = self.line;
+            }
+        }
+        let text = match is_too_long {
+            true => Err(format!("longer than {} MiB", max_bytes >> 20)),
+            false => Ok(text),
+        };
+        Ok((first_line > 0).then_some((first_line, text)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the first lines of the documents in a text, and their texts.
+    fn read(text: &str, max_bytes: u64) -> Vec<(u64, Result<String, String>)> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("documents");
+        std::fs::write(&path, text).unwrap();
+        let sources = [Source::new(&path).map_err(|error| error.to_string())];
+        let documents = Documents { max_bytes, ..Documents::new(&sources) };
+        let found = documents.map(|(position, text)| {
+            (position.line, text.map(|text| String::from_utf8(text).unwrap().trim().replace('\n', "/")))
+        });
+        found.collect()
+    }
+
+    #[test]
+    fn document_begins_at_each_line_with_a_brace() {
+        fn ok(line: u64, text: &str) -> (u64, Result<String, String>) {
+            (line, Ok(text.into()))
+        }
+        for (text, expected) in [
+            ("", vec![]),
+            ("\n \n", vec![]),
+            ("{}", vec![ok(1, "{}")]),
+            ("{}\n{}\n", vec![ok(1, "{}"), ok(2, "{}")]),
+            ("\n{\n  \"a\": {\n  }\n}\n\n{\n}", vec![ok(2, "{/  \"a\": {/  }/}"), ok(7, "{/}")]),
+            // A broken document does not take the next one with it.
+            ("{\"a\n{}\nxx\n{}", vec![ok(1, "{\"a"), ok(2, "{}/xx"), ok(4, "{}")]),
+            ("xx\n{}", vec![ok(1, "xx"), ok(2, "{}")]),
+        ] {
+            assert_eq!(read(text, 1 << 20), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn long_document_is_skipped_without_the_next() {
+        let long = "x".repeat(3 << 20);
+        let found = read(&format!("{{\"{long}\n{long}\n{{}}\n"), 1 << 20);
+        assert_eq!(found, [(1, Err("longer than 1 MiB".into())), (3, Ok("{}".into()))]);
+    }
+
+    #[test]
+    fn missing_file_is_one_error() {
+        assert!(Source::new(Path::new("/nonexistent/file")).is_err());
+        let sources = [Err("no such file".to_owned())];
+        let found: Vec<_> = Documents::new(&sources).collect();
+        assert_eq!(found, [(Position { file: 0, line: 1 }, Err("no such file".into()))]);
+    }
+}

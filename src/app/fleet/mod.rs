@@ -1,0 +1,170 @@
+//! `report --merge`: sums over the documents of many nodes.
+//!
+//! Of a node with several documents only the newest counts. Its name and time are all that is remembered of a node, so
+//! an older document cannot be subtracted: if there is one, all files are read a second time without the older ones.
+
+mod documents;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
+use rayon::iter::{ParallelBridge as _, ParallelIterator as _};
+use serde::Serialize;
+
+use super::error::Error;
+use crate::model::fleet::{Fleet, FleetSums, NodeDocument};
+use documents::{Documents, Position, Source};
+
+/// Maximum number of listed documents that could not be read.
+const LISTED_PROBLEMS: usize = 100;
+
+/// Result of a merge.
+#[derive(Debug)]
+pub struct Merged {
+    pub fleet: Fleet,
+    /// Number of documents, including those that could not be read.
+    pub documents: u64,
+    /// Documents that do not count because a newer one is of the same node.
+    pub older: u64,
+    /// Nodes with such documents.
+    pub nodes_with_older: u64,
+    /// Number of documents that could not be read.
+    pub unread: u64,
+    /// The first of them.
+    pub problems: Vec<UnreadDocument>,
+}
+
+/// Document that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "UnreadDocumentDoc"))]
+pub struct UnreadDocument {
+    /// File that contains it, and the line on which it begins unless that is the first.
+    pub place: String,
+    /// Reason in words.
+    pub reason: String,
+}
+
+/// Adds up the documents in files; `-` is standard input.
+///
+/// # Errors
+/// If no document could be read.
+pub fn merge(files: &[PathBuf]) -> Result<Merged, Error> {
+    let sources: Vec<_> =
+        files.iter().map(|path| Source::new(path).map_err(|error| error.to_string())).collect();
+    let mut round = Round::read(files, &sources, HashSet::new());
+    let older = std::mem::take(&mut round.older);
+    let nodes_with_older = round.nodes_with_older.len() as u64;
+    let older_count = older.len() as u64;
+    if !older.is_empty() {
+        round = Round::read(files, &sources, older);
+    }
+    let problems = round
+        .problems
+        .into_iter()
+        .map(|(position, reason)| UnreadDocument { place: place(files, position), reason });
+    let problems: Vec<_> = problems.collect();
+    let fleet = round.sums.finish();
+    if fleet.nodes.count == 0 {
+        let first = problems.first();
+        let first = first.map(|problem| format!(": {}: {}", problem.place, problem.reason));
+        return Err(Error::failed(format!(
+            "no document of a node could be read{}",
+            first.unwrap_or_default()
+        ))
+        .hint("name files that `layersweep scan --format json` or `layersweep report --format json` wrote"));
+    }
+    Ok(Merged {
+        fleet,
+        documents: round.documents,
+        older: older_count,
+        nodes_with_older,
+        unread: round.unread,
+        problems,
+    })
+}
+
+/// Formats the position of a document.
+fn place(files: &[PathBuf], position: Position) -> String {
+    let file = match files.get(position.file) {
+        Some(path) if path == Path::new("-") => "standard input".into(),
+        Some(path) => path.to_string_lossy(),
+        None => "".into(),
+    };
+    match position.line {
+        0 | 1 => file.to_string(),
+        line => format!("{file}:{line}"),
+    }
+}
+
+/// One reading of all files.
+#[derive(Debug, Default)]
+struct Round {
+    sums: FleetSums,
+    documents: u64,
+    unread: u64,
+    /// The first documents that could not be read.
+    problems: BTreeMap<Position, String>,
+    /// Time and position of the newest document of each node.
+    newest: HashMap<Box<str>, (Timestamp, Position)>,
+    older: HashSet<Position>,
+    nodes_with_older: HashSet<Box<str>>,
+}
+
+impl Round {
+    /// Reads all documents except `skipped`, as many at a time as there are processors.
+    fn read(files: &[PathBuf], sources: &[Result<Source, String>], skipped: HashSet<Position>) -> Self {
+        let round = Mutex::new(Self::default());
+        let locked = || round.lock().unwrap_or_else(PoisonError::into_inner);
+        Documents::new(sources).par_bridge().for_each(|(position, text)| {
+            let document = match &text {
+                Ok(_) if skipped.contains(&position) => return locked().documents += 1,
+                Ok(text) => NodeDocument::read(text),
+                Err(error) => Err(error.clone()),
+            };
+            locked().add(files, position, document);
+        });
+        round.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&mut self, files: &[PathBuf], position: Position, document: Result<NodeDocument<'_>, String>) {
+        self.documents += 1;
+        let document = match document {
+            Ok(document) => document,
+            Err(reason) => {
+                self.unread += 1;
+                self.problems.insert(position, reason);
+                if self.problems.len() > LISTED_PROBLEMS {
+                    self.problems.pop_last();
+                }
+                return;
+            }
+        };
+        let (name, time) = document.origin();
+        let name = name.map_or_else(|| nameless(files, position), str::to_owned);
+        match self.newest.get_mut(name.as_str()) {
+            None => {
+                self.newest.insert(name.as_str().into(), (time, position));
+                self.sums.add(name, &document);
+            }
+            Some(newest) => {
+                let older = (*newest).min((time, position));
+                *newest = (*newest).max((time, position));
+                self.older.insert(older.1);
+                self.nodes_with_older.insert(name.into());
+            }
+        }
+    }
+}
+
+/// Returns the name of a node whose document has none: that of the file without its ending, with the line if it is not
+/// the first.
+fn nameless(files: &[PathBuf], position: Position) -> String {
+    let stem = files.get(position.file).and_then(|file| file.file_stem());
+    let stem = stem.map_or_else(|| "-".into(), |stem| stem.to_string_lossy().into_owned());
+    match position.line {
+        0 | 1 => stem,
+        line => format!("{stem}:{line}"),
+    }
+}

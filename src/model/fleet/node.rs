@@ -1,0 +1,141 @@
+//! One node in the sums over many nodes: how urgent it is, and why.
+
+use std::cmp::{Ordering, Reverse};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::super::display::two_decimals;
+use super::super::urgency::{FULL, Urgency};
+use super::document::{DocumentFilesystem, NodeDocument};
+
+/// Forecasts of a later time do not decide the order of the nodes.
+const SOON_SECONDS: i64 = 7 * 24 * 3600;
+
+/// State of one node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "FleetNodeDoc"))]
+pub struct FleetNode {
+    /// Name of the node from its document; without one, the name of the file.
+    pub node: String,
+    /// Time of its document.
+    pub generated_at: Timestamp,
+    /// True if everything on the node could be read. If false, its figures are lower bounds.
+    pub complete: bool,
+    /// `critical`, `warning`, `calm` or `unknown`: in a document of `report`, the urgency of its verdict; in one of
+    /// `scan`, which knows no thresholds, `warning` from 85 % on, and `critical` if no byte or inode is available.
+    pub urgency: Urgency,
+    /// Fullness of the fullest filesystem in one line; null in a document of `scan`.
+    pub headline: Option<String>,
+    /// Mount point of the most urgent filesystem, which the following fields describe; null if the node has none.
+    pub filesystem: Option<String>,
+    /// Size of the filesystem.
+    pub capacity_bytes: u64,
+    /// Percentage of the capacity that is not available.
+    pub used_percent: Option<f64>,
+    /// Percentage of the inodes that are used; null if the filesystem has no fixed number.
+    pub inodes_used_percent: Option<f64>,
+    /// Bytes freed on it if all unused images and reclaimable leaks were deleted.
+    pub reclaimable_bytes: u64,
+    /// Used percentage afterwards.
+    pub used_after_percent: Option<f64>,
+    /// Low threshold of `gc`; null in a document of `scan`.
+    pub low_percent: Option<f64>,
+    /// True if deleting everything reclaimable reaches the low threshold; null if the threshold is unknown.
+    pub reaches_low: Option<bool>,
+    /// Seconds until it is full, from the time of the document; null without a forecast.
+    pub full_in_seconds: Option<i64>,
+}
+
+impl FleetNode {
+    pub(super) fn new(name: String, document: &NodeDocument<'_>) -> Self {
+        let fullest = document.filesystems.iter().min_by(|a, b| by_urgency(rank(a), rank(b)));
+        let by_usage = document.filesystems.iter().map(usage_urgency).max();
+        let verdict = document.verdict.as_ref();
+        let mut node = Self {
+            node: name,
+            generated_at: document.generated_at,
+            complete: document.complete,
+            urgency: verdict
+                .map(|verdict| verdict.urgency)
+                .unwrap_or_else(|| by_usage.unwrap_or(Urgency::Unknown)),
+            headline: verdict.map(|verdict| verdict.headline.0.clone().into_owned()),
+            filesystem: None,
+            capacity_bytes: 0,
+            used_percent: None,
+            inodes_used_percent: None,
+            reclaimable_bytes: 0,
+            used_after_percent: None,
+            low_percent: None,
+            reaches_low: None,
+            full_in_seconds: None,
+        };
+        if let Some(filesystem) = fullest {
+            node.describe(filesystem, document);
+        }
+        node
+    }
+
+    fn describe(&mut self, filesystem: &DocumentFilesystem<'_>, document: &NodeDocument<'_>) {
+        let stores = document.stores.iter().filter(|store| store.filesystem.0 == filesystem.mount.0);
+        let reclaimable = stores.fold(0_u64, |bytes, store| bytes.saturating_add(store.reclaimable_bytes));
+        let low = filesystem.marks.iter().find(|mark| mark.name.0 == "gc low").map(|mark| mark.percent);
+        let left = filesystem.capacity_bytes.saturating_sub(filesystem.available_bytes);
+        let after = percent(left.saturating_sub(reclaimable), filesystem.capacity_bytes);
+        self.filesystem = Some(filesystem.mount.0.clone().into_owned());
+        self.capacity_bytes = filesystem.capacity_bytes;
+        self.used_percent = filesystem.used_percent;
+        self.inodes_used_percent = inodes_percent(filesystem);
+        self.reclaimable_bytes = reclaimable;
+        self.used_after_percent = filesystem.used_percent.and(after);
+        self.low_percent = low;
+        self.reaches_low = low.zip(self.used_after_percent).map(|(low, after)| after <= low);
+        self.full_in_seconds = filesystem.forecast.map(|forecast| forecast.full_in_seconds);
+    }
+
+    /// Orders nodes by urgency: the urgency, then the forecast if the disk is full within a week, then the fuller
+    /// disk, then a node whose figures are lower bounds, then the name.
+    pub(super) fn compare(&self, other: &Self) -> Ordering {
+        let rank = |node: &Self| (node.full_in_seconds, node.used_percent, node.inodes_used_percent);
+        Reverse(self.urgency)
+            .cmp(&Reverse(other.urgency))
+            .then_with(|| by_urgency(rank(self), rank(other)))
+            .then_with(|| self.complete.cmp(&other.complete))
+            .then_with(|| self.node.cmp(&other.node))
+    }
+}
+
+/// Seconds until a filesystem is full, and its used percentages of bytes and inodes.
+type Rank = (Option<i64>, Option<f64>, Option<f64>);
+
+fn rank(filesystem: &DocumentFilesystem<'_>) -> Rank {
+    let full_in = filesystem.forecast.map(|forecast| forecast.full_in_seconds);
+    (full_in, filesystem.used_percent, inodes_percent(filesystem))
+}
+
+/// Orders filesystems: the most urgent first.
+fn by_urgency(a: Rank, b: Rank) -> Ordering {
+    let soon = |rank: Rank| rank.0.map_or(SOON_SECONDS, |seconds| seconds.min(SOON_SECONDS));
+    let used = |rank: Rank| rank.1.unwrap_or(0.0).max(rank.2.unwrap_or(0.0));
+    soon(a).cmp(&soon(b)).then_with(|| used(b).total_cmp(&used(a)))
+}
+
+/// Returns the urgency of a filesystem without known thresholds.
+fn usage_urgency(filesystem: &DocumentFilesystem<'_>) -> Urgency {
+    let Some(used) = filesystem.used_percent else { return Urgency::Unknown };
+    let is_full = filesystem.available_bytes == 0 || filesystem.inodes > 0 && filesystem.inodes_free == 0;
+    match used.max(inodes_percent(filesystem).unwrap_or(0.0)) {
+        _ if is_full => Urgency::Critical,
+        percent if percent >= FULL => Urgency::Warning,
+        _ => Urgency::Calm,
+    }
+}
+
+fn inodes_percent(filesystem: &DocumentFilesystem<'_>) -> Option<f64> {
+    percent(filesystem.inodes.saturating_sub(filesystem.inodes_free), filesystem.inodes)
+}
+
+/// Returns the percentage with two decimals; `None` of nothing.
+fn percent(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| two_decimals(part as f64 / whole as f64 * 100.0))
+}
