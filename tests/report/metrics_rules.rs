@@ -190,6 +190,12 @@ fn every_alert_is_tested_and_explained() {
         }
         assert!(rule.contains(&format!("runbook: docs/metrics.md#{}\n", alert.to_lowercase())), "{alert}");
     }
+    for record in
+        Regex::new(r"- record: (\S+)").unwrap().captures_iter(&rules).map(|found| found[1].to_owned())
+    {
+        assert!(tests.contains(&format!("- expr: {record}\n")), "{record} has no test");
+        assert!(doc.contains(&format!("| `{record}` |")), "{record} is not in docs/metrics.md");
+    }
     let headings = doc.lines().filter(|line| line.starts_with("### Layersweep")).count();
     assert_eq!(headings, alerts.len(), "an explained alert does not exist");
     // A rule that never fires is as good as untested: each test must fail with such a rule.
