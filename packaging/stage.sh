@@ -57,11 +57,10 @@ put 644 CHANGELOG.md "$doc/CHANGELOG.md"
 for page in docs/*.md docs/schema/*.json docs/pictures/*.png; do
     put 644 "$page" "$doc/$page"
 done
-for dir in openshift kubernetes prometheus grafana; do
-    for example in packaging/"$dir"/*; do
-        put 644 "$example" "$doc/examples/$dir/$(basename "$example")"
-    done
-done
+(cd packaging && find openshift kubernetes prometheus grafana sos -type f) >"$work/examples"
+while read -r example; do
+    put 644 "packaging/$example" "$doc/examples/$example"
+done <"$work/examples"
 
 # The package layersweep-cron, for nodes without systemd.
 put 644 packaging/cron/layersweep.cron "$root$etc/cron.d/layersweep-cron"

@@ -8,7 +8,7 @@ need='podman buildah crun containers-storage xfsprogs btrfs-progs e2fsprogs
       containerd runc curl protobuf-compiler prometheus
       skopeo docker-registry
       chromium fonts-dejavu-core
-      python3-venv binutils rpm rpmlint lintian shellcheck mmdebstrap systemd systemd-container zsh fish'
+      sosreport python3-venv binutils rpm rpmlint lintian shellcheck mmdebstrap systemd systemd-container zsh fish'
 
 fail() { echo "tests/setup.sh: $1" >&2; echo "hint: $2" >&2; exit 1; }
 

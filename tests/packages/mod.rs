@@ -4,3 +4,4 @@ mod built;
 mod cluster_files;
 mod packages_node;
 mod packaging_config;
+mod support_archives;
