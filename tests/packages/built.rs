@@ -16,7 +16,7 @@ use support::store::{self, Store};
 use support::{require_program, small};
 
 /// The files that both packages have at the same path.
-const FILES: [&str; 27] = [
+const FILES: [&str; 28] = [
     "/usr/bin/layersweep",
     "/usr/lib/layersweep/layersweep.toml",
     "/etc/layersweep/layersweep.toml",
@@ -39,6 +39,7 @@ const FILES: [&str; 27] = [
     "/usr/share/doc/layersweep/docs/configuration.md",
     "/usr/share/doc/layersweep/docs/schema/scan.json",
     "/usr/share/doc/layersweep/examples/kubernetes/daemonset-crio.yaml",
+    "/usr/share/doc/layersweep/examples/kubernetes/base/daemonset.yaml",
     "/usr/share/doc/layersweep/examples/openshift/worker.bu",
     "/usr/share/doc/layersweep/examples/sos/layersweep.py",
     "/usr/share/doc/layersweep/examples/prometheus/layersweep.rules.yml",

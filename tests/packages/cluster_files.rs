@@ -1,5 +1,4 @@
-//! The files for OpenShift and Kubernetes: they can be read, their forms agree, and the program knows each command line
-//! in them.
+//! The files for OpenShift: their forms agree. In all files of the packaging, the program knows each command line.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -22,11 +21,6 @@ fn read(path: &str) -> String {
 
 fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
-}
-
-/// Returns the documents of a file.
-fn documents(path: &str) -> Vec<Value> {
-    read(path).split("\n---\n").map(yaml).collect()
 }
 
 #[test]
@@ -64,84 +58,6 @@ fn butane_and_machine_config_agree() {
     assert_eq!(ours, theirs);
     for unit in ours {
         assert!(file("packaging/systemd").join(text(unit, "/name")).exists(), "{unit}");
-    }
-}
-
-const DAEMON_SETS: [&str; 2] =
-    ["packaging/kubernetes/daemonset-crio.yaml", "packaging/kubernetes/daemonset-containerd.yaml"];
-
-#[test]
-fn daemon_sets_only_read() {
-    for path in DAEMON_SETS {
-        let documents = documents(path);
-        let kinds: Vec<&str> = documents.iter().map(|document| text(document, "/kind")).collect();
-        assert_eq!(kinds, ["Namespace", "ServiceAccount", "NetworkPolicy", "DaemonSet"], "{path}");
-        for document in &documents[1..] {
-            assert_eq!(document["metadata"]["namespace"], documents[0]["metadata"]["name"], "{path}");
-        }
-        let set = &documents[3];
-        assert_eq!(set["spec"]["selector"]["matchLabels"], set["spec"]["template"]["metadata"]["labels"]);
-        let pod = &set["spec"]["template"]["spec"];
-        assert_ne!(pod["hostPID"], true);
-        assert_ne!(pod["hostNetwork"], true);
-        let volumes: Vec<&str> = list(pod, "/volumes").iter().map(|volume| text(volume, "/name")).collect();
-        for container in list(pod, "/containers") {
-            let security = &container["securityContext"];
-            assert_eq!(security["readOnlyRootFilesystem"], true, "{path}");
-            assert_eq!(security["allowPrivilegeEscalation"], false, "{path}");
-            assert_eq!(security["privileged"], Value::Null, "{path}");
-            assert_eq!(security["capabilities"]["drop"][0], "ALL", "{path}");
-            assert_eq!(security["capabilities"]["add"], serde_json::json!(["DAC_READ_SEARCH"]), "{path}");
-            assert!(container["livenessProbe"]["timeoutSeconds"].is_u64(), "{path}");
-            assert!(container["resources"]["limits"]["memory"].is_string(), "{path}");
-            for mount in list(container, "/volumeMounts") {
-                assert!(volumes.contains(&text(mount, "/name")), "{path}: {mount}");
-                let is_ours = ["/var/lib/layersweep", "/run/layersweep"].contains(&text(mount, "/mountPath"));
-                assert_eq!(mount["readOnly"] != true, is_ours, "{path}: {mount}");
-                if text(mount, "/name") == "store" {
-                    assert_eq!(mount["mountPropagation"], "HostToContainer", "{path}");
-                }
-            }
-        }
-    }
-}
-
-/// The shell of a pod: a scan, then a long wait; SIGTERM ends it at once.
-#[test]
-fn pod_loop_scans_waits_and_ends() {
-    let documents = documents(DAEMON_SETS[0]);
-    let script = text(&documents[3], "/spec/template/spec/containers/0/command/2").to_owned();
-    let dir = tempfile::tempdir().unwrap();
-    let (log, run) = (dir.path().join("log"), dir.path().join("run"));
-    std::fs::create_dir(&run).unwrap();
-    let stand_in = dir.path().join("layersweep");
-    std::fs::write(&stand_in, format!("#!/bin/sh\necho \"$@\" >>{}\nexit 3\n", log.display())).unwrap();
-    std::fs::set_permissions(&stand_in, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let script = script.replace("/run/layersweep", run.to_str().unwrap());
-    for (gc, held, expected) in [
-        ("off", false, "scan --quiet\n"),
-        ("on", false, "gc --yes --quiet\n"),
-        ("on", true, "scan --quiet\n"),
-    ] {
-        let _ = std::fs::remove_file(&log);
-        let _ = std::fs::remove_file(run.join("hold"));
-        if held {
-            std::fs::write(run.join("hold"), "").unwrap();
-        }
-        let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
-        let mut shell = std::process::Command::new("/bin/sh");
-        let mut shell =
-            shell.args(["-c", &script]).env("LAYERSWEEP_GC", gc).env("PATH", path).spawn().unwrap();
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while std::fs::read_to_string(&log).unwrap_or_default() != expected {
-            assert!(std::time::Instant::now() < end && shell.try_wait().unwrap().is_none(), "{gc} {held}");
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        assert!(run.join("pod-alive").exists());
-        let pid = nix::unistd::Pid::from_raw(shell.id().cast_signed());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-        let status = shell.wait().unwrap();
-        assert!(status.success(), "{status:?}");
     }
 }
 
@@ -224,6 +140,6 @@ fn every_command_line_is_valid() {
 /// True if the word is the value of the flag before it.
 fn is_value(words: &[String], word: &str) -> bool {
     let position = words.iter().position(|known| known == word).unwrap_or_default();
-    let flags = ["--via", "--listen", "--only", "--high", "--low", "--format", "--limit"];
+    let flags = ["--via", "--listen", "--only", "--high", "--low", "--format", "--limit", "--since"];
     position > 0 && flags.contains(&words[position - 1].as_str())
 }

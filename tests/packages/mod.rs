@@ -2,6 +2,7 @@
 
 mod built;
 mod cluster_files;
+mod kubernetes_manifests;
 mod packages_node;
 mod packaging_config;
 mod support_archives;
