@@ -27,7 +27,7 @@ put 644 packaging/etc/vendor.toml "$usr/lib/layersweep/layersweep.toml"
 [ -e "$root$etc/layersweep/layersweep.toml" ] ||
     put 644 packaging/etc/layersweep.toml "$root$etc/layersweep/layersweep.toml"
 install -d -m 755 "$root$etc/layersweep/layersweep.toml.d"
-for unit in packaging/systemd/*.service packaging/systemd/*.timer; do
+for unit in packaging/systemd/*.service packaging/systemd/*.timer packaging/systemd/*.path; do
     units "$unit" >"$work/unit"
     put 644 "$work/unit" "$usr/lib/systemd/system/$(basename "$unit")"
 done

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::disk::Progress;
 use crate::history::ages::InventoryAges;
 use crate::model::{LabelsOf, fleet};
-use crate::stores::{self, Scan};
+use crate::stores::{self, Measure, Scan};
 use crate::sys::sysroot::Sysroot;
 
 /// A scan, with the knowledge of the database about its images.
@@ -51,6 +51,17 @@ pub fn scan_and_record(request: &Request, observer: &dyn Observer) -> Result<Sca
     scan_with(request, observer, Purpose::Look, request.sysroot.is_none(), ScanOptions::default())
 }
 
+/// Records which images containers use now, except with a sysroot. Nothing is measured, so this takes milliseconds, and
+/// the history of runs does not grow.
+///
+/// # Errors
+/// As [`scan`].
+pub fn record_uses(request: &Request, observer: &dyn Observer) -> Result<Exit, Error> {
+    let options = ScanOptions { measure: Measure::RecordsAndMounts, ..ScanOptions::default() };
+    scan_with(request, observer, Purpose::Look, request.sysroot.is_none(), options)
+        .map(|result| result.exit())
+}
+
 /// Optional data of a scan.
 #[derive(Default)]
 pub(super) struct ScanOptions {
@@ -60,6 +71,8 @@ pub(super) struct ScanOptions {
     pub(super) trees: bool,
     /// Layers in the manifests of images.
     pub(super) blobs: bool,
+    /// Extent of the measurement.
+    pub(super) measure: Measure,
 }
 
 impl ScanOptions {
@@ -85,8 +98,9 @@ pub(super) fn scan_with(
     if let Err(error) = request.io_priority.apply() {
         tracing::warn!("setting the I/O priority: {error}; continuing at normal priority");
     }
-    let ScanOptions { labels, trees: keep_trees, blobs } = options;
-    let scan_request = stores::ScanRequest { labels, keep_trees, blobs, ..request.stores()? };
+    let ScanOptions { labels, trees: keep_trees, blobs, measure } = options;
+    let measures = measure == Measure::Everything;
+    let scan_request = stores::ScanRequest { labels, keep_trees, blobs, measure, ..request.stores()? };
     let progress = Arc::<Progress>::default();
     let shown = observer.measuring(&progress);
     // Both take long for a large store, and they are independent.
@@ -95,7 +109,7 @@ pub(super) fn scan_with(
     let (mut state, findings) = opened?;
     let record = record && state.may_record();
     let scan_request = stores::ScanRequest { leaps: state.leaps.clone(), ..scan_request };
-    let sizes = Some(std::mem::take(&mut state.sizes));
+    let sizes = measures.then(|| std::mem::take(&mut state.sizes));
     let measured = records.and_then(|records| stores::measure(&scan_request, records, sizes, &progress));
     drop(shown);
     if let Err(stores::Error::NoneFound { findings, .. }) = &measured {
@@ -106,6 +120,7 @@ pub(super) fn scan_with(
     if let Err(error) = &measured
         && error.proves_no_store()
         && record
+        && measures
         && !request.names_stores
     {
         ScanRecording { request, state: &mut state }.save_none(observer);
@@ -119,7 +134,7 @@ pub(super) fn scan_with(
     }
     state.add_findings(&mut scan);
     // A scan from a timer runs with --quiet, but problems are reported.
-    let audience = if record { Audience::Always } else { Audience::Usual };
+    let audience = if record && measures { Audience::Always } else { Audience::Usual };
     observer.findings(audience, &scan.inventory.findings);
     let ages = state.ages(&scan);
     Ok(ScanResult { node: node_name(&scan.sysroot), scan, ages, state })

@@ -19,8 +19,8 @@ use crate::model::scan_summary::ScanSummary;
 use crate::model::{FilesystemIx, Finding, Inventory, StoreId, StoreIx};
 use crate::node::kubelet::Kubelet;
 use crate::node::places::KubeletPlaces;
-use crate::stores::Scan;
 use crate::stores::other_usage::{self, OtherUsageRequest, OtherUser, OtherUserKind};
+use crate::stores::{Measure, Scan};
 use crate::sys::deleted;
 
 /// Returns the figures of the stores, with the data outside the stores on their filesystems.
@@ -122,6 +122,9 @@ impl ScanRecording<'_> {
         if self.state.directory.foreign {
             return Ok(());
         }
+        if scan.request.measure != Measure::Everything {
+            return self.save_uses(scan);
+        }
         let complete = scan.is_complete();
         let damaged = self.state.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
         let access = if damaged { Access::Mend } else { Access::Write };
@@ -182,6 +185,20 @@ impl ScanRecording<'_> {
         state.back_offs = database.read(back_offs::load)?;
         state.last_gc_failed = last_gc_failed(&database);
         state.is_unreadable = database.unreadable;
+        Ok(())
+    }
+
+    /// Records the images and containers of a scan that measured nothing. A damaged database is left to the next scan
+    /// that measures.
+    fn save_uses(self, scan: &Scan) -> Result<(), Error> {
+        if self.state.is_unreadable {
+            return Ok(());
+        }
+        let mut run = self.run(&scan.inventory, &scan.refs);
+        run.record.is_measured = false;
+        let (database, saved) = self.write(&run, Access::Write)?;
+        self.state.is_unrecorded = saved.recorded.is_none();
+        self.state.degraded = [database.degraded, saved.degraded].concat();
         Ok(())
     }
 

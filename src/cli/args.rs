@@ -193,6 +193,10 @@ pub(super) struct ScanArgs {
     /// beside the store if that is on another filesystem
     #[arg(long, conflicts_with = "no_record")]
     pub(super) reserve: bool,
+
+    /// Only record which images containers use now: measure nothing and print nothing (for layersweep-uses.path)
+    #[arg(long, conflicts_with_all = ["no_record", "reserve"])]
+    pub(super) uses: bool,
 }
 
 const GROUPS: &[GroupBy] =

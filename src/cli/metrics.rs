@@ -46,9 +46,10 @@ pub(super) fn run(global: &Global, config: &Config, args: &MetricsArgs) -> Resul
 /// Writes the metrics file at the end of a command, if the command can have changed the metrics. A failure is
 /// only a warning.
 pub(super) fn after(global: &Global, config: &Config, args: &Args, done: &Result<Exit, Error>) {
-    // The next scan includes a new pin in the metrics.
-    let records = args.command.records() && !matches!(args.command, Command::Pin(_));
-    if !records || !may_have_changed(done) {
+    // The next scan includes a new pin, and new uses, in the metrics.
+    let is_left_to_scan =
+        matches!(&args.command, Command::Pin(_)) || matches!(&args.command, Command::Scan(scan) if scan.uses);
+    if !args.command.records() || is_left_to_scan || !may_have_changed(done) {
         return;
     }
     let Some(path) = textfile(global, &config.textfile) else { return };

@@ -9,6 +9,9 @@ use crate::report::json;
 use crate::report::text;
 
 pub(super) fn run(global: &Global, args: &ScanArgs) -> Result<Exit, Error> {
+    if args.uses {
+        return scan::record_uses(&global.request, global);
+    }
     let result = match args.no_record {
         true => scan::scan(&global.request, global)?,
         false => scan::scan_and_record(&global.request, global)?,

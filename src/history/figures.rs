@@ -254,12 +254,12 @@ pub struct BigImage {
     pub exclusive_bytes: u64,
 }
 
-/// Returns the `limit` images with the most exclusive bytes, in stores with stored figures.
+/// Returns the `limit` measured images with the most exclusive bytes, in stores with stored figures.
 pub fn biggest(from: &Connection, limit: u16) -> rusqlite::Result<Vec<BigImage>> {
     from.prepare_cached(
         "SELECT kind, root, driver, image_id, coalesce(names ->> '$[0]', '') AS name, exclusive_bytes
          FROM images JOIN stores ON stores.id = images.store
-         WHERE gone_since IS NULL AND images.store IN (SELECT store FROM store_figures)
+         WHERE gone_since IS NULL AND exclusive_bytes >= 0 AND images.store IN (SELECT store FROM store_figures)
          ORDER BY exclusive_bytes DESC, image_id, kind, root, driver LIMIT ?1",
     )?
     .query_map([limit], |row| {

@@ -40,6 +40,8 @@ pub struct ScanRecord {
     pub stores: Vec<SeenStore>,
     pub images: Vec<SeenImage>,
     pub containers: Vec<SeenContainer>,
+    /// The bytes of images and containers were measured. If not, their recorded bytes do not change.
+    pub is_measured: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,6 +152,7 @@ impl ScanRecord {
                     bytes: Refs::held_bytes(inventory, &container.holds),
                 })
                 .collect(),
+            is_measured: true,
         }
     }
 }

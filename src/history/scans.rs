@@ -10,8 +10,12 @@ use super::{runs, usage};
 use crate::model::path_text;
 
 /// Records a scan and returns its record time. Nothing is recorded for stores that a later scan has recorded already.
+/// A scan that measured nothing is not recorded as a run: it only updates what is known of images and containers.
 pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Timestamp> {
     let record_time = observe(to, &scan.record)?;
+    if !scan.record.is_measured {
+        return Ok(record_time);
+    }
     usage::record(to, record_time, &scan.record.filesystems)?;
     remember(to, record_time, scan)?;
     let start =

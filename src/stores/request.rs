@@ -56,9 +56,10 @@ pub struct ScanRequest {
 }
 
 /// Extent of a scan's measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Measure {
     /// Measure everything.
+    #[default]
     Everything,
     /// Measure nothing: every size is 0, and leaks are not searched. Users and references come from the records and
     /// the mounts alone, in milliseconds, so that they can be read again right before a deletion.

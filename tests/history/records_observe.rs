@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use layersweep::history::Records;
 use layersweep::history::ages::{AgeRule, Basis, Moment};
 use layersweep::history::known::{self, Life};
-use layersweep::history::scan_record::ScanRecord;
+use layersweep::history::scan_record::{ScanRecord, SeenImage};
 use layersweep::model::refs::Refs;
 use layersweep::model::{
     Consistency, Container, ContainerState, Evidence, EvidenceKind, Image, ImageIx, Inventory, Labels, Owner,
@@ -51,6 +51,60 @@ impl Rig {
     fn sql<T: rusqlite::types::FromSql>(&self, sql: &str) -> T {
         self.records.read(|from| from.query_row(sql, [], |row| row.get(0))).unwrap()
     }
+}
+
+#[test]
+fn unmeasured_scan_records_uses_and_keeps_bytes() {
+    /// Images 1 and 2, and image 3, which was pulled later.
+    fn unmeasured() -> Vec<SeenImage> {
+        let images = [(1, -HOUR), (2, -HOUR), (3, 50)].map(|(number, made)| image(number, made));
+        let nothing = |image| SeenImage {
+            total_bytes: 0,
+            exclusive_bytes: 0,
+            frees_bytes: 0,
+            listed_bytes: None,
+            ..image
+        };
+        images.map(nothing).to_vec()
+    }
+    fn bytes(life: &Life) -> [u64; 3] {
+        [life.total_bytes, life.exclusive_bytes, life.frees_bytes]
+    }
+    let mut rig = Rig::new();
+    rig.see(0, |seen| seen.images = vec![image(1, -HOUR), image(2, -HOUR)]);
+    let before = rig.life(1).unwrap();
+    // A container that no scan with figures sees, and an image that was pulled for it.
+    rig.see(60, |seen| {
+        seen.is_measured = false;
+        seen.images = unmeasured();
+        seen.containers = vec![container(7, 58, Some(0)), container(8, 58, Some(2))];
+    });
+    // Repeated, it changes nothing; then an incomplete listing finds neither containers nor images.
+    for consistency in [Consistency::Consistent, Consistency::WriterActive] {
+        rig.see(62, |seen| {
+            seen.is_measured = false;
+            seen.stores[0].consistency = consistency;
+            if consistency == Consistency::Consistent {
+                seen.images = unmeasured();
+                seen.containers = vec![container(7, 58, Some(0)), container(8, 58, Some(2))];
+            }
+        });
+    }
+    rig.see(90, |seen| {
+        seen.is_measured = false;
+        seen.images = unmeasured();
+    });
+    let used = rig.life(1).unwrap();
+    assert_eq!((used.age.last_used, used.age.use_count, used.age.life), (Some(at(62)), 1, 1));
+    assert_eq!((bytes(&used), used.listed_bytes), (bytes(&before), before.listed_bytes));
+    assert_eq!(rig.life(2).unwrap().age.last_used, None);
+    // No scan has measured the new image: it is not among the largest until one has.
+    let pulled = rig.life(3).unwrap();
+    assert_eq!((bytes(&pulled), pulled.age.first_detected, pulled.age.use_count), ([0; 3], at(50), 1));
+    assert_eq!(rig.sql::<i64>("SELECT count(*) FROM images WHERE exclusive_bytes < 0"), 1);
+    rig.see(300, |seen| seen.images = vec![image(3, 50)]);
+    assert_eq!(bytes(&rig.life(3).unwrap()), [500_000_003, 40_000_000, 41_000_000]);
+    assert_eq!(rig.sql::<i64>("SELECT count(*) FROM runs"), 0);
 }
 
 #[test]

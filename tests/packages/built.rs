@@ -16,7 +16,7 @@ use support::store::{self, Store};
 use support::{require_program, small};
 
 /// The files that both packages have at the same path.
-const FILES: [&str; 28] = [
+const FILES: [&str; 30] = [
     "/usr/bin/layersweep",
     "/usr/lib/layersweep/layersweep.toml",
     "/etc/layersweep/layersweep.toml",
@@ -25,6 +25,8 @@ const FILES: [&str; 28] = [
     "/usr/lib/systemd/system/layersweep-scan.timer",
     "/usr/lib/systemd/system/layersweep-gc.service",
     "/usr/lib/systemd/system/layersweep-gc.timer",
+    "/usr/lib/systemd/system/layersweep-uses.path",
+    "/usr/lib/systemd/system/layersweep-uses.service",
     "/usr/lib/systemd/system-preset/90-layersweep.preset",
     "/usr/lib/tmpfiles.d/layersweep.conf",
     "/usr/share/man/man1/layersweep.1.gz",
@@ -389,19 +391,31 @@ fn units_are_valid_and_confined() {
     if !ready(&["systemd-analyze"]) {
         return;
     }
+    // The small scan is confined as the whole one.
+    let [scan, uses] = ["scan", "uses"].map(|name| {
+        let path = sources().join(format!("packaging/systemd/layersweep-{name}.service"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let confinement = text.lines().skip_while(|line| !line.starts_with("Nice=")).filter(|line| {
+            line.contains('=') && !line.starts_with('#') && !line.starts_with("ReadWritePaths=")
+        });
+        confinement.map(str::to_owned).collect::<Vec<_>>()
+    });
+    assert_eq!(scan, uses);
     let dir = tempfile::tempdir().unwrap();
     succeed(tool("dpkg-deb").arg("--extract").arg(deb()).arg(dir.path()));
-    for unit in ["layersweep-scan", "layersweep-gc"] {
+    for (unit, starter) in
+        [("layersweep-scan", "timer"), ("layersweep-gc", "timer"), ("layersweep-uses", "path")]
+    {
         let path = |end: &str| dir.path().join(format!("usr/lib/systemd/system/{unit}.{end}"));
         // It searches the program at the path of this machine; the tested one is elsewhere.
-        for end in ["service", "timer"] {
+        for end in ["service", starter] {
             let text = std::fs::read_to_string(path(end)).unwrap();
             let program = dir.path().join("usr/bin/layersweep");
             std::fs::write(path(end), text.replace("/usr/bin/layersweep", program.to_str().unwrap()))
                 .unwrap();
         }
         let mut verify = tool("systemd-analyze");
-        verify.args(["verify", "--man=no"]).arg(path("service")).arg(path("timer"));
+        verify.args(["verify", "--man=no"]).arg(path("service")).arg(path(starter));
         let output = verify.output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         // Warnings about units of this machine are ignored.

@@ -59,6 +59,7 @@ fn installed_package_maintains_the_node() {
     no_mount_is_held(&node);
     gc_deletes_what_leaks(&node);
     hold_files_hold(&node);
+    container_of_five_seconds_is_seen(&node);
     let doctor = node.run("layersweep doctor --format json").json();
     fn of(doctor: &serde_json::Value, name: &str) -> Vec<serde_json::Value> {
         let checks = doctor["checks"].as_array().unwrap().iter();
@@ -73,8 +74,10 @@ fn installed_package_maintains_the_node() {
     assert_ne!(node.run("systemctl start layersweep-gc.service").code, 0);
     quietly(node.run("dpkg --purge layersweep"));
     assert_eq!(node.run("systemctl list-units --failed --plain --no-legend 'layersweep*'").stdout, "");
-    assert_eq!(node.property("layersweep-scan.timer", "LoadState"), "not-found");
-    let _ = std::fs::remove_dir(soon.parent().unwrap());
+    for unit in ["layersweep-scan.timer", "layersweep-uses.path"] {
+        assert_eq!(node.property(unit, "LoadState"), "not-found", "{unit}");
+    }
+    let _ = std::fs::remove_dir_all(soon.parent().unwrap());
     assert_eq!(remains(&node.root).replace("/tmp/systemd-private", ""), "");
 }
 
@@ -142,6 +145,8 @@ fn sandboxed_scan_sees_all(node: &Booted) {
         ("layersweep-scan.service", "/usr/bin/touch /var/lib/containers/storage/x", false),
         ("layersweep-scan.service", "/usr/bin/touch /etc/layersweep/x", false),
         ("layersweep-scan.service", "/usr/bin/touch /var/lib/layersweep/x", true),
+        ("layersweep-uses.service", "/usr/bin/touch /var/lib/containers/storage/x", false),
+        ("layersweep-uses.service", "/usr/bin/touch /var/lib/layersweep/x", true),
         ("layersweep-gc.service", "/usr/bin/touch /var/lib/containers/storage/x", true),
         ("layersweep-gc.service", "/usr/bin/touch /etc/layersweep/x", false),
         ("layersweep-gc.service", "/usr/bin/mount -t tmpfs tmpfs /var/lib/layersweep", false),
@@ -226,4 +231,50 @@ fn hold_files_hold(node: &Booted) {
         assert_eq!(node.property("layersweep-gc.service", "ConditionResult"), "no", "{hold}");
         node.run(&format!("rm {hold}")).expect_code(0);
     }
+}
+
+/// A container that lives five seconds has used its image, although the timer does not scan meanwhile. Other containers
+/// come and go all the time, more often than systemd would start a unit by default.
+fn container_of_five_seconds_is_seen(node: &Booted) {
+    let far = node.root.path("/etc/systemd/system/layersweep-scan.timer.d/far.conf");
+    std::fs::write(&far, "[Timer]\nOnCalendar=\nOnActiveSec=1h\nRandomizedDelaySec=0\n").unwrap();
+    node.run("systemctl daemon-reload; systemctl restart layersweep-scan.timer").expect_code(0);
+    node.run("systemctl start layersweep-scan.service && systemctl enable --now layersweep-uses.path")
+        .expect_code(0);
+    let store = Store::at(&node.root.path("/var/lib/containers/storage"), "overlay");
+    let images = || node.run("layersweep images --format json").expect_code(0).json();
+    fn find<'a>(document: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
+        let mut images = document["images"].as_array().unwrap().iter();
+        images.find(|image| image["names"][0] == format!("localhost/mk/{name}:1")).unwrap()
+    }
+    let before = images();
+    let [brief, other] =
+        ["svc-c", "svc-d"].map(|name| find(&before, name)["id"].as_str().unwrap().to_owned());
+    for name in ["svc-c", "svc-d", "tools-x"] {
+        assert!(find(&before, name)["last_used"].is_null(), "{name}");
+    }
+    let history = || node.run("layersweep history --all --format json").expect_code(0).json()["runs"].clone();
+    let runs = history();
+
+    let started = std::time::Instant::now();
+    store.storage(["create-container", "--name", "brief", &brief]);
+    while started.elapsed() < std::time::Duration::from_secs(5) {
+        store.storage(["create-container", "--name", "other", &other]);
+        std::thread::sleep(std::time::Duration::from_millis(1200));
+        store.storage(["delete-container", "other"]);
+    }
+    store.storage(["delete-container", "brief"]);
+    let idle = || node.property("layersweep-uses.service", "ActiveState") == "inactive";
+    node.wait("the removal is seen", || idle() && find(&images(), "svc-c")["last_used"].is_string());
+    let after = images();
+    assert!(find(&after, "tools-x")["last_used"].is_null());
+    assert_eq!(history(), runs);
+    assert_eq!(node.property("layersweep-uses.path", "ActiveState"), "active");
+    assert_eq!(node.property("layersweep-uses.service", "Result"), "success");
+    let said = node.journal("layersweep-uses.service");
+    assert!(!said.contains("Finished") && !said.contains("warning"), "a line for each container: {said}");
+    let timer = node.property("layersweep-scan.timer", "NextElapseUSecMonotonic");
+    assert!(timer.contains("h") || timer.contains("min"), "the timer would have scanned: {timer}");
+    std::fs::remove_file(&far).unwrap();
+    node.run("systemctl daemon-reload; systemctl restart layersweep-scan.timer").expect_code(0);
 }

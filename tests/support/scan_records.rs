@@ -52,6 +52,7 @@ pub fn scan_record(seconds: i64) -> ScanRecord {
         stores: vec![SeenStore { key: store_key(), consistency: Consistency::Consistent }],
         images: Vec::new(),
         containers: Vec::new(),
+        is_measured: true,
     }
 }
 

@@ -123,11 +123,11 @@ impl Writer<'_> {
         }
         self.to
             .prepare_cached(
-                "UPDATE containers SET image = ?2, created = ?3, name = ?4, state = ?5, bytes = ?6,
+                "UPDATE containers SET image = ?2, created = ?3, name = ?4, state = ?5, bytes = iif(?9, ?6, bytes),
                      first_seen = iif(?7, ?8, first_seen), last_seen = NULL, gone_since = NULL
                  WHERE id = ?1
                    AND (image, created, name, state, bytes, last_seen, gone_since)
-                       IS NOT (?2, ?3, ?4, ?5, ?6, NULL, NULL)",
+                       IS NOT (?2, ?3, ?4, ?5, iif(?9, ?6, bytes), NULL, NULL)",
             )?
             .execute(params![
                 stored.id,
@@ -137,7 +137,8 @@ impl Writer<'_> {
                 container.state.as_str(),
                 signed(container.bytes),
                 is_another,
-                self.micros
+                self.micros,
+                self.scan_record.is_measured,
             ])?;
         Ok(())
     }

@@ -10,6 +10,9 @@ use crate::history::back_offs;
 use crate::history::scan_record::SeenImage;
 use crate::history::values::{json, micros, moment, signed};
 
+/// Stored byte count of an image that no scan has measured yet.
+const UNMEASURED: i64 = -1;
+
 /// The present life of an image, as stored.
 struct Life {
     id: i64,
@@ -137,15 +140,20 @@ impl Writer<'_> {
                 ages::made(store.kind, &image.evidence).map(micros),
                 in_use,
                 json(&image.names)?,
-                signed(image.total_bytes),
-                signed(image.exclusive_bytes),
-                signed(image.frees_bytes),
-                image.listed_bytes.map(signed),
+                self.bytes(image.total_bytes),
+                self.bytes(image.exclusive_bytes),
+                self.bytes(image.frees_bytes),
+                image.listed_bytes.filter(|_| self.scan_record.is_measured).map(signed),
                 image.pinned,
                 json(&image.digests)?,
                 image.origin.as_ref().map(json).transpose()?,
             ])?;
         Ok(self.to.last_insert_rowid())
+    }
+
+    /// Returns a byte count of a new image in the stored form.
+    fn bytes(&self, bytes: u64) -> i64 {
+        if self.scan_record.is_measured { signed(bytes) } else { UNMEASURED }
     }
 
     fn resume(&self, store: &StoreRow, life: &Life, image: &SeenImage, in_use: bool) -> rusqlite::Result<()> {
@@ -159,7 +167,9 @@ impl Writer<'_> {
         self.to
             .prepare_cached(
                 "UPDATE images SET last_seen = NULL, in_use = ?2, last_used = ?3, made = ?4, names = ?5,
-                     total_bytes = ?6, exclusive_bytes = ?7, frees_bytes = ?8, listed_bytes = ?9, pinned = ?10,
+                     total_bytes = iif(?14, ?6, total_bytes), exclusive_bytes = iif(?14, ?7, exclusive_bytes),
+                     frees_bytes = iif(?14, ?8, frees_bytes), listed_bytes = iif(?14, ?9, listed_bytes),
+                     pinned = ?10,
                      proven_since = max(coalesce(?11, proven_since), coalesce(proven_since, ?11)),
                      digests = ?12,
                      origin = iif(origin LIKE '{\"kind\":\"pulled\"%', origin, coalesce(?13, origin)),
@@ -169,10 +179,11 @@ impl Writer<'_> {
                              UNION SELECT value FROM json_each(images.former_names)
                              EXCEPT SELECT value FROM json_each(?5) LIMIT 16)))
                  WHERE id = ?1
-                   AND (last_seen, in_use, made, names, total_bytes, exclusive_bytes, frees_bytes,
-                        listed_bytes, pinned, digests, origin)
-                     IS NOT (NULL, ?2, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?12,
-                       iif(origin LIKE '{\"kind\":\"pulled\"%', origin, coalesce(?13, origin)))",
+                   AND ((last_seen, in_use, made, names, pinned, digests, origin)
+                     IS NOT (NULL, ?2, ?4, ?5, ?10, ?12,
+                       iif(origin LIKE '{\"kind\":\"pulled\"%', origin, coalesce(?13, origin)))
+                     OR ?14 AND (total_bytes, exclusive_bytes, frees_bytes, listed_bytes)
+                       IS NOT (?6, ?7, ?8, ?9))",
             )?
             .execute(params![
                 life.id,
@@ -188,6 +199,7 @@ impl Writer<'_> {
                 proven_since,
                 json(&image.digests)?,
                 image.origin.as_ref().map(json).transpose()?,
+                self.scan_record.is_measured,
             ])?;
         Ok(())
     }
