@@ -57,7 +57,7 @@ put 644 CHANGELOG.md "$doc/CHANGELOG.md"
 for page in docs/*.md docs/schema/*.json docs/pictures/*.png; do
     put 644 "$page" "$doc/$page"
 done
-(cd packaging && find openshift kubernetes prometheus grafana sos -type f) >"$work/examples"
+(cd packaging && find openshift kubernetes kubelet prometheus grafana sos -type f) >"$work/examples"
 while read -r example; do
     put 644 "packaging/$example" "$doc/examples/$example"
 done <"$work/examples"

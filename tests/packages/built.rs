@@ -16,7 +16,7 @@ use support::store::{self, Store};
 use support::{require_program, small};
 
 /// The files that both packages have at the same path.
-const FILES: [&str; 30] = [
+const FILES: [&str; 32] = [
     "/usr/bin/layersweep",
     "/usr/lib/layersweep/layersweep.toml",
     "/etc/layersweep/layersweep.toml",
@@ -42,6 +42,8 @@ const FILES: [&str; 30] = [
     "/usr/share/doc/layersweep/docs/schema/scan.json",
     "/usr/share/doc/layersweep/examples/kubernetes/daemonset-crio.yaml",
     "/usr/share/doc/layersweep/examples/kubernetes/base/daemonset.yaml",
+    "/usr/share/doc/layersweep/examples/kubelet/50-layersweep-first.conf",
+    "/usr/share/doc/layersweep/examples/kubelet/50-layersweep-only.conf",
     "/usr/share/doc/layersweep/examples/openshift/worker.bu",
     "/usr/share/doc/layersweep/examples/sos/layersweep.py",
     "/usr/share/doc/layersweep/examples/prometheus/layersweep.rules.yml",

@@ -61,6 +61,20 @@ fn butane_and_machine_config_agree() {
     }
 }
 
+#[test]
+fn kubelet_settings_for_openshift_agree() {
+    for name in ["only", "first"] {
+        let drop_in = yaml(&read(&format!("packaging/kubelet/50-layersweep-{name}.conf")));
+        let openshift = yaml(&read(&format!("packaging/openshift/kubelet-layersweep-{name}.yaml")));
+        for (key, value) in drop_in.as_object().unwrap() {
+            if !["apiVersion", "kind"].contains(&key.as_str()) {
+                assert_eq!(&openshift["spec"]["kubeletConfig"][key], value, "{name}: {key}");
+            }
+        }
+        assert_eq!(text(&openshift, "/kind"), "KubeletConfig");
+    }
+}
+
 /// All files in which a command line may occur.
 fn sources() -> Vec<PathBuf> {
     let files = walkdir::WalkDir::new(file("packaging"))

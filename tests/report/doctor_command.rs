@@ -172,6 +172,54 @@ fn thresholds_of_all_kinds() {
     }
 }
 
+/// The packaged drop-ins of the kubelet, in the directory that its flag names.
+#[test]
+fn packaged_kubelet_drop_ins_are_recognised() {
+    let Some(disk) = Disk::new() else { return };
+    const UNIT: &str = "usr/lib/systemd/system/layersweep-gc.timer";
+    const ENABLED: &str = "etc/systemd/system/timers.target.wants/layersweep-gc.timer";
+    let flags = ("etc/default/kubelet", "KUBELET_EXTRA_ARGS=--config-dir=/etc/kubernetes/kubelet.conf.d\n");
+    let main = (CONFIG, "kind: KubeletConfiguration\nimageGCHighThresholdPercent: 85\n");
+    for (name, order, alone, says) in [
+        (
+            "50-layersweep-only.conf",
+            "note",
+            "warning",
+            ["collection is off (", "only layersweep's gc comes before"],
+        ),
+        (
+            "50-layersweep-first.conf",
+            "ok",
+            "note",
+            ["collects images at 80% used", "last resort after gc (75.0%)"],
+        ),
+    ] {
+        let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/kubelet").join(name);
+        let drop_in = std::fs::read_to_string(packaged).unwrap();
+        let path = format!("etc/kubernetes/kubelet.conf.d/{name}");
+        let files =
+            [main, flags, (path.as_str(), drop_in.as_str()), (UNIT, "[Timer]\n"), (ENABLED, "[Timer]\n")];
+        let said = disk.with(&files[..4], 0);
+        assert_eq!((status(&said, "kubelet-order"), status(&said, "gc-timer")), (order, alone), "{said:#}");
+        let said = disk.with(&files, 0);
+        for (check, expected) in [
+            ("kubelet-files", "ok"),
+            ("kubelet-settings", "ok"),
+            ("kubelet-order", order),
+            ("our-thresholds", "ok"),
+            ("gc-timer", "ok"),
+        ] {
+            assert_eq!(status(&said, check), expected, "{check}: {said:#}");
+        }
+        let message = text(checks(&said, "kubelet-order")[0], "/message");
+        for part in
+            says.iter().chain(&["hard eviction at imagefs.available<15%", "deletes every unused image"])
+        {
+            assert!(message.contains(part), "no {part}: {message}");
+        }
+    }
+}
+
 #[test]
 fn disk_of_dead_node_is_only_read() {
     let Some(disk) = Disk::new() else { return };

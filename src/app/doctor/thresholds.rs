@@ -12,6 +12,9 @@ use crate::policy::kubelet::{ConfigFault, KubeletPolicy};
 use crate::policy::space::Targets;
 use crate::policy::thresholds::{Counted, Disk, evictions, floor_percent};
 
+/// Effect of eviction, which the thresholds of image collection do not change.
+const EVICTION: &str = "eviction deletes every unused image, and then evicts pods";
+
 /// Minimum distance between collection and eviction, in percent of the disk. A pull can fill a smaller distance before
 /// the kubelet checks for collection again.
 const MARGIN: f64 = 5.0;
@@ -137,13 +140,16 @@ fn lowest(thresholds: &[Threshold]) -> Option<&Threshold> {
     thresholds.iter().min_by(|a, b| a.percent.total_cmp(&b.percent))
 }
 
+/// Returns true if the kubelet's image collection is off: layersweep alone collects.
+pub(super) fn is_collection_off(kubelet: &KubeletThresholds) -> bool {
+    kubelet.image_high.value >= 100 && kubelet.max_age.value.is_zero()
+}
+
 /// Returns the used percentage above which the kubelet collects images, or `None` if that is off. The kubelet rounds
 /// the usage up, so that the first byte above 84% reaches a threshold of 85.
 fn kubelet_starts(kubelet: &KubeletThresholds) -> Option<f64> {
-    let high = kubelet.image_high.value;
-    let is_off = high >= 100 && kubelet.max_age.value.is_zero();
     #[allow(clippy::cast_precision_loss)] // a percentage
-    (!is_off).then_some(high as f64 - 1.0)
+    (!is_collection_off(kubelet)).then_some(kubelet.image_high.value as f64 - 1.0)
 }
 
 /// Returns the used percentage at which `gc` starts to delete, or `None` if no threshold is set.
@@ -174,16 +180,16 @@ fn order_on(settings: &Settings<'_>, disk: &Disk) -> Check {
     let Some(Threshold { percent, words, status }) = lowest(&evictions) else {
         return Check::ok(mount, "no eviction threshold for the bytes of this filesystem was found");
     };
-    let is_gc_first =
-        gc_starts(&settings.images.targets, disk.capacity_bytes).is_some_and(|starts| starts < *percent);
+    let gc = gc_starts(&settings.images.targets, disk.capacity_bytes);
+    let is_gc_first = gc.is_some_and(|starts| starts < *percent);
     let lower_image_gc = format!(
         "set the kubelet's imageGCHighThresholdPercent to {} or less and imageGCLowThresholdPercent below that",
         well_below(*percent)
     );
     let Some(collects) = kubelet_starts(kubelet) else {
         let message = format!(
-            "the kubelet's image collection is off ({source}): before {words} ({percent:.1}% used) only layersweep's \
-             runs"
+            "the kubelet's image collection is off ({source}): only layersweep's gc comes before {words} ({percent:.1}% \
+             used); {EVICTION}"
         );
         return match is_gc_first {
             true => Check::note(mount, message),
@@ -207,9 +213,15 @@ fn order_on(settings: &Settings<'_>, disk: &Disk) -> Check {
             false => Check::warning(mount, message, lower_image_gc),
         };
     }
+    let after = match gc.filter(|starts| *starts < collects) {
+        Some(starts) => format!(", as the last resort after gc ({starts:.1}%)"),
+        None => String::new(),
+    };
     Check::ok(
         mount,
-        format!("the kubelet collects images at {high}% used, {words} comes at {percent:.1}% used"),
+        format!(
+            "the kubelet collects images at {high}% used{after}, {words} comes at {percent:.1}% used; {EVICTION}"
+        ),
     )
 }
 

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::check::Check;
 use super::node::Node;
+use super::thresholds;
 use crate::node::timers::{self, GC, SCAN, Timer, TimerState};
 
 /// Maximum time since a timer last elapsed. Both timers run every five minutes, but a scan may take long.
@@ -49,10 +50,10 @@ pub(super) fn gc(node: &Node<'_>) -> Vec<Check> {
     match &timer.state {
         TimerState::Missing => match timers::cron(&node.stores.sysroot, "gc") {
             Ok(Some(job)) => vec![Check::note(job, "a cron job is installed; cron itself was not checked")],
-            Ok(None) => vec![Check::note(
-                GC,
-                "no timer or cron job for gc is installed: it runs only when you start it",
-            )],
+            Ok(None) => {
+                let message = "no timer or cron job for gc is installed: it runs only when you start it";
+                vec![gc_off(node, message, "install the timer (docs/installing.md)")]
+            }
             Err(error) => vec![Check::unread("/etc/cron.d", &error)],
         },
         TimerState::Enabled => vec![pace(node, GC, &timer)],
@@ -61,12 +62,28 @@ pub(super) fn gc(node: &Node<'_>) -> Vec<Check> {
                 TimerState::Masked(_) => format!("systemctl unmask {GC} && "),
                 _ => String::new(),
             };
+            let enable = format!("{unmask}systemctl enable --now {GC}");
             let message = format!(
-                "no automatic deletion. `layersweep gc --dry-run` shows what would be deleted; `{unmask}systemctl \
-                 enable --now {GC}` turns it on"
+                "no automatic deletion. `layersweep gc --dry-run` shows what would be deleted; `{enable}` turns it on"
             );
-            vec![Check::note(GC, message)]
+            vec![gc_off(node, &message, &enable)]
         }
+    }
+}
+
+/// Result for a node on which gc does not run by itself: a warning if the kubelet leaves image collection to it.
+fn gc_off(node: &Node<'_>, message: &str, remedy: &str) -> Check {
+    let kubelet = node.settings.as_ref().map(|settings| &settings.kubelet);
+    match kubelet.filter(|kubelet| thresholds::is_collection_off(kubelet)) {
+        Some(kubelet) => {
+            let source = kubelet.image_high.source();
+            let message = format!(
+                "nothing deletes images before eviction: the kubelet's image collection is off ({source}), and gc does \
+                 not run by itself"
+            );
+            Check::warning(GC, message, remedy)
+        }
+        None => Check::note(GC, message),
     }
 }
 
