@@ -141,31 +141,36 @@ fn note_reach(observer: &dyn Observer, pattern: &Pattern, known: &KnownImages) {
     }
 }
 
-/// Returns the patterns of `protect.names` that match none of the images of the last scan, and the number of these
-/// images; no patterns without a scan. The records do not contain digests, so patterns for them are left out.
+/// Returns the patterns of `protect.names` and of rules that match none of the images of the last scan, each with its
+/// key, and the number of these images; no patterns without a scan. The records do not contain digests, so patterns for them are left out.
 ///
 /// # Errors
 /// When SQLite fails.
-pub fn unmatched(config: &Config, database: &Database) -> Result<(Vec<String>, usize), Error> {
+pub fn unmatched(
+    config: &Config,
+    database: &Database,
+) -> Result<(Vec<(&'static str, String)>, usize), Error> {
     let known = database.read(known::images)?;
     let all = known.all().count();
-    let patterns = config.images.protect.names.iter().filter(|pattern| {
+    let named = config.images.protect.names.iter().map(|pattern| ("protect.names", pattern));
+    let of_rules = config.images.rules.iter().map(|rule| ("images.rule", &rule.pattern));
+    let patterns = named.chain(of_rules).filter(|(_, pattern)| {
         let mut images = known.all();
         let is_digest = pattern.text().contains("sha256:");
         all > 0
             && !is_digest
             && !images.any(|life| pattern.covers(&life.names, &[] as &[&str], &life.image_id))
     });
-    Ok((patterns.map(|pattern| pattern.text().to_owned()).collect(), all))
+    Ok((patterns.map(|(key, pattern)| (key, pattern.text().to_owned())).collect(), all))
 }
 
-/// Warns of patterns of `protect.names` that protect no image now.
+/// Warns of patterns of the configuration that match no image now.
 pub fn warn_unmatched(request: &Request, observer: &dyn Observer, config: &Config) {
     let found = Database::open(request, Access::Read).and_then(|database| unmatched(config, &database));
     // The run itself reports records that cannot be read.
     let Ok((patterns, all)) = found else { return };
-    for pattern in patterns {
-        let message = format!("protect.names: {pattern:?} matches none of the {all} images of the last scan");
+    for (key, pattern) in patterns {
+        let message = format!("{key}: {pattern:?} matches none of the {all} images of the last scan");
         observer.warn(Audience::Usual, &message, "`layersweep images` shows full names; correct the pattern");
     }
 }

@@ -422,8 +422,8 @@ A scan is named by
   2026-11-20T10:00, 36h    the last one before that time
   now                      the current state: scans, and records nothing
   FILE, -                  output of `scan --format json`; a file called last is ./last
-The last two scans are kept; of older ones the newest of each hour for a day, the newest of each day for \
-30. If a scan reads only named stores (--graphroot), the other stores count as unchanged. CHANGE is bytes on the \
+The last two scans are kept; of older ones the oldest of each ten minutes for two hours, the newest of each \
+hour for a day, the newest of each day for 30. If a scan reads only named stores (--graphroot), the other stores count as unchanged. CHANGE is bytes on the \
 disk: an image whose layers another image still uses frees nothing.";
 
 #[derive(Debug, ClapArgs)]

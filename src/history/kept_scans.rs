@@ -1,7 +1,7 @@
 //! Summaries of earlier scans, kept for comparison (`diff`).
 //!
-//! The newest scan of each hour is kept for a day, and the newest scan of each day for thirty days. The last two scans,
-//! which `diff` compares by default, are always kept.
+//! The oldest scan of each ten minutes is kept for two hours, the newest of each hour for a day, and the newest of each
+//! day for thirty days. The last two scans, which `diff` compares by default, are always kept.
 
 use std::borrow::Cow;
 use std::io::{BufReader, BufWriter, IntoInnerError, Read};
@@ -16,16 +16,19 @@ use serde::Serialize;
 use super::values::{damaged, json, micros, signed, time, unsigned};
 use crate::model::scan_summary::{ComparedScan, ScanSummary, SummaryKind, SummaryStore};
 
-/// Deletes the scans that are not kept. Times are microseconds: an hour, a day and thirty days.
+/// Deletes the scans that are not kept. Times are microseconds: ten minutes, an hour, a day; two hours, a day and thirty
+/// days. Within ten minutes the oldest is kept, since a question about the last ten minutes compares with it.
 const THIN: &str = "
     DELETE FROM kept_scans WHERE id NOT IN (
         SELECT id FROM (
             SELECT id, at,
                    row_number() OVER (ORDER BY id DESC) AS number,
+                   row_number() OVER (PARTITION BY at / 600000000 ORDER BY id) AS of_minutes,
                    row_number() OVER (PARTITION BY at / 3600000000 ORDER BY id DESC) AS of_hour,
                    row_number() OVER (PARTITION BY at / 86400000000 ORDER BY id DESC) AS of_day
             FROM kept_scans)
         WHERE number <= 2
+           OR of_minutes = 1 AND at > ?1 - 7200000000
            OR of_hour = 1 AND at > ?1 - 86400000000
            OR of_day = 1 AND at > ?1 - 2592000000000)";
 

@@ -66,12 +66,12 @@ pub(super) fn patterns(node: &Node<'_>) -> Vec<Check> {
     };
     match pins::unmatched(node.config, database) {
         Ok((patterns, all)) => {
-            let checks = patterns.into_iter().map(|pattern| {
+            let checks = patterns.into_iter().map(|(key, pattern)| {
                 let message = format!(
-                    "{pattern:?} matches none of the {all} images of the last scan: it keeps nothing now"
+                    "{pattern:?} matches none of the {all} images of the last scan: it has no effect now"
                 );
                 let remedy = "correct the pattern: `layersweep images` shows full names";
-                Check::warning("protect.names", message, remedy)
+                Check::warning(key, message, remedy)
             });
             checks.collect()
         }

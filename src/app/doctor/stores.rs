@@ -1,9 +1,11 @@
 //! Checks of the stores and their records.
 
+use std::collections::HashSet;
+
 use super::check::Check;
 use super::node::Node;
 use crate::app::protect::FromNode;
-use crate::model::{Consistency, Image};
+use crate::model::{Consistency, Image, ImageIx};
 use crate::policy::rules::NeverPulled;
 use crate::stores::Error;
 
@@ -74,13 +76,15 @@ pub(super) fn not_repullable(node: &Node<'_>) -> Vec<Check> {
     fn is_kept(rule: &NeverPulled, image: &Image) -> bool {
         !image.names.is_empty() && image.origin.was_never_pulled() && rule.are_kept(image)
     }
+    let used: HashSet<_> = inventory.containers.iter().filter_map(|container| container.image).collect();
     let all = inventory.images.len();
-    let kept = inventory.images.iter().filter(|image| is_kept(&rule, image)).count();
+    let unused = (0..all).map(ImageIx::from).filter(|image| !used.contains(image));
+    let kept = unused.filter(|image| is_kept(&rule, &inventory.images[image.get()])).count();
     if kept == 0 || kept * MUCH < all {
         return Vec::new();
     }
     let message = format!(
-        "gc keeps {kept} of {all} images because they were never pulled (`layersweep images --filter \
+        "gc keeps {kept} of {all} images, which no container uses, because they were never pulled (`layersweep images --filter \
          origin=loaded`, `=built`, `=preloaded`); protect.not_repullable = \"never\" lets it delete them"
     );
     vec![Check::note("", message)]

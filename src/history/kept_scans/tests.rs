@@ -107,7 +107,7 @@ fn kept_summaries_are_loaded_unchanged() {
 
 /// A scan every half hour for forty days.
 #[test]
-fn newest_of_hours_and_days_are_kept() {
+fn scans_of_minutes_hours_and_days_are_kept() {
     let mut connection = database();
     let seen = summary(&[(layer(1), 1)]);
     for number in 0..40 * 48 {
@@ -121,11 +121,18 @@ fn newest_of_hours_and_days_are_kept() {
         .filter(|second| {
             *second > now - DAY && is_last_of(HOUR, second)
                 || *second > now - 30 * DAY && is_last_of(DAY, second)
-                || *second >= now - HOUR / 2
+                || *second > now - 2 * HOUR
         })
         .collect();
     assert_eq!(kept, expected);
-    assert_eq!(kept.len(), 24 + 1 + 29, "hours, the second to last scan, days");
+    assert_eq!(kept.len(), 24 + 2 + 29, "hours, others of the last two hours, days");
+    // A timer of minutes: the first scan stays while it is the only one of its time.
+    let mut connection = database();
+    for minute in 0..12 {
+        scan(&mut connection, minute * 60, &seen);
+    }
+    let kept: Vec<_> = all(&connection).unwrap().iter().map(|scan| scan.at.as_second() - BEGIN).collect();
+    assert_eq!(kept, [0, 600, 660]);
     assert!(all(&connection).unwrap().iter().all(|scan| load(&connection, scan).unwrap().summary == seen));
 }
 

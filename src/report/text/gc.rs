@@ -185,8 +185,10 @@ fn reason_and_remedy(
     let says = |what: &str| format!("`{explain}` says {what}");
     let (state, remedy) = match rule {
         "min-age" => match until {
-            Some(until) => (format!("too young until {until}"), "--min-age 0s deletes them now".to_owned()),
-            None => ("too young".to_owned(), "--min-age 0s deletes them now".to_owned()),
+            Some(until) => {
+                (format!("too young until {until}"), "--min-age 0s lets gc delete them now".to_owned())
+            }
+            None => ("too young".to_owned(), "--min-age 0s lets gc delete them now".to_owned()),
         },
         "backing-off" => (
             match until {
@@ -212,7 +214,7 @@ fn reason_and_remedy(
             ("among the newest of a repository".to_owned(), "see keep_newest in the configuration".to_owned())
         }
         "not-repullable" => (
-            "kept because they were never pulled, so no registry may have them".to_owned(),
+            "kept as never pulled: perhaps no registry has such an image".to_owned(),
             "`protect.not_repullable = \"never\"` in the configuration allows their deletion".to_owned(),
         ),
         "read-only-store" => {
@@ -313,8 +315,8 @@ fn never_pulled(all: &[&DeletedDoc], screen: &Screen) -> String {
         number => format!("{number} images were"),
     };
     screen.note(&format!(
-        "{images} built or loaded here and never pulled, so no registry may have them; protect.not_repullable = \"always\" \
-         keeps such images."
+        "{images} built or loaded here and never pulled: perhaps no registry has such an image; \
+         protect.not_repullable = \"always\" keeps such images."
     ))
 }
 
@@ -326,7 +328,7 @@ fn kept_not_repullable(document: &GcDoc, screen: &Screen) -> String {
     }
     let frees = kept.iter().fold(0, |sum: u64, kept| sum.saturating_add(kept.frees_bytes));
     screen.note(&format!(
-        "{} stay with {} that were never pulled, so no registry may have them; protect.not_repullable = \"never\" \
+        "{} stay with {} never pulled: perhaps no registry has such an image; protect.not_repullable = \"never\" \
          allows their deletion.",
         bytes(frees),
         count(kept.len(), "image", "images")

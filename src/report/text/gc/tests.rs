@@ -191,8 +191,8 @@ fn failed_filesystem_cannot_be_judged() {
 #[test]
 fn images_that_were_never_pulled_have_a_hint() {
     let mut document = document();
-    let hint = "built or loaded here and never pulled, so no registry may have them; protect.not_repullable = \
-                \"always\" keeps such images.\n";
+    let hint = "built or loaded here and never pulled: perhaps no registry has such an image; \
+                protect.not_repullable = \"always\" keeps such images.\n";
     assert!(!shown(&document, None).contains(hint));
     for (position, words) in ["1 image was", "2 images were"].into_iter().enumerate() {
         document.deleted[position].never_pulled = true;
@@ -237,7 +237,7 @@ fn each_reason_that_keeps_images_has_a_remedy() {
     ];
     let text = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, ..document() }, None);
     let expected = "\
-2 images are too young until 00:03:00; --min-age 0s deletes them now
+2 images are too young until 00:03:00; --min-age 0s lets gc delete them now
 1 image is left alone until 1970-01-02 00:00:00, since a deletion failed; `layersweep explain dddddddddddd` says why it failed
 1 image is in use; `layersweep explain aaaaaaaaaaaa` says by which container; remove that first
 ";
