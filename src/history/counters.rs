@@ -52,6 +52,18 @@ pub struct LastRun {
     pub mount: Option<String>,
     pub usage_before_percent: Option<f64>,
     pub usage_after_percent: Option<f64>,
+    /// Duration; `None` if the run has not ended or was killed.
+    pub seconds: Option<f64>,
+    /// True if the usage of a filesystem caused it.
+    pub by_space: bool,
+    /// True if the age of an image caused it.
+    pub by_age: bool,
+    /// Number of deletions and failed attempts.
+    pub deletions: u64,
+    /// Bytes that it had to free.
+    pub wanted_bytes: Option<i64>,
+    /// Bytes that it freed; negative if other processes wrote more.
+    pub measured_bytes: Option<i64>,
 }
 
 /// Returns the last run of each command that deletes.
@@ -62,7 +74,9 @@ pub fn last_runs(from: &Connection) -> rusqlite::Result<Vec<LastRun>> {
     for command in [Command::Gc, Command::Rm, Command::Sweep] {
         let last = from
             .prepare_cached(
-                "SELECT coalesce(ended, started) AS at, outcome, mount, usage_before_percent, usage_after_percent
+                "SELECT coalesce(ended, started) AS at, outcome, mount, usage_before_percent, usage_after_percent,
+                     (ended - started) / 1e6 AS seconds, trigger_space, trigger_age, deletions, wanted_bytes,
+                     measured_bytes
                  FROM runs WHERE command = ?1 ORDER BY started DESC, id DESC LIMIT 1",
             )?
             .query_row([command], |row| {
@@ -74,6 +88,12 @@ pub fn last_runs(from: &Connection) -> rusqlite::Result<Vec<LastRun>> {
                     mount: row.get("mount")?,
                     usage_before_percent: row.get("usage_before_percent")?,
                     usage_after_percent: row.get("usage_after_percent")?,
+                    seconds: row.get("seconds")?,
+                    by_space: row.get("trigger_space")?,
+                    by_age: row.get("trigger_age")?,
+                    deletions: unsigned(row, "deletions")?,
+                    wanted_bytes: row.get("wanted_bytes")?,
+                    measured_bytes: row.get("measured_bytes")?,
                 })
             })
             .optional()?;

@@ -68,6 +68,12 @@ fn everything() -> MetricsData {
                 mount: Some("/".into()),
                 usage_before_percent: Some(75.123),
                 usage_after_percent: Some(70.0),
+                seconds: Some(1.5),
+                by_space: true,
+                by_age: false,
+                deletions: 1,
+                wanted_bytes: Some(7),
+                measured_bytes: Some(8),
             }],
         },
         filesystems: vec![Some(Filesystem {

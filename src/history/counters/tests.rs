@@ -195,10 +195,11 @@ fn last_run_has_wall_clock_times() {
     let run = put(&mut connection, |tx| runs::begin(tx, &start));
     let last = last_runs(&connection).unwrap().remove(0);
     assert_eq!((last.time, last.outcome), (at(3600), None));
+    assert_eq!(last.seconds, None);
     let end = RunEnd { usage_after_percent: Some(70.5), ..RunEnd::of(at(7260), OutcomeKind::NotReached) };
     put(&mut connection, |tx| runs::end(tx, run, &end));
     let last = last_runs(&connection).unwrap().remove(0);
     assert_eq!(last.time, at(3600) + SignedDuration::from_secs(60));
     assert_eq!((last.outcome, last.usage_after_percent), (Some(OutcomeKind::NotReached), Some(70.5)));
-    assert_eq!(last.mount.as_deref(), Some("/var"));
+    assert_eq!((last.mount.as_deref(), last.seconds, last.deletions), (Some("/var"), Some(60.0), 0));
 }

@@ -160,6 +160,26 @@ families! {
         "layersweep_gc_last_run_usage_after_ratio", &["command", "mountpoint"],
         "Usage of the filesystem after the last run."
     );
+    LAST_DURATION = gauge(
+        "layersweep_gc_last_run_duration_seconds", &["command"],
+        "How long the last run took; absent if it has not ended."
+    );
+    LAST_WANTED = gauge(
+        "layersweep_gc_last_run_target_bytes", &["command"],
+        "Bytes that the last run had to free; absent if it had no such target."
+    );
+    LAST_FREED = gauge(
+        "layersweep_gc_last_run_freed_bytes", &["command"],
+        "Bytes that the last run freed, measured; negative if other programs wrote more."
+    );
+    ATTEMPTS = counter(
+        "layersweep_image_gc_attempts_total", &["operation", "trigger", "result"],
+        "Runs of gc, with the labels of the kubelet's metrics of image garbage collection (KEP-6053)."
+    );
+    LAST_ATTEMPT = gauge(
+        "layersweep_image_gc_last_attempt", &["operation", "trigger", "result", "reason"],
+        "Always 1: result and reason of the last gc, with the labels of KEP-6053; absent if it has not ended."
+    );
     DATABASE_OK = gauge(
         "layersweep_database_ok", &[],
         "1 if the records can be read and are intact; 0: figures and counters may be missing."

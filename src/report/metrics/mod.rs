@@ -3,6 +3,7 @@
 
 mod exposition;
 mod families;
+mod image_gc;
 mod textfile;
 
 use jiff::Timestamp;
@@ -212,6 +213,7 @@ fn add_counters(page: &mut Exposition, counters: &[Counter]) {
         };
         page.add(family, &labels, counter.value);
     }
+    image_gc::add_attempts(page, counters);
     // A sample that exists already is not replaced.
     for outcome in [OutcomeKind::Done, OutcomeKind::Incomplete] {
         page.add(family::SCANS, &[outcome.as_str()], 0);
@@ -246,6 +248,18 @@ fn add_last_run(page: &mut Exposition, run: &LastRun) {
         if let Some(percent) = percent {
             page.add(family, &[command, mount], (percent * 100.0).round() / 10_000.0);
         }
+    }
+    if let Some(seconds) = run.seconds {
+        page.add(family::LAST_DURATION, &[command], (seconds * 1000.0).round() / 1000.0);
+    }
+    for (family, bytes) in [(family::LAST_WANTED, run.wanted_bytes), (family::LAST_FREED, run.measured_bytes)]
+    {
+        if let Some(bytes) = bytes {
+            page.add(family, &[command], bytes);
+        }
+    }
+    if run.command == Command::Gc {
+        image_gc::add_last_attempt(page, run);
     }
 }
 
