@@ -9,6 +9,7 @@ use super::output;
 use crate::app::error::{Error, Exit};
 use crate::app::fits;
 use crate::config::Config;
+use crate::model::reference;
 use crate::node::image_lists::{self, WantedImage};
 use crate::report::{json, text};
 
@@ -33,14 +34,22 @@ fn images(argument: &str) -> Result<Vec<WantedImage>, Error> {
         return parse("standard input", read(std::io::stdin().lock(), "standard input")?);
     }
     let path = Path::new(argument);
-    if path.is_file() {
+    let is_path = argument.starts_with(['/', '.']);
+    let kind = path.metadata().map(|found| found.file_type());
+    if kind.as_ref().is_ok_and(|kind| kind.is_file()) {
         let file = std::fs::File::open(path).map_err(|error| bad(argument, &error.to_string()))?;
         return parse(argument, read(file, argument)?);
     }
-    if argument.starts_with(['/', '.']) {
-        return Err(bad(argument, "no such file"));
+    match kind {
+        // A directory may have the name of an image.
+        Ok(kind) if kind.is_dir() && !is_path => {}
+        Ok(kind) if kind.is_dir() => return Err(bad(argument, "it is a directory")),
+        Ok(_) => return Err(bad(argument, "it is not a regular file; `-` reads from standard input")),
+        Err(error) if is_path => return Err(bad(argument, &error.to_string())),
+        Err(_) => {}
     }
-    Ok(vec![WantedImage::named(argument)])
+    let reference = reference::checked(argument).map_err(|why| bad(argument, why))?;
+    Ok(vec![WantedImage::named(reference)])
 }
 
 fn read(source: impl std::io::Read, name: &str) -> Result<String, Error> {

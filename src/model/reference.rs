@@ -63,25 +63,83 @@ pub fn is_well_formed(text: &str) -> bool {
         && text.starts_with(|first: char| first.is_ascii_alphanumeric())
 }
 
-/// Checks a line of a list of images to delete: a reference, a whole digest or a whole id.
+/// Schemes before the name of an image in a registry, as skopeo and the statuses of containers write them.
+const OF_REGISTRIES: [&str; 2] = ["docker://", "docker-pullable://"];
+
+/// Transports of containers/image that name a file, a directory or another store.
+const OTHER_TRANSPORTS: [&str; 8] =
+    ["containers-storage", "dir", "docker-archive", "docker-daemon", "oci", "oci-archive", "ostree", "sif"];
+
+/// Checks a line of a list of images, or an argument that is one image in full: a reference as `distribution/reference`
+/// describes it, a whole digest or a whole id. Returns it without `docker://` and `docker-pullable://`.
 ///
 /// # Errors
-/// A clause that says why the line is not accepted. The start of an id is an error rather than a short name: it would
-/// never match.
-pub fn check_listed(text: &str) -> Result<(), &'static str> {
+/// A clause that says why the text is not accepted. Text that matches no image is an error wherever it can be: a
+/// list that protects images, or finds those that are in use, would be silently without effect. The start of an id is
+/// such text.
+pub fn checked(text: &str) -> Result<&str, &'static str> {
     const SHORTEST: usize = 12;
-    let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let digest = text.split_once('@').map(|(_, digest)| digest);
+    let text = OF_REGISTRIES.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text);
+    let (name, digest) = split_digest(text);
     let digest = digest.or_else(|| text.starts_with("sha256:").then_some(text));
-    if !is_well_formed(text) {
+    let (name, tag) = split_tag(name);
+    let start = text.split_once(':').map(|(start, _)| start);
+    if text.contains("://") {
+        Err("not an image reference (of all schemes, docker:// and docker-pullable:// are accepted)")
+    } else if start.is_some_and(|start| OTHER_TRANSPORTS.contains(&start)) {
+        Err("not an image of a registry")
+    } else if is_digest(text) || is_whole_id(text) {
+        Ok(text)
+    } else if tag == Some("") {
+        Err("not an image reference (its tag is empty)")
+    } else if name.contains("//") {
+        Err("not an image reference (a part of its name is empty)")
+    } else if text.len() > 4096 || !is_name(name) || !tag.is_none_or(is_tag) {
         Err("not an image reference or digest")
     } else if digest.is_some_and(|digest| !is_digest(digest)) {
         Err("not a whole digest, which is sha256: and 64 digits")
-    } else if is_hex && text.len() >= SHORTEST && text.len() != 64 {
-        Err("the start of an id is not accepted in a list: give all 64 digits")
+    } else if text.len() >= SHORTEST && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        Err("the start of an id is not accepted: give all 64 digits")
     } else {
-        Ok(())
+        Ok(text)
     }
+}
+
+fn is_whole_id(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Returns true for a repository, with or without a registry.
+fn is_name(name: &str) -> bool {
+    let path = match host(name) {
+        Some(host) if is_host(host) => &name[host.len() + 1..],
+        Some(_) => return false,
+        None => name,
+    };
+    path.split('/').all(is_component)
+}
+
+fn is_host(host: &str) -> bool {
+    let (name, port) = host.split_once(':').unwrap_or((host, "0"));
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.bytes().all(is_of_name)
+        && !port.is_empty()
+        && port.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Returns true for lower-case letters and digits with separators between them: a dot, one or two underscores, or dashes.
+fn is_component(component: &str) -> bool {
+    let is_of_word = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let mut separators = component.split(is_of_word).filter(|separator| !separator.is_empty());
+    component.starts_with(is_of_word)
+        && component.ends_with(is_of_word)
+        && separators.all(|text| matches!(text, "." | "_" | "__") || text.bytes().all(|byte| byte == b'-'))
+}
+
+fn is_tag(tag: &str) -> bool {
+    let is_of_tag = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    tag.len() <= 128 && tag.bytes().all(is_of_tag) && !tag.starts_with(['.', '-'])
 }
 
 /// Returns true for a whole digest, as the image specification writes it.
@@ -286,35 +344,66 @@ mod tests {
     }
 
     #[test]
-    fn listed_lines_are_whole() {
+    fn whole_references_are_accepted() {
         let [hex, hex_512] = ["0a".repeat(32), "0a".repeat(64)];
-        for (line, is_accepted) in [
-            ("quay.io/team/web:1", true),
-            ("nginx", true),
-            ("cafe", true),
-            ("localhost:5000/a-b_c.d", true),
-            (&hex, true),
-            (&format!("sha256:{hex}"), true),
-            (&format!("sha512:{hex_512}"), true),
-            (&format!("quay.io/a@sha256:{hex}"), true),
-            (&format!("quay.io/a:1@sha256:{hex}"), true),
-            (&hex[..12], false),
-            (&hex[..63], false),
-            (&hex_512[..65], false),
-            ("sha256:0a0a0a", false),
-            (&format!("sha256:{}", hex.to_uppercase()), false),
-            ("quay.io/a@sha256:0a", false),
-            ("quay.io/a@latest", false),
-            (&format!("quay.io/a@md5:{hex}"), false),
-            ("-y", false),
-            ("/etc/passwd", false),
-            ("./a", false),
-            ("a b", false),
-            ("a\u{1b}[31m", false),
-            ("quay.io/*", false),
-            ("", false),
+        for text in [
+            "quay.io/team/web:1",
+            "nginx",
+            "cafe",
+            "docker:dind",
+            "localhost:5000/a-b_c.d",
+            "localhost/a__b---c/d:1.0_RC-2",
+            "Registry.Example:443/a/b:_x",
+            &hex,
+            &format!("sha256:{hex}"),
+            &format!("sha512:{hex_512}"),
+            &format!("quay.io/a@sha256:{hex}"),
+            &format!("quay.io/a:1@sha256:{hex}"),
         ] {
-            assert_eq!(check_listed(line).is_ok(), is_accepted, "{line}");
+            assert_eq!(checked(text), Ok(text));
+            assert_eq!(checked(&format!("docker://{text}")), Ok(text));
+            assert_eq!(checked(&format!("docker-pullable://{text}")), Ok(text));
+        }
+        for (text, why) in [
+            ("docker://docker://quay.io/a:1", "schemes"),
+            ("https://quay.io/a:1", "schemes"),
+            ("oci:///tmp/a", "schemes"),
+            ("docker://", "not an image reference or"),
+            ("containers-storage:quay.io/a:1", "not an image of a registry"),
+            ("containers-storage:[overlay@/a+/b]quay.io/a:1", "not an image of a registry"),
+            ("oci-archive:/tmp/x.tar", "not an image of a registry"),
+            ("dir:x", "not an image of a registry"),
+            ("quay.io//ci/job:1", "a part of its name is empty"),
+            ("quay.io/ci/job:", "its tag is empty"),
+            (&format!("quay.io/ci/job:@sha256:{hex}"), "its tag is empty"),
+            ("quay.io/ci/", "not an image reference or"),
+            ("quay.io:/ci/job", "not an image reference or"),
+            ("quay.io:port/ci/job", "not an image reference or"),
+            ("quay.io/Team/web:1", "not an image reference or"),
+            ("quay.io/a..b:1", "not an image reference or"),
+            ("quay.io/a-:1", "not an image reference or"),
+            ("quay.io/a:-1", "not an image reference or"),
+            ("quay.io/a:1+2", "not an image reference or"),
+            (&hex[..12], "start of an id"),
+            (&hex[..63], "start of an id"),
+            (&hex_512[..65], "start of an id"),
+            ("sha256:0a0a0a", "not a whole digest"),
+            (&format!("sha256:{}", hex.to_uppercase()), "not a whole digest"),
+            (&hex.to_uppercase(), "not an image reference or"),
+            ("quay.io/a@sha256:0a", "not a whole digest"),
+            ("quay.io/a@latest", "not a whole digest"),
+            ("quay.io/a@", "not a whole digest"),
+            (&format!("quay.io/a@md5:{hex}"), "not a whole digest"),
+            ("-y", "not an image reference or"),
+            ("/etc/passwd", "not an image reference or"),
+            ("./a", "not an image reference or"),
+            ("a b", "not an image reference or"),
+            ("a\u{1b}[31m", "not an image reference or"),
+            ("quay.io/*", "not an image reference or"),
+            ("", "not an image reference or"),
+        ] {
+            let found = checked(text).unwrap_err();
+            assert!(found.contains(why), "{text}: {found}");
         }
     }
 

@@ -19,8 +19,7 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 pub fn read(root: &Sysroot, file: &Path) -> Result<ReferenceSet, Unreadable> {
     let text = root.read(file, MAX_FILE_BYTES);
     let set = text.and_then(|text| {
-        let found = image_lists::listed(&text);
-        let found = found.map_err(|line| invalid(format!("line {}: {}", line.number, line.why)))?;
+        let found = image_lists::listed(&text).map_err(|line| invalid(line.to_string()))?;
         match found.is_empty() {
             true => Err(invalid("it names no image".into())),
             false => Ok(ReferenceSet::new(file, found)),

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::yaml;
 use crate::model::LayerBlob;
-use crate::model::reference::{check_listed, is_well_formed};
+use crate::model::reference::checked;
 
 /// Maximum number of images of all files together.
 pub const MOST_IMAGES: usize = 20_000;
@@ -59,7 +59,8 @@ pub fn parse(origin: &str, text: &str) -> Result<Vec<WantedImage>, String> {
             }
             images
         } else {
-            list(text)?
+            let references = listed(text).map_err(|line| line.to_string())?;
+            references.into_iter().map(|(_, reference)| WantedImage::named(reference)).collect()
         };
     match images.len() {
         0 => Err("it names no image".into()),
@@ -68,28 +69,22 @@ pub fn parse(origin: &str, text: &str) -> Result<Vec<WantedImage>, String> {
     }
 }
 
+/// Mark with which programs on Windows begin a file.
+const MARK: char = '\u{feff}';
+
 /// Returns the lines of a list with their numbers from 1, without comments and empty lines.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    // Programs on Windows begin a file with this mark.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = text.strip_prefix(MARK).unwrap_or(text);
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     (1..).zip(lines).filter(|(_, line)| !line.is_empty())
 }
 
-/// Reads a list of references. A line that cannot be one is an error: the file is probably something else.
-fn list(text: &str) -> Result<Vec<WantedImage>, String> {
-    let images = lines(text).map(|(number, reference)| match is_well_formed(reference) {
-        true => Ok(WantedImage::named(reference)),
-        false => Err(format!("line {number} is not an image reference: {reference:?}")),
-    });
-    images.collect()
-}
-
-/// Maximum number of references in a list of images to delete or to keep.
+/// Maximum number of references in a list.
 const MOST_LISTED: usize = 100_000;
 
 /// A line of a list that is not accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {number}: {why}")]
 pub struct BadLine {
     /// Number of the line, from 1.
     pub number: usize,
@@ -97,24 +92,23 @@ pub struct BadLine {
     pub why: String,
 }
 
-/// Reads a list of images to delete or to keep: one reference, whole digest or whole id a line, with the number of the
-/// line; `#` begins a comment.
+/// Reads a list of images: one reference, whole digest or whole id a line, with the number of the line; `#` begins a
+/// comment.
 ///
 /// # Errors
-/// The first line that is not accepted.
+/// The first line that is not accepted: the file is probably something else.
 pub fn listed(text: &str) -> Result<Vec<(usize, &str)>, BadLine> {
     const SHOWN: usize = 80;
     let mut references = Vec::new();
     for (number, line) in lines(text) {
-        let checked = check_listed(line).map_err(|why| {
+        let reference = checked(line).map_err(|why| {
             let shown: String = line.chars().take(SHOWN).collect();
-            format!("{why}: {shown:?}")
-        });
-        checked.map_err(|why| BadLine { number, why })?;
+            BadLine { number, why: format!("{why}: {shown:?}") }
+        })?;
         if references.len() == MOST_LISTED {
             return Err(BadLine { number, why: format!("the list has more than {MOST_LISTED} references") });
         }
-        references.push((number, line));
+        references.push((number, reference));
     }
     Ok(references)
 }
@@ -210,7 +204,9 @@ mod tests {
     #[test]
     fn lists_to_delete_are_read_by_line() {
         let digest = format!("sha256:{}", "0a".repeat(32));
-        let text = format!("\u{feff}# report\r\n\n quay.io/a:1 \r\n{digest}# high\nquay.io/b@{digest}\n\n");
+        let text = format!(
+            "{MARK}# report\r\n\n docker://quay.io/a:1 \r\n{digest}# high\ndocker-pullable://quay.io/b@{digest}\n\n"
+        );
         let by_digest = format!("quay.io/b@{digest}");
         let expected = [(3, "quay.io/a:1"), (4, digest.as_str()), (5, by_digest.as_str())];
         assert_eq!(listed(&text).unwrap(), expected);
@@ -221,6 +217,7 @@ mod tests {
             ("# a\n\nquay.io/a:1\nquay.io/a 1\n", 4, "quay.io/a 1"),
             ("a\n0123456789ab\n", 2, "the start of an id"),
             ("a\0b", 1, "a\\0b"),
+            ("a\ncontainers-storage:b\n", 2, "not an image of a registry"),
             (&long, 2, "not an image reference"),
         ] {
             let bad = listed(text).unwrap_err();
@@ -244,7 +241,8 @@ mod tests {
             (r#"{"kind":"Pod"}"#, "documents of kind \"Pod\""),
             ("kind: PinnedImageSet\n", "it names no image"),
             ("# nothing\n", "it names no image"),
-            ("quay.io/a:1\n=== not a reference ===\n", "line 2 is not an image reference"),
+            ("quay.io/a:1\n=== not a reference ===\n", "line 2: not an image reference"),
+            ("a\nhttps://quay.io/a:1\n", "line 2: not an image reference (of all schemes"),
             ("{", "unclosed bracket"),
         ] {
             let why = parse("f", text).unwrap_err();

@@ -140,7 +140,7 @@ fn list_is_deleted_with_all_protections() {
     let lines = [
         "# CVE-2026-1, from a scanner".to_owned(),
         format!("{}  # high", digest(1)),
-        format!("{repository}@{}\r", digest(2)),
+        format!("docker-pullable://{repository}@{}\r", digest(2)),
         name(0),
         name(0),
         node.id(&name(4)),
@@ -207,6 +207,7 @@ fn wrong_lists_delete_nothing() {
     refused("No such file");
     for (content, words) in [
         (&b"quay.io/a:1\n<html>\n"[..], "list:2: not an image reference"),
+        (b"abc\noci-archive:/tmp/x.tar\n", "list:2: not an image of a registry"),
         (b"abc\n0123456789ab\n", "list:2: the start of an id"),
         (b"a\x1b[31m\n", "list:1: not an image reference"),
         (b"\x7fELF\0\0\n", "list:1: not an image reference"),

@@ -85,6 +85,10 @@ fn declared_set_is_kept_or_stops_the_run() {
             Some("reg.local/old-0:1\n\nreg.local/old-*\n"),
             "line 3: not an image reference or digest: \"reg.local/old-*\"",
         ),
+        (Some("a:1\ncontainers-storage:reg.local/old-0:1\n"), "line 2: not an image of a registry"),
+        (Some("https://reg.local/old-0:1\n"), "line 1: not an image reference (of all schemes"),
+        (Some("reg.local//old-0:1\n"), "line 1: not an image reference (a part of its name is empty)"),
+        (Some("reg.local/old-0:\n"), "line 1: not an image reference (its tag is empty)"),
         (Some("# nothing\n"), "it names no image"),
     ] {
         if let Some(content) = content {
@@ -112,7 +116,7 @@ fn declared_set_is_kept_or_stops_the_run() {
 
     std::fs::remove_file(&file).unwrap();
     let lines = format!(
-        "# expected\n{}   # the first\nold-1:1\nquay.io/not/here:1\n{}\n",
+        "# expected\ndocker://{}   # the first\nold-1:1\nquay.io/not/here:1\n{}\n",
         name(0),
         node.id(&name(2))
     );

@@ -34,6 +34,16 @@ fn predicted_bytes_arrive() {
     assert_eq!(number(of("manifest-base-b.json"), "/new_layers"), 0, "image-1 has brought it");
 }
 
+fn refused(argument: &str, words: &str) {
+    let Output { status, stderr, .. } =
+        Command::new(env!("CARGO_BIN_EXE_layersweep")).arg("fits").arg(argument).output().unwrap();
+    let stderr = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(2), "{argument}: {stderr}");
+    let lines: Vec<_> = stderr.lines().collect();
+    assert_eq!(lines.len(), 2, "{stderr}");
+    assert!(lines[0].contains(words) && lines[1].starts_with("hint: "), "{stderr}");
+}
+
 #[test]
 fn wrong_files_get_one_line() {
     let dir = tempfile::tempdir().unwrap();
@@ -42,16 +52,15 @@ fn wrong_files_get_one_line() {
         (r#"{"schemaVersion":2,"manifests":[{"digest":"sha256:aa"}]}"#, "it is an index of 1 manifests"),
         (r#"{"mediaType":"application/x-tar"}"#, "the media type \"application/x-tar\""),
         (r#"{"layers":[{"digest":"sha256:aa"}]}"#, "the layer sha256:aa has no size"),
+        ("quay.io/a:1\nquay.io/a:\n", "line 2: not an image reference (its tag is empty)"),
         ("", "it is empty"),
     ] {
         let path = dir.path().join("file");
         std::fs::write(&path, content).unwrap();
-        let Output { status, stderr, .. } =
-            Command::new(env!("CARGO_BIN_EXE_layersweep")).arg("fits").arg(&path).output().unwrap();
-        let stderr = String::from_utf8(stderr).unwrap();
-        assert_eq!(status.code(), Some(2), "{content}: {stderr}");
-        let lines: Vec<_> = stderr.lines().collect();
-        assert_eq!(lines.len(), 2, "{stderr}");
-        assert!(lines[0].contains(words) && lines[1].starts_with("hint: "), "{stderr}");
+        refused(path.to_str().unwrap(), words);
     }
+    refused(dir.path().to_str().unwrap(), "it is a directory");
+    refused("/dev/null", "it is not a regular file");
+    refused("/no/file", "No such file");
+    refused("docker://docker://quay.io/a:1", "not an image reference (of all schemes");
 }

@@ -31,7 +31,8 @@ pub(super) fn references(node: &Node<'_>) -> Vec<Check> {
     let Some(file) = node.config.references_file.as_deref() else { return Vec::new() };
     vec![match expected_images::read(&node.stores.sysroot, file) {
         Ok(set) => {
-            Check::ok(file, format!("{} are protected", count(set.count(), "reference", "references")))
+            let references = count(set.count(), "reference", "references");
+            Check::ok(file, format!("{references} read; gc keeps the images that they name"))
         }
         Err(unreadable) => {
             let message = format!(
