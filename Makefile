@@ -1,6 +1,6 @@
 # Each target is one command that can also be run by hand.
 .DEFAULT_GOAL := help
-.PHONY: help build install packages setup lint test demo bench pictures clean
+.PHONY: help build install packages release setup lint test demo bench pictures clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,6 +16,11 @@ install: ## Install the program and its files below DESTDIR, with PREFIX=/usr (a
 
 packages: ## Build DEB and RPM for glibc 2.28 and later: target/packages
 	packaging/build.sh
+
+release: setup ## Build and check all files of a release, for x86_64 and aarch64: target/release-set (an hour on 2 cores)
+	packaging/setup.sh
+	packaging/release.sh
+	packaging/check.sh
 
 setup: ## Install the Debian packages that the tests and the demo need
 	tests/setup.sh

@@ -1,7 +1,8 @@
 #!/bin/sh
-# build.sh [deb] [rpm]: packages into target/packages (or $OUT), both kinds if none is named.
-#   TARGET=aarch64-unknown-linux-gnu   for another machine (rustup has its standard library)
-#   BINARY=FILE                        this program instead of building one
+# build.sh [deb] [rpm] [tar]: packages into target/packages (or $OUT), DEB and RPM if none is named. The tarball is
+# only of use with a static program (LINK=static).
+#   TARGET=aarch64-unknown-linux-gnu   for another machine (see binary.sh)
+#   BINARY=FILE                        this program instead of building one; FILE.debug, if it is there, its symbols
 #   PROFILE=trial                      another profile of Cargo.toml than release
 #   XZ_LEVEL=0                         compression level
 #   PACKAGE_VERSION=1.2.3              instead of the one in Cargo.toml
@@ -17,7 +18,8 @@ for kind in $kinds; do
     case $kind in
     deb) command -v dpkg-deb >/dev/null || fail 'dpkg-deb is not there' 'apt-get install dpkg' ;;
     rpm) command -v rpmbuild >/dev/null || fail 'rpmbuild is not there' 'apt-get install rpm, or dnf install rpm-build' ;;
-    *) fail "$kind is no kind of package" 'build.sh [deb] [rpm]' ;;
+    tar) ;;
+    *) fail "$kind is no kind of package" 'build.sh [deb] [rpm] [tar]' ;;
     esac
 done
 # Reproducible packages: their time is that of the last commit, or of the changelog.
@@ -37,6 +39,11 @@ if [ -z "${GENERATOR:-}" ] && ! "$binary" --version >/dev/null 2>&1; then
     export GENERATOR=target/debug/layersweep
 fi
 packaging/stage.sh "$binary" "$work/stage"
+if [ -e "$binary.debug" ]; then
+    # Where debuggers look, by the build id.
+    id=$(LC_ALL=C readelf --notes "$binary" 2>/dev/null | sed -n 's/.*Build ID: //p')
+    install -D -m 644 "$binary.debug" "$work/stage/usr/lib/debug/.build-id/$(echo "$id" | cut -c 1-2)/$(echo "$id" | cut -c 3-).debug"
+fi
 for kind in $kinds; do
     "packaging/$kind.sh" "$work/stage" "$out"
 done

@@ -1,5 +1,6 @@
 #!/bin/sh
-# deb.sh STAGE OUT: layersweep_<version>_<arch>.deb and layersweep-cron_<version>_all.deb from a staged tree.
+# deb.sh STAGE OUT: layersweep_<version>_<arch>.deb, layersweep-cron_<version>_all.deb and, if the symbols are staged,
+# layersweep-dbgsym_<version>_<arch>.deb, from a staged tree.
 # TARGET: the target of the binary. PACKAGE_VERSION: overrides that of debian/changelog.
 set -eu
 stage=$(realpath "$1")
@@ -58,6 +59,11 @@ for file in etc/cron.d/layersweep-cron etc/logrotate.d/layersweep-cron usr/lib/l
     mv "$main/$file" "$cron/$file"
 done
 rmdir "$main/etc/cron.d" "$main/etc/logrotate.d"
+symbols=$work/symbols
+if [ -d "$main/usr/lib/debug" ]; then
+    mkdir -p "$symbols/usr/lib"
+    mv "$main/usr/lib/debug" "$symbols/usr/lib/debug"
+fi
 documents "$main" layersweep
 doc=$main/usr/share/doc/layersweep
 mv "$doc/CHANGELOG.md" "$doc/changelog"
@@ -89,4 +95,10 @@ build "$cron" layersweep-cron all "layersweep (>= ${version%-*}), cron | cron-da
     'cron jobs of layersweep, for hosts without systemd' <<'EOF'
 Runs the scan of layersweep every five minutes by cron. Where the timer of
 systemd is active, it does nothing.
+EOF
+
+[ -d "$symbols" ] || exit 0
+documents "$symbols" layersweep-dbgsym
+build "$symbols" layersweep-dbgsym "$arch" "layersweep (= $version)" 'debug symbols for layersweep' <<'EOF'
+For backtraces with lines, and for debuggers.
 EOF

@@ -2,6 +2,8 @@
 # licences.sh            LICENSE.dependencies to stdout: what is linked into the program, under which licence,
 #                        and the texts
 # licences.sh --spdx     the union of all licences as one SPDX expression
+# licences.sh --cyclonedx  a bill of materials (CycloneDX 1.5) of all of them
+# LINK=static: glibc is linked too.
 # Fails on a licence that was not reviewed yet (GOOD_LICENCES: those that were).
 set -eu
 cd "$(dirname "$0")/.."
@@ -26,7 +28,8 @@ rust-std	of the compiler	MIT OR Apache-2.0
 d3-hierarchy	3.1.3, in the page of a report	ISC
 llvm-libunwind	of zig, where it links	Apache-2.0 WITH LLVM-exception
 EOF
-awk -F '\t' -v good="$good blessing" '
+[ "${LINK:-dynamic}" != static ] || printf 'glibc\tof the compiler\tLGPL-2.1-or-later\n' >>"$work/crates"
+awk -F '\t' -v good="$good blessing LGPL-2.1-or-later" '
     BEGIN { count = split(good, names, " "); for (at = 1; at <= count; at++) known[names[at]] = 1 }
     {
         words = $3; gsub(/[()]/, "", words); gsub(/ (AND|OR|WITH) /, "\n", words)
@@ -46,16 +49,43 @@ if [ "${1:-}" = --spdx ]; then
     exit
 fi
 
+if [ "${1:-}" = --cyclonedx ]; then
+    # Digests of the crates, as the registry has them.
+    awk -F '"' '/^name/ { name = $2 } /^version/ { version = $2 } /^checksum/ { print name " " version "\t" $2 }' Cargo.lock >"$work/sums"
+    version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+    jq -n --rawfile crates "$work/crates" --rawfile sums "$work/sums" --arg version "$version" \
+        --argjson time "${SOURCE_DATE_EPOCH:-0}" '
+        def rows: split("\n")[] | select(. != "") | split("\t");
+        ([$sums | rows | {(.[0]): .[1]}] | add) as $sum |
+        {
+            bomFormat: "CycloneDX", specVersion: "1.5", version: 1,
+            metadata: {
+                timestamp: ($time | todate),
+                component: {
+                    type: "application", "bom-ref": "layersweep", name: "layersweep", version: $version,
+                    licenses: [{license: {id: "Apache-2.0"}}]
+                }
+            },
+            components: [$crates | rows | . as [$name, $of, $licence] | $sum[$name + " " + $of] as $digest |
+                {type: "library", "bom-ref": ($name + "@" + $of), name: $name, licenses: [{expression: $licence}]} +
+                if $digest then {
+                    version: $of, purl: "pkg:cargo/\($name)@\($of)", hashes: [{alg: "SHA-256", content: $digest}]
+                } else {description: $of} end]
+        }'
+    exit
+fi
+
 echo 'Libraries linked into layersweep, with their licences. The licence texts follow.'
 echo
 awk -F '\t' '{ printf "%s: %s %s\n", $3, $1, $2 }' "$work/crates" | LC_ALL=C sort
 cargo metadata --locked --format-version 1 --filter-platform "$target" |
     jq -r '.packages[] | [.name, .version, (.manifest_path | sub("/Cargo.toml$"; ""))] | @tsv' >"$work/places"
 printf '%s\t%s\t%s\n' d3-hierarchy '3.1.3, in the page of a report' "$PWD/src/report/html/assets/vendor" >>"$work/places"
+[ "${LINK:-dynamic}" != static ] || printf 'glibc\tof the compiler\t%s\n' /usr/share/common-licenses/LGPL-2.1 >>"$work/places"
 # The texts, each once, below the names of the crates that use it.
 awk -F '\t' 'NR == FNR { linked[$1 " " $2] = 1; next } ($1 " " $2) in linked' "$work/crates" "$work/places" |
     LC_ALL=C sort | while IFS='	' read -r name version dir; do
-    for file in "$dir"/LICEN[SC]E* "$dir"/license* "$dir"/COPYING* "$dir"/COPYRIGHT* "$dir"/NOTICE* "$dir"/UNLICENSE* "$dir"/*.LICENSE; do
+    for file in "$dir"/LICEN[SC]E* "$dir"/license* "$dir"/COPYING* "$dir"/COPYRIGHT* "$dir"/NOTICE* "$dir"/UNLICENSE* "$dir"/*.LICENSE "$dir"; do
         [ -f "$file" ] || continue
         sum=$(tr -d '\r' <"$file" | sha256sum | cut -c 1-64)
         [ -e "$work/$sum.text" ] || tr -d '\r' <"$file" >"$work/$sum.text"

@@ -50,6 +50,8 @@ put 644 LICENSE "$usr/share/licenses/layersweep/LICENSE"
 put 644 NOTICE "$usr/share/licenses/layersweep/NOTICE"
 packaging/licences.sh >"$work/licences"
 put 644 "$work/licences" "$usr/share/licenses/layersweep/LICENSE.dependencies"
+packaging/licences.sh --cyclonedx >"$work/bom"
+put 644 "$work/bom" "$usr/share/doc/layersweep/layersweep.cdx.json"
 doc=$usr/share/doc/layersweep
 put 644 README.md "$doc/README.md"
 put 644 CHANGELOG.md "$doc/CHANGELOG.md"

@@ -16,7 +16,7 @@ use support::store::{self, Store};
 use support::{require_program, small};
 
 /// The files that both packages have at the same path.
-const FILES: [&str; 32] = [
+const FILES: [&str; 33] = [
     "/usr/bin/layersweep",
     "/usr/lib/layersweep/layersweep.toml",
     "/etc/layersweep/layersweep.toml",
@@ -36,6 +36,7 @@ const FILES: [&str; 32] = [
     "/usr/share/bash-completion/completions/layersweep",
     "/usr/share/fish/vendor_completions.d/layersweep.fish",
     "/usr/share/doc/layersweep/README.md",
+    "/usr/share/doc/layersweep/layersweep.cdx.json",
     "/usr/share/doc/layersweep/docs/README.md",
     "/usr/share/doc/layersweep/docs/installing.md",
     "/usr/share/doc/layersweep/docs/configuration.md",
@@ -116,8 +117,21 @@ fn package_checkers_report_nothing() {
     let cron = package(&packages(), "layersweep-cron-", "noarch.rpm");
     let said = succeed(tool("rpmlint").args(["-c", "packaging/rpmlint.toml"]).arg(rpm()).arg(cron));
     assert!(said.contains("2 packages and 0 specfiles checked; 0 errors, 0 warnings"), "{said}");
-    let scripts = ["binary", "build", "deb", "licences", "prove", "rpm", "stage", "cron/cron"]
-        .map(|script| format!("packaging/{script}.sh"));
+    let scripts = [
+        "binary",
+        "build",
+        "check",
+        "deb",
+        "licences",
+        "prove",
+        "release",
+        "rpm",
+        "setup",
+        "stage",
+        "tar",
+        "cron/cron",
+    ]
+    .map(|script| format!("packaging/{script}.sh"));
     let maintainers =
         ["postinst", "prerm", "postrm", "cron.postrm"].map(|script| format!("packaging/debian/{script}"));
     succeed(tool("shellcheck").args(scripts).args(maintainers));
@@ -227,7 +241,7 @@ fn packages_are_reproducible() {
             .map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap()))
             .collect();
         files.sort();
-        assert_eq!(files.len(), 4);
+        assert_eq!(files.len(), 6);
         files
     }
     let (first, second) = (build(&program, "UTC"), build(&program, "Asia/Tokyo"));

@@ -87,7 +87,7 @@ fn newest_source() -> SystemTime {
 /// Returns the path of the program in the packages.
 pub fn shipped_program() -> PathBuf {
     packages();
-    kept(&format!("x86_64-unknown-linux-gnu/{PROFILE}/layersweep"))
+    kept(&format!("x86_64-unknown-linux-gnu/{PROFILE}/shipped/layersweep"))
 }
 
 /// Returns the package in `dir` whose name is `start`, a version, and `end`.

@@ -1,0 +1,21 @@
+#!/bin/sh
+# release.sh: all files of a release in target/release-set (or $OUT): for each architecture a DEB, an RPM, the debug symbols
+# of both, and a static tarball; and SHA256SUMS. PROFILE=trial: a faster build. setup.sh installs what it needs.
+set -eu
+cd "$(dirname "$0")/.."
+out=${OUT:-target/release-set}
+rm -rf "$out"
+mkdir -p "$out"
+for arch in x86_64 aarch64; do
+    export TARGET=$arch-unknown-linux-gnu OUT="$out"
+    BINARY=$(packaging/binary.sh)
+    # The first one runs here, and prints the man pages of the other.
+    export BINARY GENERATOR="${GENERATOR:-$BINARY}"
+    packaging/build.sh deb rpm
+    export LINK=static
+    BINARY=$(packaging/binary.sh)
+    packaging/build.sh tar
+    unset BINARY LINK
+done
+# Both architectures make the same packages of cron jobs.
+(cd "$out" && LC_ALL=C sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .)
