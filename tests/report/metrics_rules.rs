@@ -45,6 +45,7 @@ fn everything() -> MetricsData {
         fair: [("podman".to_owned(), 8192)].into(),
         leaks: vec![leak],
         outside: [("journal".to_owned(), 7)].into(),
+        namespaces: [("kube-system".to_owned(), 8192)].into(),
         ..Figures::default()
     };
     MetricsData {
