@@ -141,15 +141,15 @@ fn note_reach(observer: &dyn Observer, pattern: &Pattern, known: &KnownImages) {
     }
 }
 
+/// Key and text of a pattern of the configuration.
+type KeyAndPattern = (&'static str, String);
+
 /// Returns the patterns of `protect.names` and of rules that match none of the images of the last scan, each with its
 /// key, and the number of these images; no patterns without a scan. The records do not contain digests, so patterns for them are left out.
 ///
 /// # Errors
 /// When SQLite fails.
-pub fn unmatched(
-    config: &Config,
-    database: &Database,
-) -> Result<(Vec<(&'static str, String)>, usize), Error> {
+pub fn unmatched(config: &Config, database: &Database) -> Result<(Vec<KeyAndPattern>, usize), Error> {
     let known = database.read(known::images)?;
     let all = known.all().count();
     let named = config.images.protect.names.iter().map(|pattern| ("protect.names", pattern));

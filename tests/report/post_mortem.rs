@@ -71,11 +71,13 @@ fn fill(root: &Path) -> (Store, String) {
          imageGCHighThresholdPercent: 80\nevictionHard:\n  imagefs.available: 12%\n  nodefs.available: 10%\n",
     );
     // Just planted leaks are old enough with this configuration. The other one is for a disk that must be emptier.
-    put(root, "etc/layersweep/layersweep.toml", "[leaks]\nmin_age = \"0s\"\n");
+    // The images of both are imported, in the place of pulled ones.
+    let imported = "[protect]\nnot_repullable = \"never\"\n";
+    put(root, "etc/layersweep/layersweep.toml", &format!("{imported}[leaks]\nmin_age = \"0s\"\n"));
     put(
         root,
         "etc/layersweep/tight.toml",
-        "[images]\nhigh_percent = 20\nlow_percent = 10\nmin_age = \"0s\"\n",
+        &format!("{imported}[images]\nhigh_percent = 20\nlow_percent = 10\nmin_age = \"0s\"\n"),
     );
     let store = Store::at(&root.join("var/lib/containers/storage"), "overlay");
     import(&store, PIN, PINNED);

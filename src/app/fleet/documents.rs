@@ -116,9 +116,12 @@ impl Iterator for Documents<'_> {
     }
 }
 
+/// Line on which a document begins, and the document or the reason why it is not read.
+type Document = (u64, Result<Vec<u8>, String>);
+
 impl Open {
     /// Reads up to the next line that begins a document.
-    fn document(&mut self, max_bytes: u64) -> io::Result<Option<(u64, Result<Vec<u8>, String>)>> {
+    fn document(&mut self, max_bytes: u64) -> io::Result<Option<Document>> {
         let mut text = Vec::new();
         let mut first_line = 0;
         let mut is_too_long = false;
