@@ -26,7 +26,16 @@ pub enum Selection<'a> {
     Gc { only: Vec<Only>, policy: PolicyKind },
     /// The named images, and those of the lines of lists (`listed`), which need not be on this node. `all_tags`: a name
     /// means the image with all its names.
-    Rm { references: &'a [String], listed: &'a [String], all_tags: bool },
+    Rm { references: &'a [String], listed: &'a [ListLine], all_tags: bool },
+}
+
+/// Line of a list of images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListLine {
+    /// File and number of the line.
+    pub place: String,
+    /// Reference, whole digest or whole id.
+    pub reference: String,
 }
 
 /// A request for one run.

@@ -188,12 +188,15 @@ const CONFIGURED: &[Rule] = &[
     Rule::NotRepullable,
 ];
 
-/// Images that the configuration or the node's files keep, with the reasons.
+/// Rules whose images only the node's files name.
+const FROM_FILES: [Rule; 4] = [Rule::SandboxImage, Rule::StaticPod, Rule::Quadlet, Rule::PullInProgress];
+
+/// Images that the configuration or the node's files keep, each with the first ruling that does.
 pub(super) fn protected(
     request: &Request,
     config: &Config,
     scanned: &ScanResult,
-) -> BTreeMap<ImageIx, String> {
+) -> BTreeMap<ImageIx, Ruling> {
     let mut policy = config.images.clone();
     // If a file cannot be read, a run is refused, and reports the file.
     if let Ok(stores) = request.stores()
@@ -219,7 +222,7 @@ pub(super) fn protected(
     let kept = all.filter_map(|image_ix| {
         let mut rulings = judge.rulings(image_ix).into_iter();
         let ruling = rulings.find(|ruling| ruling.stays && CONFIGURED.contains(&ruling.rule))?;
-        Some((image_ix, ruling.detail))
+        Some((image_ix, ruling))
     });
     kept.collect()
 }
@@ -237,6 +240,10 @@ fn planned<T>(
     // A run would be refused. A command that only reads keeps every image instead.
     let unknown = read_protection(observer, &mut config, &request.stores()?).err();
     let unknown: Vec<_> = unknown.iter().map(unknown_names).collect();
+    if !unknown.is_empty() {
+        config.images.protect.unread.extend(FROM_FILES);
+        config.images.protect.unread.extend(config.references_file.as_ref().map(|_| Rule::ProtectedName));
+    }
     let inventory = &scan.inventory;
     // The keep-list is in the inventory already.
     let mut all_facts: Vec<_> = back_offs_of(&scanned.state.back_offs, inventory)

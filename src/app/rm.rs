@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use super::error::Error;
-use crate::model::display::{shell_word, short_id, short_reference};
+use super::gc_request::ListLine;
+use crate::model::display::{count, shell_word, short_id, short_reference};
 use crate::model::plan::{Plan, TargetKind};
 use crate::model::reference::{bare_id, means, normalized, repository};
 use crate::model::rules::Rule;
@@ -25,6 +26,8 @@ pub(super) struct Named {
     pub(super) images: Vec<ImageIx>,
     /// Lines of lists that name no image of this node, each once.
     pub(super) absent: Vec<String>,
+    /// Hints about such lines whose digest is that of an image here under other names.
+    pub(super) hints: Vec<String>,
 }
 
 /// Looks up `references` and the lines of lists (`listed`). An id or a digest means the image; a name means it
@@ -35,11 +38,11 @@ pub(super) struct Named {
 /// images (in two stores, or by the digest of an index) means all of them.
 ///
 /// # Errors
-/// When a reference means no image, or an image is also tagged by a name that was not given.
+/// When a reference means no image, or images are also tagged by names that were not given.
 pub(super) fn named(
     scan: &Scan,
     references: &[String],
-    listed: &[String],
+    listed: &[ListLine],
     all_tags: bool,
 ) -> Result<Named, Error> {
     let mut meant = Meant::default();
@@ -57,54 +60,86 @@ pub(super) fn named(
         }
         let names =
             if names.is_empty() || all_tags { all.clone() } else { names.into_iter().cloned().collect() };
-        meant.add(image_ix, names);
+        meant.add(image_ix, names, None);
     }
     let finder = Finder::new(&scan.inventory);
-    let mut absent = Vec::new();
+    let (mut absent, mut hints) = (Vec::new(), Vec::new());
     let mut seen = HashSet::new();
-    for line in listed.iter().filter(|line| seen.insert(line.as_str())) {
-        let found = finder.find(line);
+    for line in listed.iter().filter(|line| seen.insert(line.reference.as_str())) {
+        let found = finder.find(&line.reference);
         if found.is_empty() {
-            absent.push(line.clone());
+            absent.push(line.reference.clone());
+            hints.extend(finder.of_other_repository(line));
         }
         for image_ix in found {
             let all = &scan.inventory[image_ix].names;
-            let names = names_listed(all, line);
-            meant.add(image_ix, if names.is_empty() || all_tags { all.clone() } else { names });
+            let names = names_listed(all, &line.reference);
+            let names = if names.is_empty() || all_tags { all.clone() } else { names };
+            meant.add(image_ix, names, Some(&line.place));
         }
     }
-    let Meant { images: meant, .. } = meant;
-    for (image_ix, names) in &meant {
-        let image = &scan.inventory[*image_ix];
-        let others = other_names(image, names);
-        if !others.is_empty() {
-            let (given, others) = (names.join(", "), others.join(", "));
-            let error = format!("{given}: it is also tagged {others}; name the id or add --all-tags");
-            let error = Error::usage(error);
-            if scan.inventory.is_artifact(*image_ix) {
-                return Err(error);
-            }
-            let store = &scan.inventory[image.store];
-            let untagging = untagging(store.kind, &store.root, &image.id, names);
-            return Err(error.hint(format!("to remove only the name, use {untagging}")));
-        }
+    let mut errors = meant.images.iter().filter_map(|meant| also_tagged(&scan.inventory, meant));
+    if let Some(mut error) = errors.next() {
+        error.others = errors.take(MOST_ERRORS - 1).collect();
+        return Err(error);
     }
-    Ok(Named { images: meant.into_iter().map(|(image_ix, _)| image_ix).collect(), absent })
+    hints.truncate(MOST_HINTS);
+    Ok(Named { images: meant.images.into_iter().map(|meant| meant.image_ix).collect(), absent, hints })
 }
 
-/// Images, each with the names that were given for it.
+/// Maximum number of images with other names that are reported at once.
+const MOST_ERRORS: usize = 20;
+
+/// Returns an error if an image has names that were not given. An image in another namespace of containerd is out of
+/// reach in any case.
+fn also_tagged(inventory: &Inventory, meant: &MeantImage) -> Option<Error> {
+    let MeantImage { image_ix, names, place } = meant;
+    let image = &inventory[*image_ix];
+    let others = other_names(image, names);
+    if others.is_empty() || image.id.namespace().is_some() {
+        return None;
+    }
+    let (given, others) = (names.join(", "), others.join(", "));
+    let start = place.as_ref().map_or_else(String::new, |place| format!("{place}: "));
+    let remedy = match place {
+        Some(_) => format!(
+            "list {} or all its names",
+            image.digests.first().map_or(image.id.as_str(), String::as_str)
+        ),
+        None => "name the id".to_owned(),
+    };
+    let error = Error::usage(format!(
+        "{start}{given}: it is also tagged {others}; {remedy} or add --all-tags; nothing was deleted"
+    ));
+    if inventory.is_artifact(*image_ix) {
+        return Some(error);
+    }
+    let store = &inventory[image.store];
+    let untagging = untagging(store.kind, &store.root, &image.id, names);
+    Some(error.hint(format!("to remove only the name, use {untagging}")))
+}
+
+/// Images that are named, each once.
 #[derive(Default)]
 struct Meant {
-    images: Vec<(ImageIx, Vec<String>)>,
+    images: Vec<MeantImage>,
     positions: HashMap<ImageIx, usize>,
 }
 
+/// An image with the names that were given for it.
+struct MeantImage {
+    image_ix: ImageIx,
+    names: Vec<String>,
+    /// First line of a list that names it.
+    place: Option<String>,
+}
+
 impl Meant {
-    fn add(&mut self, image_ix: ImageIx, names: Vec<String>) {
+    fn add(&mut self, image_ix: ImageIx, names: Vec<String>, place: Option<&str>) {
         let position = *self.positions.entry(image_ix).or_insert(self.images.len());
         match self.images.get_mut(position) {
-            Some((_, known)) => known.extend(names),
-            None => self.images.push((image_ix, names)),
+            Some(known) => known.names.extend(names),
+            None => self.images.push(MeantImage { image_ix, names, place: place.map(str::to_owned) }),
         }
     }
 }
@@ -142,6 +177,14 @@ impl<'a> Finder<'a> {
             None => with(line).chain(with(bare_id(line))).chain(with(&normalized(line))).collect(),
         };
         found.into_iter().collect()
+    }
+
+    /// Returns a hint if the digest of a line is that of an image under names of other repositories.
+    fn of_other_repository(&self, line: &ListLine) -> Option<String> {
+        let (_, digest) = line.reference.split_once('@')?;
+        let image_ix = *self.images.get(digest)?.first()?;
+        let title = self.inventory[image_ix].title();
+        Some(format!("{}: {digest} is here as {title}: list the digest alone to delete it", line.place))
     }
 }
 
@@ -183,8 +226,8 @@ fn untagging(kind: StoreKind, root: &Path, id: &ImageId, names: &[String]) -> St
 /// Maximum number of containers that hints name.
 const MOST_HINTS: usize = 5;
 
-/// Hints for kept images: how to end the use by containers, and how to delete images of other programs. One clause for
-/// each container or image.
+/// Hints for kept images: how to end the use by containers, how to delete images of other programs, and when young
+/// images can be deleted. One clause for each container or image, and one for all young images.
 pub(super) fn hints(plan: &Plan, scan: &Scan) -> Vec<String> {
     fn kept_by(plan: &Plan, rule: Rule) -> Vec<&str> {
         let kept = plan.kept.iter().filter(|kept| kept.rule == rule && kept.target.kind == TargetKind::Image);
@@ -205,7 +248,16 @@ pub(super) fn hints(plan: &Plan, scan: &Scan) -> Vec<String> {
         let remover = untagging(store.kind, &store.root, &image.id, &image.names);
         format!("{remover} can delete {}", short_reference(&image.id))
     });
-    containers.chain(images).take(MOST_HINTS).collect()
+    containers.chain(images).take(MOST_HINTS).chain(too_young(plan)).collect()
+}
+
+/// Returns a hint about images that are kept for their age.
+fn too_young(plan: &Plan) -> Option<String> {
+    let young: Vec<_> = plan.kept.iter().filter(|kept| kept.rule == Rule::MinAge).collect();
+    let until = young.iter().filter_map(|kept| kept.until).max()?;
+    let (verb, whose) = if young.len() == 1 { ("is", "its") } else { ("are", "their") };
+    let (images, until) = (count(young.len(), "image", "images"), until.strftime("%Y-%m-%d %H:%M:%S UTC"));
+    Some(format!("{images} {verb} too young until {until}; --min-age 0s allows {whose} deletion"))
 }
 
 fn end_of_use(container: &Container, graphroot: &Path) -> String {
@@ -240,7 +292,11 @@ fn image(scan: &Scan, reference: &str) -> Result<ImageIx, Error> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
+    use crate::model::plan::{Kept, Target};
+    use crate::model::rules::Ruling;
 
     fn container() -> Container {
         Container {
@@ -286,6 +342,23 @@ mod tests {
         }
         let elsewhere = end_of_use(&container(), Path::new("/srv/a b"));
         assert!(elsewhere.starts_with("`podman --root '/srv/a b' rm 0a`"), "{elsewhere}");
+    }
+
+    #[test]
+    fn young_images_have_a_hint_with_the_time() {
+        let ruling = || Ruling::keeps(Rule::MinAge, "young");
+        let target =
+            Target { kind: TargetKind::Image, store: None, id: "aa".into(), names: vec![], leak: None };
+        let kept = |until: i64| Kept {
+            until: Timestamp::from_second(until).ok(),
+            ..Kept::new(target.clone(), ruling())
+        };
+        let mut plan = Plan { kept: vec![kept(60)], ..Plan::default() };
+        let hint = "1 image is too young until 1970-01-01 00:01:00 UTC; --min-age 0s allows its deletion";
+        assert_eq!(too_young(&plan).as_deref(), Some(hint));
+        plan.kept.push(kept(120));
+        let hint = "2 images are too young until 1970-01-01 00:02:00 UTC; --min-age 0s allows their deletion";
+        assert_eq!(too_young(&plan).as_deref(), Some(hint));
     }
 
     #[test]

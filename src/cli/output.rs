@@ -35,6 +35,8 @@ pub(super) fn text(text: &str) -> Result<(), Error> {
 /// same stores.
 const COMMAND: &str = "`layersweep";
 
+const PROGRAM: &str = "layersweep";
+
 /// Commands to which no flags are added if the flags name another root (`--sysroot`): these commands delete nothing
 /// there, and must run on the node that owns the disk.
 const DELETING: [&str; 3] = ["gc", "rm", "sweep"];
@@ -78,6 +80,11 @@ pub(super) fn shown(text: &str) -> Cow<'_, str> {
 }
 
 fn with_flags(text: &str, flags: &StoreFlags) -> String {
+    let lines = text.split_inclusive('\n').map(|line| match deletes(line) && !flags.is_foreign {
+        true => line.replacen(PROGRAM, &format!("{PROGRAM}{}", flags.text), 1).into(),
+        false => Cow::from(line),
+    });
+    let text: String = lines.collect();
     let mut parts = text.split(COMMAND);
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -91,6 +98,14 @@ fn with_flags(text: &str, flags: &StoreFlags) -> String {
         out.push_str(part);
     }
     out
+}
+
+/// Returns true for an indented line that is a command: the lists of a report have them without quotes.
+fn deletes(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    line.starts_with(' ')
+        && words.next() == Some(PROGRAM)
+        && words.next().is_some_and(|word| DELETING.contains(&word))
 }
 
 /// Replaces layersweep's own signs with similar ones in ASCII, and escapes other characters.
@@ -223,5 +238,10 @@ mod tests {
             shown("`layersweep gc` or `layersweep scan`", true),
             "`layersweep gc` or `layersweep --graphroot /x scan`"
         );
+        // A list of a report.
+        let list =
+            "layersweep deletes, because nothing uses it:\n   1 GiB\n      layersweep gc --via direct\n";
+        assert_eq!(shown(list, false), list.replace("layersweep gc", "layersweep --graphroot /x gc"));
+        assert_eq!(shown(list, true), list);
     }
 }

@@ -7,7 +7,7 @@ use super::args::RmArgs;
 use super::deletion;
 use super::global::Global;
 use crate::app::error::{Error, Exit};
-use crate::app::gc_request::{GcRequest, Selection};
+use crate::app::gc_request::{GcRequest, ListLine, Selection};
 use crate::config::Config;
 use crate::node::image_lists;
 use crate::sys::sysroot::Sysroot;
@@ -40,12 +40,16 @@ pub(super) fn run(global: &Global, config: &Config, args: &RmArgs) -> Result<Exi
 }
 
 /// Reads a list of images.
-fn list(file: &str) -> Result<Vec<String>, Error> {
+fn list(file: &str) -> Result<Vec<ListLine>, Error> {
     let text = if file == STDIN { read_stdin() } else { read_file(Path::new(file)) };
     let text = text.map_err(|error| bad(&format!("{file}: {error}")))?;
     let listed = image_lists::listed(&text);
     let listed = listed.map_err(|line| bad(&format!("{file}:{}: {}", line.number, line.why)))?;
-    Ok(listed.into_iter().map(|(_, reference)| reference.to_owned()).collect())
+    let listed = listed.into_iter().map(|(number, reference)| ListLine {
+        place: format!("{file}:{number}"),
+        reference: reference.into(),
+    });
+    Ok(listed.collect())
 }
 
 /// Reads a regular file. A link is followed: files of a ConfigMap are links.

@@ -15,6 +15,7 @@ use super::ids::{ContainerIx, FilesystemIx, ImageIx, LeakIx, NodeIx, StoreIx};
 use super::image::Image;
 use super::leak::Leak;
 use super::node::{Node, NodeKind};
+use super::rules::Ruling;
 use super::store::{Consistency, Store, StoreId, StoreKind, UnreadUser};
 
 /// Everything that one scan found.
@@ -45,9 +46,9 @@ pub struct Inventory {
     /// found out which backends delete here. Images in other containerd namespaces cannot be deleted either, but
     /// are not in this map.
     pub out_of_reach: BTreeMap<ImageIx, String>,
-    /// Rules of the configuration and of the node's files that keep an image, as a clause. Filled only if the
-    /// command evaluates them.
-    pub protected: BTreeMap<ImageIx, String>,
+    /// Rulings of the configuration and of the node's files that keep an image. Filled only if the command evaluates
+    /// them.
+    pub protected: BTreeMap<ImageIx, Ruling>,
     /// Stores of containers/storage whose leaks `sweep` cannot delete. Filled only if the command has checked.
     pub closed_stores: Vec<StoreIx>,
     /// Uses of images and layers from elsewhere: other stores, podman's database, mounts of images.

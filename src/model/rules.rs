@@ -101,6 +101,9 @@ pub struct Ruling {
     pub detail: String,
 }
 
+/// Start of the detail of a ruling that was made after the run began.
+pub const SINCE_RUN_BEGAN: &str = "since the run began: ";
+
 impl Ruling {
     /// Creates the ruling of a rule that keeps an object.
     #[must_use]
@@ -117,6 +120,6 @@ impl Ruling {
     /// Marks a ruling on a planned deletion that was made after the run began.
     #[must_use]
     pub fn since_run_began(self) -> Self {
-        Self { detail: format!("since the run began: {}", self.detail), ..self }
+        Self { detail: format!("{SINCE_RUN_BEGAN}{}", self.detail), ..self }
     }
 }

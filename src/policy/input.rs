@@ -10,6 +10,7 @@ use crate::model::names::names;
 use crate::model::reference;
 use crate::model::reference_set::ReferenceSet;
 use crate::model::refs::Refs;
+use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, Image, ImageIx, Inventory, NamedImage, Pattern, Store, StoreIx, StoreKind};
 use crate::policy::image_rules::{ImageRule, Limit};
@@ -71,6 +72,15 @@ impl Policy {
         self.protect.keep_newest > 0 || self.rules.iter().any(|rule| rule.keep_newest > Some(0))
     }
 
+    /// Returns true if the newest images of a repository of this image are kept.
+    #[must_use]
+    pub fn keeps_newest_of(&self, image: &Image) -> bool {
+        let mut counts = self
+            .rules_of(image)
+            .map(|rule| rule.and_then(|rule| rule.keep_newest).unwrap_or(self.protect.keep_newest));
+        !image.names.is_empty() && counts.any(|count| count > 0)
+    }
+
     /// Disables the age pass for all images.
     pub fn disable_age_pass(&mut self) {
         self.max_age = None;
@@ -107,6 +117,8 @@ pub struct Protect {
     pub sandboxes: Vec<NamedImage>,
     /// Images that the kubelet is pulling.
     pub pulling: Vec<NamedImage>,
+    /// Rules whose images are unknown, because a file could not be read; only for commands that delete nothing.
+    pub unread: Vec<Rule>,
 }
 
 names! {

@@ -81,6 +81,9 @@ impl<'a> Judge<'a> {
     fn ruling(&self, rule: Rule, image_ix: ImageIx) -> Option<Ruling> {
         let (stays, detail) = match self.apply(rule, image_ix)? {
             RuleAnswer::Keep(detail) => (true, detail),
+            RuleAnswer::Pass(_) if self.input.policy.protect.unread.contains(&rule) => {
+                (true, "unknown, since a file of the node cannot be read (see pinned)".to_owned())
+            }
             RuleAnswer::Pass(detail) => match self.ruling_of_list(rule, image_ix) {
                 Some(detail) => (true, detail),
                 None => (false, detail),
@@ -131,7 +134,7 @@ impl<'a> Judge<'a> {
             Rule::ProtectedLabel => self.protected_label(image_ix),
             Rule::NewestOfRepository => match &self.newest[image_ix.get()] {
                 Some(detail) => RuleAnswer::Keep(detail.clone()),
-                None if !self.input.policy.keeps_newest() => {
+                None if !self.input.policy.keeps_newest_of(self.image(image_ix)) => {
                     RuleAnswer::pass("the newest of a repository are not kept (protect.keep_newest)")
                 }
                 None => RuleAnswer::pass("not among the newest of its repository"),

@@ -170,10 +170,23 @@ fn list_is_deleted_with_all_protections() {
     assert!(again.stdout.contains("8 images of the list are not on this node: "), "{again:?}");
     assert_eq!(node.json(0, &["rm", "--file", path])["outcome"], "not_needed");
 
-    // Another tag keeps the image, unless the list names both.
-    std::fs::write(&file, name(3)).unwrap();
+    // The digest is here under another name.
+    assert!(again.stdout.contains(&format!("list:8: {} is here as {}: ", digest(6), name(6))), "{again:?}");
+
+    // Another tag keeps the image, unless the list names both. All such images are named at once.
+    node.store.podman(["tag", &name(6), "reg.local/also-6:1"]);
+    std::fs::write(&file, format!("# two\n{}\n{}\n", name(3), name(6))).unwrap();
     let refused = node.run(&["rm", "--file", path]).expect_code(2);
-    assert!(refused.stderr.contains("it is also tagged reg.local/also-3:1"), "{refused:?}");
+    for (line, number) in [(2, 3), (3, 6)] {
+        let message = format!(
+            "list:{line}: {}: it is also tagged reg.local/also-{number}:1; list {} or all its names or add --all-tags; \
+             nothing was deleted\n",
+            name(number),
+            digest(number)
+        );
+        assert!(refused.stderr.contains(&message), "{message}: {refused:?}");
+    }
+    node.store.podman(["untag", &name(6), "reg.local/also-6:1"]);
     std::fs::write(&file, format!("{}\nreg.local/also-3:1\n", name(3))).unwrap();
     assert_eq!(list(&node.json(0, &["rm", "--file", path]), "/deleted").len(), 1);
     assert_eq!(node.names(), names([IN_USE, 6, 7]));

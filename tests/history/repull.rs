@@ -100,7 +100,8 @@ fn each_deletion_leads_to_its_life() {
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|digit| digit.repeat(64));
     let printed = repull(state, &[&first]).expect_code(0);
     assert_eq!(printed.stdout, format!("quay.io/app@sha256:{a}\nq.io/x@sha256:{d}\n"), "{printed:?}");
-    assert_eq!(printed.stderr, format!("# run {first} (gc) deleted 2 images\n"));
+    let tags = app.map(|tag| format!("# tag: quay.io/app@sha256:{a} {tag}\n")).concat();
+    assert_eq!(printed.stderr, format!("# run {first} (gc) deleted 2 images\n{tags}"));
     for words in [&[second.as_str()][..], &["last"]] {
         let printed = repull(state, words).expect_code(0);
         let expected = format!("quay.io/app@sha256:{b}\ndocker.io/library/other@sha256:{c}\n");

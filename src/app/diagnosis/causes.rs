@@ -12,6 +12,7 @@ use crate::app::diagnosis::ranking::rank;
 use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, Planned};
 use crate::model::display::{self, shell_word, short_id, span};
 use crate::model::refs::{self, Root, Standing};
+use crate::model::rules::Rule;
 use crate::model::{
     Consistency, Container, ContainerState, FilesystemIx, ImageIx, Inventory, Leak, LeakClass, LeakIx,
     NodeKind, Owner, PinReason, StoreKind, Verdict, removal_command, remove_volume, with_root,
@@ -112,23 +113,29 @@ fn unused_images(context: &Context<'_>, ix: FilesystemIx) -> Option<Cause> {
     let count =
         roots.iter().filter(|root| refs::has_bytes_on(inventory, &context.scan.refs, **root, ix)).count();
     let text = format!("{} that no container uses", display::count(count, "image", "images"));
-    let Planned { command, gc, none, .. } = &context.planned[ix.get()];
-    let remedy = match gc.is_nothing() {
-        true => format!("kept for now: {none}"),
-        false if gc.bytes < bytes => {
-            "the least recently used of them, until the low threshold is reached".into()
-        }
-        false => String::new(),
-    };
+    let planned = &context.planned[ix.get()];
+    let (gc, remedy) = (planned.gc, remedy_of_unused(planned, bytes));
     (bytes >= LEAST).then(|| Cause {
         title: "images not in use".into(),
         remedy,
-        command: (!gc.is_nothing()).then(|| (*command).to_owned()),
+        command: (!gc.is_nothing()).then(|| planned.command.to_owned()),
         frees_bytes: gc.bytes,
         frees_inodes: gc.inodes,
         taken_by: Action::Layersweep,
         ..context.cause(ix, CauseKind::UnusedImages, bytes, text)
     })
+}
+
+/// Returns the remedy for unused images of `bytes`: those that the command deletes.
+fn remedy_of_unused(planned: &Planned, bytes: u64) -> String {
+    match (planned.gc.is_nothing(), planned.by_age) {
+        (true, _) => format!("kept for now: {}", planned.none),
+        (false, Some(number)) => format!("{number} of them, which are idle for longer than max_age"),
+        (false, None) if planned.gc.bytes < bytes => {
+            "the least recently used of them, until the low threshold is reached".into()
+        }
+        (false, None) => String::new(),
+    }
 }
 
 fn pinned_images(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
@@ -145,19 +152,39 @@ fn pinned_images(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         };
         // The pause image is not unused: the next pod needs it.
         let pause = facts.pinned_by.iter().any(|pin| pin.text.contains("pause_image"));
-        let kept = match inventory.protected.get(&image) {
-            Some(rule) if facts.pinned_by.is_empty() => format!("kept: {rule}"),
-            _ => format!("pinned by {}", facts.pin_texts().join(", ")),
+        let ruling = inventory.protected.get(&image).filter(|_| facts.pinned_by.is_empty());
+        let pause = pause || ruling.is_some_and(|ruling| ruling.rule == Rule::SandboxImage);
+        let command = context.planned[ix.get()].command;
+        let (kind, kept, remedy) = match ruling {
+            Some(ruling) => ("kept", format!("kept: {}", ruling.detail), lift(ruling.rule, command)),
+            None => {
+                let pins = facts.pin_texts().join(", ");
+                ("pinned", format!("pinned by {pins}"), unpin(&facts.pinned_by, command))
+            }
         };
         let text = format!("unused image {name} ({used}), {kept}");
         (bytes >= context.least(ix) && !pause).then(|| Cause {
-            title: format!("pinned image {name}"),
-            remedy: unpin(&facts.pinned_by, context.planned[ix.get()].command),
+            title: format!("{kind} image {name}"),
+            remedy,
             id: Some(facts.id.to_string()),
             ..context.cause(ix, CauseKind::PinnedImage, bytes, text)
         })
     });
     causes.collect()
+}
+
+/// Returns the remedy for an image that a rule keeps.
+fn lift(rule: Rule, command: &str) -> String {
+    let step = match rule {
+        Rule::StaticPod => "remove that static pod",
+        Rule::Quadlet => "remove that quadlet",
+        Rule::ProtectedName => "remove that entry of protect.names or protect.references_file",
+        Rule::ProtectedLabel => "remove that label from protect.labels",
+        Rule::NewestOfRepository => "set a smaller keep_newest",
+        Rule::NotRepullable => "set protect.not_repullable = \"never\", which is for all such images",
+        _ => return format!("the rule {rule} keeps it"),
+    };
+    format!("if nothing needs it: {step}; then `{command}` can delete it")
 }
 
 /// Returns the remedy that removes the pins of an image, each where it was set.
@@ -525,6 +552,7 @@ fn ago(time: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::space::BytesAndInodes;
 
     fn pin(undo: Option<&str>) -> PinReason {
         PinReason { undo: undo.map(Into::into), ..PinReason::from("x") }
@@ -541,6 +569,41 @@ mod tests {
         ] {
             let remedy = unpin(&pinned_by, "layersweep gc");
             assert!(remedy.starts_with(expected), "{expected}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn images_that_gc_would_delete_are_named() {
+        let planned = |bytes, by_age| Planned {
+            command: "layersweep gc",
+            gc: BytesAndInodes { bytes, inodes: bytes },
+            none: "why".into(),
+            by_age,
+            sweep: BytesAndInodes::default(),
+            owed_bytes: 0,
+        };
+        for (bytes, by_age, expected) in [
+            (0, None, "kept for now: why"),
+            (7, Some(4), "4 of them, which are idle for longer than max_age"),
+            (7, None, "the least recently used of them, until the low threshold is reached"),
+            (9, None, ""),
+        ] {
+            assert_eq!(remedy_of_unused(&planned(bytes, by_age), 9), expected);
+        }
+    }
+
+    #[test]
+    fn rule_that_keeps_an_image_has_a_remedy() {
+        for (rule, expected) in [
+            (
+                Rule::NotRepullable,
+                "if nothing needs it: set protect.not_repullable = \"never\", which is for all",
+            ),
+            (Rule::ProtectedName, "if nothing needs it: remove that entry of protect.names or"),
+            (Rule::Quadlet, "if nothing needs it: remove that quadlet; then `layersweep gc` can delete it"),
+        ] {
+            let remedy = lift(rule, "layersweep gc");
+            assert!(remedy.starts_with(expected) && !remedy.contains("pin"), "{rule}: {remedy}");
         }
     }
 

@@ -62,7 +62,7 @@ pub struct Part {
 pub enum PartKind {
     /// Data of images that a container uses, or that cannot be deleted.
     Images,
-    /// Data of pinned images.
+    /// Data of images that a pin or another rule keeps.
     ImagesPinned,
     /// Data of unused images that layersweep cannot delete here.
     ImagesOutOfReach,
@@ -114,7 +114,9 @@ impl PartKind {
     fn words(self) -> [&'static str; 3] {
         match self {
             Self::Images => ["images", "images in use", "images in use"],
-            Self::ImagesPinned => ["images-pinned", "images pinned, not in use", "pinned images"],
+            Self::ImagesPinned => {
+                ["images-pinned", "images kept by a rule, not in use", "images kept by rules"]
+            }
             Self::ImagesOutOfReach => ["images-out-of-reach", "images out of reach", "images out of reach"],
             Self::ImagesUnused => ["images-unused", "images not in use", "unused images"],
             Self::Containers => ["containers", "containers", "containers' own layers"],
@@ -279,6 +281,8 @@ pub struct Planned {
     pub gc: BytesAndInodes,
     /// Reason, as a clause, if the command frees nothing.
     pub none: String,
+    /// Number of images that it deletes for their age; `None` if it also deletes for space, or nothing.
+    pub by_age: Option<usize>,
     /// Bytes and inodes that `layersweep sweep --delete` frees.
     pub sweep: BytesAndInodes,
     /// Bytes that must be freed before any becomes available: the part of its reserve that root has used.

@@ -38,6 +38,7 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
             command: "layersweep gc",
             gc: BytesAndInodes::default(),
             none: "the disk is below its thresholds".into(),
+            by_age: None,
             sweep: BytesAndInodes::default(),
             owed_bytes: 0,
         },
@@ -165,7 +166,7 @@ fn sentences_match_parts_and_causes() {
             true,
             [
                 &["76.0% full"],
-                &["pinned images 56.0 GiB"],
+                &["images kept by rules 56.0 GiB"],
                 &["56.0 GiB only you can delete: pinned image old:1"],
             ],
         ),

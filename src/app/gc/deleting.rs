@@ -90,7 +90,7 @@ impl Gc<'_> {
             events,
             exit,
             findings: self.findings(scanned),
-            hints: self.hints(&outcome.plan, &scan),
+            hints: self.hints(&outcome.plan, &scan, &work.named),
             absent: work.named.absent.clone(),
             outside,
             inode_uses,

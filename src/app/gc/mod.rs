@@ -258,8 +258,11 @@ impl<'a> Gc<'a> {
         }
     }
 
-    fn hints(&self, plan: &Plan, scan: &Scan) -> Vec<String> {
-        if self.gc_request.is_gc() { Vec::new() } else { rm::hints(plan, scan) }
+    fn hints(&self, plan: &Plan, scan: &Scan, named: &Named) -> Vec<String> {
+        match self.gc_request.is_gc() {
+            true => Vec::new(),
+            false => [rm::hints(plan, scan), named.hints.clone()].concat(),
+        }
     }
 
     /// Images excluded by `--only` are not listed.
@@ -405,6 +408,7 @@ fn disks_after(plan: &Plan, scan: &Scan, thresholds: Vec<Vec<DiskThreshold>>) ->
                 command: "layersweep gc",
                 gc: BytesAndInodes::default(),
                 none: String::new(),
+                by_age: None,
                 sweep: BytesAndInodes::default(),
                 owed_bytes,
             },

@@ -85,7 +85,7 @@ impl Gc<'_> {
         let scan = &work.scanned.scan;
         if self.gc_request.dry_run {
             by_hand::advise(&mut result.plan, self.gc_request.request, &work.config, scan, self.via);
-            result.hints = self.hints(&result.plan, scan);
+            result.hints = self.hints(&result.plan, scan, &work.named);
             (result.outside, result.inode_uses) = self.outside(&result.plan, scan, &work);
         }
         result.findings = self.findings(&work.scanned);

@@ -11,7 +11,7 @@ use crate::app::store_editing;
 use crate::config::Config;
 use crate::model::Plan;
 use crate::model::display::short_reference;
-use crate::model::plan::{PassEnd, freed_on};
+use crate::model::plan::{Cause, PassEnd, freed_on};
 use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, StoreIx};
@@ -85,9 +85,20 @@ impl Plans {
                 }
             }
         };
+        let steps = self.images.steps.iter();
+        let here: Vec<_> =
+            steps.filter(|step| step.gains.iter().any(|gain| gain.filesystem == filesystem_ix)).collect();
+        let is_by_age = !here.is_empty() && here.iter().all(|step| step.cause == Cause::Age);
         let before = judged.and_then(|plan| plan.before.as_ref()?.as_ref().ok());
         let owed_bytes = before.map_or(0, |space| space.owed_bytes);
-        Planned { command: self.command, gc, none, sweep, owed_bytes }
+        Planned {
+            command: self.command,
+            gc,
+            none,
+            by_age: is_by_age.then_some(here.len()),
+            sweep,
+            owed_bytes,
+        }
     }
 
     /// Returns the command that explains the first image that is kept; if `rule` is given, that is kept by this rule.

@@ -286,6 +286,7 @@ fn every_rule_keeps_and_gives_its_reason() {
         quadlets: vec![],
         sandboxes: vec![named("quay.io/team/i2:1", "crio.conf")],
         pulling: vec![named("quay.io/team/i8:1", "pulling/sha256-0")],
+        unread: vec![],
     };
     // Each image has its own repository: the rule decides where no earlier rule keeps the image.
     let (deleted, kept, plan) = world.plan(&[space(0)]);

@@ -209,7 +209,7 @@ fn in_store(line: &Line) -> ShareRowDoc {
 pub(super) fn label(kind: LineKind) -> &'static str {
     match kind {
         LineKind::ImagesInUse => "Images in use",
-        LineKind::ImagesPinned => "Images pinned, not in use",
+        LineKind::ImagesPinned => "Images kept by a rule, not in use",
         LineKind::ImagesOutOfReach => "Images out of reach,",
         LineKind::ImagesUnused => "Images not in use",
         LineKind::Artifacts => "Artifacts",

@@ -17,6 +17,7 @@ use crate::model::OutcomeKind;
 use crate::model::display::{count, listed, short_reference, thousands};
 use crate::model::outcome::differs;
 use crate::model::plan::Phase;
+use crate::model::rules::SINCE_RUN_BEGAN;
 use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
 
 /// Width of notes if the output is not a terminal.
@@ -54,6 +55,7 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     let rest: Vec<_> = rest.collect();
     out.push_str(&deletions(document, &rest, screen));
     out.push_str(&kept(document, screen));
+    out.push_str(&since_run_began(document));
     if !document.errors.is_empty() {
         out.push('\n');
     }
@@ -420,6 +422,19 @@ fn kept(document: &GcDoc, screen: &Screen) -> String {
         table.fit(&[], &[(2, 30)]);
     }
     table.block()
+}
+
+/// Formats the reasons to keep images that came up during the run, each once. The table of `rm` has them.
+fn since_run_began(document: &GcDoc) -> String {
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    let kept = document.kept.iter().filter(|_| document.header.kind == "gc");
+    for kept in kept.filter(|kept| kept.detail.starts_with(SINCE_RUN_BEGAN)) {
+        *reasons.entry(&kept.detail).or_default() += 1;
+    }
+    let lines = reasons.into_iter().take(MOST);
+    lines
+        .map(|(reason, number)| format!("{}: {}\n", count(number, "image", "images"), safe(reason)))
+        .collect()
 }
 
 /// Formats as many names as fit on a line, at most [`MOST`].

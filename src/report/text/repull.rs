@@ -4,13 +4,25 @@ use std::collections::HashSet;
 
 use super::format::{name_or_id, safe};
 use crate::model::display::count;
-use crate::report::json::RepullDoc;
+use crate::model::reference::{normalized, repository};
+use crate::report::json::{RepullDoc, RepullImageDoc};
 
 /// Returns the references, each once.
 pub fn references(document: &RepullDoc) -> Vec<&str> {
     let mut seen = HashSet::new();
     let references = document.images.iter().flat_map(|image| &image.references).map(String::as_str);
     references.filter(|reference| seen.insert(*reference)).collect()
+}
+
+/// Formats the tags of an image, which a pull by digest does not bring back.
+fn tags(image: &RepullImageDoc) -> String {
+    let tags = image.names.iter().filter(|name| !name.contains('@'));
+    let tags = tags.filter_map(|name| {
+        let start = format!("{}@", repository(&normalized(name)));
+        let reference = image.references.iter().find(|reference| reference.starts_with(&start))?;
+        Some(format!("# tag: {} {}\n", safe(reference), safe(name)))
+    });
+    tags.collect()
 }
 
 /// Formats what the list of references does not say. The lines are comments, so that both together are a list, too.
@@ -33,7 +45,7 @@ pub fn notes(document: &RepullDoc) -> String {
                     "# by tag, since no digest is known: {title} (the tag may have moved)\n"
                 ));
             }
-            None => {}
+            None => out.push_str(&tags(image)),
         }
     }
     out

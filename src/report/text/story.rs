@@ -134,6 +134,16 @@ fn deletion_text(deletion: &ImageDeletionDoc, time: &str) -> String {
     format!("{done} {}{time} ({why}{freed}), run {}", deletion.command, safe(&deletion.run_id))
 }
 
+/// Formats the last finding of an image that is there. It may have lost the name that the user means.
+fn last_found(image: &StoryDoc, life: &LifeDoc) -> String {
+    match &image.meant_name {
+        Some(name) if !life.names.contains(name) => {
+            format!("there without this name, now {}, as the last scan found", names(&life.names))
+        }
+        _ => "there, as the last scan found".to_owned(),
+    }
+}
+
 /// Formats all that happened to images, the newest first: a line for each event, with date, name and run.
 pub(super) fn events(images: &[StoryDoc], screen: &Screen) -> String {
     let mut events = Vec::new();
@@ -145,7 +155,7 @@ pub(super) fn events(images: &[StoryDoc], screen: &Screen) -> String {
                 events.push((life.gone_since.unwrap_or(life.last_seen), image, ending(life, screen)));
             }
             if life.ended_by.is_none() {
-                events.push((life.last_seen, image, "there, as the last scan found".to_owned()));
+                events.push((life.last_seen, image, last_found(image, life)));
             }
             if let Some(last) = life.last_used {
                 events.push((last, image, format!("last used ({})", count(life.use_count, "time", "times"))));
@@ -162,4 +172,40 @@ pub(super) fn events(images: &[StoryDoc], screen: &Screen) -> String {
         out.push_str(&format!("{time}  {id}  {}: {event}\n", title(image)));
     }
     out + &zone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_name_is_not_said_to_be_there() {
+        let life = LifeDoc {
+            life: 1,
+            first_detected: Timestamp::UNIX_EPOCH,
+            last_seen: Timestamp::UNIX_EPOCH,
+            gone_since: None,
+            last_used: None,
+            use_count: 0,
+            names: vec!["quay.io/a:2".into()],
+            frees_bytes: 0,
+            ended_by: None,
+            deletion: None,
+        };
+        let image = |meant: Option<&str>| StoryDoc {
+            id: "aa".into(),
+            store: "/s".into(),
+            meant_name: meant.map(str::to_owned),
+            names: life.names.clone(),
+            presence: "recorded",
+            names_now: Vec::new(),
+            lives: Vec::new(),
+            deletions: Vec::new(),
+        };
+        let lost = "there without this name, now quay.io/a:2, as the last scan found";
+        assert_eq!(last_found(&image(Some("quay.io/a:1")), &life), lost);
+        for meant in [Some("quay.io/a:2"), None] {
+            assert_eq!(last_found(&image(meant), &life), "there, as the last scan found");
+        }
+    }
 }

@@ -104,7 +104,19 @@ fn newest_are_counted_within_a_rule() {
     let by_rule = "among the newest 2 of quay.io/web by the rule quay.io/web:rel-* (c.toml:1)";
     assert_eq!(detail_of(&world, Rule::NewestOfRepository, 2), by_rule);
     assert_eq!(detail_of(&world, Rule::NewestOfRepository, 4), "among the newest 1 of quay.io/web");
-    assert_eq!(detail_of(&world, Rule::NewestOfRepository, 6), "not among the newest of its repository");
+    assert_eq!(detail_of(&world, Rule::NewestOfRepository, 3), "not among the newest of its repository");
+    // The rule for its name keeps none.
+    let none = "the newest of a repository are not kept (protect.keep_newest)";
+    assert_eq!(detail_of(&world, Rule::NewestOfRepository, 6), none);
+}
+
+#[test]
+fn rule_with_unread_file_passes_nothing() {
+    let mut world = world_with(vec![]);
+    assert_eq!(detail_of(&world, Rule::ProtectedName, 4), "no protected name matches");
+    world.policy.protect.unread = vec![Rule::ProtectedName];
+    assert!(detail_of(&world, Rule::ProtectedName, 4).starts_with("unknown, since a file"));
+    assert_eq!(detail_of(&world, Rule::StaticPod, 4), "no static pod names it");
 }
 
 #[test]

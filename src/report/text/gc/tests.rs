@@ -212,6 +212,18 @@ fn cost_of_images_that_were_never_pulled_is_shown() {
 }
 
 #[test]
+fn reason_since_the_run_began_is_shown() {
+    let mut document = document();
+    let reason =
+        "since the run began: pinned: the lines of protect.references_file may name it: reading /e.txt";
+    for kept in &mut document.kept[..2] {
+        kept.detail = reason.into();
+    }
+    let text = shown(&document, None);
+    assert_eq!(text.matches(&format!("\n2 images: {reason}\n")).count(), 1, "{text}");
+}
+
+#[test]
 fn narrow_screen_names_fewer_kept_images() {
     let kept = (0..9).map(|number| kept(&format!("registry.example/some-team/app-{number}:1"), "in-use"));
     let document = GcDoc { kept: kept.collect(), ..document() };
