@@ -1,6 +1,6 @@
 //! `fits`: bytes that images would add, and whether the disk has room for them below its high threshold.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::error::{Error, Exit};
 use super::observer::Observer;
@@ -12,10 +12,11 @@ use super::state::Purpose;
 use crate::config::Config;
 use crate::model::arrival::{self, Arrival, KnownLayer, Ratio, StoreContents};
 use crate::model::plan::freed_on;
-use crate::model::reference;
-use crate::model::space::Space;
-use crate::model::{FilesystemIx, Image, Inventory, NodeKind, Plan, StoreIx, StoreKind};
+use crate::model::reference::{self, bare_id};
+use crate::model::space::{Measured, Space};
+use crate::model::{FilesystemIx, Image, ImageIx, Inventory, NodeKind, Plan, StoreIx, StoreKind};
 use crate::node::image_lists::WantedImage;
+use crate::policy::{Input, Targets, Task, Thresholds, plan};
 
 /// Knowledge of an image that may come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +25,27 @@ pub enum Coming {
     Here,
     /// Its layers are known.
     Arrives(Arrival),
+    /// It is an index of manifests: the digest of that of this node's platform, if there is one.
+    Index(Option<String>),
     /// Only its name is known.
     Unknown,
+}
+
+/// Deletions that make room for the images.
+#[derive(Debug)]
+pub struct Room {
+    /// The command, with the threshold that makes room.
+    pub command: String,
+    /// Its plan if [`Self::to_pin`] are pinned.
+    pub plan: Plan,
+    /// Images of the request that are here, and that the command deletes unless they are pinned.
+    pub to_pin: Vec<String>,
+    /// Bytes that the plan frees on the filesystem.
+    pub freed_bytes: u64,
+    /// Numbers of the filesystem after the plan, with the images.
+    pub then: Space,
+    /// They fit then.
+    pub is_enough: bool,
 }
 
 /// Result of `fits`.
@@ -42,12 +62,10 @@ pub struct Fits {
     /// Numbers of the store's filesystem now, and with the images.
     pub now: Space,
     pub then: Space,
-    /// Without a deletion, the filesystem stays below its thresholds.
+    /// Nothing arrives, or the filesystem stays below its thresholds without a deletion.
     pub fits: bool,
-    /// Deletions that would make room; `None` if none are needed.
-    pub plan: Option<Plan>,
-    /// Bytes that the plan frees on the filesystem.
-    pub freed_bytes: u64,
+    /// Deletions that would make room; `None` if the filesystem stays below its thresholds.
+    pub room: Option<Room>,
     /// Reason why no run of `gc` could begin now.
     pub gc_refused: Option<String>,
 }
@@ -62,9 +80,10 @@ impl Fits {
         }
     }
 
-    /// Returns the number of images of which only the name is known.
+    /// Returns the number of images whose layers are unknown.
     pub fn unknown(&self) -> usize {
-        self.images.iter().filter(|(_, coming)| *coming == Coming::Unknown).count()
+        let is_unknown = |coming: &Coming| matches!(coming, Coming::Unknown | Coming::Index(_));
+        self.images.iter().filter(|(_, coming)| is_unknown(coming)).count()
     }
 
     /// Returns the filesystem of the store.
@@ -92,24 +111,27 @@ pub fn fits(
         .ok_or_else(|| Error::refused("images can be pulled into none of these stores"))?;
     let contents = contents(inventory, store);
     let ratio = Ratio::of(&contents);
+    let given: Vec<Option<ImageIx>> = wanted.iter().map(|image| find(inventory, store, image)).collect();
     let layers: Vec<_> = wanted.iter().map(|image| image.layers.clone().unwrap_or_default()).collect();
     let arrivals = arrival::arrivals(&contents, &ratio, &layers);
-    let here: Vec<_> = inventory.images.iter().filter(|image| image.store == store).collect();
     let images: Vec<_> = wanted
         .into_iter()
         .zip(arrivals)
-        .map(|(image, arrival)| {
-            let coming = match &image.layers {
-                Some(_) => Coming::Arrives(arrival),
-                None if here.iter().any(|known| is_same(&image.name, known)) => Coming::Here,
-                None => Coming::Unknown,
+        .zip(&given)
+        .map(|((image, arrival), found)| {
+            let coming = match (&image.layers, found) {
+                (Some(_), None) => Coming::Arrives(arrival),
+                (Some(_), Some(_)) if arrival.new_layers == 0 => Coming::Arrives(arrival),
+                (_, Some(_)) => Coming::Here,
+                (None, None) if image.is_index => Coming::Index(image.digests.into_iter().next()),
+                (None, None) => Coming::Unknown,
             };
             (image.name, coming)
         })
         .collect();
     let arriving = images.iter().filter_map(|(_, coming)| match coming {
         Coming::Arrives(arrival) => Some(arrival),
-        Coming::Here | Coming::Unknown => None,
+        Coming::Here | Coming::Index(_) | Coming::Unknown => None,
     });
     let total = arriving.fold(Arrival::default(), |sum, arrival| sum.plus(arrival));
     let filesystem = inventory[store].filesystem;
@@ -118,21 +140,97 @@ pub fn fits(
     let now = inventory[filesystem].space().map_err(|error| invalid(&error))?;
     let then = now.lost(total.disk_bytes);
     let started = config.images.targets.start(&then).map_err(|error| invalid(&error))?;
-    let fits = !started.any() && then.owed_bytes <= now.owed_bytes;
-    let plan = match fits {
+    let stays_below = !started.any() && then.owed_bytes <= now.owed_bytes;
+    let room = match stays_below {
         true => None,
-        false => Some(policy_context::plan_after(
+        false => Some(policy_context::with_input(
             request,
             observer,
             config,
             (&result, &reach.facts),
-            (filesystem, total.disk_bytes),
+            |input, measured| {
+                // Layers that are here only with images that the plan deletes have to arrive after all.
+                let arriving = |gone: &HashSet<&str>| {
+                    let mut contents = contents.clone();
+                    let chains = inventory.images.iter().filter(|image| image.store == store);
+                    let chains = chains.zip(&mut contents.chains);
+                    chains
+                        .filter(|(image, _)| gone.contains(image.id.as_str()))
+                        .for_each(|(_, chain)| chain.clear());
+                    let arrivals = arrival::arrivals(&contents, &ratio, &layers);
+                    let coming = arrivals.iter().zip(&images);
+                    let coming = coming.filter(|(_, (_, coming))| matches!(coming, Coming::Arrives(_)));
+                    coming.map(|(arrival, _)| arrival.disk_bytes).sum::<u64>()
+                };
+                let given: Vec<_> = given.iter().flatten().copied().collect();
+                make_room(
+                    input,
+                    measured,
+                    (filesystem, now, total.disk_bytes),
+                    &given,
+                    &arriving,
+                    reach.command,
+                )
+            },
         )?),
     };
-    let steps = plan.iter().flat_map(|plan| &plan.steps).flat_map(|step| &step.gains);
-    let freed_bytes = freed_on(filesystem, steps).bytes;
+    let fits = stays_below || total.disk_bytes == 0;
     let gc_refused = reach.refused();
-    Ok(Fits { store, images, ratio, total, now, then, fits, plan, freed_bytes, gc_refused, result })
+    Ok(Fits { store, images, ratio, total, now, then, fits, room, gc_refused, result })
+}
+
+/// Finds the threshold with which `gc` makes room for `bytes` on a filesystem, and keeps the images `given`. `arriving`
+/// returns the bytes that arrive if the images with these ids are gone.
+fn make_room(
+    input: Input<'_>,
+    measured: &[Measured],
+    (filesystem, now, mut bytes): (FilesystemIx, Space, u64),
+    given: &[ImageIx],
+    arriving: &dyn Fn(&HashSet<&str>) -> u64,
+    command: &str,
+) -> Room {
+    /// Maximum number of plans. Each may delete layers that have to arrive again.
+    const ROUNDS: usize = 4;
+    let targets = input.policy.targets;
+    let mut facts = input.facts.to_vec();
+    for image_ix in given {
+        facts[image_ix.get()].pinned_by.push("one of the images that are to fit".into());
+    }
+    let mut round = 0;
+    loop {
+        round += 1;
+        let percent = threshold(&targets, &now, bytes);
+        let mut policy = input.policy.clone();
+        policy.targets.used = Some(Thresholds { high: percent, low: percent });
+        let unpinned = Input { policy: &policy, ..input };
+        let plan = plan::plan(Input { facts: &facts, ..unpinned }, Task::Policy, measured);
+        let gone = plan.steps.iter().map(|step| step.target.id.as_str()).collect();
+        let needed_bytes = arriving(&gone);
+        if needed_bytes > bytes && round < ROUNDS {
+            bytes = needed_bytes;
+            continue;
+        }
+        let given: HashSet<_> = given.iter().map(|image_ix| input.inventory[*image_ix].id.as_str()).collect();
+        let to_pin = plan::plan(unpinned, Task::Policy, measured).steps.into_iter();
+        let to_pin = to_pin.filter(|step| given.contains(step.target.id.as_str()));
+        let to_pin = to_pin.map(|step| step.target.title().to_owned()).collect();
+        let freed_bytes = freed_on(filesystem, plan.steps.iter().flat_map(|step| &step.gains)).bytes;
+        let then = now.lost(needed_bytes).gained(freed_bytes, 0);
+        let is_enough =
+            targets.start(&then).is_ok_and(|started| !started.any()) && then.owed_bytes <= now.owed_bytes;
+        let command = format!("{command} --high {percent} --low {percent}");
+        return Room { command, plan, to_pin, freed_bytes, then, is_enough };
+    }
+}
+
+/// Returns the percentage to which the usage has to fall now, so that after `bytes` more it is at the low threshold.
+fn threshold(targets: &Targets, now: &Space, bytes: u64) -> u8 {
+    let then = now.lost(bytes);
+    let started = targets.start(&then).unwrap_or_default();
+    let to_free = targets.wanted(started, &then).bytes.max(then.owed_bytes);
+    let taken = now.capacity_bytes - now.available_bytes;
+    let percent = u128::from(taken.saturating_sub(to_free)) * 100 / u128::from(now.capacity_bytes);
+    u8::try_from(percent).unwrap_or(100).max(1)
 }
 
 /// Returns the store that the runtime of this node pulls into: that of containerd, or else the graphroot with the most
@@ -183,7 +281,46 @@ fn contents(inventory: &Inventory, store: StoreIx) -> StoreContents {
     StoreContents { chains: chains.collect(), keeps_blobs }
 }
 
-/// Returns true if `name` refers to an image of the store. A short name refers to the one that the tools would pull.
-fn is_same(name: &str, image: &Image) -> bool {
-    reference::means(name, &image.names, &image.digests)
+/// Returns the image of the store that is the wanted one: by name, id or digest. A short name refers to the one that the
+/// tools would pull.
+fn find(inventory: &Inventory, store: StoreIx, wanted: &WantedImage) -> Option<ImageIx> {
+    let is_name = wanted.layers.is_none() && !wanted.is_index;
+    let name = is_name.then_some(&wanted.name);
+    let is_it = |image: &Image| {
+        let id = image.id.as_str();
+        let id = id.rsplit_once('/').map_or(id, |(_, id)| id);
+        let mut digests = wanted.digests.iter().chain(name);
+        digests.any(|digest| bare_id(digest) == id || image.digests.contains(digest))
+            || name.is_some_and(|name| reference::means(name, &image.names, &image.digests))
+    };
+    let position = inventory.images.iter().position(|image| image.store == store && is_it(image));
+    position.map(ImageIx::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::FreeFloor;
+
+    #[test]
+    fn threshold_leaves_room_for_the_images() {
+        let now =
+            Space { capacity_bytes: 1000, available_bytes: 220, owed_bytes: 0, inodes: 0, inodes_free: 0 };
+        let used = Some(Thresholds { high: 75, low: 70 });
+        let free = Some(FreeFloor { start_below: 100, until: 200 });
+        for (used, free, bytes, expected) in [
+            (used, None, 0, 70),
+            (used, None, 150, 55),
+            (used, None, 155, 54),
+            // More than is available.
+            (used, None, 400, 30),
+            (used, None, 2000, 1),
+            (None, free, 150, 65),
+            (used, free, 150, 55),
+            (None, None, 250, 75),
+        ] {
+            let targets = Targets { used, free, inodes: None };
+            assert_eq!(threshold(&targets, &now, bytes), expected, "{targets:?} {bytes}");
+        }
+    }
 }

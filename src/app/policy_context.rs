@@ -19,7 +19,8 @@ use crate::history::ages::ImageAge;
 use crate::history::pins::Pins;
 use crate::model::display::with_causes;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{BackOff, Filesystem, FilesystemIx, Image, ImageIx, Inventory, Plan, StoreId};
+use crate::model::space::Measured;
+use crate::model::{BackOff, Filesystem, Image, ImageIx, Inventory, Plan, StoreId};
 use crate::node::{ImageNamers, Unreadable};
 use crate::policy::rules::Judge;
 use crate::policy::{Ages, Facts, Input, Policy, Task};
@@ -145,8 +146,8 @@ pub fn judge(
     (scanned, facts): (&ScanResult, &ImageFacts),
     image_ix: ImageIx,
 ) -> Result<(Vec<Ruling>, Plan), Error> {
-    planned(request, observer, config, (scanned, facts), None, |input, plan| {
-        (Judge::new(input).rulings(image_ix), plan)
+    with_input(request, observer, config, (scanned, facts), |input, measured| {
+        (Judge::new(input).rulings(image_ix), crate::policy::plan::plan(input, Task::Policy, measured))
     })
 }
 
@@ -160,21 +161,9 @@ pub fn plan(
     config: &Config,
     scanned: (&ScanResult, &ImageFacts),
 ) -> Result<Plan, Error> {
-    planned(request, observer, config, scanned, None, |_, plan| plan)
-}
-
-/// The plan of a collection after `bytes` more have arrived on a filesystem.
-///
-/// # Errors
-/// As [`judge`].
-pub fn plan_after(
-    request: &Request,
-    observer: &dyn Observer,
-    config: &Config,
-    scanned: (&ScanResult, &ImageFacts),
-    arriving: (FilesystemIx, u64),
-) -> Result<Plan, Error> {
-    planned(request, observer, config, scanned, Some(arriving), |_, plan| plan)
+    with_input(request, observer, config, scanned, |input, measured| {
+        crate::policy::plan::plan(input, Task::Policy, measured)
+    })
 }
 
 /// Rules that keep an image regardless of its age and its filesystem.
@@ -227,13 +216,16 @@ pub(super) fn protected(
     kept.collect()
 }
 
-fn planned<T>(
+/// Calls `then` with the input of a plan, and the numbers of the filesystems.
+///
+/// # Errors
+/// As [`judge`].
+pub(super) fn with_input<T>(
     request: &Request,
     observer: &dyn Observer,
     config: &Config,
     (scanned, facts): (&ScanResult, &ImageFacts),
-    arriving: Option<(FilesystemIx, u64)>,
-    then: impl FnOnce(Input<'_>, Plan) -> T,
+    then: impl FnOnce(Input<'_>, &[Measured]) -> T,
 ) -> Result<T, Error> {
     let scan = &scanned.scan;
     let mut config = config.clone();
@@ -265,13 +257,8 @@ fn planned<T>(
         now: scanned.ages.now,
         scanned: scanned.state.scanned,
     };
-    let mut measured: Vec<_> = inventory.filesystems.iter().map(Filesystem::space).collect();
-    if let Some((filesystem_ix, bytes)) = arriving
-        && let Ok(space) = &mut measured[filesystem_ix.get()]
-    {
-        *space = space.lost(bytes);
-    }
-    Ok(then(input, crate::policy::plan::plan(input, Task::Policy, &measured)))
+    let measured: Vec<_> = inventory.filesystems.iter().map(Filesystem::space).collect();
+    Ok(then(input, &measured))
 }
 
 fn reasons_of(pins: &Pins, image: &Image) -> Vec<String> {

@@ -85,3 +85,15 @@ impl Image {
         self.names.first().map_or(self.id.as_str(), String::as_str)
     }
 }
+
+/// Returns the platform of this machine, as the indexes of images name it: `linux/amd64`.
+#[must_use]
+pub fn platform() -> String {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "powerpc64" => "ppc64le",
+        other => other,
+    };
+    format!("linux/{architecture}")
+}

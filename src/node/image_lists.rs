@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::yaml;
 use crate::model::LayerBlob;
-use crate::model::reference::checked;
+use crate::model::platform;
+use crate::model::reference::{checked, is_digest};
 
 /// Maximum number of images of all files together.
 pub const MOST_IMAGES: usize = 20_000;
@@ -20,15 +21,19 @@ pub const MOST_IMAGES: usize = 20_000;
 pub struct WantedImage {
     /// Reference, or the file and its position for a manifest.
     pub name: String,
-    /// Blobs of its layers, the base first: digest, and length in bytes. `None`: only the name is known.
+    /// Blobs of its layers, the base first: digest, and length in bytes. `None`: they are unknown.
     pub layers: Option<Vec<LayerBlob>>,
+    /// Digests that mean it: of its manifest, of its configuration.
+    pub digests: Vec<String>,
+    /// It is an index of manifests; `digests` has that of this node's platform, if there is one.
+    pub is_index: bool,
 }
 
 impl WantedImage {
     /// Creates an image of which only the reference is known.
     #[must_use]
     pub fn named(reference: &str) -> Self {
-        Self { name: reference.to_owned(), layers: None }
+        Self { name: reference.to_owned(), ..Self::default() }
     }
 }
 
@@ -118,17 +123,23 @@ fn of_document(name: &str, document: &Value) -> Result<Vec<WantedImage>, String>
         return of_manifest(name, document).map(|image| vec![image]);
     }
     if let Some(entries) = document.get("manifests").and_then(Value::as_array) {
-        return Err(format!(
-            "it is an index of {} manifests, which has no sizes of layers: give the manifest of this node's platform \
-             (skopeo inspect --raw docker://REPOSITORY@DIGEST)",
-            entries.len()
-        ));
+        let digests = of_platform(entries).map(str::to_owned).into_iter().collect();
+        return Ok(vec![WantedImage { name: name.to_owned(), layers: None, digests, is_index: true }]);
     }
     if let Some(layers) = document.get("LayersData").and_then(Value::as_array) {
         let layers = layers.iter().map(|layer| wanted_layer(layer, "Digest", "Size"));
         let layers = layers.collect::<Result<Vec<_>, _>>()?;
         let name = document["Name"].as_str().filter(|name| !name.is_empty()).unwrap_or(name);
-        return Ok(vec![WantedImage { name: name.to_owned(), layers: Some(layers) }]);
+        let digests = document["Digest"].as_str().map(str::to_owned).into_iter().collect();
+        return Ok(vec![WantedImage {
+            name: name.to_owned(),
+            layers: Some(layers),
+            digests,
+            is_index: false,
+        }]);
+    }
+    if document.get("Layers").is_some_and(Value::is_array) && document.get("DockerVersion").is_some() {
+        return Err("this skopeo prints no sizes of layers (LayersData): use skopeo inspect --raw".into());
     }
     match document["kind"].as_str() {
         Some("PinnedImageSet") => Ok(names(&document["spec"]["pinnedImages"], "/name")),
@@ -155,12 +166,30 @@ fn names(list: &Value, pointer: &str) -> Vec<WantedImage> {
     names.map(WantedImage::named).collect()
 }
 
+/// Returns the digest of the manifest of this node's platform, or of the only one if it names no platform.
+fn of_platform(entries: &[Value]) -> Option<&str> {
+    let platform = platform();
+    let is_of_platform = |entry: &&Value| {
+        let [os, architecture] = ["os", "architecture"].map(|key| entry["platform"][key].as_str());
+        os.zip(architecture).is_some_and(|(os, architecture)| format!("{os}/{architecture}") == platform)
+    };
+    let alone = match entries {
+        [entry] if entry.get("platform").is_none() => Some(entry),
+        _ => None,
+    };
+    // The text is printed as part of a command.
+    entries.iter().find(is_of_platform).or(alone)?["digest"].as_str().filter(|digest| is_digest(digest))
+}
+
 fn of_manifest(name: &str, manifest: &Value) -> Result<WantedImage, String> {
     let Some(layers) = manifest.get("layers").and_then(Value::as_array) else {
         return Err("it is a manifest of Docker's schema 1, which has no sizes of layers".into());
     };
     let layers = layers.iter().map(|layer| wanted_layer(layer, "digest", "size"));
-    Ok(WantedImage { name: name.to_owned(), layers: Some(layers.collect::<Result<Vec<_>, _>>()?) })
+    let layers = Some(layers.collect::<Result<Vec<_>, _>>()?);
+    let configuration = manifest.pointer("/config/digest").and_then(Value::as_str);
+    let digests = configuration.map(str::to_owned).into_iter().collect();
+    Ok(WantedImage { name: name.to_owned(), layers, digests, is_index: false })
 }
 
 fn wanted_layer(layer: &Value, digest: &str, size: &str) -> Result<LayerBlob, String> {
@@ -229,11 +258,34 @@ mod tests {
     }
 
     #[test]
+    fn indexes_name_the_manifest_of_the_platform() {
+        let [first, second] = ["1a", "2b"].map(|byte| format!("sha256:{}", byte.repeat(32)));
+        let platform = platform();
+        let (os, architecture) = platform.split_once('/').unwrap();
+        let of = |digest: &str, architecture: &str| {
+            format!(r#"{{"digest":"{digest}","platform":{{"os":"{os}","architecture":"{architecture}"}}}}"#)
+        };
+        for (entries, expected) in [
+            (format!("{},{}", of(&first, "z80"), of(&second, architecture)), Some(&second)),
+            (of(&first, "z80"), None),
+            (format!(r#"{{"digest":"{first}"}}"#), Some(&first)),
+            (r#"{"digest":"$(x)"}"#.to_owned(), None),
+            (String::new(), None),
+        ] {
+            let text = format!("{MANIFEST}\n{{\"manifests\":[{entries}]}}\n{MANIFEST}");
+            let images = parse("f", &text).unwrap();
+            assert_eq!(images.len(), 3, "the others count");
+            assert!(images[1].is_index && images[1].layers.is_none());
+            assert_eq!(images[1].digests.first(), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn wrong_files_are_named_in_one_line() {
         for (text, expected) in [
             ("", "it is empty"),
             ("<!DOCTYPE html><html>", "it is HTML"),
-            (r#"{"manifests":[{"digest":"sha256:a"}]}"#, "it is an index of 1 manifests"),
+            (r#"{"DockerVersion":"","Layers":["sha256:a"]}"#, "use skopeo inspect --raw"),
             (r#"{"layers":[{"digest":"sha256:a"}]}"#, "the layer sha256:a has no size"),
             (r#"{"layers":[{"size":1}]}"#, "a layer has no digest"),
             (r#"{"fsLayers":[]}"#, "schema 1"),

@@ -6,8 +6,9 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::loopfs::{Fs, LoopFs};
-use crate::support::program::{list, number, text};
+use crate::support::cri_server::gc_node::{GcNode, deleted, name};
+use crate::support::loopfs::{Fs, LoopFs, MIB};
+use crate::support::program::{list, number, text, texts};
 use crate::support::{self, store};
 
 #[test]
@@ -34,6 +35,54 @@ fn predicted_bytes_arrive() {
     assert_eq!(number(of("manifest-base-b.json"), "/new_layers"), 0, "image-1 has brought it");
 }
 
+#[test]
+fn announced_command_deletes_the_announced_images() {
+    let Some(node) = GcNode::new(Fs::Ext4, 9) else { return };
+    node.age();
+    node.fill(66.0);
+    let manifest = node.store.scratch().join("big.json");
+    // Layers of random bytes take as much unpacked: more than 9 % of the filesystem.
+    let layer = format!(r#"{{"digest":"sha256:{}","size":{}}}"#, "ab".repeat(32), 37 * MIB);
+    std::fs::write(&manifest, format!(r#"{{"layers":[{layer}]}}"#)).unwrap();
+    let manifest = manifest.to_str().unwrap();
+    let id = node.id(&name(1));
+    let ask = ["fits", &name(0), &id, manifest, "--cri-endpoint", &node.server.endpoint()];
+    let document = node.json(4, &ask);
+    assert_eq!(texts(&document, "/to_pin"), [name(0), name(1)], "{document:#}");
+    let deletes = texts(&document, "/deletes");
+    assert!(!deletes.is_empty() && deletes[0] == name(2), "{document:#}");
+    assert_eq!(document["fits_after_gc"], true, "{document:#}");
+    let screen = node.run(&ask).expect_code(4).stdout.replace('\n', " ");
+    let flags = format!(" pin add {} {}`, since gc would delete", name(0), name(1));
+    assert!(screen.contains(&flags), "{screen}");
+    node.run(&["pin", "add", &name(0), &name(1)]).expect_code(0);
+    assert!(node.json(4, &ask)["to_pin"].as_array().unwrap().is_empty());
+    let command: Vec<_> = text(&document, "/command").split(' ').skip(1).collect();
+    assert_eq!(deleted(&node.json(0, &command)), deletes);
+    assert_eq!(node.json(0, &ask)["fits"], true);
+
+    // Nothing arrives: they fit on any disk.
+    let high = node.config("[images]\nhigh_percent = 10\nmin_age = \"60d\"\n");
+    let ask = ["fits", &name(0), "--config", &high];
+    let screen = node.run(&ask).expect_code(0).stdout.replace('\n', " ");
+    assert!(screen.contains("all images are here; the disk is above its threshold without them"), "{screen}");
+    assert!(
+        screen.contains("Nothing can be deleted to make room: ") && screen.contains(" by min-age ("),
+        "{screen}"
+    );
+}
+
+#[test]
+fn index_is_left_out_with_its_command() {
+    let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
+    let digest = format!("sha256:{}", "ab".repeat(32));
+    let path = node.store.scratch().join("index.json");
+    std::fs::write(&path, format!(r#"{{"manifests":[{{"digest":"{digest}"}}]}}"#)).unwrap();
+    let run = node.run(&["fits", path.to_str().unwrap(), &name(0)]).expect_code(3);
+    let command = format!("`skopeo inspect --raw docker://REPOSITORY@{digest}`");
+    assert!(run.stdout.replace('\n', " ").contains(&command), "{run:?}");
+}
+
 fn refused(argument: &str, words: &str) {
     let Output { status, stderr, .. } =
         Command::new(env!("CARGO_BIN_EXE_layersweep")).arg("fits").arg(argument).output().unwrap();
@@ -49,7 +98,7 @@ fn wrong_files_get_one_line() {
     let dir = tempfile::tempdir().unwrap();
     for (content, words) in [
         ("<html><body>Sign in</body></html>", "it is HTML"),
-        (r#"{"schemaVersion":2,"manifests":[{"digest":"sha256:aa"}]}"#, "it is an index of 1 manifests"),
+        (r#"{"DockerVersion":"","Layers":["sha256:aa"]}"#, "use skopeo inspect --raw"),
         (r#"{"mediaType":"application/x-tar"}"#, "the media type \"application/x-tar\""),
         (r#"{"layers":[{"digest":"sha256:aa"}]}"#, "the layer sha256:aa has no size"),
         ("quay.io/a:1\nquay.io/a:\n", "line 2: not an image reference (its tag is empty)"),

@@ -102,13 +102,14 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
             "Tells whether images that are to come fit on the disk: it reads references, manifests, lists of references, \
              pinned image sets or a release, compares their layers with those in the store that the runtime of this node \
              pulls into, and estimates the bytes on the disk. Then it compares the usage with the high threshold, and \
-             plans what gc would delete to make room.",
+             prints the gc command that makes room, with what it would delete, and the images of the request that have to \
+             be pinned before it.",
             "It never contacts a registry, never changes anything, and records nothing. Sizes are those in the manifests; \
              images of which only the name is known are named, and left out of the sums.",
             "  NEW  layers that neither the store nor an image above has",
             "  DOWNLOAD  compressed bytes of these layers",
             "  ON DISK  estimate, with the ratio of this store's layers; a note has its spread",
-            "It exits with 0 if the images fit, with 4 if they do not, and with 3 if those that are known fit.",
+            "It exits with 0 if the images fit or all are here, with 4 if they do not, and with 3 if those that are known fit.",
         ],
     ),
     (

@@ -4,8 +4,9 @@ use serde::Serialize;
 
 use super::parts::Header;
 use crate::app::fits::{Coming, Fits};
-use crate::model::Finding;
 use crate::model::display::two_decimals;
+use crate::model::rules::Rule;
+use crate::model::{Finding, Plan};
 
 /// Document of `layersweep fits`.
 #[derive(Clone, Debug, Serialize)]
@@ -16,7 +17,7 @@ pub struct FitsDoc {
     pub header: Header,
     /// True if everything was read, and the layers of all images are known.
     pub complete: bool,
-    /// The images fit below the thresholds without a deletion.
+    /// Nothing arrives, or the images fit below the thresholds without a deletion.
     pub fits: bool,
     /// Store that the images would be pulled into.
     pub store: String,
@@ -38,12 +39,20 @@ pub struct FitsDoc {
     pub used_then_percent: f64,
     /// Percentage at which `gc` starts; null if that target is off.
     pub high_percent: Option<u8>,
-    /// Images that `gc` would delete to make room, in this order.
+    /// Command that makes room; null if none is needed.
+    pub command: Option<String>,
+    /// Images of the request that are here, and that this command deletes unless they are pinned first.
+    pub to_pin: Vec<String>,
+    /// Images that it deletes then, in this order.
     pub deletes: Vec<String>,
     /// Bytes that these deletions free on the filesystem.
     pub freed_bytes: u64,
     /// Percentage that is used with the images after these deletions; null if none are needed.
     pub used_after_gc_percent: Option<f64>,
+    /// The images fit after these deletions; null if none are needed.
+    pub fits_after_gc: Option<bool>,
+    /// Images that stay, by rule, most first.
+    pub stays: Vec<StaysDoc>,
     /// Reason why `layersweep gc` would be refused now; null if it would not.
     pub gc_refused: Option<String>,
     /// Files that could not be read, and records that contradict each other.
@@ -66,6 +75,21 @@ pub struct ComingDoc {
     pub download_bytes: Option<u64>,
     /// Estimate of the bytes on the disk; null if unknown.
     pub disk_bytes: Option<u64>,
+    /// It is an index of manifests, which has no sizes.
+    pub is_index: bool,
+    /// Digest of the index's manifest for this node's platform; null if there is none.
+    pub platform_digest: Option<String>,
+}
+
+/// Images that a rule keeps.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct StaysDoc {
+    pub rule: Rule,
+    /// Number of images.
+    pub images: usize,
+    /// Reason for the first of them.
+    pub detail: String,
 }
 
 /// Bytes on the disk for each compressed byte.
@@ -85,8 +109,8 @@ pub struct RatioDoc {
 /// Builds the document.
 pub fn fits(found: &Fits, high_percent: Option<u8>) -> FitsDoc {
     let scan = &found.result.scan;
-    let after = found.plan.as_ref().map(|_| found.then.gained(found.freed_bytes, 0));
-    let steps = found.plan.iter().flat_map(|plan| &plan.steps);
+    let room = found.room.as_ref();
+    let steps = room.iter().flat_map(|room| &room.plan.steps);
     FitsDoc {
         header: Header::new("fits", scan.taken_at),
         complete: scan.is_complete() && found.unknown() == 0,
@@ -107,12 +131,28 @@ pub fn fits(found: &Fits, high_percent: Option<u8>) -> FitsDoc {
         used_percent: two_decimals(found.now.used_percent()),
         used_then_percent: two_decimals(found.then.needed_percent()),
         high_percent,
-        deletes: steps.map(|step| step.target.names.first().unwrap_or(&step.target.id).clone()).collect(),
-        freed_bytes: found.freed_bytes,
-        used_after_gc_percent: after.map(|space| two_decimals(space.needed_percent())),
+        command: room.map(|room| room.command.clone()),
+        to_pin: room.map(|room| room.to_pin.clone()).unwrap_or_default(),
+        deletes: steps.map(|step| step.target.title().to_owned()).collect(),
+        freed_bytes: room.map_or(0, |room| room.freed_bytes),
+        used_after_gc_percent: room.map(|room| two_decimals(room.then.needed_percent())),
+        fits_after_gc: room.map(|room| room.is_enough),
+        stays: room.map(|room| stays(&room.plan)).unwrap_or_default(),
         gc_refused: found.gc_refused.clone(),
         warnings: scan.inventory.findings.clone(),
     }
+}
+
+fn stays(plan: &Plan) -> Vec<StaysDoc> {
+    let mut stays: Vec<StaysDoc> = Vec::new();
+    for kept in plan.kept.iter().filter(|kept| kept.target.is_image()) {
+        match stays.iter_mut().find(|known| known.rule == kept.rule) {
+            Some(known) => known.images += 1,
+            None => stays.push(StaysDoc { rule: kept.rule, images: 1, detail: kept.detail.clone() }),
+        }
+    }
+    stays.sort_by_key(|rule| std::cmp::Reverse(rule.images));
+    stays
 }
 
 fn coming_doc(name: &str, coming: &Coming) -> ComingDoc {
@@ -123,9 +163,12 @@ fn coming_doc(name: &str, coming: &Coming) -> ComingDoc {
         new_layers: None,
         download_bytes: None,
         disk_bytes: None,
+        is_index: false,
+        platform_digest: None,
     };
     match coming {
         Coming::Unknown => empty,
+        Coming::Index(digest) => ComingDoc { is_index: true, platform_digest: digest.clone(), ..empty },
         Coming::Here => ComingDoc { state: "here", download_bytes: Some(0), disk_bytes: Some(0), ..empty },
         Coming::Arrives(arrival) => ComingDoc {
             state: if arrival.new_layers == 0 { "here" } else { "arrives" },

@@ -107,19 +107,8 @@ impl Store for Containerd {
             present: filling.present,
             leaks,
         };
-        fill::fill(writer, &self.snapshot, &self.units, tallies, (&platform(), IN_FLIGHT))
+        fill::fill(writer, &self.snapshot, &self.units, tallies, (&crate::model::platform(), IN_FLIGHT))
     }
-}
-
-/// Returns the node's platform as image indexes name it.
-fn platform() -> String {
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "powerpc64" => "ppc64le",
-        other => other,
-    };
-    format!("linux/{architecture}")
 }
 
 /// Returns a fingerprint of the record of each unit that is a committed snapshot.
