@@ -187,7 +187,7 @@ mod tests {
         let missing: Vec<_> = pages.iter().filter(|page| !examples.contains(&page.as_str())).collect();
         assert!(missing.is_empty() && examples.len() == pages.len(), "{missing:?}");
         for (line, _) in EXAMPLES.iter().flat_map(|(_, examples)| *examples) {
-            let line = line.split(" > ").next().unwrap_or_default();
+            let line = line.split(" > ").flat_map(|part| part.split(" | ")).next().unwrap_or_default();
             // Only a note has blanks inside quotes.
             let words = line.replace('\'', "").replace("needed offline", "note");
             let parsed = Args::try_parse_from(words.split_whitespace());
