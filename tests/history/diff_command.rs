@@ -122,7 +122,7 @@ fn added_removed_and_changed_images_are_shown() {
     // By every name of a scan.
     let scans = node.json(&["history", "--scans"]);
     let scans = list(&scans, "/scans");
-    assert_eq!(scans.len(), 2, "the last two, and one an hour: {scans:#?}");
+    assert_eq!(scans.len(), 3, "the last two, and the oldest of ten minutes: {scans:#?}");
     assert_eq!((text(&scans[0], "/name"), text(&scans[1], "/name")), ("last", "last~1"));
     let ids = [text(&scans[1], "/run_id"), text(&scans[0], "/run_id")];
     let file = dir.path().join("first.json");
