@@ -3,7 +3,7 @@
 # an emulator that runs what they make. Debian's rustc-web is a compiler whose other architectures are packaged too.
 set -eu
 need='rustc-web cargo-web libstd-rust-web-dev:amd64 libstd-rust-web-dev:arm64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross
-      binutils qemu-user-static'
+      binutils cpio qemu-user-static'
 missing=
 for package in $need; do
     status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)

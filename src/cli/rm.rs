@@ -8,6 +8,7 @@ use super::deletion;
 use super::global::Global;
 use crate::app::error::{Error, Exit};
 use crate::app::gc_request::{GcRequest, ListLine, Selection};
+use crate::app::observer::{Audience, Observer as _};
 use crate::config::Config;
 use crate::node::image_lists;
 use crate::sys::sysroot::Sysroot;
@@ -27,7 +28,11 @@ pub(super) fn run(global: &Global, config: &Config, args: &RmArgs) -> Result<Exi
     }
     let mut listed = Vec::new();
     for file in &args.file {
-        listed.extend(list(file)?);
+        let lines = list(file)?;
+        if lines.is_empty() {
+            global.warn(Audience::Usual, &format!("{file}: the list names no image"), "see what wrote it");
+        }
+        listed.extend(lines);
     }
     let request = GcRequest {
         request: &global.request,

@@ -39,7 +39,7 @@ pub struct Config {
     pub images: Policy,
     /// Directory of the static pod manifests; `None`: their images are not protected.
     pub static_pods: Option<PathBuf>,
-    /// File with the references of the declared set of images; `None`: there is none.
+    /// File with the references of the declared set of images, if it is configured.
     pub references_file: Option<PathBuf>,
     pub containers: Containers,
     pub kubelet: ConfiguredPlaces,

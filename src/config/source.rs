@@ -224,7 +224,7 @@ fn tables<'a, 'i>(
     })
 }
 
-/// Removes the key, or the table in an array, at this offset; `false` if there is none.
+/// Removes the key, or the table in an array, at this offset; returns `false` without one.
 fn remove(table: &mut DeTable<'_>, offset: usize) -> bool {
     if let Some(key) = table.keys().find(|key| key.span().start == offset).cloned() {
         return table.remove(&key).is_some();

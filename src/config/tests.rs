@@ -359,7 +359,7 @@ fn link_without_target_is_unreadable() {
         std::fs::create_dir_all(link.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink("/not-mounted-yet", &link).unwrap();
         let Invalid(problems) = Config::load(&sysroot, None, &[]).unwrap_err();
-        // A link to a directory without a configuration is none.
+        // A link to a directory without a configuration is no error.
         std::fs::create_dir(dir.path().join("not-mounted-yet")).unwrap();
         let linked_file = link.extension().is_some_and(|extension| extension == "toml");
         assert_eq!(Config::load(&sysroot, None, &[]).is_ok(), !linked_file, "{}", link.display());

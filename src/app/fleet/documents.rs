@@ -77,6 +77,7 @@ struct Open {
     reader: BufReader<File>,
     /// Number of lines that were read.
     line: u64,
+    has_document: bool,
 }
 
 impl<'a> Documents<'a> {
@@ -93,7 +94,15 @@ impl Iterator for Documents<'_> {
             if let Some(open) = &mut self.open {
                 let file = open.file;
                 match open.document(self.max_bytes) {
-                    Ok(Some((line, text))) => return Some((Position { file, line }, text)),
+                    Ok(Some((line, text))) => {
+                        open.has_document = true;
+                        return Some((Position { file, line }, text));
+                    }
+                    // A node that did not answer leaves an empty file.
+                    Ok(None) if !open.has_document => {
+                        self.open = None;
+                        return Some((Position { file, line: 1 }, Err("it holds no document".to_owned())));
+                    }
                     Ok(None) => self.open = None,
                     Err(error) => {
                         let line = open.line + 1;
@@ -108,7 +117,7 @@ impl Iterator for Documents<'_> {
             match opened.and_then(|source| source.open().map_err(|error| error.to_string())) {
                 Ok(open) => {
                     let reader = BufReader::with_capacity(BUFFER, open);
-                    self.open = Some(Open { file, reader, line: 0 });
+                    self.open = Some(Open { file, reader, line: 0, has_document: false });
                 }
                 Err(error) => return Some((Position { file, line: 1 }, Err(error))),
             }
@@ -180,8 +189,8 @@ mod tests {
             (line, Ok(text.into()))
         }
         for (text, expected) in [
-            ("", vec![]),
-            ("\n \n", vec![]),
+            ("", vec![(1, Err("it holds no document".into()))]),
+            ("\n \n", vec![(1, Err("it holds no document".into()))]),
             ("{}", vec![ok(1, "{}")]),
             ("{}\n{}\n", vec![ok(1, "{}"), ok(2, "{}")]),
             ("\n{\n  \"a\": {\n  }\n}\n\n{\n}", vec![ok(2, "{/  \"a\": {/  }/}"), ok(7, "{/}")]),

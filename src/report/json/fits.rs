@@ -77,7 +77,7 @@ pub struct ComingDoc {
     pub disk_bytes: Option<u64>,
     /// It is an index of manifests, which has no sizes.
     pub is_index: bool,
-    /// Digest of the index's manifest for this node's platform; null if there is none.
+    /// Digest of the index's manifest for this node's platform; null without one.
     pub platform_digest: Option<String>,
 }
 
