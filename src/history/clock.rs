@@ -32,6 +32,19 @@ pub struct ClockState {
     pub leaps: Vec<Leap>,
 }
 
+impl ClockState {
+    /// Returns whether a later reading is from the same boot. In a container the id of the boot has two values: the
+    /// container's own, and that of the machine in units with `ProtectKernelTunables=`. Clocks that agree on the time
+    /// that has passed have not been through a boot, which sets one of them back.
+    #[must_use]
+    pub fn is_same_boot(&self, now: &ClockReading) -> bool {
+        let passed = now.since_boot.saturating_sub(self.since_boot);
+        let by_wall = now.wall.as_microsecond().saturating_sub(self.wall.as_microsecond());
+        passed >= 0
+            && (self.boot_id == now.boot_id || by_wall.saturating_sub(passed).abs() <= tolerance(passed))
+    }
+}
+
 /// A leap of record time ahead of the time that is proven to have passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Correction {
@@ -75,9 +88,7 @@ const MAX_LEAPS: usize = 32;
 pub fn advance(last: Option<&ClockState>, now: &ClockReading) -> Advance {
     let step = match last {
         None => first(now),
-        Some(last) if last.boot_id == now.boot_id && now.since_boot >= last.since_boot => {
-            same_boot(&Last::of(last), now)
-        }
+        Some(last) if last.is_same_boot(now) => same_boot(&Last::of(last), now),
         // The machine was restored from a snapshot of its memory: the time since boot proves nothing, and the
         // kernel's synchronisation state is that of the snapshot.
         Some(last) if last.boot_id == now.boot_id => {
@@ -103,7 +114,7 @@ pub fn advance(last: Option<&ClockState>, now: &ClockReading) -> Advance {
 /// Returns the leaps by which dates on the disk are corrected: those of `last`, and a leap since then.
 fn leaps(last: Option<&ClockState>, now: &ClockReading) -> Vec<Leap> {
     let Some(last) = last else { return Vec::new() };
-    let same_boot = last.boot_id == now.boot_id && now.since_boot >= last.since_boot;
+    let same_boot = last.is_same_boot(now);
     let ahead = now.wall.as_microsecond().saturating_sub(last.wall.as_microsecond());
     let by = if same_boot { ahead.saturating_sub(now.since_boot - last.since_boot) } else { 0 };
     let leapt = if same_boot { by > tolerance(now.since_boot - last.since_boot) } else { ahead > 0 };

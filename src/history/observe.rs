@@ -58,7 +58,7 @@ fn tick(
 ) -> rusqlite::Result<Moment> {
     let reading = &scan_record.clock;
     let is_late = last.is_some_and(|last| {
-        let follows = last.boot_id == reading.boot_id && reading.since_boot >= last.since_boot;
+        let follows = last.is_same_boot(reading);
         !follows && scan_record.record_time < last.record_time
     });
     if is_late {

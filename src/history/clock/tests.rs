@@ -72,6 +72,24 @@ fn record_time_follows_a_right_clock() {
 }
 
 #[test]
+fn boot_with_two_ids_ages_nothing() {
+    walk(
+        "a container: its units see the machine's id",
+        &[
+            ("machine", 50_000, 0, false, 0, false, None),
+            ("container", 50_060, 60, false, 60, false, None),
+            ("machine", 50_061, 61, false, 61, false, None),
+            ("container", 50_900, 900, true, 900, true, None),
+            ("machine", 51_000, 1000, true, 1000, true, None),
+        ],
+    );
+    walk(
+        "a boot that lasted longer than the one before",
+        &[("a", 100, 0, true, 0, true, None), ("b", 5000, 5030, true, 5030, true, None)],
+    );
+}
+
+#[test]
 fn steps_within_a_boot_age_nothing() {
     walk(
         "set forwards by an hour, by hand",
