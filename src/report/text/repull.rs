@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::format::{name_or_id, safe};
 use crate::model::display::count;
-use crate::model::reference::{normalized, repository};
+use crate::model::reference::{is_well_formed, normalized, repository};
 use crate::report::json::{RepullDoc, RepullImageDoc};
 
 /// Returns the references, each once.
@@ -14,16 +14,21 @@ pub fn references(document: &RepullDoc) -> Vec<&str> {
     references.filter(|reference| seen.insert(*reference)).collect()
 }
 
-/// Formats the tags of an image, which a pull by digest does not bring back.
+/// Formats the tags of an image, which a pull by digest does not bring back. A tag of a repository that has no reference,
+/// for example of `localhost`, belongs to the first one: all mean the same image.
 fn tags(image: &RepullImageDoc) -> String {
-    let tags = image.names.iter().filter(|name| !name.contains('@'));
+    let tags = image.names.iter().filter(|name| !name.contains('@') && is_well_formed(name));
     let tags = tags.filter_map(|name| {
         let start = format!("{}@", repository(&normalized(name)));
-        let reference = image.references.iter().find(|reference| reference.starts_with(&start))?;
-        Some(format!("# tag: {} {}\n", safe(reference), safe(name)))
+        let mut same = image.references.iter().filter(|reference| reference.starts_with(&start));
+        let reference = same.next().or(image.references.first())?;
+        Some(format!("# tag: {reference} {name}\n"))
     });
     tags.collect()
 }
+
+const UNTAGGED: &str =
+    "# until these are tagged again, pins, rules and pods that name a tag do not mean them\n";
 
 /// Formats what the list of references does not say. The lines are comments, so that both together are a list, too.
 pub fn notes(document: &RepullDoc) -> String {
@@ -36,6 +41,7 @@ pub fn notes(document: &RepullDoc) -> String {
     };
     let mut out =
         format!("# run {} ({}) deleted {images}\n", safe(run_id), document.command.unwrap_or_default());
+    let mut tagged = String::new();
     for image in &document.images {
         let title = name_or_id(&image.names, &image.id);
         match image.not_pullable {
@@ -45,8 +51,12 @@ pub fn notes(document: &RepullDoc) -> String {
                     "# by tag, since no digest is known: {title} (the tag may have moved)\n"
                 ));
             }
-            None => out.push_str(&tags(image)),
+            None => tagged.push_str(&tags(image)),
         }
+    }
+    if !tagged.is_empty() {
+        out.push_str(&tagged);
+        out.push_str(UNTAGGED);
     }
     out
 }
