@@ -12,6 +12,9 @@ const WIDE: usize = 110;
 /// Minimum time between the scans for a rate in a day, in seconds; for a shorter one the rate is that in an hour.
 const DAY: i64 = 86_400;
 
+/// Minimum growth of other files in stores that is mentioned if other rows grew more, in bytes.
+const MIN_OTHER: i64 = 1 << 20;
+
 /// Formats the growth of every filesystem.
 pub fn growth(document: &GrowthDoc, screen: &Screen) -> String {
     let mut lines = warnings(document, screen);
@@ -28,7 +31,11 @@ pub fn growth(document: &GrowthDoc, screen: &Screen) -> String {
         out.push('\n');
         out.push_str(&table(filesystem, document, screen));
         let largest = filesystem.rows.first().filter(|row| row.change_bytes > 0);
-        if let Some(text) = largest.and_then(advice).filter(|_| screen.notes) {
+        // Volumes have no rows of their own.
+        let volumes = filesystem.rows.iter().skip(1);
+        let mut volumes = volumes.filter(|row| row.kind == "store_other" && row.change_bytes >= MIN_OTHER);
+        let notes = largest.into_iter().chain(volumes.next()).filter_map(advice);
+        for text in notes.filter(|_| screen.notes) {
             out.push('\n');
             out.push_str(&wrapped(&text, width, ""));
         }
@@ -192,6 +199,10 @@ fn advice(row: &GrowthRowDoc) -> Option<String> {
         "images" => "`layersweep gc --dry-run` shows which images can be deleted.".into(),
         "group" => format!("`--by container` shows the containers and images of {name} one by one."),
         "leaks" => "`layersweep sweep` lists the leaks.".into(),
+        "store_other" => {
+            "Volumes of podman are among the other files in stores: `layersweep report` names the volumes."
+                .into()
+        }
         "not_in_store" => "`layersweep report` shows the files outside the stores.".into(),
         _ => return None,
     })
@@ -277,6 +288,17 @@ web-0/app writes to its own layer or log instead of a volume. No deletion of ima
 the deletion of this container. Give it a volume, or limit its ephemeral-storage.
 ";
         assert_eq!(shown(rows, None), expected);
+    }
+
+    #[test]
+    fn growing_volumes_are_mentioned() {
+        let text =
+            "Volumes of podman are among the other files in stores: `layersweep report` names the volumes.\n";
+        for (other, is_mentioned) in [(30, true), (0, false)] {
+            let rows = vec![row("container", Some("db"), [0, 40]), row("store_other", None, [0, other])];
+            assert_eq!(shown(rows, None).ends_with(text), is_mentioned);
+        }
+        assert!(shown(vec![row("store_other", None, [0, 1])], None).ends_with(text));
     }
 
     #[test]
