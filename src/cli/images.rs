@@ -34,6 +34,7 @@ pub(super) fn run(global: &Global, config: &Config, args: &ImagesArgs) -> Result
             } else {
                 output::text(&text::images(
                     &document.images,
+                    all,
                     &document.fair_bytes,
                     now,
                     &terminal::screen(),

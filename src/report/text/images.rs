@@ -11,8 +11,8 @@ use crate::model::display::count;
 use crate::report::json::{BytesDoc, ImageDoc, UserDoc};
 
 /// Formats the table of images, with the sum of their fair shares and the reasons why images are out of
-/// reach.
-pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Screen) -> String {
+/// reach. `all`: number of images without `--filter`.
+pub fn images(images: &[ImageDoc], all: usize, fair: &BytesDoc, now: Timestamp, screen: &Screen) -> String {
     // Without records, the columns of ages would be empty.
     let remembered = images.iter().any(|image| image.first_detected.is_some());
     let mut headings = vec!["IMAGE", "ID", ">CREATED"];
@@ -71,7 +71,10 @@ pub fn images(images: &[ImageDoc], fair: &BytesDoc, now: Timestamp, screen: &Scr
         return out;
     }
     if !images.is_empty() {
-        out.push_str(&adds_up(fair));
+        match images.len() == all {
+            true => out.push_str(&adds_up(fair)),
+            false => out.push_str(&part(images, all, fair)),
+        }
         out.push_str(&out_of_reach(images));
     }
     if !removed.is_empty() {
@@ -104,6 +107,18 @@ fn adds_up(fair: &BytesDoc) -> String {
         bytes(fair.images),
         rest.concat(),
         bytes(fair.total)
+    )
+}
+
+/// Formats the sum of the listed fair shares, beside that of all images.
+fn part(images: &[ImageDoc], all: usize, fair: &BytesDoc) -> String {
+    let listed = images.iter().fold(0, |sum: u64, image| sum.saturating_add(image.fair_bytes));
+    format!(
+        "FAIR divides each layer equally among the images and containers that use it: {} in {} listed, of {} in all {all} \
+         images.\n",
+        bytes(listed),
+        count(images.len(), "image", "images"),
+        bytes(fair.images)
     )
 }
 
@@ -182,6 +197,11 @@ mod tests {
     }
 
     fn lines(given: &[ImageDoc], width: Option<usize>) -> Vec<String> {
+        let shown = shown(given, given.len(), width);
+        shown.lines().take(given.len() + 1).map(str::to_owned).collect()
+    }
+
+    fn shown(given: &[ImageDoc], all: usize, width: Option<usize>) -> String {
         let screen = Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
         let now = "2026-11-21T12:00:00Z".parse().unwrap();
         let fair = BytesDoc {
@@ -193,8 +213,16 @@ mod tests {
             other: 0,
             total: 650 << 20,
         };
-        let shown = anstream::adapter::strip_str(&images(given, &fair, now, &screen)).to_string();
-        shown.lines().take(given.len() + 1).map(str::to_owned).collect()
+        anstream::adapter::strip_str(&images(given, all, &fair, now, &screen)).to_string()
+    }
+
+    #[test]
+    fn filtered_images_have_their_own_sum() {
+        let mut given = image("quay.io/a:1");
+        given.fair_bytes = 50 << 20;
+        let text = shown(&[given], 9, None);
+        let sum = "use it: 50.0 MiB in 1 image listed, of 650.0 MiB in all 9 images.\n";
+        assert!(text.ends_with(sum), "{text}");
     }
 
     #[test]

@@ -39,7 +39,13 @@ pub fn scan<L>(document: &ScanDoc<L>, screen: &Screen) -> String {
         }
     }
     out.push('\n');
-    out.push_str(&images(&document.images, &document.fair_bytes, document.header.generated_at, screen));
+    out.push_str(&images(
+        &document.images,
+        document.images.len(),
+        &document.fair_bytes,
+        document.header.generated_at,
+        screen,
+    ));
     out.push_str(&containers(document, screen));
     out.push_str(&leaks(&document.leaks, screen));
     let totals = &document.totals;
