@@ -9,11 +9,13 @@ use super::error::{Error, Exit};
 use super::observer::{Audience, Observer};
 use super::request::Request;
 use crate::config::Config;
+use crate::disk::Progress;
 use crate::history::known::{self, KnownImages};
 use crate::history::pins::{self, Added, Pin};
 use crate::history::{Access, StateDirectory};
 use crate::model::Pattern;
 use crate::model::display::shell_word;
+use crate::stores::{self, Measure};
 use crate::sys::users;
 
 /// The keep-list, and what changed on it.
@@ -94,7 +96,10 @@ pub fn add(
     let done = database.write(|tx| {
         patterns.iter().map(|pattern| pins::add(tx, pattern, note, now)).collect::<rusqlite::Result<Vec<_>>>()
     })?;
-    let known = database.read(known::images)?;
+    let present = match present(request) {
+        Some(present) => present,
+        None => Present::of_records(&database.read(known::images)?),
+    };
     let mut added = Vec::new();
     for (pattern, done) in patterns.iter().zip(done) {
         let text = pattern.text();
@@ -109,7 +114,7 @@ pub fn add(
             ));
         }
     }
-    patterns.iter().for_each(|pattern| note_reach(observer, pattern, &known));
+    patterns.iter().for_each(|pattern| present.note_reach(observer, pattern));
     let list = PinList::of(&database, added, Vec::new())?;
     if let Some(user) = &list.user {
         let words: Vec<_> = patterns.iter().map(|pattern| shell_word(pattern.text())).collect();
@@ -122,21 +127,42 @@ pub fn add(
     Ok(list)
 }
 
-/// Reports how many of the known images a pattern covers.
-fn note_reach(observer: &dyn Observer, pattern: &Pattern, known: &KnownImages) {
-    let (all, text) = (known.all().count(), pattern.text());
-    // The database does not contain digests of manifests.
-    let covered = known.all().filter(|life| pattern.covers(&life.names, &[] as &[&str], &life.image_id));
-    match covered.count() {
-        _ if all == 0 => {}
-        0 if text.contains("sha256:") => {}
-        0 => observer.warn(
-            Audience::Usual,
-            &format!("{text:?} matches none of the {all} images of the last scan"),
-            "it applies to future images that match; `layersweep images` shows full names",
-        ),
-        count => {
-            observer.note(&format!("{text:?} matches {count} of the {all} images of the last scan"));
+/// Names, digests and id of images.
+struct Present {
+    images: Vec<(Vec<String>, Vec<String>, String)>,
+    /// Place of the images.
+    place: &'static str,
+}
+
+/// Returns the images in the stores now; `None` if the stores cannot be read.
+fn present(request: &Request) -> Option<Present> {
+    let request = stores::ScanRequest { measure: Measure::Records, ..request.stores().ok()? };
+    let scan = stores::run(&request, &Progress::default()).ok().filter(stores::Scan::is_complete)?;
+    let images = scan.inventory.images.into_iter();
+    let images = images.map(|image| (image.names, image.digests, image.id.to_string()));
+    Some(Present { images: images.collect(), place: "here" })
+}
+
+impl Present {
+    /// Returns the images of the last scan. The records do not contain digests.
+    fn of_records(known: &KnownImages) -> Self {
+        let images = known.all().map(|life| (life.names.clone(), Vec::new(), life.image_id.clone()));
+        Self { images: images.collect(), place: "of the last scan" }
+    }
+
+    /// Reports how many images a pattern covers.
+    fn note_reach(&self, observer: &dyn Observer, pattern: &Pattern) {
+        let (all, place, text) = (self.images.len(), self.place, pattern.text());
+        let covered = self.images.iter().filter(|(names, digests, id)| pattern.covers(names, digests, id));
+        match covered.count() {
+            _ if all == 0 => {}
+            0 if text.contains("sha256:") => {}
+            0 => observer.warn(
+                Audience::Usual,
+                &format!("{text:?} matches none of the {all} images {place}"),
+                "it applies to future images that match; `layersweep images` shows full names",
+            ),
+            count => observer.note(&format!("{text:?} matches {count} of the {all} images {place}")),
         }
     }
 }

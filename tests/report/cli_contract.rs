@@ -675,7 +675,11 @@ fn pin_lists_covered_images() {
     }
     // Before the first scan the matches are unknown.
     assert_eq!(run(&state, &["pin", "add", "localhost/*"]).stderr, "");
-    run(&state, &["scan", "-q", "--graphroot", bed.store.root().to_str().unwrap()]);
+    // A store that can be read has the present images.
+    let root = bed.store.root().to_str().unwrap();
+    let added = run(&state, &["pin", "add", "localhost/small/a:*", "--graphroot", root]);
+    assert_eq!(added.stderr, "note: \"localhost/small/a:*\" matches 1 of the 5 images here\n");
+    run(&state, &["scan", "-q", "--graphroot", root]);
     let added = run(&state, &["pin", "add", "localhost/small/a*"]);
     assert_eq!(added.stdout, "pinned localhost/small/a*\n");
     assert_eq!(added.stderr, "note: \"localhost/small/a*\" matches 2 of the 5 images of the last scan\n");
