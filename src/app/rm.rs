@@ -138,7 +138,11 @@ impl Meant {
     fn add(&mut self, image_ix: ImageIx, names: Vec<String>, place: Option<&str>) {
         let position = *self.positions.entry(image_ix).or_insert(self.images.len());
         match self.images.get_mut(position) {
-            Some(known) => known.names.extend(names),
+            // A list may name an image by tag and by digest.
+            Some(known) => {
+                let new: Vec<_> = names.into_iter().filter(|name| !known.names.contains(name)).collect();
+                known.names.extend(new);
+            }
             None => self.images.push(MeantImage { image_ix, names, place: place.map(str::to_owned) }),
         }
     }

@@ -1,6 +1,7 @@
 //! `layersweep rm REF...`
 
 use std::io::Read as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use super::args::RmArgs;
@@ -59,6 +60,10 @@ fn list(file: &str) -> Result<Vec<ListLine>, Error> {
 
 /// Reads a regular file. A link is followed: files of a ConfigMap are links.
 fn read_file(file: &Path) -> std::io::Result<String> {
+    // A shell passes the output of a command as `/dev/fd/63`.
+    if std::fs::metadata(file).is_ok_and(|found| found.file_type().is_fifo()) {
+        return Err(std::io::Error::other("it is not a regular file; `-` reads from standard input"));
+    }
     Sysroot::live().read(&std::path::absolute(file)?, MOST_BYTES)
 }
 

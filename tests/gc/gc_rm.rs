@@ -167,7 +167,7 @@ fn list_is_deleted_with_all_protections() {
     // The next run of the same list, without what is in use: nothing to do is no error.
     std::fs::write(&file, lines[..11].join("\n")).unwrap();
     let again = node.run(&["rm", "--file", path]).expect_code(0);
-    assert!(again.stdout.contains("8 images of the list are not on this node: "), "{again:?}");
+    assert!(again.stdout.contains("8 lines of the list name no image of this node: "), "{again:?}");
     assert_eq!(node.json(0, &["rm", "--file", path])["outcome"], "not_needed");
 
     // The digest is here under another name.
@@ -175,9 +175,10 @@ fn list_is_deleted_with_all_protections() {
 
     // Another tag keeps the image, unless the list names both. All such images are named at once.
     node.store.podman(["tag", &name(6), "reg.local/also-6:1"]);
-    std::fs::write(&file, format!("# two\n{}\n{}\n", name(3), name(6))).unwrap();
+    let by_digest = format!("{}@{}", name(3).split(':').next().unwrap(), digest(3));
+    std::fs::write(&file, format!("# two\n{}\n{by_digest}\n{}\n", name(3), name(6))).unwrap();
     let refused = node.run(&["rm", "--file", path]).expect_code(2);
-    for (line, number) in [(2, 3), (3, 6)] {
+    for (line, number) in [(2, 3), (4, 6)] {
         let message = format!(
             "list:{line}: {}: it is also tagged reg.local/also-{number}:1; list {} or all its names or add --all-tags; \
              nothing was deleted\n",
@@ -231,6 +232,10 @@ fn wrong_lists_delete_nothing() {
     }
     std::fs::File::create(&file).unwrap().set_len(17 << 20).unwrap();
     refused("longer than the limit");
+    let mut command = program::command();
+    let run = program::run(command.args(["rm", "-y", "--file", "/dev/stdin"]).stdin(Stdio::piped()));
+    let words = "/dev/stdin: it is not a regular file; `-` reads from standard input; nothing was deleted";
+    assert!(run.clone().expect_code(2).stderr.contains(words), "{run:?}");
     std::fs::remove_file(&file).unwrap();
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
     refused("not a regular file");

@@ -73,6 +73,19 @@ pub(super) fn measured(bytes: Option<i64>, others_wrote: bool) -> String {
     }
 }
 
+/// Formats a note about images to delete of which this number was never pulled.
+pub(super) fn never_pulled(number: usize) -> Option<String> {
+    let images = match number {
+        0 => return None,
+        1 => "1 image was".to_owned(),
+        number => format!("{number} images were"),
+    };
+    Some(format!(
+        "{images} built or loaded here and never pulled: perhaps no registry has such an image; \
+         protect.not_repullable = \"always\" keeps such images."
+    ))
+}
+
 /// Note below a table that contains a `!`.
 pub(super) const DIFFERS: &str =
     "! predicted and measured differ by more than the filesystem's own fluctuation\n";

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr;
 
 use super::format::{
-    DIFFERS, bytes, inodes, measured, name_or_id, percent, resumed, safe, short_id, signed_bytes,
+    DIFFERS, bytes, inodes, measured, name_or_id, never_pulled, percent, resumed, safe, short_id,
+    signed_bytes,
 };
 use super::report::deletions::Deletions;
 use super::screen::Screen;
@@ -78,9 +79,6 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     for hint in &document.hints {
         out.push_str(&format!("hint: {}\n", safe(hint)));
     }
-    if document.header.kind == "gc" && document.outcome != OutcomeKind::NotReached {
-        out.push_str(&kept_not_repullable(document, screen));
-    }
     if document.header.kind == "gc" && document.outcome == OutcomeKind::NotReached {
         match document.believed_bytes {
             Some(believed) if believed >= document.wanted_bytes => {
@@ -101,6 +99,9 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
             out.push_str(&format!("{}\n", safe(&inode_use.text)));
         }
     }
+    if document.header.kind == "gc" {
+        out.push_str(&kept_not_repullable(document, screen));
+    }
     out
 }
 
@@ -117,9 +118,12 @@ fn absent(document: &GcDoc, screen: &Screen) -> String {
     if number > MOST_ABSENT {
         names.push(format!("{} more", number - MOST_ABSENT));
     }
-    let verb = if number == 1 { "is" } else { "are" };
-    let count = count(number, "image", "images");
-    screen.note(&format!("{count} of the list {verb} not on this node: {}.", listed(&names)))
+    let lines = if number == 1 {
+        "1 line of the list names".to_owned()
+    } else {
+        format!("{number} lines of the list name")
+    };
+    screen.note(&format!("{lines} no image of this node: {}.", listed(&names)))
 }
 
 /// Returns a deletion with the bytes that it frees on one filesystem, or `None` if it frees none there.
@@ -167,7 +171,9 @@ fn remaining(document: &GcDoc, screen: &Screen) -> String {
             out.push_str(&format!("{} {verb} {state}; {remedy}\n", count(kept.len(), "image", "images")));
         }
     }
-    if out.is_empty() && document.errors.iter().all(|error| error.phase != Phase::RemoveImage) {
+    let is_explained = document.kept.iter().any(|kept| kept.rule == NOT_REPULLABLE)
+        || document.errors.iter().any(|error| error.phase == Phase::RemoveImage);
+    if out.is_empty() && !is_explained {
         return "No image remains; `layersweep usage` shows what uses the disk.\n".to_owned();
     }
     out
@@ -215,10 +221,6 @@ fn reason_and_remedy(
         "newest-of-repository" => {
             ("among the newest of a repository".to_owned(), "see keep_newest in the configuration".to_owned())
         }
-        "not-repullable" => (
-            "kept as never pulled: perhaps no registry has such an image".to_owned(),
-            "`protect.not_repullable = \"never\"` in the configuration allows their deletion".to_owned(),
-        ),
         "read-only-store" => {
             ("in an additional store".to_owned(), "layersweep never deletes from such a store".to_owned())
         }
@@ -309,22 +311,12 @@ fn freed_for_others(document: &GcDoc, filesystem: &GcFilesystemDoc) -> u64 {
 
 const GROUP: &str = "Images \"with N more\" share layers with those below them; together they free these.\n";
 
-/// Formats a hint about deleted images that no registry may have.
-fn never_pulled(all: &[&DeletedDoc], screen: &Screen) -> String {
-    let images = match all.iter().filter(|deleted| deleted.never_pulled).count() {
-        0 => return String::new(),
-        1 => "1 image was".to_owned(),
-        number => format!("{number} images were"),
-    };
-    screen.note(&format!(
-        "{images} built or loaded here and never pulled: perhaps no registry has such an image; \
-         protect.not_repullable = \"always\" keeps such images."
-    ))
-}
+/// Rule whose cost the last line of a run names.
+const NOT_REPULLABLE: &str = "not-repullable";
 
-/// Formats what the rule `not-repullable` costs, if the run does not print all its reasons.
+/// Formats what the rule `not-repullable` costs.
 fn kept_not_repullable(document: &GcDoc, screen: &Screen) -> String {
-    let kept: Vec<_> = document.kept.iter().filter(|kept| kept.rule == "not-repullable").collect();
+    let kept: Vec<_> = document.kept.iter().filter(|kept| kept.rule == NOT_REPULLABLE).collect();
     if kept.is_empty() {
         return String::new();
     }
@@ -381,9 +373,8 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
     if all.iter().any(|deleted| deleted.differs) {
         out.push_str(&screen.note(DIFFERS.trim_end()));
     }
-    if screen.notes {
-        out.push_str(&never_pulled(all, screen));
-    }
+    let lost = never_pulled(all.iter().filter(|deleted| deleted.never_pulled).count());
+    out.push_str(&lost.map_or_else(String::new, |text| screen.note(&text)));
     out
 }
 
