@@ -11,8 +11,9 @@ use super::scan::{self, ScanOptions, ScanResult};
 use super::state::Purpose;
 use crate::config::Config;
 use crate::model::arrival::{self, Arrival, KnownLayer, Ratio, StoreContents};
-use crate::model::plan::freed_on;
+use crate::model::plan::{Target, freed_on};
 use crate::model::reference::{self, bare_id};
+use crate::model::rules::Rule;
 use crate::model::space::{Measured, Space};
 use crate::model::{FilesystemIx, Image, ImageIx, Inventory, NodeKind, Plan, StoreIx, StoreKind};
 use crate::node::image_lists::WantedImage;
@@ -27,25 +28,28 @@ pub enum Coming {
     Arrives(Arrival),
     /// It is an index of manifests: the digest of that of this node's platform, if there is one.
     Index(Option<String>),
-    /// Only its name is known.
-    Unknown,
+    /// Only its name is known. `no_such_file`: it may be meant for a file.
+    Unknown { no_such_file: bool },
 }
 
 /// Deletions that make room for the images.
 #[derive(Debug)]
 pub struct Room {
-    /// The command, with the threshold that makes room.
-    pub command: String,
+    /// The command, with the threshold that makes room; `None` if it can delete nothing.
+    pub command: Option<String>,
     /// Its plan if [`Self::to_pin`] are pinned.
     pub plan: Plan,
-    /// Images of the request that are here, and that the command deletes unless they are pinned.
+    /// Images of the request that are here, and that the command deletes unless they are pinned: now, or once they are
+    /// older than the minimum age.
     pub to_pin: Vec<String>,
+    /// Number of the first deletions of the plan after which the images fit; `None` if they do not fit after all.
+    pub enough: Option<usize>,
+    /// Images that the plan deletes and that were never pulled.
+    pub never_pulled: Vec<String>,
     /// Bytes that the plan frees on the filesystem.
     pub freed_bytes: u64,
     /// Numbers of the filesystem after the plan, with the images.
     pub then: Space,
-    /// They fit then.
-    pub is_enough: bool,
 }
 
 /// Result of `fits`.
@@ -82,7 +86,7 @@ impl Fits {
 
     /// Returns the number of images whose layers are unknown.
     pub fn unknown(&self) -> usize {
-        let is_unknown = |coming: &Coming| matches!(coming, Coming::Unknown | Coming::Index(_));
+        let is_unknown = |coming: &Coming| matches!(coming, Coming::Unknown { .. } | Coming::Index(_));
         self.images.iter().filter(|(_, coming)| is_unknown(coming)).count()
     }
 
@@ -124,14 +128,14 @@ pub fn fits(
                 (Some(_), Some(_)) if arrival.new_layers == 0 => Coming::Arrives(arrival),
                 (_, Some(_)) => Coming::Here,
                 (None, None) if image.is_index => Coming::Index(image.digests.into_iter().next()),
-                (None, None) => Coming::Unknown,
+                (None, None) => Coming::Unknown { no_such_file: image.no_such_file },
             };
             (image.name, coming)
         })
         .collect();
     let arriving = images.iter().filter_map(|(_, coming)| match coming {
         Coming::Arrives(arrival) => Some(arrival),
-        Coming::Here | Coming::Index(_) | Coming::Unknown => None,
+        Coming::Here | Coming::Index(_) | Coming::Unknown { .. } => None,
     });
     let total = arriving.fold(Arrival::default(), |sum, arrival| sum.plus(arrival));
     let filesystem = inventory[store].filesystem;
@@ -211,16 +215,43 @@ fn make_room(
             continue;
         }
         let given: HashSet<_> = given.iter().map(|image_ix| input.inventory[*image_ix].id.as_str()).collect();
-        let to_pin = plan::plan(unpinned, Task::Policy, measured).steps.into_iter();
-        let to_pin = to_pin.filter(|step| given.contains(step.target.id.as_str()));
-        let to_pin = to_pin.map(|step| step.target.title().to_owned()).collect();
-        let freed_bytes = freed_on(filesystem, plan.steps.iter().flat_map(|step| &step.gains)).bytes;
-        let then = now.lost(needed_bytes).gained(freed_bytes, 0);
-        let is_enough =
-            targets.start(&then).is_ok_and(|started| !started.any()) && then.owed_bytes <= now.owed_bytes;
-        let command = format!("{command} --high {percent} --low {percent}");
-        return Room { command, plan, to_pin, freed_bytes, then, is_enough };
+        let mut freed_bytes = 0;
+        let spaces: Vec<_> = plan
+            .steps
+            .iter()
+            .map(|step| {
+                freed_bytes += freed_on(filesystem, &step.gains).bytes;
+                now.lost(needed_bytes).gained(freed_bytes, 0)
+            })
+            .collect();
+        let is_enough = |then: &Space| {
+            targets.start(then).is_ok_and(|started| !started.any()) && then.owed_bytes <= now.owed_bytes
+        };
+        let Some(then) = spaces.last().copied() else {
+            let (to_pin, never_pulled, then) = (Vec::new(), Vec::new(), now.lost(needed_bytes));
+            return Room { command: None, plan, to_pin, enough: None, never_pulled, freed_bytes, then };
+        };
+        let never_pulled = input.inventory.never_pulled();
+        let lost = plan.steps.iter().map(|step| &step.target).filter(|target| {
+            target.store.clone().is_some_and(|store| never_pulled.contains(&(store, target.id.clone())))
+        });
+        let unpinned = plan::plan(unpinned, Task::Policy, measured);
+        let young = unpinned.kept.iter().filter(|kept| kept.rule == Rule::MinAge);
+        let deletable = unpinned.steps.iter().map(|step| &step.target).chain(young.map(|kept| &kept.target));
+        return Room {
+            command: Some(format!("{command} --high {percent} --low {percent}")),
+            to_pin: titles(deletable.filter(|target| given.contains(target.id.as_str()))),
+            enough: spaces.iter().position(is_enough).map(|position| position + 1),
+            never_pulled: titles(lost),
+            freed_bytes,
+            then,
+            plan,
+        };
     }
+}
+
+fn titles<'a>(targets: impl Iterator<Item = &'a Target>) -> Vec<String> {
+    targets.map(|target| target.title().to_owned()).collect()
 }
 
 /// Returns the percentage to which the usage has to fall now, so that after `bytes` more it is at the low threshold.

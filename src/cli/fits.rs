@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use super::args::FitsArgs;
+use super::args::{FitsArgs, Format};
 use super::global::Global;
 use super::output;
 use crate::app::error::{Error, Exit};
@@ -22,8 +22,10 @@ pub(super) fn run(global: &Global, config: &Config, args: &FitsArgs) -> Result<E
         wanted.extend(images(argument)?);
     }
     let found = fits::fits(&global.request, global, config, wanted)?;
-    let high = config.images.targets.used.map(|used| used.high);
-    let document = json::fits(&found, high);
+    let mut document = json::fits(&found, config.images.targets.used);
+    if global.format == Format::Json {
+        document.command = document.command.map(|command| output::command(&command));
+    }
     output::result(global.format, &document, text::fits)?;
     Ok(found.exit())
 }
@@ -34,22 +36,22 @@ fn images(argument: &str) -> Result<Vec<WantedImage>, Error> {
         return parse("standard input", read(std::io::stdin().lock(), "standard input")?);
     }
     let path = Path::new(argument);
-    let is_path = argument.starts_with(['/', '.']);
     let kind = path.metadata().map(|found| found.file_type());
     if kind.as_ref().is_ok_and(|kind| kind.is_file()) {
         let file = std::fs::File::open(path).map_err(|error| bad(argument, &error.to_string()))?;
         return parse(argument, read(file, argument)?);
     }
     match kind {
-        // A directory may have the name of an image.
-        Ok(kind) if kind.is_dir() && !is_path => {}
         Ok(kind) if kind.is_dir() => return Err(bad(argument, "it is a directory")),
         Ok(_) => return Err(bad(argument, "it is not a regular file; `-` reads from standard input")),
-        Err(error) if is_path => return Err(bad(argument, &error.to_string())),
+        Err(error) if argument.starts_with(['/', '.']) => return Err(bad(argument, &error.to_string())),
         Err(_) => {}
     }
     let reference = reference::checked(argument).map_err(|why| bad(argument, why))?;
-    Ok(vec![WantedImage::named(reference)])
+    Ok(vec![WantedImage {
+        no_such_file: reference::host(reference).is_none(),
+        ..WantedImage::named(reference)
+    }])
 }
 
 fn read(source: impl std::io::Read, name: &str) -> Result<String, Error> {

@@ -79,6 +79,13 @@ pub(super) fn shown(text: &str) -> Cow<'_, str> {
     if text.is_ascii() || terminal::is_unicode() { text } else { ascii(&text).into() }
 }
 
+/// Adds the flags to a command of a document.
+pub(super) fn command(command: &str) -> String {
+    let quoted = format!("`{command}`");
+    let whole = STORE_FLAGS.get().map_or_else(|| quoted.clone(), |flags| with_flags(&quoted, flags));
+    whole.trim_matches('`').to_owned()
+}
+
 fn with_flags(text: &str, flags: &StoreFlags) -> String {
     let lines = text.split_inclusive('\n').map(|line| match deletes(line) && !flags.is_foreign {
         true => line.replacen(PROGRAM, &format!("{PROGRAM}{}", flags.text), 1).into(),

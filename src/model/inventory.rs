@@ -1,6 +1,6 @@
 //! Result of one scan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::{Index, IndexMut};
 use std::path::{Path, PathBuf};
 
@@ -133,6 +133,14 @@ impl Inventory {
             return Some(format!("another store may use it: {path} could not be read in full"));
         }
         self.out_of_reach.get(&image_ix).cloned().or_else(|| image.id.namespace().map(in_namespace))
+    }
+
+    /// Returns the named images that were never pulled, so that no registry may have them: store and id.
+    #[must_use]
+    pub fn never_pulled(&self) -> HashSet<(StoreId, String)> {
+        let images = self.images.iter();
+        let images = images.filter(|image| image.origin.was_never_pulled() && !image.names.is_empty());
+        images.map(|image| (StoreId::of(&self[image.store]), image.id.to_string())).collect()
     }
 
     /// Returns the mount points of its filesystems.

@@ -4,7 +4,8 @@
 //! - one or more manifests in OCI's or Docker's format, as `skopeo inspect --raw` prints them;
 //! - the output of `skopeo inspect`, whose `LayersData` has the sizes;
 //! - documents of kind `PinnedImageSet` or `ImageStream`, or the output of `oc adm release info -o json`;
-//! - a list: one reference a line, `#` begins a comment.
+//! - a list: one reference a line, `#` begins a comment;
+//! - documents of JSON and references mixed: a script prints the reference of an image whose manifest it cannot get.
 
 use serde_json::Value;
 
@@ -27,6 +28,8 @@ pub struct WantedImage {
     pub digests: Vec<String>,
     /// It is an index of manifests; `digests` has that of this node's platform, if there is one.
     pub is_index: bool,
+    /// It is an argument without a registry, and no file has this name.
+    pub no_such_file: bool,
 }
 
 impl WantedImage {
@@ -49,29 +52,66 @@ pub fn parse(origin: &str, text: &str) -> Result<Vec<WantedImage>, String> {
     if start.starts_with('<') {
         return Err("it is HTML, not a manifest or a list of images".into());
     }
-    let is_document = start.starts_with(['{', '[']) || text.lines().any(|line| line.starts_with("kind:"));
-    let images =
-        if is_document {
-            let documents = yaml::documents(text)?;
-            let is_alone = documents.len() == 1;
-            let mut images = Vec::new();
-            for (position, document) in documents.iter().enumerate() {
-                let name = if is_alone { origin.to_owned() } else { format!("{origin}#{}", position + 1) };
-                let found = of_document(&name, document);
-                images.extend(found.map_err(|why| {
-                    if is_alone { why } else { format!("document {}: {why}", position + 1) }
-                })?);
+    let is_yaml = text.lines().any(|line| line.starts_with("kind:"));
+    let entries = if is_yaml { of_yaml(text) } else { entries(text) }?;
+    let is_alone = entries.len() == 1;
+    let mut images = Vec::new();
+    for (position, entry) in (1..).zip(&entries) {
+        match entry {
+            Entry::Reference(reference) => images.push(WantedImage::named(reference)),
+            Entry::Document(document) if is_alone => images.extend(of_document(origin, document)?),
+            Entry::Document(document) => {
+                let found = of_document(&format!("{origin}#{position}"), document);
+                images.extend(found.map_err(|why| format!("document {position}: {why}"))?);
             }
-            images
-        } else {
-            let references = listed(text).map_err(|line| line.to_string())?;
-            references.into_iter().map(|(_, reference)| WantedImage::named(reference)).collect()
-        };
+        }
+    }
     match images.len() {
         0 => Err("it names no image".into()),
         count if count > MOST_IMAGES => Err(format!("it names {count} images, more than {MOST_IMAGES}")),
         _ => Ok(images),
     }
+}
+
+/// Part of a file.
+enum Entry<'a> {
+    Document(Value),
+    Reference(&'a str),
+}
+
+fn of_yaml(text: &str) -> Result<Vec<Entry<'_>>, String> {
+    Ok(yaml::documents(text)?.into_iter().map(Entry::Document).collect())
+}
+
+/// Reads documents of JSON and lines with references, in any order.
+fn entries(text: &str) -> Result<Vec<Entry<'_>>, String> {
+    let text = text.strip_prefix(MARK).unwrap_or(text);
+    let (mut entries, mut rest) = (Vec::new(), text.trim_start());
+    while !rest.is_empty() {
+        if entries.len() > MOST_IMAGES {
+            return Err(format!("it names more than {MOST_IMAGES} images"));
+        }
+        let length = if rest.starts_with(['{', '[']) {
+            let mut documents = serde_json::Deserializer::from_str(rest).into_iter();
+            match documents.next() {
+                Some(Ok(document)) => entries.push(Entry::Document(document)),
+                // YAML may look like this, too, and its parser says more about an error.
+                _ if entries.is_empty() => return of_yaml(text),
+                _ => return Err(format!("document {} is not valid JSON", entries.len() + 1)),
+            }
+            documents.byte_offset()
+        } else {
+            let line = rest.lines().next().unwrap_or_default();
+            if let Some(reference) = content(line) {
+                let number = || text[..text.len() - rest.len()].matches('\n').count() + 1;
+                let reference = checked_line(reference).map_err(|why| format!("line {}: {why}", number()))?;
+                entries.push(Entry::Reference(reference));
+            }
+            line.len()
+        };
+        rest = rest[length..].trim_start();
+    }
+    Ok(entries)
 }
 
 /// Mark with which programs on Windows begin a file.
@@ -80,8 +120,19 @@ const MARK: char = '\u{feff}';
 /// Returns the lines of a list with their numbers from 1, without comments and empty lines.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let text = text.strip_prefix(MARK).unwrap_or(text);
-    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    (1..).zip(lines).filter(|(_, line)| !line.is_empty())
+    (1..).zip(text.lines()).filter_map(|(number, line)| Some((number, content(line)?)))
+}
+
+/// Returns a line without its comment; `None` if nothing remains.
+fn content(line: &str) -> Option<&str> {
+    let line = line.split('#').next().unwrap_or_default().trim();
+    (!line.is_empty()).then_some(line)
+}
+
+/// Checks the reference on a line.
+fn checked_line(line: &str) -> Result<&str, String> {
+    const SHOWN: usize = 80;
+    checked(line).map_err(|why| format!("{why}: {:?}", line.chars().take(SHOWN).collect::<String>()))
 }
 
 /// Maximum number of references in a list.
@@ -103,13 +154,9 @@ pub struct BadLine {
 /// # Errors
 /// The first line that is not accepted: the file is probably something else.
 pub fn listed(text: &str) -> Result<Vec<(usize, &str)>, BadLine> {
-    const SHOWN: usize = 80;
     let mut references = Vec::new();
     for (number, line) in lines(text) {
-        let reference = checked(line).map_err(|why| {
-            let shown: String = line.chars().take(SHOWN).collect();
-            BadLine { number, why: format!("{why}: {shown:?}") }
-        })?;
+        let reference = checked_line(line).map_err(|why| BadLine { number, why })?;
         if references.len() == MOST_LISTED {
             return Err(BadLine { number, why: format!("the list has more than {MOST_LISTED} references") });
         }
@@ -124,19 +171,14 @@ fn of_document(name: &str, document: &Value) -> Result<Vec<WantedImage>, String>
     }
     if let Some(entries) = document.get("manifests").and_then(Value::as_array) {
         let digests = of_platform(entries).map(str::to_owned).into_iter().collect();
-        return Ok(vec![WantedImage { name: name.to_owned(), layers: None, digests, is_index: true }]);
+        return Ok(vec![WantedImage { digests, is_index: true, ..WantedImage::named(name) }]);
     }
     if let Some(layers) = document.get("LayersData").and_then(Value::as_array) {
         let layers = layers.iter().map(|layer| wanted_layer(layer, "Digest", "Size"));
         let layers = layers.collect::<Result<Vec<_>, _>>()?;
         let name = document["Name"].as_str().filter(|name| !name.is_empty()).unwrap_or(name);
         let digests = document["Digest"].as_str().map(str::to_owned).into_iter().collect();
-        return Ok(vec![WantedImage {
-            name: name.to_owned(),
-            layers: Some(layers),
-            digests,
-            is_index: false,
-        }]);
+        return Ok(vec![WantedImage { layers: Some(layers), digests, ..WantedImage::named(name) }]);
     }
     if document.get("Layers").is_some_and(Value::is_array) && document.get("DockerVersion").is_some() {
         return Err("this skopeo prints no sizes of layers (LayersData): use skopeo inspect --raw".into());
@@ -189,7 +231,7 @@ fn of_manifest(name: &str, manifest: &Value) -> Result<WantedImage, String> {
     let layers = Some(layers.collect::<Result<Vec<_>, _>>()?);
     let configuration = manifest.pointer("/config/digest").and_then(Value::as_str);
     let digests = configuration.map(str::to_owned).into_iter().collect();
-    Ok(WantedImage { name: name.to_owned(), layers, digests, is_index: false })
+    Ok(WantedImage { layers, digests, ..WantedImage::named(name) })
 }
 
 fn wanted_layer(layer: &Value, digest: &str, size: &str) -> Result<LayerBlob, String> {
@@ -213,9 +255,11 @@ mod tests {
         let inspected =
             r#"{"Name":"quay.io/app","Layers":["sha256:a"],"LayersData":[{"Digest":"sha256:a","Size":10}]}"#;
         let two = format!("{MANIFEST}\n{MANIFEST}");
+        let mixed = format!("{MANIFEST} quay.io/lost:1 # unauthorized\n{MANIFEST}quay.io/b\n");
         for (text, expected) in [
             (MANIFEST, &["f"][..]),
             (&two, &["f#1", "f#2"]),
+            (&mixed, &["f#1", "quay.io/lost:1", "f#3", "quay.io/b"]),
             (inspected, &["quay.io/app"]),
             (set, &["quay.io/a@sha256:1", "quay.io/b@sha256:2"]),
             (stream, &["quay.io/etcd@sha256:1"]),
@@ -296,6 +340,8 @@ mod tests {
             ("quay.io/a:1\n=== not a reference ===\n", "line 2: not an image reference"),
             ("a\nhttps://quay.io/a:1\n", "line 2: not an image reference (of all schemes"),
             ("{", "unclosed bracket"),
+            ("{\"layers\":[]}\n\n404 page not found\n", "line 3: not an image reference"),
+            ("{\"layers\":[]} a:1\n{", "document 3 is not valid JSON"),
         ] {
             let why = parse("f", text).unwrap_err();
             assert!(why.contains(expected) && !why.contains('\n'), "{text}: {why}");

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::cri_server::gc_node::{GcNode, deleted, name};
 use crate::support::loopfs::{Fs, LoopFs, MIB};
-use crate::support::program::{list, number, text, texts};
+use crate::support::program::{self, list, number, text, texts};
 use crate::support::{self, store};
 
 #[test]
@@ -38,7 +38,14 @@ fn predicted_bytes_arrive() {
 #[test]
 fn announced_command_deletes_the_announced_images() {
     let Some(node) = GcNode::new(Fs::Ext4, 9) else { return };
+    let imported = "reg.local/imported:1";
+    let (data, tar) = (node.store.scratch().join("data"), node.store.scratch().join("imported.tar"));
+    std::fs::write(&data, vec![7; usize::try_from(4 * MIB).unwrap()]).unwrap();
+    store::succeed(Command::new("tar").arg("-C").arg(node.store.scratch()).arg("-cf").arg(&tar).arg("data"));
+    node.store.podman(["import", "-q", tar.to_str().unwrap(), imported]);
     node.age();
+    node.set_first_detected(imported, 60);
+    node.set_first_detected(&name(3), 0);
     node.fill(66.0);
     let manifest = node.store.scratch().join("big.json");
     // Layers of random bytes take as much unpacked: more than 9 % of the filesystem.
@@ -46,30 +53,58 @@ fn announced_command_deletes_the_announced_images() {
     std::fs::write(&manifest, format!(r#"{{"layers":[{layer}]}}"#)).unwrap();
     let manifest = manifest.to_str().unwrap();
     let id = node.id(&name(1));
-    let ask = ["fits", &name(0), &id, manifest, "--cri-endpoint", &node.server.endpoint()];
+    let config = node.config("[protect]\nnot_repullable = \"never\"\n");
+    let endpoint = node.server.endpoint();
+    let ask = ["fits", &name(0), &id, &name(3), manifest, "--cri-endpoint", &endpoint, "--config", &config];
     let document = node.json(4, &ask);
-    assert_eq!(texts(&document, "/to_pin"), [name(0), name(1)], "{document:#}");
+    // The last one is too young to be deleted now, but not for long.
+    let given = [name(0), name(1), name(3)];
+    assert_eq!(texts(&document, "/to_pin"), given, "{document:#}");
     let deletes = texts(&document, "/deletes");
-    assert!(!deletes.is_empty() && deletes[0] == name(2), "{document:#}");
+    assert!(deletes.len() > 1 && deletes[..2] == [imported.to_owned(), name(2)], "{document:#}");
+    assert_eq!(texts(&document, "/never_pulled"), [imported], "{document:#}");
     assert_eq!(document["fits_after_gc"], true, "{document:#}");
+    let needed = number(&document, "/deletes_needed");
+    assert!((1..=deletes.len() as u64).contains(&needed), "{document:#}");
     let screen = node.run(&ask).expect_code(4).stdout.replace('\n', " ");
-    let flags = format!(" pin add {} {}`, since gc would delete", name(0), name(1));
+    let flags = format!(" pin add {}`, since gc may delete", given.join(" "));
     assert!(screen.contains(&flags), "{screen}");
-    node.run(&["pin", "add", &name(0), &name(1)]).expect_code(0);
+    assert!(screen.contains(", to be at the low threshold (70%) after the pull: "), "{screen}");
+    assert!(screen.contains("1 image was built or loaded here and never pulled: perhaps"), "{screen}");
+    node.run(&[&["pin", "add"][..], &given.each_ref().map(String::as_str)].concat()).expect_code(0);
     assert!(node.json(4, &ask)["to_pin"].as_array().unwrap().is_empty());
-    let command: Vec<_> = text(&document, "/command").split(' ').skip(1).collect();
-    assert_eq!(deleted(&node.json(0, &command)), deletes);
+    // The command of the document is complete.
+    let words = text(&document, "/command").split(' ').skip(1);
+    let run = program::run(program::command().args(words).args(["--format", "json"])).expect_code(0);
+    assert_eq!(deleted(&run.json()), deletes);
     assert_eq!(node.json(0, &ask)["fits"], true);
 
     // Nothing arrives: they fit on any disk.
     let high = node.config("[images]\nhigh_percent = 10\nmin_age = \"60d\"\n");
     let ask = ["fits", &name(0), "--config", &high];
     let screen = node.run(&ask).expect_code(0).stdout.replace('\n', " ");
-    assert!(screen.contains("all images are here; the disk is above its threshold without them"), "{screen}");
-    assert!(
-        screen.contains("Nothing can be deleted to make room: ") && screen.contains(" by min-age ("),
-        "{screen}"
-    );
+    for words in [
+        "all images are here already, nothing is to be pulled; ",
+        "% used now, above the high threshold 10%.",
+        "Nothing can be deleted to make room: ",
+        " by min-age until ",
+    ] {
+        assert!(screen.contains(words), "{words}: {screen}");
+    }
+    let document = node.json(0, &ask);
+    assert_eq!((&document["command"], list(&document, "/to_pin").len()), (&Value::Null, 0), "{document:#}");
+
+    // Names alone.
+    let ask = ["fits", "quay.io/a:1", "manifests.jsn"];
+    let screen = node.run(&ask).expect_code(3).stdout;
+    let sum = screen.lines().find(|line| line.starts_with("All ")).unwrap();
+    assert_eq!(sum.split_whitespace().collect::<Vec<_>>(), ["All", "unknown", "unknown"], "{screen}");
+    for words in [
+        "; the size of none of the 2 images is known, so whether they fit is unknown.",
+        "only the name is known (no file has the name manifests.jsn)",
+    ] {
+        assert!(screen.replace('\n', " ").contains(words), "{words}: {screen}");
+    }
 }
 
 #[test]
@@ -109,6 +144,7 @@ fn wrong_files_get_one_line() {
         refused(path.to_str().unwrap(), words);
     }
     refused(dir.path().to_str().unwrap(), "it is a directory");
+    refused("src", "it is a directory");
     refused("/dev/null", "it is not a regular file");
     refused("/no/file", "No such file");
     refused("docker://docker://quay.io/a:1", "not an image reference (of all schemes");

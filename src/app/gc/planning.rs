@@ -1,7 +1,5 @@
 //! The plan of a run: a scan, then containers and leaks, then images as they will be after those deletions.
 
-use std::collections::HashSet;
-
 use super::{Gc, Planned, Work, refuse_part, without};
 use crate::app::by_hand;
 use crate::app::containers::Containers;
@@ -20,7 +18,7 @@ use crate::execute::editors::Editors;
 use crate::execute::{self, ImageFacts, PolicyContext, PreconditionError, images};
 use crate::model::plan::{Gain, Plan, TargetKind, sum};
 use crate::model::space::Measured;
-use crate::model::{ImageIx, OutcomeKind, StoreId};
+use crate::model::{ImageIx, OutcomeKind};
 use crate::policy::compare::Comparison;
 use crate::policy::space::Targets;
 use crate::stores::{self, Scan};
@@ -48,13 +46,6 @@ struct WholePlan {
     before: Vec<Measured>,
 }
 
-/// Returns the named images that were never pulled.
-fn never_pulled(scan: &Scan) -> HashSet<(StoreId, String)> {
-    let images = scan.inventory.images.iter();
-    let images = images.filter(|image| image.origin.was_never_pulled() && !image.names.is_empty());
-    images.map(|image| (StoreId::of(&scan.inventory[image.store]), image.id.to_string())).collect()
-}
-
 impl Gc<'_> {
     /// Scans, reads the protections of images, plans, and adds advice.
     pub(super) fn make_plan(&mut self) -> Result<Planned, Error> {
@@ -69,7 +60,7 @@ impl Gc<'_> {
             believed_bytes,
             before,
             comparison,
-            never_pulled: never_pulled(&work.scanned.scan),
+            never_pulled: work.scanned.scan.inventory.never_pulled(),
             absent: work.named.absent.clone(),
             ..self.unexecuted(plan)
         };

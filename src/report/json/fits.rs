@@ -1,5 +1,6 @@
 //! JSON document of `fits`.
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::parts::Header;
@@ -7,6 +8,7 @@ use crate::app::fits::{Coming, Fits};
 use crate::model::display::two_decimals;
 use crate::model::rules::Rule;
 use crate::model::{Finding, Plan};
+use crate::policy::Thresholds;
 
 /// Document of `layersweep fits`.
 #[derive(Clone, Debug, Serialize)]
@@ -17,7 +19,8 @@ pub struct FitsDoc {
     pub header: Header,
     /// True if everything was read, and the layers of all images are known.
     pub complete: bool,
-    /// Nothing arrives, or the images fit below the thresholds without a deletion.
+    /// Nothing is known to arrive, or what arrives fits below the thresholds without a deletion. If `complete` is false,
+    /// images of unknown size may not fit.
     pub fits: bool,
     /// Store that the images would be pulled into.
     pub store: String,
@@ -39,12 +42,20 @@ pub struct FitsDoc {
     pub used_then_percent: f64,
     /// Percentage at which `gc` starts; null if that target is off.
     pub high_percent: Option<u8>,
-    /// Command that makes room; null if none is needed.
+    /// Percentage at which `gc` ends, and to which the command makes room; null if that target is off.
+    pub low_percent: Option<u8>,
+    /// Command that makes room; null if none is needed, or if nothing can be deleted.
     pub command: Option<String>,
-    /// Images of the request that are here, and that this command deletes unless they are pinned first.
+    /// Images of the request that are here, and that this command deletes unless they are pinned first: now, or once
+    /// they are older than the minimum age.
     pub to_pin: Vec<String>,
     /// Images that it deletes then, in this order.
     pub deletes: Vec<String>,
+    /// Number of the first of these deletions after which the images fit below the thresholds; null if they do not, or
+    /// if none are needed.
+    pub deletes_needed: Option<usize>,
+    /// Images among these that were built or loaded here and never pulled: perhaps no registry has them.
+    pub never_pulled: Vec<String>,
     /// Bytes that these deletions free on the filesystem.
     pub freed_bytes: u64,
     /// Percentage that is used with the images after these deletions; null if none are needed.
@@ -79,6 +90,8 @@ pub struct ComingDoc {
     pub is_index: bool,
     /// Digest of the index's manifest for this node's platform; null without one.
     pub platform_digest: Option<String>,
+    /// An argument without a registry and of unknown size, and no file has this name: perhaps it is misspelt.
+    pub no_such_file: bool,
 }
 
 /// Images that a rule keeps.
@@ -90,6 +103,8 @@ pub struct StaysDoc {
     pub images: usize,
     /// Reason for the first of them.
     pub detail: String,
+    /// Time at which the rule keeps none of them any more; null if that does not depend on time.
+    pub until: Option<Timestamp>,
 }
 
 /// Bytes on the disk for each compressed byte.
@@ -107,7 +122,7 @@ pub struct RatioDoc {
 }
 
 /// Builds the document.
-pub fn fits(found: &Fits, high_percent: Option<u8>) -> FitsDoc {
+pub fn fits(found: &Fits, thresholds: Option<Thresholds>) -> FitsDoc {
     let scan = &found.result.scan;
     let room = found.room.as_ref();
     let steps = room.iter().flat_map(|room| &room.plan.steps);
@@ -130,13 +145,16 @@ pub fn fits(found: &Fits, high_percent: Option<u8>) -> FitsDoc {
         },
         used_percent: two_decimals(found.now.used_percent()),
         used_then_percent: two_decimals(found.then.needed_percent()),
-        high_percent,
-        command: room.map(|room| room.command.clone()),
+        high_percent: thresholds.map(|used| used.high),
+        low_percent: thresholds.map(|used| used.low),
+        command: room.and_then(|room| room.command.clone()),
         to_pin: room.map(|room| room.to_pin.clone()).unwrap_or_default(),
         deletes: steps.map(|step| step.target.title().to_owned()).collect(),
+        deletes_needed: room.and_then(|room| room.enough),
+        never_pulled: room.map(|room| room.never_pulled.clone()).unwrap_or_default(),
         freed_bytes: room.map_or(0, |room| room.freed_bytes),
         used_after_gc_percent: room.map(|room| two_decimals(room.then.needed_percent())),
-        fits_after_gc: room.map(|room| room.is_enough),
+        fits_after_gc: room.map(|room| room.enough.is_some()),
         stays: room.map(|room| stays(&room.plan)).unwrap_or_default(),
         gc_refused: found.gc_refused.clone(),
         warnings: scan.inventory.findings.clone(),
@@ -147,8 +165,16 @@ fn stays(plan: &Plan) -> Vec<StaysDoc> {
     let mut stays: Vec<StaysDoc> = Vec::new();
     for kept in plan.kept.iter().filter(|kept| kept.target.is_image()) {
         match stays.iter_mut().find(|known| known.rule == kept.rule) {
-            Some(known) => known.images += 1,
-            None => stays.push(StaysDoc { rule: kept.rule, images: 1, detail: kept.detail.clone() }),
+            Some(known) => {
+                known.images += 1;
+                known.until = known.until.max(kept.until);
+            }
+            None => stays.push(StaysDoc {
+                rule: kept.rule,
+                images: 1,
+                detail: kept.detail.clone(),
+                until: kept.until,
+            }),
         }
     }
     stays.sort_by_key(|rule| std::cmp::Reverse(rule.images));
@@ -165,9 +191,10 @@ fn coming_doc(name: &str, coming: &Coming) -> ComingDoc {
         disk_bytes: None,
         is_index: false,
         platform_digest: None,
+        no_such_file: false,
     };
     match coming {
-        Coming::Unknown => empty,
+        Coming::Unknown { no_such_file } => ComingDoc { no_such_file: *no_such_file, ..empty },
         Coming::Index(digest) => ComingDoc { is_index: true, platform_digest: digest.clone(), ..empty },
         Coming::Here => ComingDoc { state: "here", download_bytes: Some(0), disk_bytes: Some(0), ..empty },
         Coming::Arrives(arrival) => ComingDoc {

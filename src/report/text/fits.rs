@@ -1,7 +1,7 @@
 //! Text of `fits`.
 
 use super::Screen;
-use super::format::{bytes, safe, wrapped};
+use super::format::{bytes, never_pulled, safe, wrapped};
 use super::table::Table;
 use crate::model::display::{count, shell_word};
 use crate::report::json::{ComingDoc, FitsDoc};
@@ -16,12 +16,15 @@ pub fn fits(document: &FitsDoc, screen: &Screen) -> String {
         table.row(row(image));
     }
     if document.images.len() > 1 {
+        // A sum of nothing but unknown sizes would be 0.
+        let is_unknown = unknown(document) > 0 && document.disk_bytes == 0;
+        let total = |sum| if is_unknown { "unknown".to_owned() } else { bytes(sum) };
         table.row(vec![
-            "All".into(),
+            if !is_unknown && unknown(document) > 0 { "All of known size".into() } else { "All".into() },
             String::new(),
             String::new(),
-            bytes(document.download_bytes),
-            bytes(document.disk_bytes),
+            total(document.download_bytes),
+            total(document.disk_bytes),
         ]);
     }
     table.fit(&[], &[(0, 24)]);
@@ -31,7 +34,10 @@ pub fn fits(document: &FitsDoc, screen: &Screen) -> String {
         out.push_str(&screen.note(&estimate(document)));
     }
     out.push_str(&paragraph(screen, &verdict(document)));
-    out.push_str(&paragraph(screen, &room(document)));
+    out.push_str(&paragraph(screen, &room(document, screen)));
+    out.push_str(
+        &never_pulled(document.never_pulled.len()).map_or_else(String::new, |text| screen.note(&text)),
+    );
     out.push_str(&paragraph(screen, &only_named(document)));
     indexes(document).iter().for_each(|line| out.push_str(&paragraph(screen, line)));
     out
@@ -78,57 +84,98 @@ fn estimate(document: &FitsDoc) -> String {
     )
 }
 
+/// Returns the number of images of unknown size.
+fn unknown(document: &FitsDoc) -> usize {
+    document.images.iter().filter(|image| image.state == "unknown").count()
+}
+
 fn verdict(document: &FitsDoc) -> String {
     let threshold =
         document.high_percent.map_or_else(String::new, |high| format!(" (high threshold {high}%)"));
     let filesystem = safe(&document.filesystem);
     let now = format!("{}% used now", document.used_percent);
+    let (all, unknown) = (document.images.len(), unknown(document));
     if document.images.iter().all(|image| image.state == "here") {
-        return match document.used_after_gc_percent {
-            None => format!("{filesystem}: all images are here; {now}{threshold}."),
-            Some(_) => format!(
-                "{filesystem}: all images are here; the disk is above its threshold without them: {now}{threshold}."
+        let state = match (document.used_after_gc_percent, document.high_percent) {
+            (None, _) => threshold,
+            (Some(_), Some(high)) if document.used_percent >= f64::from(high) => {
+                format!(", above the high threshold {high}%")
+            }
+            (Some(_), _) => ", and less is available than the configuration asks for".to_owned(),
+        };
+        return format!("{filesystem}: all images are here already, nothing is to be pulled; {now}{state}.");
+    }
+    if unknown > 0 && document.disk_bytes == 0 {
+        let whose = match (all, all - unknown) {
+            (1, _) => "the size of the image is unknown, so whether it fits is unknown".to_owned(),
+            (_, 0) => {
+                format!("the size of none of the {all} images is known, so whether they fit is unknown")
+            }
+            (_, here) => format!(
+                "{here} of the {all} images {} here already, and the size of the others is unknown, so whether they fit \
+                 is unknown",
+                if here == 1 { "is" } else { "are" },
             ),
         };
+        return format!("{filesystem}: {now}{threshold}; {whose}.");
     }
     format!(
         "{filesystem}: {now}, {}% with these images{threshold}: {}",
         document.used_then_percent,
-        match (document.fits, document.images.iter().any(|image| image.state == "unknown")) {
+        match (document.fits, unknown > 0) {
             (false, _) => "they do not fit.",
             (true, false) => "they fit.",
-            (true, true) if document.disk_bytes == 0 => "those of known size are here.",
             (true, true) => "those of known size fit.",
         }
     )
 }
 
-fn room(document: &FitsDoc) -> String {
-    let (Some(after), Some(command)) = (document.used_after_gc_percent, &document.command) else {
-        return String::new();
-    };
-    if document.deletes.is_empty() {
-        let stays = document.stays.iter().map(|rule| {
-            format!(
-                "{} by {} ({})",
-                count(rule.images, "image stays", "images stay"),
-                rule.rule,
-                safe(&rule.detail)
-            )
-        });
-        let stays: Vec<_> = stays.collect();
+/// Formats the images that stay, by rule.
+fn stays(document: &FitsDoc, screen: &Screen) -> String {
+    let now = document.header.generated_at;
+    let stays = document.stays.iter().map(|rule| {
+        let until =
+            rule.until.map_or_else(String::new, |until| format!(" until {}", screen.time_on(until, now)));
+        let images = count(rule.images, "image stays", "images stay");
+        format!("{images} by {}{until} ({})", rule.rule, safe(&rule.detail))
+    });
+    stays.collect::<Vec<_>>().join(", ")
+}
+
+fn room(document: &FitsDoc, screen: &Screen) -> String {
+    let Some(after) = document.used_after_gc_percent else { return String::new() };
+    let Some(command) = &document.command else {
+        let stays = stays(document, screen);
         return format!(
             "Nothing can be deleted to make room: {}. `layersweep report` lists what holds the disk.",
-            if stays.is_empty() { "there is no image".to_owned() } else { stays.join(", ") }
+            if stays.is_empty() { "there is no image" } else { &stays }
         );
-    }
+    };
     let refused = document
         .gc_refused
         .as_deref()
         .map_or_else(String::new, |why| format!(" (it would be refused now: {})", safe(why)));
-    let enough = if document.fits_after_gc == Some(false) { ", which is still too much" } else { "" };
+    let aim = match document.low_percent.filter(|_| document.deletes_needed.is_some()) {
+        Some(low) => format!(", to be at the low threshold ({low}%) after the pull"),
+        None => String::new(),
+    };
+    let enough = match (document.deletes_needed, document.high_percent) {
+        (None, _) => match stays(document, screen) {
+            stays if stays.is_empty() => ", which is still too much".to_owned(),
+            stays => format!(", which is still too much; {stays}"),
+        },
+        (Some(needed), Some(high)) if needed < document.deletes.len() => {
+            let first = match needed {
+                1 => "the first of them is enough".to_owned(),
+                _ => format!("the first {needed} of them are enough"),
+            };
+            format!("; to be below the high threshold ({high}%), {first}")
+        }
+        (Some(_), _) => String::new(),
+    };
     let deletions = format!(
-        "`{command}` would delete {} and free {}: {after}% used with these images then{enough}{refused}. They are: {}.",
+        "`{command}` would delete {} and free {}{aim}: {after}% used with these images then{enough}{refused}. They are: \
+         {}.",
         count(document.deletes.len(), "image", "images"),
         bytes(document.freed_bytes),
         first(&document.deletes)
@@ -138,13 +185,13 @@ fn room(document: &FitsDoc) -> String {
         1..=MOST_NAMED => {
             let names: Vec<_> = document.to_pin.iter().map(|name| shell_word(name)).collect();
             format!(
-                "To make room, first `layersweep pin add {}`, since gc would delete what is here of these images. Then \
+                "To make room, first `layersweep pin add {}`, since gc may delete what is here of these images. Then \
                  {deletions}",
                 safe(&names.join(" "))
             )
         }
         more => format!(
-            "To make room, first pin {more} of these images, which are here and which gc would delete (--format json has \
+            "To make room, first pin {more} of these images, which are here and which gc may delete (--format json has \
              them in to_pin): {}. Then {deletions}",
             first(&document.to_pin)
         ),
@@ -164,15 +211,23 @@ fn first(names: &[String]) -> String {
 fn only_named(document: &FitsDoc) -> String {
     let unknown = document.images.iter().filter(|image| image.state == "unknown" && !image.is_index);
     let unknown: Vec<_> = unknown.collect();
-    let Some(image) = unknown.first() else { return String::new() };
+    // Perhaps the name of a file is misspelt: that is named first.
+    let Some(image) = unknown.iter().find(|image| image.no_such_file).or(unknown.first()) else {
+        return String::new();
+    };
+    let name = safe(&image.name);
     format!(
-        "{} left out: only the name is known. With its manifest it counts: pipe `skopeo inspect --raw docker://{}` into \
-         `layersweep fits -`.",
+        "{} left out: only the name is known{}. With its manifest it counts: pipe `skopeo inspect --raw docker://{name}` \
+         into `layersweep fits -`.",
         match unknown.len() {
             1 => "1 image is".to_owned(),
             count => format!("{count} images are"),
         },
-        safe(&image.name)
+        match (image.no_such_file, unknown.len()) {
+            (false, _) => String::new(),
+            (true, 1) => " (no file has this name)".to_owned(),
+            (true, _) => format!(" (no file has the name {name})"),
+        },
     )
 }
 
