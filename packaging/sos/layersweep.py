@@ -36,19 +36,18 @@ class Layersweep(Plugin, IndependentPlugin, DebianPlugin):
     ]
 
     def setup(self):
-        # Documents first: the plugin's timeout ends what comes last.
-        self.add_document('report --format json', 'report.json')
-        self.add_document('doctor --format json', 'doctor.json')
-        self.add_document('gc --dry-run --format json', 'gc.json')
+        # Quick ones first: the plugin's timeout ends what comes last, and
+        # on a disk that does not answer each measurement takes its whole
+        # time.
+        self.add_document('--version', 'version.txt')
+        self.add_document('config show', 'config.txt')
         self.add_document('history --all --limit 1000 --format json',
                           'history.json')
-        self.add_document('report --no-trunc', 'report.txt')
-        self.add_document('usage --no-trunc', 'usage.txt')
-        self.add_document('config show', 'config.txt')
-        self.add_document('--version', 'version.txt')
-
+        # Nothing else that an administrator may keep beside them.
         self.add_copy_spec([
-            '/etc/layersweep',
+            '/etc/layersweep/layersweep.toml',
+            '/etc/layersweep/layersweep.toml.d/*.toml',
+            '/etc/layersweep/hold',
             '/usr/lib/layersweep/layersweep.toml',
             '/etc/cron.d/layersweep-cron',
             '/run/layersweep/hold',
@@ -66,6 +65,12 @@ class Layersweep(Plugin, IndependentPlugin, DebianPlugin):
                 '/var/lib/layersweep/layersweep.db*',
                 '/etc/containers/storage.conf',
             ], sizelimit=500, tailit=False)
+
+        self.add_document('report --format json', 'report.json')
+        self.add_document('doctor --format json', 'doctor.json')
+        self.add_document('gc --dry-run --format json', 'gc.json')
+        self.add_document('report --no-trunc', 'report.txt')
+        self.add_document('usage --no-trunc', 'usage.txt')
 
     def add_document(self, arguments, filename):
         """Standard error has progress and warnings, which are in the
