@@ -279,6 +279,9 @@ class Containerd:
         if code != 0:
             run("ctr", "-n", "jobs", "tasks", "rm", "-f", name)
             run("ctr", "-n", "jobs", "containers", "rm", name)
+        # CRI does not see these images, so layersweep never deletes them.
+        for image in run("ctr", "-n", "jobs", "images", "ls", "-q")[1].split()[3:]:
+            run("ctr", "-n", "jobs", "images", "rm", image)
 
     def killed(self):
         process = subprocess.Popen(
