@@ -94,6 +94,13 @@ fn announced_command_deletes_the_announced_images() {
     let document = node.json(0, &ask);
     assert_eq!((&document["command"], list(&document, "/to_pin").len()), (&Value::Null, 0), "{document:#}");
 
+    // Nothing is pulled, but the disk is above its threshold, and other images can be deleted.
+    let toml = "[images]\nhigh_percent = 60\nlow_percent = 50\nmin_age = \"0s\"\n";
+    let ask = ["fits", &name(0), "--config", &node.config(toml)];
+    let screen = node.run(&ask).expect_code(0).stdout.replace('\n', " ");
+    assert!(screen.contains(" would delete ") && !screen.contains("pull:"), "{screen}");
+    assert!(!screen.contains("used with these images"), "{screen}");
+
     // Names alone.
     let ask = ["fits", "quay.io/a:1", "manifests.jsn"];
     let screen = node.run(&ask).expect_code(3).stdout;

@@ -103,7 +103,8 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
              pinned image sets or a release, compares their layers with those in the store that the runtime of this node \
              pulls into, and estimates the bytes on the disk. Then it compares the usage with the high threshold, and \
              prints the gc command that makes room, with what it would delete, and the images of the request that have to \
-             be pinned before it.",
+             be pinned before it. Manifests and references may be mixed in one input: the name of an image whose manifest \
+             a script cannot get counts as of unknown size.",
             "It never contacts a registry, never changes anything, and records nothing. Sizes are those in the manifests; \
              images of which only the name is known are named, and left out of the sums.",
             "  NEW  layers that neither the store nor an image above has",

@@ -89,6 +89,11 @@ fn unknown(document: &FitsDoc) -> usize {
     document.images.iter().filter(|image| image.state == "unknown").count()
 }
 
+/// Returns the words for the images whose sizes are in the sums.
+fn arriving(document: &FitsDoc) -> &'static str {
+    if unknown(document) > 0 { "those of known size" } else { "these images" }
+}
+
 fn verdict(document: &FitsDoc) -> String {
     let threshold =
         document.high_percent.map_or_else(String::new, |high| format!(" (high threshold {high}%)"));
@@ -120,8 +125,9 @@ fn verdict(document: &FitsDoc) -> String {
         return format!("{filesystem}: {now}{threshold}; {whose}.");
     }
     format!(
-        "{filesystem}: {now}, {}% with these images{threshold}: {}",
+        "{filesystem}: {now}, {}% with {}{threshold}: {}",
         document.used_then_percent,
+        arriving(document),
         match (document.fits, unknown > 0) {
             (false, _) => "they do not fit.",
             (true, false) => "they fit.",
@@ -155,8 +161,13 @@ fn room(document: &FitsDoc, screen: &Screen) -> String {
         .gc_refused
         .as_deref()
         .map_or_else(String::new, |why| format!(" (it would be refused now: {})", safe(why)));
+    // Images that are here, or of unknown size, add nothing.
+    let (pulled, with) = match document.disk_bytes {
+        0 => ("", String::new()),
+        _ => (" after the pull", format!(" with {}", arriving(document))),
+    };
     let aim = match document.low_percent.filter(|_| document.deletes_needed.is_some()) {
-        Some(low) => format!(", to be at the low threshold ({low}%) after the pull"),
+        Some(low) => format!(", to be at the low threshold ({low}%){pulled}"),
         None => String::new(),
     };
     let enough = match (document.deletes_needed, document.high_percent) {
@@ -174,7 +185,7 @@ fn room(document: &FitsDoc, screen: &Screen) -> String {
         (Some(_), _) => String::new(),
     };
     let deletions = format!(
-        "`{command}` would delete {} and free {}{aim}: {after}% used with these images then{enough}{refused}. They are: \
+        "`{command}` would delete {} and free {}{aim}: {after}% used{with} then{enough}{refused}. They are: \
          {}.",
         count(document.deletes.len(), "image", "images"),
         bytes(document.freed_bytes),
