@@ -306,6 +306,8 @@ impl Command {
             Self::Sweep(args) => vec![("leaks.min_age", "--min-age", args.min_age.as_deref())],
             Self::Rm(args) => vec![
                 ("images.min_age", "--min-age", args.min_age.as_deref()),
+                // `rm` deletes nothing by age: its minimum age contradicts no maximum age.
+                ("images.max_age", "--min-age", args.min_age.as_ref().map(|_| "off")),
                 ("images.via", "--via", args.via.map(Via::as_str)),
             ],
             _ => Vec::new(),

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use jiff::SignedDuration;
 
 use super::fragment::{Bytes, Fragment, Percent, Textfile, Value, Via};
-use super::problem::ConfigOrigin;
-use super::source::Sources;
+use super::problem::{ConfigOrigin, ConfigProblem};
+use super::source::{RULES, Sources};
+use super::values;
+use crate::history::figures::MAX_NAMESPACES;
 use crate::model::space::INODES_HIGH_PERCENT;
 use crate::node::places::ConfiguredPlaces;
 use crate::policy::containers;
@@ -88,6 +90,7 @@ impl Config {
     /// Fills in the defaults. Contradictions are added to the problems of `sources`; the result must then not
     /// be used.
     pub(super) fn of(sources: &mut Sources, files: Vec<PathBuf>) -> Self {
+        check_rules(sources);
         let images = Policy {
             targets: targets(sources),
             min_age: sources.last(|set| set.images.min_age).unwrap_or(MIN_AGE),
@@ -102,6 +105,12 @@ impl Config {
                 ..Protect::default()
             },
         };
+        check_ages(sources, &images);
+        let metric_namespaces = sources.last(|set| set.metrics.namespaces).unwrap_or_default();
+        if metric_namespaces > MAX_NAMESPACES {
+            let message = format!("{metric_namespaces} is more than {MAX_NAMESPACES}");
+            sources.wrong("metrics.namespaces", message, String::new());
+        }
         let default_static_pods = Some(PathBuf::from(STATIC_PODS));
         Self {
             state_dir: sources.last(|set| set.state_dir.clone()).unwrap_or_else(|| STATE_DIR.into()),
@@ -128,12 +137,44 @@ impl Config {
                 min_age: sources.last(|set| set.leaks.min_age).unwrap_or(LEAK_MIN_AGE),
             },
             textfile: sources.last(|set| set.metrics.textfile.clone()).unwrap_or(Textfile::Auto),
-            metric_namespaces: sources.last(|set| set.metrics.namespaces).unwrap_or_default(),
+            metric_namespaces,
             trust_pid_namespace: sources.last(|set| set.trust_pid_namespace).unwrap_or_default(),
             files,
             origins: sources.origins(),
         }
     }
+}
+
+impl Config {
+    /// Returns the rules for images that never decide, since an earlier rule matches all of their images.
+    #[must_use]
+    pub fn shadowed_rules(&self) -> Vec<ConfigProblem> {
+        let rules = &self.images.rules;
+        let origins = self.origins.get(RULES).into_iter().flatten();
+        let shadowed = rules.iter().zip(origins).enumerate().filter_map(|(position, (rule, origin))| {
+            let earlier = rules[..position].iter().find(|earlier| earlier.pattern.includes(&rule.pattern))?;
+            let file = file_of(earlier);
+            let (text, earlier_text) = (rule.pattern.text(), earlier.pattern.text());
+            Some(ConfigProblem {
+                origin: origin.clone(),
+                field: RULES.to_owned(),
+                message: format!(
+                    "{text:?} never decides: {earlier_text:?} ({}) matches first",
+                    earlier.place
+                ),
+                remedy: match rule.pattern == earlier.pattern {
+                    true => "remove one of them".to_owned(),
+                    false if file == file_of(rule) => "move it above".to_owned(),
+                    false => format!("move it to {file}, above that rule"),
+                },
+            })
+        });
+        shadowed.collect()
+    }
+}
+
+fn file_of(rule: &ImageRule) -> &str {
+    rule.place.rsplit_once(':').map_or("", |(file, _)| file)
 }
 
 fn paths(sources: &Sources, pick: impl Fn(&Fragment) -> Option<Vec<Value<PathBuf>>>) -> Vec<PathBuf> {
@@ -154,6 +195,70 @@ fn rules(sources: &Sources) -> Vec<ImageRule> {
         place: origin.short(),
     });
     rules.collect()
+}
+
+/// Reports rules that set no value. Rules of a file with other mistakes may have lost a value.
+fn check_rules(sources: &mut Sources) {
+    if !sources.problems.is_empty() {
+        return;
+    }
+    let rules = sources
+        .rules()
+        .filter(|(rule, _)| rule.min_age.is_none() && rule.max_age.is_none() && rule.keep_newest.is_none());
+    let problems = rules.map(|(rule, origin)| ConfigProblem {
+        origin: origin.clone(),
+        field: RULES.to_owned(),
+        message: format!("the rule for {:?} sets nothing", rule.pattern.0.text()),
+        remedy: "set min_age, max_age or keep_newest in it, or remove it".into(),
+    });
+    let problems: Vec<_> = problems.collect();
+    sources.problems.extend(problems);
+}
+
+/// Reports a minimum age above the maximum age of the same images. The default minimum age is not reported: it applies
+/// to any maximum age.
+fn check_ages(sources: &mut Sources, policy: &Policy) {
+    const KEYS: [&str; 2] = ["images.min_age", "images.max_age"];
+    fn inherited(sources: &Sources, key: &str, age: SignedDuration) -> String {
+        let origin = sources.origin(key).unwrap_or(ConfigOrigin::Default);
+        format!("{key}, {} ({})", values::duration_text(age), origin.short())
+    }
+    let [min_key, max_key] = KEYS;
+    let min_age = sources.origin(min_key).map(|_| policy.min_age);
+    if let Some((min, max)) = min_age.zip(policy.max_age).filter(|(min, max)| min > max) {
+        let message =
+            format!("{} is longer than {}", values::duration_text(min), inherited(sources, max_key, max));
+        sources.wrong(min_key, message, remedy_of_ages(KEYS, min, max));
+    }
+    let rules = policy.rules.iter().zip(sources.rules()).filter_map(|(rule, (_, origin))| {
+        let min = rule.min_age.or(min_age)?;
+        let max = rule.max_age.unwrap_or(policy.max_age)?;
+        // A rule that inherits both ages repeats the contradiction of these.
+        if min <= max || (rule.min_age.is_none() && rule.max_age.is_none()) {
+            return None;
+        }
+        let min_text = match rule.min_age {
+            Some(_) => format!("min_age, {}", values::duration_text(min)),
+            None => inherited(sources, min_key, min),
+        };
+        let max_text = match rule.max_age {
+            Some(_) => format!("max_age, {}", values::duration_text(max)),
+            None => inherited(sources, max_key, max),
+        };
+        Some(ConfigProblem {
+            origin: origin.clone(),
+            field: RULES.to_owned(),
+            message: format!("the rule for {:?}: {min_text}, is longer than {max_text}", rule.pattern.text()),
+            remedy: format!("in this rule, {}", remedy_of_ages(["min_age", "max_age"], min, max)),
+        })
+    });
+    let problems: Vec<_> = rules.collect();
+    sources.problems.extend(problems);
+}
+
+fn remedy_of_ages([min_key, max_key]: [&str; 2], min: SignedDuration, max: SignedDuration) -> String {
+    let [min, max] = [min, max].map(values::duration_text);
+    format!("set {min_key} to {max} or less, or {max_key} to {min} or more")
 }
 
 fn containers(sources: &Sources) -> Containers {

@@ -26,7 +26,7 @@ pub(super) const UNKNOWN_KEY: &str = "unknown key";
 /// Lists to which each source adds.
 const ADDED_UP: [&str; 3] = ["protect.names", "protect.labels", RULES];
 /// Rules for images: an array of tables. Each of its tables has an origin of its own.
-const RULES: &str = "images.rule";
+pub(super) const RULES: &str = "images.rule";
 const RULE_PATTERN: &str = "images.rule.match";
 
 /// The sources read up to now, and their problems.
@@ -74,6 +74,11 @@ impl Sources {
             let key = outward.next();
             let name = key.map_or("", |key| key.name.as_str());
             self.problem(position(file, text, span.start), name, &error);
+            // An unknown array of tables is one mistake, although `keys` has each of its tables.
+            let is_unknown = self.problems.last().is_some_and(|problem| problem.message == UNKNOWN_KEY);
+            if is_unknown && remove(table.get_mut(), span.start) {
+                continue;
+            }
             // A rule without its pattern is wrong too: it is removed as a whole.
             let removed = if name == RULE_PATTERN { outward.find(|key| key.name == RULES) } else { key };
             if !removed.is_some_and(|key| remove(table.get_mut(), key.offset)) {

@@ -378,7 +378,8 @@ fn rules_of_later_files_are_first() {
     let etc = dir.path().join("etc/layersweep");
     std::fs::create_dir_all(etc.join("layersweep.toml.d")).unwrap();
     std::fs::write(etc.join("layersweep.toml"), RULES).unwrap();
-    let drop_in = "images.rule = [{match = \"*/db:*\", max_age = \"off\"}, {match = \"a:*\"}]\n";
+    let drop_in =
+        "images.rule = [{match = \"*/db:*\", max_age = \"off\"}, {match = \"a:*\", keep_newest = 0}]\n";
     std::fs::write(etc.join("layersweep.toml.d/db.toml"), drop_in).unwrap();
     let load = |flags: &[Flag]| Config::load(&Sysroot::at(dir.path()), None, flags).unwrap();
     let config = load(&[]);
@@ -398,7 +399,7 @@ fn rules_of_later_files_are_first() {
     let key = keys::KEYS.iter().find(|key| key.name == "images.rule").unwrap();
     assert_eq!(
         (key.value)(&config).to_string(),
-        "[{\"match\":\"*/db:*\",\"max_age\":\"off\"},{\"match\":\"a:*\"},{\"keep_newest\":3,\
+        "[{\"match\":\"*/db:*\",\"max_age\":\"off\"},{\"keep_newest\":0,\"match\":\"a:*\"},{\"keep_newest\":3,\
          \"match\":\"quay.io/team/*\",\"max_age\":\"30d\",\"min_age\":\"1h\"},\
          {\"match\":\"quay.io/*\",\"max_age\":\"off\"}]"
     );
@@ -436,4 +437,92 @@ fn mistakes_in_rules_have_their_lines() {
     for text in ["images.rule = \"a\"", "images.rule = [\"a\"]", "[images.rule]\nmatch = \"a\""] {
         assert_eq!(config_of(text).unwrap_err().len(), 1, "{text}");
     }
+}
+
+#[test]
+fn minimum_age_above_maximum_is_refused() {
+    let rule =
+        |values: &str| format!("[images]\nmax_age = \"30d\"\n[[images.rule]]\nmatch = \"a/*\"\n{values}\n");
+    let inherited_max = "line 3, column 1: images.rule: the rule for \"a/*\": min_age, 60d, is longer than \
+                         images.max_age, 30d (/c.toml:2)";
+    for (text, expected) in [
+        ("images.max_age = \"1m\"".to_owned(), None),
+        ("[images]\nmin_age = \"60d\"\nmax_age = \"off\"".into(), None),
+        ("[images]\nmin_age = \"30d\"\nmax_age = \"30d\"".into(), None),
+        (
+            "[images]\nmin_age = \"60d\"\nmax_age = \"30d\"".into(),
+            Some("line 2, column 1: images.min_age: 60d is longer than images.max_age, 30d (/c.toml:3)"),
+        ),
+        (rule("max_age = \"1m\""), None),
+        (rule("min_age = \"60d\"\nmax_age = \"off\""), None),
+        (rule("min_age = \"60d\""), Some(inherited_max)),
+        (
+            rule("min_age = \"2d\"\nmax_age = \"36h\""),
+            Some(
+                "line 3, column 1: images.rule: the rule for \"a/*\": min_age, 2d, is longer than max_age, 36h",
+            ),
+        ),
+        (
+            "[images]\nmin_age = \"2d\"\n[[images.rule]]\nmatch = \"a/*\"\nmax_age = \"1h\"\n".into(),
+            Some(
+                "line 3, column 1: images.rule: the rule for \"a/*\": images.min_age, 2d (/c.toml:2), \
+                 is longer than max_age, 1h",
+            ),
+        ),
+    ] {
+        let problems = config_of(&text).err().unwrap_or_default();
+        let expected: Vec<_> = expected.map(|problem| format!("/c.toml, {problem}")).into_iter().collect();
+        assert_eq!(problems, expected, "{text}");
+    }
+    let flags = [flag("images.min_age", "--min-age", "2d"), flag("images.max_age", "--max-age", "1d")];
+    let Invalid(problems) = Config::defaults(&flags).unwrap_err();
+    assert_eq!(
+        problems[0].to_string(),
+        "--min-age: images.min_age: 2d is longer than images.max_age, 24h (--max-age)"
+    );
+    assert_eq!(problems[0].remedy, "set images.min_age to 24h or less, or images.max_age to 2d or more");
+    assert!(Config::defaults(&flags[..1]).is_ok() && Config::defaults(&flags[1..]).is_ok());
+}
+
+#[test]
+fn values_without_effect_are_refused() {
+    for (text, expected) in [
+        ("[metrics]\nnamespaces = 101", "line 2, column 1: metrics.namespaces: 101 is more than 100"),
+        (
+            "[[images.rule]]\nmatch = \"a/*\"",
+            "line 1, column 1: images.rule: the rule for \"a/*\" sets nothing",
+        ),
+        (
+            "[[images.rules]]\nmatch = \"a/*\"\n[[images.rules]]\n",
+            "line 1, column 10: images.rules: unknown key",
+        ),
+    ] {
+        assert_eq!(config_of(text).unwrap_err(), [format!("/c.toml, {expected}")], "{text}");
+    }
+    assert!(config_of("metrics.namespaces = 100").is_ok());
+}
+
+#[test]
+fn rule_behind_a_wider_one_is_reported() {
+    let rule = |pattern: &str| format!("[[images.rule]]\nmatch = {pattern:?}\nmax_age = \"1d\"\n");
+    for (first, second, expected) in [
+        (
+            "*",
+            "quay.io/team/*",
+            Some("\"quay.io/team/*\" never decides: \"*\" (/c.toml:1) matches first [move it above]"),
+        ),
+        ("a/*", "a/*", Some("\"a/*\" never decides: \"a/*\" (/c.toml:1) matches first [remove one of them]")),
+        ("quay.io/team/*", "quay.io/*", None),
+    ] {
+        let config = config_of(&[first, second].map(rule).concat()).unwrap();
+        let found = config.shadowed_rules().into_iter();
+        let found: Vec<_> = found.map(|problem| format!("{problem} [{}]", problem.remedy)).collect();
+        let expected = expected.map(|problem| format!("/c.toml, line 4, column 1: images.rule: {problem}"));
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+    }
+    let mut sources = Sources::default();
+    sources.file(Path::new("/a.toml"), &rule("a/b"));
+    sources.file(Path::new("/b.toml"), &rule("a/*"));
+    let (config, _) = Config::finish(sources, &[], vec![]);
+    assert_eq!(config.shadowed_rules()[0].remedy, "move it to /b.toml, above that rule");
 }

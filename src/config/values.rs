@@ -10,6 +10,9 @@ pub fn duration(text: &str) -> Result<SignedDuration, String> {
     fn wrong(text: &str) -> String {
         format!("{text:?} is not a duration like 90s, 5m30s, 36h, 14d or 2w")
     }
+    fn too_long(text: &str) -> String {
+        format!("{text:?} is too long for a duration")
+    }
     let mut seconds: i64 = 0;
     let mut number = String::new();
     for c in text.chars() {
@@ -25,9 +28,11 @@ pub fn duration(text: &str) -> Result<SignedDuration, String> {
             'w' => 7 * 86_400,
             _ => return Err(wrong(text)),
         };
-        let count: i64 = number.parse().map_err(|_| wrong(text))?;
-        let total = count.checked_mul(unit).and_then(|more| seconds.checked_add(more));
-        seconds = total.ok_or_else(|| wrong(text))?;
+        if number.is_empty() {
+            return Err(wrong(text));
+        }
+        let total = number.parse::<i64>().ok().and_then(|count| count.checked_mul(unit));
+        seconds = total.and_then(|more| seconds.checked_add(more)).ok_or_else(|| too_long(text))?;
         number.clear();
     }
     if text.is_empty() || !number.is_empty() {
@@ -102,8 +107,11 @@ mod tests {
         for text in ["0s", "5m30s", "24h", "36h", "2d1s", "14d"] {
             assert_eq!(duration_text(duration(text).unwrap()), text);
         }
-        for text in ["", "5", "m", "1y", "-1s", "1.5h", "99999999999999999999w", "9223372036854775807w"] {
-            assert!(duration(text).is_err(), "{text}");
+        for text in ["", "5", "m", "1y", "-1s", "1.5h"] {
+            assert!(duration(text).unwrap_err().contains("is not a duration like"), "{text}");
+        }
+        for text in ["99999999999999999d", "99999999999999999999w", "9223372036854775807w"] {
+            assert_eq!(duration(text).unwrap_err(), format!("{text:?} is too long for a duration"));
         }
     }
 

@@ -65,7 +65,7 @@ pub const OTHER: &str = "_other";
 /// Name of no namespace.
 pub const NONE: &str = "_none";
 /// Maximum number of namespaces with their own bytes.
-const MAX_NAMESPACES: usize = 100;
+pub const MAX_NAMESPACES: usize = 100;
 
 /// Leaks of one class and verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

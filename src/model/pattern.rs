@@ -39,6 +39,16 @@ impl Pattern {
         self.glob.is_match(name)
     }
 
+    /// Returns true if this pattern surely covers all that `other` covers: they are equal, or this one is a beginning of
+    /// `other` and `*`.
+    #[must_use]
+    pub fn includes(&self, other: &Self) -> bool {
+        const SPECIAL: [char; 5] = ['*', '?', '[', '{', '\\'];
+        let start = self.text.trim_end_matches('*');
+        let is_beginning = start.len() < self.text.len() && !start.contains(SPECIAL);
+        self == other || is_beginning && other.text.starts_with(start)
+    }
+
     /// Returns whether the pattern covers an image with these names, manifest digests and this id. It does if it
     /// matches
     /// - one of its names in full (`docker.io/library/nginx:1.27`),
@@ -74,5 +84,30 @@ impl Pattern {
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pattern_includes_longer_ones() {
+        for (pattern, other, expected) in [
+            ("*", "quay.io/team/*", true),
+            ("*", "*/team/*", true),
+            ("**", "{a,b}", true),
+            ("quay.io/*", "quay.io/team/*", true),
+            ("quay.io/t*", "quay.io/team", true),
+            ("quay.io/team", "quay.io/team", true),
+            ("quay.io/team/*", "quay.io/*", false),
+            ("quay.io/team", "quay.io/team/*", false),
+            ("*/team/*", "quay.io/team/*", false),
+            ("quay.io/*", "{quay.io,docker.io}/*", false),
+            ("a\\*", "a\\*b", false),
+        ] {
+            let [pattern, other] = [pattern, other].map(|text| Pattern::new(text).unwrap());
+            assert_eq!(pattern.includes(&other), expected, "{} {}", pattern.text(), other.text());
+        }
     }
 }

@@ -173,7 +173,7 @@ fn new_image_is_kept_under_every_policy() {
     node.load(&[newest], "old-1");
     #[allow(clippy::disallowed_methods)] // a directory of this test
     std::fs::remove_dir_all(&node.state).unwrap();
-    let real = node.json(4, &[&strict[..], &["--min-age", "5s"]].concat());
+    let real = node.json(4, &[&ALL[..], &["--max-age", "5s", "--min-age", "5s"]].concat());
     assert_eq!(rule(&real, newest), "min-age", "{real:#}");
     assert_eq!(deleted(&real), [young]);
     // Deletion by name is refused too, until the image is old enough.

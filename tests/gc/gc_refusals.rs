@@ -336,6 +336,8 @@ fn invalid_arguments_and_configurations_are_refused() {
         (&["gc", "--min-age=-3m"], &["--min-age"]),
         (&["gc", "--high=-1"], &["--high", "-1"]),
         (&["gc", "--max-age", "5"], &["--max-age", "5"]),
+        (&["gc", "--min-age", "2d", "--max-age", "1d"], &["--min-age", "2d", "--max-age", "24h"]),
+        (&["gc", "--max-age", "99999999999999999d"], &["--max-age", "is too long"]),
         (&["gc", "--min-free", "lots"], &["--min-free", "lots"]),
         (&["rm", "x", "--min-age", "never"], &["--min-age", "never"]),
     ] {
