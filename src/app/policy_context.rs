@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::execute::{FactsOf, ImageFacts, PolicyContext};
 use crate::history::ages::ImageAge;
 use crate::history::pins::Pins;
-use crate::model::display::with_causes;
+use crate::model::display::{count, with_causes};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::Measured;
 use crate::model::{BackOff, Filesystem, Image, ImageIx, Inventory, Plan, StoreId};
@@ -25,6 +25,10 @@ use crate::node::{ImageNamers, Unreadable};
 use crate::policy::rules::Judge;
 use crate::policy::{Ages, Facts, Input, Policy, Task};
 use crate::stores;
+
+/// Remedy for a declared set that cannot be read.
+pub(super) const REMEDY_OF_REFERENCES: &str =
+    "correct it, or set protect.references_file = \"off\"; patterns belong in protect.names";
 
 /// The context of a run: history, configuration and the node's files.
 #[derive(Debug)]
@@ -97,18 +101,38 @@ pub fn protect(
     config: &mut Config,
     request: &stores::ScanRequest,
 ) -> Result<(), Error> {
-    read_protection(observer, config, request).map_err(|unreadable| {
-        Error::refused(with_causes(&unreadable)).hint(match unreadable.names {
-            ImageNamers::StaticPods => {
-                "fix it, or set protect.static_pods = \"off\" if static pods protect nothing"
-            }
-            ImageNamers::ReferencesFile => {
-                "correct it, or set protect.references_file = \"off\"; patterns belong in protect.names"
-            }
-            ImageNamers::Quadlets => "make it readable, or move it away if it is not needed",
-            ImageNamers::CriO | ImageNamers::Containerd => "fix it, or move it away if it is not needed",
-        })
+    read_protection(observer, config, request).map_err(|unreadable| refusal(&unreadable))
+}
+
+/// Error of a run that cannot read the images that the node's files protect.
+fn refusal(unreadable: &Unreadable) -> Error {
+    Error::refused(with_causes(unreadable)).hint(match unreadable.names {
+        ImageNamers::StaticPods => {
+            "fix it, or set protect.static_pods = \"off\" if static pods protect nothing"
+        }
+        ImageNamers::ReferencesFile => REMEDY_OF_REFERENCES,
+        ImageNamers::Quadlets => "make it readable, or move it away if it is not needed",
+        ImageNamers::CriO | ImageNamers::Containerd => "fix it, or move it away if it is not needed",
     })
+}
+
+/// Returns the error of a run that cannot read the images that the node's files protect, if there is one.
+pub(super) fn unknown_protection(config: &Config, request: &stores::ScanRequest) -> Option<Error> {
+    FromNode::read(request, config).err().map(|unreadable| refusal(&unreadable))
+}
+
+/// Warns of references of the declared set that name no image, while an image of their repository has another tag.
+pub(super) fn warn_unmatched_references(observer: &dyn Observer, config: &Config, inventory: &Inventory) {
+    let set = &config.images.protect.references;
+    let unmatched = set.unmatched(&inventory.images).into_iter();
+    let mut mistaken = unmatched.filter(|unmatched| unmatched.other_tag.is_some());
+    let Some(first) = mistaken.next() else { return };
+    let more = match mistaken.count() {
+        0 => String::new(),
+        number => format!("; {} like it", count(number, "more line is", "more lines are")),
+    };
+    let message = format!("{}, {first}{more}", set.file().display());
+    observer.warn(Audience::Usual, &message, "`layersweep images` shows full names; correct the line");
 }
 
 fn read_protection(
@@ -132,7 +156,10 @@ fn new_protection(request: &Request, config: &Config) -> Result<FromNode, String
 }
 
 fn unknown_names(unreadable: &Unreadable) -> String {
-    format!("{} may name it: {}", unreadable.names, with_causes(unreadable))
+    match unreadable.names {
+        ImageNamers::ReferencesFile => with_causes(unreadable),
+        names => format!("{names} may name it: {}", with_causes(unreadable)),
+    }
 }
 
 /// The ruling of every rule on one image of a scan, and the plan of a collection.
@@ -180,19 +207,23 @@ const CONFIGURED: &[Rule] = &[
 /// Rules whose images only the node's files name.
 const FROM_FILES: [Rule; 4] = [Rule::SandboxImage, Rule::StaticPod, Rule::Quadlet, Rule::PullInProgress];
 
-/// Images that the configuration or the node's files keep, each with the first ruling that does.
+/// Images that the configuration or the node's files keep, each with the first ruling that does; and the error with
+/// which a run is refused, if a file cannot be read.
 pub(super) fn protected(
     request: &Request,
     config: &Config,
     scanned: &ScanResult,
-) -> BTreeMap<ImageIx, Ruling> {
+) -> (BTreeMap<ImageIx, Ruling>, Option<Error>) {
     let mut policy = config.images.clone();
-    // If a file cannot be read, a run is refused, and reports the file.
-    if let Ok(stores) = request.stores()
-        && let Ok(found) = FromNode::read(&stores, config)
-    {
-        found.apply(&mut policy.protect);
-    }
+    let found = request.stores().map(|stores| FromNode::read(&stores, config));
+    let refused = match found {
+        Ok(Ok(found)) => {
+            found.apply(&mut policy.protect);
+            None
+        }
+        Ok(Err(unreadable)) => Some(refusal(&unreadable)),
+        Err(error) => Some(error),
+    };
     let inventory = &scanned.scan.inventory;
     let all = (0..inventory.images.len()).map(ImageIx::from);
     let facts: Vec<_> = all
@@ -213,7 +244,7 @@ pub(super) fn protected(
         let ruling = rulings.find(|ruling| ruling.stays && CONFIGURED.contains(&ruling.rule))?;
         Some((image_ix, ruling))
     });
-    kept.collect()
+    (kept.collect(), refused)
 }
 
 /// Calls `then` with the input of a plan, and the numbers of the filesystems.

@@ -9,7 +9,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::Config;
+use super::error::Error;
+use super::request::Request;
+use crate::config::{Config, ConfigOrigin, ConfigProblem};
 use crate::model::reference;
 use crate::model::reference_set::ReferenceSet;
 use crate::model::{Finding, Image, Inventory, LabelsOf};
@@ -128,6 +130,25 @@ impl FromNode {
         protect.references.clone_from(&self.references);
         protect.has_crio = self.has_crio;
     }
+}
+
+/// Returns problems with which a valid configuration protects less than it seems to, or stops `gc`: rules that never
+/// decide, and a declared set that cannot be read.
+///
+/// # Errors
+/// When the request itself cannot be used.
+pub fn warnings(request: &Request, config: &Config) -> Result<Vec<ConfigProblem>, Error> {
+    const KEY: &str = "protect.references_file";
+    let sysroot = request.stores()?.sysroot;
+    let references = config.references_file.as_deref().map(|file| expected_images::read(&sysroot, file));
+    let origin = config.origins.get(KEY).and_then(|origins| origins.first());
+    let unreadable = references.and_then(Result::err).map(|unreadable| ConfigProblem {
+        origin: origin.cloned().unwrap_or(ConfigOrigin::Default),
+        field: KEY.to_owned(),
+        message: unreadable.to_string(),
+        remedy: String::new(),
+    });
+    Ok(config.shadowed_rules().into_iter().chain(unreadable).collect())
 }
 
 /// Returns the kubelet's settings on disk, with the data directories that contain a store of `request`.

@@ -53,13 +53,15 @@ impl Reach {
     /// those that rules keep. On a disk that is mounted from another machine nothing is deleted: there, the command is
     /// the one to run on that machine.
     pub(super) fn find(request: &Request, config: &Config, scanned: &mut ScanResult) -> Self {
-        scanned.scan.inventory.protected = policy_context::protected(request, config, scanned);
+        let (protected, unreadable) = policy_context::protected(request, config, scanned);
+        scanned.scan.inventory.protected = protected;
         if scanned.scan.sysroot.is_foreign() {
             let facts = ImageFacts::default();
-            return Self { command: "layersweep gc", refusal: None, facts };
+            return Self { command: "layersweep gc", refusal: unreadable, facts };
         }
         let editors = store_editing::editors(request, &scanned.scan);
         let reach = Self::ask(request, config, &scanned.scan, &editors);
+        let reach = Self { refusal: reach.refusal.or(unreadable), ..reach };
         let inventory = &mut scanned.scan.inventory;
         inventory.closed_stores = closed_stores(inventory, &editors);
         inventory.out_of_reach = reach.facts.out_of_reach();

@@ -7,13 +7,15 @@ use super::global::Global;
 use super::{output, settings, terminal};
 use crate::app::database::state_directory;
 use crate::app::error::{Error, Exit};
+use crate::app::protect;
 use crate::config::Invalid;
 use crate::report::json::{self, OriginDoc, Override};
 use crate::report::text;
 
 pub(super) fn run(flags: &GlobalFlags, args: &ConfigArgs) -> Result<Exit, Error> {
     let (global, config, problems) = settings::read_anyway(flags)?;
-    let document = json::config(Timestamp::now(), &config, &problems, &overrides(flags, &global));
+    let warnings = protect::warnings(&global.request, &config)?;
+    let document = json::config(Timestamp::now(), &config, &problems, &warnings, &overrides(flags, &global));
     match (global.format, &args.command) {
         (Format::Json, _) => output::json(&document)?,
         (Format::Table, ConfigCommand::Check) => {

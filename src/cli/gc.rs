@@ -5,6 +5,7 @@ use super::deletion;
 use super::global::Global;
 use crate::app::error::{Error, Exit};
 use crate::app::gc_request::{GcRequest, Selection};
+use crate::app::observer::{Audience, Observer as _};
 use crate::app::pins;
 use crate::config::Config;
 use crate::policy::PolicyKind;
@@ -20,6 +21,10 @@ pub(super) fn run(global: &Global, config: &Config, args: &GcArgs) -> Result<Exi
         dry_run: args.dry_run,
         while_runtime_runs: args.while_runtime_runs,
     };
+    for problem in config.shadowed_rules() {
+        let message = format!("{}: {}: {}", problem.origin.short(), problem.field, problem.message);
+        global.warn(Audience::Usual, &message, &problem.remedy);
+    }
     if args.dry_run {
         pins::warn_unmatched(&global.request, global, config);
     }

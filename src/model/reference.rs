@@ -40,6 +40,13 @@ pub fn repository(reference: &str) -> &str {
     split_tag(split_digest(reference).0).0
 }
 
+/// Returns true if a reference has a tag or a digest, or is an id.
+#[must_use]
+pub fn has_tag(reference: &str) -> bool {
+    let (name, digest) = split_digest(reference);
+    digest.is_some() || split_tag(name).1.is_some() || is_whole_id(reference)
+}
+
 /// Returns the registry of a reference; Docker's own if it does not name one.
 #[must_use]
 pub fn registry(reference: &str) -> &str {

@@ -1,11 +1,12 @@
 //! A declared set of references (`protect.references_file`), found by the names, digests and id of an image.
 
-use std::collections::HashMap;
-use std::iter;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fmt, iter};
 
 use super::Image;
-use super::reference::{bare_id, host, normalized, repository};
+use super::reference::{bare_id, has_tag, host, normalized, repository};
 
 /// References of a file, each with its line.
 ///
@@ -13,50 +14,94 @@ use super::reference::{bare_id, host, normalized, repository};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReferenceSet {
     file: PathBuf,
+    /// The first line of each reference, by its [`key`].
     lines: HashMap<String, usize>,
-    /// Number of references, as written.
-    count: usize,
+    /// Lines and references, as written.
+    references: Arc<[(usize, String)]>,
+}
+
+/// A reference that names no image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmatched<'a> {
+    line: usize,
+    reference: &'a str,
+    /// Name of an image of its repository with another tag. No reference names that image.
+    pub other_tag: Option<String>,
 }
 
 impl ReferenceSet {
     /// Creates the set of the references in `file`, each with its line.
     #[must_use]
     pub fn new<'a>(file: &Path, references: impl IntoIterator<Item = (usize, &'a str)>) -> Self {
-        let (mut lines, mut count) = (HashMap::new(), 0);
-        for (line, reference) in references {
-            count += 1;
-            lines.entry(key(reference)).or_insert(line);
-            if let Some((_, digest)) = reference.split_once('@') {
-                lines.entry(key_without_name(digest)).or_insert(line);
-            }
+        let references: Arc<[_]> =
+            references.into_iter().map(|(line, reference)| (line, reference.to_owned())).collect();
+        let mut lines = HashMap::new();
+        for (line, reference) in references.iter() {
+            lines.entry(key(reference)).or_insert(*line);
         }
-        Self { file: file.to_path_buf(), lines, count }
+        Self { file: file.to_path_buf(), lines, references }
+    }
+
+    /// Returns the path of the list.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
     }
 
     /// Returns the number of references, as written.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.count
+        self.references.len()
     }
 
     /// Returns the file and line that names the image. A reference without a registry means the image of any registry; a
-    /// digest with a repository means an image of that repository, or one without a name.
+    /// digest means the image in any repository, since it identifies the content.
     #[must_use]
     pub fn place_of(&self, image: &Image) -> Option<String> {
+        let line = self.lines.get(*self.keys_of(image).first()?)?;
+        Some(format!("{}, line {line}", self.file.display()))
+    }
+
+    /// Returns the keys of references that name the image.
+    fn keys_of(&self, image: &Image) -> Vec<&str> {
         if self.lines.is_empty() {
-            return None;
+            return Vec::new();
         }
-        let names: Vec<_> = image.names.iter().map(|name| normalized(name)).collect();
-        let of_digests = image.digests.iter().flat_map(|digest| {
-            let unnamed = names.is_empty().then(|| key_without_name(digest));
-            let named = names.iter().map(move |name| format!("{}@{digest}", repository(name)));
-            named.chain(unnamed).chain([digest.clone()])
-        });
         let id = image.id.as_str();
         let id = key_of_id(id.rsplit_once('/').map_or(id, |(_, id)| id));
-        let mut keys = names.iter().cloned().chain(of_digests).chain([id]);
-        let line = keys.find_map(|key| ends(&key).find_map(|end| self.lines.get(end)))?;
-        Some(format!("{}, line {line}", self.file.display()))
+        let names = image.names.iter().map(|name| key_of_name(name));
+        let keys: Vec<_> = names.chain(image.digests.iter().cloned()).chain([id]).collect();
+        let found = keys.iter().flat_map(|key| ends(key)).filter_map(|end| self.lines.get_key_value(end));
+        found.map(|(key, _)| key.as_str()).collect()
+    }
+
+    /// Returns the references that name none of the images, in the order of the file.
+    #[must_use]
+    pub fn unmatched(&self, images: &[Image]) -> Vec<Unmatched<'_>> {
+        let (mut matched, mut other_tags) = (HashSet::new(), HashMap::new());
+        for image in images {
+            let keys = self.keys_of(image);
+            if keys.is_empty() {
+                let names =
+                    image.names.iter().map(|name| normalized(name)).filter(|name| !name.contains('@'));
+                let repositories = names.flat_map(|name| {
+                    let ends: Vec<_> = ends(repository(&name)).map(str::to_owned).collect();
+                    ends.into_iter().map(move |end| (end, name.clone()))
+                });
+                other_tags.extend(repositories);
+            }
+            matched.extend(keys);
+        }
+        let unmatched = self.references.iter().filter_map(|(line, reference)| {
+            let key = key(reference);
+            let is_tag = !reference.contains('@');
+            (!matched.contains(key.as_str())).then(|| Unmatched {
+                line: *line,
+                reference,
+                other_tag: other_tags.get(repository(&key)).filter(|_| is_tag).cloned(),
+            })
+        });
+        unmatched.collect()
     }
 
     /// Returns the references that are not in `known`.
@@ -67,14 +112,25 @@ impl ReferenceSet {
     }
 }
 
-/// Returns the text by which a reference is found: its full form, without the registry if it names none.
+impl fmt::Display for Unmatched<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let latest = if has_tag(self.reference) { "" } else { " means :latest and" };
+        write!(f, "line {}, {},{latest} names no image", self.line, self.reference)?;
+        match &self.other_tag {
+            Some(name) => write!(f, ", although {name} is here: gc may delete it"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the text by which a reference is found: its digest, or its full form, without the registry if it names none.
 fn key(reference: &str) -> String {
     const ID_DIGITS: usize = 64;
     let bare = bare_id(reference);
     if bare.len() == ID_DIGITS && bare.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return key_of_id(bare);
     }
-    let full = normalized(reference);
+    let full = key_of_name(reference);
     if host(reference).is_some() {
         return full;
     }
@@ -86,9 +142,8 @@ fn key_of_id(id: &str) -> String {
     format!("sha256:{}", bare_id(id))
 }
 
-/// Returns the text by which a digest in a repository is found for an image without a name.
-fn key_without_name(digest: &str) -> String {
-    format!("@{digest}")
+fn key_of_name(name: &str) -> String {
+    name.split_once('@').map_or_else(|| normalized(name), |(_, digest)| digest.to_owned())
 }
 
 /// Returns a name, and the ends of it that begin after a slash.

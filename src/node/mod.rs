@@ -33,19 +33,27 @@ names! {
         Quadlets = "quadlets",
         CriO = "CRI-O's settings",
         Containerd = "containerd's settings",
-        ReferencesFile = "the lines of protect.references_file",
+        ReferencesFile = "protect.references_file",
     }
 }
 
 /// A file or directory that exists but cannot be read, so the images that it names are unknown.
 #[derive(Debug, thiserror::Error)]
-#[error("reading {}: which images {names} name is unknown", path.display())]
+#[error("{}", text_of(path, *names, source))]
 pub struct Unreadable {
     /// Path inside the root.
     pub path: PathBuf,
     /// Kind of the file.
     pub names: ImageNamers,
     pub source: io::Error,
+}
+
+fn text_of(path: &Path, names: ImageNamers, source: &io::Error) -> String {
+    match names {
+        // A whole sentence, which `display::with_causes` does not repeat.
+        ImageNamers::ReferencesFile => source.to_string(),
+        _ => format!("reading {}: which images {names} name is unknown", path.display()),
+    }
 }
 
 /// Reads a file that may name images. The inner error means that the path is not a regular file of at most `limit`

@@ -76,20 +76,23 @@ fn declared_set_is_kept_or_stops_the_run() {
     let run = |words: &[&str]| -> Run { node.run(&[words, &["--config", &config]].concat()) };
     let all = ["gc", "-y", "--high", "1", "--low", "0"];
     fn refused(run: &Run, file: &Path, why: &str) {
-        let start = format!("error: reading {}: ", file.display());
-        assert!(run.stderr.contains(&start) && run.stderr.contains(why), "{why}: {run:?}");
+        let start = format!("error: {}{why}", file.display());
+        assert!(
+            run.stderr.contains(&start) && run.stderr.contains("; nothing is deleted "),
+            "{why}: {run:?}"
+        );
     }
     for (content, why) in [
-        (None, "No such file"),
+        (None, ": No such file"),
         (
             Some("reg.local/old-0:1\n\nreg.local/old-*\n"),
-            "line 3: not an image reference or digest: \"reg.local/old-*\"",
+            ":3: not an image reference or digest: \"reg.local/old-*\"; nothing is deleted until it is correct",
         ),
-        (Some("a:1\ncontainers-storage:reg.local/old-0:1\n"), "line 2: not an image of a registry"),
-        (Some("https://reg.local/old-0:1\n"), "line 1: not an image reference (of all schemes"),
-        (Some("reg.local//old-0:1\n"), "line 1: not an image reference (a part of its name is empty)"),
-        (Some("reg.local/old-0:\n"), "line 1: not an image reference (its tag is empty)"),
-        (Some("# nothing\n"), "it names no image"),
+        (Some("a:1\ncontainers-storage:reg.local/old-0:1\n"), ":2: not an image of a registry"),
+        (Some("https://reg.local/old-0:1\n"), ":1: not an image reference (of all schemes"),
+        (Some("reg.local//old-0:1\n"), ":1: not an image reference (a part of its name is empty)"),
+        (Some("reg.local/old-0:\n"), ":1: not an image reference (its tag is empty)"),
+        (Some("# nothing\n"), ": it names no image"),
     ] {
         if let Some(content) = content {
             std::fs::write(&file, content).unwrap();
@@ -97,11 +100,28 @@ fn declared_set_is_kept_or_stops_the_run() {
         refused(&run(&all).expect_code(5), &file, why);
         refused(&run(&["rm", "-y", &name(0)]).expect_code(5), &file, why);
         let checks = run(&["doctor", "--format", "json"]).json();
-        let check = list(&checks, "/checks").iter().find(|check| check["name"] == "references-file").unwrap();
+        let of_name = |name| list(&checks, "/checks").iter().filter(move |check| check["name"] == name);
+        let check = of_name("references-file").next().unwrap();
         assert!(check["status"] == "warning" && text(check, "/message").contains(why), "{check:#}");
+        assert!(of_name("gc").all(|check| check["status"] == "warning"), "{checks:#}");
         let explained = run(&["explain", &name(1), "--format", "json"]).expect_code(0).json();
         assert_eq!(explained["fate"]["rule"], "pinned", "{explained:#}");
+        let sentence = format!("{}{why}", file.display());
+        assert!(
+            text(&explained, "/fate/detail").starts_with(&format!("pinned: {sentence}")),
+            "{explained:#}"
+        );
     }
+    let check = run(&["config", "check"]).expect_code(0).stdout;
+    let warning =
+        format!("warning: {config}:2: protect.references_file: {}: it names no image; ", file.display());
+    assert!(check.starts_with(&warning) && check.contains("The configuration is valid"), "{check}");
+    let full = node.config(&format!("[images]\nhigh_percent = 1\n[protect]\nreferences_file = {file:?}\n"));
+    let report = node.run(&["report", "--config", &full]);
+    let unwrapped = report.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let sentence = format!("kept for now: {}: it names no image; nothing is deleted", file.display());
+    assert!(unwrapped.contains(&sentence), "{report:?}");
+    node.config(&format!("[protect]\nreferences_file = {file:?}\n"));
     std::fs::remove_file(&file).unwrap();
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -111,10 +131,32 @@ fn declared_set_is_kept_or_stops_the_run() {
         0,
     )
     .unwrap();
-    refused(&run(&all).expect_code(5), &file, "not a regular file");
+    refused(&run(&all).expect_code(5), &file, ": not a regular file");
     assert_eq!(node.names(), names(0..8));
 
     std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, "old-0:1\nreg.local/old-3\nquay.io/not/here:1\nold-4:9\n").unwrap();
+    let warning = format!(
+        "warning: {}, line 2, reg.local/old-3, means :latest and names no image, although reg.local/old-3:1 is here: gc may \
+         delete it; 1 more line is like it\n",
+        file.display()
+    );
+    let dry = run(&[&all[..], &["--dry-run"]].concat());
+    assert_eq!(dry.stderr.matches(&warning).count(), 1, "{dry:?}");
+    let checks = run(&["doctor", "--format", "json"]).json();
+    let check = list(&checks, "/checks").iter().find(|check| check["name"] == "references-file").unwrap();
+    let start = "4 references, 1 names an image here; line 2, reg.local/old-3, means :latest and names no image, although";
+    assert!(check["status"] == "warning" && text(check, "/message").starts_with(start), "{check:#}");
+    std::fs::write(&file, "old-0:1\nquay.io/not/here:1\n").unwrap();
+    let checks = run(&["doctor", "--format", "json"]).json();
+    let check = list(&checks, "/checks").iter().find(|check| check["name"] == "references-file").unwrap();
+    let found = (text(check, "/status"), text(check, "/message"));
+    assert_eq!(
+        found,
+        ("note", "2 references, 1 names an image here; line 2, quay.io/not/here:1, names no image")
+    );
+    assert!(!run(&["gc", "--dry-run"]).stderr.contains("names no image"));
+
     let lines = format!(
         "# expected\ndocker://{}   # the first\nold-1:1\nquay.io/not/here:1\n{}\n",
         name(0),

@@ -36,7 +36,7 @@ fn values_are_shown_with_their_origins() {
     std::fs::write(
         &file,
         "[images]\nhigh_percent = 80\n[protect]\nnames = [\"quay.io/*\"]\n\
-                [[images.rule]]\nmatch = \"a/*\"\nmax_age = \"1d\"\n[[images.rule]]\nmatch = \"b/*\"\n",
+                [[images.rule]]\nmatch = \"a/*\"\nmax_age = \"1d\"\n[[images.rule]]\nmatch = \"b/*\"\nkeep_newest = 1\n",
     )
     .unwrap();
     let file = file.to_str().unwrap();
@@ -47,7 +47,7 @@ fn values_are_shown_with_their_origins() {
         "images.low_percent 70 default".to_owned(),
         format!("protect.names [\"quay.io/*\"] {file}:4"),
         format!("images.rule {{ match = \"a/*\", max_age = \"24h\" }} {file}:5"),
-        format!("images.rule {{ match = \"b/*\" }} {file}:8"),
+        format!("images.rule {{ match = \"b/*\", keep_newest = 1 }} {file}:8"),
         "state_dir \"/srv/state\" --state-dir".to_owned(),
         "stores.graphroot (found) default".to_owned(),
     ] {
@@ -126,7 +126,9 @@ fn settings_that_do_nothing_are_reported() {
     let file = dir.path().join("c.toml");
     std::fs::write(
         &file,
-        "images.min_free = \"1TiB\"\nprotect.names = [\"quay.io/[x]*\", \"localhost/small/b:*\"]\n",
+        "images.min_free = \"1TiB\"\nprotect.names = [\"quay.io/[x]*\", \"localhost/small/b:*\"]\n\
+         [[images.rule]]\nmatch = \"*\"\nmax_age = \"4m\"\n\
+         [[images.rule]]\nmatch = \"localhost/small/*\"\nmax_age = \"30d\"\n",
     )
     .unwrap();
     let run = |words: &[&str]| {
@@ -140,12 +142,23 @@ fn settings_that_do_nothing_are_reported() {
         run(&["gc", "--dry-run", "--via", "direct", "--high", "1", "--low", "0", "--min-age", "0s"]);
     let warning = "warning: protect.names: \"quay.io/[x]*\" matches none of the 5 images of the last scan";
     assert!(planned.stderr.contains(warning) && !planned.stderr.contains("small/b"), "{planned:?}");
+    let file = file.display();
+    let shadowed = format!(
+        "warning: {file}:6: images.rule: \"localhost/small/*\" never decides: \"*\" ({file}:3) matches first"
+    );
+    assert!(planned.stderr.contains(&format!("{shadowed}\nhint: move it above\n")), "{planned:?}");
+    let check = run(&["config", "check"]).expect_code(0).stdout;
+    assert!(check.starts_with(&format!("{shadowed}; move it above\n")), "{check}");
+    let document = run(&["config", "check", "--format", "json"]).json();
+    schema::assert_fits("config", &document);
+    assert_eq!((&document["valid"], &document["warnings"][0]["origin"]["line"]), (&true.into(), &6.into()));
     assert!(planned.stdout.contains("1.0 TiB are to be kept free"), "{planned:?}");
     assert!(planned.stdout.contains("localhost/small/other:1"), "the other target applies: {planned:?}");
     let document = run(&["doctor", "--format", "json"]).json();
     let checks = list(&document, "/checks");
-    for name in ["patterns", "min-free"] {
-        let of_name: Vec<_> = checks.iter().filter(|check| check["name"] == name).collect();
+    for name in ["patterns", "min-free", "configuration"] {
+        let of_name = checks.iter().filter(|check| check["name"] == name && check["status"] != "ok");
+        let of_name: Vec<_> = of_name.collect();
         assert_eq!(of_name.len(), 1, "{document:#}");
         assert_eq!(of_name[0]["status"], "warning", "{document:#}");
     }

@@ -4,10 +4,10 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use super::check::{AS_ROOT, Check};
+use super::check::{AS_ROOT, Check, Status};
 use super::node::Node;
-use crate::app::pins;
 use crate::app::report::thresholds;
+use crate::app::{pins, policy_context};
 use crate::config::ConfigProblem;
 use crate::model::display::{count, shell_word};
 use crate::node::expected_images;
@@ -21,6 +21,8 @@ pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
             false => Check::ok("", format!("read from {}", files.join(", "))),
         });
     }
+    let shadowed = node.config.shadowed_rules();
+    checks.extend(shadowed.iter().map(|rule| Check { status: Status::Warning, ..problem(rule) }));
     let files = node.config.files.iter().chain(&node.config.references_file);
     checks.extend(files.filter_map(|file| permissions_of(node, file)));
     checks
@@ -29,22 +31,36 @@ pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
 /// Checks the declared set of images.
 pub(super) fn references(node: &Node<'_>) -> Vec<Check> {
     let Some(file) = node.config.references_file.as_deref() else { return Vec::new() };
-    vec![match expected_images::read(&node.stores.sysroot, file) {
-        Ok(set) => {
-            let references = count(set.count(), "reference", "references");
-            Check::ok(file, format!("{references} read; gc keeps the images that they name"))
-        }
+    let set = match expected_images::read(&node.stores.sysroot, file) {
+        Ok(set) => set,
         Err(unreadable) => {
-            let message = format!(
-                "{}: which images protect.references_file names is unknown, and gc refuses to delete any image",
-                unreadable.source
-            );
             let remedy = match unreadable.source.kind() {
                 ErrorKind::PermissionDenied => AS_ROOT,
-                _ => "correct it, or set protect.references_file = \"off\"; patterns belong in protect.names",
+                _ => policy_context::REMEDY_OF_REFERENCES,
             };
-            Check { is_unread: true, ..Check::warning(file, message, remedy) }
+            let check = Check::warning(file, unreadable.to_string(), remedy);
+            return vec![Check { is_unread: true, ..check }];
         }
+    };
+    let references = count(set.count(), "reference", "references");
+    let Some(scan) = node.scan() else {
+        return vec![Check::ok(file, format!("{references} read; gc keeps the images that they name"))];
+    };
+    let unmatched = set.unmatched(&scan.inventory.images);
+    let named = count(set.count() - unmatched.len(), "names", "name");
+    let text = format!("{references}, {named} an image here");
+    let mistaken = unmatched.iter().find(|unmatched| unmatched.other_tag.is_some());
+    let Some(first) = mistaken.or(unmatched.first()) else {
+        return vec![Check::ok(file, format!("{text}; gc keeps these images"))];
+    };
+    let more = match unmatched.len() - 1 {
+        0 => String::new(),
+        number => format!("; {} no image", count(number, "more line names", "more lines name")),
+    };
+    let text = format!("{text}; {first}{more}");
+    vec![match mistaken {
+        Some(_) => Check::warning(file, text, "correct the line: `layersweep images` shows full names"),
+        None => Check::note(file, text),
     }]
 }
 

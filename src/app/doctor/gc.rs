@@ -2,16 +2,20 @@
 
 use super::check::{Check, Status};
 use super::node::Node;
-use super::static_pods;
+use super::{configuration, static_pods};
+use crate::app::policy_context;
 use crate::app::reach::Reach;
 use crate::app::store_editing;
 
-/// Returns true if a run is refused because of the configuration, the records or the static pods, which other checks
-/// report.
+/// Returns true if a run is refused because of the configuration, the records, the static pods or the declared set of
+/// images, which other checks report.
 fn is_refused_by_files(node: &Node<'_>) -> bool {
     !node.problems.is_empty()
         || node.database.as_ref().map_or(true, |database| database.unreadable)
-        || static_pods::manifests(node).iter().any(|check| check.is_unread)
+        || [static_pods::manifests(node), configuration::references(node)]
+            .concat()
+            .iter()
+            .any(|check| check.is_unread)
 }
 
 /// Asks, as a run does, the runtime and the editors of the stores; reasons that another check reports are left out.
@@ -20,6 +24,13 @@ pub(super) fn refusals(node: &Node<'_>) -> Vec<Check> {
     let editors = store_editing::editors(node.request, scan);
     let reach = Reach::ask(node.request, node.config, scan, &editors);
     let is_reported = node.runtime.chosen.iter().any(|check| check.status >= Status::Warning);
+    let is_refused_by_files = is_refused_by_files(node);
+    // Quadlets and the runtimes' settings have no check of their own.
+    let unreadable = policy_context::unknown_protection(node.config, &node.stores);
+    let reach = match reach.refusal {
+        None if !is_refused_by_files => Reach { refusal: unreadable, ..reach },
+        _ => reach,
+    };
     match (reach.refused(), reach.refusal) {
         (Some(_), _) if is_reported => Vec::new(),
         (Some(why), Some(refusal)) => {
@@ -27,7 +38,7 @@ pub(super) fn refusals(node: &Node<'_>) -> Vec<Check> {
             let why = why.strip_suffix(&format!(" ({remedy})")).unwrap_or(&why);
             vec![Check::warning("", format!("`{}` would be refused now: {why}", reach.command), remedy)]
         }
-        _ if is_refused_by_files(node) => Vec::new(),
+        _ if is_refused_by_files => Vec::new(),
         _ => vec![Check::ok(
             "",
             format!("no reason was found for which `{}` would be refused now", reach.command),

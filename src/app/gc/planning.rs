@@ -134,6 +134,10 @@ impl Gc<'_> {
         let leaks = store_editing::leaks(&self.gc_request, self.via, &config, &scanned, &editors);
         let stores = stores::ScanRequest { labels: labels_for(&config.images.protect), ..request.stores()? };
         policy_context::protect(self.command_run.observer, &mut config, &stores)?;
+        if self.gc_request.is_gc() && !self.gc_request.leaves_out_images() {
+            let inventory = &scanned.scan.inventory;
+            policy_context::warn_unmatched_references(self.command_run.observer, &config, inventory);
+        }
         let named = match selection {
             Selection::Gc { .. } => Named::default(),
             Selection::Rm { references, listed, all_tags } => {

@@ -44,7 +44,8 @@ fn references_name_images_by_any_form() {
         (&format!("quay.io/team/web:9@{digest}"), &web, true),
         (&format!("web@{digest}"), &web, true),
         (&format!("quay.io/team/web:1@{other}"), &web, false),
-        (&format!("quay.io/other@{digest}"), &web, false),
+        (&format!("quay.io/other@{digest}"), &web, true),
+        (&format!("quay.io/other@{other}"), &web, false),
         (&format!("quay.io/other@{digest}"), &[], true),
         (&format!("quay.io/other@{other}"), &[], false),
         (&digest, &web, true),
@@ -65,4 +66,37 @@ fn known_references_are_left_out() {
     let now = ReferenceSet::new(Path::new("/f"), [(1, "b:1"), (2, "a:1")]).without(&known);
     assert_eq!(now.place_of(&image(&["docker.io/library/a:1"], &[])), None);
     assert_eq!(now.place_of(&image(&["docker.io/library/b:1"], &[])), Some("/f, line 1".into()));
+}
+
+#[test]
+fn references_without_an_image_are_found() {
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let absent = format!("quay.io/team/web@sha256:{}", "b".repeat(64));
+    let images = [
+        image(&["quay.io/team/web:1"], &[&digest]),
+        image(&["127.0.0.1:5037/other/solo:1"], &[]),
+        image(&["quay.io/team/db:1"], &[]),
+    ];
+    let lines = [
+        ("team/web:1", None),
+        ("quay.io/team/db:1", None),
+        (
+            "127.0.0.1:5037/other/solo",
+            Some(
+                ", means :latest and names no image, although 127.0.0.1:5037/other/solo:1 is here: gc may delete it",
+            ),
+        ),
+        ("solo:2", Some(", names no image, although 127.0.0.1:5037/other/solo:1 is here: gc may delete it")),
+        // The tag that is here is named by another line.
+        ("quay.io/team/db:2", Some(", names no image")),
+        ("quay.io/team/other", Some(", means :latest and names no image")),
+        (&absent, Some(", names no image")),
+        (&digest, None),
+    ];
+    let set = ReferenceSet::new(Path::new("/f"), (1..).zip(lines.map(|(reference, _)| reference)));
+    let found: Vec<_> = set.unmatched(&images).iter().map(ToString::to_string).collect();
+    let expected = (1..)
+        .zip(lines)
+        .filter_map(|(line, (reference, text))| Some(format!("line {line}, {reference}{}", text?)));
+    assert_eq!(found, expected.collect::<Vec<_>>());
 }

@@ -22,6 +22,8 @@ pub struct ConfigDoc {
     /// Files that were read, in this order; later ones override earlier ones.
     pub files: Vec<String>,
     pub problems: Vec<ConfigProblemDoc>,
+    /// Valid settings that do not do what they seem to: rules that never decide, and a declared set that cannot be read.
+    pub warnings: Vec<ConfigProblemDoc>,
     /// Effective value of every key.
     pub settings: Vec<SettingDoc>,
 }
@@ -36,6 +38,17 @@ pub struct ConfigProblemDoc {
     pub message: String,
     /// The fix; empty if the message already says it.
     pub remedy: String,
+}
+
+impl From<&ConfigProblem> for ConfigProblemDoc {
+    fn from(problem: &ConfigProblem) -> Self {
+        Self {
+            origin: (&problem.origin).into(),
+            key: problem.field.clone(),
+            message: problem.message.clone(),
+            remedy: problem.remedy.clone(),
+        }
+    }
 }
 
 /// Effective value of a key.
@@ -94,14 +107,9 @@ pub fn config(
     now: Timestamp,
     config: &Config,
     problems: &[ConfigProblem],
+    warnings: &[ConfigProblem],
     overrides: &[Override],
 ) -> ConfigDoc {
-    let problem_docs = problems.iter().map(|problem| ConfigProblemDoc {
-        origin: (&problem.origin).into(),
-        key: problem.field.clone(),
-        message: problem.message.clone(),
-        remedy: problem.remedy.clone(),
-    });
     let settings = KEYS.iter().map(|key| {
         let overriding = overrides.iter().find(|overriding| overriding.key == key.name);
         let set = config.origins.get(key.name).into_iter().flatten().map(OriginDoc::from);
@@ -116,7 +124,8 @@ pub fn config(
         header: Header::new("config", now),
         valid: problems.is_empty(),
         files: config.files.iter().map(|file| file.display().to_string()).collect(),
-        problems: problem_docs.collect(),
+        problems: problems.iter().map(ConfigProblemDoc::from).collect(),
+        warnings: warnings.iter().map(ConfigProblemDoc::from).collect(),
         settings: settings.collect(),
     }
 }

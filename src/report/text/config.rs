@@ -37,16 +37,18 @@ fn rule(values: &serde_json::Map<String, Value>) -> String {
     format!("{{ {} }}", values.collect::<Vec<_>>().join(", "))
 }
 
-/// Formats a line for each problem; without problems, the files that were read.
+/// Formats a line for each problem; without problems, a line for each warning, and the files that were read.
 pub fn config_check(document: &ConfigDoc, quiet: bool) -> String {
     if !document.problems.is_empty() {
         return document.problems.iter().map(problem).collect();
     }
-    match document.files.as_slice() {
+    let warnings = document.warnings.iter().map(|warning| format!("warning: {}", problem(warning)));
+    let valid = match document.files.as_slice() {
         _ if quiet => String::new(),
         [] => "The configuration is valid: there is no file, and the built-in defaults apply.\n".into(),
         files => format!("The configuration is valid: {}\n", safe(&files.join(", "))),
-    }
+    };
+    warnings.chain([valid]).collect()
 }
 
 fn problem(problem: &ConfigProblemDoc) -> String {

@@ -217,8 +217,7 @@ fn cost_of_images_that_were_never_pulled_is_shown() {
 #[test]
 fn reason_since_the_run_began_is_shown() {
     let mut document = document();
-    let reason =
-        "since the run began: pinned: the lines of protect.references_file may name it: reading /e.txt";
+    let reason = "since the run began: pinned: /e.txt:5: not an image reference";
     for kept in &mut document.kept[..2] {
         kept.detail = reason.into();
     }
