@@ -81,6 +81,10 @@ for service in scan gc uses; do
 EnvironmentFile=-/run/rig-clock
 END
 done
+# One run deletes in one way: containerd's images through it, and then those of podman beside it, in the store itself.
+cat >>"$root/etc/systemd/system/layersweep-gc.service.d/rig.conf" <<'END'
+ExecStart=-/usr/bin/layersweep gc --yes --quiet --graphroot /var/lib/containers/storage
+END
 
 systemd-nspawn --boot --register=no --keep-unit --console=pipe --quiet --machine=layersweep-long --private-network \
     --system-call-filter='@keyring bpf' --capability=all --directory="$root" \
