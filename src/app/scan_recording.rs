@@ -188,18 +188,37 @@ impl ScanRecording<'_> {
         Ok(())
     }
 
-    /// Records the images and containers of a scan that measured nothing. A damaged database is left to the next scan
-    /// that measures.
-    fn save_uses(self, scan: &Scan) -> Result<(), Error> {
-        if self.state.is_unreadable {
-            return Ok(());
-        }
+    /// Records the images and containers of a scan that measured nothing. If the database cannot be written, the uses
+    /// of images are queued. A damaged database is left to the next scan that measures.
+    fn save_uses(self, scan: &mut Scan) -> Result<(), Error> {
         let mut run = self.run(&scan.inventory, &scan.refs);
         run.record.is_measured = false;
-        let (database, saved) = self.write(&run, Access::Write)?;
-        self.state.is_unrecorded = saved.recorded.is_none();
-        self.state.degraded = [database.degraded, saved.degraded].concat();
-        Ok(())
+        if !self.state.is_unreadable {
+            let (database, saved) = self.write(&run, Access::Write)?;
+            self.state.degraded = [database.degraded, saved.degraded].concat();
+            if saved.recorded.is_some() {
+                return Ok(());
+            }
+        }
+        let directory = &self.state.directory;
+        let why: Vec<_> = self.state.degraded.drain(..).collect();
+        let remedy = why.first().map(Degraded::remedy).unwrap_or_default();
+        let why = why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        match Queue::of(directory).put_uses(&run) {
+            Ok(path) => {
+                let path = path.display();
+                let message = format!("{why}; the images in use wait in {path} until a scan can save them");
+                scan.inventory.findings.push(finding(directory, message));
+                Ok(())
+            }
+            Err(error) => {
+                let pending = directory.pending.as_deref().unwrap_or(&directory.dir).display();
+                let message = format!(
+                    "the images in use now were not recorded: {why}, and {pending} cannot be written: {error}"
+                );
+                Err(Error::failed(message).hint(remedy))
+            }
+        }
     }
 
     fn run(&self, inventory: &Inventory, refs: &Refs) -> ScanRun {

@@ -35,6 +35,7 @@ pub mod sizes;
 mod state_directory;
 pub mod story;
 pub mod usage;
+mod uses;
 mod values;
 
 pub use db::{Access, Opened, PATIENCE, Records};

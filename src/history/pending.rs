@@ -1,8 +1,11 @@
-//! Queue of runs that could not be written to the database yet.
+//! Queue of runs, and of uses of images, that could not be written to the database yet.
 //!
 //! Each run is a JSON file, named after the run. The queue is a directory of the running system (`/run`), because the
 //! problem is often the disk of the database. A file is written under another name and renamed, so it is complete or
 //! does not exist. Applying a file twice changes nothing, so the process may be killed at any point.
+//!
+//! Uses are one file: a new one takes over the content of the earlier ones, which are then deleted. It grows with the
+//! containers that were seen, not with the number of scans.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,12 +14,16 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
+use serde::de::DeserializeOwned;
 
 use super::health::is_no_directory;
 use super::run_record::RunRecord;
+use super::scan_record::ScanRun;
 use super::state_directory::{StateDirectory, make_private};
+use super::uses::Uses;
 
 const ENDING: &str = ".json";
+const USES: &str = ".uses";
 const UNREADABLE: &str = ".unreadable";
 const UNFINISHED: &str = ".unfinished";
 
@@ -80,14 +87,15 @@ impl Queue {
         let (mut waiting, mut warnings) = (Vec::new(), Vec::new());
         let Some(path) = &self.dir else { return (waiting, warnings) };
         let listed = PendingDirectory::open(path).and_then(|directory| match directory {
-            Some(directory) => directory.list().map(|files| Some((directory, files))),
+            Some(directory) => directory.list(ENDING).map(|files| Some((directory, files))),
             None => Ok(None),
         });
         match listed {
             Ok(None) => {}
             Ok(Some((directory, files))) => {
                 for (name, _) in &files {
-                    directory.take(name, &mut waiting, &mut warnings);
+                    let run = directory.read(name, &mut warnings);
+                    waiting.extend(run.map(|run| Waiting { path: path.join(name), run }));
                 }
             }
             // A file where the parent directory should be is reported as a problem of the state directory.
@@ -97,6 +105,47 @@ impl Queue {
             Err(error) => warnings.push(unusable(path, &error.to_string())),
         }
         (waiting, warnings)
+    }
+
+    /// Queues the uses that a scan saw, together with all queued uses. Returns the path of the file.
+    ///
+    /// # Errors
+    /// If it cannot be written: the uses of this scan are lost then.
+    pub fn put_uses(&self, scan: &ScanRun) -> io::Result<PathBuf> {
+        let path = self.dir.as_ref().ok_or_else(|| io::Error::other("there is no queue"))?;
+        let directory = PendingDirectory::make(path)?;
+        let mut uses = Uses::of(&scan.record);
+        let earlier = directory.list(USES)?;
+        for (name, _) in &earlier {
+            // A file that cannot be parsed is renamed.
+            uses.add(directory.read(name, &mut Vec::new()).unwrap_or_default());
+        }
+        let name = format!("{}{USES}", scan.run_id);
+        let content = serde_json::to_vec(&uses)?;
+        directory.check_room(&name, content.len() as u64, MAX_FILES, MAX_BYTES)?;
+        let written = directory.write(&name, &content)?;
+        for (name, _) in &earlier {
+            // The new file contains these uses: applying both changes nothing.
+            let _ = rustix::fs::unlinkat(&directory.fd, name, AtFlags::empty());
+        }
+        Ok(written)
+    }
+
+    /// Returns all queued uses, and the files that contain them.
+    #[must_use]
+    pub(super) fn uses(&self) -> (Uses, Vec<PathBuf>) {
+        let (mut uses, mut paths) = (Uses::default(), Vec::new());
+        // A directory that cannot be used is reported with the queued runs.
+        let directory = self.dir.as_ref().and_then(|path| PendingDirectory::open(path).ok()?);
+        if let Some(directory) = directory {
+            for (name, _) in directory.list(USES).unwrap_or_default() {
+                if let Some(more) = directory.read(&name, &mut Vec::new()) {
+                    uses.add(more);
+                    paths.push(directory.path.join(name));
+                }
+            }
+        }
+        (uses, paths)
     }
 
     /// Removes the files of runs that have been saved.
@@ -170,12 +219,12 @@ impl PendingDirectory {
         Ok(Some(Self { fd, path: path.to_path_buf() }))
     }
 
-    /// Lists the names and lengths of its files, the oldest run first.
-    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+    /// Lists the names and lengths of its files with this ending, those of the oldest run first.
+    fn list(&self, ending: &str) -> io::Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
             let entry = entry?;
-            let Some(name) = entry.file_name().to_str().ok().filter(|name| name.ends_with(ENDING)) else {
+            let Some(name) = entry.file_name().to_str().ok().filter(|name| name.ends_with(ending)) else {
                 continue;
             };
             match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -190,7 +239,7 @@ impl PendingDirectory {
 
     /// Fails if a file `name` with `bytes` bytes would exceed the limits of the queue.
     fn check_room(&self, name: &str, bytes: u64, max_files: usize, max_bytes: u64) -> io::Result<()> {
-        let mut files = self.list()?;
+        let mut files = self.list(ENDING)?;
         files.retain(|(other, _)| other != name);
         let total: u64 = files.iter().map(|(_, length)| length).sum();
         if files.len() >= max_files || total.saturating_add(bytes) > max_bytes {
@@ -215,18 +264,19 @@ impl PendingDirectory {
         Ok(self.path.join(name))
     }
 
-    fn take(&self, name: &str, waiting: &mut Vec<Waiting>, warnings: &mut Vec<SaveWarning>) {
+    /// Reads a file. One that cannot be parsed is renamed.
+    fn read<T: DeserializeOwned>(&self, name: &str, warnings: &mut Vec<SaveWarning>) -> Option<T> {
         let path = self.path.join(name);
-        let content = match crate::sys::quiet::Within::at([self.path.as_path()]).read(&path, MAX_BYTES) {
-            Ok(content) => content,
+        let content = crate::sys::quiet::Within::at([self.path.as_path()]).read(&path, MAX_BYTES);
+        let parsed = content.map(|content| serde_json::from_slice(&content));
+        match parsed {
+            Ok(Ok(parsed)) => return Some(parsed),
+            Ok(Err(error)) => warnings.push(self.rename_unreadable(name, &error.to_string())),
             // Another run has saved and removed it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return warnings.push(unusable(&path, &error.to_string())),
-        };
-        match serde_json::from_slice(&content) {
-            Ok(run) => waiting.push(Waiting { path, run }),
-            Err(error) => warnings.push(self.rename_unreadable(name, &error.to_string())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => warnings.push(unusable(&path, &error.to_string())),
         }
+        None
     }
 
     fn rename_unreadable(&self, name: &str, cause: &str) -> SaveWarning {

@@ -1,4 +1,4 @@
-//! Saves records together with the queued runs.
+//! Saves records together with the queued runs and uses.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -25,7 +25,8 @@ pub struct Saved {
     pub warnings: Vec<SaveWarning>,
 }
 
-/// Saves all queued runs and then a scan, in one transaction.
+/// Saves all queued runs, a scan and then the queued uses, in one transaction: a queued use may be of an image that no
+/// earlier scan has recorded.
 ///
 /// If that fails, the scan is not recorded, and `records` becomes a copy in memory to which the queue and the scan are
 /// applied: ages that are read from it are the same as if the scan had been saved.
@@ -35,9 +36,15 @@ pub struct Saved {
 pub fn save(records: &mut Records, queue: &Queue, scan: &ScanRun) -> Result<Saved, Error> {
     let (mut degraded, mut warnings) = (Vec::new(), Vec::new());
     if records.is_kept() {
-        match save_with_waiting(records, queue, (&mut degraded, &mut warnings), |tx| scans::record(tx, scan))
-        {
+        let (uses, paths) = queue.uses();
+        let saved = save_with_waiting(records, queue, (&mut degraded, &mut warnings), |tx| {
+            let recorded = scans::record(tx, scan)?;
+            uses.apply(tx)?;
+            Ok(recorded)
+        });
+        match saved {
             Ok((recorded, caught_up)) => {
+                warnings.extend(queue.done(&paths));
                 return Ok(Saved { recorded: Some(recorded), caught_up, degraded, warnings });
             }
             Err(Error::Degraded(why)) => degraded.push(*why),
@@ -51,15 +58,16 @@ pub fn save(records: &mut Records, queue: &Queue, scan: &ScanRun) -> Result<Save
     Ok(Saved { recorded: None, caught_up: 0, degraded, warnings })
 }
 
-/// Applies all queued runs to `records`, a copy in memory, and leaves them in the queue: the copy then contains what
-/// the next run will save. Returns the ids of the runs, and warnings.
+/// Applies all queued runs and uses to `records`, a copy in memory, and leaves them in the queue: the copy then contains
+/// what the next scan will save. Returns the ids of the runs, and warnings.
 pub fn apply_waiting(
     records: &mut Records,
     queue: &Queue,
 ) -> Result<(HashSet<String>, Vec<SaveWarning>), Error> {
     let (waiting, warnings) = queue.all();
-    if !waiting.is_empty() && !records.is_kept() {
-        records.write(|tx| apply_all(tx, &waiting))?;
+    let (uses, paths) = queue.uses();
+    if !(waiting.is_empty() && paths.is_empty()) && !records.is_kept() {
+        records.write(|tx| apply_all(tx, &waiting).and_then(|_| uses.apply(tx)))?;
     }
     Ok((waiting.iter().map(|waiting| waiting.run.start.run_id.clone()).collect(), warnings))
 }

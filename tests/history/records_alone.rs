@@ -125,3 +125,66 @@ fn uses_are_recorded_without_a_run() {
         run(words).expect_code(2);
     }
 }
+
+/// Mounts a filesystem in memory, and makes it writable or read-only again.
+fn mount_memory(dir: &Path, options: &str) {
+    let mut mount = std::process::Command::new("mount");
+    store::succeed(mount.args(["-t", "tmpfs", "-o", options, "layersweep-test"]).arg(dir));
+}
+
+/// On a read-only disk the uses wait, readers count them, and the next scan saves them. Where they cannot wait either,
+/// the command fails.
+#[test]
+fn uses_wait_until_the_database_is_writable() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::still(&dir.path().join("root"));
+    let state = dir.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    mount_memory(&state, "mode=0700");
+    let run = |words: &str| {
+        let mut command = program::command();
+        command.args(words.split(' ')).arg("--state-dir").arg(&state);
+        command.arg("--graphroot").arg(store.root()).arg("--runroot").arg(store.runroot());
+        program::run(&mut command)
+    };
+    let used = || {
+        let document = run("images --format json").expect_code(0).json();
+        let images = document["images"].as_array().unwrap();
+        let image = images.iter().find(|image| image["names"][0] == small::name("b")).unwrap();
+        (image["last_used"].as_str().map(str::to_owned), image["use_count"].as_u64().unwrap())
+    };
+    let queued = || {
+        let queues = std::fs::read_dir("/run/layersweep/pending").unwrap();
+        let files = queues.flat_map(|queue| std::fs::read_dir(queue.unwrap().path()).unwrap());
+        files.count()
+    };
+    run("scan --quiet").expect_code(0);
+    assert_eq!(used(), (None, 0));
+    mount_memory(&state, "remount,ro");
+    for container in ["brief", "briefer"] {
+        store.podman(["create", "--name", container, "--network", "none", &small::name("b"), "/x"]);
+        let said = run("scan --uses").expect_code(0);
+        assert!(said.stderr.contains("wait in /run/layersweep/pending/"), "{said:?}");
+        assert_eq!(run("scan --uses --quiet").expect_code(0).stderr, "");
+        store.podman(["rm", container]);
+    }
+    assert_eq!(queued(), 1, "a new file takes over the content of the earlier ones");
+    let waiting = used();
+    assert!(waiting.0.is_some() && waiting.1 == 2, "{waiting:?}");
+
+    let (pending, aside) = (Path::new("/run/layersweep/pending"), "/run/layersweep/aside");
+    std::fs::rename(pending, aside).unwrap();
+    std::fs::write(pending, "").unwrap();
+    let said = run("scan --uses --quiet").expect_code(1);
+    assert!(said.stderr.starts_with("error: the images in use now were not recorded: "), "{said:?}");
+    std::fs::remove_file(pending).unwrap();
+    std::fs::rename(aside, pending).unwrap();
+
+    mount_memory(&state, "remount,rw");
+    assert_eq!(run("scan --uses").expect_code(0).stderr, "");
+    assert_eq!((queued(), used()), (0, waiting));
+    nix::mount::umount(&state).unwrap();
+}
