@@ -140,11 +140,18 @@ pub(super) fn scan_with(
     Ok(ScanResult { node: node_name(&scan.sysroot), scan, ages, state })
 }
 
-/// Returns the name of a node: from `/etc/hostname` on its disk, or else of the running system, where the name may come
-/// from the network.
+/// Environment variable with the name of the node, for a process that cannot know it: that in a pod.
+const NODE_NAME: &str = "LAYERSWEEP_NODE_NAME";
+
+/// Returns the name of a node: from the environment, from `/etc/hostname` on its disk, or else of the running system,
+/// where the name may come from the network.
 fn node_name(sysroot: &Sysroot) -> Option<String> {
     /// Maximum size of the file.
     const FILE_BYTES: u64 = 4096;
+    let named = std::env::var(NODE_NAME).ok().filter(|name| !sysroot.is_foreign() && fleet::is_name(name));
+    if named.is_some() {
+        return named;
+    }
     // The second file has the name of the reading process, which may be that of a container.
     let files = ["/etc/hostname", "/proc/sys/kernel/hostname"];
     files.into_iter().take(if sysroot.is_foreign() { 1 } else { 2 }).find_map(|file| {

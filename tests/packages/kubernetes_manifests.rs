@@ -175,6 +175,10 @@ fn pods_have_stated_privileges_only() {
         let security =
             json!({"seLinuxOptions": {"type": "spc_t"}, "seccompProfile": {"type": "RuntimeDefault"}});
         assert_eq!(pod["securityContext"], security);
+        let environment = list(pod, "/containers/0/env").iter();
+        let mut name = environment.filter(|variable| variable["name"] == "LAYERSWEEP_NODE_NAME");
+        // Otherwise documents of `kubectl exec` would have the name of the pod.
+        assert_eq!(name.next().unwrap()["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName", "{runtime}");
         let mut mounted = BTreeSet::new();
         for container in list(pod, "/containers") {
             let mut security = json!({

@@ -191,7 +191,11 @@ pub(super) const FILES: [(&str, &str); 6] = [
     ("/usr/share/doc/layersweep/docs/", "The documentation, with JSON schemas."),
 ];
 
-pub(super) const ENVIRONMENT: [(&str, &str); 6] = [
+pub(super) const ENVIRONMENT: [(&str, &str); 7] = [
+    (
+        "LAYERSWEEP_NODE_NAME",
+        "Name of the node in documents, instead of the host name. Ignored with --sysroot.",
+    ),
     ("LAYERSWEEP_STATE_DIR", "State directory, unless --state-dir is given. Ignored with --sysroot."),
     (
         "LAYERSWEEP_LOG",

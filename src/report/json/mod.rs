@@ -71,7 +71,8 @@ pub struct ScanDoc<L = Vec<LayerDoc>> {
     pub header: Header,
     /// True if everything was read and the figures are exact. If false, they are lower bounds.
     pub complete: bool,
-    /// Name of the node: of `/etc/hostname` on its disk, or else of the running system; null if it has none.
+    /// Name of the node: `LAYERSWEEP_NODE_NAME` of the environment, or else of `/etc/hostname` on its disk, or else
+    /// of the running system; null if it has none.
     pub node: Option<String>,
     /// Mounted root that was read, a prefix of all paths below; null for the running system.
     pub sysroot: Option<String>,

@@ -30,7 +30,8 @@ pub struct ReportDoc {
     pub history_complete: bool,
     /// Mounted root that was read; null for the running system.
     pub sysroot: Option<String>,
-    /// Name of the node: of `/etc/hostname` on its disk, or else of the running system; null if it has none.
+    /// Name of the node: `LAYERSWEEP_NODE_NAME` of the environment, or else of `/etc/hostname` on its disk, or else
+    /// of the running system; null if it has none.
     pub host: Option<String>,
     /// Summary: how full the disk is, its largest users, and possible actions.
     pub verdict: VerdictDoc,
