@@ -69,7 +69,8 @@ pub(super) fn validity(settings: &Settings<'_>) -> Vec<Check> {
             false => format!(", maximum age {:#}", max.value),
         };
         let (from, to, min) = (high.value, low.value, min.value);
-        let message = format!("image collection from {from}% to {to}% used, minimum age {min:#}{max}");
+        let space = if from >= 100 { "off (100%)".into() } else { format!("from {from}% to {to}% used") };
+        let message = format!("image collection {space}, minimum age {min:#}{max}");
         checks.push(Check::ok(high.source(), message));
     }
     checks
@@ -112,7 +113,7 @@ pub(super) fn age(settings: &Settings<'_>) -> Vec<Check> {
         None if settings.images.has_age_pass() => {
             "layersweep deletes only those of an [[images.rule]] by age".to_owned()
         }
-        None => "layersweep never deletes by age".to_owned(),
+        None => "images.max_age is off here".to_owned(),
     };
     let message = format!(
         "the kubelet deletes images that it has not seen in use for {:#}, even just pulled ones, and restarts that \
@@ -143,6 +144,11 @@ fn lowest(thresholds: &[Threshold]) -> Option<&Threshold> {
 /// Returns true if the kubelet's image collection is off: layersweep alone collects.
 pub(super) fn is_collection_off(kubelet: &KubeletThresholds) -> bool {
     kubelet.image_high.value >= 100 && kubelet.max_age.value.is_zero()
+}
+
+/// Returns true if pods are evicted for lack of bytes on a disk.
+pub(super) fn has_eviction(settings: &Settings<'_>) -> bool {
+    settings.disks.iter().any(|disk| !first_evictions(&settings.kubelet, disk, Counted::Bytes).is_empty())
 }
 
 /// Returns the used percentage above which the kubelet collects images, or `None` if that is off. The kubelet rounds
@@ -199,7 +205,7 @@ fn order_on(settings: &Settings<'_>, disk: &Disk) -> Check {
     if collects >= *percent {
         let message = format!(
             "the kubelet collects images at {high}% used ({source}), but {words} comes first, at {percent:.1}% used: \
-             pods are evicted while unused images are still on the disk"
+             eviction deletes every unused image at once, then evicts pods, before the collection ever starts"
         );
         return Check::new(*status, mount, message, lower_image_gc);
     }

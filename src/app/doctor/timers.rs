@@ -73,13 +73,14 @@ pub(super) fn gc(node: &Node<'_>) -> Vec<Check> {
 
 /// Result for a node on which gc does not run by itself: a warning if the kubelet leaves image collection to it.
 fn gc_off(node: &Node<'_>, message: &str, remedy: &str) -> Check {
-    let kubelet = node.settings.as_ref().map(|settings| &settings.kubelet);
-    match kubelet.filter(|kubelet| thresholds::is_collection_off(kubelet)) {
-        Some(kubelet) => {
-            let source = kubelet.image_high.source();
+    let settings = node.settings.as_ref();
+    match settings.filter(|settings| thresholds::is_collection_off(&settings.kubelet)) {
+        Some(settings) => {
+            let source = settings.kubelet.image_high.source();
+            let eviction = if thresholds::has_eviction(settings) { " before eviction" } else { "" };
             let message = format!(
-                "nothing deletes images before eviction: the kubelet's image collection is off ({source}), and gc does \
-                 not run by itself"
+                "nothing deletes images{eviction}: the kubelet's image collection is off ({source}), and gc does not \
+                 run by itself"
             );
             Check::warning(GC, message, remedy)
         }

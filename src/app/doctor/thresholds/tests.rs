@@ -105,6 +105,25 @@ fn image_collection_before_eviction_is_ok() {
     assert_eq!(status(&found(text, used(75), apart), "kubelet-order"), Some(Ok));
 }
 
+/// Before eviction of pods, the kubelet deletes every unused image.
+#[test]
+fn messages_say_what_the_kubelet_does() {
+    let message = |text: &str, name: &str| {
+        let checks = found(text, used(75), disk());
+        checks.into_iter().find(|check| check.name == name).unwrap().message
+    };
+    let late = message("imageGCHighThresholdPercent: 90", "kubelet-order");
+    assert!(late.ends_with(
+        "deletes every unused image at once, then evicts pods, before the collection ever starts"
+    ));
+    for (text, expected) in [
+        ("", "image collection from 85% to 80% used, minimum age 2m"),
+        ("imageGCHighThresholdPercent: 100", "image collection off (100%), minimum age 2m"),
+    ] {
+        assert_eq!(message(text, "kubelet-settings"), expected);
+    }
+}
+
 #[test]
 fn gc_before_collection_and_eviction_is_ok() {
     use Status::{Error, Ok, Warning};
@@ -195,7 +214,7 @@ fn image_age(text: &str, max_days: Option<i64>) -> Option<Check> {
 fn collection_by_age_is_compared() {
     assert_eq!(image_age("", Some(3)), None);
     for (max_days, words) in
-        [(None, "never deletes by age"), (Some(3), "come first"), (Some(30), "would keep")]
+        [(None, "images.max_age is off here"), (Some(3), "come first"), (Some(30), "would keep")]
     {
         let check = image_age("imageMaximumGCAge: 168h", max_days).unwrap();
         assert!(check.status == Status::Note && check.message.contains(words), "{check:?}");
