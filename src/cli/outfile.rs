@@ -87,6 +87,11 @@ pub(super) fn is_below(directory: &Path, top: &Path) -> bool {
     directory.starts_with(top) || directory.ancestors().any(|path| identity(path) == Some(identity_of_top))
 }
 
+/// Returns true if two paths lead to the same existing file.
+pub(super) fn is_same(a: &Path, b: &Path) -> bool {
+    identity(a).is_some() && identity(a) == identity(b)
+}
+
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok()
 }

@@ -9,7 +9,7 @@ use super::args::{Format, GlobalFlags, ReportArgs};
 use super::global::Global;
 use super::report_page::Target;
 use super::values::Since;
-use super::{output, settings};
+use super::{outfile, output, settings};
 use crate::app::error::{Error, Exit};
 use crate::app::observer::{Audience, Observer as _};
 use crate::app::{fleet, report};
@@ -47,6 +47,12 @@ pub(super) fn run(global: &Global, config: &Config, args: &ReportArgs) -> Result
 pub(super) fn merge(flags: &GlobalFlags, args: &ReportArgs) -> Result<Exit, Error> {
     let (global, ..) = settings::read_anyway(flags)?;
     let target = target(args, global.format, None)?;
+    if let Some(Target::File(path)) = &target
+        && args.merge.iter().any(|file| outfile::is_same(file, path))
+    {
+        return Err(Error::usage(format!("--html {}: is one of the documents to merge", path.display()))
+            .hint("name another file for the page"));
+    }
     let merged = fleet::merge(&args.merge)?;
     for problem in merged.problems.iter().take(PROBLEMS) {
         let message = format!("{}: {}; not counted", problem.place, problem.reason);

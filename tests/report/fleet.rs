@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -53,6 +54,15 @@ fn real_documents_of_a_node_are_merged() {
         file
     });
     let scan = store.json("scan");
+    // In a pod the host name is that of the pod.
+    for command in ["scan", "report"] {
+        let mut named = program::command();
+        named.env("LAYERSWEEP_NODE_NAME", "node-7.example.org").args([command, "--format", "json"]);
+        named.arg("--graphroot").arg(store.root()).arg("--runroot").arg(store.runroot());
+        let document = program::run(&mut named).expect_code(0).json();
+        let name = if command == "scan" { "/node" } else { "/host" };
+        assert_eq!(text(&document, name), "node-7.example.org");
+    }
     let document = merged(&files, 0);
     // The report is the newer document of the same node.
     assert_eq!((number(&document, "/nodes/count"), number(&document, "/documents_older")), (1, 1));
@@ -107,29 +117,43 @@ fn unusable_document_is_named_and_skipped() {
     put("broken", "{\"schema_version\":1,\"kind\":\"scan\"");
     put("other", "\n{\"schema_version\":1,\"kind\":\"diff\"}\n{\"schema_version\":7,\"kind\":\"scan\"}\n");
     put("binary", "\u{1b}[2J\0\0");
-    files.push(dir.path().join("none"));
-    files.push(dir.path().to_path_buf());
+    let packed = dir.path().join("packed.gz");
+    std::fs::write(&packed, [0x1f, 0x8b, 8, 0, b'\n', b'{', 0xff]).unwrap();
+    files.extend([packed, dir.path().join("none"), dir.path().to_path_buf()]);
     let run = merge(&files, &[]).expect_code(3);
     for line in [
         "broken: it is not a JSON document: EOF",
         "other:2: it is a document of kind \"diff\"",
         "other:3: its schema_version is 7, and only 1 is known",
         "binary: it is not a JSON document",
+        "packed.gz: it is compressed: `zcat ",
+        "it is a directory: name its files, ",
         "none: No such file or directory",
     ] {
         assert!(run.stderr.contains(line), "{line}: {run:?}");
     }
-    assert_eq!(run.stderr.lines().count(), 6, "{run:?}");
-    assert!(run.stdout.contains("6 documents could not be read: the sums are lower bounds."), "{run:?}");
+    assert_eq!(run.stderr.lines().count(), 7, "{run:?}");
+    assert!(run.stdout.contains("7 documents could not be read: the sums are lower bounds."), "{run:?}");
     let document = merged(&files, 3);
-    assert_eq!((number(&document, "/documents"), number(&document, "/documents_unread")), (9, 6));
-    assert_eq!(list(&document, "/unread").len(), 6);
+    assert_eq!((number(&document, "/documents"), number(&document, "/documents_unread")), (10, 7));
+    assert_eq!(list(&document, "/unread").len(), 7);
     for field in ["nodes", "totals", "forecasts", "urgent", "images", "leaks"] {
         assert_eq!(document[field], expected[field], "{field}");
     }
     // Without any document there is nothing to show.
-    let run = merge(&files[files.len() - 5..], &[]).expect_code(1);
+    let run = merge(&files[files.len() - 6..], &[]).expect_code(1);
     assert!(run.stderr.contains("no document of a node could be read"), "{run:?}");
+}
+
+#[test]
+fn page_replaces_no_document() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = documents(dir.path(), 2);
+    let before = std::fs::read(&files[0]).unwrap();
+    let other_path = dir.path().join(".").join(files[0].file_name().unwrap());
+    let run = merge(&files, &["--html", other_path.to_str().unwrap()]).expect_code(2);
+    assert!(run.stderr.contains("node-0.json: is one of the documents to merge"), "{run:?}");
+    assert_eq!(std::fs::read(&files[0]).unwrap(), before);
 }
 
 #[test]
@@ -184,6 +208,16 @@ fn sums_are_those_of_sql() {
         assert_eq!(totals[0][column].as_u64().unwrap(), number(&document, path), "{column}");
     }
     assert_rows(&answers.next().unwrap(), &document["images"], 400);
+    let on_nodes = answers.next().unwrap();
+    let on_nodes = on_nodes.as_array().unwrap();
+    let name = "registry.example.org/team-3/service-71:8";
+    let images = list(&document, "/images").iter();
+    let image =
+        images.clone().find(|image| image["names"].as_array().unwrap().contains(&name.into())).unwrap();
+    let nodes: BTreeSet<_> = on_nodes.iter().map(|row| row["node"].as_str().unwrap()).collect();
+    assert_eq!(nodes.len() as u64, number(image, "/nodes_unused"));
+    let frees: u64 = on_nodes.iter().map(|row| row["frees_bytes"].as_u64().unwrap()).sum();
+    assert_eq!(frees, number(image, "/unused_frees_bytes"));
     let disks = answers.next().unwrap();
     assert_eq!(disks.as_array().unwrap().len(), 300, "each node has one disk");
     for node in list(&document, "/urgent") {

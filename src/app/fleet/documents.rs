@@ -10,8 +10,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::model::display::shell_word;
+
 /// Maximum size of a document.
 const DOCUMENT_MIB: u64 = 256;
+/// First bytes of a file that gzip made.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Size of the buffer for reading.
 const BUFFER: usize = 1 << 18;
 
@@ -37,8 +41,15 @@ impl Source {
         let mut copy = None;
         if path == Path::new("-") {
             copy = Some(spool(io::stdin().lock())?);
-        } else if !std::fs::metadata(path)?.is_file() {
-            copy = Some(spool(File::open(path)?)?);
+        } else {
+            let facts = std::fs::metadata(path)?;
+            if facts.is_dir() {
+                let files = shell_word(&path.join("").to_string_lossy());
+                return Err(io::Error::other(format!("it is a directory: name its files, {files}*.json")));
+            }
+            if !facts.is_file() {
+                copy = Some(spool(File::open(path)?)?);
+            }
         }
         Ok(Self { path: path.to_path_buf(), copy })
     }
@@ -116,7 +127,13 @@ impl Iterator for Documents<'_> {
             let opened = source.as_ref().map_err(String::clone);
             match opened.and_then(|source| source.open().map_err(|error| error.to_string())) {
                 Ok(open) => {
-                    let reader = BufReader::with_capacity(BUFFER, open);
+                    let mut reader = BufReader::with_capacity(BUFFER, open);
+                    if reader.fill_buf().is_ok_and(|start| start.starts_with(&GZIP)) {
+                        let path = source.as_ref().map(|source| source.path.to_string_lossy());
+                        let path = shell_word(&path.unwrap_or_default());
+                        let advice = format!("it is compressed: `zcat {path} | layersweep report --merge -`");
+                        return Some((Position { file, line: 1 }, Err(advice)));
+                    }
                     self.open = Some(Open { file, reader, line: 0, has_document: false });
                 }
                 Err(error) => return Some((Position { file, line: 1 }, Err(error))),

@@ -32,7 +32,7 @@ pub struct NodeDocument<'a> {
 
 /// Fields of a document of any kind.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, expecting = "an object")]
 struct Fields<'a> {
     schema_version: Option<u32>,
     #[serde(borrow)]
@@ -64,7 +64,7 @@ struct Fields<'a> {
 
 /// Content of all stores of a node.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, expecting = "an object")]
 struct Content<'a> {
     #[serde(borrow)]
     stores: Option<Vec<DocumentStore<'a>>>,
@@ -77,7 +77,7 @@ struct Content<'a> {
 
 /// Fields that say which kind of document it is.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, expecting = "an object")]
 struct Head<'a> {
     schema_version: Option<u32>,
     #[serde(borrow)]
@@ -85,6 +85,7 @@ struct Head<'a> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct Verdict<'a> {
     pub(super) urgency: Urgency,
     #[serde(borrow)]
@@ -92,6 +93,7 @@ pub(super) struct Verdict<'a> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct DocumentFilesystem<'a> {
     #[serde(borrow)]
     pub(super) mount: Text<'a>,
@@ -110,6 +112,7 @@ pub(super) struct DocumentFilesystem<'a> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct Mark<'a> {
     #[serde(borrow)]
     pub(super) name: Text<'a>,
@@ -117,12 +120,18 @@ pub(super) struct Mark<'a> {
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct DocumentForecast {
     pub(super) bytes_per_hour: u64,
+    /// Seconds from the time of the document.
     pub(super) full_in_seconds: i64,
+    /// Period of the readings from which the rate was computed.
+    #[serde(default)]
+    pub(super) window_seconds: i64,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct DocumentStore<'a> {
     #[serde(borrow)]
     pub(super) filesystem: Text<'a>,
@@ -130,6 +139,7 @@ pub(super) struct DocumentStore<'a> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct DocumentImage<'a> {
     #[serde(borrow)]
     pub(super) id: Text<'a>,
@@ -143,6 +153,7 @@ pub(super) struct DocumentImage<'a> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct DocumentLeak<'a> {
     #[serde(borrow)]
     pub(super) class: Text<'a>,
@@ -152,6 +163,7 @@ pub(super) struct DocumentLeak<'a> {
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct DocumentTotals {
     pub(super) images: u64,
     pub(super) images_unused: u64,
@@ -175,7 +187,10 @@ impl<'a> NodeDocument<'a> {
             // Another kind, or a later version, may have other data in a field of the same name.
             Err(error) => {
                 let head = serde_json::from_slice::<Head<'_>>(text);
-                let head = head.map_err(|error| format!("it is not a JSON document: {error}"))?;
+                let head = head.map_err(|error| match error.is_data() {
+                    true => "it is not a document of layersweep".to_owned(),
+                    false => format!("it is not a JSON document: {error}"),
+                })?;
                 is_report(&head)?;
                 return Err(invalid(&error.to_string()));
             }

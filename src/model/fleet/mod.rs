@@ -1,7 +1,7 @@
 //! Sums over the documents of many nodes.
 //!
-//! Each document is added and dropped. The memory depends on the number of different images and leak classes, not on
-//! the number of nodes: of the nodes only the most urgent are kept.
+//! Each document is added and dropped. The memory depends on the number of different images and leak classes; of each
+//! node less than a kilobyte is kept.
 
 mod document;
 mod node;
@@ -16,10 +16,13 @@ use super::reference::bare_id;
 use super::urgency::Urgency;
 use document::{DocumentImage, Text};
 pub use document::{NodeDocument, is_name};
+use node::AddedNode;
 pub use node::FleetNode;
 
 /// Maximum number of listed nodes.
 pub const LISTED_NODES: usize = 100;
+/// Age of a document, compared with the newest, from which its node is listed as stale, in seconds.
+const STALE: i64 = 24 * 3600;
 /// Maximum number of names listed for an image.
 const LISTED_NAMES: usize = 8;
 /// Ends of the periods in which filesystems will be full, in seconds.
@@ -36,6 +39,8 @@ pub struct Fleet {
     pub forecasts: Vec<FleetForecast>,
     /// The most urgent nodes, at most 100, the most urgent first.
     pub urgent: Vec<FleetNode>,
+    /// Nodes whose document is more than a day older than the newest, at most 100, the oldest first.
+    pub stale: Vec<StaleNode>,
     /// All images by id. The first frees most on all nodes where it is unused.
     pub images: Vec<FleetImage>,
     /// Leaks by class, the largest first.
@@ -57,12 +62,28 @@ pub struct FleetNodes {
     pub incomplete: u64,
     /// Nodes on which deleting everything reclaimable does not reach the low threshold.
     pub low_not_reached: u64,
-    /// Nodes with a forecast.
+    /// Nodes whose low threshold is known.
+    pub with_thresholds: u64,
+    /// Nodes with a document of `scan`, which has no thresholds and no forecast.
+    pub of_scan: u64,
+    /// Nodes whose document is more than a day older than the newest.
+    pub stale: u64,
+    /// Nodes with a forecast that is not too old.
     pub forecast: u64,
     /// Time of the oldest document; null without nodes.
     pub oldest_at: Option<Timestamp>,
     /// Time of the newest document; null without nodes.
     pub newest_at: Option<Timestamp>,
+}
+
+/// A node whose document is old.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StaleNodeDoc"))]
+pub struct StaleNode {
+    /// Time of its document.
+    pub generated_at: Timestamp,
+    /// Name of the node.
+    pub node: String,
 }
 
 /// Sums over all nodes.
@@ -177,8 +198,7 @@ struct LeakSum {
 pub struct FleetSums {
     nodes: FleetNodes,
     totals: FleetTotals,
-    full_within: [u64; PERIODS.len()],
-    urgent: Vec<FleetNode>,
+    added: Vec<AddedNode>,
     images: HashMap<Box<str>, ImageSum>,
     leaks: BTreeMap<Box<str>, LeakSum>,
 }
@@ -201,8 +221,11 @@ impl FleetSums {
             }
         }
         self.add_totals(document);
-        let node = FleetNode::new(name, document);
-        self.add_node(node);
+        let (nodes, time) = (&mut self.nodes, document.generated_at);
+        nodes.of_scan += u64::from(document.verdict.is_none());
+        nodes.oldest_at = Some(nodes.oldest_at.map_or(time, |oldest| oldest.min(time)));
+        nodes.newest_at = Some(nodes.newest_at.map_or(time, |newest| newest.max(time)));
+        self.added.push(AddedNode::new(name, document));
     }
 
     fn add_image(&mut self, node: u64, image: &DocumentImage<'_>) {
@@ -246,43 +269,32 @@ impl FleetSums {
         add(&mut sums.images_unused, totals.images_unused);
         add(&mut sums.containers, totals.containers);
         add(&mut sums.leaks, totals.leaks);
-        let forecasts = document.filesystems.iter().filter_map(|filesystem| filesystem.forecast);
-        let Some(full_in) = forecasts.map(|forecast| forecast.full_in_seconds).min() else { return };
-        self.nodes.forecast += 1;
-        for (nodes, period) in self.full_within.iter_mut().zip(PERIODS) {
-            *nodes += u64::from(full_in <= period);
-        }
-    }
-
-    fn add_node(&mut self, node: FleetNode) {
-        let nodes = &mut self.nodes;
-        *match node.urgency {
-            Urgency::Critical => &mut nodes.critical,
-            Urgency::Warning => &mut nodes.warning,
-            Urgency::Calm => &mut nodes.calm,
-            Urgency::Unknown => &mut nodes.unknown,
-        } += 1;
-        nodes.incomplete += u64::from(!node.complete);
-        nodes.low_not_reached += u64::from(node.reaches_low == Some(false));
-        let time = node.generated_at;
-        nodes.oldest_at = Some(nodes.oldest_at.map_or(time, |oldest| oldest.min(time)));
-        nodes.newest_at = Some(nodes.newest_at.map_or(time, |newest| newest.max(time)));
-        self.urgent.push(node);
-        if self.urgent.len() >= 2 * LISTED_NODES {
-            self.shorten();
-        }
-    }
-
-    /// Keeps the most urgent nodes.
-    fn shorten(&mut self) {
-        self.urgent.sort_by(FleetNode::compare);
-        self.urgent.truncate(LISTED_NODES);
     }
 
     /// Returns the sums, each list in its order.
     #[must_use]
     pub fn finish(mut self) -> Fleet {
-        self.shorten();
+        let newest = self.nodes.newest_at.unwrap_or_default();
+        let (mut urgent, mut stale, mut full_within) = (Vec::new(), Vec::new(), [0; PERIODS.len()]);
+        for added in self.added {
+            let (node, full_in) = added.finish(newest);
+            self.nodes.count_states(&node);
+            if newest.duration_since(node.generated_at).as_secs() > STALE {
+                stale.push(StaleNode { generated_at: node.generated_at, node: node.node.clone() });
+            }
+            if let Some(full_in) = full_in {
+                self.nodes.forecast += 1;
+                for (nodes, period) in full_within.iter_mut().zip(PERIODS) {
+                    *nodes += u64::from(full_in <= period);
+                }
+            }
+            urgent.push(node);
+        }
+        self.nodes.stale = stale.len() as u64;
+        stale.sort();
+        stale.truncate(LISTED_NODES);
+        urgent.sort_by(FleetNode::compare);
+        urgent.truncate(LISTED_NODES);
         let images = self.images.into_iter().map(|(id, sum)| FleetImage {
             id: id.into(),
             names: sum.names.into_iter().map(String::from).collect(),
@@ -306,17 +318,32 @@ impl FleetSums {
         });
         let mut leaks: Vec<_> = leaks.collect();
         leaks.sort_by_key(|leak| Reverse((leak.bytes, leak.count)));
-        let forecasts = PERIODS.into_iter().zip(self.full_within);
+        let forecasts = PERIODS.into_iter().zip(full_within);
         Fleet {
             nodes: self.nodes,
             totals: self.totals,
             forecasts: forecasts
                 .map(|(within_seconds, nodes)| FleetForecast { within_seconds, nodes })
                 .collect(),
-            urgent: self.urgent,
+            urgent,
+            stale,
             images,
             leaks,
         }
+    }
+}
+
+impl FleetNodes {
+    fn count_states(&mut self, node: &FleetNode) {
+        *match node.urgency {
+            Urgency::Critical => &mut self.critical,
+            Urgency::Warning => &mut self.warning,
+            Urgency::Calm => &mut self.calm,
+            Urgency::Unknown => &mut self.unknown,
+        } += 1;
+        self.incomplete += u64::from(!node.complete);
+        self.with_thresholds += u64::from(node.reaches_low.is_some());
+        self.low_not_reached += u64::from(node.reaches_low == Some(false));
     }
 }
 

@@ -1,4 +1,7 @@
 //! One node in the sums over many nodes: how urgent it is, and why.
+//!
+//! Forecasts count from the time of their document, and the documents are of different times. Only when the newest is
+//! known, forecasts can be compared: until then a node is kept as [`AddedNode`].
 
 use std::cmp::{Ordering, Reverse};
 
@@ -7,7 +10,7 @@ use serde::Serialize;
 
 use super::super::display::two_decimals;
 use super::super::urgency::{FULL, Urgency};
-use super::document::{DocumentFilesystem, NodeDocument};
+use super::document::{DocumentFilesystem, DocumentForecast, NodeDocument};
 
 /// Forecasts of a later time do not decide the order of the nodes.
 const SOON_SECONDS: i64 = 7 * 24 * 3600;
@@ -43,16 +46,36 @@ pub struct FleetNode {
     pub low_percent: Option<f64>,
     /// True if deleting everything reclaimable reaches the low threshold; null if the threshold is unknown.
     pub reaches_low: Option<bool>,
-    /// Seconds until it is full, from the time of the document; null without a forecast.
+    /// Seconds until it is full, from the time of the newest document; null without a forecast, and if the document is
+    /// older than the readings of its forecast were then.
     pub full_in_seconds: Option<i64>,
 }
 
-impl FleetNode {
+/// A node before the time of the newest document is known.
+#[derive(Debug)]
+pub(super) struct AddedNode {
+    /// Its filesystem is not filled in yet.
+    node: FleetNode,
+    filesystems: Vec<AddedFilesystem>,
+}
+
+#[derive(Debug)]
+struct AddedFilesystem {
+    mount: String,
+    capacity_bytes: u64,
+    available_bytes: u64,
+    used_percent: Option<f64>,
+    inodes_used_percent: Option<f64>,
+    reclaimable_bytes: u64,
+    low_percent: Option<f64>,
+    forecast: Option<DocumentForecast>,
+}
+
+impl AddedNode {
     pub(super) fn new(name: String, document: &NodeDocument<'_>) -> Self {
-        let fullest = document.filesystems.iter().min_by(|a, b| by_urgency(rank(a), rank(b)));
         let by_usage = document.filesystems.iter().map(usage_urgency).max();
         let verdict = document.verdict.as_ref();
-        let mut node = Self {
+        let node = FleetNode {
             node: name,
             generated_at: document.generated_at,
             complete: document.complete,
@@ -70,27 +93,63 @@ impl FleetNode {
             reaches_low: None,
             full_in_seconds: None,
         };
-        if let Some(filesystem) = fullest {
-            node.describe(filesystem, document);
-        }
-        node
+        let filesystems = document.filesystems.iter();
+        let filesystems = filesystems.map(|filesystem| AddedFilesystem::new(filesystem, document)).collect();
+        Self { node, filesystems }
     }
 
-    fn describe(&mut self, filesystem: &DocumentFilesystem<'_>, document: &NodeDocument<'_>) {
+    /// Returns the node with its most urgent filesystem, and the seconds until the first of its filesystems is full.
+    /// `newest`: the time of the newest document.
+    pub(super) fn finish(self, newest: Timestamp) -> (FleetNode, Option<i64>) {
+        let Self { mut node, filesystems } = self;
+        let age = newest.duration_since(node.generated_at).as_secs().max(0);
+        let full_in = |filesystem: &AddedFilesystem| {
+            let forecast = filesystem.forecast.filter(|forecast| age <= forecast.window_seconds)?;
+            Some(forecast.full_in_seconds.saturating_sub(age).max(0))
+        };
+        let rank = |filesystem: &AddedFilesystem| {
+            (full_in(filesystem), filesystem.used_percent, filesystem.inodes_used_percent)
+        };
+        if let Some(filesystem) = filesystems.iter().min_by(|a, b| by_urgency(rank(a), rank(b))) {
+            node.describe(filesystem);
+            node.full_in_seconds = full_in(filesystem);
+        }
+        (node, filesystems.iter().filter_map(full_in).min())
+    }
+}
+
+impl AddedFilesystem {
+    fn new(filesystem: &DocumentFilesystem<'_>, document: &NodeDocument<'_>) -> Self {
         let stores = document.stores.iter().filter(|store| store.filesystem.0 == filesystem.mount.0);
-        let reclaimable = stores.fold(0_u64, |bytes, store| bytes.saturating_add(store.reclaimable_bytes));
-        let low = filesystem.marks.iter().find(|mark| mark.name.0 == "gc low").map(|mark| mark.percent);
+        Self {
+            mount: filesystem.mount.0.clone().into_owned(),
+            capacity_bytes: filesystem.capacity_bytes,
+            available_bytes: filesystem.available_bytes,
+            used_percent: filesystem.used_percent,
+            inodes_used_percent: inodes_percent(filesystem),
+            reclaimable_bytes: stores.fold(0, |bytes, store| bytes.saturating_add(store.reclaimable_bytes)),
+            low_percent: filesystem
+                .marks
+                .iter()
+                .find(|mark| mark.name.0 == "gc low")
+                .map(|mark| mark.percent),
+            forecast: filesystem.forecast,
+        }
+    }
+}
+
+impl FleetNode {
+    fn describe(&mut self, filesystem: &AddedFilesystem) {
         let left = filesystem.capacity_bytes.saturating_sub(filesystem.available_bytes);
-        let after = percent(left.saturating_sub(reclaimable), filesystem.capacity_bytes);
-        self.filesystem = Some(filesystem.mount.0.clone().into_owned());
+        let after = percent(left.saturating_sub(filesystem.reclaimable_bytes), filesystem.capacity_bytes);
+        self.filesystem = Some(filesystem.mount.clone());
         self.capacity_bytes = filesystem.capacity_bytes;
         self.used_percent = filesystem.used_percent;
-        self.inodes_used_percent = inodes_percent(filesystem);
-        self.reclaimable_bytes = reclaimable;
+        self.inodes_used_percent = filesystem.inodes_used_percent;
+        self.reclaimable_bytes = filesystem.reclaimable_bytes;
         self.used_after_percent = filesystem.used_percent.and(after);
-        self.low_percent = low;
-        self.reaches_low = low.zip(self.used_after_percent).map(|(low, after)| after <= low);
-        self.full_in_seconds = filesystem.forecast.map(|forecast| forecast.full_in_seconds);
+        self.low_percent = filesystem.low_percent;
+        self.reaches_low = self.low_percent.zip(self.used_after_percent).map(|(low, after)| after <= low);
     }
 
     /// Orders nodes by urgency: the urgency, then the forecast if the disk is full within a week, then the fuller
@@ -107,11 +166,6 @@ impl FleetNode {
 
 /// Seconds until a filesystem is full, and its used percentages of bytes and inodes.
 type Rank = (Option<i64>, Option<f64>, Option<f64>);
-
-fn rank(filesystem: &DocumentFilesystem<'_>) -> Rank {
-    let full_in = filesystem.forecast.map(|forecast| forecast.full_in_seconds);
-    (full_in, filesystem.used_percent, inodes_percent(filesystem))
-}
 
 /// Orders filesystems: the most urgent first.
 fn by_urgency(a: Rank, b: Rank) -> Ordering {

@@ -132,6 +132,41 @@ fn most_urgent_node_is_first() {
     assert_eq!(fleet.totals.containers, 16);
 }
 
+/// A forecast counts from the newest document, and only while its own is not older than its readings.
+#[test]
+fn forecast_ages_with_its_document() {
+    let aged = |name: &str, time: &str, full_in: i64, window: i64| {
+        let mut document = report(name, 60, "calm", Some(full_in));
+        document["generated_at"] = time.into();
+        document["filesystems"][0]["forecast"]["window_seconds"] = window.into();
+        document
+    };
+    const DAY: i64 = 24 * 3600;
+    let fleet = merged(&[
+        scan("newest", 50),
+        aged("gone", "2026-10-13T10:00:00Z", 3600, 7 * DAY),
+        aged("hours", "2026-11-20T07:00:00Z", 10 * 3600, 6 * 3600),
+        aged("past", "2026-11-20T09:00:00Z", 60, 6 * 3600),
+        aged("days", "2026-11-17T10:00:00Z", 5 * DAY, 7 * DAY),
+        aged("old-hours", "2026-11-20T03:00:00Z", 10 * 3600, 6 * 3600),
+    ]);
+    let full_in = |name: &str| fleet.urgent.iter().find(|node| node.node == name).unwrap().full_in_seconds;
+    for (name, expected) in [
+        ("gone", None),
+        ("hours", Some(7 * 3600)),
+        ("past", Some(0)),
+        ("days", Some(2 * DAY)),
+        ("old-hours", None),
+    ] {
+        assert_eq!(full_in(name), expected, "{name}");
+    }
+    let within: Vec<_> = fleet.forecasts.iter().map(|forecast| forecast.nodes).collect();
+    assert_eq!((fleet.nodes.forecast, within), (3, vec![2, 3, 3, 3]));
+    let stale: Vec<_> = fleet.stale.iter().map(|node| node.node.as_str()).collect();
+    assert_eq!((fleet.nodes.stale, stale), (2, vec!["gone", "days"]));
+    assert_eq!((fleet.nodes.of_scan, fleet.nodes.with_thresholds), (1, 5));
+}
+
 #[test]
 fn only_the_most_urgent_nodes_are_kept() {
     let documents: Vec<_> = (0..500).map(|number| scan(&format!("node-{number}"), number % 85)).collect();
@@ -175,8 +210,11 @@ fn document_without_a_scan_is_refused() {
     for (text, expected) in [
         (String::new(), "not a JSON document"),
         ("{\"kind\":\"scan\"".into(), "not a JSON document"),
-        (format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000)), "not a JSON document"),
+        (format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000)), "not a document of layersweep"),
         ("{}".into(), "not a document of layersweep"),
+        ("[1]".into(), "it is not a document of layersweep"),
+        ("null".into(), "it is not a document of layersweep"),
+        (r#"{"schema_version":1,"kind":"scan","scan":[]}"#.into(), "expected an object"),
         (r#"{"schema_version":1,"kind":"images","images":[]}"#.into(), "kind \"images\""),
         (newer.to_string(), "schema_version is 2"),
         (without("images"), "missing field `images`"),

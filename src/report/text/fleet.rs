@@ -1,10 +1,15 @@
 //! Text of `report --merge`: sums over many nodes.
 
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+
 use super::format::{age_of, bytes, names, percent, safe, short_id, wrapped};
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::model::display::{count, thousands};
 use crate::model::fleet::{Fleet, FleetImage, FleetNode};
+use crate::model::urgency::Urgency;
 use crate::report::json::FleetDoc;
 
 /// Maximum number of rows of a table on a screen.
@@ -69,7 +74,7 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
     let urgencies = [
         (nodes.critical, "critical"),
         (nodes.warning, "warning"),
-        (nodes.calm, "calm"),
+        (nodes.calm, urgency(Urgency::Calm)),
         (nodes.unknown, "unknown"),
     ];
     let urgencies = urgencies.iter().filter(|(number, _)| *number > 0);
@@ -78,20 +83,26 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
     let mut out = vec![
         format!("Nodes by urgency: {}.", urgencies.join(", ")),
         format!(
-            "Disks: {} of {} used. Stores: {}, of which {} are reclaimable ({} unused images; {} leaks).",
+            "Disks: {} of {} used. Stores: {}, of which {} are reclaimable ({}; {}).",
             bytes(totals.used_bytes),
             bytes(totals.capacity_bytes),
             bytes(totals.store_bytes),
             bytes(totals.reclaimable_bytes),
-            thousands(totals.images_unused),
-            thousands(totals.leaks),
+            count(totals.images_unused, "unused image", "unused images"),
+            count(totals.leaks, "leak", "leaks"),
         ),
     ];
     if nodes.low_not_reached > 0 {
         out.push(format!(
-            "{} would stay above the low threshold without any of it.",
-            nodes_of(nodes.low_not_reached)
+            "{} of {} with known thresholds would stay above the low threshold without any of it.",
+            thousands(nodes.low_not_reached),
+            nodes_of(nodes.with_thresholds)
         ));
+    }
+    if nodes.of_scan > 0 {
+        let verb = if nodes.of_scan == 1 { "is" } else { "are" };
+        let documents = count(nodes.of_scan, "document", "documents");
+        out.push(format!("{documents} {verb} of `scan`: no thresholds, no forecast."));
     }
     if nodes.forecast > 0 {
         let periods = document.fleet.forecasts.iter().map(|forecast| {
@@ -108,9 +119,18 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
             nodes_of(nodes.forecast)
         ));
     }
+    if nodes.stale > 0 {
+        out.push(stale(document));
+    }
+    if let Some(newest) = nodes.newest_at
+        && document.header.generated_at.duration_since(newest).as_hours() >= 24
+    {
+        out.push(format!("The newest document is of {}: all figures are of that time.", date(newest)));
+    }
     if nodes.incomplete > 0 {
+        let whose = if nodes.incomplete == 1 { "its" } else { "their" };
         out.push(format!(
-            "{} could not be read completely: their figures are lower bounds.",
+            "{} could not be read completely: {whose} figures are lower bounds.",
             nodes_of(nodes.incomplete)
         ));
     }
@@ -124,6 +144,35 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
         out.push(format!("{older} of {of} not counted: each node counts with its newest document."));
     }
     out
+}
+
+/// Formats the nodes whose documents are old.
+fn stale(document: &FleetDoc) -> String {
+    /// Maximum number of named nodes.
+    const NAMED: usize = 5;
+    let fleet = &document.fleet;
+    let named = fleet.stale.iter().take(NAMED);
+    let mut names: Vec<_> =
+        named.map(|node| format!("{}, {}", safe(&node.node), date(node.generated_at))).collect();
+    let more = fleet.nodes.stale.saturating_sub(names.len() as u64);
+    if more > 0 {
+        names.push(format!("{} more", thousands(more)));
+    }
+    let verb = if fleet.nodes.stale == 1 { "is" } else { "are" };
+    let documents = count(fleet.nodes.stale, "document", "documents");
+    format!("{documents} {verb} more than a day older than the newest: {}.", names.join("; "))
+}
+
+fn date(time: Timestamp) -> Date {
+    time.to_zoned(TimeZone::UTC).date()
+}
+
+/// Returns the word for an urgency, as `report` prints it.
+fn urgency(urgency: Urgency) -> &'static str {
+    match urgency {
+        Urgency::Calm => "OK",
+        other => other.as_str(),
+    }
 }
 
 /// Builds the tables, each with at most `rows` rows. Tables without rows are left out.
@@ -192,7 +241,7 @@ fn node_row(node: &FleetNode) -> Vec<String> {
     let seconds = node.full_in_seconds.map(|seconds| u64::try_from(seconds).unwrap_or(0));
     vec![
         safe(&node.node),
-        node.urgency.to_string(),
+        urgency(node.urgency).into(),
         node.filesystem.as_deref().map_or_else(|| "-".into(), safe),
         percent(node.used_percent),
         node.inodes_used_percent.map_or_else(|| "-".into(), |used| format!("{used:.0}%")),
