@@ -122,6 +122,7 @@ mod tests {
             predicted_bytes: 0,
             measured_bytes: None,
             byproduct_bytes: 0,
+            others_wrote: false,
             usage_after_percent: None,
             error: None,
             certainty: Certainty::Unknown,

@@ -14,7 +14,7 @@ use super::state::State;
 use crate::config::Via;
 use crate::disk;
 use crate::execute;
-use crate::history::journal::Journal;
+use crate::history::journal::{Journal, Measured};
 use crate::history::pins::Pins;
 use crate::history::runs::{self, Certainty, Command, Event, RunEnd, RunError, Start};
 use crate::history::{Degraded, SaveWarning};
@@ -155,6 +155,7 @@ impl<'a> Recorder<'a> {
             predicted_bytes: step.predicted_bytes(),
             measured_bytes: None,
             byproduct_bytes: 0,
+            others_wrote: false,
             usage_after_percent: None,
             error,
             certainty: Certainty::Seen,
@@ -196,16 +197,24 @@ impl execute::RunObserver for Recorder<'_> {
 
     fn deleted(&mut self, deletion: &Deletion) {
         let Deletion { step, measured_bytes, byproduct_bytes, usage_after_percent, .. } = deletion;
+        let others_wrote = deletion.is_disturbed();
         self.done += 1;
         self.freed_bytes = self.freed_bytes.saturating_add(measured_bytes.unwrap_or(0));
         let predicted_bytes = step.predicted_bytes();
         tracing::info!(id = step.target.id, predicted_bytes, measured_bytes, "deleted");
         if let Some(position) = self.awaited.take() {
-            return self.journal.measured(position, *measured_bytes, *byproduct_bytes, *usage_after_percent);
+            let measured = Measured {
+                bytes: *measured_bytes,
+                byproduct_bytes: *byproduct_bytes,
+                others_wrote,
+                usage_after_percent: *usage_after_percent,
+            };
+            return self.journal.measured(position, measured);
         }
         let row = runs::DeletionRow {
             measured_bytes: *measured_bytes,
             byproduct_bytes: *byproduct_bytes,
+            others_wrote,
             usage_after_percent: *usage_after_percent,
             ..self.row(step, None)
         };

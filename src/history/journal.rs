@@ -53,6 +53,15 @@ pub struct Journal {
     warnings: Vec<SaveWarning>,
 }
 
+/// Measured result of a deletion; the fields are those of [`DeletionRow`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Measured {
+    pub bytes: Option<i64>,
+    pub byproduct_bytes: u64,
+    pub others_wrote: bool,
+    pub usage_after_percent: Option<f64>,
+}
+
 /// Result of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEnd {
@@ -117,16 +126,12 @@ impl Journal {
     }
 
     /// Records the measured result of the deletion at `position`.
-    pub fn measured(
-        &mut self,
-        position: usize,
-        measured_bytes: Option<i64>,
-        byproduct_bytes: u64,
-        usage_after_percent: Option<f64>,
-    ) {
+    pub fn measured(&mut self, position: usize, measured: Measured) {
+        let Measured { bytes, byproduct_bytes, others_wrote, usage_after_percent } = measured;
         self.change(position, |entry| {
-            entry.deletion.measured_bytes = measured_bytes;
+            entry.deletion.measured_bytes = bytes;
             entry.deletion.byproduct_bytes = byproduct_bytes;
+            entry.deletion.others_wrote = others_wrote;
             entry.deletion.usage_after_percent = usage_after_percent;
         });
     }

@@ -80,8 +80,8 @@ pub fn deleted(
     tx.prepare_cached(
         "INSERT INTO deletions (run, position, at, kind, store_kind, root, driver, object_id, names, reason,
                                 predicted_bytes, measured_bytes, usage_after_percent, error, byproduct_bytes,
-                                outcome, layers)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+                                outcome, layers, others_wrote)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
          ON CONFLICT (run, position) DO UPDATE SET
              at = iif(outcome = 'unknown', excluded.at, at),
              names = iif(outcome = 'unknown', excluded.names, names),
@@ -89,6 +89,7 @@ pub fn deleted(
              outcome = iif(outcome = 'unknown', excluded.outcome, outcome),
              layers = iif(outcome = 'unknown', excluded.layers, layers),
              measured_bytes = coalesce(excluded.measured_bytes, measured_bytes),
+             others_wrote = max(excluded.others_wrote, others_wrote),
              usage_after_percent = coalesce(excluded.usage_after_percent, usage_after_percent),
              byproduct_bytes = max(excluded.byproduct_bytes, byproduct_bytes)",
     )?
@@ -110,6 +111,7 @@ pub fn deleted(
         signed(deletion.byproduct_bytes),
         deletion.certainty,
         json(&deletion.layers)?,
+        deletion.others_wrote,
     ])?;
     Ok(())
 }

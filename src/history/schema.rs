@@ -12,6 +12,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_history.sql"),
     include_str!("../../migrations/0002_names_and_days.sql"),
     include_str!("../../migrations/0003_origins.sql"),
+    include_str!("../../migrations/0004_disturbed_measurements.sql"),
 ];
 
 /// Returns the schema version that this binary supports, which is the number of migrations.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::support;
 use layersweep::history::back_offs;
-use layersweep::history::journal::Journal;
+use layersweep::history::journal::{Journal, Measured};
 use layersweep::history::runs::{
     self, Certainty, DeletionRow, OutcomeKind, Reason, RunEnd, RunRow, Start, TargetKind,
 };
@@ -97,16 +97,21 @@ fn deletion(number: usize) -> DeletionRow {
         predicted_bytes: 5,
         measured_bytes: None,
         byproduct_bytes: 0,
+        others_wrote: false,
         usage_after_percent: None,
         error: None,
         certainty: Certainty::Seen,
     }
 }
 
+fn measured() -> Measured {
+    Measured { bytes: Some(5), usage_after_percent: Some(70.5), ..Measured::default() }
+}
+
 fn delete(journal: &mut Journal, number: usize) {
     let position = journal.deleted(deletion(number));
     assert_eq!(position, number);
-    journal.measured(position, Some(5), 0, Some(70.5));
+    journal.measured(position, measured());
 }
 
 /// The same deletion, announced before.
@@ -471,7 +476,7 @@ fn journal_for_ever(dir: &Path) {
         for number in 0..7 {
             let position = journal.deleted(deletion(number));
             say(format!("saved {run} {} 0\n", position + 1));
-            journal.measured(position, Some(5), 0, Some(70.5));
+            journal.measured(position, measured());
             say(format!("saved {run} {} 1\n", position + 1));
         }
         let ended = journal.end(reached());

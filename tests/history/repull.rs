@@ -37,6 +37,7 @@ fn deletion(seconds: i64, number: u64, names: &[&str]) -> DeletionRow {
         predicted_bytes: 0,
         measured_bytes: None,
         byproduct_bytes: 0,
+        others_wrote: false,
         usage_after_percent: None,
         error: None,
         certainty: Certainty::Seen,

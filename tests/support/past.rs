@@ -125,6 +125,7 @@ fn deletions(time: Timestamp) -> Vec<DeletionRow> {
         predicted_bytes: predicted,
         measured_bytes: i64::try_from(measured).ok(),
         byproduct_bytes: 0,
+        others_wrote: false,
         usage_after_percent: None,
         error: None,
         certainty: Certainty::Seen,

@@ -25,6 +25,7 @@ fn deletion(measured_bytes: Option<i64>) -> DeletionRow {
         predicted_bytes: 100,
         measured_bytes,
         byproduct_bytes: 0,
+        others_wrote: false,
         usage_after_percent: None,
         error: None,
         certainty: Certainty::Seen,
@@ -79,6 +80,11 @@ fn each_row_counts_once_and_sums_never_decrease() {
         (2, DeletionRow { byproduct_bytes: 3, ..deletion(Some(40)) }),
         (3, DeletionRow { error: Some("in use".into()), ..deletion(None) }),
         (4, DeletionRow { kind: TargetKind::Leak, ..deletion(Some(0)) }),
+        // Spoiled measurements count as predicted.
+        (5, deletion(None)),
+        (5, DeletionRow { others_wrote: true, ..deletion(Some(90_000)) }),
+        (5, DeletionRow { others_wrote: true, ..deletion(Some(90_000)) }),
+        (6, DeletionRow { others_wrote: true, ..deletion(Some(-90_000)) }),
     ];
     let mut before = BTreeMap::new();
     for (position, deletion) in steps {
@@ -96,13 +102,13 @@ fn each_row_counts_once_and_sums_never_decrease() {
         sums(&connection),
         expected([
             ("runs gc reached", 1),
-            ("deletions gc image", 3),
+            ("deletions gc image", 5),
             ("deletions gc leak", 1),
             ("failures gc image", 1),
-            ("freed_bytes gc image", 190),
+            ("freed_bytes gc image", 390),
             ("freed_bytes gc byproduct", 9),
             ("freed_bytes gc leak", 0),
-            ("predicted_bytes gc image", 300),
+            ("predicted_bytes gc image", 500),
             ("predicted_bytes gc leak", 100),
         ])
     );

@@ -34,6 +34,7 @@ fn deletion(number: usize) -> DeletionRow {
         predicted_bytes: 1 << 20,
         measured_bytes: None,
         byproduct_bytes: 0,
+        others_wrote: false,
         usage_after_percent: None,
         error: None,
         certainty: Certainty::Seen,
@@ -95,7 +96,13 @@ impl Step {
             Self::Measured => {
                 let last = journal.record.entries.iter().rposition(|entry| entry.deletion.error.is_none());
                 let Some(last) = last else { return false };
-                journal.measured(last, Some(77), 5, Some(74.5));
+                let measured = Measured {
+                    bytes: Some(77),
+                    byproduct_bytes: 5,
+                    others_wrote: false,
+                    usage_after_percent: Some(74.5),
+                };
+                journal.measured(last, measured);
             }
             Self::Failed => {
                 let failed = DeletionRow { error: Some("in use".into()), ..deletion(number) };
@@ -274,7 +281,7 @@ fn unsaved_run_uses_one_file_and_one_attempt() {
     journal.directory.unresolved = Some((std::io::ErrorKind::PermissionDenied, "not now".into()));
     for number in 0..200 {
         let position = journal.deleted(deletion(number));
-        journal.measured(position, Some(5), 0, None);
+        journal.measured(position, Measured { bytes: Some(5), ..Measured::default() });
     }
     assert_eq!(journal.take_degraded().len(), 1, "reported once");
     let files: Vec<_> =

@@ -149,11 +149,14 @@ pub fn that_deleted(connection: &Connection, since: Option<Timestamp>) -> rusqli
         .collect()
 }
 
-/// Returns the bytes that deletions have freed since a time: time, root of the store, and number of bytes.
+/// Returns the bytes that deletions have freed since a time: time, root of the store, and number of bytes; the predicted
+/// one if other processes spoiled the measurement.
 pub fn freed(connection: &Connection, since: Timestamp) -> rusqlite::Result<Vec<(Timestamp, PathBuf, u64)>> {
     connection
         .prepare_cached(
-            "SELECT at, root, max(coalesce(measured_bytes, 0), 0) + byproduct_bytes AS bytes FROM deletions
+            "SELECT at, root, byproduct_bytes
+                 + max(iif(others_wrote, predicted_bytes, coalesce(measured_bytes, 0)), 0) AS bytes
+             FROM deletions
              WHERE error IS NULL AND root IS NOT NULL AND at >= ?1
                AND run IN (SELECT id FROM runs WHERE coalesce(ended, started) >= ?1)
              ORDER BY at",
@@ -209,6 +212,7 @@ pub(in crate::history) fn deletion(row: &Row<'_>) -> rusqlite::Result<DeletionRo
         predicted_bytes: unsigned(row, "predicted_bytes")?,
         measured_bytes: row.get("measured_bytes")?,
         byproduct_bytes: unsigned(row, "byproduct_bytes")?,
+        others_wrote: row.get("others_wrote")?,
         usage_after_percent: row.get("usage_after_percent")?,
         error: row.get("error")?,
         certainty: row.get("outcome")?,

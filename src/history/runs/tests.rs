@@ -39,6 +39,7 @@ fn deletion(time: Timestamp, kind: TargetKind) -> DeletionRow {
         predicted_bytes: 1000,
         measured_bytes: None,
         byproduct_bytes: 0,
+        others_wrote: false,
         usage_after_percent: None,
         error: None,
         certainty: Certainty::Seen,

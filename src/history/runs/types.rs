@@ -161,6 +161,9 @@ pub struct DeletionRow {
     /// Bytes of leaks that were deleted along with it; not part of `measured_bytes`.
     #[serde(default)]
     pub byproduct_bytes: u64,
+    /// Other processes spoiled the measurement.
+    #[serde(default)]
+    pub others_wrote: bool,
     /// Used percentage of the filesystem after the deletion.
     pub usage_after_percent: Option<f64>,
     /// Reason of the failure; `None` if the deletion succeeded.

@@ -214,7 +214,7 @@ fn document_without_a_scan_is_refused() {
         ("{}".into(), "not a document of layersweep"),
         ("[1]".into(), "it is not a document of layersweep"),
         ("null".into(), "it is not a document of layersweep"),
-        (r#"{"schema_version":1,"kind":"scan","scan":[]}"#.into(), "expected an object"),
+        (r#"{"schema_version":1,"kind":"scan","scan":5}"#.into(), "expected an object"),
         (r#"{"schema_version":1,"kind":"images","images":[]}"#.into(), "kind \"images\""),
         (newer.to_string(), "schema_version is 2"),
         (without("images"), "missing field `images`"),

@@ -78,6 +78,8 @@ pub struct RunDoc {
     pub measured_bytes: Option<i64>,
     /// Bytes of leaks deleted along with the images; not part of `measured_bytes`.
     pub byproduct_bytes: u64,
+    /// True if other processes spoiled the measurement of a deletion: the freed bytes of the run are unknown.
+    pub others_wrote: bool,
     /// Deletions in order, including failed attempts.
     pub deleted: Vec<DeletionDoc>,
     /// Failures during the run.
@@ -112,6 +114,8 @@ pub struct DeletionDoc {
     pub byproduct_bytes: u64,
     /// True if predicted and measured bytes differ by more than the filesystem's own fluctuation.
     pub differs: bool,
+    /// True if `measured_bytes` shows the writes or deletions of other processes rather than this deletion.
+    pub others_wrote: bool,
     /// Percentage used after it.
     pub usage_after_percent: Option<f64>,
     /// Time of the deletion.
@@ -286,6 +290,7 @@ fn run(row: RunRow, unsaved: &HashSet<String>) -> RunDoc {
         predicted_bytes: start.predicted_bytes,
         measured_bytes: row.measured_bytes,
         byproduct_bytes: row.byproduct_bytes,
+        others_wrote: row.deletions.iter().any(|deletion| deletion.others_wrote),
         deleted: row.deletions.into_iter().map(deletion).collect(),
         errors: row.errors,
         events: row.events,
@@ -328,6 +333,7 @@ fn deletion(deletion: DeletionRow) -> DeletionDoc {
         byproduct_bytes: deletion.byproduct_bytes,
         differs: deletion.error.is_none()
             && deletion.measured_bytes.is_some_and(|measured| differs(deletion.predicted_bytes, measured)),
+        others_wrote: deletion.others_wrote,
         usage_after_percent: deletion.usage_after_percent.map(two_decimals),
         deleted_at: deletion.at,
         outcome,

@@ -74,6 +74,8 @@ pub struct ImageDeletionDoc {
     pub predicted_bytes: u64,
     /// Bytes freed; negative if other processes wrote more meanwhile; null if not measured.
     pub measured_bytes: Option<i64>,
+    /// True if `measured_bytes` shows the writes or deletions of other processes rather than this deletion.
+    pub others_wrote: bool,
     /// Percentage used after it.
     pub usage_after_percent: Option<f64>,
     /// `gone`, `failed`, or `unknown` if no scan has looked since the run ended or was killed.
@@ -150,6 +152,7 @@ impl ImageDeletionDoc {
             reason: row.reason.as_str(),
             predicted_bytes: row.predicted_bytes,
             measured_bytes: row.measured_bytes,
+            others_wrote: row.others_wrote,
             usage_after_percent: row.usage_after_percent,
             outcome: row.outcome(),
             error: row.error.clone(),

@@ -138,7 +138,7 @@ families! {
     );
     FREED = counter(
         "layersweep_gc_freed_bytes_total", &["command", "kind"],
-        "Bytes freed, measured after each deletion; negative values count as 0."
+        "Bytes freed, measured after each deletion; as predicted where other programs were writing."
     );
     PREDICTED = counter(
         "layersweep_gc_predicted_bytes_total", &["command", "kind"],

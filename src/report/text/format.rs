@@ -64,6 +64,11 @@ pub fn safe(text: &str) -> String {
     out
 }
 
+/// Formats freed bytes after the word "freed".
+pub(super) fn freed(bytes: i64, others_wrote: bool) -> String {
+    if others_wrote { "unknown (others were writing)".into() } else { signed_bytes(bytes) }
+}
+
 /// Formats the bytes freed by a deletion, which are unknown if other processes wrote meanwhile.
 pub(super) fn measured(bytes: Option<i64>, others_wrote: bool) -> String {
     match bytes {

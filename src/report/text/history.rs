@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::chart::{Chart, Sample, window};
-use super::format::{DIFFERS, bytes, name_or_id, safe, signed_bytes};
+use super::format::{DIFFERS, bytes, freed, measured, name_or_id, safe, signed_bytes};
 use super::screen::Screen;
 use super::story::events;
 use super::table::{Table, bold};
@@ -129,7 +129,7 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     let sums = [
         ("wanted", run.wanted_bytes.map(bytes)),
         ("predicted", run.predicted_bytes.map(bytes)),
-        ("freed", run.measured_bytes.map(signed_bytes)),
+        ("freed", run.measured_bytes.map(|bytes| freed(bytes, run.others_wrote))),
         ("other leaks freed", Some(run.byproduct_bytes).filter(|bytes| *bytes > 0).map(bytes)),
     ];
     let sums: Vec<_> = sums.into_iter().filter_map(|(kind, sum)| Some(format!("{kind} {}", sum?))).collect();
@@ -190,7 +190,7 @@ fn deletion_cells(deletion: &DeletionDoc, run_id: &str, screen: &Screen) -> Vec<
         name_or_id(&deletion.names, &deletion.id),
         deletion.reason.into(),
         bytes(deletion.predicted_bytes),
-        deletion.measured_bytes.map_or_else(|| "-".into(), signed_bytes),
+        measured(deletion.measured_bytes, deletion.others_wrote),
         deletion.usage_after_percent.map_or_else(|| "-".into(), |percent| format!("{percent:.1}%")),
         safe(run_id),
         if deletion.differs { "!".into() } else { String::new() },

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::format::{bytes, names, safe, short_id, signed_bytes};
+use super::format::{bytes, freed, names, safe, short_id};
 use super::screen::Screen;
 use super::table::bold;
 use crate::model::display::count;
@@ -126,12 +126,12 @@ fn deletion_text(deletion: &ImageDeletionDoc, time: &str) -> String {
         "request" => String::new(),
         reason => format!("{reason}, "),
     };
-    let freed = match (deletion.outcome, deletion.measured_bytes) {
+    let result = match (deletion.outcome, deletion.measured_bytes) {
         ("failed", _) => deletion.error.as_deref().map_or_else(|| "failed".into(), safe),
-        (_, Some(measured)) => format!("freed {}", signed_bytes(measured)),
+        (_, Some(measured)) => format!("freed {}", freed(measured, deletion.others_wrote)),
         (_, None) => format!("{} predicted", bytes(deletion.predicted_bytes)),
     };
-    format!("{done} {}{time} ({why}{freed}), run {}", deletion.command, safe(&deletion.run_id))
+    format!("{done} {}{time} ({why}{result}), run {}", deletion.command, safe(&deletion.run_id))
 }
 
 /// Formats the last finding of an image that is there. It may have lost the name that the user means.

@@ -29,6 +29,7 @@ fn row() -> RunRow {
             predicted_bytes,
             measured_bytes,
             byproduct_bytes: 0,
+            others_wrote: false,
             usage_after_percent: Some(79.04),
             error: error.map(str::to_owned),
             certainty: Certainty::Seen,
@@ -115,6 +116,16 @@ fn events_and_unsaved_runs_are_shown() {
 Times are in +01; ids of runs and scans begin with their time in UTC.
 ";
     assert_eq!(shown(vec![run, killed, running], &Quiet::default(), None, false), expected);
+}
+
+#[test]
+fn spoiled_measurement_is_unknown() {
+    let mut run = row();
+    run.deletions.truncate(1);
+    run.deletions[0].others_wrote = true;
+    let text = shown(vec![run], &Quiet::default(), None, false);
+    assert!(text.contains("freed unknown (others were writing); run r-12"), "{text}");
+    assert!(text.contains("1.0 MiB  others were writing  79.0%"), "{text}");
 }
 
 #[test]
