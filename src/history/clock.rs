@@ -41,7 +41,7 @@ impl ClockState {
         let passed = now.since_boot.saturating_sub(self.since_boot);
         let by_wall = now.wall.as_microsecond().saturating_sub(self.wall.as_microsecond());
         passed >= 0
-            && (self.boot_id == now.boot_id || by_wall.saturating_sub(passed).abs() <= tolerance(passed))
+            && (self.boot_id == now.boot_id || by_wall.saturating_sub(passed).abs() <= READING_TAKES)
     }
 }
 
@@ -73,6 +73,9 @@ pub const FIRST_PLAUSIBLE: i64 = 1_577_836_800 * SECOND;
 /// Maximum gap between two boots, beyond the time since boot, that an unsynchronised clock may claim. Real-time clocks
 /// lose their setting, but are rarely wrong by an hour or two.
 const LONGEST_UNPROVEN_GAP: i64 = DAY;
+
+/// Maximum difference between two clocks that is explained by the delay between reading them.
+const READING_TAKES: i64 = 2 * SECOND;
 
 /// If record time is ahead of a synchronised clock, it runs slower by one part in this number until they agree.
 const SLOWER_BY: i64 = 16;
@@ -174,7 +177,7 @@ fn first(now: &ClockReading) -> ClockStep {
 
 /// Maximum difference between two clocks of one boot after `passed` microseconds.
 fn tolerance(passed: i64) -> i64 {
-    (passed / 1000).clamp(2 * SECOND, MINUTE)
+    (passed / 1000).clamp(READING_TAKES, MINUTE)
 }
 
 fn same_boot(last: &Last, now: &ClockReading) -> ClockStep {
