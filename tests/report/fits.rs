@@ -95,7 +95,7 @@ fn announced_command_deletes_the_announced_images() {
     assert_eq!((&document["command"], list(&document, "/to_pin").len()), (&Value::Null, 0), "{document:#}");
 
     // Nothing is pulled, but the disk is above its threshold, and other images can be deleted.
-    let toml = "[images]\nhigh_percent = 60\nlow_percent = 50\nmin_age = \"0s\"\n";
+    let toml = "[images]\nhigh_percent = 50\nlow_percent = 40\nmin_age = \"0s\"\n";
     let ask = ["fits", &name(0), "--config", &node.config(toml)];
     let screen = node.run(&ask).expect_code(0).stdout.replace('\n', " ");
     assert!(screen.contains(" would delete ") && !screen.contains("pull:"), "{screen}");

@@ -43,8 +43,8 @@ END = START + MINUTES * 60
 random.seed(38)
 lock = threading.Lock()
 counts, violations = {}, []
-# What a person or the load itself removed: (store, image) -> time.
-removed = {}
+# Times at which a person or the load itself removed an image.
+removed = []
 stop = threading.Event()
 
 
@@ -184,8 +184,8 @@ class Podman:
         while len(self.built) > 6:
             tag = next(iter(self.built))
             self.has_built(tag)
-            identity = self.built.pop(tag)
-            removed["podman", identity] = now()
+            del self.built[tag]
+            removed.append(now())
             podman("rmi", tag)
 
     def has_built(self, tag):
@@ -197,7 +197,7 @@ class Podman:
         names = [name for name in record_names() if "/shop/" in name]
         if names:
             name = random.choice(names)
-            removed["podman", record_names().get(name)] = now()
+            removed.append(now())
             event("rmi" if podman("rmi", name)[0] == 0 else "rmi refused")
 
     def exec(self):
@@ -299,7 +299,7 @@ class Containerd:
         found = [image for image in found if image not in kept]
         if found:
             image = random.choice(found)
-            removed["containerd", image] = now()
+            removed.append(now())
             cri.remove_image(image)
             event("cri rmi")
 
@@ -499,7 +499,7 @@ class Chaos:
     def person(self):
         words = random.choice([["images"], ["usage"], ["report"], ["sweep"], ["doctor"], ["gc", "--dry-run"], ["gc", "--yes"], ["rm", "-y", random.choice(IMAGES)]])
         if words[0] == "rm":
-            removed["rm", words[-1]] = now()
+            removed.append(now())
         code, _, error = run("layersweep", "--no-progress", *words, seconds=300)
         event("by hand", words=words, code=code, error=error[-300:] if code else "")
         # 2: both stores have an image of this name.
@@ -572,7 +572,7 @@ def judge(watch, parts):
     for life in watch.lives:
         key = life["store"], life["image"].removeprefix("sha256:")
         # What the load or a person may have removed is not judged.
-        if key not in images or any(abs(moment - life["to"]) < 30 for moment in removed.values()):
+        if key not in images or any(abs(moment - life["to"]) < 15 for moment in removed):
             continue
         by_itself += 1
         if life["to"] - life["from"] < MIN_AGE:
@@ -585,7 +585,7 @@ def judge(watch, parts):
     for life in watch.lives:
         last_use = max(life["from"], life["used"] or 0)
         key = life["store"], life["image"].removeprefix("sha256:")
-        if key in aged and life["to"] - last_use < MAX_AGE and not any(abs(moment - life["to"]) < 30 for moment in removed.values()):
+        if key in aged and life["to"] - last_use < MAX_AGE and not any(abs(moment - life["to"]) < 15 for moment in removed):
             violation(f"an image was deleted by age {life['to'] - last_use:.0f} s after its last use: {life}")
     ages = [deletion for deletion in deleted if deletion["reason"] == "age" and deletion["outcome"] == "gone"]
 
