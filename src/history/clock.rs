@@ -40,8 +40,7 @@ impl ClockState {
     pub fn is_same_boot(&self, now: &ClockReading) -> bool {
         let passed = now.since_boot.saturating_sub(self.since_boot);
         let by_wall = now.wall.as_microsecond().saturating_sub(self.wall.as_microsecond());
-        passed >= 0
-            && (self.boot_id == now.boot_id || by_wall.saturating_sub(passed).abs() <= READING_TAKES)
+        passed >= 0 && (self.boot_id == now.boot_id || by_wall.saturating_sub(passed).abs() <= READING_TAKES)
     }
 }
 

@@ -66,7 +66,8 @@ pub fn apply_waiting(
 ) -> Result<(HashSet<String>, Vec<SaveWarning>), Error> {
     let (waiting, warnings) = queue.all();
     let (uses, paths) = queue.uses();
-    if !(waiting.is_empty() && paths.is_empty()) && !records.is_kept() {
+    let is_empty = waiting.is_empty() && paths.is_empty();
+    if !is_empty && !records.is_kept() {
         records.write(|tx| apply_all(tx, &waiting).and_then(|_| uses.apply(tx)))?;
     }
     Ok((waiting.iter().map(|waiting| waiting.run.start.run_id.clone()).collect(), warnings))
