@@ -115,11 +115,12 @@ impl Queue {
         let path = self.dir.as_ref().ok_or_else(|| io::Error::other("there is no queue"))?;
         let directory = PendingDirectory::make(path)?;
         let mut uses = Uses::of(&scan.record);
-        let earlier = directory.list(USES)?;
-        for (name, _) in &earlier {
-            // A file that cannot be parsed is renamed.
-            uses.add(directory.read(name, &mut Vec::new()).unwrap_or_default());
-        }
+        let mut earlier = directory.list(USES)?;
+        // A file that cannot be read stays.
+        earlier.retain(|(name, _)| {
+            let read = directory.read(name, &mut Vec::new());
+            read.map(|read| uses.add(read)).is_some()
+        });
         let name = format!("{}{USES}", scan.run_id);
         let content = serde_json::to_vec(&uses)?;
         directory.check_room(&name, content.len() as u64, MAX_FILES, MAX_BYTES)?;

@@ -1,7 +1,7 @@
 //! Sums over the documents of many nodes.
 //!
 //! Each document is added and dropped. The memory depends on the number of different images and leak classes; of each
-//! node less than a kilobyte is kept.
+//! node less than two kilobytes are kept, since forecasts count from the newest document.
 
 mod document;
 mod node;

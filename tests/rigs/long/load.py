@@ -433,16 +433,19 @@ def processes(name_is):
 class Chaos:
     """Kills, full disks, leaps of the clock, and a person at the keyboard."""
 
+    def kill(self, pids, what):
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                event(f"{what} killed")
+            except ProcessLookupError:
+                pass
+
     def kill_layersweep(self):
         unit = random.choice(["layersweep-gc", "layersweep-scan"])
         run("systemctl", "start", "--no-block", unit)
         pause(0, 1.5)
-        for pid in processes(is_layersweep):
-            try:
-                os.kill(pid, signal.SIGKILL)
-                event("layersweep killed")
-            except ProcessLookupError:
-                pass
+        self.kill(processes(is_layersweep), "layersweep")
 
     def kill_podman(self):
         def is_podman(pid):
@@ -453,12 +456,7 @@ class Chaos:
                 return False
             return words[0] == b"podman" and words[1] in (b"run", b"pull", b"build", b"rmi", b"rm")
 
-        for pid in processes(is_podman)[:1]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-                event("podman killed")
-            except ProcessLookupError:
-                pass
+        self.kill(processes(is_podman)[:1], "podman")
 
     def kill_containerd(self):
         run("systemctl", "kill", "--kill-who=main", "--signal=KILL", "containerd")
@@ -571,7 +569,7 @@ def judge(watch, parts):
     by_itself = 0
     for life in watch.lives:
         key = life["store"], life["image"].removeprefix("sha256:")
-        # What the load or a person may have removed is not judged.
+        # Not those that the load or a person may have removed.
         if key not in images or any(abs(moment - life["to"]) < 15 for moment in removed):
             continue
         by_itself += 1
@@ -665,7 +663,7 @@ def main():
     stop.set()
     for thread in threads:
         thread.join()
-    # What the last kill left is started again.
+    # systemd starts containerd again after the last kill.
     for _ in range(60):
         try:
             cri.images()
