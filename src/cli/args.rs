@@ -265,7 +265,7 @@ const DOCTOR_HELP: &str = "\
 Read-only: changes nothing, not even the state directory. With --sysroot it checks that disk, and contacts no socket. Exits with 1 if there is an error, else with 3 if something could not be read, else with 0: warnings and notes are not failures. -q prints only errors and warnings.";
 
 const SWEEP_HELP: &str = "\
-Changes nothing without --delete or --repair. Each deletion is proven safe again just before it, under the store's locks, and measured after it; runtimes may keep running. Nothing is deleted from containerd stores: containerd collects its own garbage, and a finding that it does not collect names the command that deletes it. docs/leaks.md describes every class.";
+Changes nothing without --delete or --repair. Each deletion is proven safe again just before it, under the store's locks, and measured after it; runtimes may keep running. Nothing is deleted from containerd stores: containerd collects its own garbage, and a finding that it does not collect says what to do. docs/leaks.md describes every class.";
 
 impl Command {
     /// Returns true if the command writes records.

@@ -160,8 +160,8 @@ classes! {
     TempRecord, "tmp-json", Reclaim, orphan(TempRecord);
     GraphrootTmp, "graphroot-tmp", Reclaim, TEMPORARY;
     VarTmp, "vartmp", Reclaim, TEMPORARY;
-    ArtifactOrphan, "artifact-orphan", Report, ByHand("remove the file while no artifact is pulled, added or removed");
-    VolumeOrphan, "volume-orphan", Report, ByHand("check whether its data is needed, then remove the directory");
+    ArtifactOrphan, "artifact-orphan", Report, ByHand("an artifact that is pulled, added or removed again may use it");
+    VolumeOrphan, "volume-orphan", Report, ByHand("only you can judge whether its data is needed");
     MissingLink, "missing-link", Repair, LINK;
     LayerNoDir, "layer-no-dir", Repair, ByHand("remove the image and pull it again");
     LeakedMount, "leaked-mount", Keep, ByHand("umount it");
@@ -169,8 +169,8 @@ classes! {
     // Leaks of a containerd store.
     Garbage, "garbage", Report, ByItself;
     StrayBlobName, "stray-blob-name", Report, ByHand("move it out of the blobs' directory");
-    GcRoot, "gc-root", Report, ByHand("remove its label, as the evidence says");
-    Lease, "lease", Report, ByHand("remove it with the program that made it, if that does not need it any more");
+    GcRoot, "gc-root", Report, ByHand("only you can judge whether something needs it; the evidence names its labels");
+    Lease, "lease", Report, ByHand("`ctr leases ls` shows it; remove it with the program that made it, if that does not need it any more");
     UnfinishedPull, "unfinished-pull", Report, ByHand("containerd removes it when it expires");
     ContainerDir, "container-dir", Report, ByHand("containerd removes it when it starts");
     NeverCollected, "never-collected", Report, ByHand("remove it by hand, as the evidence says");
@@ -178,7 +178,7 @@ classes! {
     ForeignNamespace, "foreign-namespace", Report, ByHand("remove them with the program that made them, if nothing needs them");
     // Leaks of either.
     BrokenImage, "broken-image", Repair, ByHand("remove it and pull it again");
-    ForgottenContainer, "forgotten-container", Report, ByHand("remove it, if nothing needs it");
+    ForgottenContainer, "forgotten-container", Report, ByHand("remove it as the evidence or `layersweep explain ID` says, if nothing needs it");
     OrphanImageVolume, "orphan-image-volume", Report, ByHand(BY_EVIDENCE);
     Inconsistent, "inconsistent", Report, ByHand(BY_EVIDENCE);
 }

@@ -11,8 +11,7 @@ use crate::model::display::span;
 use crate::model::plan::{Action, Cause, Gain, Step, Target, freed_on, sum};
 use crate::model::refs::{Refs, Root};
 use crate::model::{
-    Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict, is_for_ctr,
-    is_old_enough,
+    Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict, is_old_enough,
 };
 use crate::policy::input::FullFilesystem;
 
@@ -283,16 +282,13 @@ pub fn needs_a_person(leak: &Leak, stay: &KeepReason) -> bool {
     }
 }
 
-/// Returns the complete command that removes a leak, for a user who knows that nothing needs it; `None` if no
-/// single command does.
+/// Returns the complete command that removes a broken image or unmounts a leaked mount; `None` for other leaks: no
+/// command is offered for what cannot be made again.
 #[must_use]
 pub fn command(leak: &Leak) -> Option<String> {
     let id = leak.id.as_str();
     let path = leak.path.to_string_lossy();
-    // Outside the namespace of CRI, the ids of containerd begin with their namespace.
-    let (namespace, bare) = id.split_once('/').unwrap_or(("k8s.io", id));
     let (command, object) = match leak.class {
-        LeakClass::Lease if is_for_ctr(namespace) => (format!("ctr -n {namespace} leases rm {bare}"), id),
         // An image of containers/storage: other ids have an algorithm or a namespace.
         LeakClass::BrokenImage if !id.contains([':', '/']) => (format!("layersweep rm {id}"), id),
         LeakClass::LeakedMount => (format!("umount {path}"), &*path),
@@ -300,7 +296,7 @@ pub fn command(leak: &Leak) -> Option<String> {
     };
     // Ids come from the disk: the command is not printed if a shell would split the id.
     let is_plain = object.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._:-@".contains(&byte));
-    (is_plain && !bare.starts_with('-')).then_some(command)
+    (is_plain && !object.starts_with('-')).then_some(command)
 }
 
 #[cfg(test)]

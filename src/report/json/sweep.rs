@@ -76,8 +76,7 @@ pub struct SweepLeakDoc {
     /// True if it is kept and an operator can act: it is not too young, not in use, and no garbage collection
     /// will delete it.
     pub for_a_person: bool,
-    /// Complete command that removes it, for an operator who knows that it is not needed; null if no single
-    /// command does.
+    /// Complete command that removes a broken image or unmounts a leaked mount; null for other leaks.
     pub command: Option<String>,
 }
 

@@ -299,7 +299,7 @@ orphan-dir  0b0b0b0b0b0b  3.0 MiB   3d  reclaim
     fn operator_task_is_whole_on_80_columns() {
         let mut document = sweep_refused("r", &LeakRequest::default(), false, "", Timestamp::UNIX_EPOCH);
         (document.outcome, document.errors) = (OutcomeKind::Reported, Vec::new());
-        let command = "ctr -n k8s.io leases rm stuck-noexpiry";
+        let command = "layersweep rm 0123456789ab";
         document.leaks = vec![
             finding(
                 LeakClass::Lease,
@@ -323,7 +323,7 @@ lease  3.0 MiB  3d old  report
            it
   to do    remove it with the program that made it, if that does not need it any
            more
-  command  ctr -n k8s.io leases rm stuck-noexpiry
+  command  layersweep rm 0123456789ab
 
 2 findings: 0 can be deleted, freeing about 0 B; 0 can be repaired; 2 stay
 ";

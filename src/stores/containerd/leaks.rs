@@ -13,7 +13,7 @@ use super::fill::images::Groups;
 use super::fill::{Filler, qualified, volumes as image_volumes};
 use super::gc::{ROOT, Ref, Term, term};
 use super::metadata::{Labels, LeaseRecord, Namespace};
-use crate::model::display::shell_word;
+use crate::model::display::{listed, shell_word};
 use crate::model::{Consistency, LeakClass, NodeIx, Verdict, is_for_ctr};
 use crate::stores::leaks::Judgement;
 
@@ -32,24 +32,24 @@ fn is_of_volumes(lease: &LeaseRecord) -> bool {
             .all(|(_, key)| image_volumes::parse(key).is_some_and(|(sandbox, _)| sandbox == lease.id))
 }
 
-/// Returns a clause that explains how to remove the labels that make an object a root.
+/// Returns a clause that names the labels that make an object a root, and the command that shows the object. containerd
+/// deletes it once they are removed; only a person can judge whether something needs it.
 fn label_remedy(namespace: &str, object: Ref<'_>, labels: &Labels) -> String {
-    let object = match object {
+    let show = match object {
         _ if !is_for_ctr(namespace) => {
             return format!("only the program that uses the namespace {namespace} may remove it");
         }
         Ref::Snapshot(snapshotter, key) => {
-            format!("snapshots --snapshotter {} label {}", shell_word(snapshotter), shell_word(key))
+            format!("snapshots --snapshotter {} info {}", shell_word(snapshotter), shell_word(key))
         }
-        Ref::Content(id) | Ref::Ingest(id) | Ref::Image(id) | Ref::Container(id) => {
-            format!("content label {}", shell_word(id))
-        }
+        Ref::Content(_) | Ref::Ingest(_) | Ref::Image(_) | Ref::Container(_) => "content ls".to_owned(),
     };
-    let labels = labels.keys().filter(|label| label.starts_with(ROOT));
-    let labels: Vec<_> = labels.map(|label| shell_word(&format!("{label}="))).collect();
+    let labels: Vec<_> = labels.keys().filter(|label| label.starts_with(ROOT)).cloned().collect();
+    let noun = if labels.len() == 1 { "label" } else { "labels" };
     format!(
-        "if nothing needs it, `ctr -n {namespace} {object} {}` lets containerd delete it",
-        labels.join(" ")
+        "only you can judge whether something needs it (`ctr -n {namespace} {show}` shows it); without the {noun} {} \
+         containerd deletes it",
+        listed(&labels)
     )
 }
 
@@ -275,17 +275,14 @@ mod tests {
             .into_iter()
             .map(|label| (label.to_owned(), "1".to_owned()))
             .collect();
-        let both = "containerd.io/gc.root= containerd.io/gc.root.x=";
+        let both =
+            "without the labels containerd.io/gc.root and containerd.io/gc.root.x containerd deletes it";
         for (namespace, object, expected) in [
-            (
-                "k8s.io",
-                Ref::Content("sha256:00"),
-                format!("`ctr -n k8s.io content label sha256:00 {both}` lets"),
-            ),
+            ("k8s.io", Ref::Content("sha256:00"), format!("(`ctr -n k8s.io content ls` shows it); {both}")),
             (
                 "default",
                 Ref::Snapshot("overlayfs", "a b"),
-                format!("`ctr -n default snapshots --snapshotter overlayfs label 'a b' {both}` lets"),
+                format!("(`ctr -n default snapshots --snapshotter overlayfs info 'a b'` shows it); {both}"),
             ),
             ("moby", Ref::Snapshot("overlayfs", "a"), "the namespace moby may".to_owned()),
             ("buildkit", Ref::Content("sha256:00"), "the namespace buildkit may".to_owned()),

@@ -253,7 +253,6 @@ pub(super) fn stuck(mounted: bool, path: &Path) -> Judgement {
 /// Judges a working container of buildah. In `podman` it is visible only as the reason why an image cannot be removed.
 /// Returns `None` while it may be in use.
 pub(super) fn external_container(
-    id: &str,
     age: Option<SignedDuration>,
     mounted: bool,
     presence: &UseByProcess,
@@ -265,21 +264,15 @@ pub(super) fn external_container(
         UseByProcess::Unused { .. } => "no process names it and nothing of it is mounted".to_owned(),
         UseByProcess::Unknown(why) => format!("a process may be using it: {why}"),
     };
-    let evidence = format!(
-        "a working container of buildah, {} old; {used}; its image cannot be removed: `buildah rm {}`",
-        human(age),
-        shell_word(id)
-    );
+    let evidence =
+        format!("a working container of buildah, {} old; {used}; its image cannot be removed", human(age));
     Some(Judgement::of(LeakClass::ForgottenContainer, evidence))
 }
 
 /// Judges a container of podman that podman's database lacks. Returns `None` while podman may be creating it.
-pub(super) fn unknown_to_podman(id: &str, age: Option<SignedDuration>) -> Option<Judgement> {
+pub(super) fn unknown_to_podman(age: Option<SignedDuration>) -> Option<Judgement> {
     age.filter(|age| *age >= SETTLED)?;
-    let evidence = format!(
-        "podman's database does not have it: its name stays in use: `podman container rm --storage {}`",
-        shell_word(id)
-    );
+    let evidence = "podman's database does not have it, and its name stays in use: `podman ps --all --external` of its owner shows it";
     Some(Judgement::of(LeakClass::ForgottenContainer, evidence))
 }
 

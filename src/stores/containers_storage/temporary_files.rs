@@ -92,7 +92,7 @@ pub(crate) fn doubt(within: &Within, path: &Path) -> Option<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     if name.is_some_and(is_cache_mounts) {
         let why = "it holds the cache mounts of builds (RUN --mount=type=cache), which later builds use: `buildah \
-                   prune` deletes them, since podman 5 `podman system prune` as well";
+                   prune` deletes them";
         return Some(why.into());
     }
     let doubt = examine(within, path).unwrap_or_else(|error| Some(format!("cannot be examined: {error}")));

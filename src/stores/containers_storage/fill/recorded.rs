@@ -92,11 +92,11 @@ impl Filler<'_> {
                     let mounted =
                         layer.is_some_and(|node| self.writer.is_mounted(&self.writer.inventory[node].path));
                     let presence = self.presence(&record.id, Some(&path), &[]);
-                    leaks::external_container(&record.id, age, mounted, &presence)
+                    leaks::external_container(age, mounted, &presence)
                 }
                 Owner::Podman => match &snapshot.inspection.engine {
                     Engine::Known(known) if !known.containers.contains_key(&record.id) => {
-                        leaks::unknown_to_podman(&record.id, age)
+                        leaks::unknown_to_podman(age)
                     }
                     _ => None,
                 },
@@ -251,7 +251,7 @@ impl Filler<'_> {
         for (id, path) in unused.collect::<Vec<_>>() {
             let evidence = format!(
                 "the image is mounted, but no CRI-O container has it as a volume: CRI-O unmounts it when it removes the \
-                 image (`crictl rmi {id}`, if nothing needs it); without CRI-O it has to be unmounted first"
+                 image (`crictl inspecti {id}` shows it); without CRI-O it has to be unmounted first"
             );
             self.note(Judgement::of(LeakClass::OrphanImageVolume, evidence), id, path, None);
         }

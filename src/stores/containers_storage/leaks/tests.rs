@@ -209,12 +209,12 @@ fn young_volume_is_kept_if_there_is_a_database() {
 #[test]
 fn container_that_may_be_in_creation_is_no_leak() {
     let [hour, young, old] = [1, 23, 30].map(|hours| Some(SignedDuration::from_hours(hours)));
-    assert!(external_container("id", old, false, &unused(None)).is_some());
-    assert!(external_container("id", old, true, &unused(None)).is_none());
-    assert!(external_container("id", old, false, &UseByProcess::InUse("buildah".into())).is_none());
-    assert!(external_container("id", young, false, &unused(None)).is_none());
-    assert!(external_container("id", None, false, &unused(None)).is_none());
-    assert!(unknown_to_podman("id", hour).is_some());
-    assert!(unknown_to_podman("id", Some(SignedDuration::from_secs(3))).is_none());
-    assert!(unknown_to_podman("id", None).is_none());
+    assert!(external_container(old, false, &unused(None)).is_some());
+    assert!(external_container(old, true, &unused(None)).is_none());
+    assert!(external_container(old, false, &UseByProcess::InUse("buildah".into())).is_none());
+    assert!(external_container(young, false, &unused(None)).is_none());
+    assert!(external_container(None, false, &unused(None)).is_none());
+    assert!(unknown_to_podman(hour).is_some());
+    assert!(unknown_to_podman(Some(SignedDuration::from_secs(3))).is_none());
+    assert!(unknown_to_podman(None).is_none());
 }
