@@ -1,6 +1,5 @@
-//! Advice for a filesystem that is too full for a deletion to begin: files that the operator can delete by hand.
-
-use std::path::{Path, PathBuf};
+//! Advice for a filesystem that is too full for a deletion to begin: the journal, which can be shrunk, or the data to look
+//! at. No other deletion is suggested: only a person can judge whether a file is needed.
 
 use super::crio;
 use super::outside::{self, InodeUse};
@@ -12,12 +11,11 @@ use crate::model::space::lacks_inodes;
 use crate::model::{Filesystem, FilesystemIx, Finding, Plan, StoreKind};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUser, OtherUserKind, OtherUsers};
-use crate::sys::root::Root;
 
 /// Minimum size of a suggested file or directory. A filesystem with less available space counts as full.
 const LEAST: u64 = 1 << 20;
 
-/// Adds a hint to a plan that ended for lack of space: the best file or directory to delete by hand. If a runtime
+/// Adds a hint to a plan that ended for lack of space: the file or directory to look at first. If a runtime
 /// (`via`) should have deleted and the store can be edited directly, the hint names that way too.
 pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: &Scan, via: Via) {
     let Some(problem) = plan.problems.iter_mut().find(|problem| problem.no_space) else {
@@ -36,24 +34,18 @@ pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
         let places = InodeUse::of(scan, &others, fullest, 0).largest;
         let mount = inventory[fullest].mount.display();
         match outside::with_most_inodes(&places).as_str() {
-            "" => format!("delete some files on {mount}, where too few inodes are free"),
-            places => format!("delete some files on {mount}, where too few inodes are free ({places})"),
+            "" => format!("too few inodes are free on {mount}"),
+            places => format!("too few inodes are free on {mount} ({places})"),
         }
     } else {
         let mut others = outside::measure_quietly(request, config, scan, None, &Progress::default());
         others.logs.retain(|log| log.filesystem == fullest);
-        // Directories of a store are left out, also if they are on another filesystem: no file of a store is deleted
-        // by hand.
+        // Directories of a store are left out, also if they are on another filesystem.
         others.other_users.retain(|user| {
             user.filesystem == fullest
                 && inventory.stores.iter().all(|store| !user.path.starts_with(&store.root))
         });
-        let mut kept: Vec<_> = inventory.stores.iter().map(|store| store.root.clone()).collect();
-        kept.extend(scan.areas.iter().flatten().cloned());
-        let places = outside::known(request, config, scan, None).places;
-        kept.extend(places.data_directories().map(Path::to_path_buf));
-        best(&others, &is_of_root, &kept)
-            .unwrap_or_else(|| "no file or directory outside the stores uses 1 MiB or more".into())
+        best(&others).unwrap_or_else(|| "no file or directory outside the stores uses 1 MiB or more".into())
     };
     let by_hand = format!("free space by hand and run this again: {suggestion}");
     let can_be_edited = inventory.stores.iter().any(|store| {
@@ -100,54 +92,37 @@ pub(super) fn is_out_of_inodes(filesystem: &Filesystem) -> bool {
     lacks_inodes(filesystem.inodes, filesystem.inodes_free) && filesystem.available_bytes >= LEAST
 }
 
-/// Returns true if only root can replace the file before the operator types the command.
-fn is_of_root(file: &Path) -> bool {
-    file.parent().is_some_and(|parent| Root::open(parent).is_ok_and(|root| root.way().is_trusted()))
-}
-
-/// Returns a command that frees space. A deletion needs little space to begin, so the largest of the data that is
-/// usually not needed is preferred to larger data; without such data the largest user is named. `kept`:
-/// directories of stores and of the kubelet.
-fn best(others: &OtherUsers, is_of_root: &dyn Fn(&Path) -> bool, kept: &[PathBuf]) -> Option<String> {
+/// Returns a suggestion for what frees space. A deletion needs little space to begin, so the largest of the data that is
+/// usually not needed is preferred to larger data; without such data the largest user is named.
+fn best(others: &OtherUsers) -> Option<String> {
     use OtherUserKind::{CoreDumps, DeletedOpen, Directory, Journal, KubeletVolumes, Logs, PodLogs, VarTmp};
     fn largest<'a>(others: &'a OtherUsers, kinds: &[OtherUserKind]) -> Option<&'a OtherUser> {
         let of_kind =
             others.other_users.iter().filter(|user| kinds.contains(&user.kind) && user.bytes >= LEAST);
         of_kind.max_by_key(|user| user.bytes)
     }
-    if let Some(user) = largest(others, &[CoreDumps, Journal, VarTmp]) {
-        return Some(command(user, is_of_root, kept));
+    if let Some(journal) = largest(others, &[Journal]) {
+        return Some(suggestion(journal));
     }
-    if let Some(log) = others.logs.first().filter(|log| log.bytes >= LEAST) {
+    let dumps = largest(others, &[CoreDumps, VarTmp]).map(suggestion);
+    let log = || {
+        let log = others.logs.first().filter(|log| log.bytes >= LEAST)?;
         let path = shell_word(&log.path.to_string_lossy());
-        let size = bytes(log.bytes);
-        return Some(match is_of_root(&log.path) {
-            true => format!("truncate -s 0 {path} ({size}), if it is not needed"),
-            false => format!("look at {path} ({size}), in a directory that others can change"),
-        });
-    }
-    largest(others, &[Logs, PodLogs, DeletedOpen, KubeletVolumes, Directory])
-        .map(|user| command(user, is_of_root, kept))
+        Some(format!("look at {path} ({}): `ls -l {path}`", bytes(log.bytes)))
+    };
+    let rest = || largest(others, &[Logs, PodLogs, DeletedOpen, KubeletVolumes, Directory]).map(suggestion);
+    dumps.or_else(log).or_else(rest)
 }
 
-fn command(user: &OtherUser, is_of_root: &dyn Fn(&Path) -> bool, kept: &[PathBuf]) -> String {
+fn suggestion(user: &OtherUser) -> String {
     let (path, size) = (shell_word(&user.path.to_string_lossy()), bytes(user.bytes));
     match user.kind {
         OtherUserKind::Journal => format!("journalctl --vacuum-size=16M ({path}, {size})"),
         OtherUserKind::DeletedOpen => {
-            let holder = user.holder.as_deref().unwrap_or("the process");
-            format!("restart {holder}, which has the deleted file {path} ({size}) open")
+            let holder = user.holder.as_deref().unwrap_or("a process");
+            format!("{holder} has the deleted file {path} ({size}) open")
         }
-        // Part of it must not be deleted by hand.
-        OtherUserKind::Directory | OtherUserKind::KubeletVolumes
-            if kept.iter().any(|kept| kept.starts_with(&user.path) || user.path.starts_with(kept)) =>
-        {
-            format!("`layersweep explain {path}` shows what uses {size} there")
-        }
-        _ if is_of_root(&user.path) && user.path.symlink_metadata().is_ok_and(|facts| facts.is_file()) => {
-            format!("rm {path} ({size}), if it is not needed")
-        }
-        _ => format!("delete what is not needed in {path} ({size})"),
+        _ => format!("`layersweep explain {path}` shows what uses {size} there"),
     }
 }
 
@@ -167,12 +142,6 @@ mod tests {
         }
     }
 
-    /// Only paths below `/home` can be changed by other users than root.
-    fn best(others: &OtherUsers) -> Option<String> {
-        let kept = ["/var/lib/containers/storage".into(), "/var/lib/kubelet".into()];
-        super::best(others, &|path| !path.starts_with("/home"), &kept)
-    }
-
     #[test]
     fn unneeded_data_is_suggested_before_larger_data() {
         let mut others = OtherUsers::default();
@@ -180,7 +149,7 @@ mod tests {
         for (kind, path) in [
             (OtherUserKind::Directory, "/var/lib"),
             (OtherUserKind::KubeletVolumes, "/var/lib/kubelet/pods"),
-            (OtherUserKind::Directory, "/var/lib/kubelet/plugins"),
+            (OtherUserKind::Directory, "/home"),
         ] {
             others.other_users = vec![user(kind, path, 800)];
             assert_eq!(
@@ -189,9 +158,8 @@ mod tests {
             );
         }
         others.other_users = vec![user(OtherUserKind::Directory, "/home", 900)];
-        assert_eq!(best(&others).unwrap(), "delete what is not needed in /home (900.0 MiB)");
         others.other_users.push(user(OtherUserKind::DeletedOpen, "/srv/undo", 1000));
-        assert!(best(&others).unwrap().starts_with("restart mysqld (pid 7)"));
+        assert!(best(&others).unwrap().starts_with("mysqld (pid 7) has the deleted file"));
         others.logs.push(BigFile {
             filesystem: 0.into(),
             path: "/var/log/pods/a b/0.log".into(),
@@ -199,16 +167,14 @@ mod tests {
             pod: None,
             container: None,
             modified: None,
-            may_be_open: true,
-            has_other_names: false,
+            owner: 0,
+            links: 1,
             unread_store: None,
         });
-        let log = "truncate -s 0 '/var/log/pods/a b/0.log' (300.0 MiB), if it is not needed";
+        let log = "look at '/var/log/pods/a b/0.log' (300.0 MiB): `ls -l '/var/log/pods/a b/0.log'`";
         assert_eq!(best(&others).unwrap(), log);
-        others.logs[0].path = "/home/alice/0.log".into();
-        assert!(best(&others).unwrap().starts_with("look at /home/alice/0.log (300.0 MiB)"));
         others.other_users.push(user(OtherUserKind::CoreDumps, "/var/lib/systemd/coredump", 30));
-        assert!(best(&others).unwrap().contains("coredump (30.0 MiB)"));
+        assert!(best(&others).unwrap().contains("coredump` shows what uses 30.0 MiB there"));
         others.other_users.push(user(OtherUserKind::Journal, "/var/log/journal", 200));
         assert!(best(&others).unwrap().starts_with("journalctl --vacuum-size=16M"));
     }

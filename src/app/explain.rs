@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::containers::Containers;
+use super::diagnosis;
 use super::error::Error;
 use super::observer::{Audience, Observer};
 use super::path_usage::{self, Owned};
+use super::paths::owners_store;
 use super::policy_context;
 use super::reach::Reach;
 use super::request::Request;
@@ -19,14 +21,13 @@ use crate::cri::Options;
 use crate::execute::containers::Scope;
 use crate::execute::cri::CriRemover;
 use crate::history::story::Story;
+use crate::model::display::shell_word;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{Consistency, Image, ImageIx, Plan, StoreIx, Volume, remove_volume};
-use crate::node::quadlets;
+use crate::model::{Consistency, Image, ImageIx, Plan, PrintedCommand, StoreIx, Volume};
 use crate::policy::Policy;
 use crate::policy::image_rules::ImageRule;
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
-use crate::stores::other_usage::ContainerMounts;
 
 /// All that is known of an object or path.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub struct Explanation {
     pub absent: Vec<AbsentImage>,
     /// The volume of podman that contains the path.
     pub volume: Option<VolumeExplanation>,
+    /// Command for the container, if it does not run.
+    pub removal: Option<PrintedCommand>,
 }
 
 /// Volume of podman.
@@ -55,9 +58,8 @@ pub struct VolumeExplanation {
     pub name: String,
     /// Names of the containers that use it.
     pub containers: Vec<String>,
-    /// Command that deletes it with its data; it fails while a container uses it. Null if podman does not know its
-    /// users: a container has it in another mount, or a quadlet names it.
-    pub command: Option<String>,
+    /// Command that shows it.
+    pub command: PrintedCommand,
 }
 
 /// An image of the records that the reference does not name now.
@@ -169,7 +171,11 @@ pub fn explain(
         _ => Vec::new(),
     };
     let volume = owned.as_ref().and_then(|owned| volume(&result.scan, Path::new(&owned.path)));
-    Ok(Explanation { result, subject, owned, image, containers, absent, volume })
+    let removal = match subject {
+        Some(Subject::Container(container_ix)) => diagnosis::removal_of(&result.scan, container_ix),
+        _ => None,
+    };
+    Ok(Explanation { result, subject, owned, image, containers, absent, volume, removal })
 }
 
 /// Scans, and measures what is at and below a path.
@@ -203,10 +209,8 @@ fn volume(scan: &Scan, path: &Path) -> Option<VolumeExplanation> {
         let below = path.strip_prefix(graphroot.join("volumes")).ok()?;
         let name = below.iter().next()?;
         let Volume { name, containers } = volumes.iter().find(|volume| *volume.name == *name)?.clone();
-        let may_be_used = containers.is_empty()
-            && (ContainerMounts::read(scan).show(&graphroot.join("volumes").join(&name).join("_data"))
-                || quadlets::system_texts(&scan.sysroot).iter().any(|text| text.contains(&name)));
-        let command = (!may_be_used).then(|| remove_volume(&name, &graphroot));
+        let podman = owners_store(scan, *store).tool("podman");
+        let command = PrintedCommand::Shows(format!("{podman} volume inspect {}", shell_word(&name)));
         Some(VolumeExplanation { name, containers, command })
     })
 }
@@ -247,6 +251,7 @@ fn absent(result: ScanResult, reference: &str, unknown: lookup::Error) -> Result
         image: None,
         containers: None,
         volume: None,
+        removal: None,
         result,
     })
 }

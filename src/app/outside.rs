@@ -15,7 +15,6 @@ use crate::model::refs::{self, Root};
 use crate::model::{Filesystem, FilesystemIx, Finding, NodeIx};
 use crate::node::kubelet::Kubelet;
 use crate::node::places::KubeletPlaces;
-use crate::node::quadlets;
 use crate::policy::space;
 use crate::policy::thresholds::Counted;
 use crate::stores::Scan;
@@ -58,11 +57,6 @@ pub(super) fn measure_with_files(
 ) -> OtherUsers {
     let mut other_users = measure(request, observer, config, scan, most_inodes);
     other_usage::add_files(scan, &known(request, config, scan, most_inodes), &mut other_users);
-    // The containers of a quadlet exist only while its unit runs.
-    let units = quadlets::system_texts(&scan.sysroot);
-    for volume in &mut other_users.volumes {
-        volume.is_mounted |= units.iter().any(|text| text.contains(&volume.name));
-    }
     other_users
 }
 

@@ -1,17 +1,17 @@
 //! Images named by the arguments of `rm`, and hints about images that are kept.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::path::Path;
 
 use super::error::Error;
 use super::gc_request::ListLine;
+use super::paths::owners_store;
 use crate::model::display::{count, shell_word, short_id, short_reference};
 use crate::model::plan::{Plan, TargetKind};
 use crate::model::reference::{bare_id, means, normalized, repository};
 use crate::model::rules::Rule;
 use crate::model::{
-    Container, ContainerState, Image, ImageId, ImageIx, Inventory, Owner, StoreKind, is_for_ctr,
-    is_of_docker, removal_command, with_root,
+    Container, ContainerState, Image, ImageId, ImageIx, Inventory, Owner, OwnersStore, StoreKind, is_for_ctr,
+    is_of_docker, removal_command,
 };
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
@@ -78,7 +78,7 @@ pub(super) fn named(
             meant.add(image_ix, names, Some(&line.place));
         }
     }
-    let mut errors = meant.images.iter().filter_map(|meant| also_tagged(&scan.inventory, meant));
+    let mut errors = meant.images.iter().filter_map(|meant| also_tagged(scan, meant));
     if let Some(mut error) = errors.next() {
         error.others = errors.take(MOST_ERRORS - 1).collect();
         return Err(error);
@@ -92,7 +92,8 @@ const MOST_ERRORS: usize = 20;
 
 /// Returns an error if an image has names that were not given. An image in another namespace of containerd is out of
 /// reach in any case.
-fn also_tagged(inventory: &Inventory, meant: &MeantImage) -> Option<Error> {
+fn also_tagged(scan: &Scan, meant: &MeantImage) -> Option<Error> {
+    let inventory = &scan.inventory;
     let MeantImage { image_ix, names, place } = meant;
     let image = &inventory[*image_ix];
     let others = other_names(image, names);
@@ -114,8 +115,8 @@ fn also_tagged(inventory: &Inventory, meant: &MeantImage) -> Option<Error> {
     if inventory.is_artifact(*image_ix) {
         return Some(error);
     }
-    let store = &inventory[image.store];
-    let untagging = untagging(store.kind, &store.root, &image.id, names);
+    let kind = inventory[image.store].kind;
+    let untagging = untagging(kind, &owners_store(scan, image.store), &image.id, names);
     Some(error.hint(format!("to remove only the name, use {untagging}")))
 }
 
@@ -212,12 +213,12 @@ fn other_names<'a>(image: &'a Image, given: &[String]) -> Vec<&'a str> {
 }
 
 /// The command that removes these names from an image with other names, or the program that can.
-fn untagging(kind: StoreKind, root: &Path, id: &ImageId, names: &[String]) -> String {
+fn untagging(kind: StoreKind, store: &OwnersStore, id: &ImageId, names: &[String]) -> String {
     let names: Vec<_> = names.iter().map(|name| shell_word(name)).collect();
     let names = names.join(" ");
     match (kind, id.namespace().unwrap_or(CRI_NAMESPACE)) {
         (StoreKind::ContainersStorage, _) => {
-            format!("`{} untag {} {names}`", with_root("podman", root), short_id(id))
+            format!("`{} untag {} {names}`", store.tool("podman"), short_id(id))
         }
         (StoreKind::Containerd, namespace) if is_of_docker(namespace) => format!("`docker image rm {names}`"),
         (StoreKind::Containerd, namespace) if is_for_ctr(namespace) => {
@@ -242,14 +243,14 @@ pub(super) fn hints(plan: &Plan, scan: &Scan) -> Vec<String> {
     let containers = inventory.containers.iter();
     let containers = containers
         .filter(|container| container.images().any(|image| used.contains(&inventory[image].id.as_str())));
-    let containers = containers.map(|container| end_of_use(container, &inventory[container.store].root));
+    let containers = containers.map(|container| end_of_use(container, &owners_store(scan, container.store)));
     let unreached = kept_by(plan, Rule::OutOfReach);
     let images = inventory.images.iter();
     let images =
         images.filter(|image| image.id.namespace().is_some() && unreached.contains(&image.id.as_str()));
     let images = images.map(|image| {
-        let store = &inventory[image.store];
-        let remover = untagging(store.kind, &store.root, &image.id, &image.names);
+        let kind = inventory[image.store].kind;
+        let remover = untagging(kind, &owners_store(scan, image.store), &image.id, &image.names);
         format!("{remover} can delete {}", short_reference(&image.id))
     });
     containers.chain(images).take(MOST_HINTS).chain(too_young(plan)).collect()
@@ -264,11 +265,11 @@ fn too_young(plan: &Plan) -> Option<String> {
     Some(format!("{images} {verb} too young until {until}; --min-age 0s allows {whose} deletion"))
 }
 
-fn end_of_use(container: &Container, graphroot: &Path) -> String {
+fn end_of_use(container: &Container, store: &OwnersStore) -> String {
     let Container { owner, id, name, sandbox, state, .. } = container;
     let object = format!("container {name}");
     let has_ended = matches!(state, ContainerState::Exited | ContainerState::Created);
-    match removal_command(*owner, id, *sandbox, graphroot) {
+    match removal_command(*owner, id, *sandbox, store) {
         Some(command) if has_ended || *owner == Owner::Buildah => {
             format!("`{command}` removes {object}, if nothing needs it")
         }
@@ -324,7 +325,7 @@ mod tests {
 
     #[test]
     fn hint_names_the_owners_command() {
-        let graphroot = Path::new("/var/lib/containers/storage");
+        let store = OwnersStore { graphroot: "/var/lib/containers/storage".into(), user: None };
         for (owner, id, state, expected) in [
             (Owner::Docker, "moby/00", ContainerState::Exited, "`docker rm 00` removes container a, if"),
             (Owner::Docker, "moby/00", ContainerState::Running, "`docker stop 00`, then `docker rm 00`"),
@@ -341,11 +342,16 @@ mod tests {
             (Owner::Containerd, "ci/00", ContainerState::Exited, "by the program that made it"),
         ] {
             let container = Container { owner, id: id.into(), state, ..container() };
-            let hint = end_of_use(&container, graphroot);
+            let hint = end_of_use(&container, &store);
             assert!(hint.contains(expected), "{expected}: {hint}");
         }
-        let elsewhere = end_of_use(&container(), Path::new("/srv/a b"));
-        assert!(elsewhere.starts_with("`podman --root '/srv/a b' rm 0a`"), "{elsewhere}");
+        let alices = OwnersStore { graphroot: "/srv/a b".into(), user: Some("alice".into()) };
+        let running = Container { state: ContainerState::Running, ..container() };
+        assert_eq!(
+            end_of_use(&running, &alices),
+            "if nothing needs container a: `as alice: podman --root '/srv/a b' stop 0a`, then `as alice: podman \
+             --root '/srv/a b' rm 0a`"
+        );
     }
 
     #[test]
@@ -367,7 +373,7 @@ mod tests {
 
     #[test]
     fn ctr_is_suggested_for_its_namespaces_only() {
-        let root = Path::new("/var/lib/containerd");
+        let store = OwnersStore { graphroot: "/var/lib/containerd".into(), user: None };
         for (id, expected) in [
             ("00", "`ctr -n k8s.io images rm a:1`"),
             ("default/00", "`ctr -n default images rm a:1`"),
@@ -375,7 +381,7 @@ mod tests {
             ("moby-1000.1000/00", "`docker image rm a:1`"),
             ("buildkit/00", "the program that uses the namespace buildkit"),
         ] {
-            assert_eq!(untagging(StoreKind::Containerd, root, &id.into(), &["a:1".to_owned()]), expected);
+            assert_eq!(untagging(StoreKind::Containerd, &store, &id.into(), &["a:1".to_owned()]), expected);
         }
     }
 }

@@ -21,14 +21,18 @@ impl BuildCache {
         if is_of_docker(&self.namespace) { "Docker" } else { "BuildKit" }
     }
 
-    /// Returns the command that deletes records that no build needs, as a clause for messages.
+    /// Returns the command that deletes records that no build needs.
+    #[must_use]
+    pub fn command(&self) -> &'static str {
+        if is_of_docker(&self.namespace) { "docker builder prune" } else { "buildctl prune" }
+    }
+
+    /// Returns the effect of the command, as a clause for messages.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match is_of_docker(&self.namespace) {
-            true => "`docker builder prune` deletes what no build uses",
-            false => {
-                "`buildctl prune` deletes what no build uses (of nerdctl's builder, `nerdctl builder prune`)"
-            }
+            true => "it deletes what no build uses",
+            false => "it deletes what no build uses (of nerdctl's builder: `nerdctl builder prune`)",
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use serde::Serialize;
 
 use super::build_cache::is_for_ctr;
 use super::display::{shell_word, short_id};
@@ -79,10 +80,37 @@ impl Container {
     }
 }
 
+/// Graphroot as the tools of its owner name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnersStore {
+    /// Root of the store, as the node itself names it.
+    pub graphroot: PathBuf,
+    /// The user other than root and the caller who owns the store, or can replace its directory. Only that user's own
+    /// commands are safe: a tool that runs as root follows the user's symlinks.
+    pub user: Option<String>,
+}
+
+impl OwnersStore {
+    /// Returns the start of a command with `podman` or `buildah`: with the user who has to type it, and with the option
+    /// that names the graphroot unless it is the default of that user.
+    #[must_use]
+    pub fn tool(&self, program: &str) -> String {
+        let is_default = match self.user {
+            Some(_) => self.graphroot.ends_with(".local/share/containers/storage"),
+            None => self.graphroot == Path::new("/var/lib/containers/storage"),
+        };
+        let user = self.user.as_ref().map_or_else(String::new, |user| format!("as {user}: "));
+        if is_default {
+            return format!("{user}{program}");
+        }
+        format!("{user}{program} --root {}", shell_word(&self.graphroot.to_string_lossy()))
+    }
+}
+
 /// Returns the command that removes an exited container with the program that made it. `None` if that program is
-/// unknown or uses its own containerd namespace. `graphroot` is the root of the container's store.
+/// unknown or uses its own containerd namespace. `store` contains the container.
 #[must_use]
-pub fn removal_command(owner: Owner, id: &str, sandbox: bool, graphroot: &Path) -> Option<String> {
+pub fn removal_command(owner: Owner, id: &str, sandbox: bool, store: &OwnersStore) -> Option<String> {
     // Outside the kubelet's namespace, the ids of containerd's containers begin with their namespace.
     let (namespace, whole) = match id.rsplit_once('/') {
         Some((namespace, id)) => (Some(namespace), id),
@@ -92,8 +120,8 @@ pub fn removal_command(owner: Owner, id: &str, sandbox: bool, graphroot: &Path) 
     match (owner, namespace) {
         (Owner::CriO, _) | (Owner::Containerd, None) if sandbox => Some(format!("crictl rmp {id}")),
         (Owner::CriO, _) | (Owner::Containerd, None) => Some(format!("crictl rm {id}")),
-        (Owner::Podman, _) => Some(format!("{} rm {id}", with_root("podman", graphroot))),
-        (Owner::Buildah, _) => Some(format!("{} rm {id}", with_root("buildah", graphroot))),
+        (Owner::Podman, _) => Some(format!("{} rm {id}", store.tool("podman"))),
+        (Owner::Buildah, _) => Some(format!("{} rm {id}", store.tool("buildah"))),
         (Owner::Docker, _) => Some(format!("docker rm {id}")),
         (Owner::Containerd, Some(namespace)) if is_for_ctr(namespace) => {
             Some(format!("ctr -n {} containers rm {}", shell_word(namespace), shell_word(whole)))
@@ -102,18 +130,27 @@ pub fn removal_command(owner: Owner, id: &str, sandbox: bool, graphroot: &Path) 
     }
 }
 
-/// Returns the command that removes a volume of podman. It fails while a container uses the volume.
-#[must_use]
-pub fn remove_volume(name: &str, graphroot: &Path) -> String {
-    format!("{} volume rm {}", with_root("podman", graphroot), shell_word(name))
+/// Command that a screen prints for an object.
+///
+/// A deleting command is printed only for data that can be made again and for stopped containers, in the form in which
+/// the owner's tool refuses what is in use. For all other data the screen shows what it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum PrintedCommand {
+    /// It deletes the object.
+    Deletes(String),
+    /// It shows what the object is, or who uses it, and changes nothing.
+    Shows(String),
 }
 
-/// Returns `podman` or `buildah`, with the option that names this graphroot unless it is root's default.
-#[must_use]
-pub fn with_root(program: &str, graphroot: &Path) -> String {
-    match graphroot == Path::new("/var/lib/containers/storage") {
-        true => program.to_owned(),
-        false => format!("{program} --root {}", shell_word(&graphroot.to_string_lossy())),
+impl PrintedCommand {
+    /// Returns the command as it is typed.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Deletes(command) | Self::Shows(command) => command,
+        }
     }
 }
 
@@ -130,5 +167,24 @@ names! {
         /// The disk does not show it.
         #[default]
         Unknown = "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_in_a_users_store_is_the_users() {
+        for (graphroot, user, expected) in [
+            ("/var/lib/containers/storage", None, "podman rm 0a"),
+            ("/srv/a b", None, "podman --root '/srv/a b' rm 0a"),
+            ("/home/alice/.local/share/containers/storage", Some("alice"), "as alice: podman rm 0a"),
+            ("/data/alice", Some("uid 1500"), "as uid 1500: podman --root /data/alice rm 0a"),
+        ] {
+            let store = OwnersStore { graphroot: graphroot.into(), user: user.map(Into::into) };
+            let command = removal_command(Owner::Podman, "0a", false, &store);
+            assert_eq!(command.as_deref(), Some(expected));
+        }
     }
 }

@@ -48,7 +48,7 @@ pub use arrival::LayerBlob;
 pub use back_off::BackOff;
 pub use build_cache::{BuildCache, is_for_ctr, is_of_docker};
 pub use container::{
-    Container, ContainerLog, ContainerState, Owner, removal_command, remove_volume, with_root,
+    Container, ContainerLog, ContainerState, Owner, OwnersStore, PrintedCommand, removal_command,
 };
 pub use evidence::{Evidence, EvidenceKind};
 pub use filesystem::Filesystem;

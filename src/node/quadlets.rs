@@ -86,26 +86,6 @@ pub fn read(root: &Sysroot, place: &UnitDirectory) -> Result<Quadlets, Unreadabl
     Ok(reader.found)
 }
 
-/// Returns the texts of the system's units and their drop-ins. Files that cannot be read are left out.
-#[must_use]
-pub fn system_texts(root: &Sysroot) -> Vec<String> {
-    /// Maximum number of files that are read.
-    const MOST: usize = 1000;
-    let mut texts = Vec::new();
-    for directory in SYSTEM.iter().map(Path::new) {
-        for entry in root.list(directory).unwrap_or_default() {
-            let path = directory.join(&entry.name);
-            let inner = root.list(&path).unwrap_or_default().into_iter().map(|entry| path.join(entry.name));
-            let files: Vec<_> = std::iter::once(path.clone()).chain(inner).collect();
-            let left = MOST.saturating_sub(texts.len());
-            texts.extend(
-                files.into_iter().take(left).filter_map(|file| root.read(&file, MAX_FILE_BYTES).ok()),
-            );
-        }
-    }
-    texts
-}
-
 struct Reader<'a> {
     root: &'a Sysroot,
     foreign: bool,

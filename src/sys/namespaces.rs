@@ -244,19 +244,6 @@ impl Mounts {
         self.seen.get(position)
     }
 
-    /// Returns true if a process sees a directory above `path` as a mount of its own, as a container does with a bind
-    /// mount. Mounts that this process sees too are not counted.
-    #[must_use]
-    pub fn shows_above(&self, path: &Path) -> bool {
-        let Some(place) = location(&self.own_mounts, path) else { return false };
-        let Some(shown) = self.by_place.get(&place.device) else { return false };
-        let is_own = |root: &Path| {
-            let mut own = self.own_mounts.iter();
-            own.any(|mount| mount.device == place.device && mount.root == root)
-        };
-        place.path.ancestors().any(|above| shown.contains_key(above) && !is_own(above))
-    }
-
     fn overlay_with(&self, word: &[u8]) -> Option<usize> {
         if word.len() >= MIN_WORD && word.iter().all(u8::is_ascii_alphanumeric) {
             return self.by_word.get(word).copied();
@@ -423,8 +410,6 @@ mod tests {
         assert!(all.has_overlay_on(long) && !all.has_overlay_on("short2"));
         assert_eq!(user(&all, "shown/diff/below", &[]), None);
         // A container sees this directory; the mounts of this process do not count.
-        assert!(all.shows_above(Path::new("/data/x/overlay/shown/diff/file")));
-        assert!(!all.shows_above(Path::new("/data/x/overlay/other/file")));
         assert_eq!(user(&all, "x", &[long]), Some(9));
         assert_eq!(user(&all, "x", &[&long[1..]]), None);
         assert_eq!(user(&all, "x", &["", "short1"]), Some(9));

@@ -53,6 +53,8 @@ pub struct InodeFacts {
     pub kind: FileKind,
     /// Number of hard links.
     pub links: u64,
+    /// Uid of the owner.
+    pub owner: u32,
 }
 
 fn kind_of(mode: FileType) -> FileKind {
@@ -289,6 +291,7 @@ fn facts_of(stat: &Stat) -> InodeFacts {
         modified: Timestamp::new(stat.st_mtime, i32::try_from(stat.st_mtime_nsec).unwrap_or(0)).ok(),
         kind: kind_of(FileType::from_raw_mode(stat.st_mode)),
         links: stat.st_nlink.into(),
+        owner: stat.st_uid,
     }
 }
 

@@ -1,6 +1,9 @@
 //! The user of this process, and the users that it trusts.
 
+use std::path::Path;
 use std::sync::OnceLock;
+
+use super::sysroot::Sysroot;
 
 /// Returns the uids whose directories are trusted: root's and the caller's. In a user namespace, directories
 /// outside of it (for example `/` and `/home`) belong to the overflow uid.
@@ -43,10 +46,22 @@ pub fn name(uid: u32) -> String {
         return "a user outside of this user namespace".to_owned();
     }
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let names = users.lines().filter_map(|line| {
+    find(&users, uid)
+}
+
+/// Returns the name of a user of a system from its `/etc/passwd` alone; `uid N` if it has none.
+#[must_use]
+pub fn name_in(root: &Sysroot, uid: u32) -> String {
+    /// Maximum size of `/etc/passwd`; a larger file is not read.
+    const MAX_BYTES: u64 = 16 << 20;
+    find(&root.read(Path::new("/etc/passwd"), MAX_BYTES).unwrap_or_default(), uid)
+}
+
+fn find(users: &str, uid: u32) -> String {
+    let mut names = users.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
         (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
     });
-    names.into_iter().next().unwrap_or_else(|| format!("uid {uid}"))
+    names.next().unwrap_or_else(|| format!("uid {uid}"))
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
-use support::{alice, require_program};
+use support::{alice, promises, require_program};
 
 /// Two images of busybox, and a container of the first.
 const STORE: &str = r#"
@@ -90,6 +90,41 @@ cmp /home/before /home/after
         run.stderr.contains("hint: run as the user whose store it is: podman unshare layersweep"),
         "{run:?}"
     );
+}
+
+/// alice makes `volumes` a symlink to `/srv`: a podman of root would follow it and delete root's directory.
+#[test]
+fn commands_for_users_store_are_the_users() {
+    let Some(run) = run(r#"
+as_alice podman volume create etcd >/dev/null 2>&1
+store=/home/alice/.local/share/containers/storage
+as_alice dd if=/dev/urandom of=$store/volumes/etcd/_data/wal bs=1M count=20 status=none
+as_alice dd if=/dev/urandom of=$store/overlay/$(printf '%064d' 7)/diff/x bs=1M count=3 status=none
+id=$(as_alice podman ps -aq 2>/dev/null)
+echo "id $id"
+"$program" --state-dir /home/state report || true
+"$program" --state-dir /home/state report --format json || true
+"$program" --state-dir /home/state gc --dry-run --high 2 --low 1 || true
+for object in web etcd $store/volumes/etcd localhost/used:1; do
+    "$program" --state-dir /home/state explain $object || true
+done
+"$program" --state-dir /home/state rm --via direct -y localhost/used:1 2>&1 || true
+chown -h 0:0 $store
+"$program" --state-dir /home/state explain web
+"#)
+    else {
+        return;
+    };
+    let shown = &run.stdout;
+    let id = shown.lines().find_map(|line| line.strip_prefix("id ")).unwrap();
+    assert!(shown.contains(&format!("  remove  as alice: podman rm {id}\n")), "{run:?}");
+    assert!(shown.contains("  show    as alice: podman volume inspect etcd\n"), "{run:?}");
+    assert!(!shown.contains("podman --root"), "no command is root's: {run:?}");
+    let removals =
+        shown.lines().filter(|line| line.contains("podman rm ") || line.contains("volume inspect"));
+    assert!(removals.clone().count() >= 4, "{run:?}");
+    assert!(removals.clone().all(|line| line.contains("as alice: podman")), "{run:?}");
+    assert_eq!(promises::destroying_commands(shown), [] as [String; 0]);
 }
 
 /// Root has `lent` in a store that every user can read, and `kept` in one that only root can read. alice names both,

@@ -11,6 +11,7 @@ use layersweep::model::refs::Root;
 use layersweep::model::{Consistency, ContainerState, ImageIx, Labels, NodeKind, Verdict};
 use layersweep::stores::containerd::places::ContainerdPlaces;
 use support::containerd::{self, Reading, Rig, read};
+use support::{program, promises};
 
 const NOW: SignedDuration = SignedDuration::ZERO;
 
@@ -268,6 +269,12 @@ fn every_planted_leak_is_found() {
     rig.script("40-leaks.sh", &[]);
     rig.shell("echo stray >$BLOBS/not-a-digest");
 
+    let printed = |words: &[&str]| {
+        let mut command = program::command();
+        let run = program::run(command.args(words).arg("--containerd-root").arg(&root)).expect_no_crash();
+        run.stdout + &run.stderr
+    };
+    promises::assert_nothing_destroys(printed, &[root.to_str().unwrap().to_owned(), "app-d:1".into()]);
     // Shortly after that, all of it may still be work in progress.
     let young = read(&rig.places(), NOW);
     assert!(young.leaks("garbage").iter().all(|leak| leak.verdict == Verdict::Keep));

@@ -14,7 +14,7 @@ use support::loopfs::{Fs, LoopFs, MIB};
 use support::node;
 use support::program::{self, Run, list, text};
 use support::store::{self, Store};
-use support::{locks, small};
+use support::{locks, promises, small};
 
 /// Planted leaks and their paths.
 struct Planted {
@@ -163,6 +163,12 @@ fn planted_leaks_are_found_and_swept() {
     for leak in leaks {
         assert!(planted.rows.iter().any(|row| row.is(leak)), "{leak:#} was not planted");
     }
+    let references: Vec<_> = leaks.iter().map(|leak| text(leak, "/path").to_owned()).collect();
+    let printed = |words: &[&str]| {
+        let run = planted.run(words);
+        run.stdout + &run.stderr
+    };
+    promises::assert_nothing_destroys(printed, &references);
     // Young leaks are kept with the default age, and a dry run changes nothing.
     let young = planted.json(0, &["sweep", "--dry-run", "--class", "orphan-dir"]);
     assert!(list(&young, "/deleted").is_empty(), "{young:#}");

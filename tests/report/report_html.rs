@@ -345,10 +345,10 @@ fn hostile_names_are_text() {
     document["verdict"]["sentences"] = json!([hostile, hostile, hostile]);
     document["verdict"]["headline"] = hostile.into();
     document["verdict"]["steps"] =
-        json!([{ "command": hostile, "text": hostile, "bytes": 1, "needs_decision": false }]);
+        json!([{ "command": { "deletes": hostile }, "text": hostile, "bytes": 1, "needs_decision": false }]);
     document["verdict"]["causes"] = json!([{ "kind": hostile, "title": hostile, "text": hostile, "remedy": hostile,
-        "command": hostile, "frees_bytes": 1, "frees_inodes": 1, "used_after_percent": 1.0, "reaches_low": true,
-        "bytes": 1, "filesystem": hostile, "id": hostile, "path": hostile, "taken_by": "operator" }]);
+        "command": { "shows": hostile }, "frees_bytes": 1, "frees_inodes": 1, "keeps_bytes": 0, "used_after_percent": 1.0, "reaches_low": true,
+        "bytes": 1, "filesystem": hostile, "id": hostile, "path": hostile, "group": "only-you-can-judge" }]);
     document["filesystems"][0]["parts"][1]["label"] = hostile.into();
     document["filesystems"][0]["parts"][1]["path"] = hostile.into();
     document["filesystems"][0]["marks"][0]["name"] = hostile.into();

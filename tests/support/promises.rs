@@ -1,10 +1,105 @@
-//! Promises of the reading commands, compared with the plan of `gc`.
+//! Promises of the reading commands, compared with the plan of `gc`; and of every screen: no printed command destroys what
+//! cannot be made again.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
+use regex::Regex;
 use serde_json::Value;
 
 use super::program::{list, number, text};
+
+/// Commands that delete files, volumes and logs, or that delete what is in use.
+static DESTROYS: LazyLock<Regex> = LazyLock::new(|| {
+    let start = r#"(?:^|[\s`"'(;&|])"#;
+    let patterns = [
+        r"\btruncate\s+-s",
+        r"\s-delete\b",
+        r"-exec\s+rm\b",
+        r"\bvolumes?\s+(?:rm|remove|prune)\b",
+        r"\b(?:system|container|pod)\s+prune\b",
+        r"\bprune\b[^`\n]*\s(?:--volumes|--force|--all|-[a-z]*[af])\b",
+        &format!(
+            r"{start}(?:rm|rmi|rmp|remove)\s+(?:-[a-zA-Z]*[rRfF]\b|--force|--recursive|--storage|--volumes)"
+        ),
+        &format!(r#"{start}(?:sudo\s+)?(?:rm|unlink|shred|wipefs|mkfs\S*)\s+(?:-\S+\s+)*['"]?[/~.$]"#),
+        r"\bleases\s+rm\b",
+        r"\bdd\s[^`\n]*\bof=",
+    ];
+    Regex::new(&patterns.join("|")).expect("a pattern")
+});
+
+/// Returns the lines of a screen, document or page with a command that deletes what cannot be made again. Files of
+/// layersweep itself are not meant, nor the leases of image volumes, whose content is that of an image.
+pub fn destroying_commands(text: &str) -> Vec<String> {
+    // JSON has a command in a string.
+    let lines = text.lines().flat_map(|line| line.split("\\n"));
+    let found = lines.filter(|line| {
+        let Some(found) = DESTROYS.find(line) else { return false };
+        let rest = line[found.start()..].split('`').next().unwrap_or_default();
+        let mut paths = rest.split_whitespace().filter(|word| word.contains('/')).peekable();
+        let is_own = paths.peek().is_some() && paths.all(|path| path.contains("layersweep"));
+        let is_of_image_volume = found.as_str().contains("leases") && line.contains("an image volume of pod");
+        !is_own && !is_of_image_volume
+    });
+    found.map(str::to_owned).collect()
+}
+
+/// Checks that no screen or document of these commands has a destroying command. `run` returns the standard output and
+/// error of a command, `references` are objects and paths to explain.
+pub fn assert_nothing_destroys(run: impl Fn(&[&str]) -> String, references: &[String]) {
+    let mut all = vec![
+        vec!["report"],
+        vec!["gc", "--dry-run", "--high", "2", "--low", "1"],
+        vec!["sweep"],
+        vec!["usage"],
+        vec!["images"],
+        vec!["doctor"],
+        vec!["report", "--html", "-"],
+    ];
+    all.extend(references.iter().map(|reference| vec!["explain", reference]));
+    let documents: Vec<_> = all
+        .iter()
+        .filter(|words| !words.contains(&"--html"))
+        .map(|words| [&words[..], &["--format", "json"]].concat())
+        .collect();
+    for words in all.into_iter().chain(documents) {
+        let printed = run(&words);
+        assert!(!printed.is_empty(), "{words:?}");
+        assert_eq!(destroying_commands(&printed), [] as [String; 0], "{words:?}: {printed}");
+    }
+}
+
+#[test]
+fn destroying_commands_are_recognised() {
+    for (line, destroys) in [
+        ("                       rm /srv/db/data.mdb", true),
+        ("    rm '/srv/a b'", true),
+        ("hint: free space by hand: truncate -s 0 /var/log/a (24.0 MiB)", true),
+        ("find /var/lib/systemd/coredump -xdev -type f -delete", true),
+        ("podman --root /home/alice/x volume rm etcd", true),
+        (r#""remedy": "`podman container rm --storage 0a`""#, true),
+        ("podman rm -f web", true),
+        ("`podman rmi --force a`", true),
+        ("rm -rf /var/lib/containers/storage", true),
+        ("podman system prune", true),
+        ("docker builder prune --all", true),
+        ("podman rm 0a1b", false),
+        ("as alice: podman rm 0a1b", false),
+        ("crictl rmp 0a1b", false),
+        ("journalctl --vacuum-size=16M", false),
+        ("layersweep sweep --delete --class orphan-dir", false),
+        ("layersweep rm -y --file cve.txt", false),
+        ("layersweep rm registry.example/notes:1", false),
+        ("podman run --rm --network none registry.example/notes:1 busybox", false),
+        ("rm /run/layersweep/hold", false),
+        ("rm -rf /var/lib/layersweep /etc/layersweep /run/layersweep", false),
+        ("rm -rf /var/lib/layersweep /srv", true),
+        ("docker builder prune", false),
+    ] {
+        assert_eq!(!destroying_commands(line).is_empty(), destroys, "{line}");
+    }
+}
 
 /// Checks, under a policy that wants every image deleted, that `usage`, `report`, `images` and `explain` promise for
 /// each image what the dry run of `gc` plans; returns the plan. `json` runs a command of the node and returns its
@@ -36,8 +131,8 @@ pub fn assert_kept_by_plan(json: impl Fn(&[&str]) -> Value) -> Value {
 
     let report = json(&["report"]);
     let steps = list(&report, "/verdict/steps").iter();
-    let mut steps =
-        steps.filter(|step| step["command"].as_str().is_some_and(|command| command.contains(" gc")));
+    let mut steps = steps
+        .filter(|step| step["command"]["deletes"].as_str().is_some_and(|command| command.contains(" gc")));
     assert_eq!(number(steps.next().expect("gc is advised"), "/bytes"), planned, "{report:#}");
 
     for image in list(&images, "/images") {

@@ -182,8 +182,8 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
         "verdict": {
             "urgency": "critical", "headline": "/ is 86.0% full, past hard eviction (imagefs.available) at 85%",
             "steps": [
-                { "command": "layersweep gc", "text": "deletes unused images", "bytes": MIB, "needs_decision": false },
-                { "command": null, "text": "log of pod a/b: `truncate -s 0 /x`", "bytes": MIB, "needs_decision": true },
+                { "command": { "deletes": "layersweep gc" }, "text": "deletes unused images", "bytes": MIB, "needs_decision": false },
+                { "command": null, "text": "log of pod a/b: `ls -l /x`", "bytes": MIB, "needs_decision": true },
             ],
             "sentences": ["First.", "Second, of `layersweep gc`.", "Third."], "causes": [],
         },

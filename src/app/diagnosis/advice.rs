@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use crate::app::diagnosis::summary::{after, fullest, short_of_inodes};
-use crate::app::diagnosis::{Action, Cause, Disk, Planned};
+use crate::app::diagnosis::{Cause, CauseGroup, Disk, Planned};
+use crate::model::PrintedCommand;
 use crate::model::display::bytes;
 use crate::model::urgency::{FULL, Urgency};
 use crate::policy::thresholds::{Counted, Source};
@@ -17,8 +18,8 @@ pub struct Advice {
     pub urgency: Urgency,
     /// Fullness of the fullest filesystem, in one line.
     pub headline: String,
-    /// Steps in the order in which to take them. Steps that delete only unused data come before steps that need a
-    /// decision. Empty if nothing has to be done.
+    /// Steps in the order in which to take them, the least risk first: deletions by layersweep, then what can be made
+    /// again, stopped containers, and what only a person can judge. Empty if nothing has to be done.
     pub steps: Vec<AdvisedStep>,
 }
 
@@ -26,8 +27,8 @@ pub struct Advice {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StepDoc"))]
 pub struct AdvisedStep {
-    /// The exact command; null if `text` describes the step.
-    pub command: Option<String>,
+    /// The exact command, as in the causes; null if `text` describes the step.
+    pub command: Option<PrintedCommand>,
     /// Effect of the command, or description of the step.
     pub text: String,
     /// Bytes that the step is expected to free.
@@ -46,14 +47,12 @@ pub fn advice(disks: &[Disk], causes: &[Cause], foreign: bool) -> Advice {
     let mut steps = safe_steps(disk, foreign);
     if urgency > Urgency::Calm {
         let manual = causes.iter().filter(|cause| {
-            cause.filesystem_ix == ix && cause.taken_by == Action::Operator && cause.gain(disk.scarce()) > 0
+            let group = cause.listed_group(disk.scarce());
+            cause.filesystem_ix == ix && !matches!(group, CauseGroup::Layersweep | CauseGroup::Kept)
         });
         steps.extend(manual.map(|cause| AdvisedStep {
             command: cause.command.clone(),
-            text: match cause.remedy.as_str() {
-                "" => cause.title.clone(),
-                remedy => format!("{}: {remedy}", cause.title),
-            },
+            text: step_of(cause),
             bytes: cause.frees_bytes,
             needs_decision: true,
         }));
@@ -67,6 +66,15 @@ pub fn advice(disks: &[Disk], causes: &[Cause], foreign: bool) -> Advice {
         }
     }
     Advice { urgency, headline, steps }
+}
+
+/// Describes the step of a cause: its object, and what the command does if it deletes nothing.
+fn step_of(cause: &Cause) -> String {
+    let title = match cause.group {
+        CauseGroup::OnlyYouCanJudge => format!("shows what only you can judge: {}", cause.title),
+        _ => cause.title.clone(),
+    };
+    if cause.remedy.is_empty() { title } else { format!("{title}: {}", cause.remedy) }
 }
 
 fn urgency(disk: &Disk) -> (Urgency, String) {
@@ -132,7 +140,7 @@ fn safe_steps(disk: &Disk, foreign: bool) -> Vec<AdvisedStep> {
             let left = after(disk, freed).map(|left| format!(", which leaves {left:.1}%"));
             let size = bytes(planned.bytes);
             AdvisedStep {
-                command: Some(command.to_owned()),
+                command: Some(PrintedCommand::Deletes(command.to_owned())),
                 text: format!("{when}{effect}: frees up to {size}{inodes}{}", left.unwrap_or_default()),
                 bytes: planned.bytes,
                 needs_decision: false,

@@ -6,16 +6,18 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use crate::app::diagnosis::context::{Context, LEAST};
+use crate::app::diagnosis::holders::{self, StoppedHolders};
 use crate::app::diagnosis::outside_causes;
 use crate::app::diagnosis::parts::kind_of_large;
 use crate::app::diagnosis::ranking::rank;
-use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, Planned};
+use crate::app::diagnosis::{Cause, CauseGroup, CauseKind, Disk, Planned};
+use crate::app::paths::owners_store;
 use crate::model::display::{self, shell_word, short_id, span};
 use crate::model::refs::{self, Root, Standing};
 use crate::model::rules::Rule;
 use crate::model::{
-    Consistency, Container, ContainerState, FilesystemIx, ImageIx, Inventory, Leak, LeakClass, LeakIx,
-    NodeKind, Owner, PinReason, StoreKind, Verdict, removal_command, remove_volume, with_root,
+    Consistency, Container, ContainerIx, ContainerState, FilesystemIx, ImageIx, Inventory, Leak, LeakClass,
+    LeakIx, NodeKind, Owner, PinReason, PrintedCommand, StoreKind, Verdict, removal_command,
 };
 use crate::policy::leaks::{self, Decision, KeepReason};
 use crate::stores::Scan;
@@ -23,11 +25,12 @@ use crate::stores::Scan;
 /// Returns the causes of the usage of all filesystems, ranked as in [`rank`].
 pub fn causes(context: &Context<'_>, disks: &[Disk]) -> Vec<Cause> {
     let mut causes = Vec::new();
+    let holders = StoppedHolders::find(context.scan);
     for ix in (0..context.scan.inventory.filesystems.len()).map(FilesystemIx::from) {
         causes.extend(unused_images(context, ix));
         causes.extend(out_of_reach(context, ix));
         causes.extend(pinned_images(context, ix));
-        causes.extend(containers(context, ix));
+        causes.extend(containers(context, ix, &holders));
         causes.extend(container_logs(context, ix));
         causes.extend(build_caches(context, ix));
         causes.extend(leaks(context, ix));
@@ -75,6 +78,7 @@ fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         (size.frees_bytes >= LEAST).then(|| Cause {
             title: "images out of reach".into(),
             remedy: remedy_out_of_reach(inventory, images[0]),
+            group: CauseGroup::Kept,
             ..context.cause(
                 ix,
                 CauseKind::ImagesOutOfReach,
@@ -92,9 +96,9 @@ fn remedy_out_of_reach(inventory: &Inventory, image: ImageIx) -> String {
     let store = &inventory[image.store];
     match (store.kind, image.id.namespace()) {
         _ if store.consistency == Consistency::Damaged => "see the warnings".into(),
-        (StoreKind::Containerd, Some("moby")) => "delete them with `docker image rm`".into(),
+        (StoreKind::Containerd, Some("moby")) => "Docker deletes them; `docker image ls` lists them".into(),
         (StoreKind::Containerd, Some(namespace)) => {
-            format!("delete them with the program that uses the namespace {namespace}")
+            format!("the program that uses the namespace {namespace} deletes them")
         }
         (StoreKind::Containerd, None) => String::new(),
         (StoreKind::ContainersStorage, _) if inventory.closed_stores.contains(&image.store) => String::new(),
@@ -118,10 +122,10 @@ fn unused_images(context: &Context<'_>, ix: FilesystemIx) -> Option<Cause> {
     (bytes >= LEAST).then(|| Cause {
         title: "images not in use".into(),
         remedy,
-        command: (!gc.is_nothing()).then(|| planned.command.to_owned()),
+        command: (!gc.is_nothing()).then(|| PrintedCommand::Deletes(planned.command.to_owned())),
         frees_bytes: gc.bytes,
         frees_inodes: gc.inodes,
-        taken_by: Action::Layersweep,
+        group: CauseGroup::Layersweep,
         ..context.cause(ix, CauseKind::UnusedImages, bytes, text)
     })
 }
@@ -167,6 +171,7 @@ fn pinned_images(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             title: format!("{kind} image {name}"),
             remedy,
             id: Some(facts.id.to_string()),
+            group: CauseGroup::Kept,
             ..context.cause(ix, CauseKind::PinnedImage, bytes, text)
         })
     });
@@ -201,80 +206,105 @@ fn unpin(pinned_by: &[PinReason], command: &str) -> String {
     }
 }
 
-/// Returns the containers with large writable layers.
-fn containers(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+/// Returns the containers with large writable layers, and the stopped ones that keep large images.
+fn containers(context: &Context<'_>, ix: FilesystemIx, holders: &StoppedHolders) -> Vec<Cause> {
     let inventory = &context.scan.inventory;
     let foreign = context.scan.sysroot.is_foreign();
     let live = context.scan.refs.live();
+    let live_later = holders.without_containers(context.scan);
     let mut causes = Vec::new();
     for (position, container) in inventory.containers.iter().enumerate() {
-        let size = context.alone(&live, ix, Root::Container(position.into()));
-        let (kind, state) = match (container.state, foreign) {
-            (ContainerState::Exited, _) => (CauseKind::DeadContainer, "exited"),
-            // The kubelet is about to start the container, or has just started it.
-            (ContainerState::Created, false) if container.owner == Owner::CriO => {
-                (CauseKind::Container, "created")
-            }
-            (ContainerState::Created, _) => (CauseKind::DeadContainer, "created, never started"),
-            (ContainerState::Running, false) => (CauseKind::Container, "running"),
-            // A build that runs has its container mounted, which counts as running.
-            (ContainerState::Unknown, _) if container.owner == Owner::Buildah => {
-                (CauseKind::DeadContainer, "build container")
-            }
-            (ContainerState::Unknown, false) => (CauseKind::Container, "state unknown, may be running"),
-            // No container runs on a disk that is mounted on another machine.
-            (ContainerState::Running, true) => {
-                (CauseKind::DeadContainer, "running when the disk was last in use")
-            }
-            (ContainerState::Unknown, true) => (CauseKind::DeadContainer, "last state unknown"),
-        };
-        let dead = kind == CauseKind::DeadContainer;
+        let container_ix = ContainerIx::from(position);
+        let size = context.alone(&live, ix, Root::Container(container_ix));
+        let stopped = holders::stopped(container, foreign);
         let log_bytes = log_bytes(context, ix, container);
         let volumes = context.other_users.volumes.iter();
-        let volumes = volumes.filter(|volume| volume.of.is_some_and(|of| of.get() == position));
+        let volumes = volumes.filter(|volume| volume.of == Some(container_ix));
         let volumes = volumes.map(|volume| volume.bytes).fold(0, u64::saturating_add);
+        let (kept, is_alone) = holders.kept_by(container_ix);
+        let keeps_bytes = holders::freed_next(context.scan, &live_later, &kept, ix).frees_bytes;
         // The log and the volumes of a container that is kept are causes of their own.
-        let bytes = match dead {
-            true => size.frees_bytes,
-            false => size.frees_bytes.saturating_sub(log_bytes).saturating_sub(volumes),
+        let bytes = match stopped {
+            Some(_) => size.frees_bytes,
+            None => size.frees_bytes.saturating_sub(log_bytes).saturating_sub(volumes),
         };
-        if bytes < context.least(ix) {
+        if bytes.max(keeps_bytes) < context.least(ix) {
             continue;
         }
         let mut held = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
         let layer = held.find(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
         let (name, owner) = (&container.name, container.owner.as_str());
         let besides = [("its log", log_bytes), ("its volumes", volumes)].into_iter();
-        let besides = besides.filter(|(_, bytes)| dead && *bytes >= LEAST);
+        let besides = besides.filter(|(_, bytes)| stopped.is_some() && *bytes >= LEAST);
         let besides: Vec<_> =
             besides.map(|(name, bytes)| format!(", {name} {}", display::bytes(bytes))).collect();
         let part = format!("its writable layer{}", besides.concat());
-        let graphroot = context.inside(&inventory[container.store].root);
-        let command =
-            removal_command(container.owner, &container.id, container.sandbox, Path::new(&graphroot));
-        let cause = context.cause(ix, kind, bytes, format!("container {name} ({owner}, {state}): {part}"));
-        causes.push(Cause {
+        let state = stopped.unwrap_or(match container.state {
+            ContainerState::Running => "running",
+            ContainerState::Created => "created",
+            ContainerState::Exited | ContainerState::Unknown => "state unknown, may be running",
+        });
+        let kind = if stopped.is_some() { CauseKind::DeadContainer } else { CauseKind::Container };
+        let cause = Cause {
             title: format!("container {name}"),
             id: Some(container.id.to_string()),
             path: layer.map(|node| context.inside(&node.path)),
-            ..match dead {
-                true => Cause {
-                    remedy: removal(container.owner, &container.id, command.is_some()),
-                    command,
-                    frees_bytes: bytes,
-                    frees_inodes: size.inodes,
-                    taken_by: Action::Operator,
-                    ..cause
-                },
-                false => Cause {
-                    remedy: "find out what it writes to its root filesystem; use a volume for that".into(),
-                    taken_by: Action::Nobody,
-                    ..cause
-                },
-            }
+            ..context.cause(ix, kind, bytes, format!("container {name} ({owner}, {state}): {part}"))
+        };
+        if stopped.is_none() {
+            causes.push(Cause {
+                remedy: "find out what it writes to its root filesystem; use a volume for that".into(),
+                group: CauseGroup::Kept,
+                ..cause
+            });
+            continue;
+        }
+        let command = removal_of(context.scan, container_ix);
+        let has_command = matches!(command, Some(PrintedCommand::Deletes(_)));
+        let kept_images =
+            if keeps_bytes < LEAST { String::new() } else { keeps(inventory, &kept, is_alone, keeps_bytes) };
+        let clauses = [kept_images, removal(container.owner, &container.id, has_command)];
+        let clauses: Vec<_> = clauses.into_iter().filter(|clause| !clause.is_empty()).collect();
+        causes.push(Cause {
+            remedy: clauses.join("; "),
+            command,
+            frees_bytes: bytes,
+            frees_inodes: size.inodes,
+            keeps_bytes,
+            group: if has_command { CauseGroup::StoppedContainer } else { CauseGroup::OnlyYouCanJudge },
+            ..cause
         });
     }
     causes
+}
+
+/// Returns the command that removes a container; `None` if the container runs or may run, or if its program is unknown. A
+/// container that podman's own database lacks can only be shown: podman removes it by force alone.
+pub fn removal_of(scan: &Scan, container_ix: ContainerIx) -> Option<PrintedCommand> {
+    let container = &scan.inventory[container_ix];
+    holders::stopped(container, scan.sysroot.is_foreign())?;
+    let store = owners_store(scan, container.store);
+    let mut leaks = scan.inventory.leaks.iter();
+    let is_unknown = container.owner == Owner::Podman
+        && leaks.any(|leak| leak.class == LeakClass::ForgottenContainer && *leak.id == *container.id);
+    if is_unknown {
+        return Some(PrintedCommand::Shows(format!("{} ps --all --external", store.tool("podman"))));
+    }
+    let command = removal_command(container.owner, &container.id, container.sandbox, &store);
+    command.map(PrintedCommand::Deletes)
+}
+
+/// Describes the images that a stopped container keeps: `gc` can delete them once no stopped container has them.
+fn keeps(inventory: &Inventory, images: &[ImageIx], is_alone: bool, bytes: u64) -> String {
+    /// Maximum number of images that are named.
+    const NAMED: usize = 3;
+    let mut names: Vec<_> =
+        images.iter().take(NAMED).map(|image| inventory[*image].title().to_owned()).collect();
+    let more = images.len().saturating_sub(NAMED);
+    names.extend((more > 0).then(|| format!("{more} more")));
+    let noun = if images.len() == 1 { "the image" } else { "the images" };
+    let who = if is_alone { "it alone keeps" } else { "it and other stopped containers keep" };
+    format!("{who} {noun} {} ({}) from gc", display::listed(&names), display::bytes(bytes))
 }
 
 /// Returns the bytes of the log among a container's own files on a filesystem.
@@ -302,7 +332,7 @@ fn container_logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             title: format!("log of container {name}"),
             path: Some(path.clone()),
             remedy: "`--log-opt max-size=10mb` limits the log of the next container".into(),
-            command: Some(format!("truncate -s 0 {}", shell_word(&path))),
+            command: Some(PrintedCommand::Shows(format!("ls -l {}", shell_word(&path)))),
             frees_bytes: bytes,
             id: Some(container.id.to_string()),
             ..context.cause(ix, CauseKind::Log, bytes, format!("log of container {name} ({owner}): {path}"))
@@ -341,6 +371,8 @@ fn build_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         causes.push(Cause {
             title: format!("build cache of {}", cache.owner()),
             remedy: cache.remedy().into(),
+            command: Some(PrintedCommand::Deletes(cache.command().into())),
+            group: CauseGroup::CanBeMadeAgain,
             frees_bytes: bytes,
             path: Some(context.inside(&inventory[cache.store].root)),
             ..context.cause(
@@ -381,7 +413,7 @@ fn leaks(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             continue;
         }
         let (leak, many) = (&inventory.leaks[*first], members.len() > 1);
-        let (taken_by, remedy, command) = remedy_of_leak(context, leak, decisions.get(first), many);
+        let (group, remedy, command) = remedy_of_leak(context, leak, decisions.get(first), many);
         let name = match class {
             // These files are outside the stores: the name is not enough to find them.
             LeakClass::VarTmp => context.inside(&leak.path),
@@ -395,9 +427,11 @@ fn leaks(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             true => format!("{title}; the largest: {name}, {}: {}", display::bytes(*largest), leak.evidence),
             false => format!("{title}: {}", leak.evidence),
         };
-        let (frees_bytes, frees_inodes) = match command.is_some() {
-            true => (size.frees_bytes, size.inodes),
-            false => (0, 0),
+        let is_deletable = matches!(command, Some(PrintedCommand::Deletes(_)));
+        let (frees_bytes, frees_inodes) = if is_deletable || class == LeakClass::VolumeOrphan {
+            (size.frees_bytes, size.inodes)
+        } else {
+            (0, 0)
         };
         causes.push(Cause {
             title,
@@ -407,21 +441,21 @@ fn leaks(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             frees_inodes,
             id: (!many).then(|| leak.id.clone()),
             path: (!many).then(|| context.inside(&leak.path)),
-            taken_by,
+            group,
             ..context.cause(ix, CauseKind::Leak, size.frees_bytes, text)
         });
     }
     causes
 }
 
-/// Returns the remedy for a leak, or for `many` of its class: the program or person that applies it, a description, and
-/// the command if the leak can be deleted now.
+/// Returns the remedy for a leak, or for `many` of its class: its group, a description, and the command that deletes or
+/// shows it.
 fn remedy_of_leak(
     context: &Context<'_>,
     leak: &Leak,
     decision: Option<&&Decision>,
     many: bool,
-) -> (Action, String, Option<String>) {
+) -> (CauseGroup, String, Option<PrintedCommand>) {
     let pronoun = if many { "them" } else { "it" };
     let by_containerd = context.scan.inventory.stores[leak.store.get()].kind == StoreKind::Containerd;
     let kept = decision.and_then(|decision| match decision {
@@ -432,30 +466,38 @@ fn remedy_of_leak(
     let command = format!("layersweep sweep --delete --class {class}");
     match (leak.verdict, kept) {
         (Verdict::Reclaim, _) if by_containerd => {
-            (Action::Operator, format!("containerd removes {pronoun} automatically; see docs/leaks.md"), None)
+            (CauseGroup::Kept, format!("containerd removes {pronoun} automatically; see docs/leaks.md"), None)
         }
-        (Verdict::Reclaim, None) => (Action::Layersweep, String::new(), Some(command)),
+        (Verdict::Reclaim, None) => {
+            (CauseGroup::Layersweep, String::new(), Some(PrintedCommand::Deletes(command)))
+        }
         (Verdict::Reclaim, Some(KeepReason::Young(_))) => {
             let min_age = span(context.min_age);
             let when = if many { "once they are" } else { "once it is" };
-            (Action::Layersweep, format!("`{command}` removes {pronoun} {when} {min_age} old"), None)
+            (CauseGroup::Layersweep, format!("`{command}` removes {pronoun} {when} {min_age} old"), None)
         }
         (Verdict::Reclaim, Some(kept)) => {
             let reason = leaks::reason(leak, kept, context.min_age);
-            (Action::Operator, format!("not deletable: {reason}"), None)
+            (CauseGroup::Kept, format!("not deletable: {reason}"), None)
         }
         (Verdict::Repair, _) if class.recipe().is_some() => {
-            (Action::Operator, format!("`layersweep sweep --repair {class}` fixes {pronoun}"), None)
+            (CauseGroup::Kept, format!("`layersweep sweep --repair {class}` fixes {pronoun}"), None)
         }
         // The object looks like a leak, but is not.
-        (Verdict::Keep, _) => (Action::Nobody, String::new(), None),
+        (Verdict::Keep, _) => (CauseGroup::Kept, String::new(), None),
         (Verdict::Repair | Verdict::Report, _) => {
             let advice = match class.by_hand() {
                 "" => "needs manual inspection".to_owned(),
                 clause => clause.to_owned(),
             };
-            let command = if many { None } else { leaks::command(leak) };
-            (Action::Operator, format!("{advice}; see docs/leaks.md"), command)
+            let advice = format!("{advice}; see docs/leaks.md");
+            match leaks::command(leak).filter(|_| !many && class == LeakClass::BrokenImage) {
+                Some(command) => (CauseGroup::CanBeMadeAgain, advice, Some(PrintedCommand::Deletes(command))),
+                None => {
+                    let command = format!("layersweep sweep --class {class}");
+                    (CauseGroup::OnlyYouCanJudge, advice, Some(PrintedCommand::Shows(command)))
+                }
+            }
         }
     }
 }
@@ -465,44 +507,47 @@ fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let volumes = context.other_users.volumes.iter();
     let volumes = volumes.filter(|volume| volume.filesystem == ix && volume.bytes >= context.least(ix));
     let causes = volumes.filter_map(|volume| {
-        let owner = if volume.of.is_some() { "containerd" } else { "podman" };
+        let store = owners_store(context.scan, volume.store);
+        let owner = match (volume.of, &store.user) {
+            (Some(_), _) => "containerd".to_owned(),
+            (None, Some(user)) => format!("podman of {user}"),
+            (None, None) => "podman".to_owned(),
+        };
         let users = match &volume.containers {
             None => "its containers are unknown".to_owned(),
-            Some(containers) if containers.is_empty() && volume.is_mounted => {
-                "a container or a quadlet may use it".to_owned()
-            }
-            Some(containers) if containers.is_empty() => "no container uses it".to_owned(),
+            Some(containers) if containers.is_empty() => "no container uses it now".to_owned(),
             Some(containers) => format!("used by {}", display::listed(containers)),
         };
         let text = format!("volume {} ({owner}): {users}", volume.name);
+        let podman = store.tool("podman");
+        let inspect = format!("{podman} volume inspect {}", shell_word(&volume.name));
         let cause = Cause {
             title: format!("volume {}", volume.name),
             path: Some(context.inside(&volume.path)),
-            taken_by: Action::Nobody,
+            command: Some(PrintedCommand::Shows(inspect)),
+            group: CauseGroup::Kept,
             ..context.cause(ix, CauseKind::Volume, volume.bytes, text)
         };
-        let graphroot = context.inside(&context.scan.inventory[volume.store].root);
         match (&volume.containers, volume.of) {
             (_, Some(container)) => {
                 let state = context.scan.inventory[container].state;
                 (state != ContainerState::Exited).then(|| Cause {
                     remedy: "deleted with its container; declare a volume of the pod for that path".into(),
+                    command: None,
                     ..cause
                 })
             }
-            (Some(containers), None) if containers.is_empty() && !volume.is_mounted => Some(Cause {
-                remedy: "its data is deleted with it: look into it first".into(),
-                command: Some(remove_volume(&volume.name, Path::new(&graphroot))),
+            (Some(containers), None) if containers.is_empty() => Some(Cause {
+                remedy: "a service or quadlet that is stopped may need its data".into(),
                 frees_bytes: volume.bytes,
                 frees_inodes: volume.inodes,
-                taken_by: Action::Operator,
+                group: CauseGroup::OnlyYouCanJudge,
                 ..cause
             }),
             (Some(_), None) => Some(cause),
-            (None, None) => Some(Cause {
-                remedy: format!("`{} volume ls` lists volumes", with_root("podman", Path::new(&graphroot))),
-                ..cause
-            }),
+            (None, None) => {
+                Some(Cause { command: Some(PrintedCommand::Shows(format!("{podman} volume ls"))), ..cause })
+            }
         }
     });
     causes.collect()
@@ -523,18 +568,19 @@ fn large(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             format!(", the largest: {name} {}", display::bytes(*bytes))
         });
-        let remedy = match kind {
-            "another store" => {
-                format!("`layersweep --graphroot {} usage` shows what is in it", shell_word(&path))
-            }
-            _ => {
-                "no image or container needs it by the store's records; inspect it before deleting it".into()
-            }
+        let quoted = shell_word(&path);
+        let (group, frees_bytes, command) = if directory.is_store {
+            let command = format!("layersweep --graphroot {quoted} usage");
+            (CauseGroup::OnlyYouCanJudge, directory.bytes, command)
+        } else {
+            (CauseGroup::Kept, 0, format!("layersweep explain {quoted}"))
         };
         let text = format!("{kind}, {path}{largest}");
         Cause {
             title: format!("{kind} in {root}"),
-            remedy,
+            command: Some(PrintedCommand::Shows(command)),
+            frees_bytes,
+            group,
             path: Some(path),
             ..context.cause(ix, CauseKind::Other, directory.bytes, text)
         }
@@ -552,6 +598,7 @@ fn ago(time: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::OwnersStore;
     use crate::model::space::BytesAndInodes;
 
     fn pin(undo: Option<&str>) -> PinReason {
@@ -633,8 +680,8 @@ mod tests {
             (Owner::Buildah, id.to_owned(), false, "buildah rm 0123456789ab", "if no build uses it"),
             (Owner::Unknown, id.to_owned(), false, "", "remove it with the tool"),
         ] {
-            let graphroot = Path::new("/var/lib/containers/storage");
-            let found = removal_command(owner, &id, sandbox, graphroot);
+            let store = OwnersStore { graphroot: "/var/lib/containers/storage".into(), user: None };
+            let found = removal_command(owner, &id, sandbox, &store);
             assert_eq!(found.as_deref().unwrap_or_default(), command);
             assert!(removal(owner, &id, found.is_some()).starts_with(remedy), "{remedy}");
         }

@@ -4,14 +4,13 @@ use std::path::Path;
 
 use jiff::SignedDuration;
 
-use crate::app::diagnosis::{Action, Cause, CauseKind, Divided, Planned};
+use crate::app::diagnosis::{Cause, CauseGroup, CauseKind, Divided, Planned};
 use crate::history::ages::InventoryAges;
 use crate::model::refs::{Live, Root};
 use crate::model::{FilesystemIx, Size};
 use crate::policy::leaks::LeakPlan;
 use crate::stores::Scan;
 use crate::stores::other_usage::OtherUsers;
-use crate::sys::root;
 
 /// Inverse of the minimum share of the used bytes: a cause below 1/200 of them is left out. For leaks, build caches
 /// and unused images that are not pinned, only [`LEAST`] applies.
@@ -42,17 +41,12 @@ impl Context<'_> {
         (self.scan.inventory.filesystems[ix.get()].used_bytes / SMALL).max(LEAST)
     }
 
-    /// Returns true if only root can replace the file before a command is typed.
-    pub(super) fn is_of_root(&self, file: &Path) -> bool {
-        file.parent().is_some_and(|parent| root::Root::open(parent).is_ok_and(|root| root.way().is_trusted()))
-    }
-
     /// Returns a path as the node itself names it.
     pub(super) fn inside(&self, path: &Path) -> String {
         self.scan.sysroot.shown(path)
     }
 
-    /// Returns a cause whose title is its text, and that the operator has to remove.
+    /// Returns a cause whose title is its text, and that only a person can judge.
     pub(super) fn cause(&self, ix: FilesystemIx, kind: CauseKind, bytes: u64, text: String) -> Cause {
         Cause {
             kind,
@@ -62,13 +56,14 @@ impl Context<'_> {
             command: None,
             frees_bytes: 0,
             frees_inodes: 0,
+            keeps_bytes: 0,
             used_after_percent: None,
             reaches_low: false,
             bytes,
             filesystem: self.scan.inventory.filesystems[ix.get()].mount.to_string_lossy().into_owned(),
             id: None,
             path: None,
-            taken_by: Action::Operator,
+            group: CauseGroup::OnlyYouCanJudge,
             filesystem_ix: ix,
         }
     }

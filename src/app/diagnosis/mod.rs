@@ -7,6 +7,7 @@
 mod advice;
 mod causes;
 mod context;
+mod holders;
 mod outside_causes;
 mod parts;
 mod ranking;
@@ -15,8 +16,9 @@ mod summary;
 mod tests;
 
 pub use advice::{Advice, AdvisedStep, advice};
-pub use causes::causes;
+pub use causes::{causes, removal_of};
 pub use context::Context;
+pub use holders::{StoppedHolders, StoppedUse};
 pub use outside_causes::hidden;
 pub use parts::{Divided, divide, large, of_use, outside};
 pub use ranking::rank;
@@ -28,7 +30,7 @@ use crate::model::display::two_decimals;
 use crate::model::names::{names, string_schema};
 use crate::model::space::{BytesAndInodes, Space};
 use crate::model::urgency::FULL;
-use crate::model::{Filesystem, FilesystemIx};
+use crate::model::{Filesystem, FilesystemIx, PrintedCommand};
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
 
 /// Part of the used bytes of a filesystem.
@@ -208,12 +210,16 @@ pub struct Cause {
     pub text: String,
     /// Description of the remedy, in addition to the command; empty if nothing has to be done.
     pub remedy: String,
-    /// Command that frees the bytes, as it is typed on the node; null if there is none.
-    pub command: Option<String>,
-    /// Bytes that the command, or the remedy, is expected to free now; 0 if nothing can be freed now.
+    /// Command as it is typed on the node: `{"deletes": COMMAND}` in the groups `layersweep`, `can-be-made-again` and
+    /// `stopped-container`, `{"shows": COMMAND}` in all others; null if there is none.
+    pub command: Option<PrintedCommand>,
+    /// Bytes that deleting it is expected to free now; 0 if nothing can be freed now.
     pub frees_bytes: u64,
     /// Inodes that it is expected to free.
     pub frees_inodes: u64,
+    /// Bytes of images that only stopped containers keep, this one among them; `gc` can free them once these
+    /// containers are removed. 0 for other causes.
+    pub keeps_bytes: u64,
     /// Used percentage after this and all earlier deletions of the same filesystem in the list: of the inodes if these
     /// are short, otherwise of the bytes. Null if nothing is freed, or if earlier deletions reach the low threshold.
     pub used_after_percent: Option<f64>,
@@ -228,9 +234,10 @@ pub struct Cause {
     pub id: Option<String>,
     /// Path of the object, as the node itself names it; null if it has several.
     pub path: Option<String>,
-    /// Actor that can free the bytes: `layersweep` (under its policy), `operator` (a person has to decide) or
-    /// `nobody` (the data is in use, or does not belong to containers and was not examined).
-    pub taken_by: Action,
+    /// Risk of its deletion: `layersweep` (layersweep deletes it under its policy), `can-be-made-again` (its owner's
+    /// tool deletes it), `stopped-container`, `only-you-can-judge` (no command deletes it) or `kept` (it is in use, a
+    /// rule keeps it, or it was not examined).
+    pub group: CauseGroup,
     #[serde(skip)]
     pub filesystem_ix: FilesystemIx,
 }
@@ -246,17 +253,37 @@ impl Cause {
             Counted::Inodes => self.frees_inodes,
         }
     }
+
+    /// Returns its group in a list of deletions: `kept` if its deletion frees too little to list.
+    pub fn listed_group(&self, counted: Counted) -> CauseGroup {
+        let has_gain = self.gain(counted) > 0 || self.keeps_bytes > 0;
+        if has_gain { self.group } else { CauseGroup::Kept }
+    }
 }
 
 names! {
-    /// Actor that can free the bytes of a cause.
-    Action {
-        /// `layersweep gc` or `layersweep sweep --delete`, without a decision of a person.
+    /// Risk of the deletion of a cause, the least first. The variants are in the order in which screens list them.
+    CauseGroup {
+        /// layersweep deletes it under its policy, because nothing uses it.
         Layersweep = "layersweep",
-        /// The operator, who has to decide.
-        Operator = "operator",
-        /// No actor: the data is in use, or was not examined.
-        Nobody = "nobody",
+        /// It can be made again: a build cache, the journal. The command is that of its owner, without force.
+        CanBeMadeAgain = "can-be-made-again",
+        /// Container that does not run, with what its own layer holds.
+        StoppedContainer = "stopped-container",
+        /// Only a person can judge whether the data is needed. The command shows it, and no command deletes it.
+        OnlyYouCanJudge = "only-you-can-judge",
+        /// It is not deleted now: it is in use, a rule keeps it, or it was not examined.
+        Kept = "kept",
+    }
+}
+
+impl CauseGroup {
+    /// Returns true if a command of this group deletes its object; otherwise it shows the object.
+    pub fn deletes(self) -> bool {
+        match self {
+            Self::Layersweep | Self::CanBeMadeAgain | Self::StoppedContainer => true,
+            Self::OnlyYouCanJudge | Self::Kept => false,
+        }
     }
 }
 

@@ -6,12 +6,13 @@ use std::path::Path;
 use jiff::tz::TimeZone;
 
 use crate::app::diagnosis::context::{Context, LEAST};
-use crate::app::diagnosis::{Action, Cause, CauseKind, Part, PartKind};
+use crate::app::diagnosis::{Cause, CauseGroup, CauseKind, Part, PartKind};
 use crate::model::display::{self, shell_word};
 use crate::model::refs;
-use crate::model::{FilesystemIx, NodeKind};
+use crate::model::{FilesystemIx, NodeKind, PrintedCommand};
 use crate::stores::Scan;
-use crate::stores::other_usage::{OtherUserKind, OtherUsers};
+use crate::stores::other_usage::{BigFile, OtherUserKind, OtherUsers};
+use crate::sys::users;
 
 /// Minimum number of files of a directory that is named for them.
 const LEAST_INODES: u64 = 1000;
@@ -20,8 +21,16 @@ const JOURNAL_BYTES: u64 = 512 << 20;
 /// Size to which it is told to shrink a smaller one.
 const LEAST_JOURNAL_BYTES: u64 = 16 << 20;
 
-/// Warning about a file that another user can replace by a link before a command is typed.
-const IN_OTHERS_DIRECTORY: &str = "another user can change its directory, so look at it before you delete it";
+/// Describes a file: its owner, the time of its last modification, and its other names.
+fn facts_of(context: &Context<'_>, file: &BigFile) -> String {
+    let owner = users::name_in(&context.scan.sysroot, file.owner);
+    let written = file.modified.map_or_else(String::new, |time| {
+        let time = time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M");
+        format!(", written {time}")
+    });
+    let names = if file.links > 1 { format!(", has {} names", file.links) } else { String::new() };
+    format!("of {owner}{written}{names}")
+}
 
 pub(super) fn logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let logs = context.other_users.logs.iter();
@@ -29,36 +38,30 @@ pub(super) fn logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     large
         .map(|log| {
             let path = context.inside(&log.path);
-            let owner = match (&log.pod, &log.container) {
+            let writer = match (&log.pod, &log.container) {
                 (Some(pod), Some(container)) => format!(" of container {container} in pod {pod}"),
                 (Some(pod), None) => format!(" of pod {pod}"),
                 (None, _) => String::new(),
             };
             let limit = if log.pod.is_some() { "the kubelet's containerLogMaxSize" } else { "logrotate" };
-            let command = format!("truncate -s 0 {}", shell_word(&path));
-            let is_safe = context.is_of_root(&log.path);
+            let text = format!("log {path}{writer} (file {})", facts_of(context, log));
             Cause {
                 title: match &log.pod {
                     Some(pod) => format!("log of pod {pod}"),
                     None => format!("log {path}"),
                 },
-                remedy: match is_safe {
-                    true => format!("{limit} limits it"),
-                    false => format!("{limit} limits it; {IN_OTHERS_DIRECTORY}"),
-                },
-                // Truncating works also for a program that has the file open.
-                command: Some(command).filter(|_| is_safe),
+                remedy: format!("{limit} limits it"),
+                command: Some(PrintedCommand::Shows(format!("ls -l {}", shell_word(&path)))),
                 frees_bytes: log.bytes,
                 id: log.pod.clone(),
-                path: Some(path.clone()),
-                ..context.cause(ix, CauseKind::Log, log.bytes, format!("log {path}{owner}"))
+                path: Some(path),
+                ..context.cause(ix, CauseKind::Log, log.bytes, text)
             }
         })
         .collect()
 }
 
-/// Returns the large files outside the stores. A command is given only for a file that belongs to a person, not to a
-/// program, and that no process has open.
+/// Returns the large files outside the stores.
 pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let nodes = context.scan.inventory.nodes.iter().filter(|node| node.kind == NodeKind::TemporaryFile);
     let leaks: Vec<_> = nodes.map(|node| &node.path).collect();
@@ -69,37 +72,15 @@ pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause>
     files
         .map(|file| {
             let path = context.inside(&file.path);
-            let written = file.modified.map_or_else(String::new, |time| {
-                let time = time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M");
-                format!(", written {time}")
-            });
-            let cause = context.cause(ix, CauseKind::File, file.bytes, format!("{path} (file{written})"));
-            let cause = Cause { title: path.clone(), path: Some(path.clone()), ..cause };
-            if file.may_be_open {
-                let remedy =
-                    format!("a program may have it open: `fuser -v {}` shows which", shell_word(&path));
-                return Cause { remedy, taken_by: Action::Nobody, ..cause };
-            }
-            if file.has_other_names {
-                let remedy = format!(
-                    "it has more names: `find {} -xdev -samefile {}` lists them",
-                    shell_word(&cause.filesystem),
-                    shell_word(&path)
-                );
-                return Cause { remedy, taken_by: Action::Nobody, ..cause };
-            }
-            if belongs_to_a_program(Path::new(&path)) {
-                let remedy = "it belongs to a program; layersweep never deletes it".into();
-                return Cause { remedy, taken_by: Action::Nobody, ..cause };
-            }
-            let is_safe = context.is_of_root(&file.path);
-            let why = if is_safe { "layersweep never deletes it" } else { IN_OTHERS_DIRECTORY };
+            let text = format!("{path} (file {})", facts_of(context, file));
             Cause {
-                remedy: format!("if it is not needed; {why}"),
-                command: is_safe.then(|| format!("rm {}", shell_word(&path))),
+                title: path.clone(),
+                remedy: "shows the processes that have it open".into(),
+                command: Some(PrintedCommand::Shows(format!("fuser -v {}", shell_word(&path)))),
                 frees_bytes: file.bytes,
                 frees_inodes: 1,
-                ..cause
+                path: Some(path),
+                ..context.cause(ix, CauseKind::File, file.bytes, text)
             }
         })
         .collect()
@@ -117,29 +98,15 @@ pub(super) fn unread_stores(context: &Context<'_>, ix: FilesystemIx) -> Vec<Caus
     causes
         .map(|(store, bytes)| {
             let path = context.inside(store);
+            let command = format!("layersweep --graphroot {} usage", shell_word(&path));
             Cause {
-                remedy: format!("`layersweep --graphroot {} usage` shows what is in it", shell_word(&path)),
+                command: Some(PrintedCommand::Shows(command)),
                 path: Some(path.clone()),
-                taken_by: Action::Nobody,
+                frees_bytes: bytes,
                 ..context.cause(ix, CauseKind::Other, bytes, format!("another store, {path}"))
             }
         })
         .collect()
-}
-
-/// Returns true for paths where packages and services keep their files, except core dumps: the kernel writes them into
-/// the working directory, as `core` or `core.<pid>`.
-fn belongs_to_a_program(path: &Path) -> bool {
-    const OF_PROGRAMS: [&str; 14] = [
-        "/bin", "/boot", "/etc", "/lib", "/lib64", "/nix", "/opt", "/ostree", "/run", "/sbin", "/snap",
-        "/sysroot", "/usr", "/var/lib",
-    ];
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let pid = name.strip_prefix("core").map(|rest| rest.strip_prefix('.').unwrap_or(rest));
-    if pid.is_some_and(|pid| pid.bytes().all(|byte| byte.is_ascii_digit())) {
-        return false;
-    }
-    OF_PROGRAMS.iter().any(|directory| path.starts_with(directory))
 }
 
 pub(super) fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
@@ -149,6 +116,10 @@ pub(super) fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         .map(|pod| Cause {
             title: format!("volumes of pod {}", pod.pod),
             remedy: "deleted with the pod; an emptyDir can have a sizeLimit".into(),
+            command: Some(PrintedCommand::Shows(format!(
+                "layersweep explain {}",
+                shell_word(&context.inside(&pod.path))
+            ))),
             frees_bytes: pod.bytes,
             id: Some(pod.pod.clone()),
             path: Some(context.inside(&pod.path)),
@@ -166,6 +137,7 @@ pub(super) fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
 /// are subtracted.
 pub(super) fn other_users(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -> Vec<Cause> {
     let here = context.other_users.other_users.iter().filter(|user| user.filesystem == ix);
+    let mount = context.scan.inventory[ix].mount.to_string_lossy();
     here.filter_map(|user| {
         // Files that tools of the stores left behind are reported as leaks.
         let nodes = context.scan.inventory.nodes.iter().filter(|node| node.kind == NodeKind::TemporaryFile);
@@ -191,20 +163,23 @@ pub(super) fn other_users(context: &Context<'_>, ix: FilesystemIx, named: &[Caus
             }
             OtherUserKind::VarTmp => Some(Cause {
                 remedy: "find out what left them; systemd-tmpfiles deletes those older than 30 days".into(),
+                command: Some(PrintedCommand::Shows(format!("layersweep explain {quoted}"))),
                 ..cause(CauseKind::VarTmp, format!("temporary files in {path}"))
             }),
             OtherUserKind::CoreDumps => Some(Cause {
-                remedy: "inspect them first".into(),
-                command: Some(format!("find {quoted} -xdev -type f -delete")),
+                command: Some(PrintedCommand::Shows(if user.path.ends_with("systemd/coredump") {
+                    "coredumpctl list".to_owned()
+                } else {
+                    format!("ls -l {quoted}")
+                })),
                 frees_bytes: bytes,
                 ..cause(CauseKind::CoreDumps, format!("core dumps in {path}"))
             }),
             OtherUserKind::DeletedOpen => {
                 let holder = user.holder.as_deref().unwrap_or("a process");
                 Some(Cause {
-                    remedy: format!(
-                        "restart {holder}: the file is freed when that process closes it or exits"
-                    ),
+                    remedy: format!("it is freed when {holder} closes it or exits"),
+                    command: Some(PrintedCommand::Shows(format!("lsof +L1 {}", shell_word(&mount)))),
                     frees_bytes: bytes,
                     ..cause(CauseKind::DeletedOpen, format!("{path}, deleted, but held open by {holder}"))
                 })
@@ -225,14 +200,16 @@ fn journal(context: &Context<'_>, ix: FilesystemIx, journal: Cause) -> Cause {
     let all = archived.iter().fold(active, |sum: u64, bytes| sum.saturating_add(*bytes));
     let frees_bytes = vacuumed(all, &archived, kept);
     let remedy = "SystemMaxUse in journald.conf limits it".to_owned();
-    match frees_bytes >= LEAST {
-        true => Cause {
-            remedy,
-            command: Some(format!("journalctl --vacuum-size={}M", kept >> 20)),
-            frees_bytes,
-            ..journal
-        },
-        false => Cause { remedy, taken_by: Action::Nobody, ..journal },
+    if frees_bytes < LEAST {
+        let command = Some(PrintedCommand::Shows("journalctl --disk-usage".into()));
+        return Cause { remedy, command, group: CauseGroup::Kept, ..journal };
+    }
+    Cause {
+        remedy,
+        command: Some(PrintedCommand::Deletes(format!("journalctl --vacuum-size={}M", kept >> 20))),
+        frees_bytes,
+        group: CauseGroup::CanBeMadeAgain,
+        ..journal
     }
 }
 
@@ -279,31 +256,24 @@ pub(super) fn others(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -
         })
         .map(|(part, bytes)| {
             let (text, remedy) = match (&part.path, &hidden) {
-                (Some(path), _) => (
-                    format!("other data in {path}"),
-                    format!(
-                        "layersweep never deletes it; `layersweep explain {}` shows what is in it",
-                        shell_word(path)
-                    ),
-                ),
+                (Some(path), _) => (format!("other data in {path}"), String::new()),
                 (None, Some(hidden)) if part.kind == PartKind::Other => hidden.clone(),
                 (None, _) => (part.label.clone(), String::new()),
             };
-            let cause = context.cause(ix, CauseKind::Other, bytes, text);
-            let cause = Cause { remedy, path: part.path.clone(), taken_by: Action::Nobody, ..cause };
+            let explain = |path: &String| format!("layersweep explain {}", shell_word(path));
+            let cause = Cause {
+                remedy,
+                command: part.path.as_ref().map(explain).map(PrintedCommand::Shows),
+                path: part.path.clone(),
+                group: CauseGroup::Kept,
+                ..context.cause(ix, CauseKind::Other, bytes, text)
+            };
             match &part.path {
-                Some(path)
-                    if inodes > 0
-                        && part.inodes >= (inodes / 20).max(LEAST_INODES)
-                        && !belongs_to_a_program(Path::new(path)) => Cause {
+                Some(path) if inodes > 0 && part.inodes >= (inodes / 20).max(LEAST_INODES) => Cause {
                     title: path.clone(),
                     text: format!("{path}: {} files", display::thousands(part.inodes)),
-                    remedy: format!(
-                        "delete the files that nothing needs; `layersweep explain {}` shows where they are",
-                        shell_word(path)
-                    ),
                     frees_inodes: part.inodes,
-                    taken_by: Action::Operator,
+                    group: CauseGroup::OnlyYouCanJudge,
                     ..cause
                 },
                 _ => cause,
@@ -387,21 +357,6 @@ mod tests {
             (16, &[8], 16, 0),
         ] {
             assert_eq!(vacuumed(all, archived, kept), freed, "{archived:?}");
-        }
-    }
-
-    #[test]
-    fn files_of_programs_are_recognised() {
-        for (path, expected) in [
-            ("/var/lib/etcd/member/snap/db", true),
-            ("/usr/share/x", true),
-            ("/var/lib/containers/core.4711", false),
-            ("/var/lib/app/core.js", true),
-            ("/var/library/x", false),
-            ("/srv/backup.tar", false),
-            ("/home/alice/x", false),
-        ] {
-            assert_eq!(belongs_to_a_program(Path::new(path)), expected, "{path}");
         }
     }
 }

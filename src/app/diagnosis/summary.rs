@@ -1,6 +1,6 @@
 //! The diagnosis in three sentences: how full the disk is, what uses it, and what can be freed.
 
-use crate::app::diagnosis::{Action, Cause, CauseKind, Disk, PartKind, Planned};
+use crate::app::diagnosis::{Cause, CauseGroup, CauseKind, Disk, PartKind, Planned};
 use crate::model::FilesystemIx;
 use crate::model::display::{bytes, listed, thousands};
 use crate::model::space::BytesAndInodes;
@@ -158,10 +158,19 @@ fn usage_sentence(disk: &Disk, causes: &[&Cause]) -> String {
 
 /// Returns the sentence about the bytes that can be freed, by layersweep and by the operator.
 fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
-    let automatic: Vec<_> = causes.iter().filter(|cause| cause.taken_by == Action::Layersweep).collect();
+    let automatic: Vec<_> = causes.iter().filter(|cause| cause.group == CauseGroup::Layersweep).collect();
     let scarce = disk.scarce();
-    let manual = causes.iter().filter(|cause| cause.taken_by == Action::Operator && cause.gain(scarce) > 0);
-    let manual: Vec<_> = manual.collect();
+    let (mut by_hand, mut to_judge) = (Vec::new(), Vec::new());
+    for cause in causes {
+        match cause.listed_group(scarce) {
+            CauseGroup::CanBeMadeAgain | CauseGroup::StoppedContainer => by_hand.push(*cause),
+            CauseGroup::OnlyYouCanJudge => to_judge.push(*cause),
+            CauseGroup::Layersweep | CauseGroup::Kept => {}
+        }
+    }
+    let manual = [("you can free", " by hand", by_hand), ("only you can judge", "", to_judge)];
+    let manual = manual.into_iter().filter(|(.., causes)| !causes.is_empty());
+    let manual: Vec<_> = manual.map(|(verb, how, causes)| named(&causes, scarce, verb, how)).collect();
     let when = if foreign { "once the node runs again, " } else { "" };
     let Planned { command, gc, none, sweep, .. } = &disk.planned;
     let plans = [
@@ -197,7 +206,7 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
                 }
             };
         }
-        true => "Nothing is freed automatically".to_owned(),
+        true => format!("`{command}` cannot free anything"),
         false => {
             let freed = BytesAndInodes {
                 bytes: gc.bytes.saturating_add(sweep.bytes),
@@ -215,28 +224,31 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
             capital(&[vec![first], kept].concat().join("; "))
         }
     };
-    if !manual.is_empty() {
-        let named: Vec<_> = manual
-            .iter()
-            .take(NAMED)
-            .map(|cause| match scarce {
-                Counted::Bytes => format!("{} ({})", cause.title, bytes(cause.frees_bytes)),
-                // The title of a directory has the number of its files.
-                Counted::Inodes => cause.title.clone(),
-            })
-            .collect();
-        let more = match manual.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let sum = manual.iter().map(|cause| cause.gain(scarce)).sum();
-        let sum = match scarce {
-            Counted::Bytes => bytes(sum),
-            Counted::Inodes => format!("{} inodes", thousands(sum)),
-        };
-        out.push_str(&format!("; {sum} only you can delete: {}{more}", named.join(", ")));
+    for clause in manual {
+        out.push_str("; ");
+        out.push_str(&clause);
     }
     out + "."
+}
+
+/// Returns a clause that names causes of a group with the sum of what they hold.
+fn named(causes: &[&Cause], scarce: Counted, verb: &str, how: &str) -> String {
+    let shown = causes.iter().take(NAMED).map(|cause| match scarce {
+        Counted::Bytes => format!("{} ({})", cause.title, bytes(cause.frees_bytes)),
+        // The title of a directory has the number of its files.
+        Counted::Inodes => cause.title.clone(),
+    });
+    let shown: Vec<_> = shown.collect();
+    let more = match causes.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let sum = causes.iter().map(|cause| cause.gain(scarce)).fold(0, u64::saturating_add);
+    let sum = match scarce {
+        Counted::Bytes => bytes(sum),
+        Counted::Inodes => format!("{} inodes", thousands(sum)),
+    };
+    format!("{verb} {sum}{how}: {}{more}", shown.join(", "))
 }
 
 /// Returns true if the disk is not full and is below all thresholds at which a program acts.

@@ -47,7 +47,7 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
 
 /// Plans to delete all causes that layersweep can delete, as on a disk past its thresholds.
 fn plan_all(mut disk: Disk, causes: &[Cause]) -> Disk {
-    for cause in causes.iter().filter(|cause| cause.taken_by == Action::Layersweep) {
+    for cause in causes.iter().filter(|cause| cause.group == CauseGroup::Layersweep) {
         let planned = &mut disk.planned;
         let freed = if cause.kind == CauseKind::Leak { &mut planned.sweep } else { &mut planned.gc };
         freed.bytes += cause.bytes;
@@ -61,7 +61,7 @@ fn fullness(disk: &Disk) -> String {
     summary(std::slice::from_ref(disk), &[], true, false)[0].clone()
 }
 
-fn cause(kind: CauseKind, taken_by: Action, gib: u64, title: &str) -> Cause {
+fn cause(kind: CauseKind, group: CauseGroup, gib: u64, title: &str) -> Cause {
     Cause {
         kind,
         filesystem: "/var".into(),
@@ -70,14 +70,15 @@ fn cause(kind: CauseKind, taken_by: Action, gib: u64, title: &str) -> Cause {
         text: format!("{title}, in full"),
         remedy: String::new(),
         command: None,
-        frees_bytes: if taken_by == Action::Nobody { 0 } else { gib * GIB },
+        frees_bytes: if group == CauseGroup::Kept { 0 } else { gib * GIB },
         frees_inodes: 10,
+        keeps_bytes: 0,
         used_after_percent: None,
         reaches_low: false,
         bytes: gib * GIB,
         id: None,
         path: None,
-        taken_by,
+        group,
     }
 }
 
@@ -87,7 +88,7 @@ type Case = (&'static str, Vec<(PartKind, u64)>, Vec<Cause>, bool, [&'static [&'
 #[test]
 #[allow(clippy::too_many_lines)] // a table
 fn sentences_match_parts_and_causes() {
-    use Action::{Layersweep, Nobody, Operator};
+    use CauseGroup::{Kept, Layersweep, OnlyYouCanJudge};
     use CauseKind as C;
     use PartKind as P;
     let cases: Vec<Case> = vec![
@@ -134,20 +135,22 @@ fn sentences_match_parts_and_causes() {
             "full of dead containers' layers",
             vec![(P::Images, 20), (P::Containers, 65)],
             vec![
-                cause(C::DeadContainer, Operator, 50, "container batch"),
-                cause(C::DeadContainer, Operator, 15, "container b"),
+                cause(C::DeadContainer, CauseGroup::StoppedContainer, 50, "container batch"),
+                cause(C::DeadContainer, CauseGroup::StoppedContainer, 15, "container b"),
             ],
             true,
             [
                 &["85.0% full"],
                 &["containers' own layers 65.0 GiB (76%)", "container batch, 50.0 GiB"],
-                &["65.0 GiB only you can delete: container batch (50.0 GiB), container b (15.0 GiB)"],
+                &[
+                    "`layersweep gc` cannot free anything; you can free 65.0 GiB by hand: container batch (50.0 GiB), container b (15.0 GiB)",
+                ],
             ],
         ),
         (
             "a log that runs away",
             vec![(P::Images, 20), (P::PodLogs, 65), (P::KubeletVolumes, 5)],
-            vec![cause(C::Log, Operator, 68, "log of pod shop/cart")],
+            vec![cause(C::Log, OnlyYouCanJudge, 68, "log of pod shop/cart")],
             true,
             [
                 &["90.0% full"],
@@ -156,24 +159,20 @@ fn sentences_match_parts_and_causes() {
                     "logs and volumes of pods 70.0 GiB (78%)",
                     "log of pod shop/cart, 68.0 GiB",
                 ],
-                &["68.0 GiB only you can delete"],
+                &["only you can judge 68.0 GiB: log of pod shop/cart"],
             ],
         ),
         (
             "pinned for no reason",
             vec![(P::Images, 20), (P::ImagesPinned, 56)],
-            vec![cause(C::PinnedImage, Operator, 56, "pinned image old:1")],
+            vec![cause(C::PinnedImage, Kept, 56, "pinned image old:1")],
             true,
-            [
-                &["76.0% full"],
-                &["images kept by rules 56.0 GiB"],
-                &["56.0 GiB only you can delete: pinned image old:1"],
-            ],
+            [&["76.0% full"], &["images kept by rules 56.0 GiB"], &["Nothing can be freed safely"]],
         ),
         (
             "mostly outside the stores",
             vec![(P::Images, 5), (P::Directory, 75), (P::Other, 10)],
-            vec![cause(C::Other, Nobody, 75, "files in /home")],
+            vec![cause(C::Other, Kept, 75, "files in /home")],
             true,
             [
                 &["90.0% full"],
@@ -212,19 +211,19 @@ fn sentences_match_parts_and_causes() {
             vec![
                 cause(C::UnusedImages, Layersweep, 30, "images not in use"),
                 cause(C::Leak, Layersweep, 20, "leak"),
-                cause(C::Leak, Nobody, 1, "kept"),
-                cause(C::Log, Operator, 9, "l1"),
-                cause(C::Log, Operator, 8, "l2"),
-                cause(C::Log, Operator, 1, "l3"),
-                cause(C::Log, Operator, 1, "l4"),
+                cause(C::Leak, Kept, 1, "kept"),
+                cause(C::Log, OnlyYouCanJudge, 9, "l1"),
+                cause(C::Log, OnlyYouCanJudge, 8, "l2"),
+                cause(C::Log, OnlyYouCanJudge, 1, "l3"),
+                cause(C::Log, OnlyYouCanJudge, 1, "l4"),
             ],
             true,
             [
                 &["80.0% full"],
                 &["unused images 30.0 GiB"],
                 &["`layersweep gc` (unused images, 30.0 GiB) and `layersweep sweep --delete` (leaks, \
-                        20.0 GiB) free up to 50.0 GiB, which leaves 30.0%; 19.0 GiB only you can \
-                        delete: l1 (9.0 GiB), l2 (8.0 GiB), l3 (1.0 GiB) and 1 more."],
+                        20.0 GiB) free up to 50.0 GiB, which leaves 30.0%; only you can judge \
+                        19.0 GiB: l1 (9.0 GiB), l2 (8.0 GiB), l3 (1.0 GiB) and 1 more."],
             ],
         ),
     ];
@@ -255,9 +254,9 @@ fn inconsistent_or_missing_disk_has_a_sentence() {
 fn summary_describes_the_fullest_disk_alone() {
     let (calm, mut full) = (disk(&[(PartKind::Images, 10)]), disk(&[(PartKind::Leaks, 90)]));
     full.filesystem.mount = "/data".into();
-    let elsewhere = cause(CauseKind::Leak, Action::Layersweep, 5, "leak elsewhere");
+    let elsewhere = cause(CauseKind::Leak, CauseGroup::Layersweep, 5, "leak elsewhere");
     let here =
-        Cause { filesystem_ix: 1.into(), ..cause(CauseKind::Leak, Action::Layersweep, 80, "leak here") };
+        Cause { filesystem_ix: 1.into(), ..cause(CauseKind::Leak, CauseGroup::Layersweep, 80, "leak here") };
     let full = plan_all(full, std::slice::from_ref(&here));
     let sentences = summary(&[calm, full], &[here, elsewhere], true, true);
     assert!(sentences[0].starts_with("/data (the fullest of 2 filesystems"), "{sentences:?}");
@@ -310,8 +309,8 @@ fn shortage_of_inodes_is_reported_before_bytes() {
 #[test]
 fn remedy_names_only_planned_bytes() {
     let causes = [
-        cause(CauseKind::UnusedImages, Action::Layersweep, 20, "images not in use"),
-        cause(CauseKind::Leak, Action::Layersweep, 5, "leak"),
+        cause(CauseKind::UnusedImages, CauseGroup::Layersweep, 20, "images not in use"),
+        cause(CauseKind::Leak, CauseGroup::Layersweep, 5, "leak"),
     ];
     let parts = [(PartKind::ImagesUnused, 20), (PartKind::Leaks, 5)];
     let calm = disk(&parts);
@@ -349,10 +348,10 @@ fn reserved_bytes_explain_the_percentage() {
 #[test]
 fn advice_has_urgency_and_safe_steps_first() {
     let causes = [
-        cause(CauseKind::Log, Action::Operator, 40, "log"),
-        cause(CauseKind::UnusedImages, Action::Layersweep, 20, "images not in use"),
-        cause(CauseKind::Leak, Action::Layersweep, 5, "leak"),
-        cause(CauseKind::Container, Action::Nobody, 5, "container"),
+        cause(CauseKind::Log, CauseGroup::OnlyYouCanJudge, 40, "log"),
+        cause(CauseKind::UnusedImages, CauseGroup::Layersweep, 20, "images not in use"),
+        cause(CauseKind::Leak, CauseGroup::Layersweep, 5, "leak"),
+        cause(CauseKind::Container, CauseGroup::Kept, 5, "container"),
     ];
     let advise = |disk: Disk| advice(std::slice::from_ref(&disk), &causes, false);
     for (gib, urgency, headline) in [
@@ -370,7 +369,9 @@ fn advice_has_urgency_and_safe_steps_first() {
     }
     // Safe commands come first, sorted by the bytes that they free.
     let advice = advise(plan_all(disk(&[(PartKind::Images, 95)]), &causes));
-    let steps: Vec<_> = advice.steps.iter().map(|step| (step.command.as_deref(), step.bytes / GIB)).collect();
+    let steps = advice.steps.iter();
+    let steps: Vec<_> =
+        steps.map(|step| (step.command.as_ref().map(PrintedCommand::text), step.bytes / GIB)).collect();
     assert_eq!(
         steps,
         [(Some("layersweep gc"), 20), (Some("layersweep sweep --delete"), 5), (None, 40)],
@@ -389,26 +390,26 @@ fn advice_has_urgency_and_safe_steps_first() {
     assert_eq!(crate::app::diagnosis::advice(&[], &[], false).urgency, Urgency::Unknown);
 }
 
-/// Deletion of a case: kind, actor, GiB, inodes; expected usage after it, and true if it alone reaches the threshold.
-type Deletion = (CauseKind, Action, u64, u64, Option<f64>, bool);
+/// Deletion of a case: kind, group, GiB, inodes; expected usage after it, and true if it alone reaches the threshold.
+type Deletion = (CauseKind, CauseGroup, u64, u64, Option<f64>, bool);
 
 fn ranked(disk: &Disk, deletions: &[Deletion]) -> Vec<Deletion> {
-    let causes = deletions.iter().map(|(kind, taken_by, gib, inodes, ..)| Cause {
+    let causes = deletions.iter().map(|(kind, group, gib, inodes, ..)| Cause {
         frees_inodes: *inodes,
-        ..cause(*kind, *taken_by, *gib, "cause")
+        ..cause(*kind, *group, *gib, "cause")
     });
     let mut causes: Vec<_> = causes.rev().collect();
     rank(&mut causes, std::slice::from_ref(disk));
     let ranked = causes.iter().map(|cause| {
         let gib = cause.bytes / GIB;
-        (cause.kind, cause.taken_by, gib, cause.frees_inodes, cause.used_after_percent, cause.reaches_low)
+        (cause.kind, cause.group, gib, cause.frees_inodes, cause.used_after_percent, cause.reaches_low)
     });
     ranked.collect()
 }
 
 #[test]
 fn usage_is_cumulative_until_the_low_threshold() {
-    use Action::{Layersweep, Nobody, Operator};
+    use CauseGroup::{Kept, Layersweep, OnlyYouCanJudge};
     use CauseKind as C;
     let mut disk = disk(&[(PartKind::Images, 90)]);
     disk.thresholds.push(DiskThreshold {
@@ -422,42 +423,45 @@ fn usage_is_cumulative_until_the_low_threshold() {
         vec![
             (C::UnusedImages, Layersweep, 6, 1, Some(84.0), false),
             (C::Leak, Layersweep, 5, 1, Some(79.0), false),
-            (C::Log, Operator, 12, 0, Some(67.0), false),
-            (C::CoreDumps, Operator, 3, 1, None, false),
-            (C::Container, Nobody, 30, 1, None, false),
+            (C::Log, OnlyYouCanJudge, 12, 0, Some(67.0), false),
+            (C::CoreDumps, OnlyYouCanJudge, 3, 1, None, false),
+            (C::Container, Kept, 30, 1, None, false),
         ],
         // Each of the first two is enough alone.
         vec![
-            (C::File, Operator, 25, 1, Some(65.0), true),
-            (C::File, Operator, 20, 1, None, true),
-            (C::File, Operator, 19, 1, None, false),
+            (C::File, OnlyYouCanJudge, 25, 1, Some(65.0), true),
+            (C::File, OnlyYouCanJudge, 20, 1, None, true),
+            (C::File, OnlyYouCanJudge, 19, 1, None, false),
         ],
     ] {
         assert_eq!(ranked(&disk, &deletions), deletions);
     }
     // The first freed bytes fill root's reserve.
     disk.planned.owed_bytes = GIB;
-    let owed = [(C::File, Operator, 20, 1, Some(71.0), false)];
+    let owed = [(C::File, OnlyYouCanJudge, 20, 1, Some(71.0), false)];
     assert_eq!(ranked(&disk, &owed), owed);
     disk.planned.owed_bytes = 0;
     // Below the threshold there is nothing to reach.
     disk.filesystem.available_bytes = 40 * GIB;
-    let calm = [(C::File, Operator, 8, 1, Some(52.0), false), (C::Log, Operator, 2, 0, Some(50.0), false)];
+    let calm = [
+        (C::File, OnlyYouCanJudge, 8, 1, Some(52.0), false),
+        (C::Log, OnlyYouCanJudge, 2, 0, Some(50.0), false),
+    ];
     assert_eq!(ranked(&disk, &calm), calm);
 }
 
 #[test]
 fn short_inodes_rank_deletions_by_inodes() {
-    use Action::{Layersweep, Operator};
+    use CauseGroup::{Layersweep, OnlyYouCanJudge, StoppedContainer};
     use CauseKind as C;
     let mut disk = disk(&[(PartKind::Images, 90)]);
     (disk.filesystem.inodes, disk.filesystem.inodes_free) = (1000, 0);
     let deletions = [
         (C::UnusedImages, Layersweep, 6, 99, Some(90.1), false),
-        (C::DeadContainer, Operator, 1, 500, Some(40.1), false),
+        (C::DeadContainer, StoppedContainer, 1, 500, Some(40.1), false),
         // Truncating a log frees no inode, and one file is nothing against thousands that are missing.
-        (C::Log, Operator, 30, 0, None, false),
-        (C::File, Operator, 2, 1, None, false),
+        (C::Log, OnlyYouCanJudge, 30, 0, None, false),
+        (C::File, OnlyYouCanJudge, 2, 1, None, false),
     ];
     assert_eq!(ranked(&disk, &deletions), deletions);
     let causes: Vec<_> = deletions

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 
 use super::containers::Containers;
-use super::diagnosis::{self, Action, CauseKind, Disk};
+use super::diagnosis::{self, CauseGroup, CauseKind, Disk, StoppedHolders, StoppedUse};
 use super::error::{Error, Exit};
 use super::gc_request::{GcRequest, Only, Selection};
 use super::observer::Observer;
@@ -74,6 +74,8 @@ pub struct GcResult {
     pub outside: Vec<Outside>,
     /// Use of the inodes of filesystems that are still short of them.
     pub inode_uses: Vec<InodeUse>,
+    /// Images that only stopped containers use, if a target was not reached.
+    pub stopped_use: Option<StoppedUse>,
     /// Named images of the plan that were never pulled, so that no registry may have them: store and id.
     pub never_pulled: HashSet<(StoreId, String)>,
     /// Lines of a list of `rm` that name no image of this node.
@@ -220,6 +222,7 @@ impl<'a> Gc<'a> {
             hints: Vec::new(),
             outside: Vec::new(),
             inode_uses: Vec::new(),
+            stopped_use: None,
             never_pulled: HashSet::new(),
             absent: Vec::new(),
             at: Timestamp::now(),
@@ -278,15 +281,20 @@ impl<'a> Gc<'a> {
         findings
     }
 
-    /// Usage of the filesystems that are still too full after this plan, and what else can be deleted there; and the use
-    /// of inodes where these are missing.
-    fn outside(&self, plan: &Plan, scan: &Scan, work: &Work) -> (Vec<Outside>, Vec<InodeUse>) {
+    /// Usage of the filesystems that are still too full after this plan, and what else can be deleted there; the use of
+    /// inodes where these are missing; and the images that only stopped containers use.
+    fn outside(
+        &self,
+        plan: &Plan,
+        scan: &Scan,
+        work: &Work,
+    ) -> (Vec<Outside>, Vec<InodeUse>, Option<StoppedUse>) {
         let filesystems = plan.filesystems.iter();
         let above_threshold = filesystems.filter(|plan| plan.started.any() && plan.end != PassEnd::Reached);
         let above_threshold: Vec<_> = above_threshold.collect();
         let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
         if !is_missed || above_threshold.is_empty() || is_requested() {
-            return (Vec::new(), Vec::new());
+            return (Vec::new(), Vec::new(), None);
         }
         let (request, observer, config) =
             (self.gc_request.request, self.command_run.observer, self.gc_request.config);
@@ -310,8 +318,8 @@ impl<'a> Gc<'a> {
         let mut causes = diagnosis::causes(&context, &disks);
         causes.retain(|cause| match cause.kind {
             CauseKind::UnusedImages => false,
-            CauseKind::Leak => !has_deleted_leaks || cause.taken_by != Action::Layersweep,
-            _ => cause.frees_bytes > 0 || cause.frees_inodes > 0,
+            CauseKind::Leak => !has_deleted_leaks || cause.group != CauseGroup::Layersweep,
+            _ => cause.frees_bytes > 0 || cause.frees_inodes > 0 || cause.keeps_bytes > 0,
         });
         diagnosis::rank(&mut causes, &disks);
         let here = |ix| causes.iter().filter(move |cause| cause.filesystem_ix == ix).cloned().collect();
@@ -325,7 +333,7 @@ impl<'a> Gc<'a> {
             let freed = freed_on(ix, plan.steps.iter().flat_map(|step| &step.gains)).inodes;
             InodeUse::of(scan, &other_users, ix, missing).without(freed)
         });
-        (outside.collect(), inode_uses.collect())
+        (outside.collect(), inode_uses.collect(), StoppedHolders::find(scan).of_run(scan))
     }
 
     fn exit(outcome: OutcomeKind, scanned: &ScanResult) -> Exit {

@@ -77,7 +77,7 @@ impl Gc<'_> {
         if self.gc_request.dry_run {
             by_hand::advise(&mut result.plan, self.gc_request.request, &work.config, scan, self.via);
             result.hints = self.hints(&result.plan, scan, &work.named);
-            (result.outside, result.inode_uses) = self.outside(&result.plan, scan, &work);
+            (result.outside, result.inode_uses, result.stopped_use) = self.outside(&result.plan, scan, &work);
         }
         result.findings = self.findings(&work.scanned);
         result.exit = Self::exit(result.plan.outcome, &work.scanned);

@@ -41,6 +41,7 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
         chain: Vec::new(),
         container: None,
         volume: None,
+        command: None,
         below: owned.map(|owned| below(scan, owned)),
         leaks: Vec::new(),
         held_by: Vec::new(),

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::parts::Header;
-use crate::app::diagnosis::{Cause as UsageCause, Part};
+use crate::app::diagnosis::{Cause as UsageCause, Part, StoppedUse};
 use crate::app::gc::GcResult;
 use crate::app::outside::{InodeUse, Outside};
 use crate::history::runs::Event;
@@ -83,6 +83,8 @@ pub struct GcDoc {
     pub not_in_store: Vec<NotInStoreDoc>,
     /// Use of the inodes of each filesystem that is still short of them.
     pub inode_use: Vec<InodeUseDoc>,
+    /// Images that only stopped containers use, if a target was not reached; null if there are none.
+    pub stopped_use: Option<StoppedUse>,
     /// Both policies compared on the runtime's image filesystem, for a dry run of policy `kubelet`.
     pub comparison: Vec<ComparisonDoc>,
     /// Files that could not be read, and records that contradict each other.
@@ -317,6 +319,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         absent: result.absent.clone(),
         not_in_store: result.outside.iter().map(not_in_store).collect(),
         inode_use: result.inode_uses.iter().map(inode_use).collect(),
+        stopped_use: result.stopped_use.clone(),
         comparison: result.comparison.iter().map(|both| comparison(&plan.mounts, both)).collect(),
         warnings: result.findings.iter().cloned().chain(notes).collect(),
     }

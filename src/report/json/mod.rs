@@ -30,7 +30,7 @@ mod usage;
 use serde::Serialize;
 
 use crate::app::explain::{AgeLimits, VolumeExplanation};
-use crate::model::Finding;
+use crate::model::{Finding, PrintedCommand};
 use crate::stores::Effort;
 
 pub use build::{container, fair, filesystem, image, layer, leak, store, totals, usage_store};
@@ -162,6 +162,9 @@ pub struct ExplainDoc {
     pub container: Option<ContainerDoc>,
     /// The volume of podman that contains the path; null for other subjects.
     pub volume: Option<VolumeExplanation>,
+    /// Command for a container that does not run: `{"deletes": COMMAND}` removes it with its own layer, and fails while
+    /// it is used; `{"shows": COMMAND}` if its program has no such command. Null for other subjects.
+    pub command: Option<PrintedCommand>,
     /// Usage at and below a path, by owner; null if the reference is not a path.
     pub below: Option<BelowDoc>,
     /// Leaks that concern the object.

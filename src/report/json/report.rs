@@ -64,8 +64,9 @@ pub struct VerdictDoc {
     pub advice: Advice,
     /// Three sentences about the fullest filesystem.
     pub sentences: Vec<String>,
-    /// Users of the filesystems. The fullest filesystem comes first; on each filesystem, deletions by layersweep, then
-    /// those that only a person can make, then data that is not deleted now; the largest first in each group.
+    /// Users of the filesystems. The fullest filesystem comes first; on each filesystem, the least risk: deletions by
+    /// layersweep, what can be made again, stopped containers, what only a person can judge, and data that is not deleted
+    /// now; the largest first in each group.
     pub causes: Vec<Cause>,
 }
 

@@ -13,8 +13,8 @@ use super::table::{Table, bold, heading};
 use super::usage::place;
 use crate::app::explain::AgeLimits;
 use crate::history::ages::AgeRule;
-use crate::model::EvidenceKind;
 use crate::model::display::{count, listed, span};
+use crate::model::{EvidenceKind, PrintedCommand};
 use crate::report::json::{
     BelowDoc, EvidenceDoc, ExplainDoc, GcDecisionDoc, ImageDoc, LayerDoc, RememberedDoc, ShareRowDoc, UserDoc,
 };
@@ -53,16 +53,19 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     if !matches!(document.subject, "directory" | "file") {
         out.push_str(&format!("  path    {}\n", safe(&document.path)));
     }
+    if let Some(command) = &document.command {
+        let label = if matches!(command, PrintedCommand::Deletes(_)) { "remove" } else { "show  " };
+        out.push_str(&format!("  {label}  {}\n", safe(command.text())));
+    }
     if let Some(volume) = &document.volume {
-        let users = match (volume.containers.as_slice(), &volume.command) {
-            ([], Some(_)) => "no container uses it".to_owned(),
-            ([], None) => "a container or a quadlet may use it".to_owned(),
-            (containers, _) => format!("used by {}", listed(containers)),
+        let users = match volume.containers.as_slice() {
+            [] => {
+                "no container uses it now; a service or quadlet that is stopped may need its data".to_owned()
+            }
+            containers => format!("used by {}", listed(containers)),
         };
         out.push_str(&format!("  volume  {} (podman): {}\n", safe(&volume.name), safe(&users)));
-        if let Some(command) = &volume.command {
-            out.push_str(&format!("  delete  {}\n", safe(command)));
-        }
+        out.push_str(&format!("  show    {}\n", safe(volume.command.text())));
     }
     out.push_str(&size_line(document));
     out.push_str(&difference_to_size(document));

@@ -14,6 +14,7 @@ use super::format::{
 use super::report::deletions::Deletions;
 use super::screen::Screen;
 use super::table::Table;
+use crate::app::diagnosis::StoppedUse;
 use crate::model::OutcomeKind;
 use crate::model::display::{count, listed, short_reference, thousands};
 use crate::model::outcome::differs;
@@ -166,7 +167,11 @@ fn remaining(document: &GcDoc, screen: &Screen) -> String {
     rules.sort_by_key(|(_, kept)| std::cmp::Reverse((bytes(kept), kept.len())));
     let mut out = String::new();
     for (rule, kept) in rules {
-        if let Some((state, remedy)) = reason_and_remedy(rule, &kept, document.header.generated_at, screen) {
+        let reason = match &document.stopped_use {
+            Some(stopped) if rule == "in-use" => Some(in_use(stopped, &kept)),
+            _ => reason_and_remedy(rule, &kept, document.header.generated_at, screen),
+        };
+        if let Some((state, remedy)) = reason {
             let verb = if kept.len() == 1 { "is" } else { "are" };
             out.push_str(&format!("{} {verb} {state}; {remedy}\n", count(kept.len(), "image", "images")));
         }
@@ -205,7 +210,7 @@ fn reason_and_remedy(
             },
             says("why it failed"),
         ),
-        "in-use" => ("in use".to_owned(), says("by which container; remove that first")),
+        "in-use" => ("in use".to_owned(), says("by which container")),
         "pinned" => ("pinned".to_owned(), says("where")),
         "sandbox-image" => ("used for the sandboxes of pods".to_owned(), "they have to stay".to_owned()),
         "static-pod" => ("named by a static pod".to_owned(), says("by which")),
@@ -239,6 +244,20 @@ fn reason_and_remedy(
         _ => return None,
     };
     Some((state, remedy))
+}
+
+/// Returns the state of images in use of which stopped containers alone use some, and what ends that use.
+fn in_use(stopped: &StoppedUse, kept: &[&KeptDoc]) -> (String, String) {
+    let number = kept.iter().filter(|kept| stopped.images.contains(&kept.id)).count();
+    let mut containers: Vec<_> = stopped.containers.iter().take(MOST).map(|name| safe(name)).collect();
+    let more = stopped.containers.len().saturating_sub(MOST);
+    containers.extend((more > 0).then(|| format!("{more} more")));
+    let state = format!(
+        "in use, {number} of them only by stopped containers: {} ({})",
+        containers.join(", "),
+        bytes(stopped.bytes)
+    );
+    (state, "`layersweep report` has the commands that remove these".to_owned())
 }
 
 /// Shortens an id, but not a path.

@@ -56,8 +56,8 @@ fn big_file(filesystem: FilesystemIx, path: PathBuf, facts: InodeFacts, bytes: u
         pod: None,
         container: None,
         modified,
-        may_be_open: true,
-        has_other_names: facts.links > 1,
+        owner: facts.owner,
+        links: facts.links,
         unread_store: None,
     }
 }
@@ -183,8 +183,8 @@ mod tests {
                 pod: None,
                 container: None,
                 modified: None,
-                may_be_open: true,
-                has_other_names: false,
+                owner: 0,
+                links: 1,
                 unread_store: None,
             }
         }

@@ -73,7 +73,6 @@ pub(super) fn volumes(scan: &Scan, large: &[LargeDirectory], threads: usize) -> 
                 bytes: size.bytes,
                 inodes: size.inodes,
                 of: None,
-                is_mounted: false,
             });
         }
     }
@@ -94,7 +93,6 @@ pub(super) fn volumes(scan: &Scan, large: &[LargeDirectory], threads: usize) -> 
                     inodes: size.inodes,
                     containers: Some(vec![container.name.clone()]),
                     of: Some(position.into()),
-                    is_mounted: false,
                 });
             }
         }

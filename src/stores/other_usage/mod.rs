@@ -19,9 +19,8 @@ use super::Scan;
 use crate::disk::{Extents, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
 use crate::model::space::BytesAndInodes;
 use crate::model::{Filesystem, FilesystemIx, Finding};
-use crate::sys::deleted::{self, Backing, DeletedFile, OpenFiles};
+use crate::sys::deleted::{self, Backing, DeletedFile};
 use crate::sys::mounts::{self, Location, Mount};
-use crate::sys::namespaces::Mounts;
 use crate::sys::quiet;
 use crate::sys::quiet::Within;
 
@@ -72,45 +71,8 @@ pub fn add_files(scan: &Scan, known: &OtherUsageRequest, all: &mut OtherUsers) {
     let places = places::find(scan, known, &mut Vec::new());
     all.files =
         big::files(&all.other_users, &places, |ix| (scan.inventory[ix].used_bytes / SMALL).max(LEAST));
-    let containers = ContainerMounts::read(scan);
     for file in &mut all.files {
         file.unread_store = large::unread_store(scan, &file.path);
-        file.may_be_open = all.open_files.as_ref().is_some_and(|open| open.may_contain(&file.path))
-            || containers.show(&file.path);
-    }
-    for volume in &mut all.volumes {
-        volume.is_mounted = containers.show(&volume.path.join("_data"));
-    }
-}
-
-/// Mounts in which containers see files outside their own.
-#[derive(Debug)]
-pub enum ContainerMounts {
-    /// No container runs on another system's disk.
-    Foreign,
-    Known(Box<Mounts>),
-    /// The mounts cannot be read: any file may be in a container.
-    Unknown,
-}
-
-impl ContainerMounts {
-    #[must_use]
-    pub fn read(scan: &Scan) -> Self {
-        match scan.sysroot.is_foreign() {
-            true => Self::Foreign,
-            false => Mounts::read(&scan.inventory.mounts())
-                .map_or(Self::Unknown, |mounts| Self::Known(Box::new(mounts))),
-        }
-    }
-
-    /// Returns true if a container may see `path`, or a directory above it, in a mount.
-    #[must_use]
-    pub fn show(&self, path: &Path) -> bool {
-        match self {
-            Self::Foreign => false,
-            Self::Known(mounts) => mounts.shows_above(path),
-            Self::Unknown => true,
-        }
     }
 }
 
@@ -131,7 +93,7 @@ fn in_places(scan: &Scan, places: &[KnownUse], how: (&OtherUsageRequest, &Progre
         of_filesystem(scan, filesystem_ix.into(), places, how, all);
     }
     if !scan.sysroot.is_foreign() {
-        all.open_files = Some(open_files(scan, all));
+        add_deleted_files(scan, all);
     }
 }
 
@@ -278,25 +240,24 @@ fn gather(filesystem: FilesystemIx, units: Vec<Unit>, sizes: &[BytesAndInodes], 
     }
 }
 
-/// Returns the files that processes hold open, and adds the deleted ones on filesystems of the scan.
-fn open_files(scan: &Scan, all: &mut OtherUsers) -> OpenFiles {
-    let open = deleted::files().unwrap_or_else(|error| {
+/// Adds the deleted files on filesystems of the scan that processes hold open.
+fn add_deleted_files(scan: &Scan, all: &mut OtherUsers) {
+    let deleted = deleted::files().unwrap_or_else(|error| {
         let message = format!("cannot find deleted files that are held open: {error}");
         all.findings.push(Finding::new("/proc", message));
-        OpenFiles::default()
+        Vec::new()
     });
-    let here = open.deleted.iter().filter(|file| file.bytes > 0);
+    let here = deleted.into_iter().filter(|file| file.bytes > 0);
     all.other_users.extend(here.filter_map(|file| {
         Some(OtherUser {
             kind: OtherUserKind::DeletedOpen,
-            filesystem: holder_of(scan, file)?,
-            path: file.path.clone(),
+            filesystem: holder_of(scan, &file)?,
+            path: file.path,
             bytes: file.bytes,
             inodes: 1,
-            holder: Some(file.holder.clone()),
+            holder: Some(file.holder),
         })
     }));
-    open
 }
 
 /// Returns the filesystem of the scan that contains the bytes of a deleted file.

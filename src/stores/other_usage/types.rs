@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use crate::model::space::BytesAndInodes;
 use crate::model::{ContainerIx, FilesystemIx, Finding, StoreIx};
 use crate::node::places::KubeletPlaces;
-use crate::sys::deleted::OpenFiles;
 
 /// Kind of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,8 +87,6 @@ pub struct OtherUsers {
     /// The largest files outside the stores that are neither logs nor deleted, the largest first; only after
     /// [`super::add_files`].
     pub files: Vec<BigFile>,
-    /// Files that processes have open; `None` on a disk that is mounted on another machine.
-    pub open_files: Option<OpenFiles>,
     /// Archived files of the journal, which can be deleted, the oldest first.
     pub archived_journal: Vec<BigFile>,
     /// Bytes of its other files.
@@ -137,8 +134,6 @@ pub struct VolumeUse {
     pub containers: Option<Vec<String>>,
     /// The container of CRI that it belongs to, and is deleted with.
     pub of: Option<ContainerIx>,
-    /// A container has its directory in a mount, although not as this volume.
-    pub is_mounted: bool,
 }
 
 /// A filesystem of which every visible file was measured.
@@ -177,10 +172,10 @@ pub struct BigFile {
     pub container: Option<String>,
     /// Time of the last modification.
     pub modified: Option<Timestamp>,
-    /// A process has, or may have, the file open, or a container has it in a mount.
-    pub may_be_open: bool,
-    /// The file has more hard links: deleting one frees nothing.
-    pub has_other_names: bool,
+    /// Uid of the owner.
+    pub owner: u32,
+    /// Number of hard links.
+    pub links: u64,
     /// Store that contains the file and was not read, for example that of another user.
     pub unread_store: Option<PathBuf>,
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support;
 use blocks::{Block, Rule, Run};
-use support::store;
+use support::{promises, store};
 
 fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -98,6 +98,16 @@ fn commands_in_the_running_text_are_understood() {
     }
     assert!(count > 12, "{count}");
     assert_none(&wrong);
+}
+
+/// The pages print no command that deletes what cannot be made again.
+#[test]
+fn pages_have_no_destroying_command() {
+    let wrong = documentation().into_iter().flat_map(|(page, text, _)| {
+        let found = promises::destroying_commands(&text).into_iter();
+        found.map(move |line| format!("{}: {line}", page.display())).collect::<Vec<_>>()
+    });
+    assert_none(&wrong.collect::<Vec<_>>());
 }
 
 /// Settings of other programs that the pages mention and layersweep does not read.
@@ -312,6 +322,8 @@ fn carry_out(page: &mut node::Page<'_>, block: &Block, screen: bool, run: &Run) 
                 done.code
             );
         }
+        let destroying = promises::destroying_commands(&done.stdout).into_iter();
+        wrong.extend(destroying.map(|line| format!("{}: $ {command}\n{line}", block.place())));
         printed.push_str(format!("{}{command}\n{}", block.prompt(), done.stdout.trim_end()).trim_end());
         printed.push('\n');
         if done.code != 0 {

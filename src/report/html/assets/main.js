@@ -13,7 +13,8 @@ function drawn(canvas, make) {
   }).observe(canvas);
 }
 
-const TAKEN = { layersweep: 'layersweep', operator: 'only you', nobody: 'none: in use' };
+const GROUPS = { layersweep: 'layersweep deletes it', 'can-be-made-again': 'can be made again', 'stopped-container': 'stopped container', 'only-you-can-judge': 'only you can judge', kept: 'kept' };
+const commandOf = row => row.command ? row.command.deletes || row.command.shows : '';
 
 function verdict() {
   const place = REPORT.host ? safe(REPORT.host) : REPORT.sysroot ? safe(REPORT.sysroot) : 'this node';
@@ -26,14 +27,14 @@ function verdict() {
   node.append(advice(REPORT.verdict));
   const causes = REPORT.verdict.causes || [];
   if (causes.length) {
-    node.append(new Table({ id: 'causes', caption: 'What to delete, in order, and what else holds it', rows: causes, one: 'finding', size: 10, columns: [
+    node.append(new Table({ id: 'causes', caption: 'What to delete, the least risk first, and what else holds it', rows: causes, one: 'finding', size: 10, columns: [
       { label: 'Finding', get: row => row.kind, cell: row => words(row.kind), kind: 'nowrap' },
       { label: 'Bytes', get: row => row.bytes, bytes: true },
       { label: 'Frees', get: row => row.frees_bytes || 0, bytes: true },
       { label: 'Then used', get: row => row.used_after_percent || 0, cell: row => row.used_after_percent === null || row.used_after_percent === undefined ? '–' : percent(row.used_after_percent), kind: 'num' },
-      { label: 'What', get: row => row.text, cell: row => [safe(row.text), row.command ? el('span', { class: 'remedy' }, el('code', { class: 'command', text: safe(row.command) }), copyButton(row.command, 'the command ' + row.command)) : null,
+      { label: 'What', get: row => row.text, cell: row => [safe(row.text), commandOf(row) ? el('span', { class: 'remedy' }, row.command.shows ? 'look: ' : '', el('code', { class: 'command', text: safe(commandOf(row)) }), copyButton(commandOf(row), 'the command ' + commandOf(row))) : null,
         remedyOf(row) ? el('span', { class: 'remedy' }, prose(remedyOf(row))) : null], kind: 'wide' },
-      { label: 'Action', get: row => row.taken_by || '', cell: row => (row.kind === 'other' ? '–' : TAKEN[row.taken_by]) || words(row.taken_by || '–'), kind: 'nowrap' },
+      { label: 'Risk', get: row => Object.keys(GROUPS).indexOf(row.group), cell: row => GROUPS[row.group] || words(row.group || '–'), kind: 'nowrap' },
       { label: 'Where', get: row => row.path || row.id || '', cell: row => row.path ? el('span', { class: 'path', text: safe(row.path) }) : row.id ? idCell(row.id) : '', kind: 'wide' }] }).element);
   }
   return node;
@@ -62,8 +63,8 @@ function advice({ urgency, headline, steps = [], sentences = [] }) {
   const [full, filled, done] = sentences;
   if (!headline) return el('div', { class: 'verdict' }, sentences.map(text => el('p', null, prose(text))));
   const word = URGENCY[urgency] || URGENCY.unknown;
-  const command = step => [el('code', { class: 'command', text: safe(step.command) }), copyButton(step.command, 'the command ' + step.command)];
-  const says = step => el('p', null, step.command ? [command(step), ' '] : null, prose(capital(step.text)), step.command || !step.bytes ? '' : ' (' + bytes(step.bytes) + ')');
+  const command = step => [el('code', { class: 'command', text: safe(commandOf(step)) }), copyButton(commandOf(step), 'the command ' + commandOf(step))];
+  const says = step => el('p', null, commandOf(step) ? [command(step), ' '] : null, prose(capital(step.text)), commandOf(step) || !step.bytes ? '' : ' (' + bytes(step.bytes) + ')');
   const safely = steps.filter(step => !step.needs_decision);
   const [first, ...then] = steps;
   const late = urgency === 'critical' || urgency === 'warning';
@@ -73,10 +74,10 @@ function advice({ urgency, headline, steps = [], sentences = [] }) {
     el('dl', { class: 'answers' },
       el('dt', { text: 'What holds it' }), el('dd', null, prose(filled || '')),
       el('dt', { text: 'What happened' }), el('dd', null, happened().length ? happened() : 'No earlier scan is kept: what grew is unknown.'),
-      first ? [el('dt', { text: late ? 'Do first' : 'Can be done' }), el('dd', { class: 'first' }, says(first))] : null,
+      first ? [el('dt', { text: (late ? 'Do first' : 'Can be done') + (REPORT.sysroot ? ', once the node runs' : '') }), el('dd', { class: 'first' }, says(first))] : null,
       then.length ? [el('dt', { text: 'Then' }), el('dd', null, then.map(says))] : null,
-      el('dt', { text: 'Safe now' }), el('dd', null, safely.length
-        ? [safely.map((step, at) => [at ? ' and ' : '', el('code', { text: safe(step.command) })]), safely.length > 1 ? ' delete' : ' deletes',
+      el('dt', { text: REPORT.sysroot ? 'Safe, once the node runs' : 'Safe now' }), el('dd', null, safely.length
+        ? [safely.map((step, at) => [at ? ' and ' : '', el('code', { text: safe(commandOf(step)) })]), safely.length > 1 ? ' delete' : ' deletes',
           ' only what nothing uses and no rule protects. Add ', el('code', { text: '--dry-run' }), ' to see it first.'] : none),
       // Why there is nothing to do, or not enough.
       safely.length ? null : [el('dt', { text: 'Why' }), el('dd', null, prose(done || ''))],
@@ -107,7 +108,7 @@ function footer() {
     setTimeout(() => URL.revokeObjectURL(url), 10000);
   } } });
   foot.append(el('p', null, OMITTED ? 'The data of this page is in this file; all of it prints ' : 'The whole document of ',
-    el('code', { text: 'layersweep report --format json' }), OMITTED ? '. ' : ' is in this file. ', save),
+    el('code', { text: 'layersweep report --format json' + (REPORT.sysroot ? ' --sysroot ' + safe(REPORT.sysroot) : '') }), OMITTED ? '. ' : ' is in this file. ', save),
     el('p', null, 'On a terminal: ', el('code', { text: "sed -n '/id=\"report\">$/{n;p;q}' report.html | jq ." })),
     el('p', { class: 'note', text: 'The page loads nothing and sends nothing. The layouts are computed by d3-hierarchy (ISC licence, Mike Bostock).' }));
 }

@@ -109,6 +109,7 @@ fn document() -> GcDoc {
         absent: Vec::new(),
         not_in_store: vec![],
         inode_use: vec![],
+        stopped_use: None,
         comparison: vec![],
         warnings: vec![],
     }
@@ -253,8 +254,15 @@ fn each_reason_that_keeps_images_has_a_remedy() {
     let expected = "\
 2 images are too young until 00:03:00; --min-age 0s lets gc delete them now
 1 image is left alone until 1970-01-02 00:00:00, since a deletion failed; `layersweep explain dddddddddddd` says why it failed
-1 image is in use; `layersweep explain aaaaaaaaaaaa` says by which container; remove that first
+1 image is in use; `layersweep explain aaaaaaaaaaaa` says by which container
 ";
+    assert!(text.ends_with(expected), "{text}");
+    let containers = ["etl", "web", "db", "ci"].map(str::to_owned).into();
+    let stopped_use = Some(StoppedUse { images: vec!["aa".into()], containers, bytes: 105 << 20 });
+    let kept = vec![self::kept("aa", "in-use"), self::kept("bb", "in-use")];
+    let text = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, stopped_use, ..document() }, None);
+    let expected = "2 images are in use, 1 of them only by stopped containers: etl, web, db, 1 more (105.0 MiB); \
+                    `layersweep report` has the commands that remove these\n";
     assert!(text.ends_with(expected), "{text}");
     for rule in Rule::ALL {
         let text = reason_and_remedy(

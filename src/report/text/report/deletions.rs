@@ -1,8 +1,9 @@
-//! Text of the ranked list: what layersweep deletes, what only a person can delete, and what is not deleted now.
+//! Text of the ranked list, the least risk first: what layersweep deletes, what can be made again, stopped containers,
+//! what only a person can judge, and what is not deleted now.
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::app::diagnosis::{Action, Cause};
+use crate::app::diagnosis::{Cause, CauseGroup};
 use crate::model::display::thousands;
 use crate::policy::thresholds::Counted;
 use crate::report::text::format::{bytes, safe, wrapped};
@@ -23,20 +24,17 @@ pub(in crate::report::text) struct Deletions<'a> {
 }
 
 impl Deletions<'_> {
-    fn frees(&self, cause: &Cause) -> u64 {
-        cause.gain(self.scarce)
-    }
-
     /// Formats the deletions below the line `title`. An empty string if nothing can be deleted.
     pub(in crate::report::text) fn list(&self, title: &str, screen: &Screen, width: usize) -> String {
         let groups = [
-            (Action::Layersweep, "layersweep deletes, because nothing uses it:\n"),
-            (Action::Operator, "Only you can delete:\n"),
+            (CauseGroup::Layersweep, "layersweep deletes, because nothing uses it:\n"),
+            (CauseGroup::CanBeMadeAgain, "Can be made again:\n"),
+            (CauseGroup::StoppedContainer, "Stopped containers, if nothing needs what they hold:\n"),
+            (CauseGroup::OnlyYouCanJudge, "Only you can judge; the commands only show it:\n"),
         ];
         let mut out = String::new();
-        for (taken_by, head) in groups {
-            let causes =
-                self.causes.iter().filter(|cause| cause.taken_by == taken_by && self.frees(cause) > 0);
+        for (group, head) in groups {
+            let causes = self.causes.iter().filter(|cause| cause.listed_group(self.scarce) == group);
             let mut rows = causes.peekable();
             if rows.peek().is_some() {
                 out.push_str(head);
@@ -60,10 +58,7 @@ impl Deletions<'_> {
         };
         let used = cause.used_after_percent.map_or_else(|| "-".to_owned(), |used| format!("{used:.1}%"));
         let mut out = row(&format!("{frees:>10}  {used:>9}"), cause, screen, width);
-        // A command is never shortened or wrapped, so that it can be copied.
-        if let Some(command) = &cause.command {
-            out.push_str(&format!("{INDENT}{}\n", safe(command)));
-        }
+        out.push_str(&command(cause));
         let reached = self.low.filter(|_| cause.used_after_percent.is_some()).and_then(|low| {
             let together = cause.used_after_percent.is_some_and(|used| used <= low);
             match (cause.reaches_low, together) {
@@ -80,14 +75,21 @@ impl Deletions<'_> {
     /// Formats what is not deleted now.
     pub(in crate::report::text) fn rest(&self, title: &str, screen: &Screen, width: usize) -> String {
         let mut out = String::new();
-        for cause in
-            self.causes.iter().filter(|cause| cause.taken_by == Action::Nobody || self.frees(cause) == 0)
-        {
+        let kept = self.causes.iter().filter(|cause| cause.listed_group(self.scarce) == CauseGroup::Kept);
+        for cause in kept {
             out.push_str(&row(&format!("{:>10}", bytes(cause.bytes)), cause, screen, width));
+            if !cause.group.deletes() {
+                out.push_str(&command(cause));
+            }
             out.push_str(&note(&safe(&cause.remedy), width));
         }
         if out.is_empty() { out } else { format!("\n{}{out}", heading(title)) }
     }
+}
+
+/// Formats a command. It is never shortened or wrapped, so that it can be copied.
+fn command(cause: &Cause) -> String {
+    cause.command.as_ref().map_or_else(String::new, |command| format!("{INDENT}{}\n", safe(command.text())))
 }
 
 fn note(text: &str, width: usize) -> String {

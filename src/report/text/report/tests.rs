@@ -2,7 +2,8 @@ use jiff::tz::TimeZone;
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
-use crate::app::diagnosis::{Action, Cause, CauseKind, Part, PartKind};
+use crate::app::diagnosis::{Cause, CauseGroup, CauseKind, Part, PartKind};
+use crate::model::PrintedCommand;
 use crate::policy::thresholds::{DiskThreshold, Source, ThresholdName};
 use crate::report::json::{FilesystemDoc, UsagePointDoc};
 
@@ -145,23 +146,24 @@ fn evidence_is_cut_only_on_a_terminal() {
         title: "leak orphan-dir 0123".into(),
         text: format!("leak orphan-dir 0123: {}", "nothing names it; ".repeat(20)),
         remedy: "look at it ".repeat(20),
-        command: Some(format!("rm {}", "x".repeat(90))),
+        command: Some(PrintedCommand::Shows(format!("ls {}", "x".repeat(90)))),
         frees_bytes: 1 << 20,
         frees_inodes: 1,
+        keeps_bytes: 0,
         used_after_percent: Some(69.96),
         reaches_low: true,
         bytes: 1 << 20,
         filesystem: "/".into(),
         id: None,
         path: Some(format!("/{}", "p".repeat(90))),
-        taken_by: Action::Operator,
+        group: CauseGroup::OnlyYouCanJudge,
         filesystem_ix: 0.into(),
     };
     for width in [None, Some(80)] {
         let list = Deletions { causes: vec![&cause], scarce: Counted::Bytes, low: Some(70.0) };
         let drawn = list.list("What to delete", &screen(width, true), 80);
         // A path or command is never wrapped.
-        let is_whole = |line: &str| line.contains("/ppp") || line.contains("rm xxx");
+        let is_whole = |line: &str| line.contains("/ppp") || line.contains("ls xxx");
         let long: Vec<_> = drawn.lines().filter(|line| line.width() > 80 && !is_whole(line)).collect();
         assert!(long.is_empty(), "{long:#?}");
         assert_eq!(drawn.contains(cause.path.as_deref().unwrap()), width.is_none(), "{drawn}");
