@@ -38,6 +38,9 @@ pub enum NodeKind {
     StoreRecords,
     /// Something else below the store's root, named by the node's id.
     Other,
+    /// Files in the store whose owner is unknown: the records that would name it, or the layout of a snapshotter or
+    /// driver, cannot be read.
+    Unknown,
 }
 
 impl NodeKind {
@@ -82,6 +85,8 @@ pub struct LayerFacts {
     pub read_write: bool,
     /// Snapshotter of a snapshot of containerd.
     pub snapshotter: Option<String>,
+    /// Its content is not in the node's size: it is outside the filesystem (thin pool, dataset) or was not found.
+    pub is_unmeasured: bool,
     /// Length of the uncompressed tar in bytes, as the runtime recorded it. The image sizes that the runtimes print
     /// are sums of these.
     pub listed_bytes: Option<u64>,

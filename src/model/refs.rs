@@ -201,6 +201,13 @@ impl Refs {
         &self.reach[self.position(root)]
     }
 
+    /// Returns whether the sizes of everything that a root reaches are known.
+    #[must_use]
+    pub fn is_measured(&self, inventory: &Inventory, root: Root) -> bool {
+        let mut layers = self.reach(root).iter().filter_map(|node| inventory[*node].layer.as_ref());
+        !layers.any(|layer| layer.is_unmeasured)
+    }
+
     /// Returns the roots that reach a node: images, then containers, then leaks.
     pub fn reached_by(&self, node: NodeIx) -> impl Iterator<Item = Root> + '_ {
         let range = self.starts[node.get()] as usize..self.starts[node.get() + 1] as usize;

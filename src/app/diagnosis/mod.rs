@@ -38,7 +38,7 @@ use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PartDoc"))]
 pub struct Part {
     /// `images` (in use), `images-pinned`, `images-out-of-reach` (unused, and not deletable here), `images-unused`,
-    /// `containers`, `build-cache`, `leaks`, `metadata`, `store-other`, `logs`, `journal`, `kubelet-volumes`,
+    /// `containers`, `build-cache`, `leaks`, `unknown` (records or a layout could not be read), `metadata`, `store-other`, `logs`, `journal`, `kubelet-volumes`,
     /// `var-tmp`, `layersweep`, `core-dumps`, `swap`, `deleted-open`, `directory` (another top-level directory of at
     /// least 1 %) or `other`.
     pub kind: PartKind,
@@ -76,6 +76,8 @@ pub enum PartKind {
     BuildCache,
     /// Data that only leaks reach.
     Leaks,
+    /// Files in the stores whose owner is unknown.
+    Unknown,
     /// Metadata and records of the stores.
     Metadata,
     /// All other data below the root of a store.
@@ -100,7 +102,7 @@ pub enum PartKind {
 
 impl PartKind {
     /// Kinds of parts in the stores.
-    const OF_STORES: [Self; 9] = [
+    const OF_STORES: [Self; 10] = [
         Self::Images,
         Self::ImagesPinned,
         Self::ImagesOutOfReach,
@@ -108,6 +110,7 @@ impl PartKind {
         Self::Containers,
         Self::BuildCache,
         Self::Leaks,
+        Self::Unknown,
         Self::Metadata,
         Self::StoreOther,
     ];
@@ -124,6 +127,7 @@ impl PartKind {
             Self::Containers => ["containers", "containers", "containers' own layers"],
             Self::BuildCache => ["build-cache", "build cache", "build cache"],
             Self::Leaks => ["leaks", "leaks", "leaks"],
+            Self::Unknown => ["unknown", "unknown, see the warnings", "unknown files in stores"],
             Self::Metadata => ["metadata", "stores' own files", "stores' own files"],
             Self::StoreOther => ["store-other", "other files in stores", "volumes and other files in stores"],
             // The path distinguishes the two kinds of logs in documents.

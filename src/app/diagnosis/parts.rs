@@ -167,6 +167,7 @@ fn of_stores(
         for (position, node) in nodes.filter(|(_, node)| node.store.get() == store) {
             let kind = match node.kind {
                 NodeKind::StoreMetadata | NodeKind::StoreRecords => PartKind::Metadata,
+                NodeKind::Unknown => PartKind::Unknown,
                 // Another store needs the node: one of the images that contain it has to be kept.
                 _ if refs.use_of(inventory, position.into()).is_some() => PartKind::Images,
                 // The first kind is the most difficult to delete.

@@ -197,6 +197,14 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
     let mut out = match commands.is_empty() {
         true if !kept.is_empty() => capital(&kept.join("; ")),
         true if manual.is_empty() => {
+            let unknown = disk.parts.iter().filter(|part| part.kind == PartKind::Unknown);
+            let unknown = unknown.fold(0_u64, |sum, part| sum.saturating_add(part.bytes));
+            if unknown > 0 {
+                return format!(
+                    "What could be freed is unknown: {} in the stores could not be attributed (see the warnings).",
+                    bytes(unknown)
+                );
+            }
             return match has_room(disk) {
                 true => "There is nothing to free.".into(),
                 false => {

@@ -149,7 +149,7 @@ pub(super) struct DocumentImage<'a> {
     pub(super) pinned: bool,
     pub(super) total_bytes: u64,
     pub(super) exclusive_bytes: u64,
-    pub(super) frees_bytes: u64,
+    pub(super) frees_bytes: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -249,7 +249,7 @@ impl FleetSums {
         if !image.in_use && !image.pinned {
             sum.nodes_unused.add(node);
             add(&mut sum.exclusive_bytes, image.exclusive_bytes);
-            add(&mut sum.frees_bytes, image.frees_bytes);
+            add(&mut sum.frees_bytes, image.frees_bytes.unwrap_or_default());
         }
     }
 

@@ -28,6 +28,8 @@ names! {
         /// BuildKit's caches.
         BuildCache = "build_cache",
         Leaks = "leaks",
+        /// Files whose owner is unknown, because records or a layout cannot be read.
+        Unknown = "unknown",
         /// The stores' own bookkeeping.
         Metadata = "metadata",
         /// Everything else below the roots of the stores.
@@ -126,6 +128,7 @@ pub fn column(inventory: &Inventory, refs: &Refs, filesystem: FilesystemIx) -> C
         let held = refs.reached_by(node).map(|root| kinds[refs.position(root)]).chain(cached).min();
         match inventory[node].kind {
             NodeKind::StoreMetadata | NodeKind::StoreRecords => LineKind::Metadata,
+            NodeKind::Unknown => LineKind::Unknown,
             // Each of the images that reach it may be deleted, but not all of them. A read-only store keeps all of
             // its nodes.
             _ if !inventory[inventory[node].store].read_only

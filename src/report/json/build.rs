@@ -163,7 +163,10 @@ pub fn image(scan: &Scan, fair: &Fair, image_ix: ImageIx) -> ImageDoc {
         shared_bytes: sizes.shared.bytes,
         exclusive_bytes: sizes.exclusive.bytes,
         fair_bytes: fair.of_image(image_ix),
-        frees_bytes: sizes.exclusive.frees_bytes,
+        frees_bytes: scan
+            .refs
+            .is_measured(inventory, Root::Image(image_ix))
+            .then_some(sizes.exclusive.frees_bytes),
         listed_bytes: image.listed_bytes,
     }
 }

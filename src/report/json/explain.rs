@@ -46,7 +46,7 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
         leaks: Vec::new(),
         held_by: Vec::new(),
         bytes: 0,
-        frees_bytes: 0,
+        frees_bytes: Some(0),
         frees_differs: Vec::new(),
         copies: Vec::new(),
         rules: Vec::new(),
@@ -142,7 +142,7 @@ fn of_holder(scan: &Scan, root: Root, holds: &[NodeIx], document: &mut ExplainDo
     }
     let sizes = scan.refs.sizes(inventory, root);
     document.bytes = sizes.exclusive.bytes;
-    document.frees_bytes = sizes.exclusive.frees_bytes;
+    document.frees_bytes = scan.refs.is_measured(inventory, root).then_some(sizes.exclusive.frees_bytes);
     document.frees_differs = differences(scan, root);
 }
 
@@ -220,7 +220,8 @@ fn of_node(scan: &Scan, node_ix: NodeIx, document: &mut ExplainDoc) {
     }));
     document.chain = chain(scan, node_ix);
     // A layer is freed with its last root, not by itself.
-    document.frees_bytes = if scan.refs.is_held(node_ix) { 0 } else { node.size.frees_bytes };
+    let frees_bytes = if scan.refs.is_held(node_ix) { 0 } else { node.size.frees_bytes };
+    document.frees_bytes = (node.kind != NodeKind::Unknown).then_some(frees_bytes);
 }
 
 /// Returns the layer and its parents, down to the base.

@@ -173,8 +173,9 @@ pub struct ExplainDoc {
     pub held_by: Vec<UserDoc>,
     /// Allocated bytes of the object itself.
     pub bytes: u64,
-    /// Bytes that the filesystem would free if only this object were deleted now.
-    pub frees_bytes: u64,
+    /// Bytes that the filesystem would free if only this object were deleted now; null if some of its layers are not
+    /// measured, or if its owner is unknown.
+    pub frees_bytes: Option<u64>,
     /// Reasons why `frees_bytes` is not `bytes`, for an image, container or leak. The parts add up to the
     /// difference.
     pub frees_differs: Vec<DifferenceDoc>,

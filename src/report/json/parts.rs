@@ -139,7 +139,7 @@ pub struct BytesDoc {
     pub leaks: u64,
     /// Bookkeeping of the stores: record files, locks, link directories.
     pub metadata: u64,
-    /// All other files below the roots.
+    /// All other files below the roots, and those whose owner is unknown.
     pub other: u64,
     /// Sum of the above.
     pub total: u64,
@@ -221,8 +221,9 @@ pub struct ImageDoc {
     /// Fair share: the bytes of each object that the image reaches, divided equally among all images and
     /// containers that reach it.
     pub fair_bytes: u64,
-    /// Bytes that the filesystem is expected to free if only this image is deleted now.
-    pub frees_bytes: u64,
+    /// Bytes that the filesystem is expected to free if only this image is deleted now; null if some of its layers
+    /// are not measured.
+    pub frees_bytes: Option<u64>,
     /// Size that the runtime's own tools print; null if they cannot know it.
     pub listed_bytes: Option<u64>,
     /// Reason why layersweep cannot delete it here under any policy; null if it can. `scan` reads only the

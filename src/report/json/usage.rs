@@ -61,7 +61,8 @@ pub struct ShareRowDoc {
     /// here, one row for each reason), `images_unused`, `artifacts`, `snapshotter` (copies of images in
     /// another snapshotter of containerd than the usual one), `containers_running`, `containers_exited`,
     /// `containers_other` (created, or the disk does not record the state), `build_cache` (Docker or
-    /// BuildKit), `leaks`, `metadata`, `store_other`; in `explain`, `image` or `artifact` for a single one.
+    /// BuildKit), `leaks`, `unknown` (in `usage`: records or a layout could not be read), `metadata`,
+    /// `store_other`; in `explain`, `image` or `artifact` for a single one.
     /// Outside the stores: the kinds of parts in `report`, for example `core-dumps`, `journal`, `logs`,
     /// `directory`; the last row is `rest`.
     pub kind: &'static str,
@@ -195,7 +196,7 @@ fn label_of_large(part: &Part, all: &[Part]) -> String {
 fn in_store(line: &Line) -> ShareRowDoc {
     let label = label(line.kind);
     let label = line.name.as_ref().map_or_else(|| label.to_owned(), |name| format!("{label} {name}"));
-    let counted = !matches!(line.kind, LineKind::Metadata | LineKind::Other);
+    let counted = !matches!(line.kind, LineKind::Unknown | LineKind::Metadata | LineKind::Other);
     ShareRowDoc {
         in_store: true,
         count: counted.then_some(line.count),
@@ -219,6 +220,7 @@ pub(super) fn label(kind: LineKind) -> &'static str {
         LineKind::ContainersOther => "Containers, created or unknown",
         LineKind::BuildCache => "Build cache",
         LineKind::Leaks => "Leaks",
+        LineKind::Unknown => "Unknown, see the warnings",
         LineKind::Metadata => "Store metadata",
         LineKind::Other => "Other files in stores",
     }

@@ -167,11 +167,16 @@ fn size_line(document: &ExplainDoc) -> String {
         "layer" if document.held_by.is_empty() => format!("{size}; nothing uses it\n"),
         "layer" => format!("{size}; it is freed when everything that holds it is deleted\n"),
         "directory" | "file" => format!("{size}\n"),
+        "other" if document.frees_bytes.is_none() => {
+            format!("{size}; what needs it is unknown: see the warnings\n")
+        }
         "metadata" | "other" => format!("{size}; no deletion of an image or container frees it\n"),
         _ => format!(
-            "{size} exclusive; deleting it alone frees {} ({} bytes)\n",
-            bytes(document.frees_bytes),
-            document.frees_bytes
+            "{size} exclusive; {}\n",
+            match document.frees_bytes {
+                Some(frees) => format!("deleting it alone frees {} ({frees} bytes)", bytes(frees)),
+                None => "what deleting it frees is unknown: some of its layers are not measured".to_owned(),
+            }
         ),
     }
 }

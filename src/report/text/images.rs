@@ -43,7 +43,7 @@ pub fn images(images: &[ImageDoc], all: usize, fair: &BytesDoc, now: Timestamp, 
             bytes(image.shared_bytes),
             bytes(image.exclusive_bytes),
             bytes(image.fair_bytes),
-            bytes(image.frees_bytes),
+            image.frees_bytes.map_or_else(|| "-".into(), bytes),
         ]);
         table.row(cells);
     }
@@ -190,7 +190,7 @@ mod tests {
             shared_bytes: 100 << 20,
             exclusive_bytes: 600 << 20,
             fair_bytes: 650 << 20,
-            frees_bytes: 600 << 20,
+            frees_bytes: Some(600 << 20),
             listed_bytes: None,
             out_of_reach: None,
         }

@@ -18,7 +18,7 @@ use super::places::META_DB;
 use super::snapshot::Snapshot;
 use super::units::{ContainerdUnit, Unit};
 use crate::disk::Tally;
-use crate::model::{LayerFacts, NodeIx, NodeKind};
+use crate::model::{Consistency, LayerFacts, NodeIx, NodeKind};
 use crate::stores::inventory_writer::InventoryWriter;
 
 /// The namespace of CRI, and so of the kubelet.
@@ -58,12 +58,14 @@ pub fn fill(
     filler.snapshots();
     filler.cached_layers();
     filler.content_elsewhere();
+    filler.unmeasured_snapshots();
     let groups = filler.images();
     let volumes = filler.volumes(&groups);
     filler.containers(&groups, &volumes);
     filler.docker_containers(&groups);
     filler.build_caches();
-    if filler.writer.leaks {
+    let is_damaged = snapshot.consistency == Consistency::Damaged;
+    if filler.writer.leaks && !is_damaged {
         filler.orphan_volumes(&volumes);
         filler.expired_images(&groups);
         filler.leases();
@@ -71,8 +73,13 @@ pub fn fill(
         filler.ingests();
         filler.unmarked();
         filler.orphans(units, &nodes);
+    }
+    if filler.writer.leaks {
         filler.damage(&groups);
         filler.other_namespaces(&groups);
+    }
+    if is_damaged {
+        filler.unknown_rest();
     }
     filler.writer.inventory.findings.extend(snapshot.findings.iter().cloned());
     nodes
@@ -111,6 +118,7 @@ impl<'a> Filler<'a> {
             ContainerdUnit::Container => NodeKind::ContainerMetadata,
             ContainerdUnit::CachedLayer => NodeKind::CachedLayer,
             ContainerdUnit::Ingest(_) | ContainerdUnit::Orphan(_) => NodeKind::Orphan,
+            ContainerdUnit::Unmeasured => NodeKind::Unknown,
             ContainerdUnit::Metadata => NodeKind::StoreMetadata,
             ContainerdUnit::Other => NodeKind::Other,
         };
@@ -133,7 +141,9 @@ impl<'a> Filler<'a> {
             ContainerdUnit::CachedLayer => self.cached.entry(unit.id.clone()).or_default().push(node),
             ContainerdUnit::Container => self.containers.entry(unit.id.clone()).or_default().push(node),
             ContainerdUnit::Orphan(_) => {}
-            ContainerdUnit::Metadata | ContainerdUnit::Other => self.writer.inventory.anchored.push(node),
+            ContainerdUnit::Metadata | ContainerdUnit::Other | ContainerdUnit::Unmeasured => {
+                self.writer.inventory.anchored.push(node)
+            }
         }
         node
     }

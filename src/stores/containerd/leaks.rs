@@ -14,7 +14,7 @@ use super::fill::{Filler, qualified, volumes as image_volumes};
 use super::gc::{ROOT, Ref, Term, term};
 use super::metadata::{Labels, LeaseRecord, Namespace};
 use crate::model::display::{listed, shell_word};
-use crate::model::{Consistency, LeakClass, NodeIx, Verdict, is_for_ctr};
+use crate::model::{Consistency, LeakClass, NodeIx, NodeKind, Verdict, is_for_ctr};
 use crate::stores::leaks::Judgement;
 
 /// Minimum duration of a lease that was not created for a pull; leases of pulls last a day.
@@ -213,6 +213,25 @@ impl<'a> Filler<'a> {
                 );
                 let judged = self.judged(LeakClass::GcRoot, since, evidence);
                 self.writer.leak(judged, &qualified(&namespace.name, id), &path, since, holds);
+            }
+        }
+    }
+
+    /// Marks everything that no image and no container reaches as unknown: damaged records prove nothing about an
+    /// object that they do not name.
+    pub(super) fn unknown_rest(&mut self) {
+        let mut reached = self.reached_by_images_and_containers();
+        let caches = self.writer.inventory.build_caches.iter();
+        let caches = caches.filter(|cache| cache.store == self.writer.store);
+        reached.extend(self.reach(caches.flat_map(|cache| &cache.holds).copied()));
+        for (position, node) in self.writer.inventory.nodes.iter_mut().enumerate() {
+            let is_object = matches!(
+                node.kind,
+                NodeKind::Blob | NodeKind::Snapshot | NodeKind::ContainerMetadata | NodeKind::Orphan
+            );
+            if node.store == self.writer.store && is_object && !reached.contains(&NodeIx::from(position)) {
+                node.kind = NodeKind::Unknown;
+                self.writer.inventory.anchored.push(position.into());
             }
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::metadata::Metadata;
-use super::places::{CONTENT, CRI, ContainerdPlaces, SNAPSHOTTER, TASKS, TMP_MOUNTS, digest};
+use super::places::{CONTENT, CRI, ContainerdPlaces, OF_SNAPSHOTS, SNAPSHOTTER, TASKS, TMP_MOUNTS, digest};
 use super::snapshot::{Backend, BlobFile, IngestDirectory, Listing, Snapshot};
 use crate::model::Consistency;
 use crate::sys::quiet::{self, DirectoryEntry, FileKind, InodeFacts, Within};
@@ -96,9 +96,8 @@ impl Snapshot {
                 listed.directory(&directory);
             }
             for entry in listed.directory(&data) {
-                if matches!(entry.name.to_str(), Some("snapshots" | "active" | "view"))
-                    && may_be_directory(&entry)
-                {
+                let is_of_snapshots = entry.name.to_str().is_some_and(|name| OF_SNAPSHOTS.contains(&name));
+                if is_of_snapshots && may_be_directory(&entry) {
                     listed.directory(&data.join(&entry.name));
                 }
             }

@@ -18,8 +18,13 @@ pub const CRI: &str = "io.containerd.grpc.v1.cri";
 pub const TASKS: &str = "io.containerd.runtime.v2.task";
 /// Directory of mount points for unpacking.
 pub const TMP_MOUNTS: &str = "tmpmounts";
-/// Snapshotters that store the snapshot `<id>` in `snapshots/<id>`.
-pub const PLAIN: [&str; 4] = ["overlayfs", "native", "blockfile", "erofs"];
+/// Snapshotters that store each snapshot in a directory or file of its own: [`Backend::place`].
+///
+/// [`Backend::place`]: super::snapshot::Backend::place
+pub const PLAIN: [&str; 5] = ["overlayfs", "native", "blockfile", "erofs", "btrfs"];
+/// Directories of a snapshotter that contain one entry for each snapshot. Only btrfs has the last two, for writable and
+/// for read-only snapshots.
+pub const OF_SNAPSHOTS: [&str; 3] = ["snapshots", "active", "view"];
 
 /// An image that the configuration protects, and the file that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +93,7 @@ impl ContainerdPlaces {
     }
 }
 
-/// Returns true if containerd has ever run with this root.
+/// Returns true if containerd has ever run with this root. Its database may be lost: then content is left.
 ///
 /// # Errors
 /// If this cannot be examined, for example without privileges.
@@ -98,13 +103,16 @@ pub fn is_root(root: &Path) -> io::Result<bool> {
         Err(error) if quiet::is_absent(&error) => return Ok(false),
         Err(error) => return Err(error),
     };
-    match within.facts(&root.join(META_DB)) {
-        Ok(_) => Ok(true),
-        // A store was here; reading it reports the symlink.
-        Err(error) if quiet::is_symlink(&error) => Ok(true),
-        Err(error) if quiet::is_absent(&error) => Ok(false),
-        Err(error) => Err(error),
+    for path in [root.join(META_DB), root.join(CONTENT).join("blobs")] {
+        match within.facts(&path) {
+            Ok(_) => return Ok(true),
+            // A store was here; reading it reports the symlink.
+            Err(error) if quiet::is_symlink(&error) => return Ok(true),
+            Err(error) if quiet::is_absent(&error) => {}
+            Err(error) => return Err(error),
+        }
     }
+    Ok(false)
 }
 
 /// Returns the digest of a blob by the name of its file; `None` for any other name.

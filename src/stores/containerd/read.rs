@@ -27,6 +27,14 @@ use crate::sys::readlink::Untraced;
 const DOCUMENT_BYTES: u64 = 8 << 20;
 /// A layer of the erofs snapshotter, in the directory of its snapshot.
 const EROFS_LAYER: &str = "layer.erofs";
+/// Effect of a lost `meta.db`, and what the owner of the node does. With an empty file, or none, containerd starts with
+/// no records; with a damaged one it does not start.
+const META_DB_LOST: &str = "what this root holds is unknown, and containerd does not start with a damaged file. Stop \
+    containerd, move the file away, start it and pull the images again. Copy what containers wrote out of the snapshots \
+    before that: containerd deletes what its new records do not name";
+/// The same for a snapshotter's `metadata.db`.
+const SNAPSHOTTER_LOST: &str = "what its snapshots hold is unknown. Stop containerd, move the snapshotter's directory away, \
+    start it and pull the images again. What containers wrote is in that directory";
 /// Maximum size of a CRI status file that is read; they are much shorter.
 const STATUS_BYTES: u64 = 1 << 20;
 /// Maximum depth of indexes inside indexes. In practice there is one level.
@@ -52,8 +60,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Reads the root, except the content that is in `cache`.
 ///
 /// # Errors
-/// If the root cannot be listed or its `meta.db` cannot be opened. Everything else that cannot be read becomes a
-/// finding.
+/// If the root cannot be listed. Everything else that cannot be read becomes a finding.
 pub fn read(places: &ContainerdPlaces, patience: ReadPatience, cache: &ReadCache) -> io::Result<Snapshot> {
     let mut snapshot = read_quietly(places, patience, cache)?;
     if let Some(confirm) = patience.confirm {
@@ -161,7 +168,7 @@ fn read_once(places: &ContainerdPlaces, leaks: bool, cache: &ReadCache) -> io::R
     if !places.layer_caches.is_empty() {
         snapshot.cached_layers();
     }
-    snapshot.meta_db(cache)?;
+    snapshot.meta_db(cache);
     snapshot.late_blobs();
     snapshot.documents(cache);
     snapshot.states();
@@ -191,9 +198,19 @@ impl Snapshot {
         self.findings.push(Finding { path: path.to_path_buf(), message, incomplete });
     }
 
-    /// Reports a database that cannot be read. An object that is missing from the records may exist then.
-    fn unreadable(&mut self, path: &Path, error: &BoltError) {
-        let message = format!("reading the database: {error}; its records are missing from the results");
+    /// Reports a database that cannot be read. An object that is missing from the records may exist then. `remedy`
+    /// is for a file whose content is lost.
+    fn unreadable(&mut self, path: &Path, error: &BoltError, remedy: &str) {
+        let end = match error {
+            BoltError::NoMeta(_) | BoltError::Truncated { .. } | BoltError::Damaged(_) => remedy,
+            BoltError::Io(_) | BoltError::TooLarge { .. } | BoltError::Busy { .. } => {
+                "its records are missing from the results"
+            }
+        };
+        self.lost(path, format!("reading the database: {error}; {end}"));
+    }
+
+    fn lost(&mut self, path: &Path, message: String) {
         self.finding(path, message, true);
         self.consistency = Consistency::Damaged;
     }
@@ -220,7 +237,7 @@ impl Snapshot {
                 backend.snapshots = snapshots;
                 backend.known = true;
             }
-            Err(error) => self.unreadable(&path, &error),
+            Err(error) => self.unreadable(&path, &error, SNAPSHOTTER_LOST),
         }
         self.backends.push(backend);
     }
@@ -250,7 +267,7 @@ impl Snapshot {
         }
     }
 
-    fn meta_db(&mut self, cache: &ReadCache) -> io::Result<()> {
+    fn meta_db(&mut self, cache: &ReadCache) {
         let path = self.places.meta_db();
         match database(&self.within, &path, cache) {
             Ok(Some(database)) => {
@@ -259,11 +276,30 @@ impl Snapshot {
                 self.describe(&path, &database, &oddities);
                 self.metadata.oddities = oddities;
             }
-            Ok(None) => return Err(io::Error::new(io::ErrorKind::NotFound, "it has no meta.db")),
             // The bytes are still counted, but nothing is known about the objects.
-            Err(error) => self.unreadable(&path, &error),
+            Ok(None) => self.lost(&path, format!("is missing; {META_DB_LOST}")),
+            Err(error) => self.unreadable(&path, &error, META_DB_LOST),
         }
-        Ok(())
+        let without = self.backends.iter().filter(|backend| self.misses_database(backend));
+        let without: Vec<_> = without.map(|backend| backend.data.join("metadata.db")).collect();
+        for path in without {
+            self.lost(&path, format!("is missing; {SNAPSHOTTER_LOST}"));
+        }
+    }
+
+    /// Returns true if `meta.db` has snapshots of a snapshotter that always has a database, and it has none.
+    fn misses_database(&self, backend: &Backend) -> bool {
+        let path = backend.data.join("metadata.db");
+        !backend.known
+            && backend.is_measured()
+            && self.has_records_of(&backend.name)
+            && matches!(quiet::if_present(self.within.facts(&path)), Ok(None))
+    }
+
+    /// Returns true if `meta.db` has snapshots of the snapshotter `name`.
+    pub(super) fn has_records_of(&self, name: &str) -> bool {
+        let mut snapshots = self.metadata.namespaces.iter().flat_map(|namespace| &namespace.snapshots);
+        snapshots.any(|snapshot| snapshot.snapshotter == name)
     }
 
     /// Returns the path of a blob's file; `None` if `digest` is not a digest.

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use super::docker::DockerRecord;
 use super::metadata::Metadata;
-use super::metadata::snapshotter::BackendSnapshot;
-use super::places::{CONTENT, ContainerdPlaces};
+use super::metadata::snapshotter::{BackendSnapshot, SnapshotKind};
+use super::places::{CONTENT, ContainerdPlaces, PLAIN};
 use crate::model::{Consistency, ContainerState, Finding};
 use crate::stores::oci::Document;
 use crate::sys::quiet::{DirectoryEntry, Within};
@@ -50,6 +50,27 @@ pub struct Backend {
     pub snapshots: Vec<BackendSnapshot>,
     /// True if its database was read.
     pub known: bool,
+}
+
+impl Backend {
+    /// Returns the path of a snapshot. btrfs has each writable snapshot in `active` until it is committed
+    /// (`plugins/snapshots/btrfs/btrfs.go`).
+    #[must_use]
+    pub fn place(&self, snapshot: &BackendSnapshot) -> PathBuf {
+        let directory = match (self.name.as_str(), snapshot.kind) {
+            ("btrfs", Some(SnapshotKind::Active)) => "active",
+            ("btrfs", Some(SnapshotKind::View)) => "view",
+            _ => "snapshots",
+        };
+        self.data.join(directory).join(snapshot.id.to_string())
+    }
+
+    /// Returns true if the bytes of its snapshots are in [`Self::place`]. Those of devmapper, zfs and unknown
+    /// snapshotters are in a thin pool, a dataset or an unknown layout.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        self.is_proxy || PLAIN.contains(&self.name.as_str())
+    }
 }
 
 /// Content of the files of a root.

@@ -58,9 +58,10 @@ impl Store for Containerd {
         proxies.map(|proxy| (proxy.name.clone(), proxy.directory.clone())).collect()
     }
 
-    /// The native snapshotter copies a whole root filesystem for each snapshot.
+    /// Each snapshot of these snapshotters is a whole root filesystem, which shares its extents with its parent.
     fn copies_by_reflink(&self) -> bool {
-        self.snapshot.backends.iter().any(|backend| backend.name == "native" && !backend.snapshots.is_empty())
+        let mut backends = self.snapshot.backends.iter().filter(|backend| !backend.snapshots.is_empty());
+        backends.any(|backend| ["native", "btrfs", "blockfile"].contains(&backend.name.as_str()))
     }
 
     fn moved(&self) -> bool {

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::places::{CONTENT, CRI, PLAIN, SNAPSHOTTER, TASKS, TMP_MOUNTS, digest_of_cached};
+use super::places::{CONTENT, CRI, OF_SNAPSHOTS, SNAPSHOTTER, TASKS, TMP_MOUNTS, digest_of_cached};
 use super::snapshot::{Backend, CONTENT_AREA, FIRST_BACKEND_AREA, ROOT_AREA, Snapshot};
 use crate::disk::TreeScope;
 use crate::stores::unit::{self, UnitKind};
@@ -26,6 +26,8 @@ pub enum ContainerdUnit {
     Container,
     /// An object without a record.
     Orphan(ContainerdOrphan),
+    /// The directory of a snapshotter whose snapshots cannot be measured.
+    Unmeasured,
     /// Bookkeeping of the store.
     Metadata,
     /// Any other entry, by name.
@@ -68,6 +70,7 @@ impl UnitKind for ContainerdUnit {
             Self::Ingest(_) => "ingest",
             Self::Container => "container",
             Self::Orphan(_) => "orphan",
+            Self::Unmeasured => "unmeasured",
             Self::Metadata => "metadata",
             Self::Other => "other",
         }
@@ -272,11 +275,8 @@ impl<'a> Sorter<'a> {
 
     fn backend(&mut self, backend_ix: usize, backend: &Backend) {
         let area = FIRST_BACKEND_AREA + backend_ix;
-        let mut snapshots =
-            self.snapshot.metadata.namespaces.iter().flat_map(|namespace| &namespace.snapshots);
-        let used = snapshots.any(|snapshot| snapshot.snapshotter == backend.name);
-        let is_plain = PLAIN.contains(&backend.name.as_str()) && (backend.known || used);
-        if is_plain || backend.is_proxy {
+        let used = self.snapshot.has_records_of(&backend.name);
+        if backend.is_measured() && (backend.is_proxy || backend.known || used) {
             return self.plain_backend(backend_ix, backend);
         }
         // The layout is unknown, so its bytes are counted but belong to no snapshot. containerd creates a directory
@@ -286,11 +286,11 @@ impl<'a> Sorter<'a> {
             let path = backend.directory.join(&entry.name);
             self.snapshot.listing.get(&path).is_some_and(Vec::is_empty)
         });
-        if empty {
+        if empty || (backend.known && backend.snapshots.is_empty() && !used) {
             self.bookkeeping(area, PathBuf::new(), TreeScope::Whole);
         } else if used || backend.known {
             let name = format!("snapshotter {}", backend.name);
-            self.add(ContainerdUnit::Other, &name, area, PathBuf::new());
+            self.add(ContainerdUnit::Unmeasured, &name, area, PathBuf::new());
         } else {
             self.add(
                 ContainerdUnit::Orphan(ContainerdOrphan::SnapshotterDirectory),
@@ -345,15 +345,16 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// Adds a snapshotter that stores each snapshot in `snapshots/<id>`.
+    /// Adds a snapshotter that stores each snapshot in [`Backend::place`].
     fn plain_backend(&mut self, backend_ix: usize, backend: &Backend) {
         let area = FIRST_BACKEND_AREA + backend_ix;
-        let by_id: HashMap<String, usize> = backend
+        let by_place: HashMap<PathBuf, usize> = backend
             .snapshots
             .iter()
             .enumerate()
-            .map(|(entry, snapshot)| (snapshot.id.to_string(), entry))
+            .map(|(entry, snapshot)| (backend.place(snapshot), entry))
             .collect();
+        let of_snapshots = if backend.name == "btrfs" { &OF_SNAPSHOTS[..] } else { &OF_SNAPSHOTS[..1] };
         let data = backend.data.strip_prefix(&backend.directory).unwrap_or(Path::new("")).to_path_buf();
         if !data.as_os_str().is_empty() {
             for (name, _, path) in self.directory(area, Path::new("")) {
@@ -363,13 +364,13 @@ impl<'a> Sorter<'a> {
             }
         }
         for (name, kind, path) in self.directory(area, &data) {
-            if name != "snapshots" || kind != FileKind::Directory {
+            if !of_snapshots.contains(&name.as_str()) || kind != FileKind::Directory {
                 self.beside_snapshots(backend, &name, area, path);
                 continue;
             }
             for (name, kind, path) in self.directory(area, &path) {
                 let id = format!("{}/{name}", backend.name);
-                let what = match by_id.get(&name) {
+                let what = match by_place.get(&backend.directory.join(&path)) {
                     Some(entry) => ContainerdUnit::Snapshot(backend_ix, *entry),
                     None if kind != FileKind::Directory => ContainerdUnit::Other,
                     None => ContainerdUnit::Orphan(ContainerdOrphan::SnapshotDirectory),

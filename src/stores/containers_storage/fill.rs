@@ -13,7 +13,7 @@ mod recorded;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::inspect::mountpoints::Mounted;
 use super::needs;
@@ -30,7 +30,7 @@ use crate::sys::processes::Processes;
 use crate::sys::quiet::Within;
 
 /// Drivers with a directory for each layer in a known place.
-const MEASURED: [&str; 2] = ["overlay", "vfs"];
+const MEASURED: [&str; 3] = ["overlay", "vfs", "btrfs"];
 
 /// Ids of one store, for the stores that use it as an additional store.
 #[derive(Clone, Debug, Default)]
@@ -218,6 +218,7 @@ impl Filler<'_> {
             created: record.created,
             read_write: record.volatile,
             snapshotter: None,
+            is_unmeasured: !self.is_measured(),
             listed_bytes: record.diff_size,
         }));
         self.layers[position] = Some(node);
@@ -241,6 +242,9 @@ impl Filler<'_> {
                 NodeKind::StoreMetadata
             }
             StorageUnit::Records => NodeKind::StoreRecords,
+            StorageUnit::Other(_) if !self.is_measured() && self.is_of_driver(&unit.path) => {
+                NodeKind::Unknown
+            }
             StorageUnit::Other(_) => NodeKind::Other,
         };
         let id = if let StorageUnit::Other(name) = &unit.kind { name.clone() } else { unit.id };
@@ -258,6 +262,12 @@ impl Filler<'_> {
         MEASURED.contains(&self.snapshot.places.driver.as_str())
     }
 
+    /// Returns true for a path in the directory of the driver.
+    fn is_of_driver(&self, path: &Path) -> bool {
+        let places = &self.snapshot.places;
+        places.areas().any(|area| path.starts_with(area.join(&places.driver)))
+    }
+
     fn find_layer(&self, id: &str) -> Option<NodeIx> {
         let layer = self.snapshot.layer_at(OsStr::new(id)).and_then(|position| self.layers[position]);
         layer.or_else(|| {
@@ -269,7 +279,8 @@ impl Filler<'_> {
     fn unmeasured_driver(&mut self) {
         let places = &self.snapshot.places;
         let message = format!(
-            "layers of the {} driver are not measured individually; their bytes are counted as other files",
+            "layers of the driver {} are not measured: what deleting an image frees is unknown, and their bytes may be \
+             outside this directory",
             places.driver
         );
         let path = places.graphroot.join(&places.driver);

@@ -116,7 +116,7 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
 ///
 /// * containers that are only in podman's database, since the records of a transient store are in its runroot;
 /// * images mounted into podman's containers;
-/// * with vfs, images mounted by `podman image mount`, since vfs does not create a mount in the kernel.
+/// * with vfs and btrfs, images mounted by `podman image mount`, since these drivers do not create a mount.
 #[must_use]
 pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
     let recorded = LazyCell::new(|| Recorded::new(snapshot));
@@ -124,7 +124,7 @@ pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
     for (id, container) in snapshot.inspection.engine.containers() {
         needs.push(recorded.images_of_podman(id, container));
     }
-    if snapshot.places.driver == "vfs" {
+    if snapshot.places.has_whole_layers() {
         let writable: HashSet<&String> =
             snapshot.containers.iter().filter_map(|container| container.layer.as_ref()).collect();
         let mounted = mounted(&snapshot.places).into_iter();
@@ -146,7 +146,7 @@ pub fn beside(places: &StorePlaces) -> Vec<Need> {
         let images = container.image.iter().chain(&container.image_volumes).cloned().collect();
         Need { by: by_podman(container), images, ..Need::default() }
     }));
-    if places.driver == "vfs" {
+    if places.has_whole_layers() {
         needs.extend(mounted(places));
     }
     needs

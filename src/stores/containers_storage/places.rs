@@ -105,7 +105,25 @@ impl StorePlaces {
     #[must_use]
     pub fn layer_directories(&self, area: &Path) -> PathBuf {
         let driver = area.join(&self.driver);
-        if self.driver == "vfs" { driver.join("dir") } else { driver }
+        match self.below_driver() {
+            Some(name) => driver.join(name),
+            None => driver,
+        }
+    }
+
+    /// Name of the directory inside the driver's own that contains the layers, if there is one.
+    pub(super) fn below_driver(&self) -> Option<&'static str> {
+        match self.driver.as_str() {
+            "vfs" => Some("dir"),
+            "btrfs" => Some("subvolumes"),
+            _ => None,
+        }
+    }
+
+    /// Returns true if each layer is a whole root filesystem, a copy or a btrfs subvolume. Such a layer is used in its
+    /// place, without a mount, and shares extents with its parent.
+    pub(super) fn has_whole_layers(&self) -> bool {
+        matches!(self.driver.as_str(), "vfs" | "btrfs")
     }
 
     pub(super) fn record_files(&self) -> Vec<RecordPath> {
@@ -216,7 +234,7 @@ pub(crate) const MOST_RECORD_BYTES: u64 = 256 << 20;
 /// Kind and path of a record file, and whether it is volatile.
 pub(super) type RecordPath = (RecordKind, PathBuf, bool);
 
-/// Drivers of containers/storage. Only the first two are measured layer by layer.
+/// Drivers of containers/storage. Only the first three are measured layer by layer.
 pub const DRIVERS: [&str; 6] = ["overlay", "vfs", "btrfs", "zfs", "aufs", "devmapper"];
 
 /// Returns the drivers with records in an area, in the order of [`DRIVERS`].

@@ -457,7 +457,7 @@ fn list_all(snapshot: &mut Snapshot) {
     for area in places.areas() {
         let driver = area.join(&places.driver);
         directories.extend([area.to_path_buf(), driver.clone()]);
-        directories.extend(["staging", "tempdirs", "dir"].map(|name| driver.join(name)));
+        directories.extend(["staging", "tempdirs", "dir", "subvolumes"].map(|name| driver.join(name)));
         let layers = places.records_dir(area, RecordKind::Layers);
         directories.push(layers.join("tmp"));
         directories.push(layers);
@@ -495,8 +495,8 @@ fn list_beside(snapshot: &mut Snapshot, graphroot: &Path, name: &str) {
 
 /// Lists the writable layers of containers. Such a layer is measured in two parts: its content and the rest.
 fn list_container_layers(snapshot: &mut Snapshot) {
-    if snapshot.places.driver == "vfs" {
-        // A vfs layer is a whole root filesystem. It has no separate content.
+    if snapshot.places.has_whole_layers() {
+        // Such a layer has no separate content.
         return;
     }
     let driver = snapshot.places.layer_directories(&snapshot.places.graphroot);

@@ -269,18 +269,16 @@ impl<'a> Sorter<'a> {
     fn driver(&mut self, driver: &str) {
         let top = PathBuf::from(driver);
         self.metadata(top.clone(), TreeScope::EntryOnly);
-        if driver != "vfs" {
-            return self.layers(&top);
-        }
-        // vfs has its layers one level deeper, in `dir`.
+        let Some(below) = self.snapshot.places.below_driver() else { return self.layers(&top) };
+        // vfs and btrfs have their layers one level deeper.
         for (name, entry, path) in self.entries(&top) {
             match entry.name.to_str() {
-                Some("dir") => self.metadata(path, TreeScope::EntryOnly),
+                Some(entry) if entry == below => self.metadata(path, TreeScope::EntryOnly),
                 Some("tempdirs") => self.temp_directories(path),
                 _ => self.whole(StorageUnit::Other(name.clone()), &name, path),
             }
         }
-        self.layers(&top.join("dir"));
+        self.layers(&top.join(below));
     }
 
     /// Returns the position of the layer for each entry of a directory of the area. `name_of` extracts the layer's id

@@ -71,7 +71,7 @@ function describeImage(model, cell) {
       ['exclusive', exact(image.exclusive_bytes)],
       ['shared', exact(image.shared_bytes)],
       ['total', exact(image.total_bytes)],
-      ['deletion frees', exact(image.frees_bytes)],
+      ['deletion frees', image.frees_bytes === null ? 'unknown' : exact(image.frees_bytes)],
       ['state', STANDING_WORD[data.shade]],
       ['used by', image.used_by.length ? someOf(image.used_by.map(user => safe(user.name || shortId(user.id))), 4) : null],
       ['pinned by', image.pinned_by.length ? someOf(image.pinned_by.map(safe), 3) : null],

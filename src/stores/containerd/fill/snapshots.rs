@@ -1,12 +1,12 @@
 //! Snapshots: from the key in `meta.db` via the snapshotter's own key to the directory.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Filler, qualified};
 use crate::model::display::count as count_of;
-use crate::model::{Finding, LayerFacts, NodeIx, NodeKind, Size};
+use crate::model::{Consistency, Finding, LayerFacts, NodeIx, NodeKind, Size};
 use crate::stores::containerd::metadata::snapshotter::SnapshotKind;
-use crate::stores::containerd::snapshot::FIRST_BACKEND_AREA;
+use crate::stores::containerd::snapshot::{Backend, FIRST_BACKEND_AREA};
 use crate::sys::quiet::FileKind;
 
 impl<'a> Filler<'a> {
@@ -25,6 +25,8 @@ impl<'a> Filler<'a> {
             })
             .collect();
         let mut recorded: HashMap<(usize, usize), NodeIx> = HashMap::new();
+        let measured = snapshot.backends.iter().filter(|backend| backend.known && backend.is_measured());
+        let measured: HashSet<&str> = measured.map(|backend| backend.name.as_str()).collect();
         for namespace in &snapshot.metadata.namespaces {
             for record in &namespace.snapshots {
                 let snapshotter = record.snapshotter.as_str();
@@ -45,6 +47,7 @@ impl<'a> Filler<'a> {
                     created: record.created,
                     read_write: kind == Some(SnapshotKind::Active),
                     snapshotter: Some(record.snapshotter.clone()),
+                    is_unmeasured: !measured.contains(snapshotter),
                     ..LayerFacts::default()
                 }));
                 self.snapshots.insert((namespace.name.as_str(), snapshotter, record.key.as_str()), node);
@@ -73,11 +76,37 @@ impl<'a> Filler<'a> {
         self.writer.inventory.anchored.extend(&used);
         for (diff_id, nodes) in std::mem::take(&mut self.cached) {
             for node in nodes.into_iter().filter(|node| !used.contains(node)) {
-                match self.writer.leaks && !self.snapshot.more_cached_layers {
-                    true => self.unused_cache_entry(&diff_id, node),
-                    false => self.writer.inventory.anchored.push(node),
+                let all_users_are_known =
+                    !self.snapshot.more_cached_layers && self.snapshot.consistency != Consistency::Damaged;
+                if self.writer.leaks && all_users_are_known {
+                    self.unused_cache_entry(&diff_id, node);
+                } else {
+                    self.writer.inventory.anchored.push(node);
                 }
             }
+        }
+    }
+
+    /// Reports snapshotters whose snapshots are recorded, but have no directory that could be measured. A database
+    /// that cannot be read is reported already.
+    pub(super) fn unmeasured_snapshots(&mut self) {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        let namespaces = self.snapshot.metadata.namespaces.iter();
+        for record in namespaces.flat_map(|namespace| &namespace.snapshots) {
+            *counts.entry(&record.snapshotter).or_default() += 1;
+        }
+        for (name, count) in counts {
+            let backend = self.snapshot.backends.iter().find(|backend| backend.name == name);
+            if backend.is_some_and(Backend::is_measured) {
+                continue;
+            }
+            let message = format!(
+                "{} of the snapshotter {name} not measured: their bytes are outside this directory or in a layout that \
+                 layersweep does not know, and what deleting an image frees is unknown",
+                count_of(count, "snapshot is", "snapshots are"),
+            );
+            let path = backend.map_or(&self.snapshot.places.root, |backend| &backend.directory);
+            self.writer.inventory.findings.push(Finding::incomplete(path, message));
         }
     }
 
@@ -113,8 +142,7 @@ impl<'a> Filler<'a> {
         let backend_ix = backends.iter().position(|backend| backend.name == snapshotter);
         let path = match (backend_ix, entry) {
             (Some(backend_ix), Some((_, entry))) => {
-                let id = backends[backend_ix].snapshots[entry].id.to_string();
-                backends[backend_ix].data.join("snapshots").join(id)
+                backends[backend_ix].place(&backends[backend_ix].snapshots[entry])
             }
             (Some(backend_ix), None) => backends[backend_ix].directory.clone(),
             (None, _) => self.snapshot.places.root.clone(),
@@ -161,7 +189,9 @@ impl<'a> Filler<'a> {
                 snapshotter: Some(backend.name.clone()),
                 ..LayerFacts::default()
             }));
-            self.unknown_entry(backend_ix, entry, node);
+            if snapshot.consistency != Consistency::Damaged {
+                self.unknown_entry(backend_ix, entry, node);
+            }
         }
     }
 }

@@ -195,12 +195,15 @@ impl<'a> Filler<'a> {
             }
         }
         for namespace in &self.snapshot.metadata.namespaces {
-            let mut by_snapshotter: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+            // Number and bytes of the snapshots; the bytes are unknown if one was not measured.
+            let mut by_snapshotter: BTreeMap<&str, (usize, Option<u64>)> = BTreeMap::new();
             for record in &namespace.snapshots {
-                let node = self.node(namespace, record.into());
-                let of_this = by_snapshotter.entry(&record.snapshotter).or_default();
-                of_this.0 += 1;
-                of_this.1 += node.map_or(0, |node| self.writer.inventory[node].size.bytes);
+                let node = self.node(namespace, record.into()).map(|node| &self.writer.inventory[node]);
+                let is_unmeasured =
+                    node.and_then(|node| node.layer.as_ref()).is_some_and(|layer| layer.is_unmeasured);
+                let bytes = (!is_unmeasured).then(|| node.map_or(0, |node| node.size.bytes));
+                let of_this = by_snapshotter.entry(&record.snapshotter).or_insert((0, Some(0)));
+                *of_this = (of_this.0 + 1, of_this.1.zip(bytes).map(|(sum, bytes)| sum + bytes));
             }
             let used: HashSet<_> = namespace
                 .containers
@@ -210,10 +213,10 @@ impl<'a> Filler<'a> {
             for (snapshotter, (count, bytes)) in by_snapshotter {
                 if snapshotter != self.primary && !used.contains(snapshotter) {
                     let evidence = format!(
-                        "{} of {} that no container uses: copies of the same layers; their bytes are counted with \
+                        "{}{} that no container uses: copies of the same layers; their bytes are counted with \
                          the images that they belong to and are freed with them",
                         display::count(count, "snapshot", "snapshots"),
-                        display::bytes(bytes)
+                        bytes.map_or_else(String::new, |bytes| format!(" of {}", display::bytes(bytes)))
                     );
                     let id = qualified(&namespace.name, snapshotter);
                     self.report(LeakClass::ForeignNamespace, &id, evidence);
