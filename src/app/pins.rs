@@ -121,7 +121,7 @@ pub fn add(
         observer.warn(
             Audience::Always,
             &format!("root's gc does not see the pins of user {user}, and deletes these images nevertheless"),
-            &format!("to keep them on this node: sudo layersweep pin add {}", words.join(" ")),
+            &format!("to keep them on this node: `sudo layersweep pin add {}`", words.join(" ")),
         );
     }
     Ok(list)

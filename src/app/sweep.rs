@@ -13,7 +13,6 @@ use crate::execute::editors::Editors;
 use crate::execute::measure::SettlePatience;
 use crate::execute::{Gauges, Run, leaks};
 use crate::history::runs::Command;
-use crate::model::display::shell_word;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Phase, Plan, Problem};
 use crate::model::{Consistency, Inventory};
@@ -78,10 +77,9 @@ impl<'a> Sweep<'a> {
     /// # Errors
     /// When changes are requested below a sysroot.
     pub fn new(sweep_request: SweepRequest<'a>, observer: &'a dyn Observer) -> Result<Self, Error> {
-        if let Some(sysroot) = sweep_request.request.sysroot.as_ref().filter(|_| sweep_request.changes()) {
-            let sysroot = shell_word(&sysroot.to_string_lossy());
+        if sweep_request.request.sysroot.is_some() && sweep_request.changes() {
             return Err(Error::usage("--sysroot: `sweep` only reports on a mounted disk")
-                .hint(format!("`layersweep sweep --sysroot {sysroot}` lists what could be deleted")));
+                .hint("`layersweep sweep` lists what could be deleted"));
         }
         Ok(Self { sweep_request, run: CommandRun::new(Command::Sweep, observer) })
     }

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use super::args::{FitsArgs, Format};
+use super::args::FitsArgs;
 use super::global::Global;
 use super::output;
 use crate::app::error::{Error, Exit};
@@ -22,10 +22,7 @@ pub(super) fn run(global: &Global, config: &Config, args: &FitsArgs) -> Result<E
         wanted.extend(images(argument)?);
     }
     let found = fits::fits(&global.request, global, config, wanted)?;
-    let mut document = json::fits(&found, config.images.targets.used);
-    if global.format == Format::Json {
-        document.command = document.command.map(|command| output::command(&command));
-    }
+    let document = json::fits(&found, config.images.targets.used);
     output::result(global.format, &document, text::fits)?;
     Ok(found.exit())
 }

@@ -22,6 +22,7 @@ mod metrics;
 mod observer;
 mod outfile;
 mod output;
+mod own_commands;
 mod pin;
 mod progress;
 mod report;

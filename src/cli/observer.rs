@@ -48,7 +48,8 @@ impl Observer for Global {
     fn event(&self, event: &Event) {
         // A table contains the events too: on a terminal, they are not printed twice.
         if self.format != Format::Table || !terminal::is_one() {
-            self.hidden(|| tracing::warn!(event = event.reason, "{}", safe(&event.message)));
+            let message = safe(&event.message);
+            self.hidden(|| tracing::warn!(event = event.reason, "{}", output::shown(&message)));
         }
     }
 }

@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 use serde::Serialize;
 
 use super::args::{Color, Format, GlobalFlags};
+use super::own_commands::{Notation, StoreFlags};
 use super::terminal;
 use crate::app::error::Error;
-use crate::model::display::shell_word;
 use crate::report::text::{Screen, acts_on_terminal, safe, wrap_lines};
 
 /// Sets the use of colours and styles; for `auto`, `NO_COLOR` and the terminal decide.
@@ -31,88 +31,23 @@ pub(super) fn text(text: &str) -> Result<(), Error> {
     }
 }
 
-/// Start of a layersweep command in a text. Flags are inserted after it, so that a copied command acts on the
-/// same stores.
-const COMMAND: &str = "`layersweep";
-
-const PROGRAM: &str = "layersweep";
-
-/// Commands to which no flags are added if the flags name another root (`--sysroot`): these commands delete nothing
-/// there, and must run on the node that owns the disk.
-const DELETING: [&str; 3] = ["gc", "rm", "sweep"];
-
-/// Flags that a command in a text needs to act on the same stores.
-struct StoreFlags {
-    text: String,
-    /// True if the flags name another root.
-    is_foreign: bool,
-}
-
 static STORE_FLAGS: OnceLock<StoreFlags> = OnceLock::new();
 
-/// Sets the stores, configuration and records that commands in a text name.
+/// Sets the flags that printed commands get.
 pub(super) fn set_store_flags(flags: &GlobalFlags) {
-    let graphroots = flags.graphroot.iter().map(|path| ("graphroot", path));
-    let roots = flags.containerd_root.iter().map(|path| ("containerd-root", path));
-    let others = [
-        ("sysroot", &flags.sysroot),
-        ("runroot", &flags.runroot),
-        ("config", &flags.config),
-        ("state-dir", &flags.state_dir),
-    ];
-    let others = others.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?)));
-    let endpoint = flags.cri_endpoint.iter().map(|uri| ("cri-endpoint", uri.clone()));
-    let stores = graphroots.chain(roots).map(|(name, path)| (name, path.display().to_string()));
-    let others = others.map(|(name, path)| (name, path.display().to_string()));
-    let all = stores.chain(endpoint).chain(others);
-    let text: String = all.map(|(name, value)| format!(" --{name} {}", safe(&shell_word(&value)))).collect();
-    let _ = STORE_FLAGS.set(StoreFlags { text, is_foreign: flags.sysroot.is_some() });
+    let _ = STORE_FLAGS.set(StoreFlags::of(flags));
+}
+
+/// Adds the flags of this invocation to layersweep's own commands in a text.
+pub(super) fn with_store_flags(text: &str, notation: Notation) -> Cow<'_, str> {
+    STORE_FLAGS.get().map_or_else(|| text.into(), |flags| flags.complete(text, notation))
 }
 
 /// Prepares text for this terminal: adds flags to commands, and replaces characters outside ASCII if the
 /// locale is not UTF-8.
 pub(super) fn shown(text: &str) -> Cow<'_, str> {
-    let text: Cow<'_, str> = match STORE_FLAGS.get() {
-        Some(flags) if !flags.text.is_empty() => with_flags(text, flags).into(),
-        _ => text.into(),
-    };
+    let text = with_store_flags(text, Notation::Text);
     if text.is_ascii() || terminal::is_unicode() { text } else { ascii(&text).into() }
-}
-
-/// Adds the flags to a command of a document.
-pub(super) fn command(command: &str) -> String {
-    let quoted = format!("`{command}`");
-    let whole = STORE_FLAGS.get().map_or_else(|| quoted.clone(), |flags| with_flags(&quoted, flags));
-    whole.trim_matches('`').to_owned()
-}
-
-fn with_flags(text: &str, flags: &StoreFlags) -> String {
-    let lines = text.split_inclusive('\n').map(|line| match deletes(line) && !flags.is_foreign {
-        true => line.replacen(PROGRAM, &format!("{PROGRAM}{}", flags.text), 1).into(),
-        false => Cow::from(line),
-    });
-    let text: String = lines.collect();
-    let mut parts = text.split(COMMAND);
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        out.push_str(COMMAND);
-        // The text may be wrapped here.
-        let word = part.split_whitespace().next().unwrap_or_default().trim_end_matches('`');
-        let is_command = part.starts_with(char::is_whitespace);
-        if is_command && !(flags.is_foreign && DELETING.contains(&word)) {
-            out.push_str(&flags.text);
-        }
-        out.push_str(part);
-    }
-    out
-}
-
-/// Returns true for an indented line that is a command: the lists of a report have them without quotes.
-fn deletes(line: &str) -> bool {
-    let mut words = line.split_whitespace();
-    line.starts_with(' ')
-        && words.next() == Some(PROGRAM)
-        && words.next().is_some_and(|word| DELETING.contains(&word))
 }
 
 /// Replaces layersweep's own signs with similar ones in ASCII, and escapes other characters.
@@ -154,11 +89,13 @@ pub(super) fn json(document: &impl Serialize) -> Result<(), Error> {
     let stdout = io::stdout();
     if stdout.is_terminal() {
         let text = serde_json::to_string_pretty(document).map_err(io::Error::from).map_err(Error::output)?;
-        return plain(&(escape(&text) + "\n"));
+        return plain(&(escape(&with_store_flags(&text, Notation::Json)) + "\n"));
     }
-    let mut stdout = io::BufWriter::with_capacity(1 << 16, stdout.lock());
-    serde_json::to_writer_pretty(&mut stdout, document).map_err(io::Error::from).map_err(Error::output)?;
-    stdout.write_all(b"\n").and_then(|()| stdout.flush()).map_err(Error::output)
+    let no_flags = StoreFlags::default();
+    let stdout = io::BufWriter::with_capacity(1 << 16, stdout.lock());
+    let mut writer = STORE_FLAGS.get().unwrap_or(&no_flags).writer(stdout);
+    serde_json::to_writer_pretty(&mut writer, document).map_err(io::Error::from).map_err(Error::output)?;
+    writer.write_all(b"\n").and_then(|()| writer.finish()).map_err(Error::output)
 }
 
 /// Prints a result in the format of `--format`.
@@ -226,29 +163,5 @@ mod tests {
         assert!(!escaped.contains(['\u{9b}', '\u{202e}']));
         let back: serde_json::Value = serde_json::from_str(&escaped).unwrap();
         assert_eq!(back["name"], name);
-    }
-
-    #[test]
-    fn command_in_a_text_names_the_stores() {
-        fn shown(text: &str, is_foreign: bool) -> String {
-            with_flags(text, &StoreFlags { text: " --graphroot /x".into(), is_foreign })
-        }
-        assert_eq!(
-            shown("layersweep: see `layersweep usage`, `x`.", false),
-            "layersweep: see `layersweep --graphroot /x usage`, `x`."
-        );
-        assert_eq!(
-            shown("`layersweep\n    scan` and `layersweep gc`", false),
-            "`layersweep --graphroot /x\n    scan` and `layersweep --graphroot /x gc`"
-        );
-        assert_eq!(
-            shown("`layersweep gc` or `layersweep scan`", true),
-            "`layersweep gc` or `layersweep --graphroot /x scan`"
-        );
-        // A list of a report.
-        let list =
-            "layersweep deletes, because nothing uses it:\n   1 GiB\n      layersweep gc --via direct\n";
-        assert_eq!(shown(list, false), list.replace("layersweep gc", "layersweep --graphroot /x gc"));
-        assert_eq!(shown(list, true), list);
     }
 }

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::args::{Format, GlobalFlags, ReportArgs};
 use super::global::Global;
+use super::own_commands::Notation;
 use super::report_page::Target;
 use super::values::Since;
 use super::{outfile, output, settings};
@@ -33,7 +34,10 @@ pub(super) fn run(global: &Global, config: &Config, args: &ReportArgs) -> Result
     }
     if let Some(target) = target {
         let document = json::report(&report, json::Extent::Largest);
-        write(&target, html::page(&document), global)?;
+        let page = html::page(&document, &|json| output::with_store_flags(json, Notation::Json), &|text| {
+            output::with_store_flags(text, Notation::Text)
+        });
+        write(&target, page, global)?;
         if global.format == Format::Table {
             return Ok(exit);
         }

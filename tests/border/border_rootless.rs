@@ -87,7 +87,7 @@ cmp /home/before /home/after
     assert!(run.stdout.contains("belongs to alice;"), "the orphan stays: {run:?}");
     assert!(run.stderr.contains("belongs to alice; run as that user: podman unshare layersweep"), "{run:?}");
     assert!(
-        run.stderr.contains("hint: run as the user whose store it is: podman unshare layersweep"),
+        run.stderr.contains("hint: run as the user whose store it is: `podman unshare layersweep"),
         "{run:?}"
     );
 }

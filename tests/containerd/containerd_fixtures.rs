@@ -284,5 +284,6 @@ fn hints_name_the_object_and_its_own_command() {
     assert!(sweep.contains("ctr -n k8s.io snapshots --snapshotter overlayfs label "), "{sweep}");
     assert!(sweep.contains("ctr -n k8s.io content label sha256:"), "{sweep}");
     let refused = run(&["sweep", "--delete", "--sysroot", "/srv"], 2).stderr;
-    assert!(refused.contains("`layersweep sweep --sysroot /srv`"), "{refused}");
+    let listing = format!("`layersweep --containerd-root {root} --sysroot /srv sweep`");
+    assert!(refused.contains(&listing), "{refused}");
 }

@@ -9,6 +9,7 @@ mod fleet;
 mod metrics;
 mod metrics_listen;
 mod metrics_rules;
+mod own_commands;
 mod post_mortem;
 mod report_deletions;
 mod report_html;

@@ -21,6 +21,7 @@ pub mod machine;
 pub mod made;
 pub mod metrics;
 pub mod node;
+pub mod own_commands;
 pub mod packages;
 pub mod past;
 pub mod pods;

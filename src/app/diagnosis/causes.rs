@@ -568,12 +568,12 @@ fn large(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             format!(", the largest: {name} {}", display::bytes(*bytes))
         });
-        let quoted = shell_word(&path);
-        let (group, frees_bytes, command) = if directory.is_store {
-            let command = format!("layersweep --graphroot {quoted} usage");
-            (CauseGroup::OnlyYouCanJudge, directory.bytes, command)
-        } else {
-            (CauseGroup::Kept, 0, format!("layersweep explain {quoted}"))
+        let (group, frees_bytes, command) = match directory.unread_store {
+            Some(store_kind) => {
+                let command = outside_causes::usage_of_store(store_kind, &path);
+                (CauseGroup::OnlyYouCanJudge, directory.bytes, command)
+            }
+            None => (CauseGroup::Kept, 0, format!("layersweep explain {}", shell_word(&path))),
         };
         let text = format!("{kind}, {path}{largest}");
         Cause {

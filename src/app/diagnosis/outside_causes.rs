@@ -1,7 +1,7 @@
 //! Causes of the usage outside the stores: logs, files, the journal, core dumps, and data that is not examined.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::tz::TimeZone;
 
@@ -9,7 +9,7 @@ use crate::app::diagnosis::context::{Context, LEAST};
 use crate::app::diagnosis::{Cause, CauseGroup, CauseKind, Part, PartKind};
 use crate::model::display::{self, shell_word};
 use crate::model::refs;
-use crate::model::{FilesystemIx, NodeKind, PrintedCommand};
+use crate::model::{FilesystemIx, NodeKind, PrintedCommand, StoreKind};
 use crate::stores::Scan;
 use crate::stores::other_usage::{BigFile, OtherUserKind, OtherUsers};
 use crate::sys::users;
@@ -88,7 +88,7 @@ pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause>
 
 /// Returns the stores that were not read, with the bytes of their large files.
 pub(super) fn unread_stores(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
-    let mut stores: BTreeMap<&Path, u64> = BTreeMap::new();
+    let mut stores: BTreeMap<&(PathBuf, StoreKind), u64> = BTreeMap::new();
     for file in context.other_users.files.iter().filter(|file| file.filesystem == ix) {
         if let Some(store) = &file.unread_store {
             *stores.entry(store).or_default() += file.bytes;
@@ -96,17 +96,25 @@ pub(super) fn unread_stores(context: &Context<'_>, ix: FilesystemIx) -> Vec<Caus
     }
     let causes = stores.into_iter().filter(|(_, bytes)| *bytes >= context.least(ix));
     causes
-        .map(|(store, bytes)| {
-            let path = context.inside(store);
-            let command = format!("layersweep --graphroot {} usage", shell_word(&path));
+        .map(|((root, kind), bytes)| {
+            let path = context.inside(root);
             Cause {
-                command: Some(PrintedCommand::Shows(command)),
+                command: Some(PrintedCommand::Shows(usage_of_store(*kind, &path))),
                 path: Some(path.clone()),
                 frees_bytes: bytes,
                 ..context.cause(ix, CauseKind::Other, bytes, format!("another store, {path}"))
             }
         })
         .collect()
+}
+
+/// Formats the command that shows what is in a store that was not read.
+pub(super) fn usage_of_store(kind: StoreKind, path: &str) -> String {
+    let flag = match kind {
+        StoreKind::ContainersStorage => "--graphroot",
+        StoreKind::Containerd => "--containerd-root",
+    };
+    format!("layersweep {flag} {} usage", shell_word(path))
 }
 
 pub(super) fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {

@@ -74,7 +74,7 @@ pub fn large(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Par
 /// Returns the label of a large directory.
 pub(super) fn kind_of_large(directory: &LargeDirectory) -> &'static str {
     match directory.path.file_name().is_some_and(|name| name == "volumes") {
-        _ if directory.is_store => "another store",
+        _ if directory.unread_store.is_some() => "another store",
         true => "volumes",
         false => "other files in a store",
     }

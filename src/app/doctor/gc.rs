@@ -36,7 +36,7 @@ pub(super) fn refusals(node: &Node<'_>) -> Vec<Check> {
         (Some(why), Some(refusal)) => {
             let remedy = refusal.hint.unwrap_or_else(|| "see `layersweep gc --dry-run`".into());
             let why = why.strip_suffix(&format!(" ({remedy})")).unwrap_or(&why);
-            vec![Check::warning("", format!("`{}` would be refused now: {why}", reach.command), remedy)]
+            vec![Check::warning("", format!("gc would be refused now: {why}"), remedy)]
         }
         _ if is_refused_by_files => Vec::new(),
         _ => vec![Check::ok(

@@ -29,7 +29,6 @@ use crate::config::{Config, Via};
 use crate::execute::PreconditionError;
 use crate::execute::editors::Editors;
 use crate::history::runs::{Command, Event};
-use crate::model::display::shell_word;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{FilesystemPlan, PassEnd, Phase, Plan, Problem, TargetKind, freed_on};
 use crate::model::refs::Refs;
@@ -133,11 +132,10 @@ impl<'a> Gc<'a> {
     /// When flags or configuration contradict each other.
     pub fn new(gc_request: GcRequest<'a>, observer: &'a dyn Observer) -> Result<Self, Error> {
         let command = gc_request.command();
-        if let Some(sysroot) = &gc_request.request.sysroot {
-            let sysroot = shell_word(&sysroot.to_string_lossy());
+        if gc_request.request.sysroot.is_some() {
             let command = command.as_str();
             return Err(Error::usage(format!("--sysroot: `{command}` never deletes from a mounted disk"))
-                .hint(format!("`layersweep report --sysroot {sysroot}` shows what could be deleted")));
+                .hint("`layersweep report` shows what could be deleted"));
         }
         check_only(&gc_request, gc_request.config.via)?;
         Ok(Self {

@@ -22,16 +22,21 @@ use crate::report::json::ReportDoc;
 use crate::report::text::{self, Screen, acts_on_terminal, safe};
 pub use fleet::fleet_page;
 
-/// Builds the page of a report, with its end of line.
+/// Builds the page of a report, with its end of line. `in_json` and `in_text` add flags to layersweep's own commands.
 ///
 /// # Errors
 /// If the document cannot be written as JSON.
-pub fn page(report: &ReportDoc) -> serde_json::Result<String> {
+pub fn page(
+    report: &ReportDoc,
+    in_json: &dyn for<'a> Fn(&'a str) -> Cow<'a, str>,
+    in_text: &dyn for<'a> Fn(&'a str) -> Cow<'a, str>,
+) -> serde_json::Result<String> {
     let generated_at = report.header.generated_at;
     let place = report.host.as_ref().or(report.sysroot.as_ref());
     let place = place.map(|place| format!(" of {}", safe(place))).unwrap_or_default();
     let title = format!("layersweep report{place}, {}", generated_at.strftime("%Y-%m-%d"));
-    page_of(report, &title, &generated_at.to_string(), &plain(report))
+    let json = serde_json::to_string(report)?;
+    Ok(page_with(&in_json(&json), &title, &generated_at.to_string(), &in_text(&plain(report))))
 }
 
 /// Builds the text of a page without scripts: the advice, and the report as text.
@@ -59,7 +64,10 @@ pub fn page_of(
     generated: &str,
     plain: &str,
 ) -> serde_json::Result<String> {
-    let json = serde_json::to_string(document)?;
+    Ok(page_with(&serde_json::to_string(document)?, title, generated, plain))
+}
+
+fn page_with(json: &str, title: &str, generated: &str, plain: &str) -> String {
     let (library, script) = (assets::LIBRARY, assets::script());
     let policy = format!(
         "default-src 'none'; script-src {} {}; style-src {}; base-uri 'none'; form-action 'none'",
@@ -67,18 +75,18 @@ pub fn page_of(
         digest(&script),
         digest(assets::STYLE),
     );
-    Ok(fill(assets::PAGE, |name| match name {
+    fill(assets::PAGE, |name| match name {
         "policy" => policy.as_str().into(),
         "version" => env!("CARGO_PKG_VERSION").into(),
         "title" => escape(title).into(),
         "generated" => escape(generated).into(),
         "plain" => escape(plain).into(),
         "style" => assets::STYLE.into(),
-        "document" => embeddable(&json).into(),
+        "document" => embeddable(json).into(),
         "library" => library.into(),
         "script" => script.as_str().into(),
         _ => Cow::Borrowed(""),
-    }))
+    })
 }
 
 /// Returns the source expression of the policy for an inline script or style: its digest.

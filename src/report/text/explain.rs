@@ -92,7 +92,7 @@ fn fate(fate: &GcDecisionDoc) -> String {
     let command = fate.command.as_deref().unwrap_or("layersweep gc");
     match (&fate.refused, fate.place, &fate.detail) {
         (Some(why), Some(place), _) => format!(
-            "`{command}` would be refused now: {}. Else it would delete it as number {place}, by {}, and free {}.\n",
+            "gc would be refused now: {}. Else it would delete it as number {place}, by {}, and free {}.\n",
             safe(why),
             fate.rule,
             bytes(fate.predicted_bytes.unwrap_or(0))

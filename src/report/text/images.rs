@@ -133,7 +133,7 @@ fn out_of_reach(images: &[ImageDoc]) -> String {
     }
     let lines = by_reason.into_iter().take(REASONS).map(|(reason, images)| {
         let images = count(images, "unused image", "unused images");
-        format!("Out of reach of `layersweep gc`: {images}, {}.\n", safe(reason))
+        format!("Out of reach of gc: {images}, {}.\n", safe(reason))
     });
     lines.collect()
 }

@@ -50,7 +50,7 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
         out.push_str(&wrapped(note, wide, ""));
     }
     if let Some(why) = &document.gc_refused {
-        out.push_str(&wrapped(&format!("`layersweep gc` would be refused now: {}.", safe(why)), wide, ""));
+        out.push_str(&wrapped(&format!("gc would be refused now: {}.", safe(why)), wide, ""));
     }
     out
 }

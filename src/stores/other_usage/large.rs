@@ -32,24 +32,27 @@ pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {
             bytes: node.size.bytes,
             inodes: node.size.inodes,
             largest: root.as_ref().and_then(|root| largest(root, threads)),
-            is_store: root.as_ref().is_some_and(is_store),
+            unread_store: root.as_ref().and_then(store_kind),
         }
     });
     directories.collect()
 }
 
 /// Returns the store that contains a file outside the stores that were read.
-pub(super) fn unread_store(scan: &Scan, file: &Path) -> Option<PathBuf> {
+pub(super) fn unread_store(scan: &Scan, file: &Path) -> Option<(PathBuf, StoreKind)> {
     let above = file.ancestors().skip(1);
     let mut opened =
         above.filter_map(|path| Some((path, scan.sysroot.open(&scan.sysroot.display(path)).ok()?)));
-    opened.find(|(_, root)| is_store(root)).map(|(path, _)| path.to_path_buf())
+    opened.find_map(|(path, root)| Some((path.to_path_buf(), store_kind(&root)?)))
 }
 
-fn is_store(directory: &Root) -> bool {
+/// Returns the kind of the store that a directory is.
+fn store_kind(directory: &Root) -> Option<StoreKind> {
     let allowance = Allowance::limited(allowance::OF_OTHER_USERS);
-    drivers_in(directory, &allowance).is_ok_and(|drivers| !drivers.is_empty())
-        || is_root(directory).unwrap_or(false)
+    if drivers_in(directory, &allowance).is_ok_and(|drivers| !drivers.is_empty()) {
+        return Some(StoreKind::ContainersStorage);
+    }
+    is_root(directory).unwrap_or(false).then_some(StoreKind::Containerd)
 }
 
 /// Returns the volumes of podman, and those that CRI makes for the volumes that an image declares. Only those of

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 
 use crate::model::space::BytesAndInodes;
-use crate::model::{ContainerIx, FilesystemIx, Finding, StoreIx};
+use crate::model::{ContainerIx, FilesystemIx, Finding, StoreIx, StoreKind};
 use crate::node::places::KubeletPlaces;
 
 /// Kind of use.
@@ -115,8 +115,8 @@ pub struct LargeDirectory {
     pub inodes: u64,
     /// Largest entry, with its allocated bytes.
     pub largest: Option<(PathBuf, u64)>,
-    /// True if the directory is itself a store, which was not read.
-    pub is_store: bool,
+    /// Kind of the store that the directory itself is, and that was not read.
+    pub unread_store: Option<StoreKind>,
 }
 
 /// Bytes of a volume in a store.
@@ -176,8 +176,8 @@ pub struct BigFile {
     pub owner: u32,
     /// Number of hard links.
     pub links: u64,
-    /// Store that contains the file and was not read, for example that of another user.
-    pub unread_store: Option<PathBuf>,
+    /// Root and kind of the store that contains the file and was not read, for example that of another user.
+    pub unread_store: Option<(PathBuf, StoreKind)>,
 }
 
 /// A place with a known use.
