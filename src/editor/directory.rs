@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::error::Fault;
@@ -125,6 +125,17 @@ impl Directory {
             Err(Errno::NOENT | Errno::INVAL) => Ok(None),
             Err(error) => Err(self.fault("reading the symlink", name)(error)),
         }
+    }
+
+    /// Sets the modification time of an entry, if it exists. Needs no room.
+    pub(super) fn set_modified(&self, name: impl AsRef<OsStr>, time: Timespec) -> Result<(), Fault> {
+        let name = name.as_ref();
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+            last_modification: time,
+        };
+        let set = if_exists(rustix::fs::utimensat(&self.fd, name, &times, AtFlags::SYMLINK_NOFOLLOW));
+        set.map(drop).map_err(self.fault("setting the time of", name))
     }
 
     pub(super) fn make_symlink(&self, target: &Path, name: impl AsRef<OsStr>) -> Result<(), Fault> {

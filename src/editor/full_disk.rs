@@ -24,8 +24,15 @@
 //! | the layers' records are written | a quarantined directory whose layer has no record | deletes the directory |
 //!
 //! A lost image is unusable, so the next run deletes it without asking the rules again. It keeps the image if the
-//! keep-list contains it by now, if something uses it, or if it was pulled onto the layer after the kill; each run then
-//! reports it as [`Refusal::Lost`].
+//! keep-list contains it by now, if something uses it, or if it may have been pulled onto the layer after the kill; each
+//! run then reports it as [`Refusal::Lost`].
+//!
+//! The image to delete is recognised by a mark, which is made before the rename: the modification time of its own
+//! directory beside `images.json` ([`MARK`]). Setting it needs no room, and no records of layersweep. Times of the
+//! quarantined directory would not do, since emptying it changes them. An image that was pulled later, or pulled again,
+//! has another time there, because the library writes into the directory; without the mark it is kept.
+
+use rustix::fs::Timespec;
 
 use super::directory::{Directory, device};
 use super::error::{Error, Fault, Refusal};
@@ -33,8 +40,13 @@ use super::graphroot_editor::Editor;
 use super::room::{FREED_WITHIN, NamesSeen, await_bytes, free_bytes, holds};
 use super::session::Session;
 use super::to_delete::LayerToDelete;
+use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::quarantine_name::{layer_of, names_of};
+use crate::stores::containers_storage::records::ImageRecord;
 use crate::sys::stop;
+
+/// Modification time of the directory of an image whose layers are emptied. No tool sets it: 7 hours into 1970.
+const MARK: Timespec = Timespec { tv_sec: 0x6c61, tv_nsec: 0 };
 
 impl Editor {
     /// Quarantined directories that a killed run left: indices and names. [`Session::directories`] begins with the
@@ -75,8 +87,9 @@ fn quarantine(layers: &Directory, layer: &str) -> Result<String, Fault> {
 
 impl Session<'_> {
     /// Permits to empty these layers, which were proven with their image, if there is no room for the image's record.
-    /// Replaces the layers that were offered before.
-    pub(super) fn offer(&mut self, layers: &[LayerToDelete]) {
+    /// Replaces the layers that were offered before. `image`: `None` if only layers are deleted.
+    pub(super) fn offer(&mut self, image: Option<&ImageRecord>, layers: &[LayerToDelete]) {
+        self.room.image = image.map(|image| image.id.clone());
         self.room.next = 0;
         self.room.offered = self
             .editor
@@ -140,6 +153,9 @@ impl Session<'_> {
         }
         let needed = self.editor.needed_bytes(layers);
         let holds_bytes = holds(&layers.path().join(&layer.id), needed, &mut NamesSeen::new());
+        if !self.has_quarantined() {
+            self.mark_image();
+        }
         match quarantine(layers, &layer.id) {
             Ok(name) => {
                 self.room.quarantined.push((layer.dir_index, name));
@@ -155,6 +171,25 @@ impl Session<'_> {
         }
         self.step("layer quarantined");
         Ok(holds_bytes)
+    }
+
+    /// Marks the image whose layers are emptied. Without the mark a killed deletion is not finished, only reported.
+    fn mark_image(&self) {
+        let Some(id) = &self.room.image else { return };
+        for images in self.directories.iter().filter_map(|directory| directory.records(RecordKind::Images)) {
+            if let Err(fault) = images.set_modified(id, MARK) {
+                tracing::debug!(%fault, "the image is not marked");
+            }
+        }
+        self.step("image marked");
+    }
+
+    /// Returns true if a killed run began to empty layers for the deletion of this image.
+    pub(super) fn is_marked(&self, image: &ImageRecord) -> bool {
+        let mut all = self.directories.iter().filter_map(|directory| directory.records(RecordKind::Images));
+        all.any(|images| {
+            matches!(images.stat(&image.id), Ok(Some(stat)) if i128::from(stat.st_mtime) == i128::from(MARK.tv_sec))
+        })
     }
 
     /// Returns true if the offered layers contain `enough` bytes on the filesystem of `layers`. Inodes are not counted:

@@ -81,7 +81,7 @@ impl Session<'_> {
         let file = self.records.file_of(RecordKind::Images, &image.id)?;
         let dir_index = self.records.files[file].dir_index;
         self.step("proven");
-        self.offer(&to_delete);
+        self.offer(Some(&image), &to_delete);
         self.records.remove(file, &image.id)?;
         self.save(file)?;
         self.done.images.push(image.id.clone());

@@ -14,13 +14,11 @@
 //!
 //! All is proven again because hours may have passed. A layer with another creation time was pulled again: it is kept,
 //! with those below it. The rules of the policy, however, are not asked again for a lost image: it is unusable, and its
-//! deletion was decided and proven before the kill. It is kept only if it was pinned since ([`IsKept`]), if it was
-//! pulled onto the layer after the kill, or if something uses it; then it is reported as [`Refusal::Lost`].
+//! deletion was decided and proven before the kill. It is kept only if it was pinned since ([`IsKept`]), if it is not
+//! proven to be the image that the killed run began to delete, or if something uses it; then it is reported as
+//! [`Refusal::Lost`].
 
 use std::collections::{BTreeSet, HashSet};
-
-use jiff::Timestamp;
-use rustix::fs::StatxFlags;
 
 use super::deleted::Deleted;
 use super::directory::{self, Directory};
@@ -37,8 +35,6 @@ use crate::model::plan::LayerIdentity;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::quarantine_name::lost_layer;
 use crate::stores::containers_storage::records::ImageRecord;
-use crate::sys::beneath::AS_IT_IS;
-use crate::sys::quiet;
 
 /// Returns true if an image with this id, these names and these digests must be kept even if its deletion was begun: it
 /// was pinned since, for example.
@@ -224,8 +220,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Empties a quarantined directory, and deletes the lost images on its layer, except those that something uses or
-    /// that were pinned or pulled since.
+    /// Empties a quarantined directory, and deletes the lost images on its layer, except those that something uses, that
+    /// were pinned, or that may have been pulled since.
     fn finish_quarantined(&mut self, dir_index: usize, name: &str, is_kept: IsKept<'_>) -> Result<(), Error> {
         if self.records.layer(name).is_some() {
             return Ok(());
@@ -234,7 +230,6 @@ impl Session<'_> {
             return self.reclaim_layer_directory(dir_index, name);
         };
         self.prove_directory_unmounted(dir_index, name, &Default::default())?;
-        let killed_at = self.changed_at(dir_index, name);
         self.empty(dir_index, name)?;
         self.room.quarantined.push((dir_index, name.to_owned()));
         let images = self.images_on(&lost);
@@ -243,45 +238,31 @@ impl Session<'_> {
             self.remove_quarantined();
             return Ok(());
         }
-        let mut kept = Ok(());
+        let (mut kept, mut reasons) = (Vec::new(), BTreeSet::new());
         for image in images {
-            let why = match is_kept(&image.id, &image.names, &image.digests) {
-                true => Some("it was pinned since".to_owned()),
-                // Another image that was pulled onto the layer.
-                false if self.came_after(&image, killed_at) => Some("it came later".to_owned()),
-                false => {
-                    let planned = PlannedImage { id: image.id.clone(), ..PlannedImage::default() };
-                    match self.delete_image(&planned) {
-                        Err(Error::Refused(refusal)) if !refusal.is_of_store() => Some(refusal.to_string()),
-                        other => other.map(|()| None)?,
-                    }
+            let why = if is_kept(&image.id, &image.names, &image.digests) {
+                Some("it was pinned since".to_owned())
+            } else if !self.is_marked(&image) {
+                Some("it may have been pulled since".to_owned())
+            } else {
+                let planned = PlannedImage { id: image.id.clone(), ..PlannedImage::default() };
+                match self.delete_image(&planned) {
+                    Err(Error::Refused(refusal)) if !refusal.is_of_store() => Some(refusal.to_string()),
+                    other => other.map(|()| None)?,
                 }
             };
             // An image that is kept does not stop the others.
             if let Some(why) = why {
-                kept = Err(Refusal::Lost { id: image.id, why }.into());
+                kept.push(image.id);
+                reasons.insert(why);
             }
         }
         self.remove_quarantined();
-        kept
-    }
-
-    /// Time of the last change of a layer's directory (`st_ctime`).
-    fn changed_at(&self, dir_index: usize, name: &str) -> Option<Timestamp> {
-        let layers = self.directories[dir_index].layers.as_ref()?;
-        let stat = rustix::fs::statx(layers.fd(), name, AS_IT_IS, StatxFlags::CTIME).ok()?;
-        quiet::time(stat.stx_ctime)
-    }
-
-    /// Returns true if the directory of the image was created after `killed_at`.
-    fn came_after(&self, image: &ImageRecord, killed_at: Option<Timestamp>) -> bool {
-        let directories =
-            self.directories.iter().filter_map(|directory| directory.records(RecordKind::Images));
-        let mut born = directories.filter_map(|images| {
-            let stat = rustix::fs::statx(images.fd(), image.id.as_str(), AS_IT_IS, StatxFlags::BTIME).ok()?;
-            quiet::born(&stat)
-        });
-        killed_at.is_some_and(|killed_at| born.any(|born| born > killed_at))
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let why = Vec::from_iter(reasons).join("; ");
+        Err(Refusal::Lost { id: kept.join(", "), why }.into())
     }
 
     /// The lost layer whose directory was renamed to `name`. `None` if the layer was removed meanwhile, or pulled
@@ -335,7 +316,7 @@ impl Session<'_> {
         let layers = to_delete::layers_of(&images, &records.layers, &records.images, &records.containers);
         prove_layers_outside(&self.outside, &layers)?;
         let to_delete = self.prove_layers(&layers)?;
-        self.offer(&to_delete);
+        self.offer(None, &to_delete);
         self.delete_proven(&to_delete)
     }
 }

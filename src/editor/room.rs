@@ -61,6 +61,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The layers that a session may empty for want of room, and those that it has emptied.
 #[derive(Default)]
 pub(super) struct RoomFromLayers {
+    /// Id of the image that is deleted, if any.
+    pub(super) image: Option<String>,
     /// The image's own layers, the topmost first. `None`: no image is deleted.
     pub(super) offered: Option<Vec<LayerToDelete>>,
     /// Index of the next of them to be emptied.

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::edit_crash::{Recipe, kill_at};
 use super::edit_nothing_prepared::{Disk, QUARANTINED, image, name};
 use crate::support;
+use support::archive::ImageSpec;
 use support::edit;
 use support::loopfs::{Fs, MIB};
 use support::node;
@@ -155,6 +156,56 @@ fn unfinished_image_with_new_pin_is_reported() {
     store.unmount();
     editor.resume(&[], &keeps).unwrap();
     assert!(disk.ids().contains(&target) && !editor.is_unfinished());
+}
+
+/// An image that was pulled onto the lost layer after the kill: no run deletes it, however often the layer's directory
+/// was emptied meanwhile.
+#[test]
+fn image_pulled_onto_lost_layer_is_kept() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    let store = &disk.store;
+    let target = disk.id(&name(2));
+    disk.killed(&target);
+    let later = "reg.local/later:1";
+    store.load(&[ImageSpec { names: vec![later.into()], label: later.into(), ..image(2) }]);
+    store.unmount();
+    let later = disk.id(later);
+    // A run without a file of records, and runs that have finished the deletion of the first image.
+    for run in 0..3 {
+        let error = edit::with(store, Options::default()).resume(&[], &|_, _, _| false).unwrap_err();
+        let Some(Refusal::Lost { id, why }) = error.refusal() else { panic!("run {run}: {error}") };
+        assert_eq!((id, why.as_str()), (&later, "it may have been pulled since"), "run {run}");
+        assert!(disk.ids().contains(&later) && !disk.ids().contains(&target), "run {run}");
+    }
+    store.podman(["rmi", "reg.local/later:1"]);
+    store.unmount();
+    let editor = edit::with(store, Options::default());
+    editor.resume(&[], &|_, _, _| false).unwrap();
+    assert!(!editor.is_unfinished() && disk.signs().is_empty());
+    disk.podman_works();
+}
+
+/// The same image, pulled again after the kill: its record is the same, and podman wrote it again.
+#[test]
+fn lost_image_pulled_again_is_kept() {
+    let Some(disk) = Disk::new(Fs::Ext4, 80 * MIB, &["-b", "4096"]) else { return };
+    let store = &disk.store;
+    let target = disk.id(&name(2));
+    disk.killed(&target);
+    let modified =
+        || store.root().join("overlay-images").join(&target).metadata().unwrap().modified().unwrap();
+    let marked = modified();
+    store.load(&[image(2)]);
+    store.unmount();
+    assert_ne!(modified(), marked);
+    for run in 0..2 {
+        let error = edit::with(store, Options::default()).resume(&[], &|_, _, _| false).unwrap_err();
+        assert!(
+            matches!(error.refusal(), Some(Refusal::Lost { id, .. }) if *id == target),
+            "run {run}: {error}"
+        );
+        assert!(disk.ids().contains(&target), "run {run}");
+    }
 }
 
 /// A layer that a killed deletion emptied is no leak: it shows that the deletion has to be finished.
