@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rustix::fs::StatVfsMountFlags;
@@ -16,6 +16,7 @@ use super::links::Links;
 use super::locks::{HeldLocks, Lock};
 use super::outside::LookOutside;
 use super::reserve_file::ReserveFile;
+use super::room::{FREED_WITHIN, commit};
 use super::store_directory::{StoreDirectory, prove_ownership};
 use crate::stores::containers_storage::outside::OutsideNeeds;
 use crate::stores::containers_storage::places::StorePlaces;
@@ -194,6 +195,7 @@ impl Editor {
         mut write: impl FnMut() -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let mut commits_left = if is_freed { COMMITS } else { 0 };
+        let until = Instant::now() + FREED_WITHIN;
         loop {
             let fault = match write() {
                 Err(fault) if fault.is_no_space() => fault,
@@ -204,11 +206,10 @@ impl Editor {
                 done.reserve_file_released = true;
                 commits_left = COMMITS;
             }
-            if commits_left == 0 {
+            if commits_left == 0 || !commit(filesystem, until) {
                 return Err(fault);
             }
             commits_left -= 1;
-            let _ = rustix::fs::syncfs(filesystem);
         }
     }
 

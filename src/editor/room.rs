@@ -26,6 +26,8 @@
 //!    that. If they contain too little, nothing is changed and the store is skipped.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -38,7 +40,8 @@ use super::graphroot_editor::Editor;
 use super::reserve_file::largest_record_file;
 use super::to_delete::LayerToDelete;
 use crate::model::space::{BytesAndInodes, NEEDED_INODES, lacks_inodes};
-use crate::sys::{btrfs, stop, users, xfs};
+use crate::sys::sync::Syncing;
+use crate::sys::{btrfs, users, xfs};
 
 /// Bytes that a filesystem needs, beside a record file's own blocks, to create and rename the file. XFS refuses to
 /// create a file unless more is free than a new chunk of inodes and the trees above it might take.
@@ -57,6 +60,7 @@ const ROOM_FACTOR: u64 = 2;
 /// only after the filesystem's next commit, or by work in the background.
 pub(super) const FREED_WITHIN: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The layers that a session may empty for want of room, and those that it has emptied.
 #[derive(Default)]
@@ -184,14 +188,32 @@ pub(super) fn free_bytes(directory: &Directory) -> u64 {
 }
 
 /// Waits until `wanted` bytes are free, `at_most` has passed or a signal has arrived. Returns the time waited.
+///
+/// While bytes are missing, it synchronises the filesystem, after growing pauses: that delays all writers there. It
+/// never waits for a synchronisation beyond `at_most`, since other processes wait for the store's locks.
 pub(super) fn await_bytes(directory: &Directory, wanted: u64, at_most: Duration) -> Duration {
     let since = Instant::now();
+    let mut pause = PAUSE;
     loop {
-        let _ = rustix::fs::syncfs(directory.fd());
-        if free_bytes(directory) >= wanted || since.elapsed() >= at_most || stop::is_requested() {
+        let until = since + at_most;
+        let is_over = free_bytes(directory) >= wanted || !commit(directory.fd(), until);
+        if is_over || free_bytes(directory) >= wanted || Instant::now() >= until {
             return since.elapsed();
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(pause.min(until.saturating_duration_since(Instant::now())));
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Synchronises the filesystem of `directory`, in another process. Returns false if that did not end before `until` or
+/// a signal: a disk that hangs must not keep the store's locks.
+pub(super) fn commit(directory: BorrowedFd<'_>, until: Instant) -> bool {
+    match Syncing::start(directory).and_then(|mut syncing| syncing.wait(until)) {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::debug!(%error, "synchronising the store's filesystem");
+            !matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted)
+        }
     }
 }
 

@@ -297,6 +297,25 @@ fn nothing_is_finished_before_confirmation() {
     assert!(!none.stdout.contains("[y/N]"), "{none:?}");
 }
 
+/// On a full disk the filesystem is synchronised with the store's locks held: in a child process, which can be
+/// abandoned, and not by the process that holds the locks.
+#[test]
+fn holder_of_locks_does_not_synchronise() {
+    let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
+    disk.fill();
+    let log = disk.store.scratch().join("trace");
+    let flags = ["-o", log.to_str().unwrap(), "-e", "trace=syncfs,execve"];
+    let Some(mut command) = disk.traced(&flags, &GC) else { return };
+    let document = node::document(program::run(&mut command).expect_no_crash().expect_code(0));
+    assert!(!list(&document, "/deleted").is_empty(), "{document:#}");
+    let log = std::fs::read_to_string(log).unwrap();
+    let lines: Vec<_> = log.lines().filter_map(|line| line.split_once(' ')).collect();
+    let (holder, _) = lines[0];
+    let is_sync = |line: &str| line.trim_start().starts_with("syncfs(");
+    assert!(lines.iter().any(|(pid, line)| *pid != holder && is_sync(line)), "{log}");
+    assert!(!lines.iter().any(|(pid, line)| *pid == holder && is_sync(line)), "{log}");
+}
+
 const GC: [&str; 10] = ["gc", "--via", "direct", "--high", "99", "--low", "97", "--min-age", "0s", "-y"];
 
 /// A run that is stopped while it empties the layer: the image does not count as refused, and the next run finishes it.
