@@ -59,9 +59,10 @@ impl Interrupted<'_> {
                 .containers
                 .iter()
                 .any(|container| container.id == begun.id && store_ix == Some(container.store)),
-            TargetKind::Leak => {
-                inventory.leaks.iter().any(|leak| leak.id == begun.id && store_ix == Some(leak.store))
-            }
+            // A layer's directory and its data may both be leaks, with the same id.
+            TargetKind::Leak => inventory.leaks.iter().any(|leak| {
+                leak.id == begun.id && store_ix == Some(leak.store) && begun.names == [leak.title()]
+            }),
         };
         if exists {
             return Some(Confirmation::There);
@@ -133,19 +134,33 @@ mod tests {
         for store in [Some(other), None] {
             assert_eq!(outcome(&inventory, &begun(store)), None, "a store that was not read");
         }
+        // The directory of a layer was deleted, and its data was not.
+        let data = Leak {
+            class: LeakClass::LayerDataOrphan,
+            store: StoreIx::from(0),
+            path: "/store/overlay-layers/top".into(),
+            id: "top".into(),
+            since: None,
+            verdict: Verdict::Reclaim,
+            evidence: String::new(),
+            holds: vec![],
+        };
+        let names = |leak: &Leak| vec![leak.title()];
+        let leak = |names| DeletionRow {
+            kind: TargetKind::Leak,
+            id: "top".into(),
+            names,
+            ..begun(Some(overlay.clone()))
+        };
+        let directory = Leak { class: LeakClass::OrphanDir, ..data.clone() };
+        let with_data = Inventory { leaks: vec![data.clone()], ..inventory.clone() };
+        assert_eq!(outcome(&with_data, &leak(names(&directory))), Some(Confirmation::Gone));
+        assert_eq!(outcome(&with_data, &leak(names(&data))), Some(Confirmation::There));
         for (class, expected) in
             [(LeakClass::LayerNoDir, None), (LeakClass::MissingLink, Some(Confirmation::There))]
         {
-            let leak = Leak {
-                class,
-                store: StoreIx::from(0),
-                path: "/store/overlay/layer".into(),
-                id: "top".into(),
-                since: None,
-                verdict: Verdict::Report,
-                evidence: String::new(),
-                holds: vec![],
-            };
+            let leak =
+                Leak { class, path: "/store/overlay/layer".into(), verdict: Verdict::Report, ..data.clone() };
             let inventory = Inventory { leaks: vec![leak], ..inventory.clone() };
             assert_eq!(outcome(&inventory, &begun(Some(overlay.clone()))), expected, "{class}");
         }

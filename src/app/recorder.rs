@@ -187,6 +187,16 @@ impl execute::RunObserver for Recorder<'_> {
         pins.map(|pins| Pins::new(&pins))
     }
 
+    fn announces(&mut self, steps: &[Step]) {
+        self.journal.announce(steps.iter().map(|step| self.row(step, None)).collect());
+    }
+
+    fn withdraws(&mut self, steps: &[&Step]) {
+        for step in steps {
+            self.journal.withdraw(&self.row(step, None));
+        }
+    }
+
     fn kept(&mut self, _: &Step) {
         self.journal.cancelled();
     }

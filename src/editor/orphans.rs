@@ -107,6 +107,18 @@ impl SetAside<'_> {
         Some(done.ended(result))
     }
 
+    /// Returns true if the orphan was reached, and [`Self::remove`] was not called for it yet.
+    #[must_use]
+    pub fn has_answer(&self, path: &Path) -> bool {
+        self.answers.contains_key(path)
+    }
+
+    /// Returns true if the same holds, and the orphan was moved to the trash or deleted in place, or a part of it.
+    #[must_use]
+    pub fn has_moved(&self, path: &Path) -> bool {
+        self.answers.get(path).is_some_and(|answer| answer.done.has_changed)
+    }
+
     /// Allocated bytes of the temporary directories on the filesystem `device` (`st_dev`), without their entries.
     #[must_use]
     pub fn own_bytes(&self, device: u64) -> u64 {

@@ -35,6 +35,11 @@ const WORTH_WAITING: u64 = 4 << 20;
 
 /// Receives events of a run as they happen.
 pub trait RunObserver {
+    /// These targets are about to be proven and moved aside together. Each of them has its turn later
+    /// ([`Self::begins`]), or is withdrawn.
+    fn announces(&mut self, _steps: &[Step]) {}
+    /// Announced targets were not moved aside. Those that have had their turn are ignored.
+    fn withdraws(&mut self, _steps: &[&Step]) {}
     /// The target is about to be proven, and then deleted at once. Returns the keep-list for the proof if recording the
     /// event has read it.
     fn begins(&mut self, _step: &Step) -> Option<Pins> {
@@ -254,6 +259,22 @@ impl<'a> Run<'a> {
                 answer
             }
         }
+    }
+
+    /// Reports that targets are about to be moved aside together. Returns false if none may be, since nothing can be
+    /// deleted any more in their store.
+    pub(super) fn announce(&mut self, steps: &[Step]) -> bool {
+        let store = steps.first().and_then(|step| step.target.store.as_ref());
+        let is_skipped = self.skipped.iter().any(|(skipped, _)| Some(skipped) == store);
+        if !is_skipped {
+            self.observer.announces(steps);
+        }
+        !is_skipped
+    }
+
+    /// Reports that announced targets were not moved aside.
+    pub(super) fn withdraw(&mut self, steps: &[&Step]) {
+        self.observer.withdraws(steps);
     }
 
     fn skip_store(&mut self, step: &Step, why: Failure) {

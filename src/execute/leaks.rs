@@ -15,14 +15,18 @@ use crate::model::{Aftermath, Answer, OutcomeKind, Plan, Recipe, RemovalResult};
 /// Deletes and repairs `steps`, and returns the plan as it was carried out.
 pub fn run(run: &mut Run<'_>, steps: &[Step], editors: &Editors, min_age: SignedDuration) -> Plan {
     let mut plan = Plan::default();
-    let mut leaks = Leaks { editors, min_age, steps, set_aside: None };
-    for step in steps {
+    let mut leaks = Leaks { editors, min_age, batch: &[], set_aside: None };
+    for (position, step) in steps.iter().enumerate() {
         if run.is_stopped() {
             break;
         }
+        if leaks.needs_session(step) {
+            leaks.end_session(run);
+            leaks.begin_batch(run, &steps[position..]);
+        }
         run.carry_out(step.clone(), &mut leaks, &mut plan);
     }
-    leaks.end_session();
+    leaks.end_session(run);
     plan.outcome = if plan.steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
     plan
 }
@@ -34,22 +38,36 @@ const IN_ONE_SESSION: usize = 256;
 struct Leaks<'a> {
     editors: &'a Editors,
     min_age: SignedDuration,
-    steps: &'a [Step],
+    /// Orphans of one store that are proven together and moved aside. They are announced before that, so that a killed
+    /// run leaves a record of each.
+    batch: &'a [Step],
     set_aside: Option<SetAside<'a>>,
 }
 
 impl<'a> Leaks<'a> {
-    /// Deletes an orphan. If it was not proven together with an earlier one, it is proven now, together with later
-    /// ones.
+    /// Returns true for an orphan that was not moved aside together with an earlier one.
+    fn needs_session(&self, step: &Step) -> bool {
+        let set_aside = self.set_aside.as_ref();
+        orphan_of(step, step)
+            .is_some_and(|orphan| !set_aside.is_some_and(|set_aside| set_aside.has_answer(&orphan.path)))
+    }
+
+    /// Announces the first of `steps`, with those after it that can be moved aside in the same session.
+    fn begin_batch(&mut self, run: &mut Run<'_>, steps: &'a [Step]) {
+        let orphans =
+            steps.iter().take(IN_ONE_SESSION).take_while(|step| orphan_of(step, &steps[0]).is_some());
+        let batch = &steps[..orphans.count()];
+        self.batch = if run.announce(batch) { batch } else { &[] };
+    }
+
+    /// Deletes an orphan. The first of a batch opens its session.
     fn reclaim(&mut self, step: &Step, editor: &'a Editor, path: &Path) -> Result<Deleted, Error> {
-        if let Some(answer) = self.set_aside.as_mut().and_then(|set_aside| set_aside.remove(path)) {
-            return answer;
+        if self.set_aside.is_none() {
+            let orphans: Vec<_> = self.batch.iter().filter_map(|other| orphan_of(other, step)).collect();
+            self.set_aside = Some(editor.set_aside(&orphans, self.min_age)?);
         }
-        self.end_session();
-        let rest = self.steps.iter().skip_while(|other| other.target != step.target);
-        let orphans: Vec<_> = rest.map_while(|other| orphan_of(other, step)).take(IN_ONE_SESSION).collect();
-        let set_aside = self.set_aside.insert(editor.set_aside(&orphans, self.min_age)?);
-        set_aside.remove(path).unwrap_or(Err(Error::Interrupted))
+        let answer = self.set_aside.as_mut().and_then(|set_aside| set_aside.remove(path));
+        answer.unwrap_or(Err(Error::Interrupted))
     }
 
     fn delete(&mut self, step: &Step) -> Answer {
@@ -82,8 +100,18 @@ impl<'a> Leaks<'a> {
         }
     }
 
-    fn end_session(&mut self) {
-        if let Some(set_aside) = self.set_aside.take() {
+    /// Deletes the orphans that were moved aside and had no turn: the run was stopped. Withdraws those that were not.
+    fn end_session(&mut self, run: &mut Run<'_>) {
+        let set_aside = self.set_aside.take();
+        let is_aside = |step: &&Step| {
+            let orphan = orphan_of(step, step);
+            let mut orphan = orphan.iter().zip(&set_aside);
+            orphan.any(|(orphan, set_aside)| set_aside.has_moved(&orphan.path))
+        };
+        let withdrawn: Vec<_> = self.batch.iter().filter(|step| !is_aside(step)).collect();
+        run.withdraw(&withdrawn);
+        self.batch = &[];
+        if let Some(set_aside) = set_aside {
             set_aside.end();
         }
     }

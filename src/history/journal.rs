@@ -9,7 +9,8 @@
 //! too. After the first failure the run is saved in a queue file ([`super::pending`]), which each entry replaces; the
 //! end of the run tries the database again.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use super::back_offs::BackOff;
@@ -18,7 +19,7 @@ use super::files::{DATABASE, Stamp};
 use super::health::{Degraded, Error};
 use super::pending::{Queue, SaveWarning};
 use super::pins::{self, Pin};
-use super::run_record::put_from;
+use super::run_record::put_range;
 pub use super::run_record::{RunEntry, RunRecord};
 use super::runs::{BEGUN, Certainty, DeletionRow, Event, RunEnd, Start};
 use super::save::save_with_waiting;
@@ -36,14 +37,16 @@ pub struct Journal {
     directory: StateDirectory,
     queue: Queue,
     record: RunRecord,
-    /// Entries before this position are in the database, as far as known.
-    from: usize,
+    /// Entries outside of this range are in the database, as far as known.
+    unsaved: Range<usize>,
     /// Stamp of the database files after the last write.
     left: Option<Stamp>,
     /// Keep-list at the last write.
     pins: Option<Vec<Pin>>,
     /// Position of the deletion that was started and has no outcome yet.
     open: Option<usize>,
+    /// Positions of deletions that were announced and have not started, in order.
+    announced: VecDeque<usize>,
     /// The database could not be written. It is tried again at the end.
     waits: bool,
     /// Result of the last write of the queue file.
@@ -81,10 +84,11 @@ impl Journal {
             queue: Queue::of(directory),
             directory: directory.clone(),
             record: RunRecord::of(start),
-            from: 0,
+            unsaved: 0..0,
             left: None,
             pins: None,
             open: None,
+            announced: VecDeque::new(),
             waits: false,
             waiting: None,
             reported: HashSet::new(),
@@ -99,12 +103,40 @@ impl Journal {
     ///
     /// Returns the keep-list at that moment, or `None` if the database could not be used.
     pub fn begin_deletion(&mut self, deletion: DeletionRow) -> Option<Vec<Pin>> {
-        let error = Some(BEGUN.to_owned());
-        let deletion = DeletionRow { error, certainty: Certainty::Unknown, ..deletion };
-        self.open = Some(self.record.entries.len());
-        self.record.entries.push(RunEntry { deletion, back_off: None, is_cancelled: false });
+        let position = self.take_announced(&deletion).unwrap_or(self.record.entries.len());
+        self.open = Some(position);
+        self.put(position, begun(deletion));
         self.save(SHORT);
         self.pins.take()
+    }
+
+    /// Records that deletions are about to start in one step, before any of them does. Each is started later with
+    /// [`Self::begin_deletion`], or withdrawn.
+    pub fn announce(&mut self, deletions: Vec<DeletionRow>) {
+        for deletion in deletions {
+            let position = self.record.entries.len();
+            self.announced.push_back(position);
+            self.put(position, begun(deletion));
+        }
+        self.save(SHORT);
+    }
+
+    /// Records that an announced deletion does not start. Does nothing if it has started. Saved with the next entry.
+    pub fn withdraw(&mut self, deletion: &DeletionRow) {
+        if let Some(position) = self.take_announced(deletion) {
+            self.record.entries[position].is_cancelled = true;
+            self.note_change(position);
+        }
+    }
+
+    fn take_announced(&mut self, deletion: &DeletionRow) -> Option<usize> {
+        let is_of = |position: &usize| {
+            let known = &self.record.entries[*position].deletion;
+            (known.kind, &known.store, &known.id, &known.names)
+                == (deletion.kind, &deletion.store, &deletion.id, &deletion.names)
+        };
+        let index = self.announced.iter().position(is_of)?;
+        self.announced.remove(index)
     }
 
     /// Records that the started deletion was not requested after all.
@@ -171,15 +203,29 @@ impl Journal {
     }
 
     fn add(&mut self, entry: RunEntry) -> usize {
-        let Some(position) = self.open.take() else {
-            self.record.entries.push(entry);
-            self.save(SHORT);
-            return self.record.entries.len() - 1;
-        };
+        let position = self.open.take();
+        let is_begun = position.is_some();
+        let position = position.unwrap_or(self.record.entries.len());
+        self.put(position, entry);
         // The start of the deletion is saved already; its outcome is saved with the next entry.
-        self.record.entries[position] = entry;
-        self.from = self.from.min(position);
+        if !is_begun {
+            self.save(SHORT);
+        }
         position
+    }
+
+    /// Adds an entry, or replaces the one at `position`.
+    fn put(&mut self, position: usize, entry: RunEntry) {
+        match self.record.entries.get_mut(position) {
+            Some(known) => *known = entry,
+            None => self.record.entries.push(entry),
+        }
+        self.note_change(position);
+    }
+
+    fn note_change(&mut self, position: usize) {
+        let start = if self.unsaved.is_empty() { position } else { self.unsaved.start.min(position) };
+        self.unsaved = start..self.unsaved.end.max(position + 1);
     }
 
     fn change_open(&mut self, change: impl Fn(&mut RunEntry)) {
@@ -191,7 +237,7 @@ impl Journal {
     fn change(&mut self, position: usize, change: impl Fn(&mut RunEntry)) {
         let Some(entry) = self.record.entries.get_mut(position) else { return };
         change(entry);
-        self.from = self.from.min(position);
+        self.note_change(position);
         self.save(SHORT);
     }
 
@@ -204,7 +250,7 @@ impl Journal {
         if !self.waits {
             match self.write(patience) {
                 Ok(()) => {
-                    self.from = self.record.entries.len();
+                    self.unsaved = 0..0;
                     self.waiting = None;
                     return true;
                 }
@@ -227,10 +273,10 @@ impl Journal {
             opened.records.defer_sync().map_err(|error| self.unsaved(error.into()))?;
         }
         let mut degraded = Vec::new();
-        let (record, from) = (&self.record, self.from);
+        let (record, unsaved) = (&self.record, self.unsaved.clone());
         let saved =
             save_with_waiting(&mut opened.records, &self.queue, (&mut degraded, &mut warnings), |tx| {
-                put_from(tx, record, from).and_then(|()| pins::list(tx))
+                put_range(tx, record, &unsaved).and_then(|()| pins::list(tx))
             });
         degraded.into_iter().for_each(|why| self.report(why));
         self.add_warnings(warnings);
@@ -264,6 +310,13 @@ impl Journal {
             }
         }
     }
+}
+
+/// The entry of a deletion that is about to start.
+fn begun(deletion: DeletionRow) -> RunEntry {
+    let error = Some(BEGUN.to_owned());
+    let deletion = DeletionRow { error, certainty: Certainty::Unknown, ..deletion };
+    RunEntry { deletion, back_off: None, is_cancelled: false }
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! A run in the form in which it is saved, in the database or in a queue file.
 
+use std::ops::Range;
+
 use rusqlite::Transaction;
 use serde::{Deserialize, Serialize};
 
 use super::back_offs::{self, BackOff};
 use super::runs::{self, Certainty, DeletionRow, Event, RunEnd, Start, TargetKind};
 use super::usage;
+use super::values::signed;
 
 /// A run up to now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,17 +44,26 @@ impl RunRecord {
 /// Writes a run to the database. It may be called with any states of the same run, any number of times: the rows are
 /// the union of all states that were written.
 pub fn put(tx: &Transaction<'_>, record: &RunRecord) -> rusqlite::Result<()> {
-    put_from(tx, record, 0)
+    put_range(tx, record, &(0..record.entries.len()))
 }
 
-/// Like [`put`], but skips entries before position `from`, which the database is believed to contain. If it does not
-/// (another database was put in its place), all entries are written.
-pub(super) fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) -> rusqlite::Result<()> {
-    let from = runs::known(tx, &record.start.run_id)?.map_or(0, |saved| saved.min(from));
+/// Like [`put`], but skips entries outside of `unsaved`, which the database is believed to contain. Entries before it
+/// are written if the database does not contain them (another one was put in its place).
+pub(super) fn put_range(
+    tx: &Transaction<'_>,
+    record: &RunRecord,
+    unsaved: &Range<usize>,
+) -> rusqlite::Result<()> {
+    let known = runs::known(tx, &record.start.run_id)?.unwrap_or(0);
+    let (from, to) = if unsaved.is_empty() {
+        (known, record.entries.len())
+    } else {
+        (known.min(unsaved.start), unsaved.end)
+    };
     let run = runs::begin(tx, &record.start)?;
-    for (position, entry) in record.entries.iter().enumerate().skip(from) {
+    for (position, entry) in record.entries.iter().enumerate().take(to).skip(from) {
         if entry.is_cancelled {
-            runs::cancel(tx, run, position)?;
+            runs::cancel(tx, run, signed(position))?;
             continue;
         }
         runs::deleted(tx, run, position, &entry.deletion)?;

@@ -128,9 +128,9 @@ pub fn begun(connection: &Connection) -> rusqlite::Result<Vec<DeletionRow>> {
 }
 
 /// Deletes the row of the deletion at `position`, which was started but not requested after all.
-pub(super) fn cancel(tx: &Transaction<'_>, run: i64, position: usize) -> rusqlite::Result<()> {
+pub(super) fn cancel(tx: &Transaction<'_>, run: i64, position: i64) -> rusqlite::Result<()> {
     tx.prepare_cached("DELETE FROM deletions WHERE run = ?1 AND position = ?2 AND outcome = 'unknown'")?
-        .execute(params![run, signed(position)])?;
+        .execute(params![run, position])?;
     tx.prepare_cached(
         "UPDATE runs SET deletions = (SELECT coalesce(max(position) + 1, 0) FROM deletions WHERE run = id)
          WHERE id = ?1",

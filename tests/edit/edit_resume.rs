@@ -126,3 +126,81 @@ fn killed_run_is_finished_by_the_next() {
     assert_eq!(text(list(first, "/deleted").last().unwrap(), "/outcome"), "gone", "{history:#}");
     edit::whole(&node.store);
 }
+
+/// Makes directories of layers without a record, which a sweep deletes together.
+fn make_orphans(store: &Store, count: usize) -> Vec<String> {
+    let ids = (0..count).map(|number| format!("{:064x}", 0xabc_0000 + number));
+    let made = ids.inspect(|id| {
+        let content = store.root().join("overlay").join(id).join("diff");
+        std::fs::create_dir_all(&content).unwrap();
+        std::fs::write(content.join("file"), [7; 9000]).unwrap();
+    });
+    made.collect()
+}
+
+const SWEEP: [&str; 5] = ["sweep", "--delete", "-y", "--min-age", "0s"];
+
+/// A sweep moves many directories aside at once and deletes them afterwards. Killed in between, all are recorded, each
+/// once: those that were moved are deleted by the next run.
+#[test]
+fn killed_sweep_records_each_deletion() {
+    if !store::require_tools() || !support::require_program("strace") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::of(small::still(&dir.path().join("root")));
+    node.store.unmount();
+    let orphans = make_orphans(&node.store, 20);
+    fn left(node: &Node, orphans: &[String]) -> usize {
+        let overlay = node.store.root().join("overlay");
+        orphans.iter().filter(|id| overlay.join(id).exists()).count()
+    }
+    fn deletions(node: &Node) -> Vec<(String, String)> {
+        let history = node.json(&["history", "--kind", "leak"]);
+        let runs = list(&history, "/runs").iter().flat_map(|run| list(run, "/deleted"));
+        let rows = runs.map(|row| (text(row, "/outcome").to_owned(), text(row, "/id").to_owned()));
+        let mut rows: Vec<_> = rows.collect();
+        rows.sort();
+        rows
+    }
+    let mut command = Command::new("strace");
+    program::hermetic(&mut command);
+    let overlay = node.store.root().join("overlay");
+    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat2", "-P"]).arg(overlay);
+    command.args(["-e", "inject=renameat2:signal=KILL:when=13"]);
+    command.arg(env!("CARGO_BIN_EXE_layersweep")).args(SWEEP).arg("--graphroot").arg(node.store.root());
+    command.arg("--runroot").arg(node.store.runroot()).arg("--state-dir").arg(&node.state);
+    assert!(!command.status().unwrap().success());
+    let gone = orphans.len() - left(&node, &orphans);
+    assert!((12..=13).contains(&gone), "{gone}");
+    node.run(&["scan"]);
+    let recorded = deletions(&node);
+    assert_eq!(recorded.len(), gone, "{recorded:?}");
+    assert!(recorded.iter().all(|(outcome, _)| outcome == "gone"), "{recorded:?}");
+    node.run(&SWEEP).expect_code(0);
+    assert_eq!(left(&node, &orphans), 0);
+    let mut expected: Vec<_> = orphans.into_iter().map(|id| ("gone".to_owned(), id)).collect();
+    expected.sort();
+    assert_eq!(deletions(&node), expected);
+    edit::whole(&node.store);
+}
+
+/// Directories that a sweep announces and then keeps leave no record of a deletion.
+#[test]
+fn kept_orphans_leave_no_record() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::of(small::still(&dir.path().join("root")));
+    node.store.unmount();
+    make_orphans(&node.store, 3);
+    let lock = node.store.record("layers.lock");
+    std::fs::rename(&lock, dir.path().join("lock")).unwrap();
+    node.run(&SWEEP).expect_code(5);
+    let history = || list(&node.json(&["history", "--kind", "leak"]), "/runs").to_vec();
+    assert_eq!(history(), Vec::<Value>::new());
+    std::fs::rename(dir.path().join("lock"), &lock).unwrap();
+    node.run(&SWEEP).expect_code(0);
+    assert_eq!(list(&history()[0], "/deleted").len(), 3);
+}

@@ -425,6 +425,33 @@ fn id_of(number: usize) -> String {
     deletion(number).id
 }
 
+/// Deletions that are announced together: all are saved before the first starts, and each counts once.
+#[test]
+fn announced_deletions_are_saved_at_once() {
+    use runs::{Certainty, Confirmation};
+    let leak = |number| DeletionRow { kind: TargetKind::Leak, ..deletion(number) };
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::begin(&StateDirectory::local(dir.path()), start());
+    journal.announce((0..5).map(leak).collect());
+    let unknown = |number| (id_of(number), Certainty::Unknown, false);
+    assert_eq!(outcomes(dir.path()), [0, 1, 2, 3, 4].map(unknown));
+    journal.begin_deletion(leak(0));
+    journal.deleted(leak(0));
+    // Not in the order in which they were announced.
+    journal.begin_deletion(leak(2));
+    journal.cancelled();
+    journal.withdraw(&leak(3));
+    journal.begin_deletion(leak(1));
+    let seen = (id_of(0), Certainty::Seen, true);
+    assert_eq!(outcomes(dir.path()), [seen.clone(), unknown(1), unknown(4)]);
+    drop(journal);
+    // The next scan still finds one of them.
+    let state =
+        |row: &DeletionRow| Some(if row.id == id_of(4) { Confirmation::There } else { Confirmation::Gone });
+    kept(dir.path()).write(|tx| runs::confirm(tx, at(100), || true, state)).unwrap();
+    assert_eq!(outcomes(dir.path()), [seen, (id_of(1), Certainty::Confirmed, true)]);
+}
+
 /// A deletion that several runs started counts once.
 #[test]
 fn deletion_finished_by_a_later_run_counts_once() {

@@ -6,6 +6,7 @@ use rusqlite::{Transaction, params};
 use super::read::deletion;
 use super::types::{Certainty, DeletionRow};
 use crate::history::values::micros;
+use crate::model::plan::TargetKind;
 
 /// State of an object whose deletion was started, as a later scan found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,7 @@ pub enum Confirmation {
     Gone,
     /// The image no longer exists, but some of its layers do: the next run deletes them ([`super::begun`]).
     GoneInPart,
+    /// The object still exists. A leak that was only announced with others leaves no row.
     There,
 }
 
@@ -42,6 +44,10 @@ pub fn confirm(
     let mut confirmed = 0;
     for (run, position, _, deletion) in unknown.into_iter().filter(|(_, _, open, _)| idle || !open) {
         let found = state(&deletion);
+        if found == Some(Confirmation::There) && deletion.kind == TargetKind::Leak {
+            super::cancel(tx, run, position)?;
+            continue;
+        }
         let error = match found {
             Some(Confirmation::Gone | Confirmation::GoneInPart) if is_of_later(tx, run, position)? => {
                 Some("deletion was started; a later run finished it")
