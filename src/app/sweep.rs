@@ -92,8 +92,8 @@ impl<'a> Sweep<'a> {
         &self.sweep_request
     }
 
-    /// Scans and plans. A run that changes something first finishes the deletions of killed runs: here, or, if a person
-    /// is asked (`asks`), in [`Self::act`].
+    /// Scans and plans. A run that changes something takes the run's lock and finishes the deletions of killed runs: here,
+    /// or, if a person is asked (`asks`), in [`Self::act`], so that a question without an answer stops no other run.
     ///
     /// # Errors
     /// When nothing can be planned, or another run holds the lock.
@@ -101,28 +101,37 @@ impl<'a> Sweep<'a> {
         let request = self.sweep_request.request;
         if !self.sweep_request.changes() || self.sweep_request.dry_run {
             let scanned = scan::scan(request, self.run.observer)?;
-            return Ok(self.planned(scanned, Resumed::default(), false));
+            let editors = store_editing::editors(request, &scanned.scan);
+            return Ok(self.planned(scanned, editors, Resumed::default(), false));
         }
-        self.run.lock(request)?;
+        if !asks {
+            self.run.lock(request)?;
+        }
         store_editing::check_namespace(request)?;
         let mut scanned = scan::scan_and_record(request, self.run.observer)?;
         let editors = store_editing::editors(request, &scanned.scan);
         // Without readable records the deletions that a killed run began are unknown.
         let may_finish = !scanned.state.was_unreadable;
-        let resumed = match may_finish && !asks {
-            true => store_editing::resume(&editors, &scanned.state.begun, &scanned.state.pins),
-            false => Resumed::default(),
+        let resumed = if may_finish && !asks {
+            store_editing::resume(&editors, &scanned.state.begun, &scanned.state.pins)
+        } else {
+            Resumed::default()
         };
         if resumed.objects > 0 {
             scanned = scan::scan_and_record(request, self.run.observer)?;
         }
         let is_unfinished = may_finish && asks && editors.are_unfinished(&scanned.state.begun);
-        Ok(self.planned(scanned, resumed, is_unfinished))
+        Ok(self.planned(scanned, editors, resumed, is_unfinished))
     }
 
-    fn planned(&self, scanned: ScanResult, resumed: Resumed, is_unfinished: bool) -> SweepResult {
-        let SweepRequest { request, leaks, delete, .. } = &self.sweep_request;
-        let editors = store_editing::editors(request, &scanned.scan);
+    fn planned(
+        &self,
+        scanned: ScanResult,
+        editors: Editors,
+        resumed: Resumed,
+        is_unfinished: bool,
+    ) -> SweepResult {
+        let SweepRequest { leaks, delete, .. } = &self.sweep_request;
         let mut plan = store_editing::plan_leaks(&scanned.scan, leaks, &editors);
         if !delete && !leaks.repair.is_empty() {
             plan.order.retain(|entry_ix| plan.entries[*entry_ix].decision == Decision::Repair);
@@ -144,8 +153,12 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Carries out a plan.
-    pub fn act(&self, mut planned: SweepResult) -> SweepResult {
+    /// Carries out a plan. Each leak is proven again under the store's locks, however long the answer took.
+    ///
+    /// # Errors
+    /// When another run holds the lock: then nothing was changed.
+    pub fn act(&mut self, mut planned: SweepResult) -> Result<SweepResult, Error> {
+        self.run.lock(self.sweep_request.request)?;
         if planned.is_unfinished {
             let resumed = store_editing::finish_killed_runs(
                 self.sweep_request.request,
@@ -184,7 +197,7 @@ impl<'a> Sweep<'a> {
         planned.exit = recorder.end(&outcome, kind, &[], inventory, exit);
         planned.dry_run = false;
         planned.outcome = Some(outcome);
-        planned
+        Ok(planned)
     }
 }
 

@@ -53,7 +53,7 @@ fn carry_out(global: &Global, sweep: &mut Sweep<'_>, asks: bool) -> Result<Exit,
         }
     }
     stop::listen()?;
-    let result = global.watch(|| sweep.act(planned));
+    let result = global.watch(|| sweep.act(planned))?;
     print(global, &result)
 }
 

@@ -204,3 +204,40 @@ fn kept_orphans_leave_no_record() {
     node.run(&SWEEP).expect_code(0);
     assert_eq!(list(&history()[0], "/deleted").len(), 3);
 }
+
+/// While a person is asked, another run can delete; what it has deleted is no error after the answer.
+#[test]
+fn question_of_sweep_stops_no_other_run() {
+    if !store::require_tools() || !support::require_program("script") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::of(small::still(&dir.path().join("root")));
+    node.store.unmount();
+    make_orphans(&node.store, 3);
+    let program = env!("CARGO_BIN_EXE_layersweep");
+    let places = format!(
+        "--graphroot {} --runroot {} --state-dir {}",
+        node.store.root().display(),
+        node.store.runroot().display(),
+        node.state.display()
+    );
+    let screen = tempfile::NamedTempFile::new().unwrap();
+    let other = tempfile::NamedTempFile::new().unwrap();
+    let question = format!("{program} sweep --delete --min-age 0s --no-progress --color never {places}");
+    let log = other.path().display();
+    let meanwhile = format!("{program} {} {places} >{log} 2>&1; echo code $? >>{log}", SWEEP.join(" "));
+    let wait = r#"for _ in $(seq 100); do grep -qF '[y/N]' "$0" && break; sleep 0.1; done"#;
+    let mut command = Command::new("sh");
+    program::hermetic(&mut command);
+    command.args(["-c", &format!("({wait}; {meanwhile}; echo y) | script -qefc \"$1\" \"$0\"")]);
+    let asked = program::run(command.arg(screen.path()).arg(question)).expect_no_crash();
+    let other = std::fs::read_to_string(other.path()).unwrap();
+    assert!(asked.stdout.contains("Delete these 3 findings"), "{asked:?}");
+    assert!(other.ends_with("code 0\n"), "{other}");
+    assert_eq!(asked.code, 0, "{asked:?}");
+    let history = node.json(&["history", "--kind", "leak"]);
+    let rows: Vec<_> = list(&history, "/runs").iter().flat_map(|run| list(run, "/deleted")).collect();
+    assert_eq!(rows.len(), 3, "{history:#}");
+    edit::whole(&node.store);
+}
