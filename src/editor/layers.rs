@@ -80,6 +80,12 @@ impl Session<'_> {
         layers.map_or(Ok(()), |layers| self.evidence.prove_layer_unmounted(layers, id, links))
     }
 
+    /// Refuses a directory that a process or the kernel uses. The session must have read the processes.
+    pub(super) fn prove_directory_not_held(&self, dir_index: usize, id: &str) -> Result<(), Refusal> {
+        let layers = self.directories[dir_index].layers.as_ref();
+        layers.map_or(Ok(()), |layers| self.evidence.prove_not_held(&layers.path().join(id)))
+    }
+
     /// Refuses an immutable directory, which cannot be moved: a layer that is flagged but not deleted would make every
     /// command of the runtime fail.
     pub(super) fn prove_mutable(&self, dir_index: usize, id: &str) -> Result<(), Error> {

@@ -18,12 +18,13 @@ use crate::stores::containers_storage::inspect::mountpoints::{self, Mounted};
 use crate::stores::containers_storage::places::RecordKind;
 use crate::sys::beneath::AS_IT_IS;
 use crate::sys::namespaces::Mounts;
+use crate::sys::users;
 
 /// The evidence to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
     Mounts,
-    /// Mounts, and the files that processes have open.
+    /// Mounts, and the files that processes and the kernel have open.
     Processes,
 }
 
@@ -67,6 +68,10 @@ impl Evidence {
             Read::Processes => Mounts::read_with_processes(directories),
         };
         let mounts = mounts.map_err(mounts_unknown)?;
+        if read == Read::Processes {
+            // Not under the locks.
+            let _ = mounts.processes().by_name();
+        }
         if !mounts.sees_all() && !trusts_namespace {
             return Err(Refusal::ProcessesHidden);
         }
@@ -145,6 +150,22 @@ impl Evidence {
                 Err(Refusal::Process { pid: process.id, command: process.name.clone(), id: id.to_owned() })
             }
         }
+    }
+
+    /// Refuses if a process or the kernel uses `path` or anything below it, with any way to it, or if that is unknown.
+    pub(super) fn prove_not_held(&self, path: &Path) -> Result<(), Refusal> {
+        let busy = |why: String| Err(Refusal::Busy { path: path.to_path_buf(), why });
+        let processes = self.mounts.processes();
+        if let Some(process) = processes.holding(path) {
+            return busy(format!("{} uses it", process.describe()));
+        }
+        // A user cannot inspect root's processes: in a store of the user's own, the user's processes decide.
+        let is_root = rustix::process::geteuid().is_root() && users::is_first_user_namespace();
+        let is_hidden = |directory| !processes.sees_all_that_reach(directory);
+        if is_root && self.mounts.sees_all() && path.parent().is_some_and(is_hidden) {
+            return busy("not all processes can be inspected".to_owned());
+        }
+        Ok(())
     }
 
     /// The processes, if they were read ([`Read::Processes`]).

@@ -49,11 +49,7 @@ impl Editor {
         let within = self.places.within();
         let since: Vec<_> =
             orphans.iter().map(|orphan| since::of_orphan(&within, orphan.kind, &orphan.path)).collect();
-        let read = match orphans.iter().any(|orphan| orphan.kind == Orphan::ContainerDirectory) {
-            true => Read::Processes,
-            false => Read::Mounts,
-        };
-        let mut session = Session::open(self, read)?;
+        let mut session = Session::open(self, Read::Processes)?;
         let began = Instant::now();
         let mut answers = HashMap::new();
         for (orphan, since) in orphans.iter().zip(since) {
@@ -246,6 +242,7 @@ impl Session<'_> {
         self.prove_no_lower(id, &links, &[id])?;
         self.prove_mutable(dir_index, id)?;
         self.prove_directory_unmounted(dir_index, id, &links)?;
+        self.prove_directory_not_held(dir_index, id)?;
         // Each link takes a block. They are moved, not removed, so that their bytes are measured with the directory's.
         let layers = self.directories[dir_index].layers.as_ref();
         if let Some(short_names) = layers.map(|layers| layers.below(links::DIRECTORY)).transpose()?.flatten()
@@ -261,6 +258,7 @@ impl Session<'_> {
     /// Moves an orphan to the trash: one rename, whatever it contains.
     fn move_to_trash(&mut self, found: &OpenOrphan) -> Result<(), Error> {
         self.evidence.prove_unmounted(&found.path, &[])?;
+        self.evidence.prove_not_held(&found.path)?;
         self.discard_from(found.dir_index, &found.parent, &found.name)?;
         Ok(())
     }
@@ -286,7 +284,9 @@ impl Session<'_> {
         };
         prove_age(found, age, self.editor)?;
         let tempdirs = found.parent.path();
-        self.evidence.prove_unmounted(&tempdirs.join(trash::directory_name(number)), &[])?;
+        let directory = tempdirs.join(trash::directory_name(number));
+        self.evidence.prove_unmounted(&directory, &[])?;
+        self.evidence.prove_not_held(&directory)?;
         let Some((parent, holder)) = self.directories[found.dir_index].trash_parent(tempdirs) else {
             return Err(Refusal::Unknown { kind: "temporary directory", id: found.name.clone() }.into());
         };

@@ -74,7 +74,7 @@ impl Editor {
         let quarantined = quarantined.iter().map(|(index, name)| Unfinished::Quarantined(*index, name));
         for unfinished in quarantined.chain(begun.iter().map(Unfinished::Begun)) {
             // Each has a session of its own: its records are read from disk, even if the previous deletion failed.
-            let result = Session::open(self, Read::Mounts).and_then(|session| {
+            let result = Session::open(self, Read::Processes).and_then(|session| {
                 session.run(|session| match unfinished {
                     Unfinished::Quarantined(index, name) => session.finish_quarantined(index, name, is_kept),
                     Unfinished::Begun(begun) => session.finish_begun(begun),

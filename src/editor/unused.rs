@@ -41,10 +41,13 @@ impl Editor {
     /// [`Error::Refused`] if `why` is not true (any more), if another layer is built on it, or if it is mounted. Other
     /// errors as documented.
     pub fn delete_unused_layer(&self, id: &str, why: Unused) -> Result<Deleted, Error> {
-        Session::open(self, Read::Mounts)?.run(|session| {
+        Session::open(self, Read::Processes)?.run(|session| {
             session.prove_unused(id, why)?;
             prove_layers_outside(&session.outside, &[id.to_owned()])?;
             let to_delete = session.prove_layers(&[id.to_owned()])?;
+            for layer in &to_delete {
+                session.prove_directory_not_held(layer.dir_index, &layer.id)?;
+            }
             session.delete_proven(&to_delete)
         })
     }

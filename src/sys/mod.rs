@@ -11,6 +11,7 @@ pub mod ext4;
 pub mod fiemap;
 pub mod helper;
 pub mod ioprio;
+mod kernel_files;
 pub mod mounts;
 pub mod namespaces;
 pub mod new_file;

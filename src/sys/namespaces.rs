@@ -124,7 +124,8 @@ impl Mounts {
         if !is_complete {
             return Err(io::Error::new(ErrorKind::TimedOut, "not all could be read in time"));
         }
-        all.processes = processes.finish();
+        let processes = processes.finish();
+        all.processes = if files { processes.with_kernel() } else { processes };
         all.sees_all = sees_all_processes();
         Ok(all)
     }

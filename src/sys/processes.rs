@@ -6,13 +6,14 @@
 pub(super) mod read;
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use super::root::{Root, Who};
-use super::{cgroups, helper};
+use super::{cgroups, helper, kernel_files};
 use read::{KUBELETS, ProcRecord, ProcessFacts};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,16 +24,19 @@ pub struct Process {
     /// Arguments, separated by NUL. Only those of root's kubelets are read, and only if requested: reading the
     /// arguments of other processes may never return.
     pub arguments: Vec<u8>,
-    /// Absolute paths of its open files, its program and its working directory, in its own mount namespace.
+    /// Absolute paths of its open files, its program, and its working and root directories, in its own mount namespace.
     pub holds: Vec<PathBuf>,
     /// Control groups, as in `/proc/PID/cgroup`.
     pub group: String,
 }
 
 impl Process {
-    /// Describes it for people: `conmon (pid 17)`.
+    /// Describes it for people: `conmon (pid 17)`, `loop device loop3`.
     #[must_use]
     pub fn describe(&self) -> String {
+        if self.id == KERNEL {
+            return self.name.clone();
+        }
         format!("{} (pid {})", self.name, self.id)
     }
 
@@ -45,13 +49,18 @@ impl Process {
     }
 }
 
-/// All processes except this one.
+/// Number of an entry that stands for the kernel.
+const KERNEL: u32 = 0;
+
+/// All processes except this one. With open files, the kernel's are included.
 #[derive(Clone, Debug, Default)]
 pub struct Processes {
     all: Vec<Process>,
     sees_all: bool,
     /// Users of processes that are not completely visible.
     hidden: Vec<Who>,
+    /// Positions in `all`, by each name in the paths of the open files.
+    by_name: OnceLock<HashMap<OsString, usize>>,
 }
 
 impl Processes {
@@ -73,13 +82,31 @@ impl Processes {
     fn query(facts: ProcessFacts) -> io::Result<Self> {
         let mut builder = Builder::default();
         helper::ask(facts, &mut |record, body| builder.take(&record, body))?;
-        Ok(builder.finish())
+        let processes = builder.finish();
+        Ok(if facts.files { processes.with_kernel() } else { processes })
+    }
+
+    /// Adds the files that the kernel has open.
+    pub(super) fn with_kernel(mut self) -> Self {
+        match kernel_files::read() {
+            Ok(files) => self.all.extend(files.into_iter().map(|(name, path)| Process {
+                id: KERNEL,
+                name,
+                holds: vec![path],
+                ..Process::default()
+            })),
+            Err(error) => {
+                tracing::warn!("files of loop devices are unknown: {error}");
+                self.sees_all = false;
+            }
+        }
+        self
     }
 
     /// Creates a list of invented processes.
     #[cfg(test)]
     pub fn of(all: Vec<Process>, sees_all: bool) -> Self {
-        Self { all, sees_all, hidden: Vec::new() }
+        Self { all, sees_all, ..Self::default() }
     }
 
     /// Returns whether all processes are visible, so that "none found" means "none".
@@ -105,13 +132,21 @@ impl Processes {
     /// another path for it, so a path that contains the same name counts too.
     #[must_use]
     pub fn holding(&self, path: &Path) -> Option<&Process> {
-        let name = path.file_name();
-        let mut all = self.all.iter();
-        all.find(|process| {
-            process
-                .holds
-                .iter()
-                .any(|held| held.starts_with(path) || held.iter().any(|part| Some(part) == name))
+        self.by_name().get(path.file_name()?).map(|position| &self.all[*position])
+    }
+
+    /// Returns the index of the names in all paths. The first call builds it, which takes a moment on a busy machine.
+    pub(crate) fn by_name(&self) -> &HashMap<OsString, usize> {
+        self.by_name.get_or_init(|| {
+            let mut by_name = HashMap::new();
+            for (position, process) in self.all.iter().enumerate() {
+                for name in process.holds.iter().flat_map(|held| held.iter()) {
+                    if !by_name.contains_key(name) {
+                        by_name.insert(name.to_owned(), position);
+                    }
+                }
+            }
+            by_name
         })
     }
 

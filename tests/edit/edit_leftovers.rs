@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use jiff::SignedDuration;
 use layersweep::editor::{Editor, Options, OrphanAt, PlannedImage, Refusal, Unused};
@@ -12,6 +14,7 @@ use layersweep::stores::containers_storage::places::StorePlaces;
 use serde_json::Value;
 
 use crate::support;
+use support::node::{self, Node};
 use support::program::{self, list, text};
 use support::store::{self, Store};
 use support::{edit, locks, small, tree};
@@ -229,4 +232,104 @@ fn objects_in_use_are_not_leftovers() {
     store.unmount();
     edit::whole(&store);
     let _ = tree::du(store.root());
+}
+
+/// Processes, a loop device and their end.
+#[derive(Default)]
+struct Users {
+    processes: Vec<Child>,
+    device: Option<String>,
+}
+
+impl Drop for Users {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        if let Some(device) = self.device.take() {
+            let _ = Command::new("/usr/sbin/losetup").args(["--detach", &device]).status();
+        }
+    }
+}
+
+/// Leaks that a process or a loop device uses in any way are kept, in the plan as in the run, and deleted afterwards.
+#[test]
+fn leftovers_in_use_are_kept() {
+    if !store::require_tools() || !support::require_program("/usr/sbin/losetup") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::of(small::still(&dir.path().join("root")));
+    node.store.unmount();
+    let root = node.store.root();
+    let layer = |number: u8| root.join("overlay").join(format!("{number:02x}").repeat(32));
+    let image = root.join("overlay-images").join("0c".repeat(32));
+    let data = root.join("overlay-layers").join(format!("{}.tar-split.gz", "0d".repeat(32)));
+    for number in 1..=6 {
+        std::fs::create_dir_all(layer(number).join("diff")).unwrap();
+    }
+    std::fs::create_dir(&image).unwrap();
+    std::fs::write(&data, "x").unwrap();
+    let mut users = Users::default();
+    fn sleep(program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.arg("900").stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+    let copy = |from: &Path, to: PathBuf| {
+        std::fs::copy(from, &to).unwrap();
+        to
+    };
+    let busybox = support::containers::which("busybox");
+    // Its working directory, its root directory, its program, an open file, a mapped file, a loop device.
+    users.processes.push(sleep("sleep").current_dir(layer(1).join("diff")).spawn().unwrap());
+    copy(&busybox, layer(2).join("diff/sleep"));
+    users
+        .processes
+        .push(Command::new("chroot").arg(layer(2).join("diff")).args(["/sleep", "900"]).spawn().unwrap());
+    users.processes.push(sleep(copy(&busybox, layer(3).join("diff/sleep"))).spawn().unwrap());
+    let log = std::fs::File::create(layer(4).join("diff/log")).unwrap();
+    users.processes.push(sleep("sleep").stdout(log).spawn().unwrap());
+    let library = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let library = library
+        .lines()
+        .find_map(|line| Some(&line[line.find("/")?..]).filter(|path| path.contains("/libc.so")));
+    let library = copy(Path::new(library.unwrap()), layer(5).join("diff/library.so"));
+    users.processes.push(sleep("sleep").env("LD_PRELOAD", library).spawn().unwrap());
+    let disk = layer(6).join("diff/disk");
+    std::fs::write(&disk, vec![0; 1 << 20]).unwrap();
+    let device = store::succeed(Command::new("/usr/sbin/losetup").args(["--find", "--show"]).arg(&disk));
+    users.device = Some(device.trim().to_owned());
+    users.processes.push(sleep("sleep").current_dir(&image).spawn().unwrap());
+    users.processes.push(
+        sleep("sleep").stdout(std::fs::File::options().append(true).open(&data).unwrap()).spawn().unwrap(),
+    );
+    let all: Vec<_> = (1..=6).map(layer).chain([image, data]).collect();
+    let words = ["sweep", "--delete", "-y", "--min-age", "0s", "--format", "json"];
+    // The programs may not have begun yet.
+    std::thread::sleep(Duration::from_millis(300));
+    let dry = node.json(&["sweep", "--delete", "--dry-run", "--min-age", "0s"]);
+    assert_eq!(dry["predicted_bytes"], 0, "{dry:#}");
+    let run = node::document(node.run(&words));
+    let missing: Vec<_> = all.iter().filter(|path| !path.exists()).collect();
+    assert!(missing.is_empty(), "{missing:?}: {run:#}");
+    // The editor decides by itself.
+    let editor = edit::editor(&node.store);
+    for path in &all {
+        let kind = match path.parent().and_then(Path::file_name).and_then(OsStr::to_str) {
+            Some("overlay") => Orphan::LayerDirectory,
+            Some("overlay-images") => Orphan::ImageDirectory,
+            _ => Orphan::LayerData,
+        };
+        let error =
+            edit::reclaim(&editor, &OrphanAt { kind, path: path.clone() }, SignedDuration::ZERO).unwrap_err();
+        assert!(matches!(error.refusal(), Some(Refusal::Busy { .. })), "{path:?}: {error}");
+        assert!(path.exists(), "{path:?}");
+    }
+    drop(users);
+    node.run(&words).expect_code(0);
+    let left: Vec<_> = all.iter().filter(|path| path.exists()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    edit::whole(&node.store);
 }

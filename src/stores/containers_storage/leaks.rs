@@ -55,7 +55,7 @@ pub(crate) struct Circumstances {
     /// Reason to doubt that a containers tool created the object, though its name says so (temporary files outside the
     /// store).
     pub(crate) doubt: Option<String>,
-    /// Use by processes. Determined only if the verdict depends on it.
+    /// Use by processes. If it is unknown, most objects are reclaimed anyway: it is determined again before that.
     pub(crate) presence: UseByProcess,
 }
 
@@ -211,6 +211,9 @@ pub(super) fn incomplete(known: &Circumstances) -> Judgement {
 fn qualify(judged: Judgement, known: &Circumstances) -> Judgement {
     if judged.verdict != Verdict::Reclaim {
         return judged;
+    }
+    if let UseByProcess::InUse(user) = &known.presence {
+        return judged.but(Verdict::Keep, &format!("but {user} uses it"));
     }
     match *known {
         Circumstances { mounted: true, .. } => judged.but(Verdict::Report, "but something is mounted on it"),

@@ -55,6 +55,9 @@ const MAX_TABLES: u64 = 384 << 20;
 const MAX_FILES: usize = 1 << 16;
 const MAX_FILES_OF_USERS: usize = 1 << 18;
 
+/// Maximum size of the table of a process's mappings: 65,530 (the kernel's default limit) with long paths.
+const MAX_MAPPINGS: u64 = 16 << 20;
+
 /// Capabilities with which a process bypasses permissions, or can become a user who does: `CAP_DAC_OVERRIDE`,
 /// `CAP_DAC_READ_SEARCH`, `CAP_SETUID`, `CAP_SYS_PTRACE`, `CAP_SYS_ADMIN`.
 const POWERS: u64 = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 19 | 1 << 21;
@@ -538,7 +541,7 @@ fn links(process: &ProcessDirectory) -> io::Result<Option<Links>> {
     Ok(Some(Links { view: View::Of(namespace.into_os_string(), root.into_os_string(), number), owner }))
 }
 
-/// Paths of the open files, the program and the working directory of a process.
+/// Paths of the open and mapped files, the program, and the working and root directories of a process.
 #[derive(Default)]
 struct OpenPaths {
     paths: Vec<u8>,
@@ -553,7 +556,35 @@ impl OpenPaths {
         loop {
             match Self::read_once(&process.place, limit) {
                 Err(error) if !is_gone(&error) && process.id != INIT && patience.wait() => {}
-                other => return other,
+                Ok(mut held) => {
+                    // A user without rights cannot have mapped a file of root's, and could delay the answer.
+                    if process.who.is_privileged || !rustix::process::geteuid().is_root() {
+                        held.add_mapped(&process.place);
+                    }
+                    return Ok(held);
+                }
+                error => return error,
+            }
+        }
+    }
+
+    /// Adds the files that the process has mapped, which it may have closed. The kernel lists them without reading the
+    /// memory of the process, but waits for a change of its mappings that is in progress.
+    fn add_mapped(&mut self, place: &Path) {
+        let mut table = Vec::new();
+        let read = fs::File::open(place.join("maps"))
+            .and_then(|file| file.take(MAX_MAPPINGS).read_to_end(&mut table));
+        self.is_complete &= match read {
+            Ok(length) => (length as u64) < MAX_MAPPINGS,
+            Err(error) => is_gone(&error),
+        };
+        let mut last: &[u8] = b"";
+        for line in table.split(|byte| *byte == b'\n') {
+            // Address, rights, offset, device and inode are before the path.
+            let Some(start) = line.iter().position(|byte| *byte == b'/') else { continue };
+            if line[start..] != *last {
+                last = &line[start..];
+                self.add(Path::new(OsStr::from_bytes(last)));
             }
         }
     }

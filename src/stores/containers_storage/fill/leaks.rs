@@ -87,7 +87,7 @@ impl Filler<'_> {
                 }
                 Orphan::ContainerDirectory => self.presence(&unit.id, Some(&unit.path), &TOOLS),
                 Orphan::GraphrootTmp | Orphan::VarTmp => self.presence("", Some(&unit.path), &TOOLS),
-                _ => known.presence,
+                _ => self.presence("", Some(&unit.path), &[]),
             };
             self.writer.leak(leaks::orphan(orphan, &known), &unit.id, &unit.path, since, vec![*node]);
         }
@@ -158,7 +158,8 @@ impl Filler<'_> {
             }
             let path = self.writer.inventory[node].path.clone();
             if record.incomplete {
-                let known = self.circumstances(&path, record.created);
+                let mut known = self.circumstances(&path, record.created);
+                known.presence = self.presence("", Some(&path), &[]);
                 let is_stuck = known.consistency == Consistency::Consistent
                     && (known.mounted
                         || self.within.is_immutable(&path)
@@ -167,7 +168,8 @@ impl Filler<'_> {
                     if is_stuck { leaks::stuck(known.mounted, &path) } else { leaks::incomplete(&known) };
                 self.writer.leak(judged, &record.id, &path, record.created, vec![node]);
             } else {
-                let known = self.circumstances(&path, record.created);
+                let mut known = self.circumstances(&path, record.created);
+                known.presence = self.presence("", Some(&path), &[]);
                 let judged = leaks::unreferenced(record.volatile, &known);
                 self.writer.leak(judged, &record.id, &path, record.created, vec![node]);
             }

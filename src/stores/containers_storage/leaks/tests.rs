@@ -81,8 +81,12 @@ fn orphan_in_use_is_not_reclaimed() {
         (Orphan::GraphrootTmp, unused(Some("podman")), QUIET.age, Reclaim),
         (Orphan::GraphrootTmp, unused(Some("podman")), young, Keep),
         (Orphan::GraphrootTmp, unused(Some("podman")), None, Keep),
-        (Orphan::VarTmp, in_use, QUIET.age, Keep),
+        (Orphan::VarTmp, in_use.clone(), QUIET.age, Keep),
         (Orphan::VarTmp, unknown, QUIET.age, Report),
+        (Orphan::LayerDirectory, in_use.clone(), QUIET.age, Keep),
+        (Orphan::ImageDirectory, in_use.clone(), QUIET.age, Keep),
+        (Orphan::LayerData, in_use.clone(), QUIET.age, Keep),
+        (Orphan::TempDirectory, in_use, QUIET.age, Keep),
     ];
     for (kind, presence, age, verdict) in cases {
         let known = Circumstances { presence, age, ..QUIET };
@@ -148,6 +152,7 @@ proptest! {
             prop_assert!(is_outside || known.consistency == Consistency::Consistent);
             let is_unused = matches!(known.presence, UseByProcess::Unused { .. });
             prop_assert!(!depends_on_processes || is_unused);
+            prop_assert!(!matches!(known.presence, UseByProcess::InUse(_)));
             let has_lock = matches!(kind, Orphan::Staging | Orphan::TempDirectory);
             prop_assert!(!has_lock || known.lock_held != Some(true));
             prop_assert_ne!(kind, Orphan::Volume);
@@ -158,7 +163,8 @@ proptest! {
     fn unreferenced_layer_is_reclaimed_only_when_old(known in circumstances(), volatile: bool) {
         let verdict = unreferenced(volatile, &known).verdict;
         let old = known.age.is_some_and(|age| age >= GRACE);
-        let quiet = !known.mounted && known.consistency == Consistency::Consistent;
+        let is_held = matches!(known.presence, UseByProcess::InUse(_));
+        let quiet = !known.mounted && !is_held && known.consistency == Consistency::Consistent;
         prop_assert_eq!(verdict == Verdict::Reclaim, old && quiet);
     }
 }
