@@ -8,5 +8,6 @@ mod edit_killed_on_full_disk;
 mod edit_layouts;
 mod edit_leftovers;
 mod edit_nothing_prepared;
+mod edit_power_cuts;
 mod edit_resume;
 mod edit_storm;
