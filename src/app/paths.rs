@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use crate::model::{Inventory, OwnersStore, StoreIx};
 use crate::stores::Scan;
-use crate::sys::users;
 
 /// Returns a path of the scanned disk as the node itself names it, without the sysroot.
 pub fn node_path(scan: &Scan, path: &Path) -> PathBuf {
@@ -24,8 +23,7 @@ pub fn with_node_paths(scan: &Scan) -> Inventory {
 pub(super) fn owners_store(scan: &Scan, store: StoreIx) -> OwnersStore {
     let graphroot = node_path(scan, &scan.inventory[store].root);
     let caller = rustix::process::geteuid().as_raw();
-    // A user who owns a directory above can replace the graphroot.
-    let mut owners = graphroot.ancestors().filter_map(|path| Some(scan.sysroot.open(path).ok()?.owner()));
-    let user = owners.find(|uid| ![0, caller].contains(uid)).map(|uid| users::name_in(&scan.sysroot, uid));
+    let owner = scan.sysroot.open(&graphroot).map_or(0, |root| root.owner());
+    let user = (![0, caller].contains(&owner)).then(|| scan.sysroot.user_name(owner));
     OwnersStore { graphroot, user }
 }

@@ -85,8 +85,8 @@ impl Container {
 pub struct OwnersStore {
     /// Root of the store, as the node itself names it.
     pub graphroot: PathBuf,
-    /// The user other than root and the caller who owns the store, or can replace its directory. Only that user's own
-    /// commands are safe: a tool that runs as root follows the user's symlinks.
+    /// The user other than root and the caller who owns the store. Only that user's own commands are safe: a tool that
+    /// runs as root follows the user's symlinks.
     pub user: Option<String>,
 }
 

@@ -18,6 +18,7 @@ use rustix::fs::{CWD, FileType, Mode};
 use super::beneath;
 use super::quiet::{self, DirectoryEntry, FileKind};
 use super::root::{self, Root};
+use super::users;
 use ostree::Ostree;
 
 /// Maximum number of entries of a directory that is listed.
@@ -128,6 +129,14 @@ impl Sysroot {
     #[must_use]
     pub fn shown(&self, host_path: &Path) -> String {
         self.display(host_path).to_string_lossy().into_owned()
+    }
+
+    /// Returns the name of a user from its `/etc/passwd` alone; `uid N` if it has none.
+    #[must_use]
+    pub fn user_name(&self, uid: u32) -> String {
+        /// Maximum size of the file; a larger one is not read.
+        const MAX_BYTES: u64 = 16 << 20;
+        users::find(&self.read(Path::new("/etc/passwd"), MAX_BYTES).unwrap_or_default(), uid)
     }
 
     /// Reads a text file inside the root: UTF-8, at most `limit_bytes` long. `/dev/null` reads as empty, since

@@ -1,9 +1,6 @@
 //! The user of this process, and the users that it trusts.
 
-use std::path::Path;
 use std::sync::OnceLock;
-
-use super::sysroot::Sysroot;
 
 /// Returns the uids whose directories are trusted: root's and the caller's. In a user namespace, directories
 /// outside of it (for example `/` and `/home`) belong to the overflow uid.
@@ -49,15 +46,8 @@ pub fn name(uid: u32) -> String {
     find(&users, uid)
 }
 
-/// Returns the name of a user of a system from its `/etc/passwd` alone; `uid N` if it has none.
-#[must_use]
-pub fn name_in(root: &Sysroot, uid: u32) -> String {
-    /// Maximum size of `/etc/passwd`; a larger file is not read.
-    const MAX_BYTES: u64 = 16 << 20;
-    find(&root.read(Path::new("/etc/passwd"), MAX_BYTES).unwrap_or_default(), uid)
-}
-
-fn find(users: &str, uid: u32) -> String {
+/// Returns the name of a user from the text of `/etc/passwd`; `uid N` if it has none.
+pub(super) fn find(users: &str, uid: u32) -> String {
     let mut names = users.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;

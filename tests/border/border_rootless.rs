@@ -109,8 +109,6 @@ for object in web etcd $store/volumes/etcd localhost/used:1; do
     "$program" --state-dir /home/state explain $object || true
 done
 "$program" --state-dir /home/state rm --via direct -y localhost/used:1 2>&1 || true
-chown -h 0:0 $store
-"$program" --state-dir /home/state explain web
 "#)
     else {
         return;

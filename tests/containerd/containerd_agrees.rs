@@ -304,7 +304,7 @@ fn every_planted_leak_is_found() {
     }
     assert_eq!(bytes(&reading, "lease", "without expiry"), 2_000_000);
     assert_eq!(bytes(&reading, "lease", "expires only at"), 1_000_000);
-    assert_eq!(bytes(&reading, "gc-root", "content label"), 1_100_000);
+    assert_eq!(bytes(&reading, "gc-root", "content ls"), 1_100_000);
     assert_eq!(bytes(&reading, "garbage", "this blob"), 1_500_000);
     assert_eq!(bytes(&reading, "garbage", "does not have this snapshot"), 1_200_000 + 300_000);
     assert_eq!(bytes(&reading, "never-collected", "file `ref`"), 800_000);

@@ -413,7 +413,7 @@ fn images_of_hard_links() {
     assert!(list(&real, "/errors").is_empty(), "{real:#}");
 }
 
-/// No image frees enough: nothing is changed, and the hint names files to delete by hand.
+/// No image frees enough: nothing is changed, and the hint names the file to look at.
 #[test]
 fn hint_names_files_when_images_free_nothing() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };

@@ -91,6 +91,12 @@ fn printed_commands_free_what_the_list_says() {
             .filter(|cause| text(cause, "/group") == group && number(cause, "/frees_bytes") > 0)
             .collect()
     };
+    for cause in &causes {
+        let group = text(cause, "/group");
+        let deletes = ["layersweep", "can-be-made-again", "stopped-container"].contains(&group);
+        let command = if deletes { "shows" } else { "deletes" };
+        assert_eq!(cause["command"].get(command), None, "{cause:#}");
+    }
     // The least risk first.
     let heads = ["Can be made again:", "Stopped containers, ", "Only you can judge; "];
     let places: Vec<_> = heads.iter().map(|head| shown.find(&format!("\n{head}"))).collect();
@@ -164,4 +170,36 @@ fn printed_commands_free_what_the_list_says() {
     drop((gone.take(), open.take()));
     assert!((free_bytes() - room).abs_diff(number(lost, "/frees_bytes")) < 1 << 20, "{lost:#}");
     succeed(Command::new("umount").args(["-l", "/var"]));
+}
+
+#[test]
+fn destroying_commands_are_recognised() {
+    for (line, destroys) in [
+        ("                       rm /srv/db/data.mdb", true),
+        ("    rm '/srv/a b'", true),
+        ("hint: free space by hand: truncate -s 0 /var/log/a (24.0 MiB)", true),
+        ("find /var/lib/systemd/coredump -xdev -type f -delete", true),
+        ("podman --root /home/alice/x volume rm etcd", true),
+        (r#""remedy": "`podman container rm --storage 0a`""#, true),
+        ("podman rm -f web", true),
+        ("`podman rmi --force a`", true),
+        ("rm -rf /var/lib/containers/storage", true),
+        ("podman system prune", true),
+        ("docker builder prune --all", true),
+        ("podman rm 0a1b", false),
+        ("as alice: podman rm 0a1b", false),
+        ("crictl rmp 0a1b", false),
+        ("journalctl --vacuum-size=16M", false),
+        ("layersweep sweep --delete --class orphan-dir", false),
+        ("layersweep rm -y --file /tmp/cve.txt", false),
+        ("layersweep rm a; rm /srv/b", true),
+        ("layersweep rm registry.example/notes:1", false),
+        ("podman run --rm --network none registry.example/notes:1 busybox", false),
+        ("rm /run/layersweep/hold", false),
+        ("rm -rf /var/lib/layersweep /etc/layersweep /run/layersweep", false),
+        ("rm -rf /var/lib/layersweep /srv", true),
+        ("docker builder prune", false),
+    ] {
+        assert_eq!(!promises::destroying_commands(line).is_empty(), destroys, "{line}");
+    }
 }

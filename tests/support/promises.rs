@@ -34,15 +34,18 @@ static DESTROYS: LazyLock<Regex> = LazyLock::new(|| {
 pub fn destroying_commands(text: &str) -> Vec<String> {
     // JSON has a command in a string.
     let lines = text.lines().flat_map(|line| line.split("\\n"));
-    let found = lines.filter(|line| {
-        let Some(found) = DESTROYS.find(line) else { return false };
-        let rest = line[found.start()..].split('`').next().unwrap_or_default();
-        let mut paths = rest.split_whitespace().filter(|word| word.contains('/')).peekable();
-        let is_own = paths.peek().is_some() && paths.all(|path| path.contains("layersweep"));
-        let is_of_image_volume = found.as_str().contains("leases") && line.contains("an image volume of pod");
-        !is_own && !is_of_image_volume
-    });
+    let found = lines.filter(|line| DESTROYS.find_iter(line).any(|found| !is_harmless(line, found)));
     found.map(str::to_owned).collect()
+}
+
+/// Returns true if a match is a command of layersweep itself, deletes its own files, or removes the lease of an image
+/// volume.
+fn is_harmless(line: &str, found: regex::Match<'_>) -> bool {
+    let rest = line[found.start()..].split('`').next().unwrap_or_default();
+    let mut paths = rest.split_whitespace().filter(|word| word.contains('/')).peekable();
+    line[..found.start()].ends_with("layersweep")
+        || paths.peek().is_some() && paths.all(|path| path.contains("layersweep"))
+        || found.as_str().contains("leases") && line.contains("an image volume of pod")
 }
 
 /// Checks that no screen or document of these commands has a destroying command. `run` returns the standard output and
@@ -67,37 +70,6 @@ pub fn assert_nothing_destroys(run: impl Fn(&[&str]) -> String, references: &[St
         let printed = run(&words);
         assert!(!printed.is_empty(), "{words:?}");
         assert_eq!(destroying_commands(&printed), [] as [String; 0], "{words:?}: {printed}");
-    }
-}
-
-#[test]
-fn destroying_commands_are_recognised() {
-    for (line, destroys) in [
-        ("                       rm /srv/db/data.mdb", true),
-        ("    rm '/srv/a b'", true),
-        ("hint: free space by hand: truncate -s 0 /var/log/a (24.0 MiB)", true),
-        ("find /var/lib/systemd/coredump -xdev -type f -delete", true),
-        ("podman --root /home/alice/x volume rm etcd", true),
-        (r#""remedy": "`podman container rm --storage 0a`""#, true),
-        ("podman rm -f web", true),
-        ("`podman rmi --force a`", true),
-        ("rm -rf /var/lib/containers/storage", true),
-        ("podman system prune", true),
-        ("docker builder prune --all", true),
-        ("podman rm 0a1b", false),
-        ("as alice: podman rm 0a1b", false),
-        ("crictl rmp 0a1b", false),
-        ("journalctl --vacuum-size=16M", false),
-        ("layersweep sweep --delete --class orphan-dir", false),
-        ("layersweep rm -y --file cve.txt", false),
-        ("layersweep rm registry.example/notes:1", false),
-        ("podman run --rm --network none registry.example/notes:1 busybox", false),
-        ("rm /run/layersweep/hold", false),
-        ("rm -rf /var/lib/layersweep /etc/layersweep /run/layersweep", false),
-        ("rm -rf /var/lib/layersweep /srv", true),
-        ("docker builder prune", false),
-    ] {
-        assert_eq!(!destroying_commands(line).is_empty(), destroys, "{line}");
     }
 }
 

@@ -77,7 +77,7 @@ fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         let count = display::count(images.len(), "unused image", "unused images");
         (size.frees_bytes >= LEAST).then(|| Cause {
             title: "images out of reach".into(),
-            remedy: remedy_out_of_reach(inventory, images[0]),
+            remedy: remedy_out_of_reach(context.scan, images[0]),
             group: CauseGroup::Kept,
             ..context.cause(
                 ix,
@@ -91,7 +91,8 @@ fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
 }
 
 /// Returns the remedy for images that are out of reach for the same reason as `image`.
-fn remedy_out_of_reach(inventory: &Inventory, image: ImageIx) -> String {
+fn remedy_out_of_reach(scan: &Scan, image: ImageIx) -> String {
+    let inventory = &scan.inventory;
     let image = &inventory[image];
     let store = &inventory[image.store];
     match (store.kind, image.id.namespace()) {
@@ -101,7 +102,12 @@ fn remedy_out_of_reach(inventory: &Inventory, image: ImageIx) -> String {
             format!("the program that uses the namespace {namespace} deletes them")
         }
         (StoreKind::Containerd, None) => String::new(),
-        (StoreKind::ContainersStorage, _) if inventory.closed_stores.contains(&image.store) => String::new(),
+        (StoreKind::ContainersStorage, _) if inventory.closed_stores.contains(&image.store) => {
+            let user = owners_store(scan, image.store).user;
+            user.map_or_else(String::new, |user| {
+                format!("`as {user}: podman unshare layersweep gc --via direct` deletes them by policy")
+            })
+        }
         (StoreKind::ContainersStorage, _) => {
             let root = shell_word(&store.root.to_string_lossy());
             format!("`layersweep gc --via direct --graphroot {root}` deletes them by policy")

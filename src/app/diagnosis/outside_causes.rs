@@ -12,7 +12,6 @@ use crate::model::refs;
 use crate::model::{FilesystemIx, NodeKind, PrintedCommand, StoreKind};
 use crate::stores::Scan;
 use crate::stores::other_usage::{BigFile, OtherUserKind, OtherUsers};
-use crate::sys::users;
 
 /// Minimum number of files of a directory that is named for them.
 const LEAST_INODES: u64 = 1000;
@@ -23,7 +22,7 @@ const LEAST_JOURNAL_BYTES: u64 = 16 << 20;
 
 /// Describes a file: its owner, the time of its last modification, and its other names.
 fn facts_of(context: &Context<'_>, file: &BigFile) -> String {
-    let owner = users::name_in(&context.scan.sysroot, file.owner);
+    let owner = context.scan.sysroot.user_name(file.owner);
     let written = file.modified.map_or_else(String::new, |time| {
         let time = time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M");
         format!(", written {time}")

@@ -474,3 +474,29 @@ fn short_inodes_rank_deletions_by_inodes() {
     let advice = advice(&[disk], &causes, false);
     assert!(advice.steps.iter().all(|step| step.bytes != 30 * GIB), "{advice:#?}");
 }
+
+#[test]
+fn least_risk_comes_first() {
+    use CauseGroup::{CanBeMadeAgain, Kept, Layersweep, OnlyYouCanJudge, StoppedContainer};
+    let disk = disk(&[(PartKind::Images, 90)]);
+    let keeper = Cause {
+        keeps_bytes: 50 * GIB,
+        frees_bytes: 0,
+        ..cause(CauseKind::DeadContainer, StoppedContainer, 0, "keeper of an image")
+    };
+    let mut causes = vec![
+        cause(CauseKind::Container, Kept, 60, "kept"),
+        cause(CauseKind::Volume, OnlyYouCanJudge, 40, "volume"),
+        cause(CauseKind::DeadContainer, StoppedContainer, 9, "large container"),
+        keeper,
+        cause(CauseKind::Journal, CanBeMadeAgain, 2, "journal"),
+        cause(CauseKind::Leak, Layersweep, 1, "leak"),
+    ];
+    rank(&mut causes, std::slice::from_ref(&disk));
+    let titles: Vec<_> = causes.iter().map(|cause| cause.title.as_str()).collect();
+    let expected = ["leak", "journal", "keeper of an image", "large container", "volume", "kept"];
+    assert_eq!(titles, expected);
+    let advice = advice(&[disk], &causes, false);
+    assert!(advice.steps[0].text.starts_with("journal"), "{advice:#?}");
+    assert!(advice.steps[3].text.starts_with("shows what only you can judge: volume"), "{advice:#?}");
+}

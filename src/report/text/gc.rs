@@ -167,9 +167,13 @@ fn remaining(document: &GcDoc, screen: &Screen) -> String {
     rules.sort_by_key(|(_, kept)| std::cmp::Reverse((bytes(kept), kept.len())));
     let mut out = String::new();
     for (rule, kept) in rules {
-        let reason = match &document.stopped_use {
-            Some(stopped) if rule == "in-use" => Some(in_use(stopped, &kept)),
-            _ => reason_and_remedy(rule, &kept, document.header.generated_at, screen),
+        let stopped = document
+            .stopped_use
+            .as_ref()
+            .filter(|stopped| rule == "in-use" && kept.iter().any(|kept| stopped.images.contains(&kept.id)));
+        let reason = match stopped {
+            Some(stopped) => Some(in_use(stopped, &kept)),
+            None => reason_and_remedy(rule, &kept, document.header.generated_at, screen),
         };
         if let Some((state, remedy)) = reason {
             let verb = if kept.len() == 1 { "is" } else { "are" };

@@ -258,7 +258,7 @@ fn each_reason_that_keeps_images_has_a_remedy() {
 ";
     assert!(text.ends_with(expected), "{text}");
     let containers = ["etl", "web", "db", "ci"].map(str::to_owned).into();
-    let stopped_use = Some(StoppedUse { images: vec!["aa".into()], containers, bytes: 105 << 20 });
+    let stopped_use = Some(StoppedUse { images: vec!["aa".repeat(32)], containers, bytes: 105 << 20 });
     let kept = vec![self::kept("aa", "in-use"), self::kept("bb", "in-use")];
     let text = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, stopped_use, ..document() }, None);
     let expected = "2 images are in use, 1 of them only by stopped containers: etl, web, db, 1 more (105.0 MiB); \
