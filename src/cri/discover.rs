@@ -1,5 +1,5 @@
-//! Finds the sockets on which a node's runtime may listen: those configured for crictl and the kubelet, then the
-//! default sockets.
+//! Finds the sockets on which a node's runtime may listen: those configured for crictl and the kubelet, then those that
+//! the runtimes' own configurations name, then the default sockets.
 
 use std::collections::HashSet;
 use std::io;
@@ -11,6 +11,9 @@ use super::endpoint::Endpoint;
 use super::error::CriError;
 use crate::node;
 use crate::node::kubelet::Kubelet;
+use crate::stores::containerd::config::sockets;
+use crate::stores::containers_storage::config::crio_socket;
+use crate::sys::processes;
 use crate::sys::sysroot::Sysroot;
 
 /// Maximum size of a settings file; a larger file is reported as unreadable.
@@ -82,12 +85,28 @@ pub fn discover(root: &Sysroot) -> EndpointDiscovery {
     for (path, error) in &kubelet.unreadable {
         finder.unreadable(path, error);
     }
-    for (path, origin) in USUAL {
-        if root.resolve(Path::new(path)).is_ok() {
-            finder.add(path, origin.to_owned(), false);
+    // The runtime's own configuration does not make it the kubelet's runtime: containerd may be Docker's.
+    let usual = USUAL.map(|(path, origin)| (PathBuf::from(path), origin.to_owned()));
+    for (path, origin) in named_by_runtimes(root).into_iter().chain(usual) {
+        if root.resolve(&path).is_ok() {
+            finder.add(&path.to_string_lossy(), origin, false);
         }
     }
     finder.found
+}
+
+/// Returns the sockets that runtimes' configurations and the command lines of running containerds name, if they are not
+/// the default ones.
+fn named_by_runtimes(root: &Sysroot) -> Vec<(PathBuf, String)> {
+    let lines = match root.is_foreign() {
+        true => Vec::new(),
+        false => processes::arguments_of_containerds().unwrap_or_default(),
+    };
+    let crio = crio_socket(root).map(|(path, file)| (path, format!("listen in {}", file.display())));
+    let sockets = crio.into_iter().chain(sockets(root, lines));
+    // CRI-O's configuration has `/var/run`.
+    let is_usual = |path: &Path| USUAL.iter().any(|(usual, _)| path.ends_with(usual.trim_start_matches('/')));
+    sockets.filter(|(path, _)| !is_usual(path)).collect()
 }
 
 /// Connects to each candidate and sorts them by whether a runtime answers.
@@ -244,6 +263,29 @@ mod tests {
         let (found, _) = Node::new(&files).found();
         let found: Vec<_> = found.iter().map(|(path, origin)| (path.as_str(), origin.as_str())).collect();
         assert_eq!(found, USUAL);
+    }
+
+    #[test]
+    fn sockets_of_runtimes_configurations_are_found() {
+        let node = Node::new(&[
+            ("etc/containerd/config.toml", "[grpc]\naddress = \"/run/dockershim.sock\"\n"),
+            ("etc/crio/crio.conf", "[crio.api]\nlisten = \"/run/other/crio.sock\"\n"),
+            ("etc/k0s/containerd.toml", "[grpc]\naddress = \"/run/absent.sock\"\n"),
+            ("run/dockershim.sock", ""),
+            ("run/other/crio.sock", ""),
+            ("run/containerd/containerd.sock", ""),
+        ]);
+        let (found, problems) = node.found();
+        let found: Vec<_> = found.iter().map(|(path, origin)| (path.as_str(), origin.as_str())).collect();
+        let expected = [
+            ("/run/other/crio.sock", "listen in /etc/crio/crio.conf"),
+            ("/run/dockershim.sock", "[grpc] address in /etc/containerd/config.toml"),
+            ("/run/containerd/containerd.sock", "containerd's default socket"),
+        ];
+        assert_eq!(found, expected);
+        assert!(problems.is_empty(), "{problems:?}");
+        let all = discover(&Sysroot::at(node.0.path())).candidates;
+        assert!(all.iter().all(|candidate| !candidate.configured), "containerd may be Docker's");
     }
 
     #[test]

@@ -104,6 +104,13 @@ pub fn discover(sysroot: &Sysroot, running: &RunningPrograms) -> ContainerdDisco
     discovery
 }
 
+/// Returns the sockets that containerd's files and the command lines of running containerds name, each with its source.
+#[must_use]
+pub fn sockets(sysroot: &Sysroot, containerds: Vec<Vec<String>>) -> Vec<(PathBuf, String)> {
+    let running = RunningPrograms { containerds, ..RunningPrograms::default() };
+    discover(sysroot, &running).roots.into_iter().flat_map(|config| config.sockets).collect()
+}
+
 impl ContainerdDiscovery {
     /// Returns the configuration of a root that was named on the command line: that of a known root at the same
     /// place, else that of its data directory, else the sandbox images of all files.
@@ -161,6 +168,9 @@ impl ContainerdDiscovery {
         if let Some(state) = flags.state.clone() {
             config.state = state;
         }
+        if let Some(address) = flags.address.clone() {
+            config.sockets = vec![(address, "--address of a running containerd".to_owned())];
+        }
         self.add(sysroot, config);
     }
 }
@@ -197,6 +207,10 @@ impl RootConfig {
         let caches = other.layer_caches.into_iter().filter(|path| !self.layer_caches.contains(path));
         let caches: Vec<_> = caches.collect();
         self.layer_caches.extend(caches);
+        let sockets = other.sockets.into_iter();
+        let sockets: Vec<_> =
+            sockets.filter(|(path, _)| self.sockets.iter().all(|(known, _)| known != path)).collect();
+        self.sockets.extend(sockets);
         self.problem = self.problem.take().or(other.problem);
     }
 

@@ -41,6 +41,8 @@ pub struct RootConfig {
     pub layer_caches: Vec<PathBuf>,
     /// Configured sandbox images.
     pub pins: Vec<ConfiguredPin>,
+    /// Sockets on which it listens according to its file or command line, each with its source.
+    pub sockets: Vec<(PathBuf, String)>,
     /// First file that could not be read or parsed, and the reason.
     pub problem: Option<(PathBuf, String)>,
     /// The source of this path, for messages: a file, a flag, a built-in default.
@@ -141,6 +143,9 @@ impl RootConfig {
         }
         if let Some(state) = text(table, &["state"]) {
             self.state = state.into();
+        }
+        if let Some(address) = text(table, &["grpc", "address"]) {
+            self.sockets = vec![(address.into(), format!("[grpc] address in {}", file.display()))];
         }
         let sandboxes: [&[&str]; 3] = [
             &["plugins", "cri", "sandbox_image"],

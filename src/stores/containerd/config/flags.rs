@@ -10,6 +10,8 @@ pub(super) struct Flags {
     pub(super) config: Option<PathBuf>,
     pub(super) root: Option<PathBuf>,
     pub(super) state: Option<PathBuf>,
+    /// Socket.
+    pub(super) address: Option<PathBuf>,
     /// Data directory of k3s or RKE2.
     pub(super) data_dir: Option<DataDir>,
 }
@@ -32,6 +34,7 @@ impl Flags {
                 (true, "c" | "config") => &mut flags.config,
                 (true, "root") => &mut flags.root,
                 (true, "state") => &mut flags.state,
+                (true, "a" | "address") => &mut flags.address,
                 (false, "d" | "data-dir") => {
                     let path = value.or_else(|| words.next()).map(PathBuf::from);
                     let origin = "a command line's data-dir".to_owned();
@@ -48,7 +51,7 @@ impl Flags {
     }
 
     pub(super) fn names_paths(&self) -> bool {
-        self.config.is_some() || self.root.is_some() || self.state.is_some()
+        [&self.config, &self.root, &self.state, &self.address].into_iter().any(Option::is_some)
     }
 }
 
@@ -58,22 +61,27 @@ mod tests {
 
     #[test]
     fn paths_are_parsed() {
-        fn parse(line: &str) -> [String; 4] {
+        fn parse(line: &str) -> [String; 5] {
             let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
             let flags = Flags::parse(&words);
-            let all = [flags.config, flags.root, flags.state, flags.data_dir.map(|dir| dir.path)];
+            let data_dir = flags.data_dir.map(|dir| dir.path);
+            let all = [flags.config, flags.root, flags.state, data_dir, flags.address];
             all.map(|path| path.map_or_else(String::new, |path| path.display().to_string()))
         }
         for (line, expected) in [
-            ("", ["", "", "", ""]),
-            ("/usr/bin/containerd", ["", "", "", ""]),
-            ("containerd -c /c.toml -a /a.sock --state /s --root /r", ["/c.toml", "/r", "/s", ""]),
-            ("containerd --config=/c.toml -root=/r -state /s", ["/c.toml", "/r", "/s", ""]),
-            ("containerd --root r --state", ["", "", "", ""]),
-            ("containerd --root /a --root /b -d /c", ["", "/b", "", ""]),
-            ("/usr/local/bin/k3s server -c /etc/rancher/k3s/config.yaml --data-dir /d", ["", "", "", "/d"]),
-            ("rke2 agent -d /d", ["", "", "", "/d"]),
-            ("k3s agent --data-dir=d --root /r", ["", "", "", ""]),
+            ("", ["", "", "", "", ""]),
+            ("/usr/bin/containerd", ["", "", "", "", ""]),
+            ("containerd -c /c.toml -a /a.sock --state /s --root /r", ["/c.toml", "/r", "/s", "", "/a.sock"]),
+            ("containerd --config=/c.toml -root=/r -state /s", ["/c.toml", "/r", "/s", "", ""]),
+            ("containerd --address=/b.sock", ["", "", "", "", "/b.sock"]),
+            ("containerd --root r --state", ["", "", "", "", ""]),
+            ("containerd --root /a --root /b -d /c", ["", "/b", "", "", ""]),
+            (
+                "/usr/local/bin/k3s server -c /etc/rancher/k3s/config.yaml --data-dir /d",
+                ["", "", "", "/d", ""],
+            ),
+            ("rke2 agent -d /d", ["", "", "", "/d", ""]),
+            ("k3s agent --data-dir=d --root /r", ["", "", "", "", ""]),
         ] {
             assert_eq!(parse(line), expected, "{line}");
         }

@@ -46,6 +46,8 @@ pub(super) struct Crio {
     /// `additional_artifact_stores`: read-only, since CRI-O 1.36.
     pub(super) artifact_stores: Vec<Pin>,
     pub(super) start: CrioStart,
+    /// `listen`: the socket, with the file that sets it.
+    pub(super) socket: Option<(PathBuf, PathBuf)>,
 }
 
 /// Actions of CRI-O on its store at startup, each with the file that sets it. `None` means that CRI-O's default applies.
@@ -107,6 +109,13 @@ impl Crio {
         }
         if let Some(options) = crio.strings("storage_option", problems) {
             self.storage_options.extend(options.values);
+        }
+        if let Some(socket) = crio
+            .table("api", problems)
+            .and_then(|table| table.string("listen", problems))
+            .filter(|text| !text.is_empty())
+        {
+            self.socket = Some((socket.into(), path.clone()));
         }
         let origin = path.display().to_string();
         let runtime = crio.table("runtime", problems);

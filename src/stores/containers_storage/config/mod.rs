@@ -138,6 +138,12 @@ pub fn crio_start(sysroot: &Sysroot) -> Option<CrioStart> {
     Crio::read(&Files::new(sysroot), &mut Problems::default()).map(|crio| crio.start)
 }
 
+/// Returns the socket that CRI-O's configuration names, with the file.
+#[must_use]
+pub fn crio_socket(sysroot: &Sysroot) -> Option<(PathBuf, PathBuf)> {
+    Crio::read(&Files::new(sysroot), &mut Problems::default())?.socket
+}
+
 /// Configuration and stores found so far.
 struct Configuration<'a> {
     files: Rc<Files<'a>>,
