@@ -1,14 +1,18 @@
 //! Data on the filesystems of the stores that is not in any store: in full for `report` and `usage`, in one
 //! sentence for `gc` and `doctor`.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
+
+use jiff::SignedDuration;
 
 use super::diagnosis::{Cause, Disk, Part};
 use super::observer::Observer;
 use super::request::Request;
-use super::{database, diagnosis};
+use super::{database, diagnosis, runtime};
 use crate::config::Config;
+use crate::cri::Options;
 use crate::disk::Progress;
 use crate::model::display::{bytes, shell_word, thousands};
 use crate::model::refs::{self, Root};
@@ -18,7 +22,8 @@ use crate::node::places::KubeletPlaces;
 use crate::policy::space;
 use crate::policy::thresholds::Counted;
 use crate::stores::Scan;
-use crate::stores::other_usage::{self, OtherUsers};
+use crate::stores::other_usage::{self, OtherUserKind, OtherUsers};
+use crate::sys::{namespaces, quiet};
 
 /// Measures the data outside the stores and shows the progress. `most_inodes`: see
 /// [`other_usage::OtherUsageRequest`].
@@ -57,7 +62,33 @@ pub(super) fn measure_with_files(
 ) -> OtherUsers {
     let mut other_users = measure(request, observer, config, scan, most_inodes);
     other_usage::add_files(scan, &known(request, config, scan, most_inodes), &mut other_users);
+    find_gone_pods(request, scan, &mut other_users);
     other_users
+}
+
+/// Finds the volumes of pods that are gone: what the kubelet calls an orphaned pod. The runtime lists no sandbox of the
+/// pod, and nothing is mounted below its directory. A pod that is starting has no sandbox either, but its directory is
+/// young.
+fn find_gone_pods(request: &Request, scan: &Scan, other_users: &mut OtherUsers) {
+    /// Minimum age of the directory of a pod that is gone.
+    const AGE: SignedDuration = SignedDuration::from_hours(1);
+    let mut pods: Vec<_> =
+        other_users.pods.iter_mut().filter(|pod| pod.kind == OtherUserKind::KubeletVolumes).collect();
+    if pods.is_empty() || scan.sysroot.is_foreign() {
+        return;
+    }
+    let client = runtime::connect(request, &Options::default().probing());
+    let Some(sandboxes) = client.ok().and_then(|client| client.sandboxes().ok()) else { return };
+    let alive: HashSet<_> = sandboxes.iter().flat_map(|sandbox| [&sandbox.uid, &sandbox.pod_uid]).collect();
+    let places: Vec<_> = pods.iter().map(|pod| pod.path.clone()).collect();
+    let Ok(mounts) = namespaces::points_below(&places) else { return };
+    for pod in &mut pods {
+        let uid = pod.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let modified = quiet::facts(&pod.path).ok().and_then(|facts| facts.modified);
+        let is_old = modified.is_some_and(|modified| scan.present.age(modified) >= AGE);
+        pod.is_gone =
+            Some(is_old && !alive.contains(&uid) && !mounts.iter().any(|mount| mount.starts_with(&pod.path)));
+    }
 }
 
 /// Maximum number of inodes outside the stores for which every directory is measured, which takes a few seconds. On

@@ -122,7 +122,14 @@ pub(super) fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     pods.filter(|pod| pod.bytes >= context.least(ix))
         .map(|pod| Cause {
             title: format!("volumes of pod {}", pod.pod),
-            remedy: "deleted with the pod; an emptyDir can have a sizeLimit".into(),
+            remedy: match pod.is_gone {
+                Some(true) => "no sandbox of this pod exists and nothing is mounted there: an orphaned pod, as the kubelet's \
+                               log calls it, and nothing deletes it. A CSI volume that is not mounted has its data \
+                               elsewhere"
+                    .into(),
+                Some(false) => "deleted with the pod; an emptyDir can have a sizeLimit".into(),
+                None => "deleted with the pod; whether the pod still exists is unknown, since no runtime answers".into(),
+            },
             command: Some(PrintedCommand::Shows(format!(
                 "layersweep explain {}",
                 shell_word(&context.inside(&pod.path))

@@ -219,7 +219,7 @@ fn gather(filesystem: FilesystemIx, units: Vec<Unit>, sizes: &[BytesAndInodes], 
     for (unit, size) in units.into_iter().zip(sizes) {
         if let Some(pod) = unit.pod {
             let (kind, path) = (unit.kind, unit.path);
-            all.pods.push(PodShare { kind, filesystem, pod, path, bytes: size.bytes });
+            all.pods.push(PodShare { kind, filesystem, pod, path, bytes: size.bytes, is_gone: None });
         }
         let next = all.other_users.len();
         let position = *sums.entry((unit.kind, unit.user.clone())).or_insert(next);

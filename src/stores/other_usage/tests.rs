@@ -39,7 +39,8 @@ fn pods_are_named_by_log_directories() {
         assert_eq!(places::pod_name(OsStr::new(directory)), expected);
     }
     fn pod(kind: OtherUserKind, name: &str, path: &str) -> PodShare {
-        PodShare { kind, filesystem: FilesystemIx::from(0), pod: name.into(), path: path.into(), bytes: 1 }
+        let filesystem = FilesystemIx::from(0);
+        PodShare { kind, filesystem, pod: name.into(), path: path.into(), bytes: 1, is_gone: None }
     }
     let mut pods = [
         pod(OtherUserKind::PodLogs, "shop/cart-0", "/var/log/pods/shop_cart-0_1111-22"),

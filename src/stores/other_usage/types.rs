@@ -72,6 +72,8 @@ pub struct PodShare {
     pub path: PathBuf,
     /// Allocated bytes, included in those of the kind.
     pub bytes: u64,
+    /// True if no sandbox of the pod exists and nothing is mounted below the directory; `None` if this is unknown.
+    pub is_gone: Option<bool>,
 }
 
 /// All other users of the scanned filesystems.
