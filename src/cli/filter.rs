@@ -157,7 +157,7 @@ mod tests {
             shared_bytes: 0,
             exclusive_bytes: exclusive,
             fair_bytes: exclusive,
-            frees_bytes: exclusive,
+            frees_bytes: Some(exclusive),
             listed_bytes: None,
             out_of_reach: None,
         }

@@ -23,6 +23,10 @@ use crate::model::{Aftermath, Answer, Image, ImageIx, Inventory, RemovalResult, 
 use crate::policy::Facts;
 use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
 
+/// Reason for which containerd keeps an image although its CRI reports success: `kind load` and `ctr images import
+/// --digests` make such names.
+const LEFT_BY_CRI: &str = "the runtime would remove some of its names and leave one that it does not know";
+
 /// Works through a CRI socket.
 #[derive(Debug)]
 pub struct CriRemover {
@@ -176,8 +180,9 @@ impl CriRemover {
             facts[image_ix.get()].out_of_reach = inventory[*image_ix].id.namespace().map(in_namespace);
         }
         for image_ix in found.unknown.iter().chain(&found.unlisted_artifacts) {
-            facts[image_ix.get()].out_of_reach =
-                Some("the runtime does not list it, so it cannot remove it".into());
+            let facts = &mut facts[image_ix.get()];
+            facts.out_of_reach = Some("the runtime does not list it, so it cannot remove it".into());
+            facts.removal = inventory.removal_by_ctr(*image_ix);
         }
         self.handles.clear();
         for (image_ix, positions) in &found.known {
@@ -197,6 +202,9 @@ impl CriRemover {
             }
             if is_artifact {
                 facts.out_of_reach = why_artifact_stays(inventory, stores, *image_ix);
+            } else if inventory.is_left_by_cri(*image_ix) {
+                facts.out_of_reach = Some(LEFT_BY_CRI.into());
+                facts.removal = inventory.removal_by_ctr(*image_ix);
             }
             self.handles.insert(image.id.to_string(), handles);
         }

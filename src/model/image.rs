@@ -74,6 +74,18 @@ pub struct Image {
     pub holds: Vec<NodeIx>,
 }
 
+/// Manifest in the index of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexedManifest {
+    pub digest: String,
+    /// `os/architecture`, as the index says; `unknown/unknown` for an attestation.
+    pub platform: Option<String>,
+    /// It is the manifest that this node uses.
+    pub is_used: bool,
+    /// Its blobs that are here: manifest, configuration, layers.
+    pub holds: Vec<NodeIx>,
+}
+
 impl Image {
     /// Returns the clauses of its pins.
     pub fn pin_texts(&self) -> Vec<String> {

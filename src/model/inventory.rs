@@ -9,12 +9,14 @@ use serde::{Serialize, Serializer};
 
 use super::build_cache::BuildCache;
 use super::container::Container;
+use super::display::shell_word;
 use super::evidence::{Evidence, EvidenceKind};
 use super::filesystem::Filesystem;
 use super::ids::{ContainerIx, FilesystemIx, ImageIx, LeakIx, NodeIx, StoreIx};
-use super::image::Image;
+use super::image::{Image, IndexedManifest};
 use super::leak::Leak;
 use super::node::{Node, NodeKind};
+use super::reference::is_removed_by_cri;
 use super::rules::Ruling;
 use super::store::{Consistency, Store, StoreId, StoreKind, UnreadUser};
 
@@ -46,6 +48,11 @@ pub struct Inventory {
     /// found out which backends delete here. Images in other containerd namespaces cannot be deleted either, but
     /// are not in this map.
     pub out_of_reach: BTreeMap<ImageIx, String>,
+    /// All names in the records of the images in CRI's namespace of containerd, as CRI itself does not list them: also
+    /// names with digests beside tags, and ids.
+    pub record_names: BTreeMap<ImageIx, Vec<String>>,
+    /// Manifests of the images whose target is an index, as far as their content is here.
+    pub manifests: BTreeMap<ImageIx, Vec<IndexedManifest>>,
     /// Rulings of the configuration and of the node's files that keep an image. Filled only if the command evaluates
     /// them.
     pub protected: BTreeMap<ImageIx, Ruling>,
@@ -133,6 +140,36 @@ impl Inventory {
             return Some(format!("another store may use it: {path} could not be read in full"));
         }
         self.out_of_reach.get(&image_ix).cloned().or_else(|| image.id.namespace().map(in_namespace))
+    }
+
+    /// Returns true if CRI leaves one of the image's names, and so the image, when it removes it.
+    #[must_use]
+    pub fn is_left_by_cri(&self, image_ix: ImageIx) -> bool {
+        let names = self.record_names.get(&image_ix);
+        names.is_some_and(|names| names.iter().any(|name| !is_removed_by_cri(name)))
+    }
+
+    /// Returns a clause with the command that removes an image that CRI does not remove; `None` if containerd has no
+    /// record of it.
+    #[must_use]
+    pub fn removal_by_ctr(&self, image_ix: ImageIx) -> Option<String> {
+        let names: Vec<_> = self.record_names.get(&image_ix)?.iter().map(|name| shell_word(name)).collect();
+        let perhaps_lost = match self[image_ix].origin.was_never_pulled() {
+            true => "; it was never pulled, so perhaps no registry has it",
+            false => "",
+        };
+        Some(format!("`ctr -n k8s.io images rm {}` removes it{perhaps_lost}", names.join(" ")))
+    }
+
+    /// Returns the content that an image has only for other platforms than the used one, and for attestations: the
+    /// nodes of its other manifests.
+    #[must_use]
+    pub fn of_other_platforms(&self, image_ix: ImageIx) -> HashSet<NodeIx> {
+        let manifests = self.manifests.get(&image_ix).map_or(&[][..], Vec::as_slice);
+        let (used, others): (Vec<_>, Vec<_>) = manifests.iter().partition(|manifest| manifest.is_used);
+        let used: HashSet<_> = used.iter().flat_map(|manifest| &manifest.holds).collect();
+        let others = others.iter().flat_map(|manifest| &manifest.holds);
+        others.filter(|node| !used.contains(node)).copied().collect()
     }
 
     /// Returns the named images that were never pulled, so that no registry may have them: store and id.

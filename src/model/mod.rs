@@ -53,7 +53,7 @@ pub use container::{
 pub use evidence::{Evidence, EvidenceKind};
 pub use filesystem::Filesystem;
 pub use ids::{ContainerId, ContainerIx, FilesystemIx, ImageId, ImageIx, LayerId, LeakIx, NodeIx, StoreIx};
-pub use image::{Image, NamedImage, PinReason, platform};
+pub use image::{Image, IndexedManifest, NamedImage, PinReason, platform};
 pub use inventory::{Finding, Inventory, ManifestList, Use, Volume, in_namespace};
 pub use labels::{Labels, LabelsOf};
 pub use leak::Leak;

@@ -61,6 +61,14 @@ pub fn host(reference: &str) -> Option<&str> {
     (first.contains(['.', ':']) || first == "localhost").then_some(first)
 }
 
+/// Returns true if CRI removes a name that a record of containerd has. CRI parses the names of an image and deletes them
+/// in their full form (containerd, `internal/cri/store/image`, `reference.Sort`), so it misses a record with a short
+/// name, for example that of `ctr images import --digests`. A name that it cannot parse is deleted as it is.
+#[must_use]
+pub fn is_removed_by_cri(name: &str) -> bool {
+    is_digest(name) || checked(name).is_err() || repository(&normalized(name)) == repository(name)
+}
+
 /// Returns true for text that can be a reference, a digest or an id: letters, digits and the separators of references.
 #[must_use]
 pub fn is_well_formed(text: &str) -> bool {
@@ -279,6 +287,29 @@ fn split_tag(name: &str) -> (&str, Option<&str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_names_are_left_by_cri() {
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        // As seen with containerd 1.6.
+        for (name, is_removed) in [
+            ("docker.io/library/dev:latest", true),
+            ("docker.io/library/dev", true),
+            ("localhost/x", true),
+            ("reg.local:5000/a/b:1", true),
+            ("Strange Name", true),
+            (&digest, true),
+            (&format!("docker.io/library/foo@{digest}"), true),
+            (&format!("reg.local/a:1@{digest}"), true),
+            ("dev:1", false),
+            ("team/dev:1", false),
+            ("docker.io/dev:1", false),
+            ("index.docker.io/library/dev:1", false),
+            (&format!("import-2026-11-21@{digest}"), false),
+        ] {
+            assert_eq!(is_removed_by_cri(name), is_removed, "{name}");
+        }
+    }
 
     #[test]
     fn short_names_follow_dockers_rules() {

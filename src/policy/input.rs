@@ -221,19 +221,22 @@ pub struct Facts {
     pub back_off: Option<BackOff>,
     /// Reason for which the remover cannot delete it.
     pub out_of_reach: Option<String>,
+    /// Clause with the command that deletes an image that is out of reach.
+    pub removal: Option<String>,
 }
 
 impl Facts {
     /// Merges facts from another source.
     pub fn add(&mut self, other: Self) {
         // Destructured, so that the compiler reports a new field that is not merged here.
-        let Self { ages, used_by, runtime_pins, pinned_by, back_off, out_of_reach } = other;
+        let Self { ages, used_by, runtime_pins, pinned_by, back_off, out_of_reach, removal } = other;
         self.ages = self.ages.or(ages);
         self.used_by.extend(used_by);
         self.runtime_pins |= runtime_pins;
         self.pinned_by.extend(pinned_by);
         self.back_off = self.back_off.take().or(back_off);
         self.out_of_reach = self.out_of_reach.take().or(out_of_reach);
+        self.removal = self.removal.take().or(removal);
     }
 }
 

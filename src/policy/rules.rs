@@ -155,8 +155,10 @@ impl<'a> Judge<'a> {
                 None => RuleAnswer::pass("the records of its store were read in full"),
             },
             Rule::OutOfReach => {
-                match self.input.facts(image_ix).and_then(|known| known.out_of_reach.as_ref()) {
-                    Some(why) => RuleAnswer::Keep(why.clone()),
+                let facts = self.input.facts(image_ix);
+                match facts.and_then(|facts| Some((facts.out_of_reach.as_ref()?, &facts.removal))) {
+                    Some((why, Some(removal))) => RuleAnswer::Keep(format!("{why}; {removal}")),
+                    Some((why, None)) => RuleAnswer::Keep(why.clone()),
                     None => RuleAnswer::pass("removable"),
                 }
             }

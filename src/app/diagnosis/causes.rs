@@ -12,7 +12,7 @@ use crate::app::diagnosis::parts::kind_of_large;
 use crate::app::diagnosis::ranking::rank;
 use crate::app::diagnosis::{Cause, CauseGroup, CauseKind, Disk, Planned};
 use crate::app::paths::owners_store;
-use crate::model::display::{self, shell_word, short_id, span};
+use crate::model::display::{self, shell_word, short_id, short_reference, span};
 use crate::model::refs::{self, Root, Standing};
 use crate::model::rules::Rule;
 use crate::model::{
@@ -91,15 +91,19 @@ fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
 }
 
 /// Returns the remedy for images that are out of reach for the same reason as `image`.
-fn remedy_out_of_reach(scan: &Scan, image: ImageIx) -> String {
+fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
     let inventory = &scan.inventory;
-    let image = &inventory[image];
+    let image = &inventory[image_ix];
     let store = &inventory[image.store];
     match (store.kind, image.id.namespace()) {
         _ if store.consistency == Consistency::Damaged => "see the warnings".into(),
         (StoreKind::Containerd, Some("moby")) => "Docker deletes them; `docker image ls` lists them".into(),
         (StoreKind::Containerd, Some(namespace)) => {
             format!("the program that uses the namespace {namespace} deletes them")
+        }
+        (StoreKind::Containerd, None) if inventory.removal_by_ctr(image_ix).is_some() => {
+            let image = short_reference(&image.id);
+            format!("`layersweep explain {image}` names the command that removes such an image")
         }
         (StoreKind::Containerd, None) => String::new(),
         (StoreKind::ContainersStorage, _) if inventory.closed_stores.contains(&image.store) => {

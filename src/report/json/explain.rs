@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use super::build::{container, fair, image, layer, leak, path, user};
 use super::usage;
 use super::{
-    BelowDoc, CopiesDoc, DifferenceDoc, ExplainDoc, GcDecisionDoc, Header, LayerDoc, RememberedDoc, RuleDoc,
-    ShareRowDoc, StoryDoc,
+    BelowDoc, CopiesDoc, DifferenceDoc, ExplainDoc, GcDecisionDoc, Header, IndexedManifestDoc, LayerDoc,
+    RememberedDoc, RuleDoc, ShareRowDoc, StoryDoc,
 };
 use crate::app::explain::AbsentImage;
 use crate::app::path_usage::{Owned, Owner, Row};
@@ -49,6 +49,8 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
         frees_bytes: Some(0),
         frees_differs: Vec::new(),
         copies: Vec::new(),
+        manifests: Vec::new(),
+        other_platforms_bytes: None,
         rules: Vec::new(),
         fate: None,
         warnings: scan.inventory.findings.clone(),
@@ -131,6 +133,19 @@ fn of_image(scan: &Scan, image_ix: ImageIx, document: &mut ExplainDoc) {
     document.chain.extend(others);
     document.held_by.clone_from(&described.used_by);
     document.copies = copies(scan, image_ix);
+    let bytes_of =
+        |nodes: &mut dyn Iterator<Item = NodeIx>| nodes.map(|node| inventory[node].size.bytes).sum();
+    if let Some(manifests) = inventory.manifests.get(&image_ix) {
+        let manifests = manifests.iter().map(|manifest| IndexedManifestDoc {
+            digest: manifest.digest.clone(),
+            platform: manifest.platform.clone(),
+            used: manifest.is_used,
+            bytes: bytes_of(&mut manifest.holds.iter().copied()),
+        });
+        document.manifests = manifests.collect();
+        document.other_platforms_bytes =
+            Some(bytes_of(&mut inventory.of_other_platforms(image_ix).into_iter()));
+    }
     document.image = Some(described);
 }
 

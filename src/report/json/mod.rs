@@ -181,6 +181,10 @@ pub struct ExplainDoc {
     pub frees_differs: Vec<DifferenceDoc>,
     /// Copies of the image in other snapshotters of containerd than the usual one.
     pub copies: Vec<CopiesDoc>,
+    /// Manifests in the image's index whose content is here; empty without an index.
+    pub manifests: Vec<IndexedManifestDoc>,
+    /// Bytes of the content of other platforms and of attestations, part of the image's total; null without an index.
+    pub other_platforms_bytes: Option<u64>,
     /// Verdict of every rule, in order; the first `stay` decides.
     pub rules: Vec<RuleDoc>,
     /// Decision that `gc` would make about the image or container now, as far as the disk and the records
@@ -215,6 +219,20 @@ pub struct DifferenceDoc {
     pub cause: &'static str,
     /// Bytes freed in addition; negative if fewer are freed.
     pub bytes: i64,
+}
+
+/// Manifest in the index of an image, with its content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct IndexedManifestDoc {
+    /// Digest of the manifest.
+    pub digest: String,
+    /// `os/architecture`, as the index says; `unknown/unknown` for an attestation; null if the index does not say it.
+    pub platform: Option<String>,
+    /// True for the manifest that this node uses.
+    pub used: bool,
+    /// Allocated bytes of the manifest, its configuration and its layers in the content store.
+    pub bytes: u64,
 }
 
 /// Snapshots of an image in a snapshotter that is not the usual one.

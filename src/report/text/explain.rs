@@ -69,6 +69,7 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     }
     out.push_str(&size_line(document));
     out.push_str(&difference_to_size(document));
+    out.push_str(&platforms(document, screen));
     out.push_str(&chain(&document.chain, screen));
     if !document.held_by.is_empty() {
         out.push_str(&held_by(&document.held_by));
@@ -85,6 +86,37 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     }
     out.push_str(&leaks(&document.leaks, screen));
     out
+}
+
+/// Formats the manifests of an index, and the sum of those that this node does not use.
+fn platforms(document: &ExplainDoc, screen: &Screen) -> String {
+    /// Maximum number of manifests in the table.
+    const MOST: usize = 20;
+    if document.manifests.iter().all(|manifest| manifest.used) {
+        return String::new();
+    }
+    let mut table = Table::new(screen, &["PLATFORM", "MANIFEST", ">SIZE", ""]);
+    for manifest in document.manifests.iter().take(MOST) {
+        table.row(vec![
+            match manifest.platform.as_deref() {
+                Some("unknown/unknown") => "attestation".into(),
+                Some(platform) => safe(platform),
+                None => "-".into(),
+            },
+            short_id(&manifest.digest),
+            bytes(manifest.bytes),
+            if manifest.used { "used here" } else { "" }.into(),
+        ]);
+    }
+    let more = match document.manifests.len().saturating_sub(MOST) {
+        0 => String::new(),
+        more => format!("and {more} more\n"),
+    };
+    format!(
+        "{}{more}Content of other platforms and attestations: {}\n",
+        table.block(),
+        bytes(document.other_platforms_bytes.unwrap_or_default())
+    )
 }
 
 /// Formats the decision about an image or container.

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Filler, KUBERNETES, origin, qualified};
 use crate::model::display::shell_word;
-use crate::model::{Image, ImageIx, Labels, LayerBlob, PinReason, is_for_ctr, reference};
+use crate::model::{Image, ImageIx, IndexedManifest, Labels, LayerBlob, PinReason, is_for_ctr, reference};
 use crate::stores::containerd::content::{self, Resolved};
 use crate::stores::containerd::gc::{Graph, Ref};
 use crate::stores::containerd::metadata::{ContainerRecord, ImageRecord, Namespace};
 use crate::stores::containerd::snapshot::Snapshot;
+use crate::stores::oci::Document;
 
 /// CRI's label for pinned images; any of an image's names may have it.
 const PINNED: (&str, &str) = ("io.cri-containerd.pinned", "pinned");
@@ -163,7 +164,55 @@ impl<'a> Filler<'a> {
             listed_bytes: resolved.listed_bytes,
             holds,
         });
+        if namespace.name == KUBERNETES {
+            let all = names.iter().map(|name| name.name.clone()).collect();
+            self.writer.inventory.record_names.insert(image, all);
+        }
+        let manifests = self.manifests(graph, &names, &resolved);
+        if !manifests.is_empty() {
+            self.writer.inventory.manifests.insert(image, manifests);
+        }
         ImageGroup { namespace, names, resolved, image, id, tops }
+    }
+
+    /// Returns the manifests in the indexes that `names` have as targets, each once, if some of their content is here.
+    fn manifests(
+        &self,
+        graph: &Graph<'a>,
+        names: &[&ImageRecord],
+        resolved: &Resolved,
+    ) -> Vec<IndexedManifest> {
+        let mut seen = HashSet::new();
+        let mut manifests = Vec::new();
+        for target in names.iter().map(|name| &name.target) {
+            let Some(Document::Index(children)) =
+                self.snapshot.documents.get(target).map(|document| &**document)
+            else {
+                continue;
+            };
+            for child in children.iter().filter(|child| seen.insert(child.digest.as_str())) {
+                let mut digests = vec![&child.digest];
+                if let Some(Document::Manifest { config, layers }) =
+                    self.snapshot.documents.get(&child.digest).map(|document| &**document)
+                {
+                    digests.extend(config.iter().chain(layers).map(|blob| &blob.digest));
+                }
+                let blobs = digests.into_iter().filter(|digest| graph.blob(digest).is_some());
+                let mut holds: Vec<_> =
+                    blobs.filter_map(|digest| self.blobs.get(digest.as_str()).copied()).collect();
+                holds.sort_unstable();
+                holds.dedup();
+                if !holds.is_empty() {
+                    manifests.push(IndexedManifest {
+                        digest: child.digest.clone(),
+                        platform: child.platform.clone(),
+                        is_used: resolved.manifest.as_ref() == Some(&child.digest),
+                        holds,
+                    });
+                }
+            }
+        }
+        manifests
     }
 
     /// Returns the top snapshots in the labels of the configuration, the primary snapshotter's first.
