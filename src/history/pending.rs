@@ -123,7 +123,8 @@ impl Queue {
         });
         let name = format!("{}{USES}", scan.run_id);
         let content = serde_json::to_vec(&uses)?;
-        directory.check_room(&name, content.len() as u64, MAX_FILES, MAX_BYTES)?;
+        let is_replaced = |other: &str| other == name || earlier.iter().any(|(earlier, _)| earlier == other);
+        directory.check_room(&is_replaced, content.len() as u64, MAX_FILES, MAX_BYTES)?;
         let written = directory.write(&name, &content)?;
         for (name, _) in &earlier {
             // The new file contains these uses: applying both changes nothing.
@@ -181,7 +182,7 @@ fn put_in(path: &Path, run: &RunRecord, max_files: usize, max_bytes: u64) -> io:
     let name = format!("{}{ENDING}", run.start.run_id);
     let content = serde_json::to_vec(run)?;
     let directory = PendingDirectory::make(path)?;
-    directory.check_room(&name, content.len() as u64, max_files, max_bytes)?;
+    directory.check_room(&|other| other == name, content.len() as u64, max_files, max_bytes)?;
     directory.write(&name, &content)
 }
 
@@ -225,7 +226,12 @@ impl PendingDirectory {
         let mut files = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
             let entry = entry?;
-            let Some(name) = entry.file_name().to_str().ok().filter(|name| name.ends_with(ending)) else {
+            let Some(name) = entry
+                .file_name()
+                .to_str()
+                .ok()
+                .filter(|name| name.ends_with(ending) && !matches!(*name, "." | ".."))
+            else {
                 continue;
             };
             match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -238,10 +244,17 @@ impl PendingDirectory {
         Ok(files)
     }
 
-    /// Fails if a file `name` with `bytes` bytes would exceed the limits of the queue.
-    fn check_room(&self, name: &str, bytes: u64, max_files: usize, max_bytes: u64) -> io::Result<()> {
-        let mut files = self.list(ENDING)?;
-        files.retain(|(other, _)| other != name);
+    /// Fails if a further file with `bytes` bytes would exceed the limits of the queue. All files count, of every kind,
+    /// except those that it replaces.
+    fn check_room(
+        &self,
+        is_replaced: &dyn Fn(&str) -> bool,
+        bytes: u64,
+        max_files: usize,
+        max_bytes: u64,
+    ) -> io::Result<()> {
+        let mut files = self.list("")?;
+        files.retain(|(other, _)| !is_replaced(other));
         let total: u64 = files.iter().map(|(_, length)| length).sum();
         if files.len() >= max_files || total.saturating_add(bytes) > max_bytes {
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "the queue is full"));

@@ -139,6 +139,23 @@ fn full_queue_refuses_the_next_run() {
 }
 
 #[test]
+fn every_kind_of_file_fills_the_queue() {
+    for name in ["1.uses", "1.json.unreadable", "1.json.unfinished"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pending");
+        let queue = queue(&path);
+        queue.put(&run(0));
+        std::fs::write(path.join(name), vec![b'x'; 100_000]).unwrap();
+        for (files, bytes) in [(2, 1_000_000), (10, 100_000)] {
+            let put = queue.put_at_most(&run(1), files, bytes);
+            assert!(matches!(&put, SaveWarning::Lost(why) if why.contains("full")), "{name}: {put}");
+        }
+        let put = queue.put_at_most(&run(1), 3, 200_000);
+        assert!(matches!(put, SaveWarning::Kept(_)), "{name}: {put}");
+    }
+}
+
+#[test]
 fn unreadable_file_is_kept_under_another_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pending");
