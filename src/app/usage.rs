@@ -9,7 +9,7 @@ use super::reach;
 use super::request::Request;
 use super::scan::ScanResult;
 use crate::config::Config;
-use crate::model::refs::{self, Fair, Group, GroupBy, Line, LineKind};
+use crate::model::refs::{self, Fair, Group, GroupBy, GroupKeys, Line, LineKind};
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::forecast::Forecast;
 
@@ -101,7 +101,10 @@ pub fn usage(
         let outside = outside::parts(scan, &other_users, ix);
         let sizes = refs::size_on_disk(&scan.inventory, ix);
         let fair = by.map(|by| (by, refs::fair(&scan.inventory, &scan.refs, |node| sizes[node.get()])));
-        let grouped = fair.map(|(by, fair)| grouped(refs::groups(&scan.inventory, &fair, by), &fair, used));
+        let grouped = fair.map(|(by, fair)| {
+            let keys = GroupKeys::new(&scan.inventory, by);
+            grouped(refs::groups(&keys, &fair), &fair, used)
+        });
         let mut disk = DiskUsage {
             lines: column.lines,
             reclaimable_bytes: column.reclaimable_bytes,

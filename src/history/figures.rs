@@ -1,16 +1,16 @@
 //! Counts and bytes of each store at its last scan, for `layersweep metrics`. Each store has one row, which the next
 //! scan replaces.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 
 use super::values::{from_json, store, time, unsigned};
-use crate::model::refs::{self, Fair, GroupBy, GroupKind, Refs};
-use crate::model::{Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx};
+use crate::model::refs::{self, Fair, GroupBy, GroupKeys, GroupKind, Refs, Root};
+use crate::model::{ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx};
 
 /// Counts and bytes of a store. Each field has the meaning of the field with the same name in the documents of `scan`
 /// and `usage`.
@@ -103,32 +103,32 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
         sum.0 += 1;
         sum.1 = sum.1.saturating_add(leak_bytes(inventory, LeakIx::from(leak_ix)));
     }
+    let keys = [GroupBy::Owner, GroupBy::Namespace].map(|by| GroupKeys::new(inventory, by));
+    let incomplete = incomplete_stores(inventory);
     let stores = inventory.stores.iter().zip(images).zip(leaks).enumerate();
     let stores = stores.map(|(store_ix, ((store, images), leaks))| {
         let store_ix = StoreIx::from(store_ix);
         let sums = refs::breakdown(inventory, refs, store_ix);
         let mut containers = BTreeMap::new();
-        for container in inventory.containers.iter().filter(|container| container.store == store_ix) {
+        for root in refs.roots_of(store_ix) {
+            let Root::Container(container) = root else { continue };
+            let container = &inventory[*container];
             *containers.entry(container.state.as_str().to_owned()).or_default() += 1;
         }
-        let fair = refs::fair(inventory, refs, |node| {
-            if inventory[node].store == store_ix { refs::size_in_store(inventory, node) } else { 0 }
-        });
+        let nodes = refs.nodes_of(store_ix).iter().copied();
+        let fair = refs::fair_of(inventory, refs, nodes, |node| refs::size_in_store(inventory, node));
         Figures {
             mount: inventory[store.filesystem].mount.to_string_lossy().into_owned(),
             read_only: store.read_only,
-            complete: !inventory.findings.iter().any(|finding| concerns(inventory, store_ix, finding)),
+            complete: !incomplete[store_ix.get()],
             bytes: sums.by_holder().map(|(holder, size)| (holder.to_owned(), size.bytes)).into(),
-            fair: by_owner(inventory, &fair),
-            namespaces: by_namespace(inventory, &fair),
+            fair: by_owner(&keys[0], &fair),
+            namespaces: by_namespace(&keys[1], &fair),
             inodes: sums.total().inodes,
             reclaimable_bytes: refs::reclaimable(inventory, refs, &[store_ix]).frees_bytes,
             images,
-            layers: inventory
-                .nodes
-                .iter()
-                .filter(|node| node.store == store_ix && is_layer(node.kind))
-                .count() as u64,
+            layers: refs.nodes_of(store_ix).iter().filter(|node| is_layer(inventory[**node].kind)).count()
+                as u64,
             containers,
             leaks: leaks
                 .into_iter()
@@ -147,8 +147,8 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
 }
 
 /// Returns the bytes of a store by owner.
-fn by_owner(inventory: &Inventory, fair: &Fair) -> BTreeMap<String, u64> {
-    let owners = refs::groups(inventory, fair, GroupBy::Owner).into_iter();
+fn by_owner(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
+    let owners = refs::groups(keys, fair).into_iter();
     let owners = owners.map(|group| match group.kind {
         GroupKind::Named => (group.name, group.bytes),
         GroupKind::Nameless | GroupKind::Unused => ("none".to_owned(), group.bytes),
@@ -163,8 +163,8 @@ fn by_owner(inventory: &Inventory, fair: &Fair) -> BTreeMap<String, u64> {
 }
 
 /// Returns the bytes of a store's images and containers by namespace.
-fn by_namespace(inventory: &Inventory, fair: &Fair) -> BTreeMap<String, u64> {
-    let groups = refs::groups(inventory, fair, GroupBy::Namespace);
+fn by_namespace(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
+    let groups = refs::groups(keys, fair);
     let groups = groups.into_iter().filter(|group| group.bytes > 0).map(|group| match group.kind {
         GroupKind::Named => (group.name, group.bytes),
         GroupKind::Nameless | GroupKind::Unused => (NONE.to_owned(), group.bytes),
@@ -198,12 +198,23 @@ fn leak_bytes(inventory: &Inventory, leak: LeakIx) -> u64 {
     Refs::held_bytes(inventory, &inventory[leak].holds)
 }
 
-/// Checks whether a finding makes the figures of a store lower bounds. A finding outside of all stores may concern any
-/// of them.
-fn concerns(inventory: &Inventory, store: StoreIx, finding: &Finding) -> bool {
-    finding.incomplete
-        && (finding.path.starts_with(&inventory[store].root)
-            || !inventory.stores.iter().any(|store| finding.path.starts_with(&store.root)))
+/// Returns for each store whether a finding makes its figures lower bounds. A finding outside of all stores may concern
+/// any of them.
+fn incomplete_stores(inventory: &Inventory) -> Vec<bool> {
+    let mut by_root: HashMap<&Path, Vec<usize>> = HashMap::new();
+    for (position, store) in inventory.stores.iter().enumerate() {
+        by_root.entry(&store.root).or_default().push(position);
+    }
+    let mut incomplete = vec![false; inventory.stores.len()];
+    for finding in inventory.findings.iter().filter(|finding| finding.incomplete) {
+        let around: Vec<_> =
+            finding.path.ancestors().filter_map(|path| by_root.get(path)).flatten().copied().collect();
+        if around.is_empty() {
+            incomplete.fill(true);
+        }
+        around.into_iter().for_each(|store| incomplete[store] = true);
+    }
+    incomplete
 }
 
 /// Stored figures of all stores.

@@ -14,8 +14,8 @@ mod groups;
 mod summary;
 
 pub use column::{Column, Line, LineKind, column, fit, has_bytes_on, size_on_disk};
-pub use fair::{Fair, fair, size_in_store};
-pub use groups::{Group, GroupBy, GroupKind, groups};
+pub use fair::{Fair, fair, fair_of, size_in_store};
+pub use groups::{Group, GroupBy, GroupKeys, GroupKind, groups};
 pub use summary::{
     Breakdown, RowKind, Snapshotter, Standing, SummaryRow, breakdown, is_deletable, keep_reached_leaks,
     reclaimable, rows, second_snapshotter, snapshotters, standing,
@@ -50,7 +50,13 @@ pub struct Refs {
     /// By node: start of its slice of `reached_by`, which contains the roots that reach it, ascending.
     starts: Vec<u32>,
     reached_by: Vec<u32>,
+    /// By store: its nodes, and its images, containers and leaks in this order. A host may have thousands of stores, so
+    /// no store searches the tables of all.
+    by_store: Vec<StoreObjects>,
 }
+
+/// Nodes of a store, and its images, containers and leaks in this order.
+type StoreObjects = (Vec<NodeIx>, Vec<Root>);
 
 /// Size of one root. `total = shared + exclusive`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,8 +135,23 @@ impl Refs {
         by_containers
             .chain(inventory.uses.iter().flat_map(|user| user.images.iter().copied()))
             .for_each(|image| named[image.get()] = true);
+        let mut by_store: Vec<StoreObjects> = Vec::new();
+        for (position, node) in inventory.nodes.iter().enumerate() {
+            of_store(&mut by_store, node.store).0.push(position.into());
+        }
+        let images = inventory.images.iter().enumerate();
+        let images = images.map(|(position, image)| (image.store, Root::Image(position.into())));
+        let containers = inventory.containers.iter().enumerate();
+        let containers =
+            containers.map(|(position, container)| (container.store, Root::Container(position.into())));
+        let leaks = inventory.leaks.iter().enumerate();
+        let leaks = leaks.map(|(position, leak)| (leak.store, Root::Leak(position.into())));
+        for (store, root) in images.chain(containers).chain(leaks) {
+            of_store(&mut by_store, store).1.push(root);
+        }
         Self {
             reach,
+            by_store,
             named,
             images: inventory.images.len(),
             containers: inventory.containers.len(),
@@ -175,6 +196,18 @@ impl Refs {
         let mut last =
             reached.filter(|node| store_refcounts[node.get()] == 1 && inventory.is_own(image, *node));
         last.find_map(|node| self.use_of(inventory, node))
+    }
+
+    /// Returns the nodes of a store.
+    #[must_use]
+    pub fn nodes_of(&self, store: StoreIx) -> &[NodeIx] {
+        self.by_store.get(store.get()).map_or(&[], |(nodes, _)| nodes)
+    }
+
+    /// Returns the images, containers and leaks of a store, in this order.
+    #[must_use]
+    pub fn roots_of(&self, store: StoreIx) -> &[Root] {
+        self.by_store.get(store.get()).map_or(&[], |(_, roots)| roots)
     }
 
     fn position(&self, root: Root) -> usize {
@@ -247,18 +280,16 @@ impl Refs {
     /// root outside the set reaches it.
     #[must_use]
     pub fn sizes_of_set(&self, inventory: &Inventory, roots: &[Root]) -> RootSizes {
-        let mut inside = vec![0_u32; self.holders.len()];
         let mut roots = roots.to_vec();
         roots.sort_unstable();
         roots.dedup();
-        for root in &roots {
-            for node in self.reach(*root) {
-                inside[node.get()] += 1;
-            }
-        }
+        // Not a table of all nodes: a set is often a small part of them.
+        let mut reached: Vec<_> = roots.iter().flat_map(|root| self.reach(*root)).copied().collect();
+        reached.par_sort_unstable();
         let mut sizes = RootSizes::default();
-        for (position, inside) in inside.iter().enumerate().filter(|(_, inside)| **inside > 0) {
-            sizes.add(inventory, position.into(), self.holders[position] - inside);
+        #[allow(clippy::cast_possible_truncation)] // a table has fewer than 2^32 entries
+        for same in reached.chunk_by(|a, b| a == b) {
+            sizes.add(inventory, same[0], self.holders[same[0].get()] - same.len() as u32);
         }
         sizes
     }
@@ -411,16 +442,11 @@ fn invert(reach: &[Box<[NodeIx]>], counts: &[u32]) -> (Vec<u32>, Vec<u32>) {
     (starts, reached_by)
 }
 
-pub fn roots_of(inventory: &Inventory, store: StoreIx) -> impl Iterator<Item = Root> + '_ {
-    let images = inventory.images.iter().enumerate();
-    let images = images.filter(move |(_, image)| image.store == store).map(|(ix, _)| Root::Image(ix.into()));
-    let containers = inventory.containers.iter().enumerate();
-    let containers = containers
-        .filter(move |(_, container)| container.store == store)
-        .map(|(ix, _)| Root::Container(ix.into()));
-    let leaks = inventory.leaks.iter().enumerate();
-    let leaks = leaks.filter(move |(_, leak)| leak.store == store).map(|(ix, _)| Root::Leak(ix.into()));
-    images.chain(containers).chain(leaks)
+fn of_store(by_store: &mut Vec<StoreObjects>, store: StoreIx) -> &mut StoreObjects {
+    if by_store.len() <= store.get() {
+        by_store.resize_with(store.get() + 1, Default::default);
+    }
+    &mut by_store[store.get()]
 }
 
 #[cfg(test)]

@@ -36,7 +36,9 @@ impl RealDirectory {
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
-        self.path == other.path || self.identity.is_some() && self.identity == other.identity
+        // Paths without symlinks, compared as bytes: a host may have thousands of stores.
+        self.path.as_os_str() == other.path.as_os_str()
+            || self.identity.is_some() && self.identity == other.identity
     }
 }
 

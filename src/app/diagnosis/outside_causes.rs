@@ -153,10 +153,12 @@ pub(super) fn other_users(context: &Context<'_>, ix: FilesystemIx, named: &[Caus
     let here = context.other_users.other_users.iter().filter(|user| user.filesystem == ix);
     let mount = context.scan.inventory[ix].mount.to_string_lossy();
     here.filter_map(|user| {
-        // Files that tools of the stores left behind are reported as leaks.
-        let nodes = context.scan.inventory.nodes.iter().filter(|node| node.kind == NodeKind::TemporaryFile);
-        let leaks = nodes.filter(|node| node.path.starts_with(&user.path)).map(|node| node.size.bytes);
+        let leaks = temporary.iter().filter(|node| node.path.starts_with(&user.path));
+        let leaks = leaks.map(|node| node.size.bytes);
         let path = context.inside(&user.path);
+    // Files that tools of the stores left behind are reported as leaks.
+    let nodes = context.scan.inventory.nodes.iter();
+    let temporary: Vec<_> = nodes.filter(|node| node.kind == NodeKind::TemporaryFile).collect();
         let files = named.iter().filter(|cause| {
             cause.kind == CauseKind::File
                 && cause.path.as_ref().is_some_and(|file| Path::new(file).starts_with(&path))

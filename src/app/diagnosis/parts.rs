@@ -52,9 +52,11 @@ pub fn divide(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Divide
 pub fn large(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Part> {
     let sizes = size_on_disk(&scan.inventory, ix);
     let counted = other_users.large.iter().filter(|directory| {
-        let mut nodes = scan.inventory.nodes.iter().zip(&sizes);
+        let mut nodes = scan.refs.nodes_of(directory.store).iter();
         directory.filesystem == ix
-            && nodes.any(|(node, size)| node.path == directory.path && *size >= directory.bytes)
+            && nodes.any(|node| {
+                scan.inventory[*node].path == directory.path && sizes[node.get()] >= directory.bytes
+            })
     });
     let parts = counted.map(|directory| {
         let root = &scan.inventory[directory.store].root;
@@ -163,8 +165,8 @@ fn of_stores(
     let mut parts = Vec::new();
     for (store, facts) in inventory.stores.iter().enumerate() {
         let mut sums = PartKind::OF_STORES.map(|_| BytesAndInodes::default());
-        let nodes = inventory.nodes.iter().enumerate();
-        for (position, node) in nodes.filter(|(_, node)| node.store.get() == store) {
+        for node_ix in refs.nodes_of(store.into()).iter().copied() {
+            let (position, node) = (node_ix.get(), &inventory[node_ix]);
             let kind = match node.kind {
                 NodeKind::StoreMetadata | NodeKind::StoreRecords => PartKind::Metadata,
                 NodeKind::Unknown => PartKind::Unknown,

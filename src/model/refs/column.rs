@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Refs, Root, Standing, is_deletable, roots_of, second_snapshotter, standing};
+use super::{Refs, Root, Standing, is_deletable, second_snapshotter, standing};
 use crate::model::names::names;
 use crate::model::space::BytesAndInodes;
 use crate::model::{Consistency, ContainerState, FilesystemIx, Inventory, NodeIx, NodeKind, StoreIx};
@@ -94,7 +94,7 @@ pub fn size_on_disk(inventory: &Inventory, filesystem: FilesystemIx) -> Vec<u64>
 /// Divides the stores' bytes on a filesystem into lines.
 pub fn column(inventory: &Inventory, refs: &Refs, filesystem: FilesystemIx) -> Column {
     let roots: Vec<Root> =
-        (0..inventory.stores.len()).flat_map(|store| roots_of(inventory, store.into())).collect();
+        (0..inventory.stores.len()).flat_map(|store| refs.roots_of(store.into())).copied().collect();
     let mut counts = [0_usize; LineKind::ALL.len()];
     let mut deletable: BTreeMap<LineKind, Vec<Root>> = BTreeMap::new();
     let mut kinds = vec![LineKind::Other; refs.reach.len()];

@@ -3,6 +3,8 @@
 
 use std::cmp::Reverse;
 
+use hashbrown::HashMap;
+
 use super::{Refs, Root};
 use crate::model::{ContainerIx, ImageIx, Inventory, NodeIx, NodeKind};
 
@@ -11,8 +13,8 @@ use crate::model::{ContainerIx, ImageIx, Inventory, NodeIx, NodeKind};
 /// fields is exactly the sum of the nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fair {
-    /// Shares of the images, then of the containers.
-    shares: Vec<u64>,
+    /// Shares by position: images, then containers. Those that reach none of the divided nodes are missing.
+    shares: HashMap<usize, u64>,
     images: usize,
     /// Bytes that build caches contain, and no image or container reaches.
     pub build_cache: u64,
@@ -26,21 +28,25 @@ pub struct Fair {
 
 impl Fair {
     pub fn of_image(&self, ix: ImageIx) -> u64 {
-        self.shares[ix.get()]
+        self.share(ix.get())
     }
 
     pub fn of_container(&self, ix: ContainerIx) -> u64 {
-        self.shares[self.images + ix.get()]
+        self.share(self.images + ix.get())
+    }
+
+    fn share(&self, position: usize) -> u64 {
+        self.shares.get(&position).copied().unwrap_or(0)
     }
 
     /// Returns the shares of all images together.
     pub fn images(&self) -> u64 {
-        sum(self.shares[..self.images].iter().copied())
+        sum(self.shares.iter().filter(|(position, _)| **position < self.images).map(|(_, share)| *share))
     }
 
     /// Returns the shares of all containers together.
     pub fn containers(&self) -> u64 {
-        sum(self.shares[self.images..].iter().copied())
+        sum(self.shares.iter().filter(|(position, _)| **position >= self.images).map(|(_, share)| *share))
     }
 
     /// Returns the sum of all shares and fields.
@@ -61,47 +67,54 @@ pub fn size_in_store(inventory: &Inventory, ix: NodeIx) -> u64 {
 
 /// Divides the bytes of each node, as `bytes` returns them. Takes time in proportion to the sum of all chains.
 pub fn fair(inventory: &Inventory, refs: &Refs, bytes: impl Fn(NodeIx) -> u64) -> Fair {
+    fair_of(inventory, refs, (0..inventory.nodes.len()).map(NodeIx::from), bytes)
+}
+
+/// Divides the bytes of each of these nodes as [`fair`]. Takes time in proportion to the number of roots that reach
+/// them.
+pub fn fair_of(
+    inventory: &Inventory,
+    refs: &Refs,
+    nodes: impl Iterator<Item = NodeIx>,
+    bytes: impl Fn(NodeIx) -> u64,
+) -> Fair {
     let mut fair = Fair { images: refs.images, ..Fair::default() };
     let mut divided: u128 = 0;
-    // Part of a node for each root that reaches it: whole bytes, and the fraction in units of 2^-64.
-    let mut parts: Vec<(u64, u64)> = Vec::with_capacity(inventory.nodes.len());
-    for (position, node) in inventory.nodes.iter().enumerate() {
-        let bytes = bytes(position.into());
-        let Some(count) = std::num::NonZeroU64::new(refs.refcount(position.into()).into()) else {
-            let sum = match node.kind {
+    // Parts of each root: whole bytes, and the fraction in units of 2^-64.
+    let mut parts: HashMap<usize, (u128, u128)> = HashMap::new();
+    for ix in nodes {
+        let bytes = bytes(ix);
+        let Some(count) = std::num::NonZeroU64::new(refs.refcount(ix).into()) else {
+            let sum = match inventory[ix].kind {
                 NodeKind::StoreMetadata | NodeKind::StoreRecords => &mut fair.metadata,
-                _ if refs.is_cached(position.into()) => &mut fair.build_cache,
-                _ if refs.reached_by(position.into()).next().is_some() => &mut fair.leaks,
+                _ if refs.is_cached(ix) => &mut fair.build_cache,
+                _ if refs.reached_by(ix).next().is_some() => &mut fair.leaks,
                 _ => &mut fair.other,
             };
             *sum = sum.saturating_add(bytes);
-            parts.push((0, 0));
             continue;
         };
         divided += u128::from(bytes);
         let rest = (u128::from(bytes % count) << 64) / u128::from(count.get());
-        #[allow(clippy::cast_possible_truncation)] // less than a whole byte
-        parts.push((bytes / count, rest as u64));
-    }
-    let roots = refs.images + refs.containers;
-    let mut rests: Vec<(u64, usize)> = Vec::with_capacity(roots);
-    for (root, reached) in refs.reach[..roots].iter().enumerate() {
-        let (mut whole, mut rest) = (0_u128, 0_u128);
-        for (bytes, part) in reached.iter().map(|node| parts[node.get()]) {
-            whole += u128::from(bytes);
-            rest += u128::from(part);
+        for root in refs.reached_by(ix).filter(|root| !matches!(root, Root::Leak(_))) {
+            let part = parts.entry(refs.position(root)).or_default();
+            part.0 += u128::from(bytes / count);
+            part.1 += rest;
         }
+    }
+    let mut rests: Vec<(u64, usize)> = Vec::with_capacity(parts.len());
+    for (root, (whole, rest)) in parts {
         #[allow(clippy::cast_possible_truncation)] // the lower half
         rests.push((rest as u64, root));
-        fair.shares.push(u64::try_from(whole + (rest >> 64)).unwrap_or(u64::MAX));
+        fair.shares.insert(root, u64::try_from(whole + (rest >> 64)).unwrap_or(u64::MAX));
     }
     // Rounding down left at most one byte for each root. The roots with the largest remainders get them. Equal
     // remainders are ordered by id, so that the next scan gives the same result.
-    let left = divided.saturating_sub(fair.shares.iter().map(|share| u128::from(*share)).sum());
-    let left = usize::try_from(left).map_or(roots, |left| left.min(roots));
+    let left = divided.saturating_sub(fair.shares.values().map(|share| u128::from(*share)).sum());
+    let left = usize::try_from(left).map_or(rests.len(), |left| left.min(rests.len()));
     rests.sort_unstable_by_key(|(rest, root)| (Reverse(*rest), id(inventory, refs.root(*root)), *root));
     for (_, root) in &rests[..left] {
-        fair.shares[*root] += 1;
+        *fair.shares.entry(*root).or_default() += 1;
     }
     fair
 }

@@ -47,8 +47,7 @@ pub struct Group {
 }
 
 /// Groups images and containers, the largest group first. The sum of the groups is the sum of all shares.
-pub fn groups(inventory: &Inventory, fair: &Fair, by: GroupBy) -> Vec<Group> {
-    let keys = keys(inventory, by);
+pub fn groups(keys: &GroupKeys<'_>, fair: &Fair) -> Vec<Group> {
     let mut groups = BTreeMap::new();
     for (position, keys) in keys.images.iter().enumerate() {
         divide(&mut groups, keys, fair.of_image(position.into()), |group| group.images += 1);
@@ -86,12 +85,20 @@ fn divide<'a>(
 type Key<'a> = (GroupKind, &'a str);
 
 /// Groups of each image and container; each has at least one.
-struct Keys<'a> {
+#[derive(Debug)]
+pub struct GroupKeys<'a> {
     images: Vec<BTreeSet<Key<'a>>>,
     containers: Vec<BTreeSet<Key<'a>>>,
 }
 
-fn keys(inventory: &Inventory, by: GroupBy) -> Keys<'_> {
+impl<'a> GroupKeys<'a> {
+    #[must_use]
+    pub fn new(inventory: &'a Inventory, by: GroupBy) -> Self {
+        keys(inventory, by)
+    }
+}
+
+fn keys(inventory: &Inventory, by: GroupBy) -> GroupKeys<'_> {
     const NAMELESS: Key<'_> = (GroupKind::Nameless, "");
     fn named(name: &str) -> Key<'_> {
         (GroupKind::Named, name)
@@ -125,7 +132,7 @@ fn keys(inventory: &Inventory, by: GroupBy) -> Keys<'_> {
     };
     images.iter_mut().filter(|keys| keys.is_empty()).for_each(|keys| _ = keys.insert(rest));
     containers.iter_mut().filter(|keys| keys.is_empty()).for_each(|keys| _ = keys.insert(NAMELESS));
-    Keys { images, containers }
+    GroupKeys { images, containers }
 }
 
 #[cfg(test)]
@@ -184,7 +191,7 @@ mod tests {
             (GroupBy::Owner, vec![named("podman", 1, 2), rest(unused, 4, 0)]),
             (GroupBy::Container, vec![named("c", 1, 2), rest(unused, 4, 0)]),
         ] {
-            let found = groups(&inventory, &fair, by);
+            let found = groups(&GroupKeys::new(&inventory, by), &fair);
             assert_eq!(found.iter().map(|group| group.bytes).sum::<u64>(), all, "{by}");
             assert!(found.is_sorted_by_key(|group| std::cmp::Reverse(group.bytes)));
             let mut found: Vec<_> = found

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Refs, Root, RootSizes, roots_of};
+use super::{Refs, Root, RootSizes};
 use crate::model::LeakClass;
 use crate::model::names::names;
 use crate::model::{
@@ -99,15 +99,15 @@ impl Breakdown {
 #[must_use]
 pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdown {
     let mut sums = Breakdown::default();
-    let nodes = inventory.nodes.iter().enumerate();
-    for (ix, node) in nodes.filter(|(_, node)| node.store == store && node.kind != NodeKind::TemporaryFile) {
+    let nodes = refs.nodes_of(store).iter().map(|ix| (*ix, &inventory[*ix]));
+    for (ix, node) in nodes.filter(|(_, node)| node.kind != NodeKind::TemporaryFile) {
         // Roots are in the order images, containers, leaks.
-        let holder = refs.reached_by(ix.into()).next();
+        let holder = refs.reached_by(ix).next();
         let sum = match (node.kind, holder) {
             (NodeKind::StoreMetadata | NodeKind::StoreRecords, _) => &mut sums.metadata,
             (_, Some(Root::Image(_))) => &mut sums.images,
             (_, Some(Root::Container(_))) => &mut sums.containers,
-            _ if refs.is_cached(ix.into()) => &mut sums.build_cache,
+            _ if refs.is_cached(ix) => &mut sums.build_cache,
             (_, Some(Root::Leak(_))) => &mut sums.leaks,
             (_, None) => &mut sums.other,
         };
@@ -171,7 +171,7 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<SummaryRo
     ]
     .map(|kind| (kind, Vec::new()))
     .into();
-    for root in roots_of(inventory, store) {
+    for root in refs.roots_of(store).iter().copied() {
         let kind = kind_of(inventory, refs, root);
         let set = sets.iter_mut().find(|(of, _)| *of == kind);
         set.into_iter().for_each(|(_, set)| set.push(root));
@@ -219,9 +219,9 @@ pub struct Snapshotter {
 
 /// Returns the snapshotters that have snapshots in a store, by name.
 #[must_use]
-pub fn snapshotters(inventory: &Inventory, store: StoreIx) -> Vec<Snapshotter> {
+pub fn snapshotters(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Snapshotter> {
     let mut found: BTreeMap<&str, (usize, Size)> = BTreeMap::new();
-    for node in inventory.nodes.iter().filter(|node| node.store == store) {
+    for node in refs.nodes_of(store).iter().map(|node| &inventory[*node]) {
         let Some(name) = snapshotter(node) else { continue };
         let sum = found.entry(name).or_default();
         sum.0 += 1;
@@ -245,8 +245,8 @@ pub fn second_snapshotter<'a>(inventory: &'a Inventory, node: &'a Node) -> Optio
 /// Returns one row for each snapshotter other than the usual one, with the snapshots of images.
 fn second_snapshotters(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<SummaryRow> {
     let mut found: BTreeMap<&str, (usize, Size)> = BTreeMap::new();
-    for (ix, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == store) {
-        let of_images = refs.reached_by(ix.into()).any(|root| matches!(root, Root::Image(_)));
+    for (ix, node) in refs.nodes_of(store).iter().map(|ix| (*ix, &inventory[*ix])) {
+        let of_images = refs.reached_by(ix).any(|root| matches!(root, Root::Image(_)));
         if let Some(name) = second_snapshotter(inventory, node).filter(|_| of_images) {
             let sum = found.entry(name).or_default();
             sum.0 += 1;
@@ -328,7 +328,7 @@ fn without(
 /// the verdict "reclaim" in stores that are neither damaged nor closed.
 #[must_use]
 pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Size {
-    let roots = stores.iter().flat_map(|store| roots_of(inventory, *store));
+    let roots = stores.iter().flat_map(|store| refs.roots_of(*store)).copied();
     let roots = roots.filter(|root| is_deletable(inventory, refs, *root));
     refs.sizes_of_set(inventory, &roots.collect::<Vec<_>>()).exclusive
 }

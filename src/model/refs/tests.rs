@@ -137,7 +137,7 @@ fn sets_contain_what_their_members_share() {
     let refs = Refs::new(&inventory);
     let images: Vec<_> = (0..4).map(|ix| Root::Image(ix.into())).collect();
     assert_eq!(bytes(refs.sizes_of_set(&inventory, &images)).2, 4, "the container holds the rest");
-    let all: Vec<_> = roots_of(&inventory, 0.into()).collect();
+    let all = refs.roots_of(0.into()).to_vec();
     let sizes = refs.sizes_of_set(&inventory, &all);
     assert_eq!(bytes(sizes), (51_841, 0, 51_841, 51_841 + 7));
     let doubled: Vec<_> = all.iter().chain(&all).copied().collect();
@@ -247,7 +247,7 @@ proptest! {
     #[test]
     fn exclusive_nodes_have_no_other_holder(inventory in any_inventory(), pick in any::<u32>()) {
         let refs = Refs::new(&inventory);
-        let all: Vec<_> = roots_of(&inventory, 0.into()).collect();
+        let all = refs.roots_of(0.into()).to_vec();
         let set: Vec<_> =
             all.iter().enumerate().filter(|(ix, _)| pick >> (ix % 32) & 1 == 1).map(|(_, root)| *root).collect();
         let reached_from = |start: &[NodeIx]| {

@@ -48,16 +48,17 @@ pub fn store(scan: &Scan, store_ix: StoreIx) -> StoreDoc {
     let inventory = &scan.inventory;
     let store = &inventory[store_ix];
     let sums = refs::breakdown(inventory, &scan.refs, store_ix);
-    let nodes = inventory.nodes.iter().filter(|node| node.store == store_ix);
+    let nodes = scan.refs.nodes_of(store_ix).iter().map(|node| &inventory[*node]);
+    let roots = scan.refs.roots_of(store_ix).iter();
     let other = nodes.clone().filter(|node| node.kind == NodeKind::Other);
     StoreDoc {
         kind: store.kind.as_str(),
         root: path(&store.root),
         driver: store.driver.clone(),
         filesystem: mount(scan, store.filesystem),
-        images: inventory.images.iter().filter(|image| image.store == store_ix).count(),
+        images: roots.clone().filter(|root| matches!(root, Root::Image(_))).count(),
         layers: nodes.filter(|node| is_layer(node.kind)).count(),
-        containers: inventory.containers.iter().filter(|container| container.store == store_ix).count(),
+        containers: roots.filter(|root| matches!(root, Root::Container(_))).count(),
         bytes: BytesDoc {
             images: sums.images.bytes,
             containers: sums.containers.bytes,
@@ -67,7 +68,7 @@ pub fn store(scan: &Scan, store_ix: StoreIx) -> StoreDoc {
             other: sums.other.bytes,
             total: sums.total().bytes,
         },
-        snapshotters: refs::snapshotters(inventory, store_ix)
+        snapshotters: refs::snapshotters(inventory, &scan.refs, store_ix)
             .into_iter()
             .map(|found| SnapshotterDoc {
                 second: found.name != store.driver,
