@@ -169,7 +169,6 @@ mod tests {
             modified: None,
             owner: 0,
             links: 1,
-            unread_store: None,
         });
         let log = "look at '/var/log/pods/a b/0.log' (300.0 MiB): `ls -l '/var/log/pods/a b/0.log'`";
         assert_eq!(best(&others).unwrap(), log);

@@ -57,6 +57,14 @@ pub struct InodeFacts {
     pub owner: u32,
 }
 
+impl InodeFacts {
+    /// Returns the device and inode number, which are the same under every name.
+    #[must_use]
+    pub fn identity(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+}
+
 fn kind_of(mode: FileType) -> FileKind {
     match mode {
         FileType::Directory => FileKind::Directory,
@@ -237,18 +245,54 @@ fn newest(top: OwnedFd, times: Times, limit: usize) -> io::Result<Option<Timesta
     Ok(newest)
 }
 
-/// Calls `found` with each regular file in `top` and below it, and its allocated bytes. Mounts are neither entered
-/// nor examined (their filesystem may never answer), and directories that `leaves_out` accepts are not entered.
-/// Files that disappear meanwhile or cannot be read are skipped.
+/// Calls `found` with each regular file in `top` and below it, and its allocated bytes. See [`walk_below`].
+///
+/// # Errors
+/// If `top` cannot be opened.
 pub fn files_below(
     top: &Path,
-    leaves_out: &dyn Fn(&Path) -> bool,
+    leaves_out: &dyn Fn(&InodeFacts) -> bool,
     found: &mut dyn FnMut(PathBuf, InodeFacts, u64),
 ) -> io::Result<()> {
-    let start = open(top, OFlags::DIRECTORY)?;
+    walk_below(&open(top, OFlags::DIRECTORY)?, leaves_out, &mut |step| {
+        if let Step::Entry(path, facts, bytes) = step
+            && facts.kind == FileKind::File
+        {
+            found(top.join(path), *facts, bytes);
+        }
+    });
+    Ok(())
+}
+
+/// Step of a walk. Paths are relative to its top.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// A directory that is entered, the top included, and its own allocated bytes (0 for the top).
+    Directory(&'a Path, u64),
+    /// Any other entry of the directory that was entered last and not left, and its allocated bytes.
+    Entry(&'a Path, &'a InodeFacts, u64),
+    /// End of the directory that was entered last and not left.
+    End,
+}
+
+/// Walks over everything in an open directory, depth first. Mounts are neither entered nor examined (their filesystem
+/// may never answer), and directories that `leaves_out` accepts are left out. Entries that disappear meanwhile or
+/// cannot be read are skipped.
+pub fn walk_below(
+    start: &OwnedFd,
+    leaves_out: &dyn Fn(&InodeFacts) -> bool,
+    visit: &mut dyn FnMut(Step<'_>),
+) {
     let opener = Opener::usual(start.as_fd());
-    let mut waiting = vec![PathBuf::new()];
-    while let Some(below) = waiting.pop() {
+    // `None` is the end of a directory.
+    let mut waiting = vec![Some((PathBuf::new(), 0))];
+    while let Some(next) = waiting.pop() {
+        let Some((below, own_bytes)) = next else {
+            visit(Step::End);
+            continue;
+        };
+        visit(Step::Directory(&below, own_bytes));
+        waiting.push(None);
         let Ok(directory) = opener.beneath(start.as_fd(), &below, DIRECTORY, false) else { continue };
         let Ok(entries) = Dir::read_from(&directory) else { continue };
         for entry in entries.map_while(Result::ok) {
@@ -258,16 +302,14 @@ pub fn files_below(
             }
             let handle = opener.beneath(directory.as_fd(), name_of(name), HANDLE, false);
             let Ok(stat) = handle.and_then(rustix::fs::fstat) else { continue };
-            let inside = below.join(name_of(name));
-            let (path, facts) = (top.join(&inside), facts_of(&stat));
-            match facts.kind {
-                FileKind::Directory if !leaves_out(&path) => waiting.push(inside),
-                FileKind::File => found(path, facts, size_of(&stat).0),
-                _ => {}
+            let (path, facts, bytes) = (below.join(name_of(name)), facts_of(&stat), size_of(&stat).0);
+            if facts.kind != FileKind::Directory {
+                visit(Step::Entry(&path, &facts, bytes));
+            } else if !leaves_out(&facts) {
+                waiting.push(Some((path, bytes)));
             }
         }
     }
-    Ok(())
 }
 
 fn name_of(entry: &CStr) -> &Path {

@@ -1,7 +1,6 @@
 //! Causes of the usage outside the stores: logs, files, the journal, core dumps, and data that is not examined.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::tz::TimeZone;
 
@@ -66,7 +65,7 @@ pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause>
     let leaks: Vec<_> = nodes.map(|node| &node.path).collect();
     let files = context.other_users.files.iter().filter(|file| {
         let is_leak = leaks.iter().any(|leak| file.path.starts_with(leak));
-        file.filesystem == ix && file.bytes >= context.least(ix) && !is_leak && file.unread_store.is_none()
+        file.filesystem == ix && file.bytes >= context.least(ix) && !is_leak
     });
     files
         .map(|file| {
@@ -85,23 +84,32 @@ pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause>
         .collect()
 }
 
-/// Returns the stores that were not read, with the bytes of their large files.
+/// Returns the stores that were not read.
 pub(super) fn unread_stores(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
-    let mut stores: BTreeMap<&(PathBuf, StoreKind), u64> = BTreeMap::new();
-    for file in context.other_users.files.iter().filter(|file| file.filesystem == ix) {
-        if let Some(store) = &file.unread_store {
-            *stores.entry(store).or_default() += file.bytes;
+    let stores = context.other_users.other_users.iter().filter_map(|user| match user.kind {
+        OtherUserKind::Store(kind) if user.filesystem == ix && user.bytes >= context.least(ix) => {
+            Some((user, kind))
         }
-    }
-    let causes = stores.into_iter().filter(|(_, bytes)| *bytes >= context.least(ix));
-    causes
-        .map(|((root, kind), bytes)| {
-            let path = context.inside(root);
+        _ => None,
+    });
+    stores
+        .map(|(store, kind)| {
+            let path = context.inside(&store.path);
+            let (title, remedy, command) = match &store.holder {
+                Some(title) => (
+                    title.as_str(),
+                    "images need its layers",
+                    format!("layersweep explain {}", shell_word(&path)),
+                ),
+                None => ("another store", "", usage_of_store(kind, &path)),
+            };
             Cause {
-                command: Some(PrintedCommand::Shows(usage_of_store(*kind, &path))),
+                remedy: remedy.into(),
+                command: Some(PrintedCommand::Shows(command)),
                 path: Some(path.clone()),
-                frees_bytes: bytes,
-                ..context.cause(ix, CauseKind::Other, bytes, format!("another store, {path}"))
+                frees_bytes: if store.holder.is_some() { 0 } else { store.bytes },
+                group: if store.holder.is_some() { CauseGroup::Kept } else { CauseGroup::OnlyYouCanJudge },
+                ..context.cause(ix, CauseKind::Other, store.bytes, format!("{title}, {path}"))
             }
         })
         .collect()
@@ -152,13 +160,13 @@ pub(super) fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
 pub(super) fn other_users(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -> Vec<Cause> {
     let here = context.other_users.other_users.iter().filter(|user| user.filesystem == ix);
     let mount = context.scan.inventory[ix].mount.to_string_lossy();
+    // Files that tools of the stores left behind are reported as leaks.
+    let nodes = context.scan.inventory.nodes.iter();
+    let temporary: Vec<_> = nodes.filter(|node| node.kind == NodeKind::TemporaryFile).collect();
     here.filter_map(|user| {
         let leaks = temporary.iter().filter(|node| node.path.starts_with(&user.path));
         let leaks = leaks.map(|node| node.size.bytes);
         let path = context.inside(&user.path);
-    // Files that tools of the stores left behind are reported as leaks.
-    let nodes = context.scan.inventory.nodes.iter();
-    let temporary: Vec<_> = nodes.filter(|node| node.kind == NodeKind::TemporaryFile).collect();
         let files = named.iter().filter(|cause| {
             cause.kind == CauseKind::File
                 && cause.path.as_ref().is_some_and(|file| Path::new(file).starts_with(&path))
@@ -257,11 +265,15 @@ pub(super) fn others(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -
     let named = logs.filter_map(|cause| Some((cause.path.as_deref()?, cause.bytes))).chain(of_leaks);
     let left = without_files(parts, named);
     let hidden = hidden(context.scan, context.other_users, ix);
+    let users = context.other_users.other_users.iter();
+    let stores = users.filter(|user| matches!(user.kind, OtherUserKind::Store(_)));
+    let stores: Vec<_> = stores.map(|user| context.inside(&user.path)).collect();
     let kinds = [PartKind::Directory, PartKind::Swap, PartKind::Other];
     let others = parts.iter().zip(left).filter(|(part, _)| {
         let path = part.path.as_ref().map(Path::new);
         let is_leak = path.is_some_and(|path| leaks.iter().any(|(leak, _)| path.starts_with(leak)));
-        kinds.contains(&part.kind) && !is_leak
+        let is_store = part.path.as_ref().is_some_and(|path| stores.contains(path));
+        kinds.contains(&part.kind) && !is_leak && !is_store
     });
     let filesystem = &context.scan.inventory.filesystems[ix.get()];
     // A directory of many small files matters only if inodes are short.

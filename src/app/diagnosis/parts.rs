@@ -129,6 +129,7 @@ pub fn of_use(
         OtherUserKind::Snapshotter => {
             (PartKind::Directory, Some(format!("snapshotter {}", holder.unwrap_or("?"))))
         }
+        OtherUserKind::Store(_) => (PartKind::Directory, Some(holder.unwrap_or("another store").to_owned())),
         OtherUserKind::Directory => (PartKind::Directory, Some(path.display().to_string())),
     };
     let part = Part { path: Some(inside(path)), ..Part::new(kind, bytes) };

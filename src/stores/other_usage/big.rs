@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::apart;
+use super::narrow::Apart;
 use super::places::pod_name;
 use super::types::{BigFile, KnownUse, OtherUser, OtherUserKind};
 use crate::model::FilesystemIx;
@@ -18,16 +20,16 @@ const MOST: usize = 20;
 /// size.
 pub(super) fn logs(sysroot: &Sysroot, places: &[KnownUse], known: &KubeletPlaces) -> Vec<BigFile> {
     let mut largest = Largest::default();
-    let journal: Vec<_> =
-        places.iter().filter(|place| place.kind == OtherUserKind::Journal).map(|place| &place.path).collect();
+    let journal = places.iter().filter(|place| place.kind == OtherUserKind::Journal);
+    let journal = identities(journal.map(|place| &*place.path));
     for place in places {
         if !matches!(place.kind, OtherUserKind::PodLogs | OtherUserKind::Logs) {
             continue;
         }
         let Some(filesystem) = place.filesystem else { continue };
-        let is_journal = |path: &Path| journal.iter().any(|journal| *journal == path);
+        let is_journal = |facts: &InodeFacts| journal.contains(&facts.identity());
         let found = quiet::files_below(&place.path, &is_journal, &mut |path, facts, bytes| {
-            largest.add((facts.device, facts.inode), big_file(filesystem, path, facts, bytes));
+            largest.add(facts.identity(), big_file(filesystem, path, facts, bytes));
         });
         // The walk of the same place reports what cannot be read.
         if let Err(error) = found {
@@ -58,12 +60,16 @@ fn big_file(filesystem: FilesystemIx, path: PathBuf, facts: InodeFacts, bytes: u
         modified,
         owner: facts.owner,
         links: facts.links,
-        unread_store: None,
     }
 }
 
-/// Returns the largest files of these users. `known`: places that are examined for themselves. `least`: minimum bytes
-/// of a file on a filesystem.
+/// Returns the device and inode numbers of these paths, as far as they exist.
+pub(super) fn identities<'p>(paths: impl Iterator<Item = &'p Path>) -> Apart {
+    paths.filter_map(|path| Some(quiet::facts(path).ok()?.identity())).collect()
+}
+
+/// Returns the largest files of these users. Directories of other users and `known` places are examined for
+/// themselves, by whatever path they are seen. `least`: minimum bytes of a file on a filesystem.
 pub(super) fn files(
     users: &[OtherUser],
     known: &[KnownUse],
@@ -71,6 +77,9 @@ pub(super) fn files(
 ) -> Vec<BigFile> {
     use OtherUserKind::{Directory, VarTmp};
     let mut largest = Largest::default();
+    let by_path = users.iter().filter(|user| user.kind != OtherUserKind::DeletedOpen);
+    let mut skipped = apart(known);
+    skipped.extend(identities(by_path.map(|user| &*user.path)));
     for user in users {
         let least = least(user.filesystem);
         if !matches!(user.kind, Directory | VarTmp) || user.bytes < least {
@@ -79,13 +88,13 @@ pub(super) fn files(
         let filesystem = user.filesystem;
         let mut add = |path: PathBuf, facts: InodeFacts, bytes| {
             if bytes >= least {
-                largest.add((facts.device, facts.inode), big_file(filesystem, path, facts, bytes));
+                largest.add(facts.identity(), big_file(filesystem, path, facts, bytes));
             }
         };
         match quiet::facts(&user.path) {
             Ok(facts) if facts.kind == quiet::FileKind::File => add(user.path.clone(), facts, user.bytes),
             Ok(facts) if facts.kind == quiet::FileKind::Directory => {
-                let is_known = |path: &Path| known.iter().any(|place| place.path == path);
+                let is_known = |facts: &InodeFacts| skipped.contains(&facts.identity());
                 if let Err(error) = quiet::files_below(&user.path, &is_known, &mut add) {
                     tracing::debug!("looking for large files in {}: {error}", user.path.display());
                 }
@@ -185,7 +194,6 @@ mod tests {
                 modified: None,
                 owner: 0,
                 links: 1,
-                unread_store: None,
             }
         }
         for number in 0..1000_u64 {

@@ -40,10 +40,12 @@ pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {
 
 /// Returns the store that contains a file outside the stores that were read.
 pub(super) fn unread_store(scan: &Scan, file: &Path) -> Option<(PathBuf, StoreKind)> {
-    let above = file.ancestors().skip(1);
-    let mut opened =
-        above.filter_map(|path| Some((path, scan.sysroot.open(&scan.sysroot.display(path)).ok()?)));
-    opened.find_map(|(path, root)| Some((path.to_path_buf(), store_kind(&root)?)))
+    file.ancestors().skip(1).find_map(|path| Some((path.to_path_buf(), store_at(scan, path)?)))
+}
+
+/// Returns the kind of the store at the path, on the system of the scan.
+pub(super) fn store_at(scan: &Scan, path: &Path) -> Option<StoreKind> {
+    scan.sysroot.open(&scan.sysroot.display(path)).ok().as_ref().and_then(store_kind)
 }
 
 /// Returns the kind of the store that a directory is.

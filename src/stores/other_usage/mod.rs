@@ -22,7 +22,6 @@ use crate::model::{Filesystem, FilesystemIx, Finding};
 use crate::sys::deleted::{self, Backing, DeletedFile};
 use crate::sys::mounts::{self, Location, Mount};
 use crate::sys::quiet;
-use crate::sys::quiet::Within;
 
 pub use below::{Below, OutsideUse, below};
 pub use places::filesystem_of;
@@ -71,9 +70,37 @@ pub fn add_files(scan: &Scan, known: &OtherUsageRequest, all: &mut OtherUsers) {
     let places = places::find(scan, known, &mut Vec::new());
     all.files =
         big::files(&all.other_users, &places, |ix| (scan.inventory[ix].used_bytes / SMALL).max(LEAST));
-    for file in &mut all.files {
-        file.unread_store = large::unread_store(scan, &file.path);
+    leave_unread_stores_out(scan, &places, all);
+}
+
+/// Removes files in stores that were not read; each of these stores becomes a user of its own.
+fn leave_unread_stores_out(scan: &Scan, places: &[KnownUse], all: &mut OtherUsers) {
+    let apart = apart(places);
+    for file in std::mem::take(&mut all.files) {
+        let Some((store, kind)) = large::unread_store(scan, &file.path) else {
+            all.files.push(file);
+            continue;
+        };
+        let above = all
+            .other_users
+            .iter()
+            .enumerate()
+            .filter(|(_, user)| user.kind != OtherUserKind::DeletedOpen && store.starts_with(&user.path));
+        let nearest = above.max_by_key(|(_, user)| user.path.components().count());
+        let Some((position, user)) = nearest else { continue };
+        if user.path == store {
+            all.other_users[position].kind = OtherUserKind::Store(kind);
+        } else {
+            let (size, _) = narrow::measure(scan, &store, &apart);
+            narrow::divide(position, store, size, OtherUserKind::Store(kind), all);
+        }
     }
+}
+
+/// Returns the directories that are counted for themselves.
+fn apart(places: &[KnownUse]) -> narrow::Apart {
+    // A place on a filesystem that may not answer has none.
+    big::identities(places.iter().filter(|place| place.filesystem.is_some()).map(|place| &*place.path))
 }
 
 /// Measures only logs, the journal, core dumps and deleted files that are held open: cheap enough for every recorded
@@ -111,17 +138,22 @@ fn of_filesystem(
     let mut roots = vec![mount.clone()];
     let mut units: Vec<Unit> = Vec::new();
     let mut trees = Vec::new();
-    // Only the top directory itself: each entry in it gets a unit of its own, files included.
-    let top =
-        Unit { kind: OtherUserKind::Directory, user: mount.clone(), pod: None, path: mount, holder: None };
+    let earlier_findings = all.findings.len();
     let is_wanted = known
         .most_inodes
         .is_none_or(|most| inodes_outside(scan, filesystem_ix).is_some_and(|inodes| inodes <= most));
-    let is_in_store = places::are_of_stores(&mounts, places, &top.path);
-    let location = mounts::location(&mounts, &top.path);
+    let is_in_store = places::are_of_stores(&mounts, places, &mount);
+    let location = mounts::location(&mounts, &mount);
     if is_wanted && !is_in_store {
-        add(&mut units, &mut trees, 0, top, all);
+        roots.extend(location.iter().flat_map(|top| places::deeper_tops(&scan.sysroot, &mounts, top)));
+        // Only the directories themselves: each entry in them gets a unit of its own, files included.
+        for (root_ix, path) in roots.iter().enumerate() {
+            let (user, path) = (path.clone(), path.clone());
+            let top = Unit { kind: OtherUserKind::Directory, user, pod: None, path, holder: None };
+            add(&mut units, &mut trees, root_ix, top, all);
+        }
     }
+    let tops = roots.clone();
     for place in &here {
         roots.push(place.path.clone());
         let KnownUse { kind, path, holder, .. } = (*place).clone();
@@ -146,16 +178,15 @@ fn of_filesystem(
     all.inodes += measured.units.iter().map(|unit| unit.inodes).sum::<u64>();
     all.findings.extend(below::unread(&measured, &facts.mount, "counted as `other`"));
     let is_whole = location.as_ref().is_some_and(|location| location.path == Path::new("/"));
-    if is_whole && (is_wanted || is_in_store) && !all.findings.iter().any(|finding| finding.incomplete) {
+    let is_complete = !all.findings[earlier_findings..].iter().any(|finding| finding.incomplete);
+    if is_whole && (is_wanted || is_in_store) && is_complete {
         let mount_points = location.iter().flat_map(|location| covering(&mounts, location)).collect();
         all.seen_whole.push(SeenWhole { filesystem: filesystem_ix, top: roots[0].clone(), mount_points });
     }
     let sizes = by_unit(&measured, units.len());
     gather(filesystem_ix, units, &sizes, all);
-    if let Ok(top) = scan.sysroot.open(&scan.sysroot.display(&roots[0])) {
-        let options = WalkOptions { progress: None, ..options };
-        narrow::narrow((filesystem_ix, facts), &Within::new([&top]), &roots, &options, all);
-    }
+    let apart = big::identities(roots[1..].iter().map(PathBuf::as_path));
+    narrow::narrow(scan, (filesystem_ix, facts), &tops, &apart, all);
 }
 
 /// Returns mount points on directories of a filesystem, which hide the files in these directories. Disks come first,

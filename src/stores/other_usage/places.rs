@@ -9,7 +9,8 @@ use super::types::{KnownUse, OtherUsageRequest, OtherUserKind, PodShare};
 use crate::disk::filesystem;
 use crate::model::{FilesystemIx, Finding};
 use crate::stores::Scan;
-use crate::sys::mounts::{self, Mount};
+use crate::sys::mounts::{self, Location, Mount};
+use crate::sys::sysroot::Sysroot;
 use crate::sys::{quiet, root};
 
 /// Returns the directories of known use, and those of the stores. A place inside another one of the same use appears
@@ -86,6 +87,19 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
 /// Returns the device of the filesystem that contains a path, by the mount table.
 fn device_of(mounts: &[Mount], path: &Path) -> Option<(u32, u32)> {
     mounts::location(mounts, path).map(|location| location.device)
+}
+
+/// Returns directories of the node that are deeper on the filesystem `top` than in the node's own tree. On an ostree
+/// host the whole filesystem is mounted on `/sysroot`, and `/var` is its `ostree/deploy/<stateroot>/var`.
+pub(super) fn deeper_tops(sysroot: &Sysroot, mounts: &[Mount], top: &Location) -> Vec<PathBuf> {
+    let tops = ["/etc", "/usr", "/var"].into_iter().filter_map(|path| sysroot.resolve(Path::new(path)).ok());
+    let deeper = tops.filter(|path| {
+        mounts::location(mounts, path).is_some_and(|location| {
+            let below = location.path.strip_prefix(&top.path);
+            location.device == top.device && below.is_ok_and(|below| below.components().count() > 1)
+        })
+    });
+    deeper.collect()
 }
 
 /// Returns true if a process serves the filesystem of a path (FUSE).

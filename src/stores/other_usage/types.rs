@@ -26,6 +26,8 @@ pub enum OtherUserKind {
     Swap,
     /// Files of a snapshotter that runs beside containerd.
     Snapshotter,
+    /// A store that was not read, for example one that no configuration names, or an additional layer store.
+    Store(StoreKind),
     /// Deleted files that a process holds open.
     DeletedOpen,
     /// Anything else, by its top-level directory, or by the entry that contains nearly all of that.
@@ -50,7 +52,7 @@ pub struct OtherUser {
     pub bytes: u64,
     /// Number of files and directories.
     pub inodes: u64,
-    /// Owner, if known: the process of a deleted file, the name of a snapshotter.
+    /// Owner, if known: the process of a deleted file, the name of a snapshotter; for a store what it is.
     pub holder: Option<String>,
 }
 
@@ -178,8 +180,6 @@ pub struct BigFile {
     pub owner: u32,
     /// Number of hard links.
     pub links: u64,
-    /// Root and kind of the store that contains the file and was not read, for example that of another user.
-    pub unread_store: Option<(PathBuf, StoreKind)>,
 }
 
 /// A place with a known use.
