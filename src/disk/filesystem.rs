@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, StatVfs};
+use rustix::fs::{Mode, OFlags, StatVfs, StatVfsMountFlags};
 
 use crate::disk::Tally;
 use crate::disk::inode_chunks::ChunkRule;
@@ -118,6 +118,12 @@ pub fn facts(path: &Path) -> io::Result<Filesystem> {
 pub fn mount_of(path: &Path) -> io::Result<Option<u64>> {
     let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     Ok(mount_id(fd.as_fd()).ok())
+/// Returns true if the filesystem at the mount point `mount` cannot be written to through this mount.
+#[must_use]
+pub fn is_mounted_read_only(mount: &Path) -> bool {
+    rustix::fs::statvfs(mount).is_ok_and(|space| space.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
 }
 
 fn describe(path: &Path, fd: BorrowedFd<'_>, space: &StatVfs) -> io::Result<Filesystem> {

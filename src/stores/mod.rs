@@ -24,7 +24,7 @@ use std::time::Instant;
 use hashbrown::{HashMap, HashSet};
 use jiff::Timestamp;
 
-use crate::disk::filesystem::CostModel;
+use crate::disk::filesystem::{self, CostModel};
 use crate::disk::size_cache::{SizeCache, StoreSizes};
 use crate::disk::{Extents, Progress};
 use crate::model::refs::{self, Refs};
@@ -96,6 +96,15 @@ impl Scan {
     }
 }
 
+
+    /// Returns true if a filesystem is mounted read-only and all its stores are read-only: images that are shipped with
+    /// the system in a squashfs, for example. It is always full, and nothing can be written to it or deleted from it.
+    #[must_use]
+    pub fn is_full_by_design(&self, ix: FilesystemIx) -> bool {
+        let mut here = self.inventory.nodes.iter().filter(|node| node.filesystem == ix);
+        here.all(|node| self.inventory[node.store].read_only)
+            && filesystem::is_mounted_read_only(&self.inventory[ix].mount)
+    }
 /// Records of all stores of a request, as far as they can be read.
 #[derive(Debug)]
 pub struct ReadStores {

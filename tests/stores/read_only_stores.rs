@@ -179,3 +179,38 @@ fn image_without_manifest_is_found_with_every_driver() {
         assert!(has_leak, "{driver}: {sweep:#}");
     }
 }
+
+/// Images that are shipped on a read-only filesystem, which is always full.
+#[test]
+fn full_read_only_filesystem_raises_no_alarm() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let mut shipped = LoopFs::new(Fs::Ext4, 32 * MIB);
+    let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let lender = Store::of(&shipped.path().join("lender"), "overlay", &["base", "other"].map(small::image));
+    lender.unmount();
+    let full = std::fs::write(shipped.path().join("pad"), vec![1; 32 << 20]);
+    assert!(full.is_err());
+    shipped.remount_with("ro");
+    let store = Store::of(&disk.path().join("root"), "overlay", &[small::image("a")]);
+    store.unmount();
+    let config = store.scratch().join("storage.conf");
+    let options = format!("[storage.options]\nadditionalimagestores = [{:?}]\n", lender.root());
+    std::fs::write(&config, std::fs::read_to_string(&config).unwrap() + &options).unwrap();
+    let report = json(&store, 0, &["report"]);
+    let mount = shipped.path().to_str().unwrap();
+    assert!(text(&report, "/verdict/sentences/0").starts_with(disk.path().to_str().unwrap()), "{report:#}");
+    assert_eq!(text(&report, "/verdict/urgency"), "calm", "{report:#}");
+    let causes = list(&report, "/verdict/causes").iter();
+    assert_eq!(causes.filter(|cause| text(cause, "/filesystem") == mount).count(), 0, "{report:#}");
+    let filesystems = list(&report, "/filesystems").iter();
+    let read_only = filesystems.clone().find(|filesystem| text(filesystem, "/mount") == mount).unwrap();
+    let kinds: Vec<_> = list(read_only, "/parts").iter().map(|part| text(part, "/kind")).collect();
+    assert!(kinds.contains(&"images-pinned") && !kinds.contains(&"images"), "{kinds:?}");
+    let doctor = node::document(run(&store, &["doctor", "--format", "json"]));
+    let mut checks = list(&doctor, "/checks").iter();
+    let check = checks.find(|check| check["name"] == "disk-usage" && check["object"] == mount).unwrap();
+    assert_eq!(check["status"], "ok", "{check:#}");
+    drop(lender);
+}

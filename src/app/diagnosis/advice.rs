@@ -87,6 +87,9 @@ fn urgency(disk: &Disk) -> (Urgency, String) {
         Some(inodes) => format!("{mount} has used {inodes:.1}% of its inodes"),
         None => format!("{mount} is {percent:.1}% full"),
     };
+    if disk.is_full_by_design {
+        return (Urgency::Calm, format!("{mount} is mounted read-only, so it cannot fill up"));
+    }
     let counted = if by_inodes { Counted::Inodes } else { Counted::Bytes };
     let passed: Vec<_> = disk.acting(true).collect();
     if facts.available_bytes == 0 {

@@ -26,7 +26,8 @@ use crate::stores::Scan;
 pub fn causes(context: &Context<'_>, disks: &[Disk]) -> Vec<Cause> {
     let mut causes = Vec::new();
     let holders = StoppedHolders::find(context.scan);
-    for ix in (0..context.scan.inventory.filesystems.len()).map(FilesystemIx::from) {
+    // No file can be deleted from a filesystem that is mounted read-only.
+    for ix in disks.iter().filter(|disk| !disk.is_full_by_design).map(|disk| disk.ix) {
         causes.extend(unused_images(context, ix));
         causes.extend(out_of_reach(context, ix));
         causes.extend(pinned_images(context, ix));

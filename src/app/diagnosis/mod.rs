@@ -62,9 +62,9 @@ pub struct Part {
 /// Data in a store that several objects reach counts with the first of their kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PartKind {
-    /// Data of images that a container uses, or that cannot be deleted.
+    /// Data of images that a container uses.
     Images,
-    /// Data of images that a pin or another rule keeps.
+    /// Data of images that a pin or another rule keeps, or that are in a read-only store.
     ImagesPinned,
     /// Data of unused images that layersweep cannot delete here.
     ImagesOutOfReach,
@@ -301,6 +301,8 @@ pub struct Disk {
     pub thresholds: Vec<DiskThreshold>,
     /// Bytes that would be freed now.
     pub planned: Planned,
+    /// It is mounted read-only, so it cannot fill up: see [`crate::stores::Scan::is_full_by_design`].
+    pub is_full_by_design: bool,
 }
 
 /// Bytes that layersweep would free on a filesystem now under the configured policy.

@@ -150,12 +150,10 @@ fn of_stores(
     ix: FilesystemIx,
     inside: &dyn Fn(&Path) -> String,
 ) -> Vec<Part> {
-    let images = inventory.images.iter().enumerate();
-    let image_kinds: Vec<_> = images
-        .map(|(position, image)| match standing(inventory, refs, position.into()) {
-            _ if inventory.stores[image.store.get()].read_only => PartKind::Images,
-            Standing::InUse | Standing::ReadOnly => PartKind::Images,
-            Standing::Pinned => PartKind::ImagesPinned,
+    let image_kinds: Vec<_> = (0..inventory.images.len())
+        .map(|position| match standing(inventory, refs, position.into()) {
+            Standing::InUse => PartKind::Images,
+            Standing::Pinned | Standing::ReadOnly => PartKind::ImagesPinned,
             Standing::Unused if is_deletable(inventory, refs, Root::Image(position.into())) => {
                 PartKind::ImagesUnused
             }

@@ -30,10 +30,12 @@ pub fn summary(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) 
     [fullness_sentence(disks, disk), usage_sentence(disk, &causes), last]
 }
 
-/// Returns the disk that the summary describes: the fullest, by bytes or by inodes.
+/// Returns the disk that the summary describes: the fullest, by bytes or by inodes, of those that can fill up.
 pub(super) fn fullest(disks: &[Disk]) -> Option<(FilesystemIx, &Disk)> {
-    let fullest =
-        disks.iter().enumerate().rev().max_by(|(_, a), (_, b)| most_used(a).total_cmp(&most_used(b)));
+    let fullest = disks.iter().enumerate().rev().max_by(|(_, a), (_, b)| {
+        let can_fill_up = b.is_full_by_design.cmp(&a.is_full_by_design);
+        can_fill_up.then(most_used(a).total_cmp(&most_used(b)))
+    });
     fullest.map(|(position, disk)| (position.into(), disk))
 }
 
@@ -64,7 +66,7 @@ fn fullness_sentence(disks: &[Disk], disk: &Disk) -> String {
             format!(", above {}", listed(&names))
         }
     };
-    let others = match disks.len() {
+    let others = match disks.iter().filter(|disk| !disk.is_full_by_design).count() {
         0 | 1 => String::new(),
         many => format!(" (the fullest of {many} filesystems with stores)"),
     };
@@ -261,9 +263,10 @@ fn named(causes: &[&Cause], scarce: Counted, verb: &str, how: &str) -> String {
 
 /// Returns true if the disk is not full and is below all thresholds at which a program acts.
 fn has_room(disk: &Disk) -> bool {
-    disk.used_percent().is_some_and(|percent| percent < FULL)
-        && !short_of_inodes(disk)
-        && disk.acting(true).next().is_none()
+    disk.is_full_by_design
+        || disk.used_percent().is_some_and(|percent| percent < FULL)
+            && !short_of_inodes(disk)
+            && disk.acting(true).next().is_none()
 }
 
 fn of_kind(causes: &[&&Cause], kind: CauseKind) -> u64 {

@@ -42,6 +42,7 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
             sweep: BytesAndInodes::default(),
             owed_bytes: 0,
         },
+        is_full_by_design: false,
     }
 }
 

@@ -36,8 +36,14 @@ pub(super) fn filesystems(node: &Node<'_>) -> Vec<Check> {
             largest => check.message.push_str(&format!(
                 "; known data outside the stores: {largest}; `layersweep report` finds the rest"
             )),
+        let object = node.shown(&filesystem.mount);
+        if scan.is_full_by_design(ix.into()) {
+            let message = "mounted read-only, so it cannot fill up".to_owned();
+            checks.push(Check::new(Status::Ok, object, message, ""));
+            continue;
         }
-        checks.push(Check { object: node.shown(&filesystem.mount), ..check });
+        }
+        checks.push(Check { object, ..check });
     }
     checks
 }

@@ -127,6 +127,7 @@ pub fn report(
             parts: divided.parts.clone(),
             thresholds,
             planned: planned.clone(),
+            is_full_by_design: scan.is_full_by_design(position.into()),
         })
         .collect();
     let causes = diagnosis::causes(&context, &disks);
