@@ -31,12 +31,18 @@ pub struct CostModel {
     pub metadata_percent: u32,
     /// True if files may share extents.
     pub reflinks: bool,
+    /// True if the freed space cannot be predicted, so that none is promised: on an overlay, deleting a file of a lower
+    /// layer only adds a whiteout, and `stat` does not show in which layer a file is.
+    pub is_unknown: bool,
 }
 
 impl CostModel {
     /// Returns the bytes by which `statvfs` is expected to grow when the files in `tally` are deleted.
     #[must_use]
     pub fn frees(&self, tally: &Tally) -> u64 {
+        if self.is_unknown {
+            return 0;
+        }
         let per_inode = tally.inodes.saturating_mul(self.bytes_per_inode);
         if self.metadata_percent == 0 {
             return tally.bytes.saturating_add(per_inode);
@@ -71,6 +77,7 @@ impl CostModel {
             "btrfs" => {
                 Self { metadata_percent: btrfs_metadata_percent(path), reflinks: true, ..Self::default() }
             }
+            "overlay" => Self { is_unknown: true, ..Self::default() },
             // ext2, ext3, ext4: fixed inode tables, no reflinks. For other types nothing better than st_blocks
             // is known.
             _ => Self::default(),
@@ -111,6 +118,12 @@ pub fn facts(path: &Path) -> io::Result<Filesystem> {
     describe(path, fd.as_fd(), &space)
 }
 
+/// Returns true if the filesystem at the mount point `mount` cannot be written to through this mount.
+#[must_use]
+pub fn is_mounted_read_only(mount: &Path) -> bool {
+    rustix::fs::statvfs(mount).is_ok_and(|space| space.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
 /// Returns the id of the mount that `path` is on, if the kernel supports this. Symlinks in `path` are followed.
 ///
 /// # Errors
@@ -118,12 +131,6 @@ pub fn facts(path: &Path) -> io::Result<Filesystem> {
 pub fn mount_of(path: &Path) -> io::Result<Option<u64>> {
     let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     Ok(mount_id(fd.as_fd()).ok())
-/// Returns true if the filesystem at the mount point `mount` cannot be written to through this mount.
-#[must_use]
-pub fn is_mounted_read_only(mount: &Path) -> bool {
-    rustix::fs::statvfs(mount).is_ok_and(|space| space.f_flag.contains(StatVfsMountFlags::RDONLY))
-}
-
 }
 
 fn describe(path: &Path, fd: BorrowedFd<'_>, space: &StatVfs) -> io::Result<Filesystem> {

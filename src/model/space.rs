@@ -163,7 +163,8 @@ pub fn lacks_inodes(inodes: u64, free: u64) -> bool {
     inodes > 0 && free < NEEDED_INODES
 }
 
-/// Returns the number of inodes and of free inodes, or 0 for both if free bytes are what limits them.
+/// Returns the number of inodes and of free inodes, or 0 for both if free bytes are what limits them, or if deleting
+/// files may not free any: an overlay.
 ///
 /// XFS and ZFS make inodes out of free blocks, and report as free what still fits. On such a filesystem without free
 /// bytes no inode is free, but that is a shortage of bytes. Inodes are the shortage if there are free bytes and the
@@ -173,10 +174,8 @@ pub fn limiting_inodes(fstype: &str, inodes: u64, free: u64, free_bytes: u64) ->
     /// Maximum size of an inode.
     const INODE_BYTES: u64 = 2048;
     let is_made_on_demand = matches!(fstype, "xfs" | "zfs");
-    match is_made_on_demand && free.saturating_mul(INODE_BYTES) >= free_bytes {
-        true => (0, 0),
-        false => (inodes, free),
-    }
+    let is_by_bytes = is_made_on_demand && free.saturating_mul(INODE_BYTES) >= free_bytes;
+    if is_by_bytes || fstype == "overlay" { (0, 0) } else { (inodes, free) }
 }
 
 /// Number of bytes and of inodes that must still be freed, or that a deletion frees.

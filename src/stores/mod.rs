@@ -28,7 +28,7 @@ use crate::disk::filesystem::{self, CostModel};
 use crate::disk::size_cache::{SizeCache, StoreSizes};
 use crate::disk::{Extents, Progress};
 use crate::model::refs::{self, Refs};
-use crate::model::{FilesystemIx, Image, Inventory, Node, NodeIx, StoreId, StoreIx};
+use crate::model::{FilesystemIx, Finding, Image, Inventory, Node, NodeIx, StoreId, StoreIx};
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::sys::clock::Present;
 use crate::sys::sysroot::Sysroot;
@@ -105,6 +105,12 @@ impl Scan {
         here.all(|node| self.inventory[node.store].read_only)
             && filesystem::is_mounted_read_only(&self.inventory[ix].mount)
     }
+}
+
+/// Message about a store on an overlay filesystem ([`CostModel::is_unknown`]).
+const ON_OVERLAY: &str = "a store is on this overlay filesystem: deleting files of its lower layers frees nothing, and \
+                          which files these are is unknown, so no freed bytes are predicted";
+
 /// Records of all stores of a request, as far as they can be read.
 #[derive(Debug)]
 pub struct ReadStores {
@@ -165,6 +171,10 @@ pub fn measure(
         .map(|reading| filesystems.of_roots(reading.as_ref(), &mut inventory))
         .collect::<Result<Vec<_>, _>>()?;
     let needs = needs_of(&readings, &root_filesystems);
+    let overlays = inventory.filesystems.iter().filter(|filesystem| filesystem.fstype == "overlay");
+    let overlays: Vec<_> =
+        overlays.map(|filesystem| Finding::incomplete(&filesystem.mount, ON_OVERLAY)).collect();
+    inventory.findings.extend(overlays);
     let mut measurement = Measurement::new(readings, sizes);
     measurement.run(request, needs, progress, &mut inventory.findings);
     let from_cache = measurement.taken();
