@@ -87,6 +87,8 @@ pub struct LayerFacts {
     pub snapshotter: Option<String>,
     /// Its content is not in the node's size: it is outside the filesystem (thin pool, dataset) or was not found.
     pub is_unmeasured: bool,
+    /// Directory that contains its files, if that is in an additional layer store: its size is then unknown.
+    pub elsewhere: Option<PathBuf>,
     /// Length of the uncompressed tar in bytes, as the runtime recorded it. The image sizes that the runtimes print
     /// are sums of these.
     pub listed_bytes: Option<u64>,

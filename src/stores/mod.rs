@@ -68,6 +68,8 @@ pub struct Scan {
     pub areas: Vec<Vec<PathBuf>>,
     /// Snapshotters that run beside containerd and whose records cannot be read: name and directory.
     pub snapshotters: Vec<(String, PathBuf)>,
+    /// Additional layer stores, as configured.
+    pub layer_stores: Vec<PathBuf>,
     /// Clock that dates on the disk were compared with.
     pub present: Present,
     /// Trees of all units, if [`ScanRequest::keep_trees`] was set; otherwise empty.
@@ -94,8 +96,6 @@ impl Scan {
     pub fn is_complete(&self) -> bool {
         !self.inventory.findings.iter().any(|finding| finding.incomplete)
     }
-}
-
 
     /// Returns true if a filesystem is mounted read-only and all its stores are read-only: images that are shipped with
     /// the system in a squashfs, for example. It is always full, and nothing can be written to it or deleted from it.
@@ -155,6 +155,7 @@ pub fn measure(
     let pins = graphroots.pins.clone();
     let (unread, others) = (graphroots.unread.clone(), graphroots.others());
     let unread_configs = std::mem::take(&mut graphroots.unread_configs);
+    let layer_stores = std::mem::take(&mut graphroots.layer_stores);
     let (mut readings, mut unreadable) = graphroots.into_stores();
     let (more, failed) = containerds.into_stores();
     readings.extend(more);
@@ -170,11 +171,11 @@ pub fn measure(
         .iter()
         .map(|reading| filesystems.of_roots(reading.as_ref(), &mut inventory))
         .collect::<Result<Vec<_>, _>>()?;
-    let needs = needs_of(&readings, &root_filesystems);
     let overlays = inventory.filesystems.iter().filter(|filesystem| filesystem.fstype == "overlay");
     let overlays: Vec<_> =
         overlays.map(|filesystem| Finding::incomplete(&filesystem.mount, ON_OVERLAY)).collect();
     inventory.findings.extend(overlays);
+    let needs = needs_of(&readings, &root_filesystems);
     let mut measurement = Measurement::new(readings, sizes);
     measurement.run(request, needs, progress, &mut inventory.findings);
     let from_cache = measurement.taken();
@@ -218,6 +219,7 @@ pub fn measure(
         places,
         areas,
         snapshotters,
+        layer_stores,
         present,
         trees,
         request,

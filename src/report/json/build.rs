@@ -228,6 +228,7 @@ pub fn layer(scan: &Scan, node_ix: NodeIx) -> Option<LayerDoc> {
         apparent_bytes: size.apparent_bytes,
         inodes: size.inodes,
         path: path(&node.path),
+        elsewhere: facts.elsewhere.as_deref().map(path),
     })
 }
 

@@ -294,6 +294,9 @@ pub struct LayerDoc {
     pub inodes: u64,
     /// Path on the disk.
     pub path: String,
+    /// Directory in an additional layer store that contains its files. `bytes` and `inodes` do not include these. Null
+    /// for other layers.
+    pub elsewhere: Option<String>,
 }
 
 /// Container of any owner and state.

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::format::{age, bytes, inodes, safe, short_id, wrapped};
 use super::images::name;
+use super::layers;
 use super::scan::leaks;
 use super::screen::Screen;
 use super::story::{absent_images, life_line, namesakes};
@@ -342,10 +343,14 @@ fn chain(chain: &[LayerDoc], screen: &Screen) -> String {
             1 => "exclusive".into(),
             _ => format!("shared with {others} more"),
         };
+        let note = match &layer.elsewhere {
+            Some(path) => format!("{note}, in an additional layer store: {}", safe(path)),
+            None => note,
+        };
         table.row(vec![
             short_id(&layer.id),
             if layer.read_write { "read-write".into() } else { layer.kind.into() },
-            bytes(layer.bytes),
+            layers::size(layer),
             layer.inodes.to_string(),
             layer.refcount.to_string(),
             note,

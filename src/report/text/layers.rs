@@ -64,13 +64,21 @@ pub fn layers(layers: &[LayerDoc], names: &Names, screen: &Screen) -> String {
             layer.parent.as_deref().map_or_else(|| "-".into(), short_id),
             if layer.read_write { "read-write".into() } else { layer.kind.into() },
             layer.refcount.to_string(),
-            bytes(layer.bytes),
+            size(layer),
             layer.inodes.to_string(),
             holders(layer, names, screen),
         ]);
     }
     table.add_stores(layers.iter().map(|layer| layer.store.as_str()));
     table.render()
+}
+
+/// Formats the size of a layer, which is unknown for the files in an additional layer store.
+pub(super) fn size(layer: &LayerDoc) -> String {
+    match layer.elsewhere {
+        Some(_) => "unknown".into(),
+        None => bytes(layer.bytes),
+    }
 }
 
 fn holders(layer: &LayerDoc, names: &Names, screen: &Screen) -> String {
@@ -171,5 +179,6 @@ fn label(layer: &LayerDoc, names: &Names, screen: &Screen) -> String {
         [] => String::new(),
         tops => format!("  {}", tops.join(", ")),
     };
-    format!("{}  {}  refs {}{kind}{tops}", short_id(&layer.id), bytes(layer.bytes), layer.refcount)
+    let elsewhere = layer.elsewhere.as_ref().map_or("", |_| "  in an additional layer store");
+    format!("{}  {}  refs {}{kind}{elsewhere}{tops}", short_id(&layer.id), size(layer), layer.refcount)
 }

@@ -13,6 +13,7 @@ mod recorded;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::inspect::mountpoints::Mounted;
@@ -27,7 +28,7 @@ use crate::model::{
 };
 use crate::stores::inventory_writer::InventoryWriter;
 use crate::sys::processes::Processes;
-use crate::sys::quiet::Within;
+use crate::sys::quiet::{FileKind, Within};
 
 /// Drivers with a directory for each layer in a known place.
 const MEASURED: [&str; 3] = ["overlay", "vfs", "btrfs"];
@@ -130,6 +131,7 @@ pub(super) fn fill(
         filler.nodes.push(node);
         filler.orphans.extend(orphan.map(|(orphan, unit)| (orphan, unit, node)));
     }
+    filler.layers_elsewhere();
     filler.layers_without_directory();
     filler.chain_layers();
     let images = filler.images();
@@ -219,6 +221,7 @@ impl Filler<'_> {
             read_write: record.volatile,
             snapshotter: None,
             is_unmeasured: !self.is_measured(),
+            elsewhere: None,
             listed_bytes: record.diff_size,
         }));
         self.layers[position] = Some(node);
@@ -256,6 +259,51 @@ impl Filler<'_> {
             _ => self.writer.inventory.anchored.push(node),
         }
         node
+    }
+
+    /// Finds the layers whose files are in an additional layer store: their `diff` is a symlink, or a file that
+    /// contains a path. The size of such a layer is unknown: the files are on another filesystem, which may fetch them
+    /// only when they are read, or several stores use them.
+    fn layers_elsewhere(&mut self) {
+        /// Maximum number of inodes of such a layer in this store: its directory, tar-split and a few small files.
+        const FEW: u64 = 12;
+        /// Maximum length of a path.
+        const PATH_MAX: u64 = 4096;
+        if self.snapshot.places.driver != "overlay" {
+            return;
+        }
+        let mut found = Vec::new();
+        for node in
+            self.layers.iter().flatten().filter(|node| self.writer.inventory[**node].size.inodes <= FEW)
+        {
+            let directory = &self.writer.inventory[*node].path;
+            let diff = directory.join("diff");
+            let Ok(facts) = self.within.facts(&diff) else { continue };
+            let file = match facts.kind {
+                FileKind::File => diff,
+                FileKind::Symlink => directory.join("additionallayer"),
+                FileKind::Directory | FileKind::Special => continue,
+            };
+            let path = self.within.read(&file, PATH_MAX).unwrap_or_default();
+            found.push((*node, PathBuf::from(OsStr::from_bytes(path.trim_ascii()))));
+        }
+        let Some((first, _)) = found.first() else { return };
+        let message = format!(
+            "{}: not measured, so the sizes of their images are lower bounds",
+            match found.len() {
+                1 => "the files of this layer are in an additional layer store".to_owned(),
+                more =>
+                    format!("the files of this and {} more layers are in an additional layer store", more - 1),
+            }
+        );
+        let finding = Finding::incomplete(&self.writer.inventory[*first].path, message);
+        self.writer.inventory.findings.push(finding);
+        for (node, path) in found {
+            if let Some(layer) = &mut self.writer.inventory[node].layer {
+                layer.elsewhere = Some(path);
+                layer.is_unmeasured = true;
+            }
+        }
     }
 
     fn is_measured(&self) -> bool {

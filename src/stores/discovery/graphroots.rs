@@ -40,6 +40,8 @@ pub(crate) struct Graphroots {
     unreadable: Option<Error>,
     /// Configured directories in which the tools leave temporary files.
     temporary: Vec<PathBuf>,
+    /// Additional layer stores.
+    pub(crate) layer_stores: Vec<PathBuf>,
     /// Limits for reading all stores of other users together.
     allowance: Allowance,
 }
@@ -98,6 +100,7 @@ pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
         let of_root = all.iter_mut().filter(|store| placed_owner(request, store) == 0);
         of_root.for_each(|store| store.additional_image_stores.extend(bootc.clone()));
     }
+    found.layer_stores = all.iter().flat_map(|store| store.additional_layer_stores.clone()).collect();
     let written = WrittenDirectories::new(&request.sysroot, &all);
     let known = Configured { all: &all, requested, written: &written };
     for position in written.additional_first(&request.sysroot, &all) {

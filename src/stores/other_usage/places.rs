@@ -7,16 +7,19 @@ use std::path::{Path, PathBuf};
 
 use super::types::{KnownUse, OtherUsageRequest, OtherUserKind, PodShare};
 use crate::disk::filesystem;
-use crate::model::{FilesystemIx, Finding};
+use crate::model::{FilesystemIx, Finding, StoreKind};
 use crate::stores::Scan;
 use crate::sys::mounts::{self, Location, Mount};
 use crate::sys::sysroot::Sysroot;
 use crate::sys::{quiet, root};
 
+/// Description of an additional layer store.
+const LAYER_STORE: &str = "additional layer store";
+
 /// Returns the directories of known use, and those of the stores. A place inside another one of the same use appears
 /// only once.
 pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Finding>) -> Vec<KnownUse> {
-    use OtherUserKind::{CoreDumps, Journal, KubeletVolumes, Layersweep, Logs, PodLogs, Swap, VarTmp};
+    use OtherUserKind::{CoreDumps, Journal, KubeletVolumes, Layersweep, Logs, PodLogs, Store, Swap, VarTmp};
     let mut seen = HashSet::new();
     let mut places = Vec::new();
     let mounts = mounts::read().unwrap_or_default();
@@ -55,7 +58,9 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
         (Layersweep, known.state_dir.clone()),
         (Swap, "/swap".into()),
     ];
-    for (kind, path) in kubelet.chain(pod_logs).chain(usual) {
+    let usual = kubelet.chain(pod_logs).chain(usual).map(|(kind, path)| (kind, path, None));
+    let layer_stores = scan.layer_stores.iter().map(|path| (Store(StoreKind::ContainersStorage), path.clone(), Some(LAYER_STORE)));
+    for (kind, path, holder) in usual.chain(layer_stores) {
         // Files on a network filesystem are on none of these disks, and its server may not answer.
         let found = match scan.sysroot.is_foreign() {
             true => scan.sysroot.resolve(&path),
@@ -73,7 +78,7 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
             quiet::facts(&resolved).is_ok_and(|facts| facts.kind == quiet::FileKind::Directory);
         // Swap files are recognized in the top directory: see `kind_on_top`.
         if is_directory {
-            add(kind, resolved, false, None);
+            add(kind, resolved, false, holder.map(str::to_owned));
         }
     }
     // The scan has already measured the directories of stores.
@@ -82,11 +87,6 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
     let mut in_store = in_store.into_iter();
     places.retain(|_| !in_store.next().unwrap_or(false));
     places
-}
-
-/// Returns the device of the filesystem that contains a path, by the mount table.
-fn device_of(mounts: &[Mount], path: &Path) -> Option<(u32, u32)> {
-    mounts::location(mounts, path).map(|location| location.device)
 }
 
 /// Returns directories of the node that are deeper on the filesystem `top` than in the node's own tree. On an ostree
@@ -100,6 +100,11 @@ pub(super) fn deeper_tops(sysroot: &Sysroot, mounts: &[Mount], top: &Location) -
         })
     });
     deeper.collect()
+}
+
+/// Returns the device of the filesystem that contains a path, by the mount table.
+fn device_of(mounts: &[Mount], path: &Path) -> Option<(u32, u32)> {
+    mounts::location(mounts, path).map(|location| location.device)
 }
 
 /// Returns true if a process serves the filesystem of a path (FUSE).

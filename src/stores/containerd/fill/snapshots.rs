@@ -48,6 +48,7 @@ impl<'a> Filler<'a> {
                     read_write: kind == Some(SnapshotKind::Active),
                     snapshotter: Some(record.snapshotter.clone()),
                     is_unmeasured: !measured.contains(snapshotter),
+                    elsewhere: None,
                     ..LayerFacts::default()
                 }));
                 self.snapshots.insert((namespace.name.as_str(), snapshotter, record.key.as_str()), node);
