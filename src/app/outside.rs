@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
 
-use super::diagnosis::{Cause, Disk, Part};
+use super::diagnosis::{Cause, Disk, Part, PartKind};
 use super::observer::Observer;
 use super::request::Request;
 use super::{database, diagnosis, runtime};
@@ -16,7 +16,7 @@ use crate::cri::Options;
 use crate::disk::Progress;
 use crate::model::display::{bytes, shell_word, thousands};
 use crate::model::refs::{self, Root};
-use crate::model::{Filesystem, FilesystemIx, Finding, NodeIx};
+use crate::model::{Filesystem, FilesystemIx, Finding, Inventory, NodeIx, Size, StoreIx};
 use crate::node::kubelet::Kubelet;
 use crate::node::places::KubeletPlaces;
 use crate::policy::space;
@@ -154,7 +154,7 @@ pub struct InodeUse {
     pub inodes: u64,
     /// Inodes in images, also in those that are kept.
     pub in_images: u64,
-    /// Places outside the stores with the most inodes, at least a tenth of all, the largest first.
+    /// See [`inode_users`].
     pub largest: Vec<Part>,
     /// Deleting all images, also those that are kept, would not free enough of the `missing` inodes to help.
     pub is_outside: bool,
@@ -172,14 +172,11 @@ impl InodeUse {
                 && scan.refs.reached_by(*node).any(|root| matches!(root, Root::Image(_)))
         });
         let in_images = of_images.fold(0, |sum: u64, node| sum.saturating_add(inventory[node].size.inodes));
-        let mut largest = parts(scan, other_users, ix);
-        largest.retain(|part| part.inodes >= (inodes / MANY_INODES).max(1));
-        largest.sort_by_key(|part| std::cmp::Reverse(part.inodes));
         Self {
             mount: inventory[ix].mount.clone(),
             inodes,
             in_images,
-            largest,
+            largest: inode_users(scan, other_users, ix),
             is_outside: !space::helps(in_images, missing),
         }
     }
@@ -189,6 +186,61 @@ impl InodeUse {
     /// Subtracts the inodes that deleted images have freed since the scan.
     pub(super) fn without(self, freed: u64) -> Self {
         Self { in_images: self.in_images.saturating_sub(freed), ..self }
+    }
+}
+
+/// Returns the users with at least a tenth of the inodes of a filesystem, the largest first: places outside the stores,
+/// containers with their own files, volumes, and other directories in stores.
+pub(super) fn inode_users(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Part> {
+    let inventory = &scan.inventory;
+    let least = (inventory[ix].inodes / MANY_INODES).max(1);
+    if inventory[ix].inodes == 0 {
+        return Vec::new();
+    }
+    let mut users = parts(scan, other_users, ix);
+    for (position, container) in inventory.containers.iter().enumerate() {
+        let nodes = scan.refs.reach(Root::Container(position.into())).iter().copied();
+        let own_nodes = nodes.filter(|node| {
+            let mut roots = scan.refs.reached_by(*node);
+            inventory[*node].filesystem == ix && roots.all(|root| matches!(root, Root::Container(_)))
+        });
+        let size: Size = own_nodes.map(|node| inventory[node].size).sum();
+        let label = format!("container {}", container.name);
+        users.push(Part {
+            kind: PartKind::Containers,
+            inodes: size.inodes,
+            ..in_store(inventory, container.store, label, size.bytes)
+        });
+    }
+    let volumes =
+        other_users.volumes.iter().filter(|volume| volume.filesystem == ix && volume.inodes >= least);
+    let volumes: Vec<_> = volumes.collect();
+    let mut large = diagnosis::large(scan, other_users, ix);
+    // The directory of volumes is named only if no volume in it is.
+    large.retain(|part| {
+        let path = part.path.as_deref().map(Path::new);
+        !volumes.iter().any(|volume| volume.path.parent() == path)
+    });
+    users.extend(large);
+    users.extend(volumes.into_iter().map(|volume| {
+        let label = format!("volume {}", volume.name);
+        Part { inodes: volume.inodes, ..in_store(inventory, volume.store, label, volume.bytes) }
+    }));
+    users.retain(|part| part.inodes >= least);
+    users.sort_by_key(|part| std::cmp::Reverse(part.inodes));
+    users
+}
+
+/// Returns a part of a store that has a name, without its inodes.
+fn in_store(inventory: &Inventory, store: StoreIx, label: String, bytes: u64) -> Part {
+    Part {
+        kind: PartKind::StoreOther,
+        label,
+        path: None,
+        bytes,
+        measured_bytes: bytes,
+        inodes: 0,
+        store: Some(inventory[store].root.to_string_lossy().into_owned()),
     }
 }
 
@@ -228,15 +280,11 @@ impl fmt::Display for InodeUse {
         } else {
             write!(to, "{}, of {all} inodes on {}", with_most_inodes(largest), mount.display())?;
         }
-        match is_outside {
-            true => write!(
-                to,
-                ". Delete files there by hand: all images together hold {in_images} inodes, so deleting images does not \
-                 help."
-            ),
-            false if largest.is_empty() => write!(to, ". All images together hold {in_images} inodes."),
-            false => write!(to, ". Delete files there by hand: all images together hold {in_images} inodes."),
-        }
+        // Files of containers and volumes belong to programs.
+        let is_all_outside = !largest.is_empty() && largest.iter().all(|part| part.store.is_none());
+        let by_hand = if is_all_outside { "Delete files there by hand: all" } else { "All" };
+        let helps = if *is_outside { ", so deleting images does not help" } else { "" };
+        write!(to, ". {by_hand} images together hold {in_images} inodes{helps}.")
     }
 }
 
@@ -313,7 +361,6 @@ impl fmt::Display for Outside {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::diagnosis::PartKind;
 
     fn part(kind: PartKind, label: &str, path: &str, bytes: u64) -> Part {
         let path = Some(path.into());
@@ -341,6 +388,18 @@ mod tests {
             use_.to_string(),
             "`du -x --inodes /var | sort -n | tail` names the directories with the most files. All images together \
              hold 306 inodes."
+        );
+        let container = Part {
+            path: None,
+            store: Some("/store".into()),
+            inodes: 4393,
+            ..part(PartKind::Containers, "container web", "", 1)
+        };
+        (use_.largest, use_.is_outside) = (vec![container], true);
+        assert_eq!(
+            use_.to_string(),
+            "container web: 4,393 files, of 196,608 inodes on /var. All images together hold 306 inodes, so deleting \
+             images does not help."
         );
     }
 

@@ -40,6 +40,8 @@ pub struct DiskUsage {
     pub large: Vec<Part>,
     /// Known parts outside the stores, the largest first.
     pub outside: Vec<Part>,
+    /// See [`outside::inode_users`].
+    pub inode_users: Vec<Part>,
     /// Used bytes that are in no other field.
     pub rest_bytes: u64,
     /// Used inodes that are in no other field; `None` if the filesystem does not report its inodes.
@@ -110,6 +112,7 @@ pub fn usage(
             reclaimable_bytes: column.reclaimable_bytes,
             large: diagnosis::large(scan, &other_users, ix),
             outside,
+            inode_users: outside::inode_users(scan, &other_users, ix),
             rest_bytes: 0,
             rest_inodes: None,
             excess_bytes: 0,

@@ -301,6 +301,8 @@ pub struct Disk {
     pub thresholds: Vec<DiskThreshold>,
     /// Bytes that would be freed now.
     pub planned: Planned,
+    /// Places, containers and volumes with at least a tenth of the inodes, the largest first.
+    pub inode_users: Vec<Part>,
     /// It is mounted read-only, so it cannot fill up: see [`crate::stores::Scan::is_full_by_design`].
     pub is_full_by_design: bool,
 }

@@ -148,14 +148,27 @@ fn usage_sentence(disk: &Disk, causes: &[&Cause]) -> String {
     });
     if share(in_stores, disk.filesystem.used_bytes) < 50.0 {
         return format!(
-            "Most of it is outside the stores, which use only {} ({:.0}%). Largest users: {}{largest}.",
+            "{}Most of it is outside the stores, which use only {} ({:.0}%). Largest users: {}{largest}.",
+            most_inodes(disk),
             bytes(in_stores),
             share(in_stores, disk.filesystem.used_bytes),
             listed(&named),
         );
     }
     let users = if short_of_inodes(disk) { "Largest users of its bytes" } else { "Largest users" };
-    format!("{users}: {}{largest}.", listed(&named))
+    format!("{}{users}: {}{largest}.", most_inodes(disk), listed(&named))
+}
+
+/// Returns the sentence about the users of the inodes, if these are short.
+fn most_inodes(disk: &Disk) -> String {
+    let users = disk
+        .inode_users
+        .iter()
+        .take(NAMED)
+        .filter(|_| short_of_inodes(disk))
+        .map(|user| format!("{} {}", user.path.as_ref().unwrap_or(&user.label), thousands(user.inodes)));
+    let users: Vec<_> = users.collect();
+    if users.is_empty() { String::new() } else { format!("Most inodes: {}. ", listed(&users)) }
 }
 
 /// Returns the sentence about the bytes that can be freed, by layersweep and by the operator.
@@ -261,7 +274,7 @@ fn named(causes: &[&Cause], scarce: Counted, verb: &str, how: &str) -> String {
     format!("{verb} {sum}{how}: {}{more}", shown.join(", "))
 }
 
-/// Returns true if the disk is not full and is below all thresholds at which a program acts.
+/// Returns true if the disk is not full and is below all thresholds at which a program acts, or cannot fill up.
 fn has_room(disk: &Disk) -> bool {
     disk.is_full_by_design
         || disk.used_percent().is_some_and(|percent| percent < FULL)

@@ -42,6 +42,7 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
             sweep: BytesAndInodes::default(),
             owed_bytes: 0,
         },
+        inode_users: Vec::new(),
         is_full_by_design: false,
     }
 }

@@ -11,6 +11,7 @@ use crate::model::Filesystem;
 use crate::model::display::{bytes, shell_word};
 use crate::policy::forecast::Forecast;
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
+use crate::stores::{self, Measure, ScanRequest};
 
 /// Used percentage of bytes or inodes at which a warning is given, whatever the thresholds are.
 const NEARLY_FULL_PERCENT: f64 = 90.0;
@@ -23,6 +24,11 @@ pub(super) fn filesystems(node: &Node<'_>) -> Vec<Check> {
     if outside::part_of_a_filesystem(node.request, scan).is_some() {
         return Vec::new();
     }
+    // Sizes are not measured, unless the user of the inodes is to be named.
+    let is_short = scan.inventory.filesystems.iter().any(Filesystem::is_short_of_inodes);
+    let request = ScanRequest { measure: Measure::Everything, ..node.stores.clone() };
+    let measured = is_short.then(|| stores::run(&request, &Progress::default()).ok()).flatten();
+    let scan = measured.as_ref().unwrap_or(scan);
     let filesystems = &scan.inventory.filesystems;
     // Measures only the usual places of large data, because measuring a whole disk takes long.
     let others = outside::measure_quietly(node.request, node.config, scan, Some(0), &Progress::default());
@@ -30,18 +36,24 @@ pub(super) fn filesystems(node: &Node<'_>) -> Vec<Check> {
     let forecasts = forecast::read(node.request, filesystems);
     let mut checks = Vec::new();
     for (ix, (filesystem, forecast)) in filesystems.iter().zip(forecasts).enumerate() {
-        let mut check = judge(filesystem, &thresholds[ix], forecast.as_ref(), node.is_foreign());
-        match outside::largest(&outside::parts(scan, &others, ix.into())) {
-            largest if largest.is_empty() => {}
-            largest => check.message.push_str(&format!(
-                "; known data outside the stores: {largest}; `layersweep report` finds the rest"
-            )),
         let object = node.shown(&filesystem.mount);
         if scan.is_full_by_design(ix.into()) {
             let message = "mounted read-only, so it cannot fill up".to_owned();
             checks.push(Check::new(Status::Ok, object, message, ""));
             continue;
         }
+        let mut check = judge(filesystem, &thresholds[ix], forecast.as_ref(), node.is_foreign());
+        if filesystem.is_short_of_inodes() {
+            match outside::with_most_inodes(&outside::inode_users(scan, &others, ix.into())) {
+                users if users.is_empty() => {}
+                users => check.message.push_str(&format!("; most inodes: {users}")),
+            }
+        }
+        match outside::largest(&outside::parts(scan, &others, ix.into())) {
+            largest if largest.is_empty() => {}
+            largest => check.message.push_str(&format!(
+                "; known data outside the stores: {largest}; `layersweep report` finds the rest"
+            )),
         }
         checks.push(Check { object, ..check });
     }

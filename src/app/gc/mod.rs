@@ -418,6 +418,7 @@ fn disks_after(plan: &Plan, scan: &Scan, thresholds: Vec<Vec<DiskThreshold>>) ->
                 sweep: BytesAndInodes::default(),
                 owed_bytes,
             },
+            inode_users: Vec::new(),
             is_full_by_design: scan.is_full_by_design(position.into()),
         }
     });

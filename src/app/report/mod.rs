@@ -127,6 +127,7 @@ pub fn report(
             parts: divided.parts.clone(),
             thresholds,
             planned: planned.clone(),
+            inode_users: outside::inode_users(scan, &other_users, position.into()),
             is_full_by_design: scan.is_full_by_design(position.into()),
         })
         .collect();

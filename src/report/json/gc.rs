@@ -167,7 +167,7 @@ pub struct InodeUseDoc {
     pub in_images: u64,
     /// True if deleting all images, also those that are kept, would not help.
     pub is_outside: bool,
-    /// Places outside the stores with at least a tenth of the inodes, the largest first.
+    /// Places outside the stores, containers and volumes with at least a tenth of the inodes, the largest first.
     pub largest: Vec<Part>,
     /// The same facts in words.
     pub text: String,

@@ -48,6 +48,8 @@ pub struct UsageFilesystemDoc {
     pub reclaimable_bytes: u64,
     /// Used bytes outside the stores.
     pub not_in_store_bytes: u64,
+    /// Places outside the stores, containers and volumes with at least a tenth of the inodes, the largest first.
+    pub inode_users: Vec<Part>,
     /// With `--by`: fair shares of images and containers by group, and the bytes that no image or container
     /// reaches. Their `fair_bytes` add up to `used_bytes`.
     pub groups: Vec<GroupDoc>,
@@ -176,6 +178,7 @@ fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecas
         forecast: forecast.map(|forecast| ForecastDoc::new(facts, forecast)),
         not_in_store_bytes: rows.iter().filter(|row| !row.in_store).map(|row| row.bytes).sum(),
         rows,
+        inode_users: disk.inode_users.clone(),
         reclaimable_bytes: disk.reclaimable_bytes,
         groups: disk.grouped.as_ref().map(groups).unwrap_or_default(),
     }

@@ -146,19 +146,18 @@ fn used_inodes(filesystem: &FilesystemDoc) -> Option<u64> {
     filesystem.inodes.checked_sub(filesystem.inodes_free).filter(|_| filesystem.inodes > 0)
 }
 
-/// Names the places outside the stores with at least a tenth of the inodes.
+/// Names the places, containers and volumes with at least a tenth of the inodes.
 fn most_inodes(filesystem: &UsageFilesystemDoc) -> Option<String> {
     /// Maximum number of places.
     const NAMED: usize = 3;
     let used = used_inodes(&filesystem.filesystem)?;
     let all = filesystem.filesystem.inodes;
-    let places = filesystem.rows.iter().filter(|row| !row.in_store && row.inodes >= Some((all / 10).max(1)));
-    let mut places: Vec<_> = places.filter_map(|row| Some((row.inodes?, row.path.as_ref()?))).collect();
-    places.sort_by(|a, b| b.cmp(a));
-    let named: Vec<_> = places
-        .iter()
-        .take(NAMED)
-        .map(|(number, path)| format!("{} has {} files", safe(path), thousands(*number)))
+    let users = filesystem.inode_users.iter().take(NAMED);
+    let named: Vec<_> = users
+        .map(|user| {
+            let name = user.path.as_ref().unwrap_or(&user.label);
+            format!("{} has {} files", safe(name), thousands(user.inodes))
+        })
         .collect();
     (!named.is_empty()).then(|| {
         format!(

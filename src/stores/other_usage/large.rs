@@ -6,7 +6,7 @@ use super::sizes::{by_unit, tree};
 use super::types::{LargeDirectory, VolumeUse};
 use crate::disk::{Extents, TreeScope, WalkOptions, measure as walk};
 use crate::model::space::BytesAndInodes;
-use crate::model::{NodeKind, StoreKind};
+use crate::model::{Filesystem, NodeKind, StoreKind};
 use crate::stores::Scan;
 use crate::stores::containerd::places::is_root;
 use crate::stores::containers_storage::places::drivers_in;
@@ -17,11 +17,16 @@ use crate::sys::root::Root;
 /// Minimum allocated bytes of a directory that is named.
 const LEAST: u64 = 1 << 20;
 
+/// Inverse of the minimum share of the inodes of the filesystem in a directory that is named for them.
+const MANY_INODES: u64 = 10;
+
 /// Returns the large directories of all stores.
 pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {
     let large = scan.inventory.nodes.iter().filter(|node| {
-        let used = scan.inventory[node.filesystem].used_bytes;
-        node.kind == NodeKind::Other && node.size.bytes >= (used / 100).max(LEAST)
+        let Filesystem { used_bytes, inodes, .. } = scan.inventory[node.filesystem];
+        let has_many_inodes = inodes > 0 && node.size.inodes >= (inodes / MANY_INODES).max(1);
+        let is_large = node.size.bytes >= (used_bytes / 100).max(LEAST);
+        node.kind == NodeKind::Other && (is_large || has_many_inodes)
     });
     let directories = large.map(|node| {
         let root = scan.sysroot.open(&scan.sysroot.display(&node.path)).ok();

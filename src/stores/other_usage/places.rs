@@ -59,7 +59,10 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
         (Swap, "/swap".into()),
     ];
     let usual = kubelet.chain(pod_logs).chain(usual).map(|(kind, path)| (kind, path, None));
-    let layer_stores = scan.layer_stores.iter().map(|path| (Store(StoreKind::ContainersStorage), path.clone(), Some(LAYER_STORE)));
+    let layer_stores = scan
+        .layer_stores
+        .iter()
+        .map(|path| (Store(StoreKind::ContainersStorage), path.clone(), Some(LAYER_STORE)));
     for (kind, path, holder) in usual.chain(layer_stores) {
         // Files on a network filesystem are on none of these disks, and its server may not answer.
         let found = match scan.sysroot.is_foreign() {
