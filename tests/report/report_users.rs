@@ -466,3 +466,250 @@ fn log_of_running_container_is_called_log() {
     assert!(number(cause, "/bytes") > 12_000_000 && text(cause, "/remedy").contains("--log-opt max-size"));
     assert!(!causes.iter().any(|cause| text(cause, "/kind") == "container"), "{causes:#?}");
 }
+
+/// Returns the causes of a report whose path is at or below `path`: kind, path and text.
+fn causes_below<'r>(report: &'r Value, path: &Path) -> Vec<(&'r str, &'r str, &'r str)> {
+    let causes = list(report, "/verdict/causes").iter();
+    let here =
+        causes.filter(|cause| cause["path"].as_str().is_some_and(|place| Path::new(place).starts_with(path)));
+    here.map(|cause| (text(cause, "/kind"), text(cause, "/path"), text(cause, "/text"))).collect()
+}
+
+/// `/var` of an ostree host is a directory deep in the filesystem that is mounted as a whole elsewhere. Two places in it
+/// are large, so that neither is named instead of `/var`.
+#[test]
+fn ostree_paths_are_those_of_the_node() {
+    if !store::require_tools() || !Fs::Xfs.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Xfs, 0);
+    let var = disk.path().join("ostree/deploy/fcos/var");
+    let store = small::still(&var.join("lib/containers/storage"));
+    store.unmount();
+    let image = store.images().into_iter().find(|image| image["in_use"] == true).unwrap();
+    write(&store.root().join("overlay").join(image["layers"][0].as_str().unwrap()).join("diff/big"), 20);
+    for path in ["lib/mysql/ibdata1", "srv/data/wal"] {
+        write(&var.join(path), 30);
+    }
+    write(&disk.path().join("ostree/repo/objects/ab"), 10);
+    disk.sync();
+    let live = |words: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        let script = "mount --bind \"$0\" /var && exec \"$@\"";
+        command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(&var);
+        command.arg(program::command().get_program()).args(words).args(["--format", "json"]);
+        command.args(["--graphroot", "/var/lib/containers/storage"]);
+        program::hermetic(&mut command);
+        program::run(&mut command).expect_no_crash().expect_code(0).json()
+    };
+    for report in [live(&["report"]), self::report(&["--sysroot"], disk.path())] {
+        let of = parts(&report);
+        for (path, mib) in [("/var/lib", 30), ("/var/srv", 30)] {
+            let bytes = of("directory", path) + of("directory", &format!("{path}/mysql/ibdata1"));
+            let bytes = bytes + of("directory", &format!("{path}/data/wal"));
+            assert!(is_about(bytes, mib), "{path}: {bytes}: {:#}", report["filesystems"]);
+        }
+        let files: Vec<_> = causes_below(&report, Path::new("/var")).iter().map(|cause| cause.1).collect();
+        assert!(
+            files.contains(&"/var/lib/mysql/ibdata1") && files.contains(&"/var/srv/data/wal"),
+            "{files:?}"
+        );
+        let parts = list(&report, "/filesystems/0/parts").iter().map(|part| &part["path"]);
+        let shown = format!("{}{:?}", report["verdict"], parts.collect::<Vec<_>>());
+        assert!(!shown.contains("ostree/deploy/fcos/var/lib"), "{shown}");
+        assert!(!shown.contains("another store"), "{shown}");
+    }
+    let usage = live(&["usage"]);
+    assert!(!usage["filesystems"].to_string().contains("deploy/fcos/var/lib"), "{usage:#}");
+}
+
+/// A copy of a store beside the graphroot is one item with its whole size, also if other data is larger.
+#[test]
+fn old_store_is_listed_once() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 320 * MIB);
+    let containers = disk.path().join("lib/containers");
+    let [store, old] = ["storage", "storage-old"].map(|name| small::still(&containers.join(name)));
+    store.unmount();
+    old.unmount();
+    let image = old.images().into_iter().find(|image| image["in_use"] == true).unwrap();
+    let diff = old.root().join("overlay").join(image["layers"][0].as_str().unwrap()).join("diff");
+    write(&diff.join("big"), 40);
+    for number in 0..2000 {
+        std::fs::write(diff.join(format!("small-{number}")), "x").unwrap();
+    }
+    disk.sync();
+    let bytes = tree::du(old.root());
+    for other in [0, 60] {
+        if other > 0 {
+            write(&disk.path().join("lib/app/data"), other);
+            disk.sync();
+        }
+        let report = self::report(&["--graphroot"], store.root());
+        let path = old.root().to_str().unwrap();
+        let causes = causes_below(&report, old.root());
+        assert_eq!(causes, [("other", path, &*format!("another store, {path}"))], "{other}");
+        let causes = list(&report, "/verdict/causes").iter();
+        let cause = causes.clone().find(|cause| cause["path"] == path).unwrap();
+        assert!(number(cause, "/bytes").abs_diff(bytes) < 100_000, "{bytes}: {cause:#}");
+        let part = parts(&report)("directory", path);
+        assert!(part.abs_diff(bytes) < 100_000, "{part} {bytes}: {report:#}");
+        let listed: u64 =
+            causes.filter(|cause| text(cause, "/kind") == "other").map(|cause| number(cause, "/bytes")).sum();
+        assert!(listed < bytes + MIB, "{other}: {report:#}");
+    }
+}
+
+/// The files of a layer are in an additional layer store: podman writes a link or a path instead of them.
+#[test]
+fn layer_in_additional_layer_store_is_unknown() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 128 * MIB);
+    let store = small::still(&disk.path().join("storage"));
+    store.unmount();
+    let images = store.images();
+    let layer_of = |name: &str| {
+        let image = images.iter().find(|image| image["names"][0] == small::name(name)).unwrap();
+        image["layers"][0].as_str().unwrap().to_owned()
+    };
+    let layers = disk.path().join("layers");
+    for (name, is_link) in [("other", false), ("a2", true)] {
+        let directory = store.root().join("overlay").join(layer_of(name));
+        let elsewhere = layers.join(name).join("sha256:abc");
+        std::fs::create_dir_all(&elsewhere).unwrap();
+        write(&directory.join("diff/data"), 20);
+        std::fs::rename(directory.join("diff"), elsewhere.join("diff")).unwrap();
+        let target = elsewhere.join("diff");
+        if is_link {
+            std::os::unix::fs::symlink(&target, directory.join("diff")).unwrap();
+            std::fs::write(directory.join("additionallayer"), elsewhere.to_str().unwrap()).unwrap();
+        } else {
+            std::fs::write(directory.join("diff"), target.to_str().unwrap()).unwrap();
+        }
+    }
+    disk.sync();
+    let config = store.scratch().join("storage.conf");
+    let setting = format!("[storage.options]\nadditionallayerstores = [\"{}:ref\"]\n", layers.display());
+    std::fs::write(&config, std::fs::read_to_string(&config).unwrap() + &setting).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = program::command();
+        command.args(words).env("CONTAINERS_STORAGE_CONF", &config);
+        program::run(&mut command).expect_no_crash().expect_code(3)
+    };
+    let document = run(&["layers", "--format", "json"]).json();
+    schema::assert_fits("layers", &document);
+    let elsewhere: Vec<_> =
+        list(&document, "/layers").iter().filter_map(|layer| layer["elsewhere"].as_str()).collect();
+    assert_eq!(elsewhere.len(), 2, "{document:#}");
+    assert!(elsewhere.iter().all(|path| Path::new(path).starts_with(&layers)), "{elsewhere:?}");
+    assert!(document["warnings"].to_string().contains("additional layer store"), "{document:#}");
+    let explained = run(&["explain", &small::name("other")]).stdout;
+    assert!(explained.contains("in an additional layer store: "), "{explained}");
+    let report = run(&["report", "--format", "json"]).json();
+    let path = layers.to_str().unwrap();
+    let expected = format!("additional layer store, {path}");
+    assert_eq!(causes_below(&report, &layers), [("other", path, &*expected)], "{report:#}");
+    let commands = list(&report, "/verdict/causes").iter().filter_map(|cause| cause["command"].as_str());
+    assert!(commands.clone().all(|command| !command.starts_with("rm ")), "{report:#}");
+}
+
+/// Data below a mount point is found also if a directory of another filesystem cannot be read.
+#[test]
+fn unreadable_directory_concerns_its_filesystem_only() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let [broken, whole] = [LoopFs::new(Fs::Ext4, 64 * MIB), LoopFs::new(Fs::Ext4, 64 * MIB)];
+    let stores = [&broken, &whole].map(|disk| small::still(&disk.path().join("storage")));
+    stores.iter().for_each(store::Store::unmount);
+    std::fs::create_dir_all(broken.path().join("opt/bad")).unwrap();
+    write(&whole.path().join("longhorn/replica"), 20);
+    broken.debugfs(&["clri /opt/bad".to_owned()]);
+    whole.sync();
+    let other = LoopFs::new(Fs::Ext4, 0);
+    let _mount = BindMount::new(other.path(), &whole.path().join("longhorn"));
+    let mut command = program::command();
+    command.args(["report", "--format", "json", "--graphroot"]).arg(stores[0].root());
+    command.arg("--graphroot").arg(stores[1].root());
+    let report = program::run(&mut command).expect_no_crash().expect_code(3).json();
+    assert!(report.to_string().contains("opt/bad"), "{report:#}");
+    assert!(report["verdict"].to_string().contains("probably hidden below"), "{:#}", report["verdict"]);
+}
+
+/// A container has nearly all inodes of the filesystem: each command names it.
+#[test]
+fn container_with_most_inodes_is_named() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::with(Fs::Ext4, 64 * MIB, &["-N", "3000"], &[]);
+    let store = small::still(&disk.path().join("storage"));
+    store.podman(["volume", "create", "pgdata"]);
+    store.unmount();
+    let container: String = store.podman(["inspect", "--format", "{{.GraphDriver.Data.UpperDir}}", "web"]);
+    store.unmount();
+    let fill = |directory: &Path, files: usize| {
+        for number in 0..files {
+            File::create(directory.join(number.to_string())).unwrap();
+        }
+    };
+    fill(Path::new(container.trim()), 1500);
+    fill(&store.root().join("volumes/pgdata/_data"), 700);
+    disk.sync();
+    let free = nix::sys::statvfs::statvfs(disk.path()).unwrap().files_free();
+    fill(
+        &disk.path().join("storage").parent().unwrap().join("lost+found"),
+        usize::try_from(free).unwrap() - 150,
+    );
+    let run = |words: &[&str]| {
+        let mut command = program::command();
+        command.args(words).arg("--graphroot").arg(store.root());
+        let run = program::run(&mut command).expect_no_crash();
+        run.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for words in [&["usage"][..], &["report"], &["gc", "--dry-run", "--min-age", "0s"], &["doctor"]] {
+        let shown = run(words);
+        assert!(shown.contains("container web"), "{words:?}: {shown}");
+        assert!(shown.contains("volume pgdata"), "{words:?}: {shown}");
+        assert!(shown.contains("1,5"), "{words:?}: {shown}");
+    }
+}
+
+/// Deleting a file of an overlay's lower layer frees nothing, and no system call shows which files these are.
+#[test]
+fn store_on_overlay_promises_no_bytes() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 128 * MIB);
+    let overlay = {
+        let store = store::Store::of(
+            &disk.path().join("opt/container/lower/storage"),
+            "vfs",
+            &["base", "other"].map(small::image),
+        );
+        store.unmount();
+        Overlay::new(disk.path())
+    };
+    let graphroot = overlay.merged.join("storage");
+    let run = |code: i32, words: &[&str]| {
+        let mut command = program::command();
+        command.args(words).args(["--format", "json", "--graphroot"]).arg(&graphroot);
+        program::run(&mut command).expect_no_crash().expect_code(code).json()
+    };
+    let images = run(3, &["images"]);
+    assert_eq!(list(&images, "/images").len(), 2);
+    for image in list(&images, "/images") {
+        assert!(number(image, "/exclusive_bytes") > 0, "{image:#}");
+        assert_eq!(number(image, "/frees_bytes"), 0, "{image:#}");
+    }
+    assert!(images["warnings"].to_string().contains("overlay filesystem"), "{:#}", images["warnings"]);
+    let usage = run(3, &["usage"]);
+    assert_eq!(number(&usage, "/totals/reclaimable_bytes"), 0, "{usage:#}");
+    let plan = run(3, &["gc", "--dry-run", "--min-age", "0s", "--high", "1", "--low", "0"]);
+    assert_eq!(list(&plan, "/deleted").len(), 0, "{plan:#}");
+}
