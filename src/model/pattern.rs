@@ -24,6 +24,12 @@ impl Pattern {
         if text.is_empty() {
             return Err("an empty pattern matches nothing".into());
         }
+        if text.starts_with('^') || text.ends_with('$') {
+            let glob = text.trim_start_matches('^').trim_end_matches('$').replace(".*", "*");
+            return Err(format!(
+                "a pattern is a glob for the whole name, not a regular expression: write {glob:?}"
+            ));
+        }
         let glob = GlobBuilder::new(text).build().map_err(|error| error.kind().to_string())?;
         Ok(Self { text: text.to_owned(), glob: glob.compile_matcher() })
     }

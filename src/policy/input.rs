@@ -295,6 +295,10 @@ mod tests {
         }
         assert!(Pattern::new("quay.io/[").is_err());
         assert!(Pattern::new("").is_err());
+        // No name contains these characters: as a glob it would match nothing.
+        for regex in ["^quay.io/.*$", "^quay.io/*", "quay.io/.*$"] {
+            assert!(Pattern::new(regex).unwrap_err().ends_with("write \"quay.io/*\""), "{regex}");
+        }
     }
 
     #[test]
