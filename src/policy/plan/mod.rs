@@ -14,11 +14,11 @@ mod space_pass;
 mod tests;
 mod types;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::display::thousands;
+use crate::model::display::{self, thousands};
 use crate::model::plan::{self, Cause, Failure, FilesystemPlan, Kept, PassEnd, Phase, Target, Trigger};
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
@@ -474,11 +474,53 @@ impl<'a> Planner<'a> {
             let mount = mount(&self.input, pass.filesystem());
             for image in pass.passed_over() {
                 let bytes = gain_on(&self.input, &self.live, image, pass.filesystem()).bytes;
-                let detail = format!("its deletion would free {bytes} bytes on {mount} now");
+                let rest = self.shared_with(image, pass.filesystem());
+                let detail = format!("its deletion would free {bytes} bytes on {mount} now{rest}");
                 self.passed_over[image.get()] = Some(detail);
             }
         }
         self.stage = Stage::Space { filesystem: next, pass: None };
+    }
+
+    /// Returns a clause about the bytes of an image on a filesystem that something else keeps, and what keeps most of
+    /// them; empty if that are none.
+    fn shared_with(&self, image: ImageIx, filesystem: FilesystemIx) -> String {
+        let Input { inventory, refs, .. } = self.input;
+        let mut keepers: BTreeMap<String, u64> = BTreeMap::new();
+        let mut shared_bytes = 0;
+        for node in refs.reach(Root::Image(image)) {
+            if inventory[*node].filesystem != filesystem {
+                continue;
+            }
+            let others = refs.reached_by(*node).filter(|root| *root != Root::Image(image));
+            let keeper = others.filter_map(|root| self.keeper(root)).min();
+            let keeper = keeper.or_else(|| refs.use_of(inventory, *node).map(|used| used.by.clone()));
+            if let Some(keeper) = keeper {
+                let bytes = inventory[*node].size.bytes;
+                shared_bytes += bytes;
+                *keepers.entry(keeper).or_default() += bytes;
+            }
+        }
+        let most = keepers.into_iter().max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0);
+        most.map_or_else(String::new, |(keeper, _)| {
+            format!(
+                ": {} of it stays with {keeper}, which has to be removed first",
+                display::bytes(shared_bytes)
+            )
+        })
+    }
+
+    /// Describes an image, container or leak that stays; `None` for images that are deleted or may be.
+    fn keeper(&self, root: Root) -> Option<String> {
+        let inventory = self.input.inventory;
+        match root {
+            Root::Image(image) if matches!(self.states[image.get()], ImageState::Kept(_)) => {
+                Some(format!("the image {}", inventory[image].title()))
+            }
+            Root::Image(_) => None,
+            Root::Container(container) => Some(rules::describe_container(&inventory[container])),
+            Root::Leak(leak) => Some(format!("the leak {}", inventory[leak].title())),
+        }
     }
 
     fn step(

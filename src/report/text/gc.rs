@@ -240,7 +240,10 @@ fn reason_and_remedy(
         "out-of-reach" => ("out of reach".to_owned(), says("why")),
         "age-unknown" => ("of unknown age".to_owned(), "`layersweep scan` records it".to_owned()),
         "used-just-now" => ("in use when the run began".to_owned(), "run this again".to_owned()),
-        "frees-nothing" => ("too small to help".to_owned(), says("what one frees")),
+        "frees-nothing" => (
+            "too small alone, or share their bytes with what stays".to_owned(),
+            says("what one frees, and what is to be removed first"),
+        ),
         "run-ended" => ("not reached before the run ended".to_owned(), "run this again".to_owned()),
         "refused" | "unmeasured" | "not-proven" => {
             ("not deleted because of an error".to_owned(), says("more; see the errors above"))
