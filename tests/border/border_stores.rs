@@ -564,6 +564,36 @@ fn container_in_podman_database_keeps_image() {
     edit::delete(&edit::editor(&store), other);
 }
 
+/// A record that is twice in a file of the borrower: tools of one version use the first, others the last. What either
+/// names is kept.
+#[test]
+fn image_of_container_recorded_twice_is_kept() {
+    for is_first in [true, false] {
+        let Some(two) = Two::new("overlay") else { return };
+        two.create("keep", "a2");
+        two.borrower.unmount();
+        fn twice(store: &Store, name: &str, is_first: bool, change: impl Fn(&mut Value)) {
+            let path = store.record(name);
+            let mut records: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            let mut other = records[0].clone();
+            change(&mut other);
+            records.insert(if is_first { 0 } else { records.len() }, other);
+            std::fs::write(path, serde_json::to_vec(&records).unwrap()).unwrap();
+        }
+        twice(&two.borrower, "containers.json", is_first, |container| container["image"] = "".into());
+        twice(&two.borrower, "layers.json", is_first, |layer| {
+            layer.as_object_mut().unwrap().remove("parent");
+        });
+        // Podman's database knows the container too.
+        #[allow(clippy::disallowed_methods)] // a store of this test
+        std::fs::remove_dir_all(two.borrower.root().join("libpod")).unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        let document = two.json(0, &AGED);
+        assert_eq!(gone(&document), ["b", "other"], "{is_first}: {document:#}");
+        assert_eq!(rule(&document, &small::name("a2")), "in-use");
+    }
+}
+
 /// M6: an image that is mounted into a container, which need not run.
 #[test]
 fn image_mounted_into_container_is_kept() {

@@ -103,6 +103,12 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
         need.images.retain(|image| !recorded.surely_has(image));
         needs.push(need);
     }
+    needs.extend(of_repeated(snapshot).into_iter().map(|mut need| {
+        need.images.retain(|image| !recorded.surely_has(image));
+        need.layers =
+            need.layers.iter().filter_map(|top| recorded.missing_below(top, &mut reached)).collect();
+        need
+    }));
     for layer in snapshot.layers.iter().filter(|layer| !reached.contains(layer.id.as_str())) {
         let parent = layer.parent.iter().filter(|parent| !recorded.layers.contains_key(parent.as_str()));
         let layers = parent.cloned().collect();
@@ -114,7 +120,9 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
 
 /// Returns the needs of users that are not containers in the store's records:
 ///
-/// * containers that are only in podman's database, since the records of a transient store are in its runroot;
+/// * containers that are only in podman's database, since the records of a transient store are in its runroot, or whose
+///   record there names no image or another one;
+/// * objects that are recorded twice: what the other record names;
 /// * images mounted into podman's containers;
 /// * with vfs and btrfs, images mounted by `podman image mount`, since these drivers do not create a mount.
 #[must_use]
@@ -124,6 +132,7 @@ pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
     for (id, container) in snapshot.inspection.engine.containers() {
         needs.push(recorded.images_of_podman(id, container));
     }
+    needs.extend(of_repeated(snapshot));
     if snapshot.places.has_whole_layers() {
         let writable: HashSet<&String> =
             snapshot.containers.iter().filter_map(|container| container.layer.as_ref()).collect();
@@ -150,6 +159,29 @@ pub fn beside(places: &StorePlaces) -> Vec<Need> {
         needs.extend(mounted(places));
     }
     needs
+}
+
+/// Returns the needs of records that do not count, since another one has the same id: a tool of another version uses them.
+fn of_repeated(snapshot: &Snapshot) -> Vec<Need> {
+    let repeated = &snapshot.repeated;
+    fn need(object: &str, name: &str, layers: Vec<String>) -> Need {
+        Need { by: format!("the {object} {name}, which is recorded twice"), layers, ..Need::default() }
+    }
+    let layers = repeated.layers.iter();
+    let layers = layers.map(|layer| need("layer", &layer.id, layer.parent.iter().cloned().collect()));
+    let images = repeated.images.iter();
+    let images = images.map(|image| {
+        need("image", image.names.first().unwrap_or(&image.id), image.tops().cloned().collect())
+    });
+    let containers = repeated.containers.iter().map(|container| Need {
+        images: container.image.iter().cloned().collect(),
+        ..need(
+            "container",
+            container.names.first().unwrap_or(&container.id),
+            container.layer.iter().cloned().collect(),
+        )
+    });
+    layers.chain(images).chain(containers).collect()
 }
 
 fn mounted(places: &StorePlaces) -> Vec<Need> {

@@ -224,21 +224,26 @@ fn parse<T: Send>(
     Parsed { records, problems, damaged }
 }
 
-/// Removes records whose id is that of an earlier record, and returns these ids. The library uses the first record, too.
-pub fn drop_repeated<T>(records: &mut Vec<T>, id: impl Fn(&T) -> &str) -> Vec<String> {
+/// Removes and returns records whose id is that of an earlier record.
+pub fn drop_repeated<T>(records: &mut Vec<T>, id: impl Fn(&T) -> &str) -> Vec<T> {
     let mut seen = HashSet::with_capacity(records.len());
     let are_first: Vec<bool> = records.iter().map(|record| seen.insert(id(record))).collect();
     drop(seen);
-    let mut are_first = are_first.into_iter();
-    let mut repeated = Vec::new();
-    records.retain(|record| {
-        let is_first = are_first.next().unwrap_or(true);
-        if !is_first {
-            repeated.push(id(record).to_owned());
-        }
-        is_first
-    });
-    repeated
+    if are_first.iter().all(|is_first| *is_first) {
+        return Vec::new();
+    }
+    let (first, repeated): (Vec<_>, Vec<_>) =
+        std::mem::take(records).into_iter().zip(are_first).partition(|(_, is_first)| *is_first);
+    records.extend(first.into_iter().map(|(record, _)| record));
+    repeated.into_iter().map(|(record, _)| record).collect()
+}
+
+/// Removes and returns records of one file whose id is that of a later record.
+pub fn drop_superseded<T>(records: &mut Vec<T>, id: impl Fn(&T) -> &str) -> Vec<T> {
+    records.reverse();
+    let superseded = drop_repeated(records, id);
+    records.reverse();
+    superseded
 }
 
 /// Returns true for the ids of layers, images and containers: 64 lower-case hex digits.

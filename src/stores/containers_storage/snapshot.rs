@@ -64,13 +64,37 @@ pub struct Snapshot {
     pub consistency: Consistency,
     /// Files that could not be read, and other problems.
     pub findings: Vec<Finding>,
-    /// Ids with more than one record, and the kind of the object. The first record counts.
-    pub repeated: Vec<(RecordKind, String)>,
+    /// Records that do not count, since another one has the same id.
+    pub repeated: Repeated,
     /// Result of the inspection, or an empty one if the store was not inspected.
     pub inspection: Inspection,
     /// Positions in `layers`.
     positions: Positions,
     signature: Signature,
+}
+
+/// Records that do not count, since another one has the same id. Of two records in one file the last counts, of two in
+/// different files the one in the first file.
+///
+/// Libraries up to 1.44 use the last record of a file. Later ones use the last of an image and the first of a layer and
+/// of a container (container-libs, `storage/{layers,images,containers}.go`, `load`). So what the other records name
+/// may be in use too: see [`super::needs`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repeated {
+    pub layers: Vec<LayerRecord>,
+    pub images: Vec<ImageRecord>,
+    pub containers: Vec<ContainerRecord>,
+}
+
+impl Repeated {
+    /// Kind and id of the object of each record.
+    pub(super) fn objects(&self) -> impl Iterator<Item = (RecordKind, &str)> {
+        let layers = self.layers.iter().map(|layer| (RecordKind::Layers, layer.id.as_str()));
+        let images = self.images.iter().map(|image| (RecordKind::Images, image.id.as_str()));
+        let containers = self.containers.iter();
+        let containers = containers.map(|container| (RecordKind::Containers, container.id.as_str()));
+        layers.chain(images).chain(containers)
+    }
 }
 
 /// Values that change when a process writes: tokens of the lock files, identities of the record files.
@@ -303,17 +327,23 @@ fn parse_all(snapshot: &mut Snapshot, contents: impl IntoIterator<Item = (Record
         };
         match kind {
             RecordKind::Layers => {
-                let parsed =
+                let mut parsed =
                     snapshot.note(&path, records::layers(&content, volatile, &snapshot.places.allowance));
+                let superseded = records::drop_superseded(&mut parsed, |layer| &layer.id);
+                snapshot.repeated.layers.extend(superseded);
                 snapshot.layers.extend(parsed);
             }
             RecordKind::Images => {
-                let parsed = snapshot.note(&path, records::images(&content, &snapshot.places.allowance));
+                let mut parsed = snapshot.note(&path, records::images(&content, &snapshot.places.allowance));
+                let superseded = records::drop_superseded(&mut parsed, |image| &image.id);
+                snapshot.repeated.images.extend(superseded);
                 snapshot.images.extend(parsed);
             }
             RecordKind::Containers => {
-                let parsed =
+                let mut parsed =
                     snapshot.note(&path, records::containers(&content, volatile, &snapshot.places.allowance));
+                let superseded = records::drop_superseded(&mut parsed, |container| &container.id);
+                snapshot.repeated.containers.extend(superseded);
                 snapshot.containers.extend(parsed);
             }
         }
@@ -325,20 +355,22 @@ fn parse_all(snapshot: &mut Snapshot, contents: impl IntoIterator<Item = (Record
 fn complete(snapshot: &mut Snapshot) {
     list_container_layers(snapshot);
     find_symlinks_to_containers(snapshot);
-    let repeated = [
-        (RecordKind::Layers, records::drop_repeated(&mut snapshot.layers, |layer| &layer.id)),
-        (RecordKind::Images, records::drop_repeated(&mut snapshot.images, |image| &image.id)),
-        (RecordKind::Containers, records::drop_repeated(&mut snapshot.containers, |container| &container.id)),
-    ];
-    for (kind, ids) in repeated {
-        let Some(id) = ids.first() else { continue };
-        let more = match ids.len() - 1 {
+    let repeated = &mut snapshot.repeated;
+    repeated.layers.extend(records::drop_repeated(&mut snapshot.layers, |layer| &layer.id));
+    repeated.images.extend(records::drop_repeated(&mut snapshot.images, |image| &image.id));
+    repeated.containers.extend(records::drop_repeated(&mut snapshot.containers, |container| &container.id));
+    for kind in RecordKind::ALL {
+        let mut ids = snapshot.repeated.objects().filter(|(of, _)| *of == kind).map(|(_, id)| id);
+        let Some(id) = ids.next() else { continue };
+        let more = match ids.count() {
             0 => String::new(),
             more => format!(" (and {more} more {})", kind.as_str()),
         };
-        let message = format!("{} {id} is recorded twice; the first record counts{more}", kind.singular());
+        let message = format!(
+            "{} {id} is recorded twice; what any of its records names is kept{more}",
+            kind.singular()
+        );
         snapshot.findings.push(Finding::new(&*snapshot.places.graphroot, message));
-        snapshot.repeated.extend(ids.into_iter().map(|id| (kind, id)));
     }
     for (kind, count, most) in [
         (RecordKind::Images, snapshot.images.len(), MOST_IMAGES),
@@ -418,7 +450,7 @@ impl Snapshot {
             listing: Listing::new(),
             consistency: Consistency::Consistent,
             findings: Vec::new(),
-            repeated: Vec::new(),
+            repeated: Repeated::default(),
             inspection: Inspection::default(),
             positions: Positions::default(),
             signature: Signature { tokens: Vec::new(), files: Vec::new() },

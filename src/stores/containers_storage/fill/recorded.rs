@@ -38,10 +38,11 @@ impl Filler<'_> {
     /// Reports ids with two records, for example in the permanent and in the volatile file.
     fn repeated(&mut self) {
         let places = &self.snapshot.places;
-        for (kind, id) in &self.snapshot.repeated {
-            let path = places.records_dir(&places.graphroot, *kind);
+        for (kind, id) in self.snapshot.repeated.objects() {
+            let path = places.records_dir(&places.graphroot, kind);
             let object = kind.singular();
-            let evidence = format!("this {object} is recorded twice; the library uses the first record");
+            let evidence =
+                format!("this {object} is recorded twice; which record a tool uses depends on its version");
             self.note(Judgement::of(LeakClass::DupRecord, evidence), id, &path, None);
         }
     }

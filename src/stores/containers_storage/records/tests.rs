@@ -80,12 +80,22 @@ fn problems_of_many_bad_records_are_counted() {
 }
 
 #[test]
-fn first_of_repeated_records_is_kept() {
-    let mut records =
-        layers(br#"[{"id":"a","parent":"x"},{"id":"b"},{"id":"a"}]"#, false, &Allowance::default()).records;
-    assert_eq!(drop_repeated(&mut records, |layer| &layer.id), ["a"]);
-    assert_eq!(records[0].parent.as_deref(), Some("x"));
-    assert_eq!(records.len(), 2);
+fn first_or_last_of_repeated_records_is_kept() {
+    let read = || {
+        let text = br#"[{"id":"a","parent":"x"},{"id":"b"},{"id":"a"}]"#;
+        layers(text, false, &Allowance::default()).records
+    };
+    let parents = |records: &[LayerRecord]| -> Vec<_> {
+        records.iter().map(|layer| (layer.id.clone(), layer.parent.clone())).collect()
+    };
+    let [first, second, last] =
+        [("a".to_owned(), Some("x".to_owned())), ("b".to_owned(), None), ("a".to_owned(), None)];
+    let mut records = read();
+    assert_eq!(parents(&drop_repeated(&mut records, |layer| &layer.id)), [last.clone()]);
+    assert_eq!(parents(&records), [first.clone(), second.clone()]);
+    let mut records = read();
+    assert_eq!(parents(&drop_superseded(&mut records, |layer| &layer.id)), [first]);
+    assert_eq!(parents(&records), [second, last]);
 }
 
 proptest! {
