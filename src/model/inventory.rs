@@ -269,7 +269,7 @@ pub struct Volume {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestList {
     pub image: ImageIx,
-    /// Members that are in its store.
+    /// Members that are in its store, and the members of those that are lists.
     pub members: Vec<ImageIx>,
 }
 

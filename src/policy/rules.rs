@@ -92,8 +92,7 @@ impl<'a> Judge<'a> {
         Some(Ruling { rule, stays, detail })
     }
 
-    /// Returns the detail of the rule if it keeps a manifest list that contains the image. Lists of lists are not
-    /// considered: no tool makes them.
+    /// Returns the detail of the rule if it keeps a manifest list that contains the image, itself or in another list.
     fn ruling_of_list(&self, rule: Rule, image_ix: ImageIx) -> Option<String> {
         if NOT_FOR_MEMBERS.contains(&rule) {
             return None;

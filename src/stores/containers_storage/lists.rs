@@ -4,14 +4,15 @@
 //! `common/libimage/manifest_list.go`, `LookupInstance`). `instances.json` is not used for that: it only contains the
 //! reference of each member at the time when it was added.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 
 use super::labels;
 use super::places::{RecordKind, StorePlaces};
 use super::records::ImageRecord;
-use crate::sys::allowance;
+use crate::model::{ImageIx, ManifestList};
+use crate::sys::allowance::{self, Allowance};
 
 /// Returns true for a manifest list. A record with neither a layer nor `instances.json` is an image without layers.
 pub(crate) fn is_list(record: &ImageRecord) -> bool {
@@ -62,6 +63,26 @@ fn digests_of(manifest: &[u8]) -> Vec<String> {
     digests
 }
 
+/// Adds to each list the members of its members: a member may be a list itself. Charges `allowance` for each.
+///
+/// # Errors
+/// When the allowance is exceeded.
+pub(super) fn add_members_of_members(lists: &mut [ManifestList], allowance: &Allowance) -> io::Result<()> {
+    let direct: HashMap<ImageIx, Vec<ImageIx>> =
+        lists.iter().map(|list| (list.image, list.members.clone())).collect();
+    for list in lists {
+        let mut members: BTreeSet<ImageIx> = list.members.iter().copied().collect();
+        let mut next = list.members.clone();
+        while let Some(member) = next.pop() {
+            let inner = direct.get(&member).map_or(&[][..], Vec::as_slice);
+            allowance.charge(allowance::REACHED * inner.len() as u64)?;
+            next.extend(inner.iter().filter(|member| members.insert(**member)));
+        }
+        list.members = members.into_iter().collect();
+    }
+    Ok(())
+}
+
 fn is_digest(text: &str) -> bool {
     text.split_once(':').is_some_and(|(algorithm, hex)| {
         !algorithm.is_empty() && !hex.is_empty() && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -71,6 +92,17 @@ fn is_digest(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn members_of_members_are_members() {
+        fn list(image: usize, members: &[usize]) -> ManifestList {
+            ManifestList { image: image.into(), members: members.iter().map(|ix| (*ix).into()).collect() }
+        }
+        let mut lists = [list(9, &[1, 8]), list(8, &[2, 7]), list(7, &[3, 9]), list(6, &[4])];
+        add_members_of_members(&mut lists, &Allowance::default()).unwrap();
+        let all = [1, 2, 3, 7, 8, 9];
+        assert_eq!(lists, [list(9, &all), list(8, &all), list(7, &all), list(6, &[4])]);
+    }
 
     #[test]
     fn digests_are_found_in_invalid_json() {

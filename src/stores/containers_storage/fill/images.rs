@@ -152,6 +152,7 @@ impl Filler<'_> {
             }
         }
         for list in snapshot.images.iter().filter(|record| lists::is_list(record)) {
+        let first = self.writer.inventory.lists.len();
             let members = lists::digests(&snapshot.places, list).and_then(|digests| {
                 let members = digests.iter().filter_map(|digest| by_digest.get(digest.as_str()));
                 let count: usize = members.clone().map(Vec::len).sum();
@@ -176,6 +177,14 @@ impl Filler<'_> {
             }
         }
     }
+        let lists = &mut self.writer.inventory.lists[first..];
+        if let Err(error) = lists::add_members_of_members(lists, &snapshot.places.allowance) {
+            let message = format!("{error}; the members of its manifest lists are unknown");
+            let finding = Finding::incomplete(&*snapshot.places.graphroot, message);
+            self.writer.inventory.findings.push(finding);
+            let store = self.writer.store;
+            self.writer.inventory[store].consistency = Consistency::Damaged;
+        }
 
     /// Returns the size that podman prints for an image: the recorded lengths of the tars of all layers, including mapped
     /// layers, and of all big data (container-libs, `storage/store.go`, `ImageSize`). `layers` is the image's chain.
