@@ -23,7 +23,7 @@ use crate::execute::cri::CriRemover;
 use crate::history::story::Story;
 use crate::model::display::shell_word;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{Consistency, Image, ImageIx, Plan, PrintedCommand, StoreIx, Volume};
+use crate::model::{Consistency, Image, ImageIx, LostContainer, Plan, PrintedCommand, StoreIx, Volume};
 use crate::policy::Policy;
 use crate::policy::image_rules::ImageRule;
 use crate::stores::Scan;
@@ -38,6 +38,8 @@ pub struct Explanation {
     pub subject: Option<Subject>,
     /// Owners of the files at and below a path.
     pub owned: Option<Owned>,
+    /// The container, if only podman's database knows it.
+    pub lost_container: Option<LostContainer>,
     /// More facts, if the object is an image.
     pub image: Option<ImageExplanation>,
     /// Plan of a collection, if the object is a container and a runtime answered.
@@ -48,6 +50,22 @@ pub struct Explanation {
     pub volume: Option<VolumeExplanation>,
     /// Command for the container, if it does not run.
     pub removal: Option<PrintedCommand>,
+}
+
+impl Explanation {
+    fn of(result: ScanResult) -> Self {
+        Self {
+            result,
+            subject: None,
+            owned: None,
+            lost_container: None,
+            image: None,
+            containers: None,
+            absent: Vec::new(),
+            volume: None,
+            removal: None,
+        }
+    }
 }
 
 /// Volume of podman.
@@ -138,10 +156,15 @@ pub fn explain(
                 scan::scan_with(request, observer, Purpose::Look, false, ScanOptions::with_labels(config))?;
             match lookup::look_up(&result.scan, reference) {
                 Ok(subject) => (result, Some(subject), None),
-                Err(unknown @ lookup::Error::Unknown { .. }) => match volume_path(&result.scan, reference) {
-                    Some(path) => by_path(request, observer, config, &path)?,
-                    None => return absent(result, reference, unknown),
-                },
+                Err(unknown @ lookup::Error::Unknown { .. }) => {
+                    if let Some(lost) = lookup::lost_container(&result.scan, reference).cloned() {
+                        return Ok(Explanation { lost_container: Some(lost), ..Explanation::of(result) });
+                    }
+                    match volume_path(&result.scan, reference) {
+                        Some(path) => by_path(request, observer, config, &path)?,
+                        None => return absent(result, reference, unknown),
+                    }
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -175,7 +198,7 @@ pub fn explain(
         Some(Subject::Container(container_ix)) => diagnosis::removal_of(&result.scan, container_ix),
         _ => None,
     };
-    Ok(Explanation { result, subject, owned, image, containers, absent, volume, removal })
+    Ok(Explanation { subject, owned, image, containers, absent, volume, removal, ..Explanation::of(result) })
 }
 
 /// Scans, and measures what is at and below a path.
@@ -198,17 +221,33 @@ fn by_path(
 /// Returns the path of the volume of podman with this name.
 fn volume_path(scan: &Scan, name: &str) -> Option<PathBuf> {
     let mut stores = scan.inventory.volumes.iter();
-    let (store, _) = stores.find(|(_, volumes)| volumes.iter().any(|volume| volume.name == name))?;
-    Some(Path::new(&scan.sysroot.shown(&scan.inventory[*store].root)).join("volumes").join(name))
+    stores.find_map(|(store, volumes)| {
+        let volume = volumes.iter().find(|volume| volume.name == name)?;
+        let graphroot = PathBuf::from(scan.sysroot.shown(&scan.inventory[*store].root));
+        Some(volume_directory(scan, *store, volume).unwrap_or_else(|| graphroot.join("volumes").join(name)))
+    })
+}
+
+/// Returns the directory of the layer that has the data of a volume of the driver `image`.
+fn volume_directory(scan: &Scan, store: StoreIx, volume: &Volume) -> Option<PathBuf> {
+    let inventory = &scan.inventory;
+    let mut containers = inventory.containers.iter().filter(|container| container.store == store);
+    let container = containers.find(|container| volume.kept_by.as_ref() == Some(&container.id))?;
+    let layer = container.holds.iter().map(|node| &inventory[*node]).find(|node| node.layer.is_some())?;
+    Some(PathBuf::from(scan.sysroot.shown(&layer.path)))
 }
 
 /// Returns the volume of podman that contains a path of the node.
 fn volume(scan: &Scan, path: &Path) -> Option<VolumeExplanation> {
     scan.inventory.volumes.iter().find_map(|(store, volumes)| {
         let graphroot = PathBuf::from(scan.sysroot.shown(&scan.inventory[*store].root));
-        let below = path.strip_prefix(graphroot.join("volumes")).ok()?;
-        let name = below.iter().next()?;
-        let Volume { name, containers } = volumes.iter().find(|volume| *volume.name == *name)?.clone();
+        let below = path.strip_prefix(graphroot.join("volumes")).ok();
+        let name = below.and_then(|below| below.iter().next());
+        let volume = volumes.iter().find(|volume| {
+            name.is_some_and(|name| name == volume.name.as_str())
+                || volume_directory(scan, *store, volume).is_some_and(|directory| path.starts_with(directory))
+        });
+        let Volume { name, containers, .. } = volume?.clone();
         let podman = owners_store(scan, *store).tool("podman");
         let command = PrintedCommand::Shows(format!("{podman} volume inspect {}", shell_word(&name)));
         Some(VolumeExplanation { name, containers, command })
@@ -243,17 +282,7 @@ fn absent(result: ScanResult, reference: &str, unknown: lookup::Error) -> Result
         let presence = presence(&result.scan, &story);
         AbsentImage { story, presence }
     });
-    let absent = absent.collect();
-    Ok(Explanation {
-        absent,
-        subject: None,
-        owned: None,
-        image: None,
-        containers: None,
-        volume: None,
-        removal: None,
-        result,
-    })
+    Ok(Explanation { absent: absent.collect(), ..Explanation::of(result) })
 }
 
 fn presence(scan: &Scan, story: &Story) -> Presence {

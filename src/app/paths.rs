@@ -20,7 +20,7 @@ pub fn with_node_paths(scan: &Scan) -> Inventory {
 }
 
 /// Returns a store as the commands of its owner name it.
-pub(super) fn owners_store(scan: &Scan, store: StoreIx) -> OwnersStore {
+pub fn owners_store(scan: &Scan, store: StoreIx) -> OwnersStore {
     let graphroot = node_path(scan, &scan.inventory[store].root);
     let caller = rustix::process::geteuid().as_raw();
     let owner = scan.sysroot.open(&graphroot).map_or(0, |root| root.owner());

@@ -8,11 +8,11 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
 use super::build_cache::BuildCache;
-use super::container::Container;
+use super::container::{Container, ContainerState};
 use super::display::shell_word;
 use super::evidence::{Evidence, EvidenceKind};
 use super::filesystem::Filesystem;
-use super::ids::{ContainerIx, FilesystemIx, ImageIx, LeakIx, NodeIx, StoreIx};
+use super::ids::{ContainerId, ContainerIx, FilesystemIx, ImageId, ImageIx, LeakIx, NodeIx, StoreIx};
 use super::image::{Image, IndexedManifest};
 use super::leak::Leak;
 use super::node::{Node, NodeKind};
@@ -33,6 +33,8 @@ pub struct Inventory {
     /// Manifest lists of containers/storage. Their members are separate images.
     pub lists: Vec<ManifestList>,
     pub containers: Vec<Container>,
+    /// Containers that only podman's database knows. They are not in `containers`, since nothing of them is in a store.
+    pub lost_containers: Vec<LostContainer>,
     /// Volumes that podman's database contains. A store without an entry has no readable database.
     pub volumes: BTreeMap<StoreIx, Vec<Volume>>,
     /// Unused or inconsistent objects.
@@ -258,12 +260,26 @@ impl Inventory {
 }
 
 /// Volume of podman.
+/// Container that only podman's database knows: the store has no record of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostContainer {
+    pub id: ContainerId,
+    /// Store that the database belongs to.
+    pub store: StoreIx,
+    pub name: String,
+    /// Image it was made from.
+    pub image_id: Option<ImageId>,
+    pub state: ContainerState,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
     pub name: String,
     /// Names of the containers that use it.
     pub containers: Vec<String>,
 }
+    /// Container of the store whose writable layer has its data (driver `image`); `None` for a directory.
+    pub kept_by: Option<ContainerId>,
 
 /// Image that consists of other images: `podman run` and `podman manifest push` of it need them.
 #[derive(Clone, Debug, PartialEq, Eq)]

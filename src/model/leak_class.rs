@@ -163,7 +163,7 @@ classes! {
     ArtifactOrphan, "artifact-orphan", Report, ByHand("an artifact that is pulled, added or removed again may use it");
     VolumeOrphan, "volume-orphan", Report, ByHand("only you can judge whether its data is needed");
     MissingLink, "missing-link", Repair, LINK;
-    LayerNoDir, "layer-no-dir", Repair, ByHand("remove the image and pull it again");
+    LayerNoDir, "layer-no-dir", Repair, ByHand("remove the containers that use its image, then the image, and pull it again");
     LeakedMount, "leaked-mount", Keep, ByHand("umount it");
     DupRecord, "dup-record", Report, ByHand("compare both record files");
     // Leaks of a containerd store.
@@ -177,7 +177,7 @@ classes! {
     OversizedDatabase, "oversized-database", Report, ByHand("bbolt compact while containerd is stopped");
     ForeignNamespace, "foreign-namespace", Report, ByHand("remove them with the program that made them, if nothing needs them");
     // Leaks of either.
-    BrokenImage, "broken-image", Repair, ByHand("remove it and pull it again");
+    BrokenImage, "broken-image", Repair, ByHand("remove the containers that use it, then the image, and pull it again");
     ForgottenContainer, "forgotten-container", Report, ByHand("remove it as the evidence or `layersweep explain ID` says, if nothing needs it");
     OrphanImageVolume, "orphan-image-volume", Report, ByHand(BY_EVIDENCE);
     Inconsistent, "inconsistent", Report, ByHand(BY_EVIDENCE);

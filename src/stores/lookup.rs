@@ -12,7 +12,7 @@ use crate::model::display::{shell_word, short_id, short_reference};
 use crate::model::reference::{
     SHORTEST_ID, bare_id, is_of_image, means_name, repository, starts_id_of_image,
 };
-use crate::model::{ContainerIx, ImageIx, LeakIx, Node, NodeIx, NodeKind, StoreIx, StoreKind};
+use crate::model::{ContainerIx, ImageIx, LeakIx, LostContainer, Node, NodeIx, NodeKind, StoreIx, StoreKind};
 use crate::sys::beneath::{HANDLE, Opener};
 use crate::sys::root::{self, Root};
 
@@ -164,6 +164,16 @@ pub fn names_meant<'a>(names: &'a [String], reference: &str) -> Vec<&'a String> 
         None => means_name(reference, name),
     });
     of_repository.collect()
+}
+
+/// Returns the container that only podman's database knows and that `reference` means, by its name or the start of its id.
+#[must_use]
+pub fn lost_container<'a>(scan: &'a Scan, reference: &str) -> Option<&'a LostContainer> {
+    let is_start = reference.len() >= SHORTEST_ID;
+    let mut lost = scan.inventory.lost_containers.iter();
+    lost.find(|container| {
+        container.name == reference || is_start && container.id.as_str().starts_with(reference)
+    })
 }
 
 fn layers(scan: &Scan) -> impl Iterator<Item = (NodeIx, &str)> {

@@ -11,6 +11,7 @@ mod lenders;
 mod node_volumes;
 pub mod origins;
 mod podman_agrees;
+mod podman_records;
 mod read_only_proof;
 mod read_only_stores;
 mod scan_faults;

@@ -30,7 +30,7 @@ use node::Node;
 type CheckRow = (&'static str, fn(&Node<'_>) -> Vec<Check>);
 
 /// All checks, in the order of the output. `docs/doctor.md` describes each of them.
-const CHECKS: [CheckRow; 33] = [
+const CHECKS: [CheckRow; 34] = [
     ("configuration", configuration::files),
     ("patterns", configuration::patterns),
     ("references-file", configuration::references),
@@ -38,6 +38,7 @@ const CHECKS: [CheckRow; 33] = [
     ("permissions", configuration::permissions),
     ("store", stores::stores),
     ("store-finding", stores::findings),
+    ("damaged-images", stores::damaged_images),
     ("not-repullable", stores::not_repullable),
     ("socket", |node| node.runtime.sockets.clone()),
     ("runtime", |node| node.runtime.chosen.clone()),

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use super::check::Check;
 use super::node::Node;
 use crate::app::protect::FromNode;
-use crate::model::{Consistency, Image, ImageIx};
+use crate::model::display::count;
+use crate::model::{Consistency, Image, ImageIx, LeakClass};
 use crate::policy::rules::NeverPulled;
 use crate::stores::Error;
 
@@ -62,6 +63,37 @@ pub(super) fn findings(node: &Node<'_>) -> Vec<Check> {
         checks.push(Check { is_unread: findings.iter().any(|finding| finding.incomplete), ..check });
     }
     checks
+}
+
+/// Names the stores with images that no container can start from.
+pub(super) fn damaged_images(node: &Node<'_>) -> Vec<Check> {
+    let Some(inventory) = node.scan().map(|scan| &scan.inventory) else { return Vec::new() };
+    let stores = inventory.stores.iter().enumerate().filter_map(|(position, store)| {
+        let of_class = |class: LeakClass| {
+            let leaks = inventory.leaks.iter().filter(move |leak| leak.class == class);
+            leaks.filter(|leak| leak.store.get() == position).map(|leak| leak.id.as_str())
+        };
+        let layers: HashSet<_> = of_class(LeakClass::LayerNoDir).collect();
+        let broken: HashSet<_> = of_class(LeakClass::BrokenImage).collect();
+        let images = inventory.images.iter().filter(|image| {
+            let is_broken = broken.contains(image.id.as_str())
+                || image.layers.iter().any(|layer| layers.contains(layer.as_str()));
+            image.store.get() == position && is_broken
+        });
+        let number = images.count();
+        if number == 0 && layers.is_empty() {
+            return None;
+        }
+        let message = format!(
+            "{} without a directory (layer-no-dir): {} cannot be used",
+            count(layers.len(), "layer", "layers"),
+            count(number, "image", "images")
+        );
+        let remedy = "`layersweep sweep` lists them; remove the containers that use these images, then the images, \
+                      and pull them again";
+        Some(Check::error(node.shown(&store.root), message, remedy))
+    });
+    stores.collect()
 }
 
 /// Names a node on which gc keeps many images since they were never pulled.

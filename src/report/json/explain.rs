@@ -5,23 +5,28 @@
 //! with the last root that reaches them, so they free nothing by themselves while one does.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::build::{container, fair, image, layer, leak, path, user};
 use super::usage;
 use super::{
     BelowDoc, CopiesDoc, DifferenceDoc, ExplainDoc, GcDecisionDoc, Header, IndexedManifestDoc, LayerDoc,
+    LostContainerDoc,
     RememberedDoc, RuleDoc, ShareRowDoc, StoryDoc,
 };
 use crate::app::explain::AbsentImage;
+use crate::app::paths::owners_store;
 use crate::app::path_usage::{Owned, Owner, Row};
 use crate::app::reach::Reach;
 use crate::history::ages::ImageAge;
 use crate::history::story::Story;
-use crate::model::Plan;
 use crate::model::plan::Target;
 use crate::model::refs::{self, Refs, Root};
 use crate::model::rules::Ruling;
-use crate::model::{ImageIx, LeakIx, NodeIx, NodeKind};
+use crate::model::{self, Plan};
+use crate::model::{
+    ContainerState, ImageIx, LeakIx, LostContainer, NodeIx, NodeKind, PrintedCommand, removal_command,
+};
 use crate::stores::Scan;
 use crate::stores::lookup::Subject;
 
@@ -40,6 +45,7 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
         absent: Vec::new(),
         chain: Vec::new(),
         container: None,
+        lost_container: None,
         volume: None,
         command: None,
         below: owned.map(|owned| below(scan, owned)),
@@ -321,6 +327,29 @@ impl ExplainDoc {
             self.subject = "absent-image";
             self.id.clone_from(&first.id);
         }
+    }
+
+    /// Fills in a container that only podman's database knows.
+    pub fn lose(&mut self, scan: &Scan, lost: &LostContainer) {
+        let inventory = &scan.inventory;
+        let graphroot = &inventory[lost.store].root;
+        self.subject = "container";
+        self.id = lost.id.to_string();
+        self.path = path(graphroot);
+        let image = lost.image_id.as_ref().map(|id| {
+            let image = inventory.find_image(lost.store, id).map(|image_ix| &inventory[image_ix]);
+            image.map_or_else(|| id.to_string(), |image| image.title().to_owned())
+        });
+        let may_run = matches!(lost.state, ContainerState::Unknown | ContainerState::Running);
+        let is_id = lost.id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let store = owners_store(scan, lost.store);
+        let command = removal_command(model::Owner::Podman, &lost.id, false, &store);
+        self.command = command.filter(|_| is_id && !may_run).map(PrintedCommand::Deletes);
+        self.lost_container = Some(LostContainerDoc {
+            name: lost.name.clone(),
+            state: lost.state.as_str(),
+            image,
+        });
     }
 
     /// Fills in the age of the image and its lives, from the records.

@@ -160,6 +160,8 @@ pub struct ExplainDoc {
     pub chain: Vec<LayerDoc>,
     /// The container; null for other subjects.
     pub container: Option<ContainerDoc>,
+    /// The container, if only podman's database knows it; null otherwise.
+    pub lost_container: Option<LostContainerDoc>,
     /// The volume of podman that contains the path; null for other subjects.
     pub volume: Option<VolumeExplanation>,
     /// Command for a container that does not run: `{"deletes": COMMAND}` removes it with its own layer, and fails while
@@ -192,6 +194,18 @@ pub struct ExplainDoc {
     pub fate: Option<GcDecisionDoc>,
     /// Files that could not be read, and records that contradict each other.
     pub warnings: Vec<Finding>,
+}
+
+/// Container that only podman's database knows: the store has neither a record nor a layer of it.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LostContainerDoc {
+    /// Name of the container.
+    pub name: String,
+    /// State in the database.
+    pub state: &'static str,
+    /// Name or id of the image that it keeps in use; null if it was made without one.
+    pub image: Option<String>,
 }
 
 /// Usage at and below a path, on the path's filesystem.

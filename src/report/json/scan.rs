@@ -45,7 +45,8 @@ pub fn layers(result: &ScanResult) -> LayersDoc {
 
 /// Builds the document of `explain`.
 pub fn explanation(explanation: &Explanation) -> ExplainDoc {
-    let Explanation { result, subject, owned, image, containers, absent, volume, removal } = explanation;
+    let Explanation { result, subject, owned, lost_container, image, containers, absent, volume, removal } =
+        explanation;
     let mut document = super::explain(&result.scan, *subject, owned.as_ref());
     if let (Some(Subject::Image(image_ix)), Some(image)) = (subject, image) {
         document.age_limits = Some(image.limits.clone());
@@ -56,6 +57,9 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
     document.recall(absent, subject.is_none());
     document.volume.clone_from(volume);
     document.command.clone_from(removal);
+    if let Some(lost) = lost_container {
+        document.lose(&result.scan, lost);
+    }
     if let Some(plan) = containers {
         document.judge_container(plan);
     }

@@ -17,13 +17,17 @@ use crate::history::ages::AgeRule;
 use crate::model::display::{count, listed, span};
 use crate::model::{EvidenceKind, PrintedCommand};
 use crate::report::json::{
-    BelowDoc, EvidenceDoc, ExplainDoc, GcDecisionDoc, ImageDoc, LayerDoc, RememberedDoc, ShareRowDoc, UserDoc,
+    BelowDoc, EvidenceDoc, ExplainDoc, GcDecisionDoc, ImageDoc, LayerDoc, LostContainerDoc, RememberedDoc,
+    ShareRowDoc, UserDoc,
 };
 
 /// Formats the document of `explain`.
 pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     if document.subject == "absent-image" {
         return absent_images(&document.absent, document.header.generated_at, screen);
+    }
+    if let Some(lost) = &document.lost_container {
+        return lost_container(document, lost);
     }
     let mut out = String::new();
     match (&document.image, &document.container) {
@@ -117,6 +121,22 @@ fn platforms(document: &ExplainDoc, screen: &Screen) -> String {
         "{}{more}Content of other platforms and attestations: {}\n",
         table.block(),
         bytes(document.other_platforms_bytes.unwrap_or_default())
+    )
+}
+
+/// Formats a container that only podman's database knows.
+fn lost_container(document: &ExplainDoc, lost: &LostContainerDoc) -> String {
+    let command = document.command.as_ref();
+    let command = command
+        .map_or_else(String::new, |command| format!("  remove  {}; it has no files\n", safe(command.text())));
+    format!(
+        "{} {}  {}  podman, {}\n  record  only in podman's database: the store has neither a record nor a layer of it\n  \
+         image   {}, which it keeps in use\n{command}",
+        bold("container"),
+        safe(&lost.name),
+        short_id(&document.id),
+        lost.state,
+        lost.image.as_deref().map_or_else(|| "-".into(), safe),
     )
 }
 

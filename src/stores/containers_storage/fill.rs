@@ -103,6 +103,7 @@ pub(super) fn fill(
     additional: &[&Ids],
     pinned_by: &PinnedBy<'_>,
 ) -> Filled {
+    let first_container = writer.inventory.containers.len();
     let mut filler = Filler {
         writer,
         additional,
@@ -116,6 +117,7 @@ pub(super) fn fill(
         contents: HashMap::new(),
         files,
         recorded_states: Vec::with_capacity(snapshot.containers.len()),
+        first_container,
         mounted,
         orphans: Vec::new(),
         processes: OnceCell::new(),
@@ -137,9 +139,11 @@ pub(super) fn fill(
     let images = filler.images();
     let read_only = filler.writer.inventory[filler.writer.store].read_only;
     filler.containers(&images);
+    filler.lost_containers();
     if read_only {
         filler.writer.inventory.anchored.extend(&filler.nodes);
     } else {
+        filler.lost_directories();
         if filler.writer.leaks {
             filler.orphans();
             filler.unused_layers();
@@ -199,6 +203,8 @@ struct Filler<'a> {
     files: &'a [FilesOfLayer],
     /// State of each container according to its engine, by position of the container. Mounts are not considered.
     recorded_states: Vec<ContainerState>,
+    /// Position of the first container in the inventory. The containers with a record are first, in their order.
+    first_container: usize,
     mounted: Option<Vec<Mounted>>,
     orphans: Vec<(Orphan, Unit, NodeIx)>,
     /// Read at the first use; `None` if they cannot be read.

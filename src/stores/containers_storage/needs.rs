@@ -222,7 +222,8 @@ struct Recorded<'a> {
     layers: HashMap<&'a str, &'a LayerRecord>,
     image_ids: HashSet<&'a str>,
     images: &'a [ImageRecord],
-    containers: HashSet<&'a str>,
+    /// Images of the containers.
+    containers: HashMap<&'a str, Option<&'a String>>,
 }
 
 impl<'a> Recorded<'a> {
@@ -231,7 +232,11 @@ impl<'a> Recorded<'a> {
             layers: snapshot.layers.iter().map(|layer| (layer.id.as_str(), layer)).collect(),
             image_ids: snapshot.images.iter().map(|image| image.id.as_str()).collect(),
             images: &snapshot.images,
-            containers: snapshot.containers.iter().map(|container| container.id.as_str()).collect(),
+            containers: snapshot
+                .containers
+                .iter()
+                .map(|container| (container.id.as_str(), container.image.as_ref()))
+                .collect(),
         }
     }
 
@@ -245,10 +250,10 @@ impl<'a> Recorded<'a> {
         self.images.iter().any(|image| is_surely(reference, &image.id, &image.names, &image.digests))
     }
 
-    /// Returns the need of a container in podman's database: its image volumes, and its image if the container has no
-    /// record.
+    /// Returns the need of a container in podman's database: its image volumes, and its image unless its record names that.
     fn images_of_podman(&self, id: &str, container: &PodmanContainer) -> Need {
-        let made_from = container.image.iter().filter(|_| !self.containers.contains(id));
+        let recorded = self.containers.get(id).copied().flatten();
+        let made_from = container.image.iter().filter(|image| recorded != Some(*image));
         let images = container.image_volumes.iter().chain(made_from).cloned().collect();
         Need { by: by_podman(container), images, ..Need::default() }
     }

@@ -1,7 +1,8 @@
 //! Detects the engine that created a container, and the container's state on disk.
 //!
 //! * CRI-O's metadata contains the pod: `pod-id` and `pod-name` (cri-o `internal/storage/runtime.go`).
-//! * Podman's metadata contains image and container, but no pod.
+//! * Podman's metadata contains image and container, but no pod. `podman commit` leaves a `buildah.json` in the
+//!   directory of the container.
 //! * Buildah writes no metadata, but the file `userdata/buildah.json` (container-libs `storage`).
 
 use std::path::{Path, PathBuf};
@@ -85,10 +86,10 @@ fn has_texts(object: &Object<'_>, names: [&str; 2]) -> bool {
 fn owner(metadata: &Object<'_>, has_buildah_file: bool) -> Owner {
     if has_texts(metadata, ["pod-id", "pod-name"]) {
         Owner::CriO
-    } else if has_buildah_file {
-        Owner::Buildah
     } else if has_texts(metadata, ["image-name", "name"]) {
         Owner::Podman
+    } else if has_buildah_file {
+        Owner::Buildah
     } else {
         Owner::Unknown
     }
@@ -117,6 +118,7 @@ mod tests {
         let cases = [
             (r#"{"pod-name":"p","pod-id":"1","image-name":"i","name":"n"}"#, false, Owner::CriO),
             (r#"{"image-name":"i","image-id":"1","name":"n","created-at":1}"#, false, Owner::Podman),
+            (r#"{"image-name":"i","name":"task7"}"#, true, Owner::Podman),
             ("null", true, Owner::Buildah),
             ("null", false, Owner::Unknown),
             (r#"{"pod-name":7,"pod-id":8}"#, false, Owner::Unknown),

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use super::{Filler, images_of};
 use crate::model::{
-    Consistency, Container, ContainerLog, ContainerState, Finding, ImageIx, LeakClass, NodeKind, Owner, Size,
+    Consistency, Container, ContainerLog, ContainerState, Finding, ImageIx, LeakClass, LostContainer,
+    NodeKind, Owner, Size,
 };
-use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::places::RecordKind;
-use crate::stores::containers_storage::{cri_o, owner};
+use crate::stores::containers_storage::{cri_o, needs, owner};
 use crate::stores::leaks::Judgement;
 use crate::sys::quiet::FileKind;
 
@@ -20,7 +20,7 @@ impl Filler<'_> {
         if let Some(volumes) = snapshot.inspection.engine.volumes().filter(|_| snapshot.inspection.valid) {
             self.writer.inventory.volumes.insert(self.writer.store, volumes);
         }
-        let first = self.writer.inventory.containers.len();
+        let volumes_by_container = snapshot.inspection.engine.volumes_by_container();
         for (position, record) in snapshot.containers.iter().enumerate() {
             let records = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);
             let directory = records.join(&record.id);
@@ -51,6 +51,7 @@ impl Filler<'_> {
                     self.broken(judged, &record.id, metadata, record.created);
                 }
             }
+            let known = snapshot.inspection.engine.container(&record.id);
             let image = record.image.as_deref().and_then(|id| self.find_image(images, id));
             if let (Some(id), None, true) = (&record.image, image, self.is_sound()) {
                 let evidence = format!(
@@ -60,8 +61,14 @@ impl Filler<'_> {
                 let judged = Judgement::of(LeakClass::Inconsistent, evidence);
                 self.broken(judged, &record.id, metadata, record.created);
             }
-            let origin = owner::origin(&self.within, record, &directory);
-            let by_podman = self.state_by_podman(&record.id).filter(|_| origin.owner == Owner::Podman);
+            let mut origin = owner::origin(&self.within, record, &directory);
+            if let Some(volume) = volumes_by_container.get(record.id.as_str()) {
+                // No program's `rm` is for it.
+                (origin.owner, origin.name) = (Owner::Unknown, format!("volume {volume}"));
+            } else if known.is_some() {
+                origin.owner = Owner::Podman;
+            }
+            let by_podman = known.map(|known| known.state);
             let recorded = by_podman.unwrap_or_else(|| match origin.state {
                 ContainerState::Unknown if origin.sandbox => {
                     let runroots = snapshot.places.runroots.iter();
@@ -104,7 +111,7 @@ impl Filler<'_> {
             });
         }
         // Only sandboxes have a namespace in their records: copy it to the containers of the pod.
-        let containers = &mut self.writer.inventory.containers[first..];
+        let containers = &mut self.writer.inventory.containers[self.first_container..];
         let namespaces: HashMap<_, _> = containers
             .iter()
             .filter_map(|container| Some((container.id.to_string(), container.namespace.clone()?)))
@@ -113,6 +120,26 @@ impl Filler<'_> {
             let sandbox = container.sandbox_id.as_ref();
             container.namespace = sandbox.and_then(|id| namespaces.get(id)).cloned();
         }
+    }
+
+    /// Notes the containers that only podman's database knows.
+    pub(super) fn lost_containers(&mut self) {
+        let lost = needs::lost_containers(self.snapshot).into_iter();
+        let mut lost: Vec<_> = lost
+            .map(|(id, container)| LostContainer {
+                id: id.into(),
+                store: self.writer.store,
+                name: container.name.clone(),
+                image_id: container.image.as_deref().map(Into::into),
+                // "Running" can be from before the last boot.
+                state: match container.state {
+                    ContainerState::Running => ContainerState::Unknown,
+                    state => state,
+                },
+            })
+            .collect();
+        lost.sort_by(|a, b| a.id.as_str().cmp(b.id.as_str()));
+        self.writer.inventory.lost_containers.extend(lost);
     }
 
     /// Returns the log that podman's conmon writes below the container's directory.
@@ -154,13 +181,6 @@ impl Filler<'_> {
                 self.writer.inventory.stores[self.writer.store.get()].consistency = Consistency::Damaged;
                 Vec::new()
             }
-        }
-    }
-
-    fn state_by_podman(&self, id: &str) -> Option<ContainerState> {
-        match &self.snapshot.inspection.engine {
-            Engine::Known(known) => known.containers.get(id).map(|found| found.state),
-            Engine::Absent | Engine::Unreadable(_) => None,
         }
     }
 }

@@ -122,8 +122,8 @@ impl Filler<'_> {
         }
     }
 
-    /// Reports layers that no image and no container uses, and layers flagged incomplete.
-    pub(super) fn unused_layers(&mut self) {
+    /// Returns true for the nodes of layers that an image or container uses.
+    fn used_nodes(&self) -> Vec<bool> {
         let snapshot = self.snapshot;
         let mut used = vec![false; self.writer.inventory.nodes.len()];
         let tops = snapshot.images.iter().flat_map(ImageRecord::tops);
@@ -134,6 +134,30 @@ impl Filler<'_> {
                 next = self.writer.inventory[node].needs.first().copied();
             }
         }
+        used
+    }
+
+    /// Reports recorded layers without a directory that an image or container uses.
+    pub(super) fn lost_directories(&mut self) {
+        let snapshot = self.snapshot;
+        if !self.is_measured() || self.files.iter().all(|files| files.directory) {
+            return;
+        }
+        let used = self.used_nodes();
+        for (position, record) in snapshot.layers.iter().enumerate() {
+            let Some(node) = self.layers[position].filter(|node| used[node.get()]) else { continue };
+            if !record.incomplete && !self.files[position].directory {
+                let evidence = "the layer has a record and is in use, but its directory does not exist";
+                let judged = Judgement::of(LeakClass::LayerNoDir, evidence);
+                self.broken(judged, &record.id, node, record.created);
+            }
+        }
+    }
+
+    /// Reports layers that no image and no container uses, and layers flagged incomplete.
+    pub(super) fn unused_layers(&mut self) {
+        let snapshot = self.snapshot;
+        let used = self.used_nodes();
         let is_measured = self.is_measured();
         for (position, record) in snapshot.layers.iter().enumerate() {
             let Some(node) = self.layers[position] else { continue };
@@ -149,11 +173,6 @@ impl Filler<'_> {
                 continue;
             }
             if !record.incomplete && used[node.get()] {
-                if !self.files[position].directory {
-                    let evidence = "the layer has a record and is in use, but its directory does not exist";
-                    let judged = Judgement::of(LeakClass::LayerNoDir, evidence);
-                    self.broken(judged, &record.id, node, record.created);
-                }
                 continue;
             }
             let path = self.writer.inventory[node].path.clone();

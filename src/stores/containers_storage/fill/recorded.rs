@@ -81,9 +81,8 @@ impl Filler<'_> {
             self.writer.inventory.findings.push(Finding::new(&*snapshot.places.graphroot, message));
         }
         let directory = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Containers);
-        let first = self.writer.inventory.containers.len() - snapshot.containers.len();
         for (position, record) in snapshot.containers.iter().enumerate() {
-            let container = &self.writer.inventory.containers[first + position];
+            let container = &self.writer.inventory.containers[self.first_container + position];
             let owner = container.owner;
             let age = age(record.created, self.writer.present);
             let path = directory.join(&record.id);
@@ -199,8 +198,7 @@ impl Filler<'_> {
     /// versions before 1.45 for volatile records, which are all of CRI-O's.
     fn may_be_mounted_for_container(&self, layer: &str) -> bool {
         let records = self.snapshot.containers.iter();
-        let first = self.writer.inventory.containers.len() - records.len();
-        let containers = &self.writer.inventory.containers[first..];
+        let containers = &self.writer.inventory.containers[self.first_container..];
         for ((record, state), container) in records.zip(&self.recorded_states).zip(containers) {
             if record.layer.as_deref() != Some(layer) {
                 continue;

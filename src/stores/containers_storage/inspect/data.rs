@@ -71,7 +71,7 @@ pub(crate) fn lacks(image: &ImageRecord) -> Option<&'static str> {
 }
 
 /// Advice for an image with missing or damaged data.
-const AGAIN: &str = "remove the image and pull it again";
+const AGAIN: &str = "remove the containers that use the image, then the image, and pull it again";
 
 fn missing(name: &str) -> Judgement {
     let evidence = format!("the record names {name:?}, which is missing: {AGAIN}");

@@ -6,7 +6,7 @@
 //! A database library would take locks and write to the file. Therefore the files, including SQLite's log, are copied
 //! into memory, and the copy is read.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
@@ -45,8 +45,9 @@ pub(crate) enum Engine {
 pub(crate) struct PodmanRecords {
     /// Containers by id.
     pub(crate) containers: HashMap<String, PodmanContainer>,
-    /// Volumes by name.
-    pub(crate) volumes: HashSet<String>,
+    /// Volumes by name, each with the id of the container of the store that keeps its data, if its driver is `image`
+    /// (podman, `libpod/runtime_volume_common.go`). That container is not one of podman's.
+    pub(crate) volumes: HashMap<String, Option<String>>,
 }
 
 /// A container in podman's database. It may lack a record in the store.
@@ -115,11 +116,23 @@ impl Engine {
         known.into_iter().flatten().map(|(id, found)| (id.as_str(), found))
     }
 
+    /// Returns the container with this id, if the database is readable and has it.
+    pub(crate) fn container(&self, id: &str) -> Option<&PodmanContainer> {
+        if let Self::Known(known) = self { known.containers.get(id) } else { None }
+    }
+
+    /// Returns the names of the volumes of the driver `image`, by the container that keeps their data.
+    pub(crate) fn volumes_by_container(&self) -> HashMap<&str, &str> {
+        let known = if let Self::Known(known) = self { Some(&known.volumes) } else { None };
+        let kept = known.into_iter().flatten();
+        kept.filter_map(|(name, container)| Some((container.as_deref()?, name.as_str()))).collect()
+    }
+
     /// Returns podman's volumes with the containers that use them, by name; `None` if that is unknown.
     pub(crate) fn volumes(&self) -> Option<Vec<Volume>> {
         let Self::Known(known) = self else { return None };
         let mut volumes: BTreeMap<&str, Vec<String>> =
-            known.volumes.iter().map(|name| (name.as_str(), Vec::new())).collect();
+            known.volumes.keys().map(|name| (name.as_str(), Vec::new())).collect();
         for container in known.containers.values() {
             for name in &container.named_volumes {
                 volumes.entry(name).or_default().push(container.name.clone());
@@ -127,7 +140,8 @@ impl Engine {
         }
         let volumes = volumes.into_iter().map(|(name, mut containers)| {
             containers.sort_unstable();
-            Volume { name: name.to_owned(), containers }
+            let kept_by = known.volumes.get(name).cloned().flatten();
+            Volume { name: name.to_owned(), containers, kept_by: kept_by.map(Into::into) }
         });
         Some(volumes.collect())
     }
@@ -137,7 +151,7 @@ impl Engine {
         match self {
             Self::Absent => Some(false),
             Self::Unreadable(_) => None,
-            Self::Known(known) => Some(known.volumes.contains(name)),
+            Self::Known(known) => Some(known.volumes.contains_key(name)),
         }
     }
 }
@@ -162,6 +176,13 @@ pub(crate) fn read(places: &StorePlaces) -> Engine {
         }
     }
     merged.map_or(Engine::Absent, Engine::Known)
+}
+
+/// Returns the id of the container that keeps a volume's data, from the volume's configuration (podman,
+/// `libpod/volume.go`).
+fn storage_container(config: &[u8]) -> Option<String> {
+    let config: Value = serde_json::from_slice(config).ok()?;
+    text(&config, "storageID")
 }
 
 /// Converts podman's number of a state (`libpod/define/containerstate.go`).
@@ -210,11 +231,15 @@ fn bolt(within: &Within, path: &Path, allowance: &Allowance) -> Result<Option<Po
         known.containers.insert(id, container);
     }
     // These buckets are missing in databases of early podman versions.
+    let details = root.bucket("vol");
     for bucket in ["allVolumes", "vol"] {
         let entries = root.bucket(bucket).into_iter().flat_map(|bucket| bucket.entries());
         for (name, _) in entries {
             allowance.charge(allowance::TEXT).map_err(|error| about(path, error))?;
-            known.volumes.insert(String::from_utf8_lossy(name).into_owned());
+            let name = String::from_utf8_lossy(name).into_owned();
+            let config =
+                details.and_then(|bucket| bucket.bucket(&name)).and_then(|bucket| bucket.value("config"));
+            known.volumes.insert(name, config.and_then(storage_container));
         }
     }
     Ok(Some(known))
@@ -291,11 +316,12 @@ fn tables(bytes: Vec<u8>, allowance: &Allowance) -> Result<PodmanRecords, TableE
         container.charge(allowance)?;
         known.containers.insert(id, container);
     }
-    let mut statement = connection.prepare("SELECT Name FROM VolumeConfig")?;
+    let mut statement = connection.prepare("SELECT Name, JSON FROM VolumeConfig")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         allowance.charge(allowance::TEXT)?;
-        known.volumes.insert(row.get(0)?);
+        let config: Option<String> = row.get(1)?;
+        known.volumes.insert(row.get(0)?, config.and_then(|config| storage_container(config.as_bytes())));
     }
     Ok(known)
 }
@@ -324,7 +350,7 @@ mod tests {
                      \"artifactVolumes\":[{{\"source\":\"quay.io/model:1\",\"dest\":\"/m\"}}]}}'),
                      ('bb', 'db', '{{}}'), ('cc', 'x', '{{\"name\":null}}');
                  INSERT INTO ContainerState VALUES('aa', 3), ('bb', 6);
-                 INSERT INTO VolumeConfig VALUES('data', '');"
+                 INSERT INTO VolumeConfig VALUES('data', '{{\"storageID\":\"ee\"}}');"
             ))
             .unwrap();
         connection
@@ -364,7 +390,8 @@ mod tests {
             assert_eq!(known.containers["bb"].state, ContainerState::Exited);
             assert_eq!(known.containers["cc"], PodmanContainer { name: "cc".into(), ..Default::default() });
             assert_eq!(engine.has_volume("data"), Some(true));
-            let volume = Volume { name: "data".into(), containers: vec!["web".into()] };
+            let kept_by = Some("ee".into());
+            let volume = Volume { name: "data".into(), containers: vec!["web".into()], kept_by };
             assert_eq!(engine.volumes(), Some(vec![volume]));
             assert_eq!(engine.has_volume("other"), Some(false));
             assert_eq!(file_names(dir.path()), before, "no file is created");

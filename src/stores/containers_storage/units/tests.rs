@@ -237,7 +237,7 @@ fn unknown_volumes_are_orphans() {
     assert_eq!(kind_of(&found, "tmp/blob"), "graphroot-tmp");
     assert_eq!(kind_of(&found, "volumes"), "other volumes");
 
-    let volumes = ["known".to_owned()].into();
+    let volumes = [("known".to_owned(), None)].into();
     let engine = Engine::Known(PodmanRecords { volumes, ..PodmanRecords::default() });
     read.inspection = Inspection { valid: true, engine, ..Inspection::default() };
     let found = parts("overlay", &sort(&read).0);
