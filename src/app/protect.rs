@@ -13,11 +13,12 @@ use super::error::Error;
 use super::request::Request;
 use crate::config::{Config, ConfigOrigin, ConfigProblem};
 use crate::model::reference;
+use crate::model::kubelet_thresholds::{IMAGEFS, NODEFS};
 use crate::model::reference_set::ReferenceSet;
 use crate::model::{Finding, Image, Inventory, LabelsOf};
 use crate::node::kubelet::Kubelet;
 use crate::node::quadlets::{self, OF_USERS, SYSTEM, UnitDirectory};
-use crate::node::{NamedImage, Unreadable, expected_images, pulls, static_pods};
+use crate::node::{NamedImage, Unreadable, expected_images, pulls, static_pods, thresholds};
 use crate::policy::input::{Protect, Quadlet, StoreSelection};
 use crate::stores::containers_storage::config::{self as graphroot, UserStores};
 use crate::stores::{self, ScanRequest};
@@ -148,7 +149,32 @@ pub fn warnings(request: &Request, config: &Config) -> Result<Vec<ConfigProblem>
         message: unreadable.to_string(),
         remedy: String::new(),
     });
-    Ok(config.shadowed_rules().into_iter().chain(unreadable).collect())
+    let late = late_threshold(&Kubelet::read_now(&sysroot), config);
+    Ok(config.shadowed_rules().into_iter().chain(unreadable).chain(late).collect())
+}
+
+/// Returns the problem of an `images.high_percent` that a threshold of this node's kubelet comes before.
+fn late_threshold(kubelet: &Kubelet, config: &Config) -> Option<ConfigProblem> {
+    const KEY: &str = "images.high_percent";
+    let targets = &config.images.targets;
+    let high = targets.used.filter(|_| kubelet.is_here() && targets.free.is_none())?.high;
+    let kubelet = thresholds::read(kubelet).0;
+    let evictions = [IMAGEFS, NODEFS].into_iter().filter_map(|signal| {
+        let amount = kubelet.hard.value.get(signal)?;
+        Some((amount.used_percent(0)?, format!("pods are evicted at {signal}<{amount}")))
+    });
+    #[allow(clippy::cast_precision_loss)] // a percentage
+    let image_high = kubelet.image_high.value as f64;
+    let collects = (image_high, "the kubelet's image collection starts".to_owned());
+    let first = evictions.chain([collects]).min_by(|(a, _), (b, _)| a.total_cmp(b));
+    let (percent, words) = first.filter(|(percent, _)| *percent <= f64::from(high))?;
+    let origin = config.origins.get(KEY).and_then(|origins| origins.first());
+    Some(ConfigProblem {
+        origin: origin.cloned().unwrap_or(ConfigOrigin::Default),
+        field: KEY.to_owned(),
+        message: format!("gc starts at {high}% used, but {words} at {percent}% used"),
+        remedy: "set it lower; `layersweep doctor` compares all thresholds".to_owned(),
+    })
 }
 
 /// Returns the kubelet's settings on disk, with the data directories that contain a store of `request`.
