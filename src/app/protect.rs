@@ -9,13 +9,14 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::crio;
 use super::error::Error;
 use super::request::Request;
 use crate::config::{Config, ConfigOrigin, ConfigProblem};
-use crate::model::reference;
 use crate::model::kubelet_thresholds::{IMAGEFS, NODEFS};
+use crate::model::reference;
 use crate::model::reference_set::ReferenceSet;
-use crate::model::{Finding, Image, Inventory, LabelsOf};
+use crate::model::{Finding, Image, Inventory, LabelsOf, StoreKind};
 use crate::node::kubelet::Kubelet;
 use crate::node::quadlets::{self, OF_USERS, SYSTEM, UnitDirectory};
 use crate::node::{NamedImage, Unreadable, expected_images, pulls, static_pods, thresholds};
@@ -38,8 +39,8 @@ pub struct FromNode {
     pub pulling: Vec<NamedImage>,
     /// References of the declared set.
     pub references: ReferenceSet,
-    /// CRI-O is configured here.
-    pub has_crio: bool,
+    /// Roots of the graphroots that CRI-O or its configuration names.
+    pub crio_stores: Vec<PathBuf>,
     /// Problems of these files.
     pub findings: Vec<Finding>,
 }
@@ -67,7 +68,7 @@ impl FromNode {
             static_pods: pods.images,
             references: references.transpose()?.unwrap_or_default(),
             sandboxes: stores::sandbox_images(request, &settings)?,
-            has_crio: graphroot::crio_start(sysroot).is_some(),
+            crio_stores: crio_stores(request),
             findings: [findings, pods.findings, pulls.findings].concat(),
         })
     }
@@ -94,7 +95,7 @@ impl FromNode {
             sandboxes: new(self.sandboxes, &known.sandboxes),
             pulling: new(self.pulling, &known.pulling),
             references: self.references.without(&known.references),
-            has_crio: self.has_crio,
+            crio_stores: self.crio_stores,
             findings: self.findings,
         }
     }
@@ -129,7 +130,7 @@ impl FromNode {
         protect.sandboxes.clone_from(&self.sandboxes);
         protect.pulling.clone_from(&self.pulling);
         protect.references.clone_from(&self.references);
-        protect.has_crio = self.has_crio;
+        protect.crio_stores.clone_from(&self.crio_stores);
     }
 }
 
@@ -182,6 +183,25 @@ pub(super) fn kubelet_settings(request: &ScanRequest) -> Kubelet {
     let mut settings = Kubelet::read(&request.sysroot);
     settings.add_data_dirs(stores::data_dirs(request));
     settings
+}
+
+/// Returns the roots of the graphroots and imagestores that CRI-O or its configuration names. A node with podman alone
+/// may have an empty directory of CRI-O's configuration.
+fn crio_stores(request: &ScanRequest) -> Vec<PathBuf> {
+    let sysroot = &request.sysroot;
+    let configured = graphroot::crio_roots(sysroot, &request.environment, crio::has_run(sysroot));
+    let reported =
+        request.running.stores.iter().filter(|store| store.store_type == StoreKind::ContainersStorage);
+    let reported = reported.flat_map(|store| store.image_root.iter().chain([&store.root]));
+    let mut roots: Vec<_> =
+        configured.iter().chain(reported).filter_map(|root| sysroot.resolve(root).ok()).collect();
+    // A store can be named by another path.
+    let identity = |root: &Path| Root::open(root).ok().map(|root| root.identity());
+    let identities: HashSet<_> = roots.iter().filter_map(|root| identity(root)).collect();
+    let mut named = named_graphroots(request).unwrap_or_default();
+    named.retain(|root| identity(root).is_some_and(|identity| identities.contains(&identity)));
+    roots.extend(named);
+    roots
 }
 
 /// Reads the quadlets of root and of all users.

@@ -149,7 +149,7 @@ pub const KEYS: [Key; 34] = [
     Key {
         name: "protect.not_repullable",
         default: "`\"kubernetes\"`",
-        meaning: "keep named images that were built, loaded or imported here and never pulled, since no registry may have them: in the stores of a Kubernetes runtime (`\"kubernetes\"`), or in all (`\"always\"`)",
+        meaning: "keep named images that were built, loaded or imported here and never pulled, since no registry may have them: in the stores of a Kubernetes runtime (`\"kubernetes\"`), in all (`\"always\"`), or in none (`\"never\"`); also images of unknown origin",
         value: |config| config.images.protect.not_repullable.as_str().into(),
     },
     Key {

@@ -174,11 +174,12 @@ impl Inventory {
         others.filter(|node| !used.contains(node)).copied().collect()
     }
 
-    /// Returns the named images that were never pulled, so that no registry may have them: store and id.
+    /// Returns the named images that were never pulled, or may not have been, so that no registry may have them: store
+    /// and id.
     #[must_use]
     pub fn never_pulled(&self) -> HashSet<(StoreId, String)> {
         let images = self.images.iter();
-        let images = images.filter(|image| image.origin.was_never_pulled() && !image.names.is_empty());
+        let images = images.filter(|image| image.origin.may_lack_a_registry() && !image.names.is_empty());
         images.map(|image| (StoreId::of(&self[image.store]), image.id.to_string())).collect()
     }
 
@@ -259,7 +260,6 @@ impl Inventory {
     }
 }
 
-/// Volume of podman.
 /// Container that only podman's database knows: the store has no record of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostContainer {
@@ -272,14 +272,15 @@ pub struct LostContainer {
     pub state: ContainerState,
 }
 
+/// Volume of podman.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
     pub name: String,
     /// Names of the containers that use it.
     pub containers: Vec<String>,
-}
     /// Container of the store whose writable layer has its data (driver `image`); `None` for a directory.
     pub kept_by: Option<ContainerId>,
+}
 
 /// Image that consists of other images: `podman run` and `podman manifest push` of it need them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -32,13 +32,13 @@ pub struct Origin {
     pub time: Option<Timestamp>,
     /// Clause for messages: the evidence.
     pub evidence: String,
-    /// The origin is unknown because evidence cannot be read, so that the image may be one that was never pulled.
-    pub is_unreadable: bool,
+    /// The origin is unknown because evidence is missing or cannot be read: the image may be one that was never pulled.
+    pub is_doubtful: bool,
 }
 
 impl Origin {
     pub fn new(kind: OriginKind, evidence: impl Into<String>) -> Self {
-        Self { kind, registry: None, time: None, evidence: evidence.into(), is_unreadable: false }
+        Self { kind, registry: None, time: None, evidence: evidence.into(), is_doubtful: false }
     }
 
     /// Creates the origin of an image without evidence.
@@ -46,15 +46,21 @@ impl Origin {
         Self::new(OriginKind::Unknown, why)
     }
 
-    /// Creates the origin of an image whose evidence cannot be read.
-    pub fn unreadable(why: impl Into<String>) -> Self {
-        Self { is_unreadable: true, ..Self::unknown(why) }
+    /// Creates the origin of an image that may never have been pulled.
+    pub fn doubtful(why: impl Into<String>) -> Self {
+        Self { is_doubtful: true, ..Self::unknown(why) }
     }
 
     /// Returns whether the disk shows that the image was never pulled, so that no registry may have it.
     #[must_use]
     pub fn was_never_pulled(&self) -> bool {
         matches!(self.kind, OriginKind::Built | OriginKind::Loaded | OriginKind::Preloaded)
+    }
+
+    /// Returns true if the image was never pulled, or may not have been.
+    #[must_use]
+    pub fn may_lack_a_registry(&self) -> bool {
+        self.was_never_pulled() || self.is_doubtful
     }
 }
 

@@ -107,8 +107,8 @@ pub struct Protect {
     pub keep_newest: usize,
     /// Stores whose named images are kept if they were never pulled.
     pub not_repullable: NotRepullable,
-    /// CRI-O is configured on the node, so that the stores of containers/storage may be its own.
-    pub has_crio: bool,
+    /// Roots of the graphroots that CRI-O or its configuration names.
+    pub crio_stores: Vec<PathBuf>,
     /// Images that static pods name.
     pub static_pods: Vec<NamedImage>,
     /// Images that quadlets name.

@@ -287,26 +287,25 @@ impl<'a> Judge<'a> {
     fn not_repullable(&self, image_ix: ImageIx) -> RuleAnswer {
         let image = self.image(image_ix);
         let origin = &image.origin;
-        if !origin.was_never_pulled() && !origin.is_unreadable {
+        if !origin.may_lack_a_registry() {
             return RuleAnswer::Pass(match &origin.registry {
                 Some(registry) => format!("pulled from {registry}"),
                 None => format!("{}: {}", origin.kind, origin.evidence),
             });
         }
-        if image.names.is_empty() {
-            return RuleAnswer::Pass(format!("{} here, but it has no name", origin.kind));
-        }
-        let origin = match origin.is_unreadable {
-            true => format!("perhaps never pulled ({})", origin.evidence),
-            false => format!("{} here and never pulled ({})", origin.kind, origin.evidence),
+        let history = if origin.is_doubtful {
+            format!("origin unknown ({}), perhaps never pulled", origin.evidence)
+        } else {
+            format!("{} here and never pulled ({})", origin.kind, origin.evidence)
         };
-        match self.never_pulled.are_kept(image) {
-            true => RuleAnswer::Keep(format!(
-                "{origin}, so no registry may have it: protect.not_repullable keeps it"
-            )),
-            false => {
-                RuleAnswer::Pass(format!("{origin}; protect.not_repullable does not keep such images here"))
-            }
+        if image.names.is_empty() {
+            RuleAnswer::Pass(format!("{history}, but it has no name"))
+        } else if self.never_pulled.are_kept(image) {
+            RuleAnswer::Keep(format!(
+                "{history}, so no registry may have it: protect.not_repullable keeps it"
+            ))
+        } else {
+            RuleAnswer::Pass(format!("{history}; protect.not_repullable does not keep such images here"))
         }
     }
 
@@ -367,12 +366,13 @@ pub struct NeverPulled {
 
 impl NeverPulled {
     /// Any containerd is of Kubernetes (then only the namespace of CRI counts), and so is a graphroot that has
-    /// containers of CRI-O or is on a node with CRI-O.
+    /// containers of CRI-O, or that CRI-O or its configuration names.
     #[must_use]
     pub fn new(inventory: &Inventory, protect: &Protect) -> Self {
         let stores = inventory.stores.iter();
-        let mut is_of_kubernetes: Vec<_> =
-            stores.map(|store| store.kind == StoreKind::Containerd || protect.has_crio).collect();
+        let mut is_of_kubernetes: Vec<_> = stores
+            .map(|store| store.kind == StoreKind::Containerd || protect.crio_stores.contains(&store.root))
+            .collect();
         for container in inventory.containers.iter().filter(|container| container.owner == Owner::CriO) {
             is_of_kubernetes[container.store.get()] = true;
         }

@@ -65,6 +65,42 @@ fn every_way_into_a_graphroot_is_recognised() {
     }
 }
 
+/// An archive of a pulled base with another configuration: a registry has its layers, and not the image.
+#[test]
+fn other_configuration_of_pulled_layers_is_kept() {
+    let tools = ["skopeo", "docker-registry", "curl", "python3"];
+    if !store::require_tools() || !tools.iter().all(|tool| support::require_program(tool)) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = Command::new(store::rig("origin-of-configuration.sh"));
+    rig.arg(dir.path()).arg(env!("CARGO_BIN_EXE_layersweep"));
+    let document: Value = serde_json::from_str(&store::succeed(&mut rig)).unwrap();
+    let origins_of = |key: &str| origins(&document[key]);
+    let all = |expected: [(&str, &str); 4]| {
+        BTreeMap::from(expected.map(|(name, origin)| (name.to_owned(), origin.to_owned())))
+    };
+    let at_once =
+        all([("base", "pulled"), ("child", "pulled"), ("other", "unknown"), ("base:custom", "unknown")]);
+    assert_eq!(origins_of("at_once"), at_once, "{document:#}");
+    // Former names count.
+    let untagged =
+        all([("", "pulled"), ("moved", "pulled"), ("other", "unknown"), ("base:custom", "unknown")]);
+    assert_eq!(origins_of("untagged"), untagged, "{document:#}");
+    assert!(origins_of("without_cache").values().all(|origin| origin == "unknown"), "{document:#}");
+    // Now the cache is missing: the origin of all is unknown, and they are kept.
+    let config = dir.path().join("layersweep.toml");
+    std::fs::write(&config, "[protect]\nnot_repullable = \"always\"\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_layersweep"));
+    command.arg("--config").arg(&config).arg("--graphroot").arg(dir.path().join("root"));
+    command.arg("--state-dir").arg(dir.path().join("state")).args(["explain", "quay.io/by/other:1"]);
+    let explained = support::program::run(&mut command).stdout;
+    assert!(
+        explained.contains("Kept by rule not-repullable: origin unknown (the blob-info cache"),
+        "{explained}"
+    );
+}
+
 /// A run deletes all of them by a list; what was pulled can be pulled again, and the others are named.
 fn pulled_again(work: &Path) {
     let mut rig = Command::new(store::rig("repull.sh"));

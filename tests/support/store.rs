@@ -118,11 +118,14 @@ impl Store {
         store
     }
 
-    /// Notes a registry of each layer in the blob-info cache of root's tools, as a pull of uncompressed layers does:
-    /// the tests load archives, and images that were never pulled are kept.
+    /// Notes a registry of each layer and configuration in the blob-info cache of root's tools, as a push of uncompressed
+    /// layers does: the tests load archives, and images that no registry has are kept.
     fn record_as_pulled(&self) {
-        let layers = std::fs::read(self.record("layers.json")).expect("records of layers");
-        let layers: Vec<Value> = serde_json::from_slice(&layers).expect("records of layers");
+        let read = |name: &str| -> Vec<Value> {
+            let records = std::fs::read(self.record(name)).expect(name);
+            serde_json::from_slice(&records).expect(name)
+        };
+        let (layers, images) = (read("layers.json"), read("images.json"));
         let cache = Path::new("/var/lib/containers/cache");
         std::fs::create_dir_all(cache).expect("making the directory of the cache");
         let cache = rusqlite::Connection::open(cache.join("blob-info-cache-v1.sqlite")).expect("the cache");
@@ -130,7 +133,10 @@ impl Store {
         cache.execute_batch("PRAGMA synchronous = OFF; BEGIN IMMEDIATE").expect("the cache");
         cache.execute_batch(KNOWN_LOCATIONS).expect("making the table");
         // Layers of containers have no digest.
-        for digest in layers.iter().filter_map(|layer| layer["diff-digest"].as_str()) {
+        let layers = layers.iter().filter_map(|layer| layer["diff-digest"].as_str().map(str::to_owned));
+        let configurations =
+            images.iter().filter_map(|image| Some(format!("sha256:{}", image["id"].as_str()?)));
+        for digest in layers.chain(configurations) {
             cache.execute(PULLED, [digest]).expect("noting a location");
         }
         cache.execute_batch("COMMIT").expect("the cache");

@@ -106,7 +106,7 @@ pub(super) fn not_repullable(node: &Node<'_>) -> Vec<Check> {
     }
     let rule = NeverPulled::new(inventory, &protect);
     fn is_kept(rule: &NeverPulled, image: &Image) -> bool {
-        !image.names.is_empty() && image.origin.was_never_pulled() && rule.are_kept(image)
+        !image.names.is_empty() && image.origin.may_lack_a_registry() && rule.are_kept(image)
     }
     let used: HashSet<_> = inventory.containers.iter().filter_map(|container| container.image).collect();
     let all = inventory.images.len();
@@ -116,8 +116,8 @@ pub(super) fn not_repullable(node: &Node<'_>) -> Vec<Check> {
         return Vec::new();
     }
     let message = format!(
-        "gc keeps {kept} of {all} images, which no container uses, because they were never pulled (`layersweep images --filter \
-         origin=loaded`, `=built`, `=preloaded`); protect.not_repullable = \"never\" lets it delete them"
+        "gc keeps {kept} of {all} images, which no container uses, because they were never pulled, or may not have been \
+         (`layersweep images --filter origin=loaded`, `=built`, `=preloaded`, `=unknown`); protect.not_repullable = \"never\" lets it delete them"
     );
     vec![Check::note("", message)]
 }

@@ -281,7 +281,7 @@ fn every_rule_keeps_and_gives_its_reason() {
         references: ReferenceSet::default(),
         keep_newest: 1,
         not_repullable: NotRepullable::Kubernetes,
-        has_crio: true,
+        crio_stores: Vec::new(),
         static_pods: vec![named("quay.io/team/i3:1", "etcd.yaml")],
         quadlets: vec![],
         sandboxes: vec![named("quay.io/team/i2:1", "crio.conf")],

@@ -11,12 +11,11 @@ use super::build::{container, fair, image, layer, leak, path, user};
 use super::usage;
 use super::{
     BelowDoc, CopiesDoc, DifferenceDoc, ExplainDoc, GcDecisionDoc, Header, IndexedManifestDoc, LayerDoc,
-    LostContainerDoc,
-    RememberedDoc, RuleDoc, ShareRowDoc, StoryDoc,
+    LostContainerDoc, RememberedDoc, RuleDoc, ShareRowDoc, StoryDoc,
 };
 use crate::app::explain::AbsentImage;
-use crate::app::paths::owners_store;
 use crate::app::path_usage::{Owned, Owner, Row};
+use crate::app::paths::owners_store;
 use crate::app::reach::Reach;
 use crate::history::ages::ImageAge;
 use crate::history::story::Story;
@@ -345,11 +344,8 @@ impl ExplainDoc {
         let store = owners_store(scan, lost.store);
         let command = removal_command(model::Owner::Podman, &lost.id, false, &store);
         self.command = command.filter(|_| is_id && !may_run).map(PrintedCommand::Deletes);
-        self.lost_container = Some(LostContainerDoc {
-            name: lost.name.clone(),
-            state: lost.state.as_str(),
-            image,
-        });
+        self.lost_container =
+            Some(LostContainerDoc { name: lost.name.clone(), state: lost.state.as_str(), image });
     }
 
     /// Fills in the age of the image and its lives, from the records.

@@ -6,9 +6,24 @@
 //! calls the layers compressed but names them by the uncompressed digests. An OCI archive keeps the manifest that it
 //! contains: if that names compressed blobs, only the cache tells it from a pull. The cache is asked about a layer
 //! only if it is older than the layer. (Seen with podman 4.3 and 5, buildah, and skopeo: `tests/stores/origins.rs`.)
+//!
+//! # Layers of a registry, configuration of an archive
+//!
+//! An archive of a pulled base with another environment has the base's compressed layers, which the cache knows, and a
+//! configuration that no registry has. A pull leaves no record of the configuration: the tools fetch it past the
+//! cache, and only a push notes it. The image itself has to show that it was pulled, by one of these facts:
+//!
+//! * the cache knows its configuration: it was pushed;
+//! * one of its names, present or former, contains its digest: only a pull by digest makes such a name;
+//! * it came together with its top layer, as the first image with that layer, and has a name in the repository that
+//!   provided the layer, or in one that may be mirrored there.
+//!
+//! Without them the origin is unknown and the image may be one that was never pulled. That is also the origin of an
+//! image that was pulled by a tag when another image had brought all its layers already.
 
 use std::collections::HashMap;
 
+use jiff::{SignedDuration, Timestamp};
 use rayon::prelude::*;
 use serde_json::Value;
 
@@ -17,29 +32,37 @@ use super::labels;
 use super::lists;
 use super::records::{ImageRecord, LayerRecord};
 use super::snapshot::Snapshot;
+use crate::model::reference;
 use crate::model::{LayerBlob, Origin, OriginKind};
 use crate::stores::oci::{self, Document};
 
-/// Returns the origin of each image of a store and the layers in its manifest, in the order of the records.
-pub(super) fn of_images(snapshot: &Snapshot) -> Vec<(Origin, Vec<LayerBlob>)> {
+/// Maximum time from the creation of an image's top layer to that of the image's directory in the pull that brings both:
+/// the layer is extracted in between, and other pulls may have the locks.
+const LONGEST_PULL: SignedDuration = SignedDuration::from_hours(1);
+
+/// Returns the origin of each image of a store and the layers in its manifest, in the order of the records. `births`
+/// are the creation times of the images' directories.
+pub(super) fn of_images(snapshot: &Snapshot, births: &[Option<Timestamp>]) -> Vec<(Origin, Vec<LayerBlob>)> {
     let locations = blob_cache::read(&snapshot.places);
     let within = snapshot.places.within();
     let tops = labels::tops(&snapshot.places);
     let layers: HashMap<&str, &LayerRecord> =
         snapshot.layers.iter().map(|layer| (layer.id.as_str(), layer)).collect();
-    let origins = snapshot.images.par_iter().map(|image| {
+    let bringers = bringers(snapshot, &layers, births);
+    let origins = snapshot.images.par_iter().enumerate().map(|(position, image)| {
         if lists::is_list(image) {
             let evidence = "a manifest list, which only tools on this node create";
             return (Origin::new(OriginKind::Built, evidence), Vec::new());
         }
         let Ok(manifest) = labels::read(&within, &tops, &image.id, labels::MANIFEST) else {
-            return (Origin::unreadable("its manifest cannot be read"), Vec::new());
+            return (Origin::doubtful("its manifest cannot be read"), Vec::new());
         };
         let Some(manifest) = Manifest::parse(&manifest) else {
-            return (Origin::unreadable("its manifest cannot be parsed"), Vec::new());
+            return (Origin::doubtful("its manifest cannot be parsed"), Vec::new());
         };
         let top = image.layer.as_deref().and_then(|id| layers.get(id).copied());
-        let mut origin = origin(image, &manifest, top, &locations);
+        let has_come_with_top = top.is_some_and(|top| bringers.get(top.id.as_str()) == Some(&position));
+        let mut origin = origin(image, &manifest, top, has_come_with_top, &locations);
         if origin.kind == OriginKind::Built
             && let Some(config) = &manifest.config
             && labels::read(&within, &tops, &image.id, config).is_ok_and(|config| is_import(&config))
@@ -50,6 +73,30 @@ pub(super) fn of_images(snapshot: &Snapshot) -> Vec<(Origin, Vec<LayerBlob>)> {
         (origin, manifest.layers)
     });
     origins.collect()
+}
+
+/// Returns for each top layer the position of the image that came with it. Of several images with one top layer this
+/// is the oldest, and none if the time of any of them is unknown.
+fn bringers<'a>(
+    snapshot: &'a Snapshot,
+    layers: &HashMap<&str, &LayerRecord>,
+    births: &[Option<Timestamp>],
+) -> HashMap<&'a str, usize> {
+    let mut oldest: HashMap<&str, usize> = HashMap::new();
+    for (position, image) in snapshot.images.iter().enumerate() {
+        for top in image.tops() {
+            let first = oldest.entry(top).or_insert(position);
+            // `None` is the smallest.
+            if births[position] < births[*first] {
+                *first = position;
+            }
+        }
+    }
+    oldest.retain(|top, position| {
+        let times = births[*position].zip(layers.get(top).and_then(|layer| layer.created));
+        times.is_some_and(|(image, layer)| image.duration_since(layer) <= LONGEST_PULL)
+    });
+    oldest
 }
 
 /// Part of a manifest that shows its origin.
@@ -88,47 +135,83 @@ fn origin(
     image: &ImageRecord,
     manifest: &Manifest,
     top: Option<&LayerRecord>,
+    has_come_with_top: bool,
     locations: &BlobLocations,
 ) -> Origin {
     let Some((top_blob, top)) = manifest.layers.last().zip(top) else {
         return Origin::unknown("it has no layer");
     };
-    if manifest.layers.iter().all(|blob| !locations.of(&blob.digest).is_empty())
-        && let Some(location) = best(image, locations.of(&top_blob.digest))
+    let config = manifest.config.as_deref().unwrap_or_default();
+    let has_proof = !locations.of(config).is_empty() || is_named_by_digest(image);
+    let are_layers_known = manifest.layers.iter().all(|blob| !locations.of(&blob.digest).is_empty());
+    let of_top = locations.of(&top_blob.digest);
+    if are_layers_known
+        && let Some(location) = best(image, of_top)
+        && (has_proof || has_come_with_top && of_top.iter().any(|location| fits(image, &location.repository)))
     {
         return Origin {
-            kind: OriginKind::Pulled,
             registry: Some(location.repository.clone()),
             time: Some(location.time),
-            evidence: "the blob-info cache knows all its layers".into(),
-            is_unreadable: false,
+            ..Origin::new(OriginKind::Pulled, "the blob-info cache knows all its layers")
         };
     }
-    if top.by_toc {
+    if top.by_toc && (has_proof || has_come_with_top && all_names(image).any(|name| !is_local(name))) {
         return Origin::new(OriginKind::Pulled, "its top layer was downloaded in parts");
     }
     if top.diff_id.as_ref() == Some(&top_blob.digest) {
-        return match manifest.is_compressed {
-            true => Origin::new(OriginKind::Loaded, "its manifest is that of a docker archive"),
-            false => Origin::new(
+        return if manifest.is_compressed {
+            Origin::new(OriginKind::Loaded, "its manifest is that of a docker archive")
+        } else {
+            Origin::new(
                 OriginKind::Built,
                 "its layers are uncompressed, as after a build or commit, and no registry is known to have them",
-            ),
+            )
         };
     }
+    if are_layers_known || top.by_toc {
+        return Origin::doubtful("a registry has its layers, but perhaps not its configuration");
+    }
     if let Some(error) = &locations.unreadable {
-        return Origin::unreadable(format!("the blob-info cache cannot be read: {error}"));
+        return Origin::doubtful(format!("the blob-info cache cannot be read: {error}"));
     }
     if locations.is_absent {
-        return Origin::new(OriginKind::Loaded, "there is no blob-info cache, so no tool has pulled here");
+        return Origin::doubtful("the blob-info cache, in which the tools note what they pull, is missing");
     }
     match (locations.since(), top.created) {
         (Some(since), Some(created)) if since < created => Origin::new(
             OriginKind::Loaded,
             "the blob-info cache, which is older than its top layer, knows no registry of it",
         ),
-        _ => Origin::unknown("no registry of its layers is recorded"),
+        _ => Origin::doubtful(
+            "the blob-info cache is not older than its top layer, and knows no registry of it",
+        ),
     }
+}
+
+/// Present and former names of an image.
+fn all_names(image: &ImageRecord) -> impl Iterator<Item = &String> {
+    image.names.iter().chain(&image.former_names)
+}
+
+/// Returns true if a name, present or former, contains the digest of one of the image's manifests.
+fn is_named_by_digest(image: &ImageRecord) -> bool {
+    let mut digests = all_names(image).filter_map(|name| name.split_once('@'));
+    digests.any(|(_, digest)| image.digests.iter().any(|known| known == digest))
+}
+
+/// Returns true if a name, present or former, is in the repository, or in one that a mirror may keep there: a mirror
+/// changes the registry and the beginning of the path, and almost always keeps its end.
+fn fits(image: &ImageRecord, repository: &str) -> bool {
+    let end = repository.rsplit('/').next();
+    all_names(image).any(|name| {
+        let named = reference::repository(name);
+        named == repository || (!is_local(name) && named.rsplit('/').next() == end)
+    })
+}
+
+/// Returns true for the names that podman gives to images without a registry.
+fn is_local(name: &str) -> bool {
+    name.starts_with("localhost/")
 }
 
 /// Returns the location that a name of the image contains, or else the one of the latest pull.
@@ -199,7 +282,7 @@ mod tests {
                 by_toc,
                 ..LayerRecord::default()
             };
-            let found = origin(&image, &manifest, Some(&top), &locations(cache));
+            let found = origin(&image, &manifest, Some(&top), true, &locations(cache));
             assert_eq!((found.kind, found.registry.as_deref()), (kind, registry), "{blob} {cache:?}");
         }
     }
@@ -210,11 +293,76 @@ mod tests {
         let top = LayerRecord { diff_id: Some(DIFF_ID.into()), ..LayerRecord::default() };
         let absent = BlobLocations { is_absent: true, ..BlobLocations::default() };
         let unreadable = BlobLocations { unreadable: Some("x: damaged".into()), ..BlobLocations::default() };
-        for (cache, kind, is_unreadable) in
-            [(absent, OriginKind::Loaded, false), (unreadable, OriginKind::Unknown, true)]
-        {
-            let found = origin(&ImageRecord::default(), &manifest, Some(&top), &cache);
-            assert_eq!((found.kind, found.is_unreadable), (kind, is_unreadable), "{cache:?}");
+        for (cache, words) in [(absent, "is missing"), (unreadable, "x: damaged")] {
+            let found = origin(&ImageRecord::default(), &manifest, Some(&top), true, &cache);
+            assert_eq!((found.kind, found.is_doubtful), (OriginKind::Unknown, true), "{cache:?}");
+            assert!(found.evidence.contains(words), "{found:?}");
+        }
+    }
+
+    /// Layers of a registry prove nothing about the configuration.
+    #[test]
+    fn configuration_of_archive_is_not_pulled() {
+        let base = (COMPRESSED, "quay.io/team/base", "2026-05-01T00:00:00Z");
+        let pushed = ("sha256:cfg", "quay.io/team/other", "2026-07-01T00:00:00Z");
+        let by_digest = "quay.io/team/app@sha256:m1";
+        for (name, former, cache, has_come_with_top, is_pulled) in [
+            ("localhost/local/app:1", "", &[base][..], false, false),
+            ("quay.io/team/base:custom", "", &[base], false, false),
+            ("localhost/base:1", "", &[base], true, false),
+            ("quay.io/team/app:1", "", &[base], true, false),
+            ("quay.io/team/base:1", "", &[base], true, true),
+            ("docker.io/team/base:1", "", &[base], true, true),
+            // Another image has its tag now.
+            ("", "quay.io/team/base:1", &[base], true, true),
+            ("localhost/local/app:1", "", &[base, pushed], false, true),
+            (by_digest, "", &[base], false, true),
+            ("", by_digest, &[base], false, true),
+            ("quay.io/team/app@sha256:m2", "", &[base], false, false),
+        ] {
+            for by_toc in [false, true] {
+                let texts = |text: &str| if text.is_empty() { vec![] } else { vec![text.to_owned()] };
+                let image = ImageRecord {
+                    names: texts(name),
+                    former_names: texts(former),
+                    digests: texts("sha256:m1"),
+                    ..ImageRecord::default()
+                };
+                let manifest = Manifest {
+                    layers: vec![layer(COMPRESSED)],
+                    is_compressed: true,
+                    config: Some("sha256:cfg".into()),
+                };
+                let top = LayerRecord { diff_id: Some(DIFF_ID.into()), by_toc, ..LayerRecord::default() };
+                let found = origin(&image, &manifest, Some(&top), has_come_with_top, &locations(cache));
+                // Only a registry sends a layer in parts. The cache does not note it.
+                let is_pulled = is_pulled || by_toc && has_come_with_top && !name.starts_with("localhost");
+                assert_eq!(found.kind == OriginKind::Pulled, is_pulled, "{name} {former} {by_toc}");
+                assert_eq!(found.is_doubtful, !is_pulled, "{name} {former} {by_toc}");
+            }
+        }
+    }
+
+    #[test]
+    fn oldest_image_came_with_its_top_layer() {
+        let second = |second: i64| Timestamp::from_second(1_700_000_000 + second).unwrap();
+        for (births, expected) in [
+            ([Some(7), Some(9)], Some(0)),
+            ([Some(9), Some(7)], Some(1)),
+            ([Some(9), None], None),
+            // The image that brought the layer was deleted.
+            ([Some(4000), Some(4001)], None),
+        ] {
+            let root = crate::sys::root::Root::for_tests(std::path::Path::new(""));
+            let image = ImageRecord { layer: Some("top".into()), ..ImageRecord::default() };
+            let top = LayerRecord { id: "top".into(), created: Some(second(0)), ..LayerRecord::default() };
+            let places = super::super::places::StorePlaces::for_tests(root);
+            let images = vec![image.clone(), image];
+            let snapshot = Snapshot::for_tests(places, vec![top.clone()], images, vec![], Default::default());
+            let layers = HashMap::from([("top", &top)]);
+            let births = births.map(|birth| birth.map(second));
+            let found = bringers(&snapshot, &layers, &births).get("top").copied();
+            assert_eq!(found, expected, "{births:?}");
         }
     }
 
@@ -224,8 +372,11 @@ mod tests {
             Manifest { layers: vec![layer(COMPRESSED), layer(DIFF_ID)], is_compressed: false, config: None };
         let top = LayerRecord { diff_id: Some(DIFF_ID.into()), ..LayerRecord::default() };
         let base = locations(&[(COMPRESSED, "quay.io/base", "2026-05-01T00:00:00Z")]);
-        assert_eq!(origin(&ImageRecord::default(), &manifest, Some(&top), &base).kind, OriginKind::Built);
-        let empty = origin(&ImageRecord::default(), &Manifest::default(), None, &base);
+        assert_eq!(
+            origin(&ImageRecord::default(), &manifest, Some(&top), true, &base).kind,
+            OriginKind::Built
+        );
+        let empty = origin(&ImageRecord::default(), &Manifest::default(), None, true, &base);
         assert_eq!(empty.kind, OriginKind::Unknown);
     }
 

@@ -42,6 +42,8 @@ pub struct ImageRecord {
     pub id: String,
     /// Names, in the order of the record.
     pub names: Vec<String>,
+    /// Names that it had before, and usually those that it has.
+    pub former_names: Vec<String>,
     /// Digest of the manifest, and those of further manifests.
     pub digests: Vec<String>,
     /// Id of the top layer; `None` for manifest lists.
@@ -134,6 +136,7 @@ pub fn images(content: &[u8], allowance: &Allowance) -> Parsed<ImageRecord> {
         Ok(ImageRecord {
             id: id(image)?,
             names: image.texts("names")?,
+            former_names: image.texts("names-history")?,
             digests,
             layer: image.text("layer")?,
             mapped_layers: image.texts("mapped-layers")?,
@@ -144,7 +147,8 @@ pub fn images(content: &[u8], allowance: &Allowance) -> Parsed<ImageRecord> {
 }
 
 fn image_weight(image: &ImageRecord) -> u64 {
-    let texts = image.names.len() + image.digests.len() + image.mapped_layers.len() + image.big_data.len();
+    let texts = [&image.names, &image.former_names, &image.digests, &image.mapped_layers].map(Vec::len);
+    let texts = texts.iter().sum::<usize>() + image.big_data.len();
     allowance::IMAGE + allowance::TEXT * texts as u64
 }
 

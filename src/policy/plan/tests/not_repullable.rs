@@ -6,29 +6,36 @@ fn named_image_that_was_never_pulled_is_kept() {
     use NotRepullable::{Always, Kubernetes, Never};
     use OriginKind::{Built, Loaded, Preloaded, Pulled, Unknown};
     let (crio, podman) = (true, false);
-    for (setting, has_crio, kind, is_named, is_kept) in [
-        (Kubernetes, crio, Built, true, true),
-        (Kubernetes, crio, Loaded, true, true),
-        (Kubernetes, crio, Preloaded, true, true),
-        (Kubernetes, crio, Pulled, true, false),
-        (Kubernetes, crio, Unknown, true, false),
-        (Kubernetes, crio, Built, false, false),
-        (Kubernetes, podman, Built, true, false),
-        (Always, podman, Built, true, true),
-        (Always, podman, Unknown, true, false),
-        (Never, crio, Built, true, false),
+    let doubtful = Origin::doubtful("evidence");
+    for (setting, has_crio, origin, is_named, is_kept) in [
+        (Kubernetes, crio, &doubtful, true, true),
+        (Kubernetes, podman, &doubtful, true, false),
+        (Always, podman, &doubtful, true, true),
+        (Always, podman, &doubtful, false, false),
+        (Never, crio, &doubtful, true, false),
+        (Kubernetes, crio, &Origin::new(Built, "evidence"), true, true),
+        (Kubernetes, crio, &Origin::new(Loaded, "evidence"), true, true),
+        (Kubernetes, crio, &Origin::new(Preloaded, "evidence"), true, true),
+        (Kubernetes, crio, &Origin::new(Pulled, "evidence"), true, false),
+        (Kubernetes, crio, &Origin::new(Unknown, "evidence"), true, false),
+        (Kubernetes, crio, &Origin::new(Built, "evidence"), false, false),
+        (Kubernetes, podman, &Origin::new(Built, "evidence"), true, false),
+        (Always, podman, &Origin::new(Built, "evidence"), true, true),
+        (Always, podman, &Origin::new(Unknown, "evidence"), true, false),
+        (Never, crio, &Origin::new(Built, "evidence"), true, false),
     ] {
         let mut world = ten_images();
         world.policy.protect.not_repullable = setting;
-        world.policy.protect.has_crio = has_crio;
+        let store = world.inventory.stores[0].root.clone();
+        world.policy.protect.crio_stores = if has_crio { vec![store] } else { vec!["/elsewhere".into()] };
         let image = &mut world.inventory.images[4];
-        image.origin = Origin::new(kind, "evidence");
+        image.origin = origin.clone();
         if !is_named {
             image.names.clear();
         }
         let rulings = world.with(|input| Judge::new(input).rulings(4.into()));
         let ruling = rulings.iter().find(|ruling| ruling.rule == Rule::NotRepullable).unwrap();
-        assert_eq!(ruling.stays, is_kept, "{setting} {has_crio} {kind} {is_named}");
+        assert_eq!(ruling.stays, is_kept, "{setting} {has_crio} {origin:?} {is_named}");
     }
     // In containerd only the namespace of CRI counts.
     let mut world = ten_images();

@@ -36,7 +36,7 @@ pub(super) fn origin(
             registry: Some(format!("{registry}/{repository}")),
             time: blobs.iter().filter_map(|blob| blob.created).max(),
             evidence: "a label of its content names the registry".into(),
-            is_unreadable: false,
+            is_doubtful: false,
         };
     }
     if blobs.is_empty() || resolved.config.is_none() {

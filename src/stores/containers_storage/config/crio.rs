@@ -48,6 +48,8 @@ pub(super) struct Crio {
     pub(super) start: CrioStart,
     /// `listen`: the socket, with the file that sets it.
     pub(super) socket: Option<(PathBuf, PathBuf)>,
+    /// A file configures CRI-O; its directory alone may be that of another package.
+    pub(super) has_file: bool,
 }
 
 /// Actions of CRI-O on its store at startup, each with the file that sets it. `None` means that CRI-O's default applies.
@@ -73,7 +75,7 @@ impl Crio {
             files.push(PathBuf::from(MAIN_FILE));
         }
         collect(all, Path::new(DROP_INS), 0, &mut files, problems);
-        let mut crio = Self::default();
+        let mut crio = Self { has_file: !files.is_empty(), ..Self::default() };
         for file in files {
             with_file(all, &file, problems, |table, problems| crio.apply(table, problems));
         }

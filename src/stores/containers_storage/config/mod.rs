@@ -144,6 +144,22 @@ pub fn crio_socket(sysroot: &Sysroot) -> Option<(PathBuf, PathBuf)> {
     Crio::read(&Files::new(sysroot), &mut Problems::default())?.socket
 }
 
+/// Returns the graphroots and imagestores that CRI-O's configuration names; those of its defaults, if no file configures
+/// it and it `has_run`.
+///
+/// Problems are not returned, since [`discover`] finds the same ones.
+#[must_use]
+pub fn crio_roots(sysroot: &Sysroot, environment: &Environment, has_run: bool) -> Vec<PathBuf> {
+    let (files, mut problems) = (Files::new(sysroot), Problems::default());
+    let crio = Crio::read(&files, &mut problems).filter(|crio| crio.has_file);
+    let Some(crio) = crio.or_else(|| has_run.then(Crio::default)) else { return Vec::new() };
+    let users = rootless::users(&files, &mut problems);
+    let system = system_environment(&complete(environment, &users), &users);
+    let bases = system_stores(&files, &owner(&system, &users), &mut problems);
+    let stores = bases.iter().map(|(base, image_stores)| crio.store(base, image_stores, &mut problems));
+    stores.flat_map(|store| [Some(store.graphroot), store.imagestore]).flatten().collect()
+}
+
 /// Configuration and stores found so far.
 struct Configuration<'a> {
     files: Rc<Files<'a>>,
@@ -317,4 +333,32 @@ fn system_environment(environment: &Environment, users: &[User]) -> Environment 
 fn owner<'a>(environment: &'a Environment, users: &'a [User]) -> Owner<'a> {
     let user = users.iter().find(|user| user.uid == environment.uid);
     Owner { environment, name: user.map(|user| user.name.as_str()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_directory_of_crio_names_no_store() {
+        let disk = tempfile::tempdir().unwrap();
+        let roots = |has_run| {
+            let found = crio_roots(&Sysroot::at(disk.path()), &Environment::default(), has_run);
+            found.iter().map(|root| root.display().to_string()).collect::<std::collections::BTreeSet<_>>()
+        };
+        let write = |file: &str, text: &str| {
+            let path = disk.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let set = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
+        let usual = set(&["/var/lib/containers/storage"]);
+        std::fs::create_dir_all(disk.path().join("etc/crio/crio.conf.d")).unwrap();
+        assert_eq!(roots(false), set(&[]));
+        assert_eq!(roots(true), usual, "CRI-O with its defaults");
+        write("etc/crio/crio.conf.d/50-pinned-images", "[crio.image]\npinned_images = [\"x\"]\n");
+        assert_eq!(roots(false), usual);
+        write("etc/crio/crio.conf", "[crio]\nroot = \"/of/crio\"\nimagestore = \"/of/images\"\n");
+        assert_eq!(roots(false), set(&["/of/crio", "/of/images"]));
+    }
 }

@@ -1,8 +1,9 @@
 //! Adds images and chains of layers to the inventory.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use jiff::Timestamp;
 use rayon::prelude::*;
 
 use super::Filler;
@@ -16,7 +17,6 @@ use crate::stores::containers_storage::records::ImageRecord;
 use crate::stores::containers_storage::{labels, lists, origin};
 use crate::stores::leaks::Judgement;
 use crate::sys::allowance;
-use crate::sys::quiet::Within;
 
 /// Parent and size of a node, for a table of its own. The walk from an image down to its base visits some 60 nodes. The
 /// nodes are far apart in memory, the elements of this table are not.
@@ -79,9 +79,10 @@ impl Filler<'_> {
             })
             .collect();
         let within = &self.within;
-        let births: Vec<_> = directories.par_iter().map(|directory| birth_of(within, directory)).collect();
+        let births: Vec<_> =
+            directories.par_iter().map(|directory| within.born(directory).ok().flatten()).collect();
+        let origins = if self.writer.origins { origin::of_images(snapshot, &births) } else { Vec::new() };
         let mut births = births.into_iter();
-        let origins = if self.writer.origins { origin::of_images(snapshot) } else { Vec::new() };
         let mut origins = origins.into_iter();
         let tops = snapshot.images.iter().map(|record| self.find_layer(record.layer.as_deref()?));
         let tops: Vec<_> = tops.collect();
@@ -126,7 +127,7 @@ impl Filler<'_> {
                 names,
                 digests: record.digests.clone(),
                 created: record.created,
-                evidence: births.next().unwrap_or_default(),
+                evidence: births.next().flatten().map(of_birth).into_iter().collect(),
                 origin,
                 blobs: if self.writer.blobs { blobs } else { Vec::new() },
                 is_list: lists::is_list(record),
@@ -151,8 +152,8 @@ impl Filler<'_> {
                 image.digests.iter().for_each(|digest| by_digest.entry(digest).or_default().push(ix));
             }
         }
-        for list in snapshot.images.iter().filter(|record| lists::is_list(record)) {
         let first = self.writer.inventory.lists.len();
+        for list in snapshot.images.iter().filter(|record| lists::is_list(record)) {
             let members = lists::digests(&snapshot.places, list).and_then(|digests| {
                 let members = digests.iter().filter_map(|digest| by_digest.get(digest.as_str()));
                 let count: usize = members.clone().map(Vec::len).sum();
@@ -176,7 +177,6 @@ impl Filler<'_> {
                 }
             }
         }
-    }
         let lists = &mut self.writer.inventory.lists[first..];
         if let Err(error) = lists::add_members_of_members(lists, &snapshot.places.allowance) {
             let message = format!("{error}; the members of its manifest lists are unknown");
@@ -185,6 +185,7 @@ impl Filler<'_> {
             let store = self.writer.store;
             self.writer.inventory[store].consistency = Consistency::Damaged;
         }
+    }
 
     /// Returns the size that podman prints for an image: the recorded lengths of the tars of all layers, including mapped
     /// layers, and of all big data (container-libs, `storage/store.go`, `ImageSize`). `layers` is the image's chain.
@@ -220,7 +221,6 @@ fn chain(links: &[Link], top: Option<NodeIx>) -> Vec<NodeIx> {
 }
 
 /// Returns the creation time of the image's directory, as evidence of the pull. The record contains the build time.
-fn birth_of(within: &Within, directory: &Path) -> Vec<Evidence> {
-    let born = within.born(directory).ok().flatten();
-    born.map(|time| Evidence { kind: EvidenceKind::MetadataDirectory, at: time }).into_iter().collect()
+fn of_birth(at: Timestamp) -> Evidence {
+    Evidence { kind: EvidenceKind::MetadataDirectory, at }
 }
