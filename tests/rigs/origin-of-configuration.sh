@@ -62,7 +62,6 @@ mount --bind lib /var/lib/containers
 
 images() { "$program" --graphroot "$work/root" --state-dir "$work/state" images --format json; }
 podman pull --quiet "$registry/by/base:1" >/dev/null
-# Its top layer is its own; and one whose layers were all there, by its digest.
 podman pull --quiet "$registry/by/child:1" >/dev/null
 for name in other namesake; do
     tar --create --file "$name.tar" --directory "$name" .
