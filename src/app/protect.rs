@@ -162,7 +162,7 @@ fn late_threshold(kubelet: &Kubelet, config: &Config) -> Option<ConfigProblem> {
     let kubelet = thresholds::read(kubelet).0;
     let evictions = [IMAGEFS, NODEFS].into_iter().filter_map(|signal| {
         let amount = kubelet.hard.value.get(signal)?;
-        Some((amount.used_percent(0)?, format!("pods are evicted at {signal}<{amount}")))
+        Some((amount.used_percent(0)?, format!("pods are evicted ({signal}<{amount})")))
     });
     #[allow(clippy::cast_precision_loss)] // a percentage
     let image_high = kubelet.image_high.value as f64;
@@ -299,7 +299,36 @@ pub fn labels_for(protect: &Protect) -> LabelsOf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::kubelet::SettingsFile;
     use crate::policy::scenario::Scenario;
+    use crate::policy::space::Thresholds;
+
+    #[test]
+    fn threshold_behind_that_of_kubelet_is_named() {
+        let eviction = "imageGCHighThresholdPercent: 100\nevictionHard: {imagefs.available: 10%}\n";
+        for (high, settings, expected) in [
+            (
+                95,
+                Some(""),
+                Some("gc starts at 95% used, but the kubelet's image collection starts at 85% used"),
+            ),
+            (95, Some(eviction), Some("but pods are evicted (imagefs.available<10%) at 90% used")),
+            (75, Some(""), None),
+            (95, None, None),
+        ] {
+            let configs =
+                settings.map(|text| SettingsFile { path: "/config.yaml".into(), text: text.into() });
+            let kubelet = Kubelet { configs: configs.into_iter().collect(), ..Kubelet::default() };
+            let mut config = Config::defaults(&[]).unwrap();
+            config.images.targets.used = Some(Thresholds { high, low: 50 });
+            let message = late_threshold(&kubelet, &config).map(|problem| problem.message);
+            let is_expected = match (&message, expected) {
+                (Some(message), Some(expected)) => message.ends_with(expected),
+                (message, expected) => message.is_none() && expected.is_none(),
+            };
+            assert!(is_expected, "{high} {settings:?}: {message:?}");
+        }
+    }
 
     #[test]
     fn image_that_is_named_during_the_run_is_protected() {

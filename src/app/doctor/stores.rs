@@ -116,8 +116,9 @@ pub(super) fn not_repullable(node: &Node<'_>) -> Vec<Check> {
         return Vec::new();
     }
     let message = format!(
-        "gc keeps {kept} of {all} images, which no container uses, because they were never pulled, or may not have been \
-         (`layersweep images --filter origin=loaded`, `=built`, `=preloaded`, `=unknown`); protect.not_repullable = \"never\" lets it delete them"
+        "gc keeps {kept} of {all} images, which no container uses, because they were never pulled, or may not have \
+         been (`layersweep images --filter origin=loaded`, `=built`, `=preloaded`, `=unknown`); \
+         protect.not_repullable = \"never\" lets it delete them"
     );
     vec![Check::note("", message)]
 }
