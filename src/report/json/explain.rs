@@ -5,7 +5,6 @@
 //! with the last root that reaches them, so they free nothing by themselves while one does.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use super::build::{container, fair, image, layer, leak, path, user};
 use super::usage;
