@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use super::client::Client;
 use super::deadlines::Options;
@@ -98,9 +99,13 @@ pub fn discover(root: &Sysroot) -> EndpointDiscovery {
 /// Returns the sockets that runtimes' configurations and the command lines of running containerds name, if they are not
 /// the default ones.
 fn named_by_runtimes(root: &Sysroot) -> Vec<(PathBuf, String)> {
-    let lines = match root.is_foreign() {
-        true => Vec::new(),
-        false => processes::arguments_of_containerds().unwrap_or_default(),
+    /// Read once: a run asks several times, and a reading may take long beside very many processes.
+    static COMMAND_LINES: OnceLock<Vec<Vec<String>>> = OnceLock::new();
+    let lines = if root.is_foreign() {
+        Vec::new()
+    } else {
+        let lines = COMMAND_LINES.get_or_init(|| processes::arguments_of_containerds().unwrap_or_default());
+        lines.clone()
     };
     let crio = crio_socket(root).map(|(path, file)| (path, format!("listen in {}", file.display())));
     let sockets = crio.into_iter().chain(sockets(root, lines));

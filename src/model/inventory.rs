@@ -156,9 +156,10 @@ impl Inventory {
     #[must_use]
     pub fn removal_by_ctr(&self, image_ix: ImageIx) -> Option<String> {
         let names: Vec<_> = self.record_names.get(&image_ix)?.iter().map(|name| shell_word(name)).collect();
-        let perhaps_lost = match self[image_ix].origin.was_never_pulled() {
-            true => "; it was never pulled, so perhaps no registry has it",
-            false => "",
+        let perhaps_lost = if self[image_ix].origin.was_never_pulled() {
+            "; it was never pulled, so perhaps no registry has it"
+        } else {
+            ""
         };
         Some(format!("`ctr -n k8s.io images rm {}` removes it{perhaps_lost}", names.join(" ")))
     }

@@ -6,6 +6,7 @@ mod containerd_frees;
 mod containerd_growth;
 mod containerd_origins;
 mod containerd_scan;
+mod containerd_unknown;
 mod cri_containerd;
 mod docker_stores;
 mod gc_containerd;

@@ -23,3 +23,4 @@ mod store_config;
 mod store_config_podman;
 mod stray_files;
 mod traps;
+mod unmeasured_drivers;
