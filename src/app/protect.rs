@@ -167,7 +167,7 @@ fn late_threshold(kubelet: &Kubelet, config: &Config) -> Option<ConfigProblem> {
     #[allow(clippy::cast_precision_loss)] // a percentage
     let image_high = kubelet.image_high.value as f64;
     let collects = (image_high, "the kubelet's image collection starts".to_owned());
-    let first = evictions.chain([collects]).min_by(|(a, _), (b, _)| a.total_cmp(b));
+    let first = std::iter::once(collects).chain(evictions).min_by(|(a, _), (b, _)| a.total_cmp(b));
     let (percent, words) = first.filter(|(percent, _)| *percent <= f64::from(high))?;
     let origin = config.origins.get(KEY).and_then(|origins| origins.first());
     Some(ConfigProblem {

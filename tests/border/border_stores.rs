@@ -589,7 +589,9 @@ fn image_of_container_recorded_twice_is_kept() {
         std::fs::remove_dir_all(two.borrower.root().join("libpod")).unwrap();
         std::thread::sleep(Duration::from_millis(1500));
         let document = two.json(0, &AGED);
-        assert_eq!(gone(&document), ["b", "other"], "{is_first}: {document:#}");
+        let gone = gone(&document);
+        assert!(gone.contains(&"other".to_owned()), "{is_first}: {document:#}");
+        assert!(!gone.contains(&"a2".to_owned()), "{is_first}: {document:#}");
         assert_eq!(rule(&document, &small::name("a2")), "in-use");
     }
 }

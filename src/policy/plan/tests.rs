@@ -7,7 +7,7 @@ use crate::model::reference_set::ReferenceSet;
 use crate::model::refs::Refs;
 use crate::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, Leak, LeakClass,
-    NamedImage, Node, NodeKind, Origin, Owner, Size, Store, StoreKind, Use, Verdict,
+    NamedImage, Node, NodeKind, Origin, Owner, Size, Store, StoreKind, Use,
 };
 use crate::policy::input::{Ages, BackOff, Facts, FullFilesystem, NotRepullable, Policy, Protect};
 use crate::policy::plan::*;
@@ -486,39 +486,6 @@ fn passed_over_image_is_deleted_after_its_sharer() {
 }
 
 #[test]
-fn holder_of_shared_bytes_is_named() {
-    // The child, the container and the leak each hold a base.
-    let nodes = vec![node(0, 300_000, &[]), node(0, 50, &[]), node(0, 200_000, &[]), node(0, 100_000, &[])];
-    let images =
-        vec![image("base", &[0]), image("child", &[0, 1]), image("built-on", &[2]), image("snapped", &[3])];
-    let mut world = World::new(nodes, images, percent(75, 70));
-    world.inventory.images[1].pinned_by = vec!["crio.conf".into()];
-    let other = container(1, Owner::Podman);
-    world.inventory.containers = vec![Container { image: None, holds: vec![2.into()], ..other }];
-    world.inventory.leaks = vec![Leak {
-        class: LeakClass::Unreferenced,
-        store: 0.into(),
-        path: "/store/snapshot".into(),
-        id: "5n4p".into(),
-        since: None,
-        verdict: Verdict::Report,
-        evidence: String::new(),
-        holds: vec![3.into()],
-    }];
-    let (deleted, kept, plan) = world.plan(&[space(10)]);
-    assert_eq!(deleted, Vec::<String>::new(), "{kept:?}");
-    for (image, keeper) in [
-        ("base", "293.0 KiB of it stays with the image quay.io/team/child:1, which has to be removed first"),
-        ("built-on", "195.3 KiB of it stays with the podman container web (exited), which"),
-        ("snapped", "97.7 KiB of it stays with the leak unreferenced 5n4p, which"),
-    ] {
-        let kept = plan.kept.iter().find(|kept| kept.target.id.as_str() == image).unwrap();
-        assert_eq!(kept.rule, Rule::FreesNothing);
-        assert!(kept.detail.contains(keeper), "{}", kept.detail);
-    }
-}
-
-#[test]
 fn small_gains_are_used_if_they_suffice() {
     let nodes: Vec<_> = (0..200).map(|_| node(0, 900, &[])).collect();
     let images = (0..200).map(|ix| image(&format!("i{ix:03}"), &[ix])).collect();
@@ -680,6 +647,7 @@ mod inodes;
 mod lists;
 mod not_repullable;
 mod properties;
+mod shared_bytes;
 
 fn named(world: &World, named: &[usize], end_after: usize) -> (Vec<String>, Plan) {
     let named: Vec<_> = named.iter().map(|ix| ImageIx::from(*ix)).collect();
