@@ -182,7 +182,8 @@ fn image_pulled_onto_lost_layer_is_kept() {
     let editor = edit::with(store, Options::default());
     editor.resume(&[], &|_, _, _| false).unwrap();
     assert!(!editor.is_unfinished() && disk.signs().is_empty());
-    disk.podman_works();
+    assert_eq!(edit::podman_ids(store), Vec::from_iter(disk.ids()));
+    store.unmount();
 }
 
 /// The same image, pulled again after the kill: its record is the same, and podman wrote it again.
@@ -338,7 +339,8 @@ fn stopped_while_the_layer_is_emptied() {
     let pid = children.split_whitespace().next().unwrap().parse().unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
     let output = run.wait_with_output().unwrap();
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     assert_eq!(output.status.code(), Some(1), "{document:#}");
     assert!(quarantined(&disk), "{document:#}");
     assert!(list(&document, "/deleted").is_empty(), "{document:#}");

@@ -66,7 +66,8 @@ impl Disk {
             Fs::Ext4 => {
                 &["-q", "-F", "-b", "4096", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0"]
             }
-            Fs::Xfs => &["-q", "-f"],
+            // A loop device with direct I/O has the sectors of the disk below it.
+            Fs::Xfs => &["-q", "-f", "-s", "size=4096"],
             Fs::Btrfs => &["-q", "-f", "-m", "single", "-d", "single"],
         };
         sbin(&format!("mkfs.{}", fs.name()), flags, &[&disk.file("disk")]);
@@ -326,7 +327,7 @@ fn power_cuts_lose_nothing() {
                 let kills = is_killed.then(|| fastrand::usize(..whole_run));
                 let clones = node.cut(deletion, kills);
                 whole_run = clones.len();
-                let most = if wanted > 6 { 8 } else { 2 - usize::from(is_killed) };
+                let most = if wanted > 6 { 4 } else { 2 - usize::from(is_killed) };
                 for _ in 0..most {
                     let cut = fastrand::usize(clones.clone());
                     let context =
