@@ -164,7 +164,7 @@ pub fn fits(
                     let arrivals = arrival::arrivals(&contents, &ratio, &layers);
                     let coming = arrivals.iter().zip(&images);
                     let coming = coming.filter(|(_, (_, coming))| matches!(coming, Coming::Arrives(_)));
-                    coming.map(|(arrival, _)| arrival.disk_bytes).sum::<u64>()
+                    coming.fold(0, |sum: u64, (arrival, _)| sum.saturating_add(arrival.disk_bytes))
                 };
                 let given: Vec<_> = given.iter().flatten().copied().collect();
                 make_room(
@@ -215,12 +215,12 @@ fn make_room(
             continue;
         }
         let given: HashSet<_> = given.iter().map(|image_ix| input.inventory[*image_ix].id.as_str()).collect();
-        let mut freed_bytes = 0;
+        let mut freed_bytes: u64 = 0;
         let spaces: Vec<_> = plan
             .steps
             .iter()
             .map(|step| {
-                freed_bytes += freed_on(filesystem, &step.gains).bytes;
+                freed_bytes = freed_on(filesystem, &step.gains).bytes.saturating_add(freed_bytes);
                 now.lost(needed_bytes).gained(freed_bytes, 0)
             })
             .collect();
@@ -290,10 +290,13 @@ fn contents(inventory: &Inventory, store: StoreIx) -> StoreContents {
         };
     }
     let images: Vec<_> = inventory.images.iter().filter(|image| image.store == store).collect();
+    let foreign = images.iter().filter(|image| !is_pulled_here(image)).flat_map(|image| &image.blobs);
+    let foreign = foreign.filter(|blob| blobs.contains_key(blob.digest.as_str()));
+    let foreign = foreign.map(|blob| blob.digest.clone()).collect();
     let chains = images.iter().map(|image| {
         let unpacked = image.layers.iter().rev().filter_map(|layer| layers.get(layer.as_str()));
         let unpacked: Vec<_> = unpacked.copied().collect();
-        match unpacked.len() == image.blobs.len() {
+        match unpacked.len() == image.blobs.len() && is_pulled_here(image) {
             true => image
                 .blobs
                 .iter()
@@ -309,7 +312,12 @@ fn contents(inventory: &Inventory, store: StoreIx) -> StoreContents {
     });
     let keeps_blobs =
         images.iter().flat_map(|image| &image.blobs).any(|blob| blobs.contains_key(blob.digest.as_str()));
-    StoreContents { chains: chains.collect(), keeps_blobs }
+    StoreContents { chains: chains.collect(), keeps_blobs, blobs: foreign }
+}
+
+/// Returns true for an image that the runtime sees: one of containerd's other namespaces is not here for CRI.
+fn is_pulled_here(image: &Image) -> bool {
+    image.id.namespace().is_none()
 }
 
 /// Returns the image of the store that is the wanted one: by name, id or digest. A short name refers to the one that the
@@ -324,7 +332,10 @@ fn find(inventory: &Inventory, store: StoreIx, wanted: &WantedImage) -> Option<I
         digests.any(|digest| bare_id(digest) == id || image.digests.contains(digest))
             || name.is_some_and(|name| reference::means(name, &image.names, &image.digests))
     };
-    let position = inventory.images.iter().position(|image| image.store == store && is_it(image));
+    let position = inventory
+        .images
+        .iter()
+        .position(|image| image.store == store && is_pulled_here(image) && is_it(image));
     position.map(ImageIx::from)
 }
 

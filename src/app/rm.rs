@@ -218,7 +218,7 @@ fn untagging(kind: StoreKind, store: &OwnersStore, id: &ImageId, names: &[String
     let names = names.join(" ");
     match (kind, id.namespace().unwrap_or(CRI_NAMESPACE)) {
         (StoreKind::ContainersStorage, _) => {
-            format!("`{} untag {} {names}`", store.tool("podman"), short_id(id))
+            format!("`{} untag {} {names}`", store.tool("podman"), shell_word(&short_id(id)))
         }
         (StoreKind::Containerd, namespace) if is_of_docker(namespace) => format!("`docker image rm {names}`"),
         (StoreKind::Containerd, namespace) if is_for_ctr(namespace) => {

@@ -36,6 +36,9 @@ pub struct StoreContents {
     pub chains: Vec<Vec<KnownLayer>>,
     /// The store keeps the compressed blob of each layer too.
     pub keeps_blobs: bool,
+    /// Digests of blobs that are here, while their layers are not: those of another namespace of containerd. Blobs are
+    /// shared, and layers are unpacked again.
+    pub blobs: HashSet<String>,
 }
 
 /// Bytes of an unpacked layer for each compressed byte.
@@ -62,8 +65,10 @@ impl Ratio {
         let layers = contents.chains.iter().flatten();
         let mut layers: Vec<_> =
             layers.filter(|layer| layer.compressed_bytes > 0 && seen.insert(&layer.digest)).collect();
-        let compressed: u64 = layers.iter().map(|layer| layer.compressed_bytes).sum();
-        let bytes: u64 = layers.iter().map(|layer| layer.bytes).sum();
+        let sum = |field: fn(&KnownLayer) -> u64| {
+            layers.iter().fold(0, |sum: u64, layer| sum.saturating_add(field(layer)))
+        };
+        let (compressed, bytes) = (sum(|layer| layer.compressed_bytes), sum(|layer| layer.bytes));
         if compressed == 0 || bytes == 0 {
             return Self::USUAL;
         }
@@ -95,9 +100,9 @@ fn as_float(bytes: u64) -> f64 {
 
 /// Returns the ratio of the layer at which the sum of the compressed bytes reaches `share`.
 fn quantile(sorted: &[&KnownLayer], share: u64) -> f64 {
-    let mut sum = 0;
+    let mut sum: u64 = 0;
     for layer in sorted {
-        sum += layer.compressed_bytes;
+        sum = sum.saturating_add(layer.compressed_bytes);
         if sum >= share {
             return ratio(layer);
         }
@@ -155,7 +160,7 @@ impl<'a> Chains<'a> {
 #[must_use]
 pub fn arrivals(contents: &StoreContents, ratio: &Ratio, wanted: &[Vec<LayerBlob>]) -> Vec<Arrival> {
     let mut chains = Chains::default();
-    let mut blobs: HashSet<&str> = HashSet::new();
+    let mut blobs: HashSet<&str> = contents.blobs.iter().map(String::as_str).collect();
     for chain in &contents.chains {
         let mut parent = BASE;
         for layer in chain {
@@ -169,17 +174,20 @@ pub fn arrivals(contents: &StoreContents, ratio: &Ratio, wanted: &[Vec<LayerBlob
         let mut parent = BASE;
         for layer in image {
             let is_new_blob = blobs.insert(&layer.digest);
-            if is_new_blob {
-                arrival.download_bytes += layer.compressed_bytes;
-            }
-            let kept = if is_new_blob && contents.keeps_blobs { layer.compressed_bytes } else { 0 };
+            let downloaded = if is_new_blob { layer.compressed_bytes } else { 0 };
+            arrival.download_bytes = arrival.download_bytes.saturating_add(downloaded);
+            let kept = if contents.keeps_blobs { downloaded } else { 0 };
             let (layer_id, is_new) = chains.add(parent, &layer.digest);
             parent = layer_id;
             arrival.new_layers += usize::from(is_new);
             let unpacked = if is_new { layer.compressed_bytes } else { 0 };
-            arrival.disk_bytes += kept + Ratio::bytes(ratio.mean, unpacked);
-            arrival.disk_bytes_low += kept + Ratio::bytes(ratio.low, unpacked);
-            arrival.disk_bytes_high += kept + Ratio::bytes(ratio.high, unpacked);
+            for (bytes, factor) in [
+                (&mut arrival.disk_bytes, ratio.mean),
+                (&mut arrival.disk_bytes_low, ratio.low),
+                (&mut arrival.disk_bytes_high, ratio.high),
+            ] {
+                *bytes = bytes.saturating_add(kept).saturating_add(Ratio::bytes(factor, unpacked));
+            }
         }
         arrivals.push(arrival);
     }
@@ -202,7 +210,7 @@ mod tests {
     #[test]
     fn layers_count_once_on_the_same_parent() {
         let chains = vec![vec![known("b", 100, 200), known("a", 100, 200)]];
-        let contents = StoreContents { chains, keeps_blobs: false };
+        let contents = StoreContents { chains, ..StoreContents::default() };
         let ratio = Ratio::of(&contents);
         assert_eq!((ratio.mean, ratio.layers), (2.0, 2));
         for (wanted, downloads, on_disk) in [
@@ -223,19 +231,46 @@ mod tests {
 
     #[test]
     fn kept_blobs_are_added_once() {
-        let contents = StoreContents { chains: vec![vec![known("b", 100, 300)]], keeps_blobs: true };
+        let contents = StoreContents {
+            chains: vec![vec![known("b", 100, 300)]],
+            keeps_blobs: true,
+            ..StoreContents::default()
+        };
         let found = arrivals(&contents, &Ratio::of(&contents), &[layers("bc"), layers("cb")]);
         assert_eq!(found[0].disk_bytes, 100 + 300);
         assert_eq!(found[1].disk_bytes, 600, "both are unpacked again, but their blobs are there");
     }
 
     #[test]
+    fn blobs_of_another_namespace_are_unpacked_again() {
+        let contents = StoreContents {
+            keeps_blobs: true,
+            blobs: HashSet::from(["b".into()]),
+            ..StoreContents::default()
+        };
+        let found = arrivals(&contents, &Ratio::of(&contents), &[layers("bc")]);
+        assert_eq!((found[0].new_layers, found[0].download_bytes, found[0].disk_bytes), (2, 100, 100 + 500));
+    }
+
+    /// Sizes come from manifests of strangers.
+    #[test]
+    fn sums_of_huge_sizes_saturate() {
+        let huge = |digest: &str| LayerBlob { digest: digest.into(), compressed_bytes: u64::MAX };
+        let chains = vec![vec![known("b", u64::MAX, u64::MAX), known("c", u64::MAX, u64::MAX)]];
+        let contents = StoreContents { chains, keeps_blobs: true, ..StoreContents::default() };
+        let ratio = Ratio::of(&contents);
+        let found = arrivals(&contents, &ratio, &[vec![huge("x"), huge("y")]]);
+        assert_eq!((found[0].download_bytes, found[0].disk_bytes), (u64::MAX, u64::MAX));
+        assert_eq!(found[0].clone().plus(&found[0]).disk_bytes_high, u64::MAX);
+    }
+
+    #[test]
     fn ratio_has_a_spread() {
         let chain = (0..10).map(|n| known(&n.to_string(), 100, 100 * (n + 1))).collect();
-        let ratio = Ratio::of(&StoreContents { chains: vec![chain], keeps_blobs: false });
+        let ratio = Ratio::of(&StoreContents { chains: vec![chain], ..StoreContents::default() });
         assert_eq!((ratio.mean, ratio.low, ratio.high), (5.5, 1.0, 9.0));
         assert_eq!(Ratio::of(&StoreContents::default()), Ratio::USUAL);
-        let empty = StoreContents { chains: vec![vec![known("a", 0, 0)]], keeps_blobs: false };
+        let empty = StoreContents { chains: vec![vec![known("a", 0, 0)]], ..StoreContents::default() };
         assert_eq!(Ratio::of(&empty), Ratio::USUAL);
     }
 }

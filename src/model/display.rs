@@ -84,6 +84,12 @@ pub fn short_reference(id: &str) -> String {
     }
 }
 
+/// Quotes [`short_reference`] as one word of a shell: ids are names in files.
+#[must_use]
+pub fn shell_reference(id: &str) -> String {
+    shell_word(&short_reference(id))
+}
+
 /// Formats bytes with an IEC unit and one decimal: `84.1 MiB`. Exact below 1024.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {

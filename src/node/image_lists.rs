@@ -176,7 +176,10 @@ fn of_document(name: &str, document: &Value) -> Result<Vec<WantedImage>, String>
     if let Some(layers) = document.get("LayersData").and_then(Value::as_array) {
         let layers = layers.iter().map(|layer| wanted_layer(layer, "Digest", "Size"));
         let layers = layers.collect::<Result<Vec<_>, _>>()?;
-        let name = document["Name"].as_str().filter(|name| !name.is_empty()).unwrap_or(name);
+        let name = match document["Name"].as_str().filter(|name| !name.is_empty()) {
+            Some(name) => checked_line(name).map_err(|why| format!("/Name: {why}"))?,
+            None => name,
+        };
         let digests = document["Digest"].as_str().map(str::to_owned).into_iter().collect();
         return Ok(vec![WantedImage { layers: Some(layers), digests, ..WantedImage::named(name) }]);
     }
@@ -184,11 +187,9 @@ fn of_document(name: &str, document: &Value) -> Result<Vec<WantedImage>, String>
         return Err("this skopeo prints no sizes of layers (LayersData): use skopeo inspect --raw".into());
     }
     match document["kind"].as_str() {
-        Some("PinnedImageSet") => Ok(names(&document["spec"]["pinnedImages"], "/name")),
-        Some("ImageStream") => Ok(names(&document["spec"]["tags"], "/from/name")),
-        _ if document.get("references").is_some() => {
-            Ok(names(&document["references"]["spec"]["tags"], "/from/name"))
-        }
+        Some("PinnedImageSet") => names(document, "/spec/pinnedImages", "/name"),
+        Some("ImageStream") => names(document, "/spec/tags", "/from/name"),
+        _ if document.get("references").is_some() => names(document, "/references/spec/tags", "/from/name"),
         Some("List") => {
             let items = document["items"].as_array().map(Vec::as_slice).unwrap_or_default();
             let images = items.iter().map(|item| of_document(name, item)).collect::<Result<Vec<_>, _>>()?;
@@ -202,10 +203,16 @@ fn of_document(name: &str, document: &Value) -> Result<Vec<WantedImage>, String>
     }
 }
 
-/// Reads names of images from a list of objects.
-fn names(list: &Value, pointer: &str) -> Vec<WantedImage> {
-    let names = list.as_array().into_iter().flatten().filter_map(|entry| entry.pointer(pointer)?.as_str());
-    names.map(WantedImage::named).collect()
+/// Reads names of images from a list of objects. `field`: the name in each object. A name that is not a reference is an
+/// error: names are printed as parts of commands.
+fn names(document: &Value, list: &str, field: &str) -> Result<Vec<WantedImage>, String> {
+    let entries = document.pointer(list).and_then(Value::as_array).into_iter().flatten().enumerate();
+    let names = entries.filter_map(|(position, entry)| Some((position, entry.pointer(field)?.as_str()?)));
+    let images = names.map(|(position, name)| {
+        let reference = checked_line(name).map_err(|why| format!("{list}/{position}{field}: {why}"))?;
+        Ok(WantedImage::named(reference))
+    });
+    images.collect()
 }
 
 /// Returns the digest of the manifest of this node's platform, or of the only one if it names no platform.
@@ -249,9 +256,16 @@ mod tests {
 
     #[test]
     fn files_name_their_images() {
-        let stream = r#"{"kind":"ImageStream","spec":{"tags":[{"name":"etcd","from":{"name":"quay.io/etcd@sha256:1"}}]}}"#;
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        let [etcd, a, b] = ["etcd", "a", "b"].map(|name| format!("quay.io/{name}@{digest}"));
+        let stream = format!(
+            r#"{{"kind":"ImageStream","spec":{{"tags":[{{"name":"etcd","from":{{"name":"{etcd}"}}}}]}}}}"#
+        );
         let release = format!(r#"{{"image":"x","references":{stream}}}"#);
-        let set = "apiVersion: machineconfiguration.openshift.io/v1\nkind: PinnedImageSet\nspec:\n  pinnedImages:\n  - name: quay.io/a@sha256:1\n  - name: quay.io/b@sha256:2\n";
+        let set = format!(
+            "apiVersion: machineconfiguration.openshift.io/v1\nkind: PinnedImageSet\nspec:\n  pinnedImages:\n  - name: \
+             {a}\n  - name: {b}\n"
+        );
         let inspected =
             r#"{"Name":"quay.io/app","Layers":["sha256:a"],"LayersData":[{"Digest":"sha256:a","Size":10}]}"#;
         let two = format!("{MANIFEST}\n{MANIFEST}");
@@ -261,9 +275,9 @@ mod tests {
             (&two, &["f#1", "f#2"]),
             (&mixed, &["f#1", "quay.io/lost:1", "f#3", "quay.io/b"]),
             (inspected, &["quay.io/app"]),
-            (set, &["quay.io/a@sha256:1", "quay.io/b@sha256:2"]),
-            (stream, &["quay.io/etcd@sha256:1"]),
-            (&release, &["quay.io/etcd@sha256:1"]),
+            (&set, &[&a, &b]),
+            (&stream, &[&etcd]),
+            (&release, &[&etcd]),
             ("# needed\nquay.io/a:1\n\nbusybox # base\n", &["quay.io/a:1", "busybox"]),
         ] {
             let images = parse("f", text).unwrap();
@@ -272,6 +286,27 @@ mod tests {
         }
         let layers = parse("f", MANIFEST).unwrap().remove(0).layers.unwrap();
         assert_eq!(layers.iter().map(|layer| layer.compressed_bytes).sum::<u64>(), 30);
+    }
+
+    /// The names are printed as parts of commands.
+    #[test]
+    fn names_that_are_no_references_are_refused() {
+        let name = "x;touch${IFS}/pwned;#";
+        let tags = format!(r#"{{"spec":{{"tags":[{{}},{{"from":{{"name":"{name}"}}}}]}}}}"#);
+        for (text, field) in [
+            (
+                format!(r#"{{"kind":"PinnedImageSet","spec":{{"pinnedImages":[{{"name":"{name}"}}]}}}}"#),
+                "/spec/pinnedImages/0/name: ",
+            ),
+            (tags.replacen('{', r#"{"kind":"ImageStream","#, 1), "/spec/tags/1/from/name: "),
+            (format!(r#"{{"references":{tags}}}"#), "/references/spec/tags/1/from/name: "),
+            (format!(r#"{{"Name":"{name}","LayersData":[{{"Digest":"sha256:a","Size":10}}]}}"#), "/Name: "),
+            (format!("kind: PinnedImageSet\nspec:\n  pinnedImages:\n  - name: '{name}'\n"), "/0/name: "),
+            (format!("quay.io/a\n{name}\n"), "line 2: "),
+        ] {
+            let error = parse("f", &text).unwrap_err();
+            assert!(error.contains(field) && error.contains("not an image reference"), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -101,7 +101,7 @@ pub struct StaysDoc {
     pub rule: Rule,
     /// Number of images.
     pub images: usize,
-    /// Reason for the first of them.
+    /// Reason: the same for all of them, or that of the first for a rule that depends on time.
     pub detail: String,
     /// Time at which the rule keeps none of them any more; null if that does not depend on time.
     pub until: Option<Timestamp>,
@@ -164,7 +164,10 @@ pub fn fits(found: &Fits, thresholds: Option<Thresholds>) -> FitsDoc {
 fn stays(plan: &Plan) -> Vec<StaysDoc> {
     let mut stays: Vec<StaysDoc> = Vec::new();
     for kept in plan.kept.iter().filter(|kept| kept.target.is_image()) {
-        match stays.iter_mut().find(|known| known.rule == kept.rule) {
+        let is_same = |known: &StaysDoc| {
+            known.rule == kept.rule && (kept.until.is_some() || known.detail == kept.detail)
+        };
+        match stays.iter_mut().find(|known| is_same(known)) {
             Some(known) => {
                 known.images += 1;
                 known.until = known.until.max(kept.until);
@@ -205,5 +208,40 @@ fn coming_doc(name: &str, coming: &Coming) -> ComingDoc {
             disk_bytes: Some(arrival.disk_bytes),
             ..empty
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::plan::{Kept, Target, TargetKind};
+    use crate::model::rules::Ruling;
+
+    /// Images that different containers use have a reason of their own; ages are summed up.
+    #[test]
+    fn each_reason_is_of_its_own_images() {
+        let target =
+            || Target { kind: TargetKind::Image, store: None, id: "aa".into(), names: vec![], leak: None };
+        let kept = |rule, detail: &str| Kept::new(target(), Ruling::keeps(rule, detail));
+        let young = |second, detail| Kept {
+            until: Timestamp::from_second(second).ok(),
+            ..kept(Rule::MinAge, detail)
+        };
+        let kept = vec![
+            kept(Rule::InUse, "used by migrate"),
+            kept(Rule::InUse, "used by db"),
+            kept(Rule::InUse, "used by db"),
+            young(60, "1 minute old"),
+            young(120, "2 minutes old"),
+        ];
+        let found = stays(&Plan { kept, ..Plan::default() });
+        let found: Vec<_> = found
+            .iter()
+            .map(|stays| (stays.images, stays.detail.as_str(), stays.until.map(Timestamp::as_second)))
+            .collect();
+        assert_eq!(
+            found,
+            [(2, "used by db", None), (2, "1 minute old", Some(120)), (1, "used by migrate", None)]
+        );
     }
 }

@@ -4,6 +4,7 @@ use super::Screen;
 use super::format::{bytes, never_pulled, safe, wrapped};
 use super::table::Table;
 use crate::model::display::{count, shell_word};
+use crate::model::rules::Rule;
 use crate::report::json::{ComingDoc, FitsDoc};
 
 /// Maximum number of images that a sentence names.
@@ -139,13 +140,20 @@ fn verdict(document: &FitsDoc) -> String {
 /// Formats the images that stay, by rule.
 fn stays(document: &FitsDoc, screen: &Screen) -> String {
     let now = document.header.generated_at;
-    let stays = document.stays.iter().map(|rule| {
+    let stays = document.stays.iter().take(MOST_NAMED).map(|rule| {
         let until =
             rule.until.map_or_else(String::new, |until| format!(" until {}", screen.time_on(until, now)));
         let images = count(rule.images, "image stays", "images stay");
-        format!("{images} by {}{until} ({})", rule.rule, safe(&rule.detail))
+        let why = match (rule.rule, rule.images) {
+            (Rule::InUse, 1) => "because it is in use".to_owned(),
+            (Rule::InUse, _) => "because they are in use".to_owned(),
+            (other, _) => format!("by rule {other}"),
+        };
+        format!("{images} {why}{until} ({})", safe(&rule.detail))
     });
-    stays.collect::<Vec<_>>().join(", ")
+    let rest = document.stays.iter().skip(MOST_NAMED).map(|rule| rule.images).sum::<usize>();
+    let rest = (rest > 0).then(|| count(rest, "more image stays", "more images stay"));
+    stays.chain(rest).collect::<Vec<_>>().join(", ")
 }
 
 fn room(document: &FitsDoc, screen: &Screen) -> String {
@@ -227,9 +235,10 @@ fn only_named(document: &FitsDoc) -> String {
         return String::new();
     };
     let name = safe(&image.name);
+    let source = safe(&shell_word(&format!("docker://{}", image.name)));
     format!(
-        "{} left out: only the name is known{}. With its manifest it counts: pipe `skopeo inspect --raw docker://{name}` \
-         into `layersweep fits -`.",
+        "{} left out: only the name is known{}. With its manifest it counts: pipe `skopeo inspect --raw {source}` into \
+         `layersweep fits -`.",
         match unknown.len() {
             1 => "1 image is".to_owned(),
             count => format!("{count} images are"),
