@@ -190,6 +190,12 @@ impl LeakClass {
         Self::ALL.iter().copied().find(|class| class.as_str() == name)
     }
 
+    /// Returns true if findings of this class count as leaks: a namespace of another program is not one.
+    #[must_use]
+    pub fn is_counted(self) -> bool {
+        self != Self::ForeignNamespace
+    }
+
     /// Returns the name in documents and flags.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::space::{FreeFloor, Targets};
 use crate::model::Filesystem;
 use crate::model::display::{bytes, two_decimals};
+use crate::model::fleet::GC_LOW;
 use crate::model::kubelet_thresholds::{
     Amount, IMAGEFS, IMAGEFS_INODES, KubeletThresholds as Kubelet, NODEFS, NODEFS_INODES,
 };
@@ -74,7 +75,7 @@ impl fmt::Display for ThresholdName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::GcHigh => "gc high",
-            Self::GcLow => "gc low",
+            Self::GcLow => GC_LOW,
             Self::GcHighFree => "gc high (free bytes)",
             Self::GcInodesHigh => "gc by inodes high",
             Self::GcInodesLow => "gc by inodes low",

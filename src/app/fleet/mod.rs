@@ -6,7 +6,7 @@
 mod documents;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -65,7 +65,7 @@ pub fn merge(files: &[PathBuf]) -> Result<Merged, Error> {
         .into_iter()
         .map(|(position, reason)| UnreadDocument { place: place(files, position), reason });
     let problems: Vec<_> = problems.collect();
-    let fleet = round.sums.finish();
+    let fleet = round.sums.finish(Timestamp::now());
     if fleet.nodes.count == 0 {
         let first = problems.first();
         let first = first.map(|problem| format!(": {}: {}", problem.place, problem.reason));
@@ -87,14 +87,12 @@ pub fn merge(files: &[PathBuf]) -> Result<Merged, Error> {
 
 /// Formats the position of a document.
 fn place(files: &[PathBuf], position: Position) -> String {
-    let file = match files.get(position.file) {
-        Some(path) if path == Path::new("-") => "standard input".into(),
-        Some(path) => path.to_string_lossy(),
-        None => "".into(),
-    };
-    match position.line {
-        0 | 1 => file.to_string(),
-        line => format!("{file}:{line}"),
+    let file = files.get(position.file).map_or("".into(), |path| path.to_string_lossy());
+    match (&*file, position.line) {
+        ("-", 0 | 1) => "standard input".to_owned(),
+        ("-", line) => format!("standard input, line {line}"),
+        (file, 0 | 1) => file.to_owned(),
+        (file, line) => format!("{file}:{line}"),
     }
 }
 

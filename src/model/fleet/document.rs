@@ -111,6 +111,9 @@ pub(super) struct DocumentFilesystem<'a> {
     pub(super) forecast: Option<DocumentForecast>,
 }
 
+/// Name of the low threshold of `gc` in a document.
+pub const GC_LOW: &str = "gc low";
+
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
 pub(super) struct Mark<'a> {

@@ -9,20 +9,23 @@ mod node;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+use super::leak_class::LeakClass;
 use super::reference::bare_id;
 use super::urgency::Urgency;
 use document::{DocumentImage, Text};
-pub use document::{NodeDocument, is_name};
-use node::AddedNode;
+pub use document::{GC_LOW, NodeDocument, is_name};
 pub use node::FleetNode;
+use node::{AddedNode, natural_order};
 
 /// Maximum number of listed nodes.
 pub const LISTED_NODES: usize = 100;
 /// Age of a document, compared with the newest, from which its node is listed as stale, in seconds.
 const STALE: i64 = 24 * 3600;
+/// Maximum difference between the clocks of two nodes that counts as normal.
+const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_mins(5);
 /// Maximum number of names listed for an image.
 const LISTED_NAMES: usize = 8;
 /// Ends of the periods in which filesystems will be full, in seconds.
@@ -72,7 +75,7 @@ pub struct FleetNodes {
     pub forecast: u64,
     /// Time of the oldest document; null without nodes.
     pub oldest_at: Option<Timestamp>,
-    /// Time of the newest document; null without nodes.
+    /// Time of the newest document that is not dated in the future; null without nodes.
     pub newest_at: Option<Timestamp>,
 }
 
@@ -211,7 +214,9 @@ impl FleetSums {
         for image in &document.images {
             self.add_image(number, image);
         }
-        for leak in &document.leaks {
+        // The class of namespaces of other programs is a notice, not a leak.
+        let leaks = document.leaks.iter();
+        for leak in leaks.filter(|leak| LeakClass::find(&leak.class.0).is_none_or(LeakClass::is_counted)) {
             let sum = entry(&mut self.leaks, &leak.class);
             sum.nodes.add(number);
             sum.count += 1;
@@ -224,7 +229,6 @@ impl FleetSums {
         let (nodes, time) = (&mut self.nodes, document.generated_at);
         nodes.of_scan += u64::from(document.verdict.is_none());
         nodes.oldest_at = Some(nodes.oldest_at.map_or(time, |oldest| oldest.min(time)));
-        nodes.newest_at = Some(nodes.newest_at.map_or(time, |newest| newest.max(time)));
         self.added.push(AddedNode::new(name, document));
     }
 
@@ -271,10 +275,14 @@ impl FleetSums {
         add(&mut sums.leaks, totals.leaks);
     }
 
-    /// Returns the sums, each list in its order.
+    /// Returns the sums, each list in its order. A document that is dated after `now` decides nothing for the other
+    /// nodes: it comes from a node with a wrong clock.
     #[must_use]
-    pub fn finish(mut self) -> Fleet {
-        let newest = self.nodes.newest_at.unwrap_or_default();
+    pub fn finish(mut self, now: Timestamp) -> Fleet {
+        let latest = now.checked_add(MAX_CLOCK_DIFFERENCE).unwrap_or(now);
+        let times = self.added.iter().map(AddedNode::generated_at);
+        self.nodes.newest_at = times.filter(|time| *time <= latest).max().or(self.nodes.oldest_at);
+        let newest = self.nodes.newest_at.unwrap_or(now);
         let (mut urgent, mut stale, mut full_within) = (Vec::new(), Vec::new(), [0; PERIODS.len()]);
         for added in self.added {
             let (node, full_in) = added.finish(newest);
@@ -291,7 +299,9 @@ impl FleetSums {
             urgent.push(node);
         }
         self.nodes.stale = stale.len() as u64;
-        stale.sort();
+        stale.sort_by(|a, b| {
+            a.generated_at.cmp(&b.generated_at).then_with(|| natural_order(&a.node, &b.node))
+        });
         stale.truncate(LISTED_NODES);
         urgent.sort_by(FleetNode::compare);
         urgent.truncate(LISTED_NODES);

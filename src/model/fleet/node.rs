@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::super::display::two_decimals;
 use super::super::urgency::{FULL, Urgency};
-use super::document::{DocumentFilesystem, DocumentForecast, NodeDocument};
+use super::document::{DocumentFilesystem, DocumentForecast, GC_LOW, NodeDocument};
 
 /// Forecasts of a later time do not decide the order of the nodes.
 const SOON_SECONDS: i64 = 7 * 24 * 3600;
@@ -98,6 +98,10 @@ impl AddedNode {
         Self { node, filesystems }
     }
 
+    pub(super) fn generated_at(&self) -> Timestamp {
+        self.node.generated_at
+    }
+
     /// Returns the node with its most urgent filesystem, and the seconds until the first of its filesystems is full.
     /// `newest`: the time of the newest document.
     pub(super) fn finish(self, newest: Timestamp) -> (FleetNode, Option<i64>) {
@@ -128,11 +132,7 @@ impl AddedFilesystem {
             used_percent: filesystem.used_percent,
             inodes_used_percent: inodes_percent(filesystem),
             reclaimable_bytes: stores.fold(0, |bytes, store| bytes.saturating_add(store.reclaimable_bytes)),
-            low_percent: filesystem
-                .marks
-                .iter()
-                .find(|mark| mark.name.0 == "gc low")
-                .map(|mark| mark.percent),
+            low_percent: filesystem.marks.iter().find(|mark| mark.name.0 == GC_LOW).map(|mark| mark.percent),
             forecast: filesystem.forecast,
         }
     }
@@ -160,7 +160,7 @@ impl FleetNode {
             .cmp(&Reverse(other.urgency))
             .then_with(|| by_urgency(rank(self), rank(other)))
             .then_with(|| self.complete.cmp(&other.complete))
-            .then_with(|| self.node.cmp(&other.node))
+            .then_with(|| natural_order(&self.node, &other.node))
     }
 }
 
@@ -172,6 +172,21 @@ fn by_urgency(a: Rank, b: Rank) -> Ordering {
     let soon = |rank: Rank| rank.0.map_or(SOON_SECONDS, |seconds| seconds.min(SOON_SECONDS));
     let used = |rank: Rank| rank.1.unwrap_or(0.0).max(rank.2.unwrap_or(0.0));
     soon(a).cmp(&soon(b)).then_with(|| used(b).total_cmp(&used(a)))
+}
+
+/// Orders names with numbers as people do: `node-3` before `node-11`.
+pub(super) fn natural_order(a: &str, b: &str) -> Ordering {
+    fn parts(name: &str) -> impl Iterator<Item = (usize, &[u8])> {
+        let parts = name.as_bytes().chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit());
+        parts.map(|part| match part.first() {
+            Some(first) if first.is_ascii_digit() => {
+                let zeros = part.iter().take_while(|digit| **digit == b'0').count();
+                (part.len() - zeros, &part[zeros..])
+            }
+            _ => (0, part),
+        })
+    }
+    parts(a).cmp(parts(b)).then_with(|| a.cmp(b))
 }
 
 /// Returns the urgency of a filesystem without known thresholds.
@@ -192,4 +207,16 @@ fn inodes_percent(filesystem: &DocumentFilesystem<'_>) -> Option<f64> {
 /// Returns the percentage with two decimals; `None` of nothing.
 fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| two_decimals(part as f64 / whole as f64 * 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::natural_order;
+
+    #[test]
+    fn names_with_numbers_are_in_natural_order() {
+        let mut names = ["node-11", "node-1", "db", "node-13", "node-3", "node-03", "node-3a"];
+        names.sort_by(|a, b| natural_order(a, b));
+        assert_eq!(names, ["db", "node-1", "node-03", "node-3", "node-3a", "node-11", "node-13"]);
+    }
 }

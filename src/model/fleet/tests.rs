@@ -46,7 +46,19 @@ fn merged(documents: &[Value]) -> Fleet {
         let name = document.origin().0.unwrap().to_owned();
         sums.add(name, &document);
     }
-    sums.finish()
+    sums.finish("2026-11-25T00:00:00Z".parse().unwrap())
+}
+
+#[test]
+fn document_from_the_future_changes_no_other_node() {
+    let (mut future, mut before) = (scan("b", 50), report("a", 80, "warning", Some(7200)));
+    before["filesystems"][0]["forecast"]["window_seconds"] = 3600.into();
+    let alone = merged(&[before.clone()]);
+    future["generated_at"] = "2099-01-01T00:00:00Z".into();
+    let both = merged(&[before, future]);
+    assert_eq!((both.nodes.stale, both.nodes.forecast), (0, 1));
+    assert_eq!((both.nodes.newest_at, both.nodes.count), (alone.nodes.newest_at, 2));
+    assert_eq!(both.urgent[0], alone.urgent[0]);
 }
 
 #[test]

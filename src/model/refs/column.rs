@@ -111,7 +111,7 @@ pub fn column(inventory: &Inventory, refs: &Refs, filesystem: FilesystemIx) -> C
         {
             named.entry((kind, obstacle.clone())).or_default().0 += usize::from(is_here);
             obstacles.insert(root, obstacle);
-        } else if is_here {
+        } else if is_here && is_counted(inventory, root) {
             counts[kind as usize] += 1;
         }
         if is_deletable {
@@ -214,6 +214,14 @@ pub fn has_bytes_on(inventory: &Inventory, refs: &Refs, root: Root, filesystem: 
     let is_image = matches!(root, Root::Image(_));
     let mut reached = refs.reach(root).iter().map(|node| &inventory[*node]);
     is_image && reached.any(|node| node.filesystem == filesystem && node.size.bytes > 0)
+}
+
+/// Returns true unless the root is a notice about another program's namespace.
+fn is_counted(inventory: &Inventory, root: Root) -> bool {
+    match root {
+        Root::Leak(leak_ix) => inventory[leak_ix].class.is_counted(),
+        Root::Image(_) | Root::Container(_) => true,
+    }
 }
 
 /// Returns the filesystem that a root is counted on.

@@ -298,7 +298,7 @@ pub fn totals(scan: &Scan) -> TotalsDoc {
             .count(),
         layers: inventory.nodes.iter().filter(|node| is_layer(node.kind)).count(),
         containers: inventory.containers.len(),
-        leaks: inventory.leaks.len(),
+        leaks: inventory.leaks.iter().filter(|leak| leak.class.is_counted()).count(),
         bytes: nodes.clone().map(|node| node.size.bytes).sum(),
         inodes: nodes.map(|node| node.size.inodes).sum(),
         reclaimable_bytes: refs::reclaimable(inventory, &scan.refs, &stores).frees_bytes,
