@@ -143,8 +143,8 @@ pub(super) fn scan_with(
 /// Environment variable with the name of the node, for a process that cannot know it: that in a pod.
 const NODE_NAME: &str = "LAYERSWEEP_NODE_NAME";
 
-/// Returns the name of a node: from the environment, from `/etc/hostname` on its disk, or else of the running system,
-/// where the name may come from the network.
+/// Returns the name of a node: from the environment, or of the kernel, as the kubelet takes it, or else from
+/// `/etc/hostname`. A disk that is mounted elsewhere has only the file.
 fn node_name(sysroot: &Sysroot) -> Option<String> {
     /// Maximum size of the file.
     const FILE_BYTES: u64 = 4096;
@@ -152,9 +152,8 @@ fn node_name(sysroot: &Sysroot) -> Option<String> {
     if named.is_some() {
         return named;
     }
-    // The second file has the name of the reading process, which may be that of a container.
-    let files = ["/etc/hostname", "/proc/sys/kernel/hostname"];
-    files.into_iter().take(if sysroot.is_foreign() { 1 } else { 2 }).find_map(|file| {
+    let files = ["/proc/sys/kernel/hostname", "/etc/hostname"];
+    files.into_iter().skip(usize::from(sysroot.is_foreign())).find_map(|file| {
         let text = sysroot.read(Path::new(file), FILE_BYTES).ok()?;
         let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))?;
         fleet::is_name(line).then(|| line.to_owned())

@@ -54,7 +54,9 @@ pub use parts::{
 
 pub use pins::{PinsDoc, pins};
 pub use remembered::{EvidenceDoc, RememberedDoc};
-pub use report::{Extent, ReportDoc, ReportFilesystemDoc, UsagePointDoc, UsageSeriesDoc, report};
+pub use report::{
+    Extent, ReportDoc, ReportFilesystemDoc, TopObjectDoc, UsagePointDoc, UsageSeriesDoc, report,
+};
 pub use repull::{RepullDoc, RepullImageDoc, repull};
 pub use scan::{explanation, images, known_images, layers, scan};
 pub use scan_file::scan_of;
@@ -71,8 +73,8 @@ pub struct ScanDoc<L = Vec<LayerDoc>> {
     pub header: Header,
     /// True if everything was read and the figures are exact. If false, they are lower bounds.
     pub complete: bool,
-    /// Name of the node: `LAYERSWEEP_NODE_NAME` of the environment, or else of `/etc/hostname` on its disk, or else
-    /// of the running system; null if it has none.
+    /// Name of the node: `LAYERSWEEP_NODE_NAME` of the environment, or else the kernel's host name, or else that in
+    /// `/etc/hostname`, which alone names a disk that is mounted elsewhere; null if it has none.
     pub node: Option<String>,
     /// Mounted root that was read, a prefix of all paths below; null for the running system.
     pub sysroot: Option<String>,

@@ -30,8 +30,8 @@ pub struct ReportDoc {
     pub history_complete: bool,
     /// Mounted root that was read; null for the running system.
     pub sysroot: Option<String>,
-    /// Name of the node: `LAYERSWEEP_NODE_NAME` of the environment, or else of `/etc/hostname` on its disk, or else
-    /// of the running system; null if it has none.
+    /// Name of the node: `LAYERSWEEP_NODE_NAME` of the environment, or else the kernel's host name, or else that in
+    /// `/etc/hostname`, which alone names a disk that is mounted elsewhere; null if it has none.
     pub host: Option<String>,
     /// Summary: how full the disk is, its largest users, and possible actions.
     pub verdict: VerdictDoc,
@@ -138,18 +138,25 @@ pub struct UsagePointDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TopDoc {
-    /// Ids of layers, snapshots and blobs.
-    pub layers: Vec<String>,
-    /// Ids of images, by exclusive bytes.
-    pub images: Vec<String>,
-    /// Ids of containers.
-    pub containers: Vec<String>,
-    /// Ids of leaks.
-    pub leaks: Vec<String>,
+    /// Layers, snapshots and blobs.
+    pub layers: Vec<TopObjectDoc>,
+    /// Images, by exclusive bytes.
+    pub images: Vec<TopObjectDoc>,
+    pub containers: Vec<TopObjectDoc>,
+    pub leaks: Vec<TopObjectDoc>,
     /// Log files, of pods and of the node.
     pub logs: Vec<LogDoc>,
     /// Pods, by bytes outside the stores.
     pub pods: Vec<PodDoc>,
+}
+
+/// Object in a list of `scan`. Several stores may have objects with the same id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TopObjectDoc {
+    /// Root of its store.
+    pub store: String,
+    pub id: String,
 }
 
 /// Log file of a pod or of the node.
@@ -330,18 +337,21 @@ fn series(series: &Series) -> UsageSeriesDoc {
 fn top(scan: &ScanDoc, logs: Vec<LogDoc>, mut pods: Vec<PodDoc>) -> TopDoc {
     pods.truncate(TOP);
     TopDoc {
-        layers: largest(&scan.layers, |layer| (layer.bytes, &layer.id)),
-        images: largest(&scan.images, |image| (image.exclusive_bytes, &image.id)),
-        containers: largest(&scan.containers, |container| (container.bytes, &container.id)),
-        leaks: largest(&scan.leaks, |leak| (leak.bytes, &leak.id)),
+        layers: largest(&scan.layers, |layer| (layer.bytes, &layer.store, &layer.id)),
+        images: largest(&scan.images, |image| (image.exclusive_bytes, &image.store, &image.id)),
+        containers: largest(&scan.containers, |container| (container.bytes, &container.store, &container.id)),
+        leaks: largest(&scan.leaks, |leak| (leak.bytes, &leak.store, &leak.id)),
         logs,
         pods,
     }
 }
 
-/// Returns the ids of the [`TOP`] objects with the most bytes, the largest first.
-fn largest<T>(all: &[T], key: impl Fn(&T) -> (u64, &String)) -> Vec<String> {
-    let mut all: Vec<_> = all.iter().map(key).filter(|(bytes, _)| *bytes > 0).collect();
-    all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-    all.into_iter().take(TOP).map(|(_, id)| id.clone()).collect()
+/// Returns the [`TOP`] objects with the most bytes, the largest first.
+fn largest<T>(all: &[T], key: impl Fn(&T) -> (u64, &String, &String)) -> Vec<TopObjectDoc> {
+    let mut all: Vec<_> = all.iter().map(key).filter(|(bytes, ..)| *bytes > 0).collect();
+    all.sort_by(|(a, store_a, id_a), (b, store_b, id_b)| {
+        b.cmp(a).then((id_a, store_a).cmp(&(id_b, store_b)))
+    });
+    let top = all.into_iter().take(TOP);
+    top.map(|(_, store, id)| TopObjectDoc { store: store.clone(), id: id.clone() }).collect()
 }

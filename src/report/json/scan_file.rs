@@ -17,35 +17,111 @@ struct File {
     generated_at: Timestamp,
     complete: bool,
     sysroot: Option<PathBuf>,
-    filesystems: Vec<Row>,
+    filesystems: Vec<FileFilesystem>,
     stores: Vec<FileStore>,
-    images: Vec<Row>,
-    layers: Vec<Row>,
-    containers: Vec<Row>,
-    leaks: Vec<Row>,
+    images: Vec<FileImage>,
+    layers: Vec<FileLayer>,
+    containers: Vec<FileContainer>,
+    leaks: Vec<FileLeak>,
 }
 
-/// Filesystem, image, layer, container or leak. Each kind has some of these fields under its own names, never
-/// two names of one field.
 #[derive(Deserialize)]
-struct Row {
-    #[serde(alias = "mount")]
+struct FileFilesystem {
+    mount: String,
+    used_bytes: u64,
+    #[serde(default)]
+    capacity_bytes: u64,
+    #[serde(default)]
+    fstype: String,
+}
+
+#[derive(Deserialize)]
+struct FileImage {
     id: String,
-    /// Root of the store; filesystems have none.
     #[serde(default)]
     store: String,
-    #[serde(alias = "total_bytes", alias = "used_bytes")]
-    bytes: u64,
-    #[serde(default, alias = "exclusive_bytes", alias = "refcount", alias = "capacity_bytes")]
-    extra: u64,
-    /// Names of an image.
+    total_bytes: u64,
+    #[serde(default)]
+    exclusive_bytes: u64,
     #[serde(default)]
     names: Vec<String>,
-    #[serde(default, alias = "kind", alias = "class", alias = "fstype")]
-    name: String,
-    /// Ids of the images that reach a layer.
+}
+
+#[derive(Deserialize)]
+struct FileLayer {
+    id: String,
+    #[serde(default)]
+    store: String,
+    bytes: u64,
+    #[serde(default)]
+    refcount: u64,
+    #[serde(default)]
+    kind: String,
+    /// Ids of the images that reach it.
     #[serde(default)]
     images: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct FileContainer {
+    id: String,
+    #[serde(default)]
+    store: String,
+    bytes: u64,
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct FileLeak {
+    id: String,
+    #[serde(default)]
+    store: String,
+    bytes: u64,
+    #[serde(default)]
+    class: String,
+}
+
+/// Object of a scan document, of any kind.
+struct Row {
+    kind: SummaryKind,
+    /// Root of the store; empty for filesystems.
+    store: String,
+    id: String,
+    entry: SummaryEntry,
+}
+
+impl File {
+    fn into_rows(self, sysroot: Option<&Path>) -> impl Iterator<Item = Row> {
+        let row = |kind, store, id, bytes, extra, name| Row {
+            kind,
+            store,
+            id,
+            entry: SummaryEntry { bytes, extra, name },
+        };
+        let filesystems = self.filesystems.into_iter().map(move |filesystem| {
+            let mount = node_path(sysroot, filesystem.mount);
+            let FileFilesystem { used_bytes, capacity_bytes, fstype, .. } = filesystem;
+            row(SummaryKind::Filesystem, String::new(), mount, used_bytes, capacity_bytes, fstype)
+        });
+        let images = self.images.into_iter().map(move |image| {
+            let names = join_names(&image.names);
+            row(SummaryKind::Image, image.store, image.id, image.total_bytes, image.exclusive_bytes, names)
+        });
+        let layers = self.layers.into_iter().map(move |layer| {
+            let name = layer_name(&layer.kind, layer.images.first().map(String::as_str));
+            row(SummaryKind::Layer, layer.store, layer.id, layer.bytes, layer.refcount, name)
+        });
+        let containers = self.containers.into_iter().map(move |container| {
+            let FileContainer { id, store, bytes, name } = container;
+            row(SummaryKind::Container, store, id, bytes, 0, name)
+        });
+        let leaks = self.leaks.into_iter().map(move |leak| {
+            let id = leak_id(&leak.class, &leak.id);
+            row(SummaryKind::Leak, leak.store, id, leak.bytes, 0, leak.class)
+        });
+        filesystems.chain(images).chain(layers).chain(containers).chain(leaks)
+    }
 }
 
 #[derive(Deserialize)]
@@ -121,7 +197,7 @@ fn node_path(sysroot: Option<&Path>, path: String) -> String {
     Path::new("/").join(path).to_string_lossy().into_owned()
 }
 
-fn summary(file: File) -> Result<ScanSummary, String> {
+fn summary(mut file: File) -> Result<ScanSummary, String> {
     fn add(
         entries: &mut BTreeMap<Key, SummaryEntry>,
         place: &SummaryStore,
@@ -134,13 +210,17 @@ fn summary(file: File) -> Result<ScanSummary, String> {
         known.extra = known.extra.max(entry.extra);
         known.name = entry.name;
     }
-    let sysroot = file.sysroot.as_deref();
+    let sysroot = file.sysroot.take();
     let mut entries = BTreeMap::new();
     // Objects name their store only by its root.
     let mut places: BTreeMap<String, SummaryStore> = BTreeMap::new();
-    for store in file.stores {
+    for store in std::mem::take(&mut file.stores) {
         let driver = if store.kind == "containerd" { String::new() } else { store.driver };
-        let place = SummaryStore { kind: store.kind, root: node_path(sysroot, store.root.clone()), driver };
+        let place = SummaryStore {
+            kind: store.kind,
+            root: node_path(sysroot.as_deref(), store.root.clone()),
+            driver,
+        };
         for (id, bytes) in [
             ("images", store.bytes.images),
             ("containers", store.bytes.containers),
@@ -163,33 +243,15 @@ fn summary(file: File) -> Result<ScanSummary, String> {
             ));
         }
     }
-    for (kind, rows) in [
-        (SummaryKind::Filesystem, file.filesystems),
-        (SummaryKind::Image, file.images),
-        (SummaryKind::Layer, file.layers),
-        (SummaryKind::Container, file.containers),
-        (SummaryKind::Leak, file.leaks),
-    ] {
-        for row in rows {
-            let (id, name) = match kind {
-                SummaryKind::Filesystem => (node_path(sysroot, row.id), row.name),
-                SummaryKind::Image => (row.id, join_names(&row.names)),
-                SummaryKind::Leak => (leak_id(&row.name, &row.id), row.name),
-                SummaryKind::Layer => {
-                    let image = row.images.first().map(String::as_str);
-                    (row.id, layer_name(&row.name, image))
-                }
-                _ => (row.id, row.name),
-            };
-            let place = places.get(&row.store).cloned().unwrap_or_else(|| SummaryStore {
-                root: node_path(sysroot, row.store),
-                ..SummaryStore::default()
-            });
-            let entry = SummaryEntry { bytes: row.bytes, extra: row.extra, name };
-            add(&mut entries, &place, kind, id, entry);
-        }
+    let is_complete = file.complete;
+    for row in file.into_rows(sysroot.as_deref()) {
+        let place = places.get(&row.store).cloned().unwrap_or_else(|| SummaryStore {
+            root: node_path(sysroot.as_deref(), row.store),
+            ..SummaryStore::default()
+        });
+        add(&mut entries, &place, row.kind, row.id, row.entry);
     }
-    Ok(ScanSummary { complete: file.complete, entries, ..ScanSummary::default() })
+    Ok(ScanSummary { complete: is_complete, entries, ..ScanSummary::default() })
 }
 
 #[cfg(test)]
@@ -222,6 +284,20 @@ mod tests {
             assert_eq!(diff.totals.before_bytes.max(diff.totals.after_bytes), most);
             assert!([i64::MIN, i64::MAX].contains(&diff.stores[0].layers.change_bytes));
         }
+    }
+
+    /// Later versions add fields, whose names another kind may use already.
+    #[test]
+    fn added_fields_do_not_collide() {
+        let text = scan(1, 1).replace(
+            r#""containers":[]"#,
+            r#""containers":[{"id":"c","store":"/s","bytes":7,"used_bytes":8,"name":"web","kind":"pod","class":"x"}]"#,
+        );
+        let text = text.replace(r#""refcount":1"#, r#""refcount":1,"name":"base","total_bytes":9"#);
+        let found = read(&text).unwrap();
+        let container = found.summary.entries.iter().find(|(key, _)| key.kind == SummaryKind::Container);
+        let (_, container) = container.unwrap();
+        assert_eq!((container.bytes, container.name.as_str()), (7, "web"));
     }
 
     #[test]

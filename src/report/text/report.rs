@@ -10,7 +10,7 @@ use super::screen::Screen;
 use super::table::heading;
 use super::usage::forecast_line;
 use crate::policy::thresholds::Counted;
-use crate::report::json::{ReportDoc, ReportFilesystemDoc, UsageSeriesDoc};
+use crate::report::json::{ReportDoc, ReportFilesystemDoc, TopObjectDoc, UsageSeriesDoc};
 use bar::{bar, legend, sparkline};
 use deletions::Deletions;
 
@@ -164,13 +164,13 @@ fn causes(document: &ReportDoc, screen: &Screen, width: usize) -> String {
 /// Formats the largest objects, a line for each kind.
 fn largest(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     let (scan, top) = (&document.scan, &document.top);
-    let images = top.images.iter().filter_map(|id| {
-        let image = scan.images.iter().find(|image| image.id == *id)?;
+    let images = top.images.iter().filter_map(|TopObjectDoc { store, id }| {
+        let image = scan.images.iter().find(|image| image.id == *id && image.store == *store)?;
         let name = image.names.first().map_or_else(|| short_id(id), |name| safe(name));
         Some(sized(screen.shorten(&name, 40), image.exclusive_bytes))
     });
-    let layers = top.layers.iter().filter_map(|id| {
-        let layer = scan.layers.iter().find(|layer| layer.id == *id)?;
+    let layers = top.layers.iter().filter_map(|TopObjectDoc { store, id }| {
+        let layer = scan.layers.iter().find(|layer| layer.id == *id && layer.store == *store)?;
         let held = match layer.refcount {
             0 if layer.build_cache => ", in the build cache".to_owned(),
             0 => ", used by nothing".to_owned(),
@@ -179,12 +179,13 @@ fn largest(document: &ReportDoc, screen: &Screen, width: usize) -> String {
         };
         Some(sized(short_id(id), layer.bytes) + &held)
     });
-    let containers = top.containers.iter().filter_map(|id| {
-        let container = scan.containers.iter().find(|container| container.id == *id)?;
+    let containers = top.containers.iter().filter_map(|TopObjectDoc { store, id }| {
+        let mut containers = scan.containers.iter();
+        let container = containers.find(|container| container.id == *id && container.store == *store)?;
         Some(sized(screen.shorten(&safe(&container.name), 40), container.bytes))
     });
-    let leaks = top.leaks.iter().filter_map(|id| {
-        let leak = scan.leaks.iter().find(|leak| leak.id == *id)?;
+    let leaks = top.leaks.iter().filter_map(|TopObjectDoc { store, id }| {
+        let leak = scan.leaks.iter().find(|leak| leak.id == *id && leak.store == *store)?;
         Some(sized(format!("{} {}", leak.class, short_id(id)), leak.bytes))
     });
     let rows: [(&str, Vec<String>); 4] = [
