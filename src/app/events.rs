@@ -1,8 +1,10 @@
 //! Events of a run, under the names with which the kubelet emits the same events for its node.
 
 use crate::history::runs::Event;
+use crate::model::display::count;
 use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::PassEnd;
+use crate::model::plan::{PassEnd, Plan};
+use crate::model::rules::Rule;
 use crate::model::space::InvalidStats;
 use crate::policy::kubelet::KubeletEvent;
 use crate::policy::space::Targets;
@@ -37,9 +39,12 @@ fn events_of(outcome: &Outcome, targets: &Targets) -> Vec<Event> {
             events.push(event(KubeletEvent::InvalidDiskCapacity, format!("{mount}: {invalid}")));
         }
         if plan.end == PassEnd::NotReached {
-            let why = match outcome.plan.problems.is_empty() {
-                true => "nothing else may be deleted (`layersweep usage` shows what uses the rest)",
-                false => "not everything planned was deleted (see the errors)",
+            let why = if outcome.plan.problems.is_empty() {
+                too_young(&outcome.plan).unwrap_or_else(|| {
+                    "nothing else may be deleted (`layersweep usage` shows what uses the rest)".to_owned()
+                })
+            } else {
+                "not everything planned was deleted (see the errors)".to_owned()
             };
             let missing = targets.missing(plan);
             let message =
@@ -50,11 +55,19 @@ fn events_of(outcome: &Outcome, targets: &Targets) -> Vec<Event> {
     events
 }
 
+/// Formats the images that will be deletable later; `None` if there are none.
+fn too_young(plan: &Plan) -> Option<String> {
+    let young = plan.kept.iter().filter(|kept| kept.rule == Rule::MinAge && kept.target.is_image());
+    let until: Vec<_> = young.filter_map(|kept| kept.until).collect();
+    let last = until.iter().max()?.strftime("%Y-%m-%d %H:%M:%S UTC");
+    Some(format!("{} too young until {last}", count(until.len(), "image is", "images are")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Plan;
-    use crate::model::plan::FilesystemPlan;
+    use crate::model::plan::{FilesystemPlan, Kept, Target, TargetKind};
+    use crate::model::rules::Ruling;
     use crate::model::space::{BytesAndInodes, Measured, Space, Started};
     use crate::policy::space::Thresholds;
 
@@ -74,7 +87,7 @@ mod tests {
             end: PassEnd::NotReached,
             ..FilesystemPlan::new(0.into())
         };
-        let outcome = Outcome {
+        let mut outcome = Outcome {
             plan: Plan { filesystems: vec![filesystem], mounts: vec!["/var".into()], ..Plan::default() },
             deletions: Vec::new(),
             repaired: Vec::new(),
@@ -87,6 +100,15 @@ mod tests {
             events_of(&outcome, &targets)[0].message,
             "/var: 77.2 MiB of the wanted 207.0 MiB are still not free: nothing else may be deleted (`layersweep usage` \
              shows what uses the rest)"
+        );
+        let target =
+            Target { kind: TargetKind::Image, store: None, id: "aa".into(), names: vec![], leak: None };
+        let until = jiff::Timestamp::from_second(60).ok();
+        outcome.plan.kept = vec![Kept { until, ..Kept::new(target, Ruling::keeps(Rule::MinAge, "young")) }];
+        let message = &events_of(&outcome, &targets)[0].message;
+        assert!(
+            message.ends_with("not free: 1 image is too young until 1970-01-01 00:01:00 UTC"),
+            "{message}"
         );
     }
 }

@@ -134,16 +134,26 @@ impl Outside {
         let ix = disk.ix;
         let in_stores = refs::size_on_disk(inventory, ix).into_iter().fold(0, u64::saturating_add);
         let scarce = disk.scarce();
+        let used_bytes = disk.filesystem.used_bytes;
+        let parts = parts(scan, other_users, ix);
+        let rest = inventory[ix].used_bytes.saturating_sub(in_stores);
         Self {
             mount: disk.filesystem.mount.clone(),
-            used_bytes: disk.filesystem.used_bytes,
-            bytes: inventory[ix].used_bytes.saturating_sub(in_stores),
-            parts: parts(scan, other_users, ix),
+            used_bytes,
+            bytes: whole(rest, &parts, used_bytes),
+            parts,
             causes,
             scarce,
             low: disk.low(scarce).filter(|low| disk.percent_of(scarce).is_some_and(|used| *low < used)),
         }
     }
+}
+
+/// Returns the bytes outside the stores: the rest of the scan, but not less than the parts. They are measured after the
+/// run, which itself may have written records since the scan.
+fn whole(rest: u64, parts: &[Part], used_bytes: u64) -> u64 {
+    let in_parts = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.bytes));
+    rest.max(in_parts.min(used_bytes))
 }
 
 /// Use of the inodes of a filesystem that is short of them.
@@ -401,6 +411,16 @@ mod tests {
             "container web: 4,393 files, of 196,608 inodes on /var. All images together hold 306 inodes, so deleting \
              images does not help."
         );
+    }
+
+    #[test]
+    fn part_is_not_larger_than_the_whole() {
+        let records = [part(PartKind::Directory, "records and reserve file", "/state", 4 << 20)];
+        for (rest, used, expected) in
+            [(100 << 10, 1 << 30, 4 << 20), (9 << 20, 1 << 30, 9 << 20), (1 << 20, 2 << 20, 2 << 20)]
+        {
+            assert_eq!(whole(rest, &records, used), expected);
+        }
     }
 
     #[test]

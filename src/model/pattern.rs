@@ -97,6 +97,15 @@ impl PartialEq for Pattern {
 mod tests {
     use super::*;
 
+    /// Taken as a glob, it would match nothing, and protect nothing.
+    #[test]
+    fn regular_expression_is_not_a_pattern() {
+        for text in ["^quay.io/.*$", "^quay.io/a", "quay.io/.*$"] {
+            assert!(Pattern::new(text).unwrap_err().contains("is a glob"), "{text}");
+        }
+        assert!(Pattern::new("quay.io/*").is_ok());
+    }
+
     #[test]
     fn pattern_includes_longer_ones() {
         for (pattern, other, expected) in [

@@ -103,7 +103,7 @@ fn each_deletion_leads_to_its_life() {
     let printed = repull(state, &[&first]).expect_code(0);
     assert_eq!(printed.stdout, format!("quay.io/app@sha256:{a}\nq.io/x@sha256:{d}\n"), "{printed:?}");
     let tags = app.map(|tag| format!("# tag: quay.io/app@sha256:{a} {tag}\n")).concat();
-    let untagged = "# until these are tagged again, pins, rules and pods that name a tag do not mean them\n";
+    let untagged = "# pins, rules and pods that refer to a tag will not match these images until they are tagged again\n";
     assert_eq!(printed.stderr, format!("# run {first} (gc) deleted 2 images\n{tags}{untagged}"));
     for words in [&[second.as_str()][..], &["last"]] {
         let printed = repull(state, words).expect_code(0);

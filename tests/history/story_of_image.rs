@@ -79,7 +79,7 @@ fn gone_image_has_a_story() {
     for line in times.lines() {
         assert!(line.starts_with("20") && line.contains(&other), "every line can be grepped: {line}");
     }
-    for words in ["came back", "first detected", ": deleted by rm (freed ", &format!("run {run_id}")] {
+    for words in ["pulled again", "first detected", ": deleted by rm (freed ", &format!("run {run_id}")] {
         assert!(story.contains(words), "{words}: {story}");
     }
     let runs = shown(&node, &["history"]);

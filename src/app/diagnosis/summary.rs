@@ -129,7 +129,7 @@ fn usage_sentence(disk: &Disk, causes: &[&Cause]) -> String {
         .sum();
     let named: Vec<_> = groups
         .iter()
-        .filter(|(_, sum)| *sum > 0)
+        .filter(|(_, sum)| share(*sum, disk.filesystem.used_bytes) >= 1.0)
         .take(NAMED)
         .map(|(name, sum)| {
             format!("{name} {} ({:.0}%)", bytes(*sum), share(*sum, disk.filesystem.used_bytes))

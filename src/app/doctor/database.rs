@@ -4,7 +4,7 @@ use super::check::{Check, Status};
 use super::node::Node;
 use crate::app::error::Error;
 use crate::history::{DATABASE, Degraded, checkup};
-use crate::model::display::bytes;
+use crate::model::display::{bytes, count};
 
 pub(super) fn file(node: &Node<'_>) -> Vec<Check> {
     let path = node.directory.dir.join(DATABASE);
@@ -65,9 +65,9 @@ pub(super) fn unsaved(node: &Node<'_>) -> Vec<Check> {
     }
     match checkup::waiting(&node.directory) {
         Ok(0) => Vec::new(),
-        Ok(count) => vec![Check::warning(
+        Ok(runs) => vec![Check::warning(
             node.directory.pending.clone().unwrap_or_default(),
-            format!("{count} runs wait to be saved in the database"),
+            format!("{} to be saved in the database", count(runs, "run waits", "runs wait")),
             "make the state directory writable, with room in it; the next `layersweep scan` saves them",
         )],
         Err(error) => vec![Check::unread(node.shown(&node.directory.dir.join(DATABASE)), &error)],

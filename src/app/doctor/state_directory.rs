@@ -160,6 +160,6 @@ fn reserve_file(file: &ReserveFile) -> Check {
         bytes(file.least_available_bytes())
     );
     let remedy = "free that much and run `layersweep scan --reserve`; until then, on a full disk, `layersweep gc \
-        --via direct` begins with the layers of an image that it deletes (docs/recovery.md)";
+        --via direct` gets its first bytes by deleting an image's layers (docs/recovery.md)";
     Check::warning(file.path(), message, remedy)
 }

@@ -10,7 +10,7 @@ use crate::app::scan::ScanResult;
 use crate::app::store_editing;
 use crate::config::Config;
 use crate::model::Plan;
-use crate::model::display::short_reference;
+use crate::model::display::shell_reference;
 use crate::model::plan::{Cause, PassEnd, freed_on};
 use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
@@ -69,20 +69,9 @@ impl Plans {
             _ if self.refused.is_some() => self.refused.clone().unwrap_or_default(),
             Some(PassEnd::NotNeeded) | None => "the disk is below its thresholds".to_owned(),
             Some(PassEnd::Invalid) => "the disk's figures or its thresholds are invalid".to_owned(),
-            Some(_) if no_space.is_some() => {
-                format!(
-                    "{}; free that by hand first",
-                    no_space.map_or("", |problem| problem.message.as_str())
-                )
-            }
             Some(PassEnd::Open | PassEnd::Reached | PassEnd::NotReached) => {
-                match (self.explain_kept(Some(Rule::MinAge)), self.explain_kept(None)) {
-                    (Some(command), _) => {
-                        format!("images are too young (min-age); {command} says for how long")
-                    }
-                    (None, Some(command)) => format!("all images are protected, as {command} shows"),
-                    (None, None) => "there is no image".to_owned(),
-                }
+                let no_space = no_space.map(|problem| problem.message.as_str());
+                why_nothing(self.explain_kept(Some(Rule::MinAge)), no_space, self.explain_kept(None))
             }
         };
         let steps = self.images.steps.iter();
@@ -104,6 +93,37 @@ impl Plans {
     /// Returns the command that explains the first image that is kept; if `rule` is given, that is kept by this rule.
     fn explain_kept(&self, rule: Option<Rule>) -> Option<String> {
         let mut kept = self.images.kept.iter().filter(|kept| rule.is_none_or(|rule| kept.rule == rule));
-        kept.next().map(|kept| format!("`layersweep explain {}`", short_reference(&kept.target.id)))
+        kept.next().map(|kept| format!("`layersweep explain {}`", shell_reference(&kept.target.id)))
+    }
+}
+
+/// Returns the reason why nothing can be deleted, although space is short. `young`, `kept`: the commands that explain an
+/// image that is too young, and any image that is kept. `no_space`: no image has enough bytes of its own to begin.
+fn why_nothing(young: Option<String>, no_space: Option<&str>, kept: Option<String>) -> String {
+    match (young, no_space, kept) {
+        // An image that is old enough later may have enough.
+        (Some(command), ..) => format!("images are too young (min-age); {command} says for how long"),
+        (None, Some(message), _) => format!("{message}; free that by hand first"),
+        (None, None, Some(command)) => format!("all images are protected, as {command} shows"),
+        (None, None, None) => "there is no image".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::why_nothing;
+
+    #[test]
+    fn young_images_are_named_before_missing_room() {
+        let explain = || Some("`layersweep explain aa`".to_owned());
+        let no_space = Some("no single image frees 171.1 KiB");
+        for (young, no_space, kept, expected) in [
+            (explain(), no_space, explain(), "too young (min-age); `layersweep explain aa` says"),
+            (None, no_space, explain(), "frees 171.1 KiB; free that by hand first"),
+            (None, None, explain(), "all images are protected"),
+            (None, None, None, "there is no image"),
+        ] {
+            assert!(why_nothing(young, no_space, kept).contains(expected), "{expected}");
+        }
     }
 }

@@ -185,7 +185,7 @@ pub struct DeletedDoc {
     pub names: Vec<String>,
     /// Root of its store.
     pub store: String,
-    /// Mount point of the filesystem with most of its bytes; null if it frees none.
+    /// Mount point of the filesystem that `usage_after_percent` is of; null if it frees nothing.
     pub filesystem: Option<String>,
     /// Bytes freed on each filesystem: an image may have blobs on one and snapshots on another.
     pub freed: Vec<FreedDoc>,
@@ -429,14 +429,14 @@ fn predicted(planned: &Step, mounts: &[PathBuf], spaces: &mut [Measured]) -> Del
 }
 
 pub(super) fn step(step: &Step, mounts: &[PathBuf]) -> DeletedDoc {
-    let most = step.gains.iter().max_by_key(|gain| gain.size.frees_bytes);
+    let most = step.gains.iter().max_by_key(|gain| gain.size.frees_bytes).map(|gain| gain.filesystem);
     let Target { kind, id, names, .. } = &step.target;
     DeletedDoc {
         kind: kind.as_str(),
         id: id.clone(),
         names: names.clone(),
         store: step.target.store_root(),
-        filesystem: most.map(|gain| mount(mounts, gain.filesystem)),
+        filesystem: step.filesystem.or(most).map(|filesystem_ix| mount(mounts, filesystem_ix)),
         freed: step.gains.iter().map(|gain| freed(gain, mounts)).collect(),
         reason: step.cause.reason().as_str(),
         predicted_bytes: step.predicted_bytes(),
@@ -469,7 +469,11 @@ pub(super) fn deletion(deletion: &Deletion, mounts: &[PathBuf]) -> DeletedDoc {
             ..freed(gain, mounts)
         }
     });
+    let document = step(&deletion.step, mounts);
+    // Without a filesystem of the step, the first one that was measured.
+    let measured = deletion.freed.first().map(|freed| mount(mounts, freed.filesystem));
     DeletedDoc {
+        filesystem: measured.filter(|_| deletion.step.filesystem.is_none()).or(document.filesystem),
         freed: parts.collect(),
         measured_bytes: deletion.measured_bytes,
         usage_after_percent: deletion.usage_after_percent.map(two_decimals),
@@ -477,6 +481,33 @@ pub(super) fn deletion(deletion: &Deletion, mounts: &[PathBuf]) -> DeletedDoc {
         byproduct_bytes: deletion.byproduct_bytes,
         differs: deletion.is_off(),
         others_wrote: deletion.is_disturbed(),
-        ..step(&deletion.step, mounts)
+        ..document
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Size;
+    use crate::model::plan::Cause;
+
+    /// Most of its bytes are on another filesystem than the one that it is deleted for.
+    #[test]
+    fn filesystem_is_that_of_the_usage() {
+        let target =
+            Target { kind: TargetKind::Image, store: None, id: "aa".into(), names: vec![], leak: None };
+        let gain = |filesystem: usize, bytes| Gain {
+            filesystem: filesystem.into(),
+            size: Size { frees_bytes: bytes, ..Size::default() },
+        };
+        let planned = Step {
+            filesystem: Some(0.into()),
+            gains: vec![gain(0, 1), gain(1, 9)],
+            ..Step::new(target, Cause::Age)
+        };
+        let mounts = ["/a".into(), "/b".into()];
+        assert_eq!(step(&planned, &mounts).filesystem.as_deref(), Some("/a"));
+        let without = Step { filesystem: None, ..planned };
+        assert_eq!(step(&without, &mounts).filesystem.as_deref(), Some("/b"));
     }
 }

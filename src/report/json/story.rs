@@ -82,6 +82,8 @@ pub struct ImageDeletionDoc {
     pub outcome: &'static str,
     /// Cause of the failure, or of the unknown outcome; null for a success.
     pub error: Option<String>,
+    /// Names of the image at that time.
+    pub names: Vec<String>,
 }
 
 impl StoryDoc {
@@ -156,6 +158,7 @@ impl ImageDeletionDoc {
             usage_after_percent: row.usage_after_percent,
             outcome: row.outcome(),
             error: row.error.clone(),
+            names: row.names.clone(),
         }
     }
 }

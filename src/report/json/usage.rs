@@ -108,6 +108,11 @@ impl ShareRowDoc {
         }
     }
 
+    /// Builds a row of several places outside the stores.
+    pub(in crate::report) fn of_label(label: String, bytes: u64) -> Self {
+        Self::new("other", label, bytes)
+    }
+
     pub(super) fn outside(part: &Part) -> Self {
         Self {
             path: part.path.clone(),

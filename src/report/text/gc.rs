@@ -16,7 +16,7 @@ use super::screen::Screen;
 use super::table::Table;
 use crate::app::diagnosis::StoppedUse;
 use crate::model::OutcomeKind;
-use crate::model::display::{count, listed, short_reference, thousands};
+use crate::model::display::{count, listed, shell_reference, thousands};
 use crate::model::outcome::differs;
 use crate::model::plan::Phase;
 use crate::model::rules::SINCE_RUN_BEGAN;
@@ -197,7 +197,7 @@ fn reason_and_remedy(
     screen: &Screen,
 ) -> Option<(String, String)> {
     let largest = kept.iter().max_by_key(|kept| kept.frees_bytes)?;
-    let explain = format!("layersweep explain {}", short_reference(&largest.id));
+    let explain = format!("layersweep explain {}", safe(&shell_reference(&largest.id)));
     let until = kept.iter().filter_map(|kept| kept.until).max().map(|until| screen.time_on(until, now));
     let says = |what: &str| format!("`{explain}` says {what}");
     let (state, remedy) = match rule {
@@ -301,7 +301,7 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
         },
         (false, wanted, 0) if filesystem.owed_bytes >= MIN_OWED_BYTES => {
             format!(
-                "{} to free, the first {} of it for root's reserve",
+                "{} to free (the first {} only refill root's reserve)",
                 bytes(wanted),
                 bytes(filesystem.owed_bytes)
             )
@@ -312,8 +312,11 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
             format!("{} and {} inodes to free", bytes(wanted), thousands(missing))
         }
     };
-    let few = filesystem.few_inodes.map_or_else(String::new, |few| {
-        format!("; no image is deleted for inodes, since all that may be deleted hold {}", thousands(few))
+    let few = filesystem.few_inodes.map_or_else(String::new, |few| match few {
+        0 => "; deleting images would free no inodes".to_owned(),
+        few => {
+            format!("; no image is deleted for inodes: all that may be deleted hold only {}", thousands(few))
+        }
     });
     let inodes = match filesystem.wanted_inodes {
         0 => String::new(),
@@ -335,7 +338,8 @@ fn freed_for_others(document: &GcDoc, filesystem: &GcFilesystemDoc) -> u64 {
     here.fold(0, |sum, deleted| sum.saturating_add(deleted.predicted_bytes))
 }
 
-const GROUP: &str = "Images \"with N more\" share layers with those below them; together they free these.\n";
+const GROUP: &str = "An image \"with N more\" and the N images below it share layers, which only the last deletion frees: \
+                     delete all of them, or none.\n";
 
 /// Rule whose cost the last line of a run names.
 const NOT_REPULLABLE: &str = "not-repullable";
@@ -598,7 +602,8 @@ fn still_short(document: &GcDoc) -> String {
     let several = document.filesystems.len() > 1;
     let short = document.filesystems.iter().filter(|filesystem| filesystem.missing_inodes > 0);
     let short = short.map(|filesystem| {
-        let is_full = filesystem.inodes_free_after < filesystem.inodes.map(|all| all / 100);
+        let free = filesystem.inodes_free_after.zip(filesystem.inodes);
+        let is_full = free.is_some_and(|(free, all)| free < all / 100);
         let words = if is_full { "STILL FULL" } else { "STILL SHORT OF INODES" };
         let on = if several { format!(" on {}", safe(&filesystem.mount)) } else { String::new() };
         let in_images = document.inode_use.iter().find(|inode_use| inode_use.mount == filesystem.mount);

@@ -1,5 +1,8 @@
 //! Text of `usage --since`: the growth of each filesystem, the largest first.
 
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
 use super::format::{age_of, bytes, safe, signed_bytes, wrapped};
 use super::screen::Screen;
 use super::table::Table;
@@ -137,12 +140,14 @@ fn table(filesystem: &FilesystemGrowthDoc, document: &GrowthDoc, screen: &Screen
 /// Returns the rows to show, and the sum of the others. Rows without a change are not shown; on a terminal, only those
 /// with the largest changes are.
 fn shown<'a>(rows: &'a [GrowthRowDoc], screen: &Screen) -> (Vec<&'a GrowthRowDoc>, Option<GrowthRowDoc>) {
-    let mut changes: Vec<_> = rows.iter().map(|row| row.change_bytes.unsigned_abs()).collect();
-    changes.sort_unstable_by(|a, b| b.cmp(a));
-    let most = if screen.width.is_some() { ROWS } else { usize::MAX };
-    let least = changes.get(most).map_or(1, |change| change.saturating_add(1));
-    let (shown, others): (Vec<_>, Vec<_>) =
-        rows.iter().partition(|row| row.change_bytes.unsigned_abs() >= least);
+    let change = |position: &usize| rows[*position].change_bytes.unsigned_abs();
+    let mut largest: Vec<_> = (0..rows.len()).filter(|position| change(position) > 0).collect();
+    largest.sort_by_key(|position| Reverse(change(position)));
+    largest.truncate(if screen.width.is_some() { ROWS } else { usize::MAX });
+    let largest: HashSet<_> = largest.into_iter().collect();
+    let (shown, others): (Vec<_>, Vec<_>) = (0..rows.len()).partition(|position| largest.contains(position));
+    let [shown, others] = [shown, others]
+        .map(|positions| positions.into_iter().map(|position| &rows[position]).collect::<Vec<_>>());
     let sum = |field: fn(&GrowthRowDoc) -> i64| {
         others.iter().fold(0, |sum: i64, row| sum.saturating_add(field(row)))
     };
@@ -192,10 +197,14 @@ fn name(row: &GrowthRowDoc, by: &str) -> String {
 fn advice(row: &GrowthRowDoc) -> Option<String> {
     let name = row.name.as_deref().map(safe).unwrap_or_default();
     Some(match row.kind {
-        "container" => format!(
-            "{name} writes to its own layer or log instead of a volume. No deletion of images frees these bytes, only \
-             the deletion of this container. Give it a volume, or limit its ephemeral-storage."
-        ),
+        "container" => {
+            // Only Kubernetes has the limit.
+            let limit = if row.namespace.is_some() { ", or limit its ephemeral-storage" } else { "" };
+            format!(
+                "{name} writes to its own layer or log instead of a volume. No deletion of images frees these bytes: \
+                 delete files in it, or the container. Give it a volume{limit}."
+            )
+        }
         "images" => "`layersweep gc --dry-run` shows which images can be deleted.".into(),
         "group" => format!("`--by container` shows the containers and images of {name} one by one."),
         "leaks" => "`layersweep sweep` lists the leaks.".into(),
@@ -284,10 +293,13 @@ container evil\\u{1b}[31m\\u{202e}  shop       12.0 MiB       0 B   -12.0 MiB   
 (1 other)                                     1.0 MiB   1.0 MiB         0 B         0 B
 Used                                          3.0 GiB  20.5 GiB   +17.5 GiB    +2.9 GiB
 
-web-0/app writes to its own layer or log instead of a volume. No deletion of images frees these bytes, only
-the deletion of this container. Give it a volume, or limit its ephemeral-storage.
+web-0/app writes to its own layer or log instead of a volume. No deletion of images frees these bytes: delete
+files in it, or the container. Give it a volume, or limit its ephemeral-storage.
 ";
         assert_eq!(shown(rows, None), expected);
+        // A container of podman.
+        let alone = GrowthRowDoc { namespace: None, ..row("container", Some("db"), [0, 40]) };
+        assert!(shown(vec![alone], None).ends_with("or the container. Give it a volume.\n"));
     }
 
     #[test]
@@ -312,5 +324,11 @@ the deletion of this container. Give it a volume, or limit its ephemeral-storage
         assert!(containers[0].starts_with("container c0 "), "{text}");
         assert!(text.contains("\n(9985 others) "), "{text}");
         assert_eq!(shown(vec![], Some(80)).lines().count(), 4);
+        // Equal changes.
+        let rows = (0..20).map(|number| row("container", Some(&format!("c{number}")), [100, 105]));
+        let text = shown(rows.collect(), Some(80));
+        let containers: Vec<_> = text.lines().filter(|line| line.starts_with("container ")).collect();
+        assert_eq!(containers.len(), ROWS, "{text}");
+        assert!(containers[0].starts_with("container c0 ") && text.contains("\n(5 others) "), "{text}");
     }
 }

@@ -8,6 +8,7 @@ use super::screen::Screen;
 use super::story::events;
 use super::table::{Table, bold};
 use crate::history::runs::Quiet;
+use crate::model::OutcomeKind;
 use crate::model::display::count;
 use crate::model::rules::Rule;
 use crate::report::json::{
@@ -99,6 +100,9 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     let mut facts = Vec::new();
     let outcome = run.outcome_text.clone();
     facts.push(match (run.runs, run.ended_at) {
+        (1, Some(ended)) if run.outcome == Some(OutcomeKind::Refused.as_str()) => {
+            format!("{outcome}, after {}", length(run.started_at, ended))
+        }
         (1, Some(ended)) => format!("{outcome} in {}", length(run.started_at, ended)),
         (1, None) => outcome,
         (many, ended) => {

@@ -71,9 +71,8 @@ pub fn images(images: &[ImageDoc], all: usize, fair: &BytesDoc, now: Timestamp, 
         return out;
     }
     if !images.is_empty() {
-        match images.len() == all {
-            true => out.push_str(&adds_up(fair)),
-            false => out.push_str(&part(images, all, fair)),
+        if !removed.iter().any(|heading| heading == "FAIR") {
+            out.push_str(&if images.len() == all { adds_up(fair) } else { part(images, all, fair) });
         }
         out.push_str(&out_of_reach(images));
     }
@@ -259,6 +258,9 @@ mod tests {
                 assert!(fitted.iter().all(|line| line.chars().count() <= width), "{fitted:#?}");
                 assert!(fitted[2].contains("service:1.2.3"), "the end of the name: {fitted:#?}");
                 assert!(!fitted.concat().contains('\u{1b}'));
+                // The note about a column is shown with the column.
+                let text = shown(&given, 2, Some(width));
+                assert_eq!(text.contains("FAIR divides"), fitted[0].contains("FAIR"), "{text}");
                 for heading in ["USED BY", "SIZE", "EXCLUSIVE"] {
                     assert!(fitted[0].contains(heading), "{heading}: {fitted:#?}");
                 }

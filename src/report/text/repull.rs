@@ -28,7 +28,7 @@ fn tags(image: &RepullImageDoc) -> String {
 }
 
 const UNTAGGED: &str =
-    "# until these are tagged again, pins, rules and pods that name a tag do not mean them\n";
+    "# pins, rules and pods that refer to a tag will not match these images until they are tagged again\n";
 
 /// Formats what the list of references does not say. The lines are comments, so that both together are a list, too.
 pub fn notes(document: &RepullDoc) -> String {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::format::{bytes, freed, names, safe, short_id};
 use super::screen::Screen;
 use super::table::bold;
-use crate::model::display::count;
+use crate::model::display::{count, shell_word};
 use crate::report::json::{ImageDeletionDoc, LifeDoc, StoryDoc};
 
 /// Maximum number of images that are shown; a tag may have named hundreds.
@@ -54,7 +54,7 @@ fn state(image: &StoryDoc, screen: &Screen) -> String {
         ("renamed", _) => format!(
             "still there, now {}: `layersweep explain {}` shows it",
             names(&image.names_now),
-            short_id(&image.id)
+            safe(&shell_word(&short_id(&image.id)))
         ),
         ("recorded", Some(life)) => format!(
             "not known: its store was not read in full now; last found by the scan of {}",
@@ -72,6 +72,14 @@ fn state(image: &StoryDoc, screen: &Screen) -> String {
 /// Formats the name that the user means, or the last names.
 fn title(image: &StoryDoc) -> String {
     image.meant_name.as_deref().map_or_else(|| names(&image.names), safe)
+}
+
+/// Formats the name that the user means, or the names of an event, if the image had another name then.
+fn title_then(image: &StoryDoc, names_then: &[String]) -> String {
+    match &image.meant_name {
+        Some(name) if !names_then.is_empty() && !names_then.contains(name) => names(names_then),
+        _ => title(image),
+    }
 }
 
 /// Formats a life of an image: its times, its uses and, with `tells_end`, what ended it.
@@ -138,9 +146,9 @@ fn deletion_text(deletion: &ImageDeletionDoc, time: &str) -> String {
 fn last_found(image: &StoryDoc, life: &LifeDoc) -> String {
     match &image.meant_name {
         Some(name) if !life.names.contains(name) => {
-            format!("there without this name, now {}, as the last scan found", names(&life.names))
+            format!("still on disk, now named {} (last scan)", names(&life.names))
         }
-        _ => "there, as the last scan found".to_owned(),
+        _ => "still on disk (last scan)".to_owned(),
     }
 }
 
@@ -149,27 +157,29 @@ pub(super) fn events(images: &[StoryDoc], screen: &Screen) -> String {
     let mut events = Vec::new();
     for image in images {
         for life in &image.lives {
-            let begin = if life.life > 1 { "came back" } else { "first detected" };
-            events.push((life.first_detected, image, begin.to_owned()));
+            let mut add = |time, event: String| events.push((time, image, life.names.as_slice(), event));
+            let begin = if life.life > 1 { "pulled again" } else { "first detected" };
+            add(life.first_detected, begin.to_owned());
             if life.ended_by == Some("other") {
-                events.push((life.gone_since.unwrap_or(life.last_seen), image, ending(life, screen)));
+                add(life.gone_since.unwrap_or(life.last_seen), ending(life, screen));
             }
             if life.ended_by.is_none() {
-                events.push((life.last_seen, image, last_found(image, life)));
+                add(life.last_seen, last_found(image, life));
             }
             if let Some(last) = life.last_used {
-                events.push((last, image, format!("last used ({})", count(life.use_count, "time", "times"))));
+                add(last, format!("last used ({})", count(life.use_count, "time", "times")));
             }
         }
         let of_runs = image.deletions.iter();
-        events.extend(of_runs.map(|run| (run.deleted_at, image, deletion_text(run, ""))));
+        events
+            .extend(of_runs.map(|run| (run.deleted_at, image, run.names.as_slice(), deletion_text(run, ""))));
     }
     events.sort_by_key(|(time, ..)| std::cmp::Reverse(*time));
     let zone = events.first().map_or_else(String::new, |(time, ..)| screen.zone_line(*time));
     let mut out = String::new();
-    for (time, image, event) in events {
+    for (time, image, names_then, event) in events {
         let (time, id) = (screen.time(time), short_id(&image.id));
-        out.push_str(&format!("{time}  {id}  {}: {event}\n", title(image)));
+        out.push_str(&format!("{time}  {id}  {}: {event}\n", title_then(image, names_then)));
     }
     out + &zone
 }
@@ -202,10 +212,18 @@ mod tests {
             lives: Vec::new(),
             deletions: Vec::new(),
         };
-        let lost = "there without this name, now quay.io/a:2, as the last scan found";
+        // The past has the names of its time.
+        for (meant, names_then, expected) in [
+            ("quay.io/a:3", &["quay.io/a:2".to_owned()][..], "quay.io/a:2"),
+            ("quay.io/a:2", &["quay.io/a:1".to_owned(), "quay.io/a:2".to_owned()], "quay.io/a:2"),
+            ("quay.io/a:3", &[], "quay.io/a:3"),
+        ] {
+            assert_eq!(title_then(&image(Some(meant)), names_then), expected);
+        }
+        let lost = "still on disk, now named quay.io/a:2 (last scan)";
         assert_eq!(last_found(&image(Some("quay.io/a:1")), &life), lost);
         for meant in [Some("quay.io/a:2"), None] {
-            assert_eq!(last_found(&image(meant), &life), "there, as the last scan found");
+            assert_eq!(last_found(&image(meant), &life), "still on disk (last scan)");
         }
     }
 }

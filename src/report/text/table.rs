@@ -29,6 +29,8 @@ pub(super) struct Table {
     screen: Screen,
     align: Vec<Align>,
     rows: Vec<Vec<String>>,
+    /// Maximum width to which the cells of the first column are padded.
+    padding: usize,
 }
 
 impl Table {
@@ -42,7 +44,14 @@ impl Table {
             screen: screen.clone(),
             align: align.collect(),
             rows: vec![headings.iter().map(|heading| heading.trim_start_matches('>').to_owned()).collect()],
+            padding: CELL,
         }
+    }
+
+    /// Limits the padding of the first column: a longer cell exceeds it, so that no other row is padded to one long
+    /// label.
+    pub(super) fn limit_padding(&mut self, width: usize) {
+        self.padding = width;
     }
 
     /// Adds a row with one cell for each heading. Cells longer than any real name are shortened.
@@ -156,9 +165,10 @@ impl Table {
             });
             let row: Vec<_> = row.collect();
             let mut line = String::new();
-            for ((cell, width), align) in row.iter().zip(&widths).zip(&self.align) {
+            for (column, ((cell, width), align)) in row.iter().zip(&widths).zip(&self.align).enumerate() {
                 // A longer cell of `--no-trunc` exceeds its column, so that no other row is padded to it.
-                let gap = " ".repeat((*width).min(CELL).saturating_sub(cell.width()));
+                let most = if column == 0 { self.padding } else { CELL };
+                let gap = " ".repeat((*width).min(most).saturating_sub(cell.width()));
                 match align {
                     Align::Left => line.extend([cell.as_str(), gap.as_str()]),
                     Align::Right => line.extend([gap.as_str(), cell.as_str()]),
@@ -236,6 +246,17 @@ mod tests {
         let whole = shown(&name, &Screen { truncates: false, ..screen(Some(80)) });
         assert!(whole.contains(&safe(&name)) && !whole.contains('…'));
         assert!(whole.lines().next().unwrap().len() < 2 * CELL, "no other row is padded to it");
+    }
+
+    #[test]
+    fn long_label_pads_no_other_row() {
+        let mut table = Table::new(&screen(None), &["", ">SIZE"]);
+        table.row(vec!["x".repeat(190), "1 B".into()]);
+        table.row(vec!["a".into(), "2 B".into()]);
+        table.limit_padding(10);
+        let plain = anstream::adapter::strip_str(&table.render()).to_string();
+        assert_eq!(plain.lines().last(), Some("a            2 B"));
+        assert!(plain.contains(&format!("{}   1 B\n", "x".repeat(190))), "{plain}");
     }
 
     #[test]

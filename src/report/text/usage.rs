@@ -10,6 +10,9 @@ use crate::report::json::{FilesystemDoc, ForecastDoc, ShareRowDoc, StoreDoc, Usa
 /// Width of the notes at the end if the output is not a terminal.
 const WIDE: usize = 110;
 
+/// Maximum width of labels to which the other rows are padded if the output is not a terminal.
+const WIDEST_LABEL: usize = 60;
+
 /// Formats the usage of every filesystem.
 pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
     let width = screen.width.unwrap_or(usize::MAX);
@@ -77,7 +80,12 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
         headline[0] = "Outside the stores".into();
         table.row(headline);
     }
-    for row in outside {
+    let (large, small): (Vec<_>, Vec<_>) =
+        outside.into_iter().partition(|row| row.path.is_none() || !is_small(row, &filesystem.filesystem));
+    let smaller = (small.len() > 1).then(|| sum_of(&small));
+    let (rest, places): (Vec<_>, Vec<_>) = large.into_iter().partition(|row| row.path.is_none());
+    let single = small.into_iter().filter(|_| smaller.is_none());
+    for row in places.into_iter().chain(single).chain(&smaller).chain(rest) {
         table.row(vec![
             format!("  {}", place(row)),
             "-".into(),
@@ -103,7 +111,24 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
         bytes(filesystem.reclaimable_bytes),
     ]);
     table.fit(&[], &[(0, 24)]);
+    table.limit_padding(WIDEST_LABEL);
     table.render()
+}
+
+/// Returns true for a place with less than 0.1 % of the used bytes and of the inodes.
+fn is_small(row: &ShareRowDoc, filesystem: &FilesystemDoc) -> bool {
+    let is_below = |part: u64, whole: u64| part < whole / 1000;
+    let has_many_inodes =
+        filesystem.inodes > 0 && row.inodes.is_some_and(|inodes| !is_below(inodes, filesystem.inodes));
+    is_below(row.bytes, filesystem.used_bytes) && !has_many_inodes
+}
+
+/// Returns one row for several small places.
+fn sum_of(small: &[&ShareRowDoc]) -> ShareRowDoc {
+    let inodes = small.iter().try_fold(0, |sum: u64, row| Some(sum.saturating_add(row.inodes?)));
+    let bytes = small.iter().fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
+    let label = format!("{} smaller places", small.len());
+    ShareRowDoc { inodes, ..ShareRowDoc::of_label(label, bytes) }
 }
 
 /// Returns the name of a place outside the stores, with its path.
@@ -182,9 +207,15 @@ fn unlike_df(filesystem: &FilesystemDoc) -> Option<String> {
     #[allow(clippy::cast_precision_loss)] // at most 100
     let differs = (percent - by_df as f64).abs() >= 1.0;
     (differs && *reserved_bytes > 0).then(|| {
+        // Only ext2 to ext4 have a reserve for root.
+        let what = if filesystem.fstype.starts_with("ext") {
+            "are reserved for root"
+        } else {
+            "the filesystem keeps for itself"
+        };
         format!(
-            "{percent:.1}% counts the {} that are reserved for root as used, as the kubelet does; `df` leaves \
-             them out and shows {by_df}%.",
+            "{percent:.1}% counts the {} that {what} as used, as the kubelet does; `df` leaves them out and shows \
+             {by_df}%.",
             bytes(*reserved_bytes)
         )
     })
@@ -234,4 +265,78 @@ pub(super) fn store_line(store: &StoreDoc) -> String {
         safe(&store.driver),
         safe(&store.origin),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use anstream::adapter::strip_str;
+    use jiff::tz::TimeZone;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn filesystem(fstype: &str) -> FilesystemDoc {
+        FilesystemDoc {
+            mount: "/var".into(),
+            device: "/dev/a".into(),
+            fstype: fstype.into(),
+            capacity_bytes: 1000 * MIB,
+            used_bytes: 500 * MIB,
+            available_bytes: 400 * MIB,
+            reserved_bytes: 100 * MIB,
+            used_percent: Some(60.0),
+            inodes: 10_000,
+            inodes_free: 9000,
+        }
+    }
+
+    #[test]
+    fn reserve_is_roots_on_ext_alone() {
+        assert!(
+            unlike_df(&filesystem("ext4")).unwrap().contains("100.0 MiB that are reserved for root as used")
+        );
+        for fstype in ["btrfs", "xfs"] {
+            let text = unlike_df(&filesystem(fstype)).unwrap();
+            assert!(text.contains("100.0 MiB that the filesystem keeps for itself as used"), "{text}");
+        }
+    }
+
+    #[test]
+    fn small_places_share_one_row() {
+        let place = |path: &str, bytes, inodes| ShareRowDoc {
+            path: Some(path.into()),
+            inodes: Some(inodes),
+            ..ShareRowDoc::of_label(path.into(), bytes)
+        };
+        let rest = ShareRowDoc::of_label("everything else, and overhead".into(), 7 * MIB);
+        let rows = |small: &[ShareRowDoc]| {
+            let document = UsageFilesystemDoc {
+                filesystem: filesystem("ext4"),
+                forecast: None,
+                not_in_store_bytes: 0,
+                rows: [&[place("/srv", 400 * MIB, 5)], small, &[rest.clone()]].concat(),
+                reclaimable_bytes: 0,
+                groups: Vec::new(),
+            };
+            let screen =
+                Screen { width: None, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
+            let text = strip_str(&super::rows(&document, &screen)).to_string();
+            let lines =
+                text.lines().skip(2).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+            lines.collect::<Vec<_>>()
+        };
+        let [one, two, many] = [place("/a", 4096, 2), place("/b", 4096, 3), place("/many", 4096, 500)];
+        let shown = rows(&[one.clone(), two, many]);
+        assert_eq!(
+            shown[..4],
+            [
+                "/srv - 400.0 MiB 5 -",
+                "/many - 4.0 KiB 500 -",
+                "2 smaller places - 8.0 KiB 5 -",
+                "everything else, and overhead - 7.0 MiB - -"
+            ]
+        );
+        assert_eq!(rows(&[one])[1], "/a - 4.0 KiB 2 -");
+    }
 }

@@ -302,12 +302,18 @@ fn disk_without_inodes_is_never_reached() {
     });
     document.deleted.truncate(1);
     let start = "/var: 77.00% used before, 203 of 196,608 inodes free; thresholds: high 74%, low 69%: 96.0 MiB and \
-                 29,289 inodes to free; no image is deleted for inodes, since all that may be deleted hold 99\n";
+                 29,289 inodes to free; no image is deleted for inodes: all that may be deleted hold only 99\n";
     let text = shown(&document, None);
     assert!(text.starts_with(start), "{text}");
     let end = "Low threshold reached for bytes only: 1 image deleted, 99.0 MiB freed (100.0 MiB predicted); 68.00% used \
                now. STILL FULL: 203 of 196,608 inodes free; images hold 306.\n/var/spool/q: 195,946 files\n";
     assert!(text.ends_with(end), "{text}");
+    document.filesystems[0].few_inodes = Some(0);
+    assert!(shown(&document, None).contains("inodes to free; deleting images would free no inodes\n"));
+    // Unknown is not full.
+    document.filesystems[0].inodes_free_after = None;
+    assert!(shown(&document, None).contains(" now. STILL SHORT OF INODES: - of 196,608 inodes free;"));
+    document.filesystems[0].inodes_free_after = Some(203);
     document.dry_run = true;
     let plan = "Plan: delete 1 image, free 100.0 MiB, 68.00% used after (reaches the low threshold for bytes only). \
                 STILL FULL: 203 of 196,608 inodes free; images hold 306.\n";

@@ -177,7 +177,7 @@ fn image_that_a_rule_kept_is_named() {
     };
     assert_eq!(
         shown(vec![run], &Quiet::default(), None, true),
-        "2026-11-21 14:00:00 rm (direct): refused: pinned in 1m05s; run r-12\n\
+        "2026-11-21 14:00:00 rm (direct): refused: pinned, after 1m05s; run r-12\n\
          \x20 2026-11-21 14:00:00  kept: web:1.3: pinned: web:*; run r-12\n\
          Times are in +01; ids of runs and scans begin with their time in UTC.\n"
     );
