@@ -190,6 +190,19 @@ impl RunLock {
 }
 
 fn acquire(path: &Path, patience: Duration) -> Result<File, LockError> {
+    acquire_if(path, patience, |file| is_same(file, std::fs::symlink_metadata(path)))
+}
+
+/// Acquires the lock on the file at `path`. `is_current` returns false if another file has replaced it meanwhile, which
+/// other processes lock.
+fn acquire_if(
+    path: &Path,
+    patience: Duration,
+    is_current: impl Fn(&File) -> bool,
+) -> Result<File, LockError> {
+    /// Maximum number of attempts to lock a file that is replaced. Some filesystems number a file anew each time.
+    const REPLACED: u32 = 20;
+    let mut replaced = 0;
     let start = Instant::now();
     let mut pause = Duration::from_millis(2);
     loop {
@@ -204,11 +217,17 @@ fn acquire(path: &Path, patience: Duration) -> Result<File, LockError> {
             .open(path)
             .map_err(|error| lock_error(path, error))?;
         match file.try_lock_exclusive() {
-            // The file may have been replaced meanwhile, and other processes lock the new one.
-            Ok(()) if !is_same(&file, std::fs::symlink_metadata(path)) => continue,
-            Ok(()) => {
+            Ok(()) if is_current(&file) => {
                 sign(&file);
                 return Ok(file);
+            }
+            Ok(()) if replaced < REPLACED => {
+                replaced += 1;
+                std::thread::sleep(pause);
+                continue;
+            }
+            Ok(()) => {
+                return Err(lock_error(path, io::Error::other("another file replaces it again and again")));
             }
             Err(error) if !is_held(&error) => return Err(lock_error(path, error)),
             Err(_) => {}
@@ -252,6 +271,15 @@ fn sign(file: &File) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn file_that_is_always_another_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let start = Instant::now();
+        let error = acquire_if(&dir.path().join("lock"), Duration::ZERO, |_| false).unwrap_err();
+        assert!(matches!(error, LockError::Io { .. }), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(10));
+    }
 
     #[test]
     fn writers_take_turns_and_holder_is_named() {
