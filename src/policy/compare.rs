@@ -159,7 +159,8 @@ fn predict_exact(
 ) -> Prediction {
     let part = plan.filesystems.iter().find(|part| part.filesystem == filesystem);
     let after = part.and_then(|part| part.after.clone()?.ok()).unwrap_or(space);
-    let freed_bytes = plan.steps.iter().map(|step| step.predicted_on(filesystem)).sum();
+    let freed_bytes =
+        plan.steps.iter().map(|step| step.predicted_on(filesystem)).fold(0, u64::saturating_add);
     let run = PredictedRun {
         deleted: plan.steps.iter().map(|step| step.target.id.clone()).collect(),
         still_there: vec![],
@@ -177,8 +178,9 @@ fn predict_exact(
 fn prediction(runs: Vec<PredictedRun>, after: &Space, policy: &kubelet::KubeletPolicy) -> Prediction {
     Prediction {
         deleted: runs.iter().map(|run| run.deleted.len()).sum(),
-        believed_bytes: runs.iter().map(|run| run.believed_bytes).sum(),
-        freed_bytes: runs.iter().map(|run| run.freed_bytes).sum(),
+        // The runtime's listing says the sizes.
+        believed_bytes: runs.iter().map(|run| run.believed_bytes).fold(0, u64::saturating_add),
+        freed_bytes: runs.iter().map(|run| run.freed_bytes).fold(0, u64::saturating_add),
         usage_after_percent: two_decimals(after.used_percent()),
         reached: policy.is_at_low(after),
         runs,
@@ -268,6 +270,25 @@ mod tests {
             targets: Targets { used: Some(Thresholds { high, low }), ..Targets::default() },
             ..Policy::default()
         }
+    }
+
+    /// A runtime may list any size.
+    #[test]
+    fn sums_of_listed_sizes_saturate() {
+        let made = Scenario::article();
+        let kubelet = kubelet_policy(&marks(74, 69)).unwrap();
+        let run = PredictedRun {
+            deleted: vec!["a".into()],
+            still_there: vec![],
+            wanted_bytes: 1,
+            believed_bytes: u64::MAX - 1,
+            freed_bytes: 5,
+            usage_after_percent: 77.0,
+            failure: None,
+            events: vec![],
+        };
+        let both = prediction(vec![run.clone(), run], &made.space(), &kubelet);
+        assert_eq!((both.believed_bytes, both.freed_bytes), (u64::MAX, 10));
     }
 
     /// The node of the article: the kubelet makes three runs. Each of them believes that it has succeeded, but the
