@@ -12,7 +12,7 @@ use super::reserve;
 use super::state::{State, last_gc_failed};
 use crate::history::figures::Figures;
 use crate::history::kept_scans::{Packed, Scanned};
-use crate::history::scan_record::{ScanRecord, ScanRun};
+use crate::history::scan_record::{self, ScanRecord, ScanRun};
 use crate::history::{self, Access, Degraded, Queue, Saved, back_offs, figures, known, runs, sizes};
 use crate::model::refs::{self, Refs};
 use crate::model::scan_summary::ScanSummary;
@@ -162,6 +162,10 @@ impl ScanRecording<'_> {
         let warnings = saved.warnings.iter();
         let warnings = warnings.map(|warning| finding(&state.directory, warning.to_string()));
         scan.inventory.findings.extend(warnings);
+        for (store, message) in scan_record::left_out(&scan.inventory, &run.record) {
+            let root = scan.inventory[store].root.clone();
+            scan.inventory.findings.push(Finding::new(root, message));
+        }
         if let Some(recorded) = saved.recorded {
             Interrupted { inventory: &scan.inventory, complete }.settle(&mut database, state.scanned);
             let scanned = Scanned { run_id: &run.run_id, started: recorded, all_stores: run.all_stores };

@@ -17,7 +17,7 @@ use super::request::Request;
 use crate::disk::size_cache::SizeCache;
 use crate::history::ages::{InventoryAges, Moment};
 use crate::history::back_offs::{self, BackOff};
-use crate::history::known::{self, KnownImages};
+use crate::history::known::{self, EndedLives, KnownImages};
 use crate::history::pins::{self, Pins};
 use crate::history::runs::{self, Command, DeletionRow};
 use crate::history::story::{self, Story};
@@ -217,7 +217,7 @@ impl State {
 
     /// Returns the present ages of all images in an inventory of this machine.
     pub fn ages_now(&self, inventory: &Inventory) -> InventoryAges {
-        self.known.ages(inventory, &self.present())
+        self.known.ages(inventory, &self.present(), &EndedLives::new())
     }
 
     fn present(&self) -> Moment {
@@ -239,7 +239,13 @@ impl State {
     /// Returns the ages of all images of a scan, from the records if they know the image and else from the disk.
     pub fn ages(&self, scan: &Scan) -> InventoryAges {
         let foreign = scan.sysroot.is_foreign().then(|| with_node_paths(scan));
-        self.known.ages(foreign.as_ref().unwrap_or(&scan.inventory), &self.moment())
+        let inventory = foreign.as_ref().unwrap_or(&scan.inventory);
+        let missing = self.known.missing(inventory);
+        let ended = match missing.is_empty() {
+            true => EndedLives::new(),
+            false => self.read(|from| known::ended_lives(from, &missing)).unwrap_or_default(),
+        };
+        self.known.ages(inventory, &self.moment(), &ended)
     }
 
     /// Returns the story of an image; its present life is in it if that is recorded.

@@ -54,8 +54,6 @@ struct KnownStore {
     last_seen: Timestamp,
     /// Present lives by image id.
     lives: HashMap<String, Life>,
-    /// Number of the last ended life of an image, by image id.
-    ended: HashMap<String, u32>,
 }
 
 impl KnownImages {
@@ -79,21 +77,40 @@ impl KnownImages {
     /// Returns the ages of all images of an inventory, from the records if they contain the image, otherwise from the
     /// disk. The ages are right whether or not this scan has been recorded: an image that was pulled again since the
     /// last record is judged anew, and an image that is in use now counts as used now.
+    ///
+    /// `ended`: see [`ended_lives`]; empty if the numbers of lives do not matter.
     #[must_use]
-    pub fn ages(&self, inventory: &Inventory, now: &Moment) -> InventoryAges {
+    pub fn ages(&self, inventory: &Inventory, now: &Moment, ended: &EndedLives) -> InventoryAges {
         let users = ages::users(inventory);
         let keys = inventory.store_ids();
         let images = inventory.images.iter().zip(users);
-        let images = images.map(|(image, users)| self.age(image, &keys[image.store.get()], users, now));
+        let images =
+            images.map(|(image, users)| self.age(image, &keys[image.store.get()], users, (now, ended)));
         InventoryAges { images: images.collect(), now: now.record_time }
     }
 
-    fn age(&self, image: &Image, store: &StoreId, users: u64, now: &Moment) -> ImageAge {
+    /// Returns the images of an inventory that the records do not contain as present.
+    #[must_use]
+    pub fn missing<'i>(&self, inventory: &'i Inventory) -> Vec<(StoreId, &'i str)> {
+        let keys = inventory.store_ids();
+        let images = inventory.images.iter().map(|image| (&keys[image.store.get()], image.id.as_str()));
+        let missing = images
+            .filter(|(store, id)| self.stores.get(store).is_some_and(|store| !store.lives.contains_key(*id)));
+        missing.map(|(store, id)| (store.clone(), id)).collect()
+    }
+
+    fn age(
+        &self,
+        image: &Image,
+        store: &StoreId,
+        users: u64,
+        (now, ended): (&Moment, &EndedLives),
+    ) -> ImageAge {
         let Some(seen) = self.stores.get(store) else {
             return ages::unrecorded(&image.evidence, None, users, 1, now);
         };
         let Some(life) = seen.lives.get(image.id.as_str()) else {
-            let ended = seen.ended.get(image.id.as_str()).copied().unwrap_or(0);
+            let ended = ended.get(&(store.clone(), image.id.to_string())).copied().unwrap_or(0);
             return ages::unrecorded(&image.evidence, seen.last_complete, users, ended + 1, now);
         };
         let is_out_of_sight = life.last_seen < seen.last_seen;
@@ -116,6 +133,25 @@ impl KnownImages {
     }
 }
 
+/// Number of the last ended life of images.
+pub type EndedLives = HashMap<(StoreId, String), u32>;
+
+/// Loads the number of the last ended life of each of these images.
+pub fn ended_lives(from: &Connection, images: &[(StoreId, &str)]) -> rusqlite::Result<EndedLives> {
+    let mut select = from.prepare_cached(
+        "SELECT max(life) FROM images JOIN stores ON stores.id = images.store
+         WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 AND gone_since IS NOT NULL",
+    )?;
+    let mut ended = EndedLives::new();
+    for (store, id) in images {
+        let values = params![store.kind(), path_text::to_text(store.root()), store.driver(), id];
+        if let Some(life) = select.query_row(values, |row| row.get(0))? {
+            ended.insert((store.clone(), (*id).to_owned()), life);
+        }
+    }
+    Ok(ended)
+}
+
 /// Loads the stored state of the clock; `None` before the first scan record.
 pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
     from.prepare_cached("SELECT * FROM clock")?
@@ -134,16 +170,7 @@ pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
 
 /// Loads all present images.
 pub fn images(from: &Connection) -> rusqlite::Result<KnownImages> {
-    let mut rows = store_rows(from)?;
-    let mut select = from.prepare_cached(
-        "SELECT store, image_id, max(life) FROM images WHERE gone_since IS NOT NULL GROUP BY store, image_id",
-    )?;
-    let mut ended = select.query([])?;
-    while let Some(row) = ended.next()? {
-        if let Some((_, store)) = rows.get_mut(&row.get(0)?) {
-            store.ended.insert(row.get(1)?, row.get(2)?);
-        }
-    }
+    let rows = store_rows(from)?;
     let lives = select_lives(from, &rows, "WHERE gone_since IS NULL", [])?;
     let mut known = KnownImages { stores: rows.into_values().collect(), clock: clock(from)? };
     for life in lives {
@@ -164,7 +191,6 @@ fn store_rows(from: &Connection) -> rusqlite::Result<HashMap<i64, (StoreId, Know
             last_wall: maybe_time(row, "last_wall")?.unwrap_or(last_seen),
             last_seen,
             lives: HashMap::new(),
-            ended: HashMap::new(),
         };
         let id: i64 = row.get("id")?;
         Ok(store(row, "kind").ok().map(|store| (id, (store, seen))))

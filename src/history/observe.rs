@@ -44,6 +44,9 @@ pub fn observe(to: &Transaction<'_>, scan_record: &ScanRecord) -> rusqlite::Resu
         writer.containers(store)?;
     }
     writer.count_uses()?;
+    for store in stores.iter().filter(|store| store.is_of_another_user) {
+        retention::bound(to, store.id)?;
+    }
     if last.is_none_or(|last| retention::is_due(last.record_time, now.record_time)) {
         retention::forget(to, now.record_time)?;
     }
@@ -126,6 +129,7 @@ struct StoreRow {
     positions: Vec<usize>,
     /// The scan listed everything in the store.
     is_complete: bool,
+    is_of_another_user: bool,
     last_seen: i64,
     last_complete: Option<i64>,
     last_wall: i64,
@@ -158,6 +162,7 @@ impl Writer<'_> {
                         kind,
                         positions: vec![position],
                         is_complete: seen.consistency == Consistency::Consistent,
+                        is_of_another_user: seen.is_of_another_user,
                         last_seen: row.get("last_seen")?,
                         last_complete: row.get("last_complete")?,
                         last_wall: row.get("last_wall")?,

@@ -3,6 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, params};
 
+use crate::model::RecordBound;
+
 /// Days for which ended lives of images, and stores that were not seen, are kept: two years.
 pub const LIVES_DAYS: i64 = 730;
 
@@ -42,6 +44,20 @@ pub(super) fn forget(from: &Connection, now: Timestamp) -> rusqlite::Result<()> 
         .execute([days_before(now, LIVES_DAYS)])?;
     from.prepare_cached("DELETE FROM attempts WHERE next_try <= ?1")?
         .execute([days_before(now, ATTEMPTS_DAYS)])?;
+    Ok(())
+}
+
+/// Deletes the rows of a store of another user that exceed the bound: first those that are gone, and those that dropped
+/// out of sight, the oldest first.
+pub(super) fn bound(from: &Connection, store: i64) -> rusqlite::Result<()> {
+    for table in ["containers", "images"] {
+        from.prepare_cached(&format!(
+            "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE store = ?1
+                 ORDER BY gone_since IS NULL AND last_seen IS NULL DESC, coalesce(gone_since, last_seen) DESC, id DESC
+                 LIMIT -1 OFFSET ?2)"
+        ))?
+        .execute(params![store, RecordBound::OBJECTS])?;
+    }
     Ok(())
 }
 

@@ -6,7 +6,11 @@ use super::clock::{self, ClockState};
 use super::figures::Figures;
 use crate::model::refs::{Refs, Root};
 use crate::model::repull::KnownOrigin;
-use crate::model::{Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreId};
+use crate::model::{
+    Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, RecordBound, StoreId,
+    StoreIx,
+};
+
 use crate::sys::clock::ClockReading;
 
 /// A scan to be recorded.
@@ -49,6 +53,8 @@ pub struct SeenStore {
     pub key: StoreId,
     /// Consistency of the reading. A missing object counts as deleted only if the reading is consistent.
     pub consistency: Consistency,
+    /// What is recorded of it is bounded ([`RecordBound`]).
+    pub is_of_another_user: bool,
 }
 
 /// An image. The byte counts have the meanings of the fields with the same names in the documents.
@@ -122,6 +128,25 @@ impl ScanRecord {
         last: Option<&ClockState>,
     ) -> Self {
         let record_time = clock::advance(last, &clock).state.record_time;
+        let recorded_images = recorded(inventory, inventory.images.len(), |ix| {
+            let image = &inventory.images[ix];
+            (image.store, &image.id, image.names.iter().chain(&image.digests).map(String::len).sum())
+        });
+        let recorded_containers = recorded(inventory, inventory.containers.len(), |ix| {
+            let container = &inventory.containers[ix];
+            (container.store, &container.id, container.name.len())
+        });
+        let is_whole = |store: StoreIx| {
+            let mut images = inventory.images.iter().zip(&recorded_images);
+            let mut containers = inventory.containers.iter().zip(&recorded_containers);
+            images.all(|(image, is_recorded)| *is_recorded || image.store != store)
+                && containers.all(|(container, is_recorded)| *is_recorded || container.store != store)
+        };
+        // Positions of the images in the record.
+        let mut next = 0..;
+        let positions: Vec<Option<usize>> =
+            recorded_images.iter().map(|is_recorded| is_recorded.then(|| next.next()).flatten()).collect();
+        let position = |image_ix: ImageIx| positions[image_ix.get()];
         Self {
             taken_at: began.min(clock.wall),
             record_time,
@@ -130,21 +155,35 @@ impl ScanRecord {
             stores: inventory
                 .stores
                 .iter()
-                .map(|store| SeenStore { key: StoreId::of(store), consistency: store.consistency })
+                .enumerate()
+                .map(|(ix, store)| {
+                    let is_of_another_user = inventory.of_other_users.contains(&ix.into());
+                    // What is left out must not count as gone.
+                    let consistency = match store.consistency {
+                        Consistency::Consistent if is_of_another_user && !is_whole(ix.into()) => {
+                            Consistency::Damaged
+                        }
+                        consistency => consistency,
+                    };
+                    SeenStore { key: StoreId::of(store), consistency, is_of_another_user }
+                })
                 .collect(),
             images: (0..inventory.images.len())
+                .filter(|ix| recorded_images[*ix])
                 .map(|image_ix| image(inventory, refs, image_ix.into()))
                 .collect(),
             containers: inventory
                 .containers
                 .iter()
-                .map(|container| SeenContainer {
+                .zip(&recorded_containers)
+                .filter(|(_, is_recorded)| **is_recorded)
+                .map(|(container, _)| SeenContainer {
                     store: container.store.get(),
                     id: container.id.to_string(),
                     name: container.name.clone(),
                     owner: container.owner,
-                    image: container.image.map(ImageIx::get),
-                    volumes: container.volumes.iter().map(|image| image.get()).collect(),
+                    image: container.image.and_then(position),
+                    volumes: container.volumes.iter().filter_map(|image| position(*image)).collect(),
                     image_id: container.image_id.as_ref().map(ToString::to_string),
                     created: container.created,
                     state: container.state,
@@ -155,6 +194,44 @@ impl ScanRecord {
             is_measured: true,
         }
     }
+}
+
+/// Maximum length of the names and digests in a record of a store of another user.
+const MOST_TEXT: usize = 1 << 20;
+
+/// Returns which of `count` objects are recorded: of a store of another user only the first by id.
+fn recorded<'i, I: Ord + 'i>(
+    inventory: &Inventory,
+    count: usize,
+    object: impl Fn(usize) -> (StoreIx, &'i I, usize),
+) -> Vec<bool> {
+    let mut recorded = vec![true; count];
+    for store in &inventory.of_other_users {
+        let mut here: Vec<_> = (0..count).filter(|ix| object(*ix).0 == *store).collect();
+        here.sort_by_key(|ix| object(*ix).1);
+        let mut bound = RecordBound::new(MOST_TEXT);
+        here.iter().for_each(|ix| recorded[*ix] = bound.admits(object(*ix).2));
+    }
+    recorded
+}
+
+/// Returns messages about the stores of other users of which not everything is recorded.
+#[must_use]
+pub fn left_out(inventory: &Inventory, record: &ScanRecord) -> Vec<(StoreIx, String)> {
+    let stores = inventory.of_other_users.iter().filter_map(|store| {
+        let here = |ix: usize| ix == store.get();
+        let images = inventory.images.iter().filter(|image| image.store == *store).count();
+        let containers = inventory.containers.iter().filter(|container| container.store == *store).count();
+        let recorded = record.images.iter().filter(|image| here(image.store)).count()
+            + record.containers.iter().filter(|container| here(container.store)).count();
+        let left_out = (images + containers).checked_sub(recorded).filter(|left_out| *left_out > 0)?;
+        let message = format!(
+            "{left_out} of its images and containers are not recorded: at most {} of each are, of a store of another user",
+            RecordBound::OBJECTS
+        );
+        Some((*store, message))
+    });
+    stores.collect()
 }
 
 fn image(inventory: &Inventory, refs: &Refs, image_ix: ImageIx) -> SeenImage {

@@ -1,6 +1,6 @@
 //! Result of one scan.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::{Index, IndexMut};
 use std::path::{Path, PathBuf};
 
@@ -27,6 +27,8 @@ pub struct Inventory {
     pub filesystems: Vec<Filesystem>,
     /// Stores in the order in which they were found.
     pub stores: Vec<Store>,
+    /// Stores whose records another user writes. What is recorded of them is bounded ([`RecordBound`]).
+    pub of_other_users: BTreeSet<StoreIx>,
     /// Everything that costs bytes. Each byte is in exactly one node.
     pub nodes: Vec<Node>,
     pub images: Vec<Image>,
@@ -64,6 +66,32 @@ pub struct Inventory {
     pub uses: Vec<Use>,
     /// Problems with files and objects, which `scan` prints as warnings.
     pub findings: Vec<Finding>,
+}
+
+/// Bound of what is recorded of a store of another user: in each scan, and in all scans together. Its user can give
+/// it other images before each scan.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordBound {
+    objects: u32,
+    text: usize,
+}
+
+impl RecordBound {
+    /// Maximum number of objects of a kind, those that are gone included.
+    pub const OBJECTS: u32 = 2_000;
+
+    /// Creates a bound of [`Self::OBJECTS`] objects with `text` bytes of names and ids.
+    #[must_use]
+    pub fn new(text: usize) -> Self {
+        Self { objects: Self::OBJECTS, text }
+    }
+
+    /// Returns true if an object with so many bytes of text is recorded too.
+    pub fn admits(&mut self, text: usize) -> bool {
+        let left = self.objects.checked_sub(1).zip(self.text.checked_sub(text));
+        (self.objects, self.text) = left.unwrap_or((0, 0));
+        left.is_some()
+    }
 }
 
 /// File or object that could not be read in full, or that contradicts itself.

@@ -9,7 +9,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::display::short_reference;
 use super::names::names;
 use super::refs::{self, Refs, Root};
-use super::{Container, ImageIx, Inventory, StoreIx};
+use super::{Container, ImageIx, Inventory, RecordBound, StoreIx};
+
+/// Maximum length of the ids and names of a kind that are kept of a store of another user. About seventy summaries are
+/// kept.
+const MOST_TEXT: usize = 256 << 10;
 
 /// Type of a summary's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -244,14 +248,28 @@ impl ScanSummary {
             }
             is_same
         });
+        let users_places =
+            inventory.of_other_users.iter().map(|store| (&*places[store.get()], HashMap::new()));
+        let mut bounds: HashMap<&SummaryStore, HashMap<SummaryKind, RecordBound>> = users_places.collect();
+        entries.retain(|(key, entry)| {
+            let Some(bounds) = bounds.get_mut(&*key.place) else { return true };
+            let bound = bounds.entry(key.kind).or_insert_with(|| RecordBound::new(MOST_TEXT));
+            bound.admits(key.id.len().saturating_add(entry.name.len()))
+        });
         let sandboxes = inventory.containers.iter().filter(|container| container.sandbox);
         let sandboxes: HashMap<_, _> =
             sandboxes.map(|sandbox| (sandbox.id.as_str(), sandbox.name.as_str())).collect();
-        let users = inventory.containers.iter().map(|container| {
+        let entries = BTreeMap::from_iter(entries);
+        let kept = inventory.containers.iter().filter(|container| {
+            let place = places[container.store.get()].clone();
+            entries.contains_key(&Key { place, kind: SummaryKind::Container, id: container.id.to_string() })
+        });
+        let users = kept.map(|container| {
             let sandbox = container.sandbox_id.as_deref().and_then(|id| sandboxes.get(id)).copied();
             (container.id.to_string(), ContainerUser::of(inventory, container, sandbox))
         });
-        Self { complete, entries: BTreeMap::from_iter(entries), users: users.collect() }
+        let users = users.collect();
+        Self { complete, entries, users }
     }
 
     #[must_use]

@@ -8,12 +8,12 @@ use crate::support;
 use jiff::Timestamp;
 use layersweep::history::Records;
 use layersweep::history::ages::{AgeRule, Basis, Moment};
-use layersweep::history::known::{self, Life};
-use layersweep::history::scan_record::{ScanRecord, SeenImage};
+use layersweep::history::known::{self, EndedLives, Life};
+use layersweep::history::scan_record::{ScanRecord, SeenContainer, SeenImage, SeenStore};
 use layersweep::model::refs::Refs;
 use layersweep::model::{
     Consistency, Container, ContainerState, Evidence, EvidenceKind, Image, ImageIx, Inventory, Labels, Owner,
-    Store, StoreId, StoreKind,
+    RecordBound, Store, StoreId, StoreKind,
 };
 use support::scan_records::{
     Observed, at, container, id, image, known, open, record, record_fresh, scan_record, store_key,
@@ -501,9 +501,9 @@ fn ages_are_right_before_the_scan_is_recorded() {
     assert_eq!((seen.images[0].pinned, seen.images[0].listed_bytes), (true, Some(7)));
 
     let now = Moment { record_time: seen.record_time, wall: clock.wall };
-    let before = known_before.ages(&found, &now);
+    let before = known_before.ages(&found, &now, &EndedLives::new());
     record(&mut rig.records, &seen);
-    let after = known(&rig.records).ages(&found, &now);
+    let after = known(&rig.records).ages(&found, &now, &EndedLives::new());
     for (position, first, life, count, used) in [
         (0, at(-HOUR), 1, 0, None),
         (1, at(100), 2, 0, None),
@@ -519,4 +519,37 @@ fn ages_are_right_before_the_scan_is_recorded() {
         assert_eq!((before.counted_from, &before.detection), (after.counted_from, &after.detection));
     }
     assert_eq!(after.now.duration_since(after.of(0.into()).counted_from).as_secs(), HOUR + 300);
+}
+
+/// Another user renews all images and containers of a store before each scan; root's ended lives stay.
+#[test]
+fn lives_of_another_user_are_bounded() {
+    let mut rig = Rig::new();
+    rig.see(0, |seen| seen.images = vec![image(1, -HOUR)]);
+    rig.see(60, |seen| seen.images = Vec::new());
+    for round in 1..6_u32 {
+        rig.see(60 + 60 * i64::from(round), |seen| {
+            let root = SeenStore { is_of_another_user: false, ..seen.stores[0].clone() };
+            let of_user =
+                StoreId::new(StoreKind::ContainersStorage, "/home/alice/storage".into(), "overlay".into());
+            let of_user = SeenStore { key: of_user, is_of_another_user: true, ..root.clone() };
+            seen.stores = vec![root, of_user];
+            let numbers = 0..u64::from(RecordBound::OBJECTS) - 500;
+            let numbers = numbers.map(|number| 1_000_000 * u64::from(round) + number);
+            seen.images =
+                numbers.clone().map(|number| SeenImage { store: 1, ..image(number, -HOUR) }).collect();
+            seen.containers =
+                numbers.map(|number| SeenContainer { store: 1, ..container(number, 0, None) }).collect();
+        });
+        for table in ["images", "containers"] {
+            let gone = rig.sql::<u32>(&format!(
+                "SELECT count(*) FROM {table} JOIN stores ON stores.id = {table}.store WHERE root LIKE '/home/%'"
+            ));
+            assert!(gone <= RecordBound::OBJECTS, "{table}: {gone}");
+        }
+        let present = "SELECT count(*) FROM images WHERE gone_since IS NULL";
+        assert_eq!(rig.sql::<u32>(present), RecordBound::OBJECTS - 500);
+    }
+    assert_eq!(rig.lives(1).len(), 1, "root's own history");
+    assert_eq!(rig.sql::<u32>("SELECT count(*) FROM images"), RecordBound::OBJECTS + 1);
 }

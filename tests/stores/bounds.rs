@@ -90,3 +90,42 @@ fn hostile_records_of_user_cost_root_little() {
         assert!(is_damage, "{kind}: the store counts as damaged: {result}");
     }
 }
+
+/// Prints for each round the number of recorded images, the warnings about the records, and the exit code.
+const ROUNDS: &str = r#"
+chmod 755 /home/alice
+store=/home/alice/.local/share/containers/storage
+mkdir -p $store/overlay-layers $store/overlay-images $store/overlay-containers $store/overlay
+for round in 1 2 3 4 5; do
+    python3 - $store/overlay-images/images.json <<'PY'
+import json, secrets, sys
+images = [{"id": secrets.token_hex(32), "names": [f"localhost/x{n}:1"], "created": "2026-01-01T00:00:00Z"}
+          for n in range(3000)]
+json.dump(images, open(sys.argv[1], "w"))
+PY
+    chown -R 5001:5001 /home/alice
+    python3 - $program <<'PY'
+import json, sqlite3, subprocess, sys
+run = subprocess.run([sys.argv[1], "scan", "--format", "json", "--state-dir", "/root/state"], capture_output=True)
+count = lambda: sqlite3.connect("/root/state/layersweep.db").execute("SELECT count(*) FROM images").fetchone()[0]
+warnings = [warning["message"] for warning in json.loads(run.stdout)["warnings"]]
+left_out = [message for message in warnings if "not recorded" in message]
+diff = subprocess.run([sys.argv[1], "diff", "--format", "json", "--state-dir", "/root/state"], capture_output=True)
+print(json.dumps({"images": count(), "left_out": left_out, "diff": len(diff.stdout)}))
+PY
+done
+"#;
+
+#[test]
+fn renewed_images_of_user_fill_no_database() {
+    if !alice::require() || !support::require_program("python3") {
+        return;
+    }
+    let run = alice::run(ROUNDS);
+    let rounds: Vec<Value> = run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rounds.len(), 5, "{run:?}");
+    for round in &rounds {
+        assert_eq!(number(round, "/images"), 2000, "{round}");
+        assert_eq!(list(round, "/left_out").len(), 1, "{round}");
+    }
+}

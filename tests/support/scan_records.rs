@@ -49,7 +49,11 @@ pub fn scan_record(seconds: i64) -> ScanRecord {
             inodes: 1 << 20,
             inodes_free: 1 << 19,
         }],
-        stores: vec![SeenStore { key: store_key(), consistency: Consistency::Consistent }],
+        stores: vec![SeenStore {
+            key: store_key(),
+            consistency: Consistency::Consistent,
+            is_of_another_user: false,
+        }],
         images: Vec::new(),
         containers: Vec::new(),
         is_measured: true,

@@ -35,7 +35,11 @@ fn scan(connection: &mut Connection, seconds: i64, all: bool, stores: &[(&str, u
     let mut record = ScanRecord::new(&nothing, &Refs::new(&nothing), at(seconds + 1), clock, None);
     record.stores = stores
         .iter()
-        .map(|(root, _)| SeenStore { key: key(root), consistency: Consistency::Consistent })
+        .map(|(root, _)| SeenStore {
+            key: key(root),
+            consistency: Consistency::Consistent,
+            is_of_another_user: false,
+        })
         .collect();
     let figures =
         stores.iter().map(|(_, layers)| Figures { layers: *layers, ..Figures::default() }).collect();

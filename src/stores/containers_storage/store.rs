@@ -155,6 +155,9 @@ impl Store for Graphroot {
         root_costs: &[(FilesystemIx, CostModel)],
         tallies: &[Tally],
     ) -> Vec<NodeIx> {
+        if self.snapshot.places.allowance.is_limited() {
+            filling.inventory.of_other_users.insert(store);
+        }
         let graphroot = self.snapshot.places.graphroot.to_path_buf();
         let driver = self.snapshot.places.driver.clone();
         let additional: Vec<_> = self
@@ -169,9 +172,11 @@ impl Store for Graphroot {
         let tables = if leaks { mountpoints::read(&self.snapshot.places) } else { None };
         let MountTables { recorded, mounts } = tables.unwrap_or_else(|| {
             let mounts = match filling.request.measure.reads_mounts() && (leaks || has_containers) {
-                true => mounts_below(&areas_of_store, &mut filling.inventory.findings, || {
-                    self.units.iter().map(|unit| unit.path.clone()).collect()
-                }),
+                true => {
+                    mounts_below((&areas_of_store, &areas_of_store), &mut filling.inventory.findings, || {
+                        self.units.iter().map(|unit| unit.path.clone()).collect()
+                    })
+                }
                 false => Vec::new(),
             };
             MountTables { recorded: None, mounts }
