@@ -79,7 +79,10 @@ impl DiskUsage {
 impl Usage {
     /// Returns the exit code of the command.
     pub fn exit(&self) -> Exit {
-        self.result.exit()
+        match self.result.exit() {
+            Exit::Done if self.findings.iter().any(|finding| finding.incomplete) => Exit::Incomplete,
+            exit => exit,
+        }
     }
 }
 
@@ -140,11 +143,16 @@ pub fn usage(
         Some(Finding::new(&scan.inventory[ix].mount, format!("{text}; {remedy}")))
     });
     let hidden: Vec<_> = hidden.collect();
+    let unknown_files = other_users.unknown_files(&scan.inventory.findings);
     let unread = other_users.findings.into_iter().map(|finding| Finding { incomplete: false, ..finding });
     let filled = scan.inventory.filesystems.iter().zip(&disks);
     let excess = filled.filter_map(|(filesystem, disk)| outside::excess(filesystem, disk.excess_bytes));
-    let findings =
-        unread.chain(hidden).chain(excess).chain(outside::part_of_a_filesystem(request, scan)).collect();
+    let findings = unread
+        .chain(unknown_files)
+        .chain(hidden)
+        .chain(excess)
+        .chain(outside::part_of_a_filesystem(request, scan))
+        .collect();
     let forecasts = forecast::read(request, &scan.inventory.filesystems);
     Ok(Usage { disks, forecasts, by, findings, refused: reach.refused(), result })
 }

@@ -92,11 +92,11 @@ fn unknown_file(path: &Path) -> Refusal {
 
 /// The process that has a file below `path` open, or a running tool that may have created it.
 fn presence(processes: &Processes, path: &Path) -> UseByProcess {
-    match processes.holding(path) {
-        Some(process) => UseByProcess::InUse(process.describe()),
-        None if !path.parent().is_some_and(|parent| processes.sees_all_that_reach(parent)) => {
-            UseByProcess::Unknown("not all processes can be inspected")
+    match (processes.holding(path), processes.doubt(path)) {
+        (Some(process), _) => UseByProcess::InUse(process.describe()),
+        (None, Some(why)) => UseByProcess::Unknown(why.into()),
+        (None, None) => {
+            UseByProcess::Unused { maker: processes.running(&TOOLS).map(|process| process.describe()) }
         }
-        None => UseByProcess::Unused { maker: processes.running(&TOOLS).map(|process| process.describe()) },
     }
 }

@@ -143,14 +143,13 @@ pub fn measure(path: &Path) -> LogSize {
 ///
 /// # Errors
 /// If not all processes can be inspected, because a process that has the file open may be missed.
-pub fn reader<'a>(processes: &'a Processes, path: &Path) -> Result<Option<String>, &'a str> {
+pub fn reader(processes: &Processes, path: &Path) -> Result<Option<String>, String> {
     let parts: Vec<_> = path.components().collect();
     let tail: PathBuf = parts.iter().rev().take(3).rev().collect();
     let found = if is_log_file(path) { processes.holding_tail(&tail) } else { processes.holding(path) };
     match found {
         Some(process) => Ok(Some(process.describe())),
-        None if processes.sees_all() => Ok(None),
-        None => Err("not all processes are visible from here"),
+        None => processes.doubt(path).map_or(Ok(None), Err),
     }
 }
 

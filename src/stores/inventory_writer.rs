@@ -13,7 +13,7 @@ use crate::model::{
     Verdict,
 };
 use crate::sys::clock::Present;
-use crate::sys::namespaces;
+use crate::sys::namespaces::Mounts;
 
 /// Target of filling an inventory with one store, and facts beside the store itself.
 #[derive(Debug)]
@@ -98,18 +98,27 @@ impl InventoryWriter<'_> {
     }
 }
 
-/// Returns the mount points below `places` in all mount namespaces. If they cannot be read, returns the paths of
+/// Returns the mount points below `places` in the mount namespaces of all processes that can reach one of `content`,
+/// the directories whose content is mounted. If they cannot be read, returns the paths of
 /// `all` and adds a finding: everything counts as mounted then, so nothing is called reclaimable.
 pub(super) fn mounts_below(
-    places: &[PathBuf],
+    (places, content): (&[PathBuf], &[PathBuf]),
     findings: &mut Vec<Finding>,
     all: impl FnOnce() -> Vec<PathBuf>,
 ) -> Vec<PathBuf> {
-    namespaces::points_below(places).unwrap_or_else(|error| {
-        let message = format!("cannot be read: {error}; treating everything as mounted");
-        findings.push(Finding::new("/proc/self/mountinfo", message));
-        all()
-    })
+    match Mounts::read_of(places, content) {
+        Ok(mounts) => {
+            let unknown = mounts.unknown_views().iter();
+            findings.extend(unknown.map(|unknown| Finding::incomplete("/proc", unknown.to_string())));
+            mounts.points_below()
+        }
+        Err(error) => {
+            let message =
+                format!("the mounts of processes are unknown: {error}; treating everything as mounted");
+            findings.push(Finding::incomplete("/proc", message));
+            all()
+        }
+    }
 }
 
 /// Maximum number of leaks of a class in a store that are listed although they cannot be deleted, and of warnings

@@ -6,8 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::helper;
-pub use super::processes::read::Backing;
 use super::processes::read::{ProcRecord, ProcessFacts};
+pub use super::processes::records::Backing;
+use super::processes::{Builder, describe_hidden};
 
 /// Deleted file that a process has open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,19 +24,38 @@ pub struct DeletedFile {
     pub holder: String,
 }
 
-/// Returns the deleted files that processes have open, each once, the largest first. Files on filesystems that wait for a
-/// server or a process are left out: querying their size may never return.
-pub fn files() -> io::Result<Vec<DeletedFile>> {
-    let mut deleted = Vec::new();
-    let facts = ProcessFacts { deleted: true, ..ProcessFacts::default() };
-    helper::ask(facts, &mut |record, body| {
-        if let ProcRecord::Deleted { id, name, device, bytes, backing } = record {
+/// Deleted files that processes have open.
+#[derive(Clone, Debug, Default)]
+pub struct DeletedFiles {
+    /// Each file once, the largest first. Files on filesystems that wait for a server or a process are left out:
+    /// querying their size may never return.
+    pub files: Vec<DeletedFile>,
+    /// Processes whose files are unknown because they do not answer, or because their mounts could not be read.
+    pub unknown: Option<String>,
+}
+
+/// Reads the deleted files that processes have open.
+pub fn files() -> io::Result<DeletedFiles> {
+    let mut deleted = DeletedFiles::default();
+    let mut processes = Builder::default();
+    let mut unread_mounts = Vec::new();
+    let facts = ProcessFacts { deleted: true, files: true, ..ProcessFacts::default() };
+    helper::ask(facts, &mut |record, body| match record {
+        ProcRecord::Deleted { id, name, device, bytes, backing } => {
             let path = PathBuf::from(OsStr::from_bytes(body));
             let holder = format!("{name} (pid {id})");
-            deleted.push(DeletedFile { device, backing, bytes, path, holder });
+            deleted.files.push(DeletedFile { device, backing, bytes, path, holder });
         }
+        ProcRecord::Unknown { pid, name, why } => {
+            unread_mounts.push(format!("the mounts of process {pid} ({name}) are unknown: {why}"));
+        }
+        record => processes.take(&record, body),
     })?;
-    deleted.sort_by(|a: &DeletedFile, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
+    deleted.unknown = describe_hidden(processes.finish().silent()).or_else(|| {
+        let first = unread_mounts.first()?;
+        Some(format!("deleted files of {} processes are unknown: {first}", unread_mounts.len()))
+    });
+    deleted.files.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
     Ok(deleted)
 }
 
@@ -64,9 +84,9 @@ mod tests {
         file.sync_all().unwrap();
         let device = file.metadata().unwrap().dev();
         let before = files().unwrap();
-        assert!(before.iter().all(|file| file.path != path), "it still has its name");
+        assert!(before.files.iter().all(|file| file.path != path), "it still has its name");
         std::fs::remove_file(&path).unwrap();
-        let all = files().unwrap();
+        let all = files().unwrap().files;
         let found: Vec<_> = all.iter().filter(|file| file.path == path).collect();
         assert_eq!(found.len(), 1, "{all:?}");
         assert_eq!(found[0].device, device);

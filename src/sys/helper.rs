@@ -9,13 +9,13 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::processes::read::{self, ProcRecord, ProcessFacts};
+use super::processes::read::{self, ProcRecord, ProcessFacts, ReadPatience};
 
 /// First argument of a helper. It is not a command, since users never need it.
 pub const ARGUMENT: &str = "__read-processes";
@@ -27,6 +27,28 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const MAX_BYTES: usize = 64 << 20;
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Time for which a process that did not answer is not asked again, so that each command waits for it once.
+const MEMORY: Duration = Duration::from_secs(60);
+
+/// Minimum time to wait for processes that have not been asked before.
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Patience for the next answer, and the time of the first missing one.
+static PATIENCE: Mutex<Option<(Instant, ReadPatience)>> = Mutex::new(None);
+
+/// Returns the patience that earlier answers have left.
+fn patience() -> ReadPatience {
+    let patience = PATIENCE.lock().unwrap_or_else(PoisonError::into_inner);
+    let recent = patience.as_ref().filter(|(since, _)| since.elapsed() < MEMORY);
+    recent.map(|(_, patience)| patience.clone()).unwrap_or_default()
+}
+
+fn remember(left: ReadPatience) {
+    let mut patience = PATIENCE.lock().unwrap_or_else(PoisonError::into_inner);
+    let since = patience.as_ref().map(|(since, _)| *since).filter(|since| since.elapsed() < MEMORY);
+    *patience = Some((since.unwrap_or_else(Instant::now), left));
+}
 
 /// Sets the path of this program. Before that, as in a program that only links this library, the calling process
 /// itself reads the other processes.
@@ -56,7 +78,7 @@ pub fn serve(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(facts) = facts.and_then(|facts| serde_json::from_str(&facts).ok()) else {
         return ExitCode::FAILURE;
     };
-    let done = read::all(facts, parent, &mut |record, body| write(&mut out, &record, body));
+    let done = read::all(&facts, parent, &mut |record, body| write(&mut out, &record, body));
     match done.and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
@@ -69,13 +91,33 @@ pub fn serve(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// # Errors
 /// If no helper can be started, or `/proc` cannot be listed.
 pub(super) fn ask(facts: ProcessFacts, each: &mut dyn FnMut(ProcRecord, &[u8])) -> io::Result<()> {
+    let before = patience();
+    let facts = ProcessFacts { patience: before.clone(), ..facts };
+    let mut left = before.clone();
+    let result = ask_patiently(&facts, &mut |record, body| match record {
+        ProcRecord::Unanswered { silent, waited, is_cut } => {
+            left.silent.extend(silent);
+            left.for_silent = left.for_silent.saturating_sub(waited).max(LEAST_PATIENCE);
+            if is_cut {
+                left.for_users = left.for_users.min(LEAST_PATIENCE);
+            }
+        }
+        record => each(record, body),
+    });
+    if left != before {
+        remember(left);
+    }
+    result
+}
+
+fn ask_patiently(facts: &ProcessFacts, each: &mut dyn FnMut(ProcRecord, &[u8])) -> io::Result<()> {
     let Some(mut command) = command(ARGUMENT) else {
         return read::all(facts, std::process::id(), &mut |record, body| {
             each(record, body);
             Ok(())
         });
     };
-    command.arg(serde_json::to_string(&facts)?);
+    command.arg(serde_json::to_string(facts)?);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let result = receive(&mut child, Instant::now() + DEADLINE, each);
     abandon(child);

@@ -12,6 +12,7 @@ pub mod fiemap;
 pub mod helper;
 pub mod ioprio;
 mod kernel_files;
+mod mount_namespace;
 pub mod mounts;
 pub mod namespaces;
 pub mod new_file;

@@ -1,7 +1,7 @@
 //! Mounts of all processes, which prove that something is not mounted anywhere.
 //!
-//! Only the mounts of users who cannot reach the directory at all are skipped. Mounts that cannot be read are
-//! reported as [`Unknown`]. Another namespace has other names for the same directories. A mount is therefore also
+//! Only the mounts of users who cannot reach the directories at all are skipped: their tables are not even read. Mounts
+//! that cannot be read are reported as [`Unknown`]. Another namespace has other names for the same directories. A mount is therefore also
 //! identified by two locations on filesystems: the one that it covers and the one that it shows.
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,11 +11,13 @@ use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::helper;
+use super::beneath::{self, Opener};
 use super::mounts::{self, Location, Mount, location, shown};
 use super::processes::read::{self, ProcRecord, ProcessFacts};
 use super::processes::{Builder, Processes};
-use super::root::{DirectoryChain, Root, Who};
+use super::quiet::FileKind;
+use super::root::{DirectoryChain, Root, way_to};
+use super::{helper, quiet};
 
 /// A mount, and one process that sees it.
 #[derive(Clone, Debug)]
@@ -74,7 +76,6 @@ pub struct Mounts {
 struct Area {
     path: PathBuf,
     place: Option<Location>,
-    way: DirectoryChain,
 }
 
 /// Minimum length of an indexed word; shorter words are searched for in the options. The names of layers and of
@@ -87,42 +88,48 @@ impl Mounts {
     /// # Errors
     /// If `/proc` cannot be listed, or the mounts of this process cannot be read.
     pub fn read(areas: &[PathBuf]) -> io::Result<Self> {
-        Self::query(areas, false)
+        Self::query(areas, areas, false)
+    }
+
+    /// Reads the mounts that concern `areas` of the processes that can reach one of `content`, directories whose
+    /// content may be mounted anywhere.
+    pub fn read_of(areas: &[PathBuf], content: &[PathBuf]) -> io::Result<Self> {
+        Self::query(areas, content, false)
     }
 
     /// Reads the processes and their open files too.
     pub fn read_with_processes(areas: &[PathBuf]) -> io::Result<Self> {
-        Self::query(areas, true)
+        Self::query(areas, areas, true)
     }
 
-    fn query(areas: &[PathBuf], files: bool) -> io::Result<Self> {
-        let mut all = Self::new(mounts::read()?, areas, |path| {
-            // A directory that cannot be opened may be reachable for any user.
-            Root::open(path).map(|root| root.way().clone()).unwrap_or_default()
-        });
+    fn query(areas: &[PathBuf], content: &[PathBuf], files: bool) -> io::Result<Self> {
+        let mut all = Self::new(mounts::read()?, areas);
         let mut processes = Builder::default();
         // With files, the records that assign processes to containers are last.
         let (mut has_own, mut is_complete) = (false, false);
-        helper::ask(ProcessFacts { mounts: true, files, ..ProcessFacts::default() }, &mut |record, body| {
-            match record {
-                ProcRecord::View { pid, who } => {
-                    has_own = true;
-                    all.view(pid, &who, body);
-                }
-                ProcRecord::Unknown { pid, name, who, why } => all.unknown(&who, Unknown { pid, name, why }),
-                ProcRecord::Mounts if !files => is_complete = true,
-                ProcRecord::End => {
-                    is_complete = true;
-                    processes.take(&record, body);
-                }
-                record => processes.take(&record, body),
+        let facts =
+            ProcessFacts { mounts: true, ways: Some(ways_into(content)), files, ..ProcessFacts::default() };
+        helper::ask(facts, &mut |record, body| match record {
+            ProcRecord::View { pid } => {
+                has_own = true;
+                all.view(pid, body);
             }
+            ProcRecord::Unknown { pid, name, why } => all.unknown.push(Unknown { pid, name, why }),
+            ProcRecord::Mounts if !files => is_complete = true,
+            ProcRecord::End => {
+                is_complete = true;
+                processes.take(&record, body);
+            }
+            record => processes.take(&record, body),
         })?;
-        if !has_own {
-            return Err(io::Error::new(ErrorKind::NotFound, "/proc does not show our own mounts"));
-        }
         if !is_complete {
             return Err(io::Error::new(ErrorKind::TimedOut, "not all could be read in time"));
+        }
+        if !has_own {
+            return Err(io::Error::new(
+                ErrorKind::NotFound,
+                "/proc does not show the mounts of this process",
+            ));
         }
         let processes = processes.finish();
         all.processes = if files { processes.with_kernel() } else { processes };
@@ -130,12 +137,8 @@ impl Mounts {
         Ok(all)
     }
 
-    fn new(own_mounts: Vec<Mount>, areas: &[PathBuf], way: impl Fn(&Path) -> DirectoryChain) -> Self {
-        let areas = areas.iter().map(|path| Area {
-            path: path.clone(),
-            place: location(&own_mounts, path),
-            way: way(path),
-        });
+    fn new(own_mounts: Vec<Mount>, areas: &[PathBuf]) -> Self {
+        let areas = areas.iter().map(|path| Area { path: path.clone(), place: location(&own_mounts, path) });
         Self {
             areas: areas.collect(),
             own_mounts,
@@ -150,20 +153,7 @@ impl Mounts {
         }
     }
 
-    fn is_reached_by(&self, who: &Who) -> bool {
-        self.areas.iter().any(|area| area.way.admits(who))
-    }
-
-    fn unknown(&mut self, who: &Who, unknown: Unknown) {
-        if self.is_reached_by(who) {
-            self.unknown.push(unknown);
-        }
-    }
-
-    fn view(&mut self, pid: u32, who: &Who, table: &[u8]) {
-        if !self.is_reached_by(who) {
-            return;
-        }
+    fn view(&mut self, pid: u32, table: &[u8]) {
         match parse(pid, table) {
             Ok(all) => all.into_iter().for_each(|seen| self.add(seen)),
             Err(error) => {
@@ -277,7 +267,8 @@ impl Mounts {
         self.overlay_with(word.as_bytes()).is_some()
     }
 
-    /// Returns the mount points strictly below the directories, in order, each once.
+    /// Returns the mount points strictly below the directories, in order, each once. podman and CRI-O mount privately,
+    /// so that a layer may be mounted where this process does not see it.
     #[must_use]
     pub fn points_below(&self) -> Vec<PathBuf> {
         let points = self.by_point.keys().filter(|point| {
@@ -287,16 +278,37 @@ impl Mounts {
     }
 }
 
-/// Returns the mount points strictly below any of `paths`, in the mount namespaces of all processes that can reach
-/// them. podman and CRI-O mount privately, so that a layer may be mounted where this process does not see it.
+/// Returns the ways to the directories with the content of `paths`.
 ///
-/// Skipped are namespaces that may not be read (of another user's process), and paths that only differ because a
-/// process has another root directory.
-///
-/// # Errors
-/// If the table of this process cannot be read: then nothing is known.
-pub fn points_below(paths: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
-    Mounts::read(paths).map(|all| all.points_below())
+/// Everyone may reach a graphroot, while only root reaches the directories in it. So if everyone can reach a directory
+/// of root's, the directories in it count, unless there are many.
+fn ways_into(paths: &[PathBuf]) -> Vec<DirectoryChain> {
+    const MOST: usize = 64;
+    fn below(root: &Root) -> io::Result<Vec<DirectoryChain>> {
+        let mut left = MOST;
+        let admit = || {
+            left = left.checked_sub(1).ok_or(ErrorKind::QuotaExceeded)?;
+            Ok(())
+        };
+        let opener = Opener::detect(root.fd());
+        let directory = opener.beneath(root.fd(), Path::new(""), beneath::DIRECTORY, false)?;
+        let entries = quiet::entries(directory, admit, |_| Ok(FileKind::Directory))?;
+        let directories = entries.iter().filter(|entry| entry.kind == FileKind::Directory);
+        Ok(directories.map(|entry| way_to(&root.join(&entry.name))).collect())
+    }
+    let mut ways: Vec<DirectoryChain> = Vec::new();
+    for path in paths {
+        let of_path = match Root::open(path) {
+            Ok(root) if root.way().admits_all() && root.way().is_trusted() => {
+                below(&root).unwrap_or_else(|_| vec![root.way().clone()])
+            }
+            Ok(root) => vec![root.way().clone()],
+            Err(_) => vec![DirectoryChain::default()],
+        };
+        let new = of_path.into_iter().filter(|way| !ways.contains(way)).collect::<Vec<_>>();
+        ways.extend(new);
+    }
+    ways
 }
 
 fn parse(pid: u32, text: &[u8]) -> io::Result<Vec<MountOfProcess>> {
@@ -376,14 +388,10 @@ mod tests {
         }
     }
 
-    /// The store is `/data/x/overlay`, which only root and uid 1000 can reach.
+    /// The store is `/data/x/overlay`.
     fn mounts_of_a_store() -> Mounts {
-        use crate::sys::root::DirectoryRights;
-        let rights = [DirectoryRights { uid: 0, mode: 0o755 }, DirectoryRights { uid: 1000, mode: 0o700 }];
-        let mut all = Mounts::new(mounts::parse(TABLE), &["/data/x/overlay".into()], |_| {
-            DirectoryChain::new(rights.to_vec())
-        });
-        all.view(1, &Who::user(0), TABLE);
+        let mut all = Mounts::new(mounts::parse(TABLE), &["/data/x/overlay".into()]);
+        all.view(1, TABLE);
         all
     }
 
@@ -405,7 +413,7 @@ mod tests {
         }
         assert!(has_name(&all, "id") && !has_name(&all, "shown") && !has_name(&all, long));
         assert_eq!(user(&all, "shown", &[]), None);
-        all.view(9, &Who::user(1000), table.as_bytes());
+        all.view(9, table.as_bytes());
         assert_eq!(user(&all, "shown", &[]), Some(9));
         assert!(has_name(&all, "shown") && has_name(&all, long));
         assert!(all.has_overlay_on(long) && !all.has_overlay_on("short2"));
@@ -418,20 +426,39 @@ mod tests {
     }
 
     #[test]
-    fn users_without_access_are_ignored() {
+    fn unreadable_table_is_unknown() {
         let mut all = mounts_of_a_store();
-        let table = b"1 0 8:2 /sub/x/overlay/shown / rw - btrfs /dev/b rw\n";
-        fn unknown(pid: u32) -> Unknown {
-            Unknown { pid, name: "x".into(), why: "y".into() }
+        all.view(7, b"nonsense");
+        assert_eq!(all.unknown_views().iter().map(|unknown| unknown.pid).collect::<Vec<_>>(), [7]);
+    }
+
+    /// A graphroot is open to everyone, the directories in it are not.
+    #[test]
+    fn directories_in_open_directory_decide() {
+        use crate::sys::root::Who;
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let is_reached = || ways_into(&[dir.path().into()]).iter().any(|way| way.admits(&Who::user(4711)));
+        mode(dir.path(), 0o755);
+        for name in ["overlay", "overlay-layers"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            mode(&dir.path().join(name), 0o700);
         }
-        all.view(9, &Who::user(1001), table);
-        all.view(9, &Who::user(1001), b"nonsense");
-        all.unknown(&Who::user(1001), unknown(9));
-        assert!(all.user(Path::new("/data/x/overlay/shown"), &[]).is_none());
-        assert_eq!(all.unknown_views(), []);
-        all.unknown(&Who::user(1000), unknown(8));
-        all.view(7, &Who::user(0), b"nonsense");
-        assert_eq!(all.unknown_views().iter().map(|unknown| unknown.pid).collect::<Vec<_>>(), [8, 7]);
+        std::fs::write(dir.path().join("storage.lock"), "").unwrap();
+        assert!(!is_reached());
+        mode(&dir.path().join("overlay"), 0o711);
+        assert!(is_reached());
+        mode(&dir.path().join("overlay"), 0o700);
+        for number in 0..70 {
+            std::fs::create_dir(dir.path().join(number.to_string())).unwrap();
+            mode(&dir.path().join(number.to_string()), 0o700);
+        }
+        assert!(is_reached(), "too many to check");
+        mode(dir.path(), 0o700);
+        assert!(!is_reached());
     }
 
     #[test]

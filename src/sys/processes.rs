@@ -4,6 +4,7 @@
 //! `hidepid` are not visible. [`Processes::sees_all`] returns whether it is complete.
 
 pub(super) mod read;
+pub(super) mod records;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -12,9 +13,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::root::{Root, Who};
+use super::root::{Who, way_to};
 use super::{cgroups, helper, kernel_files};
-use read::{KUBELETS, ProcRecord, ProcessFacts};
+use read::{Hiding, KUBELETS, ProcRecord, ProcessFacts};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
@@ -52,13 +53,50 @@ impl Process {
 /// Number of an entry that stands for the kernel.
 const KERNEL: u32 = 0;
 
+/// Process whose open files are not, or not all, known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HiddenProcess {
+    pub id: u32,
+    pub name: String,
+    why: Hiding,
+    who: Who,
+}
+
+impl HiddenProcess {
+    /// Returns true if it may have anything open at or below `path`.
+    #[must_use]
+    pub fn can_reach(&self, path: &Path) -> bool {
+        way_to(path).admits(&self.who)
+    }
+
+    /// Returns true if it hides its files itself, not only from users other than root.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        !matches!(self.why, Hiding::Refused(_))
+    }
+}
+
+impl std::fmt::Display for HiddenProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "open files of process {} ({}) are unknown: {}", self.id, self.name, self.why)
+    }
+}
+
+/// Describes processes whose open files are unknown: the first with its reason, and how many there are.
+pub fn describe_hidden<'a>(mut hidden: impl Iterator<Item = &'a HiddenProcess>) -> Option<String> {
+    let first = hidden.next()?;
+    Some(match hidden.count() {
+        0 => first.to_string(),
+        more => format!("{first}; and of {more} more"),
+    })
+}
+
 /// All processes except this one. With open files, the kernel's are included.
 #[derive(Clone, Debug, Default)]
 pub struct Processes {
     all: Vec<Process>,
     sees_all: bool,
-    /// Users of processes that are not completely visible.
-    hidden: Vec<Who>,
+    hidden: Vec<HiddenProcess>,
     /// Positions in `all`, by each name in the paths of the open files.
     by_name: OnceLock<HashMap<OsString, usize>>,
 }
@@ -69,9 +107,20 @@ impl Processes {
         Self::query(ProcessFacts { files: true, ..ProcessFacts::default() })
     }
 
+    /// Reads `/proc` once. Processes that can reach one of the directories have precedence.
+    pub fn read_for(directories: &[PathBuf]) -> io::Result<Self> {
+        let ways = directories.iter().map(|path| way_to(path)).collect();
+        Self::query(ProcessFacts { files: true, ways: Some(ways), ..ProcessFacts::default() })
+    }
+
     /// Reads the arguments of kubelets too.
     pub fn read_with_kubelet() -> io::Result<Self> {
         Self::query(ProcessFacts { files: true, arguments: true, ..ProcessFacts::default() })
+    }
+
+    /// Reads the arguments of kubelets, but not the open files.
+    pub fn read_kubelets() -> io::Result<Self> {
+        Self::query(ProcessFacts { arguments: true, ..ProcessFacts::default() })
     }
 
     /// Reads the names and control groups, but not the open files.
@@ -115,12 +164,31 @@ impl Processes {
         self.sees_all && self.hidden.is_empty()
     }
 
-    /// Returns whether all processes are visible that could have anything open in the directory `path`.
+    /// Returns whether all processes are visible that could have anything open at or below `path`.
     #[must_use]
     pub fn sees_all_that_reach(&self, path: &Path) -> bool {
-        // A directory that cannot be opened may be reachable for any user.
-        let way = Root::open(path).map(|root| root.way().clone()).unwrap_or_default();
-        self.sees_all && !self.hidden.iter().any(|who| way.admits(who))
+        self.sees_all && self.hidden_from(path).next().is_none()
+    }
+
+    /// Returns the processes that could have anything open at or below `path`, unknown to this one.
+    pub fn hidden_from(&self, path: &Path) -> impl Iterator<Item = &HiddenProcess> {
+        let way = (!self.hidden.is_empty()).then(|| way_to(path)).unwrap_or_default();
+        self.hidden.iter().filter(move |process| way.admits(&process.who))
+    }
+
+    /// Returns the reason why a process may have anything open at or below `path` unseen.
+    #[must_use]
+    pub fn doubt(&self, path: &Path) -> Option<String> {
+        match self.hidden_from(path).next() {
+            Some(process) => Some(process.to_string()),
+            None => (!self.sees_all).then(|| "not all processes can be inspected".to_owned()),
+        }
+    }
+
+    /// Returns a process in a control group named after `id`.
+    #[must_use]
+    pub fn in_group_of(&self, id: &str) -> Option<&Process> {
+        self.all.iter().find(|process| cgroups::is_in(&process.group, id))
     }
 
     #[must_use]
@@ -157,6 +225,11 @@ impl Processes {
         self.all.iter().find(|process| process.holds.iter().any(|held| held.ends_with(tail)))
     }
 
+    /// Returns the processes that hide their files themselves.
+    pub fn silent(&self) -> impl Iterator<Item = &HiddenProcess> {
+        self.hidden.iter().filter(|process| process.is_silent())
+    }
+
     /// Returns all visible processes.
     #[must_use]
     pub fn all(&self) -> &[Process] {
@@ -179,7 +252,7 @@ impl Processes {
 /// Returns the number of a process in a control group named after `id`.
 pub fn process_in(id: &str) -> io::Result<Option<u32>> {
     let all = Processes::read_groups()?;
-    Ok(all.all().iter().find(|process| cgroups::is_in(&process.group, id)).map(|process| process.id))
+    Ok(all.in_group_of(id).map(|process| process.id))
 }
 
 /// Returns the arguments of root's containerds, and of k3s and RKE2, which use the same paths as this process: a
@@ -203,27 +276,28 @@ pub fn arguments_of_containerds() -> io::Result<Vec<Vec<String>>> {
 pub(super) struct Builder {
     processes: Processes,
     positions: HashMap<u32, usize>,
-    users: HashMap<u32, Who>,
+    users: HashMap<u32, (String, Who)>,
     is_complete: bool,
 }
 
 impl Builder {
     pub(super) fn take(&mut self, record: &ProcRecord, body: &[u8]) {
-        let all = &mut self.processes.all;
         match record {
             ProcRecord::Begin { sees_all } => self.processes.sees_all = *sees_all,
-            ProcRecord::Process { id, name, group, who, is_hidden } => {
-                if *is_hidden {
-                    self.processes.hidden.push(who.clone());
+            ProcRecord::Process { id, name, group, who, hidden } => {
+                self.users.insert(*id, (name.clone(), who.clone()));
+                if let Some(why) = hidden {
+                    self.hidden(*id, why.clone());
                 }
-                self.users.insert(*id, who.clone());
+                let all = &mut self.processes.all;
                 self.positions.insert(*id, all.len());
                 all.push(Process { id: *id, name: name.clone(), group: group.clone(), ..Process::default() });
             }
             ProcRecord::Files { id, is_complete } => {
-                if !is_complete && let Some(who) = self.users.get(id) {
-                    self.processes.hidden.push(who.clone());
+                if !is_complete {
+                    self.hidden(*id, Hiding::TooMany);
                 }
+                let all = &mut self.processes.all;
                 if let Some(position) = self.positions.get(id) {
                     let paths = body.split(|byte| *byte == 0).filter(|path| !path.is_empty());
                     all[*position].holds = paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
@@ -231,14 +305,21 @@ impl Builder {
             }
             ProcRecord::Arguments { id } => {
                 if let Some(position) = self.positions.get(id) {
-                    all[*position].arguments = body.to_vec();
+                    self.processes.all[*position].arguments = body.to_vec();
                 }
             }
             ProcRecord::End => self.is_complete = true,
             ProcRecord::View { .. }
             | ProcRecord::Unknown { .. }
+            | ProcRecord::Unanswered { .. }
             | ProcRecord::Mounts
             | ProcRecord::Deleted { .. } => {}
+        }
+    }
+
+    fn hidden(&mut self, id: u32, why: Hiding) {
+        if let Some((name, who)) = self.users.get(&id).cloned() {
+            self.processes.hidden.push(HiddenProcess { id, name, why, who });
         }
     }
 
@@ -305,7 +386,7 @@ mod tests {
     fn read_below(proc: &Path) -> io::Result<Processes> {
         let mut builder = Builder::default();
         let facts = ProcessFacts { files: true, ..ProcessFacts::default() };
-        read::below(proc, facts, &mut |record, body| {
+        read::below(proc, &facts, &mut |record, body| {
             builder.take(&record, body);
             Ok(())
         })?;

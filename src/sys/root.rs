@@ -128,9 +128,19 @@ impl PartialEq for Root {
 impl Eq for Root {}
 
 /// Owners and modes of the directories from `/` to a directory, including itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DirectoryChain {
     steps: Vec<DirectoryRights>,
+}
+
+/// Returns the way to a directory, or to the directory of a file. One that cannot be opened may be reachable for any
+/// user.
+pub(super) fn way_to(path: &Path) -> DirectoryChain {
+    let root = match (Root::open(path), path.parent()) {
+        (Err(error), Some(parent)) if error.kind() == ErrorKind::NotADirectory => Root::open(parent),
+        (root, _) => root,
+    };
+    root.map(|root| root.way).unwrap_or_default()
 }
 
 /// Opens any file with `O_PATH`, and returns it with its path. The path is followed with the same care as in
@@ -214,7 +224,7 @@ fn find_by(mut walk: Walk<'_>, path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     Ok((leaf.map_or(here, |(leaf, _)| leaf), path))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DirectoryRights {
     /// Uid of the owner.
     pub uid: u32,
@@ -253,6 +263,12 @@ impl DirectoryChain {
 
     fn is_trusted_by(&self, trusted: &[u32]) -> bool {
         self.steps.iter().all(|step| step.is_trusted(trusted))
+    }
+
+    /// Returns true if every user may reach the content of the directory.
+    #[must_use]
+    pub(super) fn admits_all(&self) -> bool {
+        self.admits(&Who::default())
     }
 
     /// Returns whether `who` may reach the content of the directory. The answer is generous: an access list can

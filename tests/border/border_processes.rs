@@ -360,3 +360,100 @@ fn foreign_mounts_hold_no_lock_and_keep_nothing() {
     assert!(deleted.locked_for < MOST_LOCKED, "{:?}", deleted.locked_for);
     edit::whole(&store);
 }
+
+/// Maximum time that processes and mounts of other users may cost a command, with some reserve for a busy machine.
+const STRANGERS_COST: Duration = Duration::from_secs(3);
+
+/// Runs a command; returns its exit code, its messages and its time.
+fn timed(store: &Store, words: &[&str]) -> (i32, String, Duration) {
+    let start = Instant::now();
+    let (code, said) = ends(&mut store_command(store, words));
+    (code, said, start.elapsed())
+}
+
+#[test]
+fn mount_tables_of_strangers_cost_nothing() {
+    if !store::require_tools() || !hostile::require() {
+        return;
+    }
+    let dir = open_directory();
+    let store = small::still(&dir.path().join("root"));
+    // As podman and CRI-O make it: everyone reaches the graphroot, but no directory in it.
+    std::fs::set_permissions(store.root(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let commands = [
+        &["scan", "--no-record"][..],
+        &["sweep", "--delete", "--yes"],
+        &["gc", "--via", "direct", "--yes", "--high", "99", "--low", "98", "--max-age", "365d"],
+        &["rm", "--via", "direct", "--yes", &small::name("other")],
+    ];
+    let run = || commands.map(|words| (words, timed(&store, words)));
+    let before = run();
+    store.load(&[small::image("other")]);
+    let strangers: Vec<_> = (0..8)
+        .map(|number| {
+            let place = directory(dir.path(), &format!("many{number}"));
+            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o777)).unwrap();
+            Hostile::new(&["stack", shown(&place), NOBODY, "32768"])
+        })
+        .collect();
+    for ((words, (code, said, time)), (_, (code_before, _, time_before))) in run().into_iter().zip(before) {
+        assert_eq!((code, code_before), (0, 0), "{words:?}: {said}");
+        assert!(
+            time < time_before + STRANGERS_COST,
+            "{words:?}: {time:?}, without strangers {time_before:?}"
+        );
+    }
+    drop(strangers);
+    edit::whole(&store);
+}
+
+/// Returns true if the kernel waits for a process when one of its links is read.
+fn is_waited_for(pid: u32) -> bool {
+    let (sender, answered) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(std::fs::read_link(format!("/proc/{pid}/exe"))));
+    answered.recv_timeout(Duration::from_millis(500)).is_err()
+}
+
+#[test]
+fn silent_process_is_named_once_and_hides_only_itself() {
+    if !store::require_tools() || !hostile::require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let store = small::still(&disk.path().join("root"));
+    let usage = ["usage", "--format", "json"];
+    let (code, said, time_before) = timed(&store, &usage);
+    assert_eq!(code, 0, "{said}");
+    let place = directory(disk.path(), "fuse");
+    let mut fuse = Hostile::private_fuse(&place, "0", "allow_other");
+    let mut silent = Hostile::new(&["exec", shown(&fuse.path(&place.join("page")))]);
+    // A process that is examined after the silent one has a deleted file open.
+    let path = disk.path().join("gone");
+    std::fs::write(&path, vec![1; 8 << 20]).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    let mut holder = Command::new("sleep").arg("600").stdin(file).spawn().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    fuse.fall_silent();
+    silent.fall_silent();
+    std::thread::sleep(Duration::from_millis(100));
+    let is_hidden = is_waited_for(silent.id());
+    let run = program::run(&mut store_command(&store, &usage));
+    let (_, _, time) = timed(&store, &usage);
+    for words in [
+        &["scan", "--no-record"][..],
+        &["gc", "--via", "direct", "--yes", "--high", "99", "--low", "98", "--max-age", "365d"],
+        &["rm", "--via", "direct", "--yes", &small::name("other")],
+    ] {
+        let (code, said, time) = timed(&store, words);
+        assert!(matches!(code, 0 | 3), "{words:?}: {said}");
+        assert!(time < time_before + STRANGERS_COST, "{words:?}: {time:?}");
+    }
+    holder.kill().and_then(|()| holder.wait()).unwrap();
+    assert!(time < time_before + STRANGERS_COST, "{time:?}, before {time_before:?}");
+    assert!(run.stdout.contains(&format!("sleep (pid {})", holder.id())), "{}", run.stdout);
+    let name = format!("process {} ", silent.id());
+    let expected = if is_hidden { (3, 1) } else { (0, 0) };
+    // The document contains the warnings.
+    assert_eq!((run.code, run.stdout.matches(&name).count()), expected, "{run:?}");
+    assert!(!run.stdout.contains("mountinfo") && !run.stdout.contains("hidden below"), "{run:?}");
+}

@@ -8,6 +8,7 @@
   hide FILE PADDING         has FILE mapped where PADDING, several pages, was among its arguments
   exec FILE                 at SIGUSR1 becomes another program, and closes FILE on the way
   mounts DIR UID N          N mounts of that user, in a separate namespace
+  stack DIR UID N           about N mounts of that user with long paths, each below the other
   overlay DIR UID NAME      an overlay of that user, with DIR/NAME below
 """
 import ctypes
@@ -163,6 +164,20 @@ def mounts(place, uid, count):
     time.sleep(600)
 
 
+def stack(place, uid, count):
+    become(int(uid))
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
+    mount("many", place, "tmpfs")
+    below = f"{place}/{'y' * 200}"
+    os.mkdir(below)
+    many = 1
+    while many < int(count):
+        mount(place, below, None, MS_BIND | MS_REC)
+        many *= 2
+    ready()
+    time.sleep(600)
+
+
 def overlay(place, uid, name):
     become(int(uid))
     mount(None, "/", None, MS_REC | MS_PRIVATE)
@@ -175,4 +190,4 @@ def overlay(place, uid, name):
 
 
 if __name__ == "__main__":
-    {"serve": serve, "root": root, "hide": hide, "exec": execute, "mounts": mounts, "overlay": overlay}[sys.argv[1]](*sys.argv[2:])
+    {"serve": serve, "root": root, "hide": hide, "exec": execute, "mounts": mounts, "stack": stack, "overlay": overlay}[sys.argv[1]](*sys.argv[2:])

@@ -316,6 +316,9 @@ pub(super) fn others(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -
 pub fn hidden(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Option<(String, String)> {
     /// Maximum number of mount points that are named.
     const NAMED: usize = 3;
+    if other_users.unknown_files(&[]).is_some() {
+        return None;
+    }
     let seen = other_users.seen_whole.iter().find(|seen| seen.filesystem == ix)?;
     let filesystem = &scan.inventory[ix];
     let outside = other_users.other_users.iter().filter(|user| user.filesystem == ix).map(|user| user.bytes);

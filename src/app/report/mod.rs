@@ -110,6 +110,8 @@ pub fn report(
     };
     let thresholds = thresholds::all(config, scan);
     let mut findings = other_users.findings.clone();
+    let unknown_files = other_users.unknown_files(&scan.inventory.findings);
+    findings.extend(unknown_files.clone());
     let filled = inventory.filesystems.iter().zip(&divided);
     findings.extend(filled.filter_map(|(disk, divided)| outside::excess(disk, divided.excess_bytes)));
     findings.extend(outside::part_of_a_filesystem(request, scan));
@@ -132,7 +134,8 @@ pub fn report(
         })
         .collect();
     let causes = diagnosis::causes(&context, &disks);
-    let complete = scan.is_complete() && !other_users.findings.iter().any(|finding| finding.incomplete);
+    let mut incomplete = other_users.findings.iter().chain(&unknown_files);
+    let complete = scan.is_complete() && !incomplete.any(|finding| finding.incomplete);
     let foreign = scan.sysroot.is_foreign();
     let sentences = diagnosis::summary(&disks, &causes, complete, foreign);
     let advice = diagnosis::advice(&disks, &causes, foreign);

@@ -66,7 +66,7 @@ impl CriSource<'_> {
             pod,
             occupied: pod.is_some_and(|uid| seen.has_pod(uid, without)),
             newest: directory.size.newest,
-            open: open.as_ref().map(Option::as_deref).map_err(|why| *why),
+            open: open.as_ref().map(Option::as_deref).map_err(String::as_str),
         };
         let now = jiff::Timestamp::now();
         logs::exact_directory(&facts, &seen.listing.pods, self.collection.policy.min_age, now)
@@ -224,13 +224,13 @@ fn decide(plan: &mut Plan, path: &Path, cause: Cause, bytes: u64, ruling: Option
     }
 }
 
-fn reader<'s>(seen: &'s CriListing, path: &Path) -> Result<Option<String>, &'s str> {
-    node_logs::reader(seen.processes.as_ref().map_err(String::as_str)?, path)
+fn reader(seen: &CriListing, path: &Path) -> Result<Option<String>, String> {
+    node_logs::reader(seen.processes.as_ref().map_err(String::clone)?, path)
 }
 
 /// The ruling that keeps a file that a process has open, or may have open.
 fn is_read(seen: &CriListing, path: &Path) -> Option<Ruling> {
-    logs::open(reader(seen, path).as_ref().map(Option::as_deref).map_err(|why| *why))
+    logs::open(reader(seen, path).as_ref().map(Option::as_deref).map_err(String::as_str))
 }
 
 /// Returns true if `path` is the log `log` of a container, or rotated from it.

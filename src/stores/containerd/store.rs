@@ -87,8 +87,10 @@ impl Store for Containerd {
         // anywhere.
         let mut namespaces = self.snapshot.metadata.namespaces.iter();
         let has_containers = namespaces.any(|namespace| !namespace.containers.is_empty());
+        let content: Vec<_> =
+            self.snapshot.backends.iter().map(|backend| backend.directory.clone()).collect();
         let mut mounts = match filling.request.measure.reads_mounts() && (leaks || has_containers) {
-            true => mounts_below(&[PathBuf::from("/")], &mut filling.inventory.findings, || {
+            true => mounts_below((&[PathBuf::from("/")], &content), &mut filling.inventory.findings, || {
                 self.units.iter().map(|unit| unit.path.clone()).collect()
             }),
             false => Vec::new(),

@@ -148,6 +148,7 @@ pub(super) fn fill(
             filler.orphans();
             filler.unused_layers();
             filler.recorded();
+            filler.silent_processes();
         }
         if !filler.is_measured() {
             filler.unmeasured_driver();

@@ -7,6 +7,7 @@
 //!
 //! Temporary files are not in the records. Their verdict depends on their age and on the processes that use them.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use jiff::SignedDuration;
@@ -30,7 +31,7 @@ pub(crate) enum UseByProcess {
     /// Description of a process that uses the object.
     InUse(String),
     /// Reason why the use is unknown.
-    Unknown(&'static str),
+    Unknown(Cow<'static, str>),
 }
 
 /// Facts about an object without a record.

@@ -19,7 +19,7 @@ use super::Scan;
 use crate::disk::{Extents, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
 use crate::model::space::BytesAndInodes;
 use crate::model::{Filesystem, FilesystemIx, Finding};
-use crate::sys::deleted::{self, Backing, DeletedFile};
+use crate::sys::deleted::{self, Backing, DeletedFile, DeletedFiles};
 use crate::sys::mounts::{self, Location, Mount};
 use crate::sys::quiet;
 
@@ -273,12 +273,13 @@ fn gather(filesystem: FilesystemIx, units: Vec<Unit>, sizes: &[BytesAndInodes], 
 
 /// Adds the deleted files on filesystems of the scan that processes hold open.
 fn add_deleted_files(scan: &Scan, all: &mut OtherUsers) {
-    let deleted = deleted::files().unwrap_or_else(|error| {
+    let DeletedFiles { files, unknown } = deleted::files().unwrap_or_else(|error| {
         let message = format!("cannot find deleted files that are held open: {error}");
         all.findings.push(Finding::new("/proc", message));
-        Vec::new()
+        DeletedFiles::default()
     });
-    let here = deleted.into_iter().filter(|file| file.bytes > 0);
+    all.unknown_deleted = unknown;
+    let here = files.into_iter().filter(|file| file.bytes > 0);
     all.other_users.extend(here.filter_map(|file| {
         Some(OtherUser {
             kind: OtherUserKind::DeletedOpen,

@@ -84,6 +84,8 @@ pub struct OtherUsers {
     /// Users by filesystem and kind. The kinds [`OtherUserKind::Directory`] and [`OtherUserKind::DeletedOpen`] may
     /// appear several times.
     pub other_users: Vec<OtherUser>,
+    /// Processes whose deleted files are unknown.
+    pub unknown_deleted: Option<String>,
     /// Shares of pods, the largest first.
     pub pods: Vec<PodShare>,
     /// The largest log files, the largest first.
@@ -105,6 +107,15 @@ pub struct OtherUsers {
     pub findings: Vec<Finding>,
     /// Number of inodes examined.
     pub inodes: u64,
+}
+
+impl OtherUsers {
+    /// Returns a finding about processes whose deleted files are unknown, unless it is `reported` already.
+    #[must_use]
+    pub fn unknown_files(&self, reported: &[Finding]) -> Option<Finding> {
+        let why = self.unknown_deleted.as_ref()?;
+        Some(Finding::incomplete("/proc", why)).filter(|finding| !reported.contains(finding))
+    }
 }
 
 /// A directory at the top of a store that contains at least 1 % of the used bytes.

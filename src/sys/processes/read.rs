@@ -7,9 +7,12 @@
 //!
 //! Even reading a link may never return. Since version 6.18 the kernel waits there for a process that is in
 //! `execve` (`exec_update_lock`), which in turn waits for a file that it closes. Links are therefore read in a
-//! thread that can be abandoned, those of root's processes first. If a process does not answer, its open files and
-//! those of all later processes are unknown. `status`, `uid_map`, `cgroup`, `comm` and `mountinfo` never block: the
-//! identity and the mounts of every process are known.
+//! thread that can be abandoned, those of root's processes first. A process that does not answer hides only its own
+//! open files, and is not asked again for a minute. `status`, `uid_map`, `cgroup`, `comm`, `mountinfo` and the mount
+//! namespace of a pidfd never block: the identity and the mounts of every process are known.
+//!
+//! Mount tables may be long: any user can create namespaces of 100,000 mounts. The tables of users who cannot reach
+//! the directories in question ([`ProcessFacts::ways`]) are not read, those of other users only within a deadline.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -19,15 +22,18 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, Mode, OFlags};
-use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
-
+use super::super::mount_namespace::{MountNamespace, read_table};
 use super::super::mounts;
-use super::super::patience::{Patience, ask_each};
+use super::super::patience::{Patience, Pulse, Time, Unanswered, ask_each};
 use super::super::root::Who;
 use super::super::users;
+pub(crate) use super::records::{Backing, Hiding, ProcRecord, ProcessFacts, ReadPatience};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 
 /// Inode of the kernel's first PID namespace (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`). Only there `/proc`
 /// shows every process.
@@ -50,6 +56,10 @@ const MAX_ARGUMENTS: u64 = 128 << 10;
 const MAX_TABLE: u64 = 24 << 20;
 /// Maximum size of all tables together; those of root's processes are read first.
 const MAX_TABLES: u64 = 384 << 20;
+/// Maximum time for reading one table of root's processes, one of other users, and all of other users together.
+const TIME_OF_TABLE: Duration = Duration::from_secs(2);
+const TIME_OF_USERS_TABLE: Duration = Duration::from_millis(250);
+const TIME_OF_USERS_TABLES: Duration = Duration::from_millis(500);
 
 /// Maximum number of open files that are read for one process, and for all processes of other users together.
 const MAX_FILES: usize = 1 << 16;
@@ -62,67 +72,20 @@ const MAX_MAPPINGS: u64 = 16 << 20;
 /// `CAP_DAC_READ_SEARCH`, `CAP_SETUID`, `CAP_SYS_PTRACE`, `CAP_SYS_ADMIN`.
 const POWERS: u64 = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 19 | 1 << 21;
 
-/// Facts to read about processes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ProcessFacts {
-    pub(crate) mounts: bool,
-    /// Open files.
-    pub(crate) files: bool,
-    /// Deleted files that are open, with their sizes.
-    pub(crate) deleted: bool,
-    /// Arguments of kubelets.
-    pub(crate) arguments: bool,
-    /// Only the arguments of containerds, and of programs that start one.
-    pub(crate) containerds: bool,
-}
-
-/// Record of a fact. Its body, if any, is described in brackets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum ProcRecord {
-    /// First record: whether `/proc` contains every process of the machine.
-    Begin { sees_all: bool },
-    /// A process. `is_hidden`: its open files cannot be read.
-    Process { id: u32, name: String, group: String, who: Who, is_hidden: bool },
-    /// The mounts that some processes see (a mount table); `who` are their users together. The first one is that of
-    /// this process.
-    View { pid: u32, who: Who },
-    /// The mounts of a process cannot be read.
-    Unknown { pid: u32, name: String, who: Who, why: String },
-    /// End of the mounts.
-    Mounts,
-    /// Open files of a process (paths, each followed by a NUL).
-    Files { id: u32, is_complete: bool },
-    /// A deleted file (its former name).
-    Deleted { id: u32, name: String, device: u64, bytes: u64, backing: Option<Backing> },
-    /// The arguments of a kubelet or containerd (as in `/proc/PID/cmdline`).
-    Arguments { id: u32 },
-    /// Last record, if none is missing.
-    End,
-}
-
-/// Filesystem of a file, if its device number does not identify it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Backing {
-    /// Upper directory of an overlay, as it was mounted: the path may be relative.
-    Upper(OsString),
-    /// Source of its mount: `/dev/vda4`.
-    Source(String),
-}
-
 /// Suffix that the kernel adds to the name of a deleted file.
 const DELETED: &[u8] = b" (deleted)";
 
 type Emit<'a> = dyn FnMut(ProcRecord, &[u8]) -> io::Result<()> + 'a;
 
 /// Reads facts about all processes except `parent` and this process.
-pub(crate) fn all(facts: ProcessFacts, parent: u32, emit: &mut Emit<'_>) -> io::Result<()> {
-    Reader::new(Path::new("/proc"), parent).read(facts, emit)
+pub(crate) fn all(facts: &ProcessFacts, parent: u32, emit: &mut Emit<'_>) -> io::Result<()> {
+    Reader::new(Path::new("/proc"), parent, &facts.patience).read(facts, emit)
 }
 
 /// Reads below another directory than `/proc`, for tests.
 #[cfg(test)]
-pub(crate) fn below(proc: &Path, facts: ProcessFacts, emit: &mut Emit<'_>) -> io::Result<()> {
-    Reader::new(proc, std::process::id()).read(facts, emit)
+pub(crate) fn below(proc: &Path, facts: &ProcessFacts, emit: &mut Emit<'_>) -> io::Result<()> {
+    Reader::new(proc, std::process::id(), &facts.patience).read(facts, emit)
 }
 
 /// Returns whether `/proc` contains every process of the machine: this process is in the first PID namespace, and
@@ -146,6 +109,17 @@ struct ProcessDirectory {
 }
 
 impl ProcessDirectory {
+    /// Returns true if it is a process of root's, not of a user namespace's root.
+    fn is_of_root(&self) -> bool {
+        self.who.is_privileged && self.is_of_our_users
+    }
+
+    /// Returns the number of the thread that represents it.
+    fn thread(&self) -> u32 {
+        let name = self.place.file_name().and_then(OsStr::to_str);
+        name.and_then(|name| name.parse().ok()).unwrap_or(self.id)
+    }
+
     /// Returns the last part of its program's path.
     fn name(&self, program: Option<&Path>) -> String {
         name(&self.place, program)
@@ -153,25 +127,19 @@ impl ProcessDirectory {
 }
 
 /// Set of mounts that a process sees: its namespace, its root directory there, and the mount of that directory. If
-/// the links of a process do not answer, only its number is known.
+/// the link of its root directory does not answer, only its number is known.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum View {
-    Of(OsString, OsString, Option<u64>),
+    Of(u64, OsString, Option<u64>),
     Stuck(u32),
 }
 
-/// Facts from the links of a process.
-struct Links {
-    view: View,
-    /// User who may mount there, if it is not only root. `None` if the kernel does not show it.
-    owner: Option<Who>,
-}
-
-/// Processes that see a view, and their users.
+/// Processes that see a view.
 #[derive(Default)]
 struct Seers {
     pids: Vec<u32>,
-    who: Who,
+    /// Root's processes are among them, or root may have mounted there.
+    is_privileged: bool,
 }
 
 /// Mount that a file may be on, if its filesystem answers.
@@ -186,26 +154,48 @@ struct Reader<'a> {
     parent: u32,
     /// Mapping of user ids in the user namespace of this process.
     users: String,
+    /// The numbers in `proc` are those of the PID namespace of this process, so that system calls accept them.
+    has_own_numbers: bool,
     locals: HashMap<u64, Local>,
+    silent: HashSet<u32>,
+    /// Time that is left to wait for silent processes.
+    left: Duration,
+    /// Time for the users other than root, for each question.
+    for_users: Duration,
 }
 
+/// Answers of processes, by id.
+type Answers<T> = HashMap<u32, Result<T, Unanswered>>;
+
 impl<'a> Reader<'a> {
-    fn new(proc: &'a Path, parent: u32) -> Self {
+    fn new(proc: &'a Path, parent: u32, patience: &ReadPatience) -> Self {
         let users = fs::read_to_string(proc.join("self/uid_map")).unwrap_or_default();
-        Self { proc, parent, users, locals: HashMap::new() }
+        let number = fs::read_link(proc.join("self")).ok();
+        Self {
+            proc,
+            parent,
+            users,
+            has_own_numbers: number == Some(PathBuf::from(std::process::id().to_string())),
+            locals: HashMap::new(),
+            silent: patience.silent.iter().copied().collect(),
+            left: patience.for_silent,
+            for_users: patience.for_users,
+        }
     }
 
-    fn read(mut self, facts: ProcessFacts, emit: &mut Emit<'_>) -> io::Result<()> {
+    fn read(mut self, facts: &ProcessFacts, emit: &mut Emit<'_>) -> io::Result<()> {
         emit(ProcRecord::Begin { sees_all: sees_all(self.proc) }, b"")?;
         let mut found = self.list()?;
         if facts.containerds {
             self.containerds(&found, emit)?;
             return emit(ProcRecord::End, b"");
         }
-        // The caller is first, whose table contains the paths as it knows them; then root's processes, in case that
-        // there is not enough time for all.
+        // The caller is first, whose table contains the paths as it knows them; then root's processes, then those of
+        // users who can reach the directories, in case that there is not enough time for all.
         let parent = self.parent;
-        found.sort_by_key(|process| (process.id != parent, !process.who.is_privileged, process.id));
+        found.sort_by_cached_key(|process| {
+            (process.id != parent, !process.who.is_privileged, !facts.concerns(&process.who), process.id)
+        });
         if facts.mounts || facts.deleted {
             self.mounts(&found, facts, emit)?;
             emit(ProcRecord::Mounts, b"")?;
@@ -215,8 +205,44 @@ impl<'a> Reader<'a> {
         }
         found
             .retain(|process| process.id != parent && process.id != std::process::id() && !process.is_kernel);
-        Self::files(&found, facts, emit)?;
+        self.files(&found, facts, emit)?;
         emit(ProcRecord::End, b"")
+    }
+
+    /// Asks each process, root's first. Processes that did not answer before are not asked again.
+    fn ask<T: Send + 'static>(
+        &mut self,
+        jobs: Vec<ProcessDirectory>,
+        emit: &mut Emit<'_>,
+        ask: impl Fn(&ProcessDirectory, &Pulse) -> T + Send + Sync + 'static,
+    ) -> io::Result<Answers<T>> {
+        let ask = Arc::new(ask);
+        let mut answers = HashMap::with_capacity(jobs.len());
+        let (silent, asked): (Vec<_>, Vec<_>) =
+            jobs.into_iter().partition(|process| self.silent.contains(&process.id));
+        answers.extend(silent.into_iter().map(|process| (process.id, Err(Unanswered::Silent))));
+        let (privileged, users): (Vec<_>, Vec<_>) =
+            asked.into_iter().partition(|process| process.who.is_privileged);
+        let for_users = self.for_users;
+        for (jobs, limit) in [(privileged, None), (users, Some(for_users))] {
+            let ids: Vec<u32> = jobs.iter().map(|process| process.id).collect();
+            let until = limit.map(|limit| Instant::now() + limit);
+            let mut time = Time { left: self.left, until };
+            let ask = ask.clone();
+            let given = ask_each(jobs, &mut time, move |process, pulse| ask(process, pulse));
+            let is_cut = given.iter().any(|answer| matches!(answer, Err(Unanswered::NotAsked)));
+            let silent =
+                ids.iter().zip(&given).filter(|(_, answer)| matches!(answer, Err(Unanswered::Silent)));
+            let silent: Vec<u32> = silent.map(|(id, _)| *id).collect();
+            self.silent.extend(&silent);
+            if is_cut || !silent.is_empty() {
+                let waited = self.left.saturating_sub(time.left);
+                emit(ProcRecord::Unanswered { silent, waited, is_cut }, b"")?;
+            }
+            self.left = time.left;
+            answers.extend(ids.into_iter().zip(given));
+        }
+        Ok(answers)
     }
 
     fn list(&self) -> io::Result<Vec<ProcessDirectory>> {
@@ -244,117 +270,136 @@ impl<'a> Reader<'a> {
     fn mounts(
         &mut self,
         found: &[ProcessDirectory],
-        facts: ProcessFacts,
+        facts: &ProcessFacts,
         emit: &mut Emit<'_>,
     ) -> io::Result<()> {
-        let by_id: HashMap<u32, &ProcessDirectory> =
-            found.iter().map(|process| (process.id, process)).collect();
-        let mut patience = Patience::new();
-        let links = ask_each(found.to_vec(), move |process| links_patiently(&process, &mut patience));
-        let mut views: Vec<(View, Seers)> = Vec::new();
-        let mut known: HashMap<View, usize> = HashMap::new();
-        for (process, links) in found.iter().zip(links) {
-            let links = match links {
+        let (patience, has_own_numbers) = (Patience::new(), self.has_own_numbers);
+        let mut namespaces = self.ask(found.to_vec(), emit, move |process, _| {
+            let thread = has_own_numbers.then(|| process.thread());
+            patiently(process, &patience, || {
+                MountNamespace::of(&process.place, thread, process.who.is_privileged)
+            })
+        })?;
+        let mut seers = Vec::new();
+        for process in found {
+            let (inode, owner) = match namespaces.remove(&process.id) {
+                None | Some(Ok(Ok(None))) => continue,
+                Some(Ok(Ok(Some(namespace)))) => (Some(namespace.inode), namespace.owner),
                 // Anything may be mounted there, even by root.
-                None => Links { view: View::Stuck(process.id), owner: None },
-                Some(Ok(None)) => continue,
-                Some(Ok(Some(links))) => links,
+                Some(Err(_)) => (None, Who::user(0)),
                 // Skipped where sandboxes and security modules hide the first process and nothing else: other
                 // processes share the namespaces of containers.
-                Some(Err(error)) if process.id == INIT => {
+                Some(Ok(Err(error))) if process.id == INIT => {
                     tracing::debug!("the mounts of process {INIT}: {error}");
                     continue;
                 }
-                Some(Err(error)) => {
-                    self.unknown(process, &error.to_string(), emit)?;
+                Some(Ok(Err(error))) => {
+                    self.unknown(process, facts, &error, emit)?;
                     continue;
                 }
             };
-            let position = *known.entry(links.view).or_insert_with_key(|view| {
-                views.push((view.clone(), Seers::default()));
-                views.len() - 1
-            });
-            let seers = &mut views[position].1;
-            seers.pids.push(process.id);
-            add(&mut seers.who, &process.who);
             // The owner of the namespace may have mounted too: a container's process does not need the rights with
             // which its mounts were made.
-            add(&mut seers.who, links.owner.as_ref().unwrap_or(&Who { is_privileged: true, uids: vec![] }));
+            if process.id == self.parent || facts.concerns(&process.who) || facts.concerns(&owner) {
+                seers.push((process, inode, process.who.is_privileged || owner.is_privileged));
+            }
+        }
+        let patience = Patience::new();
+        let jobs = seers.iter().map(|(process, ..)| (*process).clone()).collect();
+        let mut roots =
+            self.ask(jobs, emit, move |process, _| patiently(process, &patience, || root_of(process)))?;
+        let mut views: Vec<Seers> = Vec::new();
+        let mut known: HashMap<View, usize> = HashMap::new();
+        for (process, inode, is_privileged) in seers {
+            let view = match (roots.remove(&process.id), inode) {
+                (None | Some(Ok(Ok(None))), _) => continue,
+                (Some(Ok(Ok(Some((root, mount))))), Some(inode)) => View::Of(inode, root, mount),
+                (Some(Ok(Ok(Some(_))) | Err(_)), _) => View::Stuck(process.id),
+                (Some(Ok(Err(error))), _) => {
+                    self.unknown(process, facts, &error, emit)?;
+                    continue;
+                }
+            };
+            let position = *known.entry(view).or_insert_with(|| {
+                views.push(Seers::default());
+                views.len() - 1
+            });
+            views[position].pids.push(process.id);
+            views[position].is_privileged |= is_privileged;
         }
         if let [_, others @ ..] = &mut views[..] {
-            others.sort_by_key(|(_, seers)| !seers.who.is_privileged);
+            others.sort_by_key(|seers| !seers.is_privileged);
         }
-        let mut left = MAX_TABLES;
-        for (_, seers) in &views {
-            self.view_table(seers, &by_id, facts, &mut left, emit)?;
+        let by_id: HashMap<u32, &ProcessDirectory> =
+            found.iter().map(|process| (process.id, process)).collect();
+        let (mut left, mut time_of_users) = (MAX_TABLES, TIME_OF_USERS_TABLES);
+        for seers in &views {
+            let start = Instant::now();
+            let limit = match seers.is_privileged {
+                true => TIME_OF_TABLE,
+                false => TIME_OF_USERS_TABLE.min(time_of_users),
+            };
+            self.view_table(seers, &by_id, facts, (&mut left, start + limit), emit)?;
+            if !seers.is_privileged {
+                time_of_users = time_of_users.saturating_sub(start.elapsed());
+            }
         }
         Ok(())
     }
 
-    /// Reads the table of a view from any of its processes.
+    /// Reads the table of a view from any of its processes. `left` is the maximum size of all further tables.
     fn view_table(
         &mut self,
         seers: &Seers,
         by_id: &HashMap<u32, &ProcessDirectory>,
-        facts: ProcessFacts,
-        left: &mut u64,
+        facts: &ProcessFacts,
+        (left, until): (&mut u64, Instant),
         emit: &mut Emit<'_>,
     ) -> io::Result<()> {
         let living = seers.pids.iter().filter_map(|pid| by_id.get(pid));
         let mut failed = None;
         for process in living {
-            let limit = MAX_TABLE.min(*left);
-            let mut table = Vec::new();
-            let read = fs::File::open(process.place.join("mountinfo"))
-                .and_then(|file| file.take(limit + 1).read_to_end(&mut table));
-            match read {
+            match read_table(&process.place, MAX_TABLE.min(*left), until) {
                 // EINVAL: it no longer has a namespace.
-                Err(error)
-                    if matches!(
-                        Errno::from_io_error(&error),
-                        Some(Errno::NOENT | Errno::SRCH | Errno::INVAL)
-                    ) =>
-                {
-                    continue;
-                }
-                Err(error) => failed = Some((process, error.to_string())),
-                Ok(_) if table.len() as u64 > limit => {
-                    failed = Some((process, "there are too many".to_owned()));
-                    break;
+                Err(error) if is_gone(&error) || Errno::from_io_error(&error) == Some(Errno::INVAL) => {}
+                Err(error) => {
+                    let is_final = matches!(error.kind(), ErrorKind::FileTooLarge | ErrorKind::TimedOut);
+                    failed = Some((process, error.to_string()));
+                    if is_final {
+                        break;
+                    }
                 }
                 // The table of a process that ended meanwhile is empty.
-                Ok(_) if table.is_empty() => continue,
-                Ok(_) => {
+                Ok(table) if table.is_empty() => {}
+                Ok(table) => {
                     *left -= table.len() as u64;
                     if facts.deleted {
-                        self.note_locals(&table, seers.who.is_privileged);
+                        self.note_locals(&table, seers.is_privileged);
                     }
                     if facts.mounts {
-                        emit(ProcRecord::View { pid: process.id, who: seers.who.clone() }, &table)?;
+                        emit(ProcRecord::View { pid: process.id }, &table)?;
                     }
                     return Ok(());
                 }
             }
         }
-        match failed {
-            Some((process, why)) => {
-                let name = process.name(None);
-                emit(ProcRecord::Unknown { pid: process.id, name, who: seers.who.clone(), why }, b"")
-            }
-            None => Ok(()),
-        }
+        let Some((process, why)) = failed else { return Ok(()) };
+        emit(ProcRecord::Unknown { pid: process.id, name: process.name(None), why }, b"")
     }
 
-    fn unknown(&self, process: &ProcessDirectory, why: &str, emit: &mut Emit<'_>) -> io::Result<()> {
+    fn unknown(
+        &self,
+        process: &ProcessDirectory,
+        facts: &ProcessFacts,
+        why: &io::Error,
+        emit: &mut Emit<'_>,
+    ) -> io::Result<()> {
         // A process outside of this user namespace can never be read, and belongs to another user.
-        if !users::is_first_user_namespace() {
+        if !users::is_first_user_namespace() || !facts.concerns(&process.who) {
             return Ok(());
         }
-        let name = process.name(None);
-        emit(
-            ProcRecord::Unknown { pid: process.id, name, who: process.who.clone(), why: why.to_owned() },
-            b"",
-        )
+        let unknown = ProcRecord::Unknown { pid: process.id, name: process.name(None), why: why.to_string() };
+        emit(unknown, b"")
     }
 
     /// Emits the arguments of root's containerds that use the same paths: those in this mount namespace or in
@@ -362,14 +407,14 @@ impl<'a> Reader<'a> {
     ///
     /// A process chooses its own name, and a user may start one of root's programs with any name and arguments. Its
     /// program file must therefore have the name too, and all its user ids must be root's.
-    fn containerds(&self, found: &[ProcessDirectory], emit: &mut Emit<'_>) -> io::Result<()> {
+    fn containerds(&mut self, found: &[ProcessDirectory], emit: &mut Emit<'_>) -> io::Result<()> {
         let root = Who { is_privileged: true, uids: vec![only(0)] };
         let named = found.iter().filter(|process| {
             process.who == root && process.is_of_our_users && CONTAINERDS.contains(&&*process.name(None))
         });
         let named: Vec<_> = named.cloned().collect();
         let namespaces = ["self", "1"].map(|id| self.proc.join(id).join("ns/mnt"));
-        let answers = ask_each(named.clone(), move |process| {
+        let mut answers = self.ask(named.clone(), emit, move |process, _| {
             let namespace = fs::read_link(process.place.join("ns/mnt")).ok()?;
             let program = fs::read_link(process.place.join("exe")).ok()?;
             let mut ours = namespaces.iter().filter_map(|ours| fs::read_link(ours).ok());
@@ -380,43 +425,56 @@ impl<'a> Reader<'a> {
             let file = fs::File::open(process.place.join("cmdline")).ok()?;
             file.take(MAX_ARGUMENTS).read_to_end(&mut arguments).ok()?;
             Some(arguments)
-        });
-        for (process, arguments) in named.iter().zip(answers) {
-            if let Some(Some(arguments)) = arguments {
+        })?;
+        for process in named {
+            if let Some(Ok(Some(arguments))) = answers.remove(&process.id) {
                 emit(ProcRecord::Arguments { id: process.id }, &arguments)?;
             }
         }
         Ok(())
     }
 
-    fn files(found: &[ProcessDirectory], facts: ProcessFacts, emit: &mut Emit<'_>) -> io::Result<()> {
-        let (mut left, mut patience) = (MAX_FILES_OF_USERS, Patience::new());
-        let answers = ask_each(if facts.files { found.to_vec() } else { Vec::new() }, move |process| {
+    fn files(
+        &mut self,
+        found: &[ProcessDirectory],
+        facts: &ProcessFacts,
+        emit: &mut Emit<'_>,
+    ) -> io::Result<()> {
+        let (left, patience, reads_files) =
+            (AtomicUsize::new(MAX_FILES_OF_USERS), Patience::new(), facts.files);
+        let asked = found.iter().filter(|process| facts.files || (facts.arguments && process.is_of_root()));
+        let mut answers = self.ask(asked.cloned().collect(), emit, move |process, pulse| {
             let exe = fs::read_link(process.place.join("exe")).ok();
-            let limit = if process.who.is_privileged { MAX_FILES } else { MAX_FILES.min(left) };
-            let held = OpenPaths::read(&process, limit, &mut patience);
-            if let Ok(held) = &held
-                && !process.who.is_privileged
-            {
-                left -= held.count;
-            }
+            let held = reads_files.then(|| {
+                if process.who.is_privileged {
+                    return OpenPaths::read(process, MAX_FILES, (&patience, pulse));
+                }
+                let held = OpenPaths::read(
+                    process,
+                    MAX_FILES.min(left.load(Ordering::Relaxed)),
+                    (&patience, pulse),
+                )?;
+                left.fetch_sub(held.count, Ordering::Relaxed);
+                Ok(held)
+            });
             (exe, held)
-        });
-        let mut answers = answers.into_iter();
+        })?;
         let mut kubelets = Vec::new();
         for process in found {
-            let answer = answers.next().flatten();
-            let is_answered = answer.is_some() || !facts.files;
-            let (exe, held) = answer.map_or((None, None), |(exe, held)| (exe, Some(held)));
-            if let Some(Err(error)) = &held
-                && is_gone(error)
-            {
-                continue;
-            }
-            let is_refused = held.as_ref().is_some_and(Result::is_err);
+            let (exe, held, hidden) = match answers.remove(&process.id) {
+                None => (None, None, None),
+                Some(Ok((_, Some(Err(error))))) if is_gone(&error) => continue,
+                Some(Ok((exe, Some(Err(error))))) => {
+                    // Security modules and sandboxes hide init's files even from root; it does not have files of
+                    // container engines open.
+                    (exe, None, (process.id != INIT).then(|| Hiding::Refused(error.to_string())))
+                }
+                Some(Ok((exe, held))) => (exe, held.and_then(Result::ok), None),
+                Some(Err(why)) => (None, None, facts.files.then_some(Hiding::Unanswered(why))),
+            };
             let group = fs::read(process.place.join("cgroup")).unwrap_or_default();
             let name = process.name(exe.as_deref());
-            if KUBELETS.contains(&name.as_str()) && process.who.is_privileged && process.is_of_our_users {
+            if KUBELETS.contains(&name.as_str()) && process.is_of_root() {
                 kubelets.push(process.clone());
             }
             let record = ProcRecord::Process {
@@ -424,22 +482,24 @@ impl<'a> Reader<'a> {
                 name,
                 group: String::from_utf8_lossy(&group).into_owned(),
                 who: process.who.clone(),
-                // Security modules and sandboxes hide init's files even from root; it does not have files of
-                // container engines open.
-                is_hidden: !is_answered || (is_refused && process.id != INIT),
+                hidden,
             };
             emit(record, b"")?;
-            if let Some(Ok(mut held)) = held {
+            if let Some(mut held) = held {
                 exe.iter().for_each(|exe| held.add(exe));
                 emit(ProcRecord::Files { id: process.id, is_complete: held.is_complete }, &held.paths)?;
             }
         }
         if facts.arguments {
             // Only this fact is in the memory of a process, so it is read only from root's kubelets.
-            let places = kubelets.iter().map(|process| process.place.join("cmdline")).collect();
-            let answers = ask_each(places, |place: PathBuf| fs::read(place).ok());
-            for (process, arguments) in kubelets.iter().zip(answers) {
-                if let Some(Some(arguments)) = arguments {
+            let mut answers = self.ask(kubelets.clone(), emit, |process, _| {
+                let mut arguments = Vec::new();
+                let file = fs::File::open(process.place.join("cmdline")).ok()?;
+                file.take(MAX_ARGUMENTS).read_to_end(&mut arguments).ok()?;
+                Some(arguments)
+            })?;
+            for process in kubelets {
+                if let Some(Ok(Some(arguments))) = answers.remove(&process.id) {
                     emit(ProcRecord::Arguments { id: process.id }, &arguments)?;
                 }
             }
@@ -463,11 +523,15 @@ impl<'a> Reader<'a> {
 
     fn deleted(&mut self, found: &[ProcessDirectory], emit: &mut Emit<'_>) -> io::Result<()> {
         let locals = std::mem::take(&mut self.locals);
-        let answers = ask_each(found.to_vec(), move |process| deleted_of(&process, &locals));
+        let mut answers =
+            self.ask(found.to_vec(), emit, move |process, pulse| deleted_of(process, &locals, pulse))?;
         let mut seen = HashSet::new();
-        for Deleted { identity, record, path } in answers.into_iter().flatten().flatten() {
-            if seen.insert(identity) {
-                emit(record, &path)?;
+        for process in found {
+            let deleted = answers.remove(&process.id).and_then(Result::ok);
+            for Deleted { identity, record, path } in deleted.into_iter().flatten() {
+                if seen.insert(identity) {
+                    emit(record, &path)?;
+                }
             }
         }
         Ok(())
@@ -481,10 +545,11 @@ struct Deleted {
     path: Vec<u8>,
 }
 
-fn deleted_of(process: &ProcessDirectory, locals: &HashMap<u64, Local>) -> Vec<Deleted> {
+fn deleted_of(process: &ProcessDirectory, locals: &HashMap<u64, Local>, pulse: &Pulse) -> Vec<Deleted> {
     // The process may end at any moment.
     let Ok(open) = fs::read_dir(process.place.join("fd")) else { return Vec::new() };
     let deleted = open.flatten().take(MAX_FILES).filter_map(|file| {
+        pulse.beat();
         let target = fs::read_link(file.path()).ok()?;
         let path = target.as_os_str().as_bytes().strip_suffix(DELETED)?;
         let information = fs::read(process.place.join("fdinfo").join(file.file_name())).ok()?;
@@ -516,14 +581,18 @@ fn deleted_of(process: &ProcessDirectory, locals: &HashMap<u64, Local>) -> Vec<D
     deleted.collect()
 }
 
-/// Reads the links of a process, and retries after `EACCES`.
+/// Reads a link of a process, and retries after `EACCES`.
 ///
 /// The kernel returns that error for a process that ends during the reading (`proc_fd_access_allowed` and
 /// `proc_ns_get_link` in `fs/proc` answer EACCES if they find no task). A process that is just starting may still
 /// have more rights than this one. Neither state lasts: after a retry the process is gone or readable.
-fn links_patiently(process: &ProcessDirectory, patience: &mut Patience) -> io::Result<Option<Links>> {
+fn patiently<T>(
+    process: &ProcessDirectory,
+    patience: &Patience,
+    read: impl Fn() -> io::Result<T>,
+) -> io::Result<Option<T>> {
     loop {
-        match links(process) {
+        match unless_gone(read()) {
             Err(error)
                 if error.kind() == ErrorKind::PermissionDenied && process.id != INIT && patience.wait() => {}
             other => return other,
@@ -531,14 +600,11 @@ fn links_patiently(process: &ProcessDirectory, patience: &mut Patience) -> io::R
     }
 }
 
-fn links(process: &ProcessDirectory) -> io::Result<Option<Links>> {
-    let namespace = unless_gone(fs::read_link(process.place.join("ns/mnt")))?;
-    let root = unless_gone(fs::read_link(process.place.join("root")))?;
-    let (Some(namespace), Some(root)) = (namespace, root) else { return Ok(None) };
-    let number = open_path(&process.place.join("root")).ok().as_ref().and_then(mount_of);
-    let owner =
-        if process.who.is_privileged { Some(Who::default()) } else { owner_of_mounts(&process.place) };
-    Ok(Some(Links { view: View::Of(namespace.into_os_string(), root.into_os_string(), number), owner }))
+/// Returns the root directory of a process, and the number of the mount that it is on.
+fn root_of(process: &ProcessDirectory) -> io::Result<(OsString, Option<u64>)> {
+    let link = process.place.join("root");
+    let root = fs::read_link(&link)?;
+    Ok((root.into_os_string(), open_path(&link).ok().as_ref().and_then(mount_of)))
 }
 
 /// Paths of the open and mapped files, the program, and the working and root directories of a process.
@@ -552,9 +618,13 @@ struct OpenPaths {
 impl OpenPaths {
     /// Reads them, and retries for a process that is starting or exiting and therefore not readable for a moment.
     /// init is never readable to some.
-    fn read(process: &ProcessDirectory, limit: usize, patience: &mut Patience) -> io::Result<Self> {
+    fn read(
+        process: &ProcessDirectory,
+        limit: usize,
+        (patience, pulse): (&Patience, &Pulse),
+    ) -> io::Result<Self> {
         loop {
-            match Self::read_once(&process.place, limit) {
+            match Self::read_once(&process.place, limit, pulse) {
                 Err(error) if !is_gone(&error) && process.id != INIT && patience.wait() => {}
                 Ok(mut held) => {
                     // A user without rights cannot have mapped a file of root's, and could delay the answer.
@@ -589,13 +659,14 @@ impl OpenPaths {
         }
     }
 
-    fn read_once(place: &Path, limit: usize) -> io::Result<Self> {
+    fn read_once(place: &Path, limit: usize, pulse: &Pulse) -> io::Result<Self> {
         let mut held = Self { is_complete: true, ..Self::default() };
         for (position, entry) in fs::read_dir(place.join("fd"))?.enumerate() {
             if position >= limit {
                 held.is_complete = false;
                 break;
             }
+            pulse.beat();
             held.link(entry?.path())?;
             held.count = position + 1;
         }
@@ -678,56 +749,6 @@ fn add(to: &mut Who, more: &Who) {
             to.uids.push(range.clone());
         }
     }
-}
-
-/// Returns who may mount in the namespace of a process: the owner of its user namespace, and root if that is the
-/// namespace of this process. `None` if the kernel does not show it.
-fn owner_of_mounts(place: &Path) -> Option<Who> {
-    let mounts = fs::File::open(place.join("ns/mnt")).ok()?;
-    let users = user_namespace_of(&mounts).ok()?;
-    let this_process = fs::File::open("/proc/self/ns/user").ok()?;
-    let (mine, other) = (rustix::fs::fstat(&this_process).ok()?, rustix::fs::fstat(&users).ok()?);
-    match (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino) {
-        true => Some(Who { is_privileged: true, uids: vec![] }),
-        false => owner_of_users(&users).ok().map(Who::user),
-    }
-}
-
-/// `NS_GET_USERNS` of `ioctl_nsfs(2)`: returns the user namespace that another namespace belongs to.
-#[allow(unsafe_code)]
-fn user_namespace_of(namespace: &fs::File) -> rustix::io::Result<OwnedFd> {
-    use std::os::fd::FromRawFd;
-    const NS_GET_USERNS: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0xb7, 1);
-    struct Get;
-    // SAFETY: the operation takes no argument and returns a new descriptor, which has no other owner; it does not
-    // change the caller's memory.
-    unsafe impl rustix::ioctl::Ioctl for Get {
-        type Output = OwnedFd;
-        const IS_MUTATING: bool = false;
-        fn opcode(&self) -> rustix::ioctl::Opcode {
-            NS_GET_USERNS
-        }
-        fn as_ptr(&mut self) -> *mut core::ffi::c_void {
-            core::ptr::null_mut()
-        }
-        unsafe fn output_from_ptr(
-            returned: rustix::ioctl::IoctlOutput,
-            _: *mut core::ffi::c_void,
-        ) -> rustix::io::Result<OwnedFd> {
-            // SAFETY: the kernel has just created this descriptor for the caller.
-            Ok(unsafe { OwnedFd::from_raw_fd(returned) })
-        }
-    }
-    // SAFETY: as above; the descriptor is that of a namespace, which supports this operation.
-    unsafe { rustix::ioctl::ioctl(namespace, Get) }
-}
-
-/// `NS_GET_OWNER_UID`: returns the user who created a user namespace.
-#[allow(unsafe_code)]
-fn owner_of_users(users: &OwnedFd) -> rustix::io::Result<u32> {
-    const NS_GET_OWNER_UID: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0xb7, 4);
-    // SAFETY: the kernel writes a `uid_t`, which is a `u32` on Linux, and nothing else.
-    unsafe { rustix::ioctl::ioctl(users, rustix::ioctl::Getter::<NS_GET_OWNER_UID, u32>::new()) }
 }
 
 /// Opens a handle, without opening the file itself.

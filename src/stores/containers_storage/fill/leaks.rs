@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Filler;
 use crate::model::Orphan;
-use crate::model::{Consistency, LeakClass, NodeIx, Verdict};
+use crate::model::{Consistency, Finding, LeakClass, NodeIx, Verdict};
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::leaks::{self, Circumstances, UseByProcess};
 use crate::stores::containers_storage::locks::LockFile;
@@ -18,7 +18,7 @@ use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::temporary_files::{self, TOOLS};
 use crate::stores::containers_storage::units::Unit;
 use crate::stores::leaks::{Judgement, age};
-use crate::sys::processes::Processes;
+use crate::sys::processes::{Processes, describe_hidden};
 
 impl Filler<'_> {
     pub(super) fn changed(&self, path: &Path) -> Option<Timestamp> {
@@ -47,7 +47,7 @@ impl Filler<'_> {
             has_database: self.snapshot.inspection.engine != Engine::Absent,
             lost_container: self.lost_container(since),
             doubt: None,
-            presence: UseByProcess::Unknown("not checked"),
+            presence: UseByProcess::Unknown("not checked".into()),
         }
     }
 
@@ -199,21 +199,35 @@ impl Filler<'_> {
     /// that may be creating the object.
     pub(super) fn presence(&self, id: &str, path: Option<&Path>, makers: &[&str]) -> UseByProcess {
         if self.snapshot.places.foreign {
-            return UseByProcess::Unknown("this is another machine's disk");
+            return UseByProcess::Unknown("this is another machine's disk".into());
         }
-        let Some(all) = self.processes.get_or_init(|| Processes::read().ok()) else {
-            return UseByProcess::Unknown("/proc cannot be read");
+        let places = &self.snapshot.places;
+        let layers = || places.areas().map(|area| places.layer_directories(area)).collect::<Vec<_>>();
+        let Some(all) = self.processes.get_or_init(|| Processes::read_for(&layers()).ok()) else {
+            return UseByProcess::Unknown("/proc cannot be read".into());
         };
         if let Some(user) = all.of_container(id).or_else(|| path.and_then(|path| all.holding(path))) {
             return UseByProcess::InUse(user.describe());
         }
-        let sees_all = match path.and_then(Path::parent) {
-            Some(directory) => all.sees_all_that_reach(directory),
-            None => all.sees_all(),
+        let doubt = match path {
+            Some(path) => all.doubt(path),
+            None => layers().iter().find_map(|layers| all.doubt(layers)),
         };
-        match sees_all {
-            true => UseByProcess::Unused { maker: all.running(makers).map(|process| process.describe()) },
-            false => UseByProcess::Unknown("not all processes can be inspected"),
+        match doubt {
+            None => UseByProcess::Unused { maker: all.running(makers).map(|process| process.describe()) },
+            Some(why) => UseByProcess::Unknown(why.into()),
         }
+    }
+
+    /// Reports the processes that may use the store and do not answer.
+    pub(super) fn silent_processes(&mut self) {
+        let Some(Some(processes)) = self.processes.get() else { return };
+        let places = &self.snapshot.places;
+        let layers: Vec<_> = places.areas().map(|area| places.layer_directories(area)).collect();
+        let silent =
+            processes.silent().filter(|process| layers.iter().any(|layers| process.can_reach(layers)));
+        let finding = describe_hidden(silent).map(|why| Finding::incomplete("/proc", why));
+        let findings = &mut self.writer.inventory.findings;
+        findings.extend(finding.filter(|finding| !findings.contains(finding)));
     }
 }

@@ -15,7 +15,7 @@ const QUIET: Circumstances = Circumstances {
     has_database: true,
     lost_container: None,
     doubt: None,
-    presence: UseByProcess::Unknown("not checked"),
+    presence: UseByProcess::Unknown(std::borrow::Cow::Borrowed("not checked")),
 };
 
 fn unused(maker: Option<&str>) -> UseByProcess {
@@ -70,7 +70,7 @@ fn orphan_in_use_is_not_reclaimed() {
     use Verdict::{Keep, Reclaim, Report};
     let young = Some(SignedDuration::from_mins(5));
     let in_use = UseByProcess::InUse("conmon (pid 7)".into());
-    let unknown = UseByProcess::Unknown("this is another machine's disk");
+    let unknown = UseByProcess::Unknown("this is another machine's disk".into());
     let cases = [
         (Orphan::ContainerDirectory, unused(None), QUIET.age, Reclaim),
         (Orphan::ContainerDirectory, unused(Some("crio")), young, Reclaim),
@@ -116,7 +116,7 @@ fn circumstances() -> impl Strategy<Value = Circumstances> {
         Just(Consistency::Damaged)
     ];
     let presence = prop_oneof![
-        Just(UseByProcess::Unknown("why")),
+        Just(UseByProcess::Unknown("why".into())),
         Just(UseByProcess::InUse("process".into())),
         Just(unused(None)),
         Just(unused(Some("podman"))),
