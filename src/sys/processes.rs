@@ -249,12 +249,6 @@ impl Processes {
     }
 }
 
-/// Returns the number of a process in a control group named after `id`.
-pub fn process_in(id: &str) -> io::Result<Option<u32>> {
-    let all = Processes::read_groups()?;
-    Ok(all.in_group_of(id).map(|process| process.id))
-}
-
 /// Returns the arguments of root's containerds, and of k3s and RKE2, which use the same paths as this process: a
 /// program and its arguments each.
 ///

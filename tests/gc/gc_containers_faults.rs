@@ -366,3 +366,25 @@ fn total_limit_deletes_oldest_of_largest_unit() {
     let standing = node.standing();
     assert!(a[1..].iter().chain(&b).all(|id| standing.contains(id)) && standing.contains(&sandbox));
 }
+
+/// The time for many containers grows with their number, not with its square: a proof asks for the container itself.
+#[test]
+fn each_proof_asks_for_one_container() {
+    let Some(node) = Node::new() else { return };
+    let (_, dead) = node.gone("gone", 12);
+    node.server.take_calls();
+    let mut told = Told::default();
+    let start = std::time::Instant::now();
+    node.run(&mut told);
+    let seconds = start.elapsed().as_secs();
+    assert_eq!(told.deleted.len(), 13, "the containers and their sandbox");
+    let calls = node.server.take_calls();
+    let listings = calls.iter().filter(|call| call.starts_with("ListContainers")).count();
+    assert!(listings as u64 <= 5 + seconds / 2, "{listings} listings in {seconds} s");
+    for id in &dead {
+        let status = format!("ContainerStatus {id}");
+        let removal = calls.iter().position(|call| *call == format!("RemoveContainer {id}")).unwrap();
+        let before = calls[..removal].iter().rposition(|call| *call == status);
+        assert!(before.is_some_and(|before| removal - before < 4), "{calls:#?}");
+    }
+}

@@ -105,6 +105,8 @@ pub(super) fn run(
             }
         };
         let mut stage_plan = source.stage(stage, &seen, &[]);
+        // The proofs change the listing.
+        drop(seen);
         predictions.predict(&mut stage_plan.steps);
         let steps = std::mem::take(&mut stage_plan.steps);
         add(&mut plan, stage_plan);

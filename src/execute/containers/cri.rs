@@ -18,7 +18,7 @@ use crate::model::{
 };
 use crate::policy::containers::Verdicts;
 use crate::stores::{Measure, ScanRequest};
-use crate::sys::{processes, stop};
+use crate::sys::stop;
 
 /// Time for which a container of unknown state may end by itself. The kubelet uses the pod's grace period, 30 seconds
 /// by default.
@@ -34,8 +34,8 @@ fn on_disk<'i>(inventory: &'i Inventory, stores: &RuntimeStores, id: &str) -> Op
 
 impl CriSource<'_> {
     /// Reads the records on the disk now, and finds the runtime's stores among them.
-    fn disk(&self) -> Result<(Inventory, RuntimeStores), PreconditionError> {
-        let request = ScanRequest { measure: Measure::RecordsAndMounts, ..self.collection.request.clone() };
+    pub(super) fn disk(&self, measure: Measure) -> Result<(Inventory, RuntimeStores), PreconditionError> {
+        let request = ScanRequest { measure, ..self.collection.request.clone() };
         let inventory = proof::rescan(request)?.inventory;
         let stores = runtime_stores(self.collection.client, self.collection.runtime_store, &inventory)?;
         Ok((inventory, stores))
@@ -44,7 +44,7 @@ impl CriSource<'_> {
     fn prove_container(&mut self, step: &Step) -> Result<(), Answer> {
         let policy = self.collection.policy;
         let id = &step.target.id;
-        let seen = self.list()?;
+        let seen = self.recent()?;
         let Some(listed) = seen.listing.containers.iter().find(|container| container.id == *id) else {
             return Err(Answer::AlreadyGone);
         };
@@ -65,10 +65,11 @@ impl CriSource<'_> {
                 return Err(Answer::kept(Rule::StateUnknown, "the runtime no longer knows its state"));
             }
         }
-        prove_no_process_in(id)?;
-        let (inventory, stores) = self.disk()?;
+        self.prove_no_process_in(id)?;
+        let disk = self.recent_disk()?;
+        let (inventory, stores) = &*disk;
         let is_containerd = inventory[stores.main].kind == StoreKind::Containerd;
-        match on_disk(&inventory, &stores, id) {
+        match on_disk(inventory, stores, id) {
             Some(recorded) if is_containerd && recorded.state == ContainerState::Running => {
                 Err(Answer::kept(
                     Rule::Running,
@@ -82,16 +83,17 @@ impl CriSource<'_> {
     fn prove_sandbox(&mut self, step: &Step) -> Result<(), Answer> {
         let policy = self.collection.policy;
         let id = &step.target.id;
-        let seen = self.list()?;
+        let seen = self.recent()?;
         if !seen.listing.sandboxes.iter().any(|sandbox| sandbox.id == *id) {
             return Err(Answer::AlreadyGone);
         }
         let verdicts = seen.listing.verdicts(TargetKind::Sandbox, policy, &BTreeSet::new());
         prove_verdict(&verdicts, id)?;
-        prove_no_process_in(id)?;
+        self.prove_no_process_in(id)?;
         // The removal of a sandbox removes every container in it by force. The runtime's listing may be incomplete, so
         // the records on the disk are checked, too.
-        let (inventory, stores) = self.disk()?;
+        let disk = self.recent_disk()?;
+        let (inventory, stores) = &*disk;
         let inside = inventory.containers.iter().find(|container| {
             container.store == stores.main
                 && container.id != *id
@@ -103,6 +105,20 @@ impl CriSource<'_> {
                 format!("its container {} is on the disk, but the runtime does not list it", container.name),
             )),
             None => Ok(()),
+        }
+    }
+
+    fn prove_no_process_in(&mut self, id: &str) -> Result<(), Answer> {
+        match self.process_in(id) {
+            Ok(None) => Ok(()),
+            Ok(Some(pid)) => Err(Answer::kept(
+                Rule::Running,
+                format!("the runtime reports it as exited, but process {pid} runs in it"),
+            )),
+            Err(error) => Err(Answer::kept(
+                Rule::Running,
+                format!("cannot determine whether anything runs in it: {error}"),
+            )),
         }
     }
 
@@ -153,6 +169,7 @@ impl Handler for CriSource<'_> {
 
     fn remove(&mut self, step: &Step) -> RemovalResult {
         let (client, id) = (self.collection.client, &step.target.id);
+        self.forget(id);
         match step.target.kind {
             TargetKind::Container => {
                 if step.action == Action::StopAndDelete
@@ -184,7 +201,7 @@ impl Handler for CriSource<'_> {
             TargetKind::Sandbox => self.collection.client.sandbox_is_listed(id),
             _ => self.collection.client.container_is_known(id),
         };
-        let (inventory, stores) = self.disk()?;
+        let (inventory, stores) = self.disk(Measure::Records)?;
         let recorded = on_disk(&inventory, &stores, id).is_some();
         // A runtime that does not answer may have been stopped: an object that its records lack was removed.
         if recorded || known.unwrap_or(false) {
@@ -203,19 +220,6 @@ fn prove_verdict(verdicts: &Verdicts, id: &str) -> Result<(), Answer> {
     }
     let kept = verdicts.kept.iter().find(|(kept, _)| kept == id);
     Err(kept.map_or(Answer::AlreadyGone, |(_, ruling)| Answer::Kept(ruling.clone())))
-}
-
-fn prove_no_process_in(id: &str) -> Result<(), Answer> {
-    match processes::process_in(id) {
-        Ok(None) => Ok(()),
-        Ok(Some(pid)) => Err(Answer::kept(
-            Rule::Running,
-            format!("the runtime reports it as exited, but process {pid} runs in it"),
-        )),
-        Err(error) => {
-            Err(Answer::kept(Rule::Running, format!("cannot determine whether anything runs in it: {error}")))
-        }
-    }
 }
 
 fn not_stopped(step: &Step, error: &CriError) -> Answer {

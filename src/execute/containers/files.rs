@@ -133,7 +133,7 @@ impl CriSource<'_> {
         if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             return Err(Answer::AlreadyGone);
         }
-        let seen = self.list()?;
+        let seen = self.recent()?;
         let without = BTreeSet::new();
         let ruling = match step.cause {
             Cause::WithContainer => match seen.log_paths.iter().find(|(_, log)| belongs(&path, log)) {

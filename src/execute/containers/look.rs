@@ -1,18 +1,21 @@
 //! Current listings of runtime and kubelet.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::cri::{Client, ContainerDetails, RuntimeContainer, RuntimeSandbox, RuntimeStore};
 use crate::execute::remover::PreconditionError;
-use crate::model::ContainerState;
+use crate::execute::runtime_match::RuntimeStores;
 use crate::model::display::with_causes;
 use crate::model::plan::TargetKind;
+use crate::model::{ContainerState, Inventory};
 use crate::node::logs as node_logs;
 use crate::node::places::KubeletPlaces;
 use crate::node::pods::KnownPods;
 use crate::policy::containers::{Container, ContainerPolicy, Pods, Sandbox, logs};
-use crate::stores::ScanRequest;
+use crate::stores::{Measure, ScanRequest};
 use crate::sys::processes::Processes;
 
 /// Kinds of objects to collect.
@@ -60,9 +63,31 @@ pub(super) struct ContainerListing {
     pub(super) names: HashMap<String, String>,
 }
 
-/// Maximum age of the list of open files, which takes long to read on a busy node. A file that a process opens later
-/// and that is deleted loses only its name: the process can still use it.
-const PROCESSES_ARE_FRESH: Duration = Duration::from_secs(2);
+/// Evidence that may be reused for the proof of another object.
+///
+/// Listings contain everything that exists: if each proof listed everything, the time for N containers would grow with
+/// their square. What can change for an ended container is read right before each deletion: its own status, and the
+/// pods that the kubelet knows. A listing says the rest: the containers of each pod, the open files. It is a few
+/// seconds old at most.
+struct Fresh<T> {
+    until: Instant,
+    value: T,
+}
+
+impl<T> Fresh<T> {
+    /// Maximum age of evidence, or four times as long as it takes to read.
+    const AGE: Duration = Duration::from_secs(2);
+
+    fn read<E>(read: impl FnOnce() -> Result<T, E>) -> Result<Self, E> {
+        let start = Instant::now();
+        let value = read()?;
+        Ok(Self { until: Instant::now() + Self::AGE.max(start.elapsed() * 4), value })
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.until
+    }
+}
 
 /// A container as the runtime lists it, with the time of its end if its status is known.
 fn container(listed: &RuntimeContainer, details: Option<&ContainerDetails>) -> Container {
@@ -95,7 +120,11 @@ pub(super) struct CriListing {
     pub(super) log_paths: HashMap<String, String>,
     /// Log directories of pods.
     pub(super) log_directories: Result<Vec<node_logs::LogDirectory>, String>,
-    pub(super) processes: Result<Processes, String>,
+    pub(super) processes: Result<Rc<Processes>, String>,
+    /// Uids and names of the pods of all objects.
+    pod_names: BTreeSet<(String, String)>,
+    /// Uids of the pods that run.
+    running_pods: Vec<String>,
 }
 
 /// Lists the containers of one runtime, and caches the details that cannot change any more.
@@ -103,15 +132,72 @@ pub(super) struct CriSource<'a> {
     pub(super) collection: &'a Collection<'a>,
     /// Details of ended containers, which never start again, by id.
     ended: HashMap<String, ContainerDetails>,
-    processes: Option<(Instant, Result<Processes, String>)>,
+    processes: Option<Fresh<Rc<Processes>>>,
+    groups: Option<Fresh<Processes>>,
+    listing: Option<Fresh<Rc<CriListing>>>,
+    disk: Option<Fresh<Rc<(Inventory, RuntimeStores)>>>,
 }
 
 impl<'a> CriSource<'a> {
     pub(super) fn new(collection: &'a Collection<'a>) -> Self {
-        Self { collection, ended: HashMap::new(), processes: None }
+        Self { collection, ended: HashMap::new(), processes: None, groups: None, listing: None, disk: None }
     }
 
-    pub(super) fn list(&mut self) -> Result<CriListing, PreconditionError> {
+    /// Lists everything now.
+    pub(super) fn list(&mut self) -> Result<Rc<CriListing>, PreconditionError> {
+        (self.listing, self.disk) = (None, None);
+        self.recent()
+    }
+
+    /// Returns the last listing, without the objects that were deleted since.
+    pub(super) fn recent(&mut self) -> Result<Rc<CriListing>, PreconditionError> {
+        let recent = self.listing.take().filter(|listing| !listing.is_over());
+        let is_new = recent.is_none();
+        let mut listing = match recent {
+            Some(listing) => listing,
+            None => Fresh::read(|| self.listed().map(Rc::new))?,
+        };
+        let pods = self.pods(&listing.value);
+        match Rc::get_mut(&mut listing.value) {
+            // A pod that ran then may be deleted by now.
+            Some(known) if is_new || pods.unknown.is_none() => known.listing.pods = pods,
+            _ => return self.list(),
+        }
+        Ok(self.listing.insert(listing).value.clone())
+    }
+
+    /// Returns the records on the disk as they were a few seconds ago, and the runtime's stores among them.
+    pub(super) fn recent_disk(&mut self) -> Result<Rc<(Inventory, RuntimeStores)>, PreconditionError> {
+        match self.disk.take().filter(|disk| !disk.is_over()) {
+            Some(disk) => Ok(self.disk.insert(disk).value.clone()),
+            None => {
+                let disk = Fresh::read(|| self.disk(Measure::RecordsAndMounts).map(Rc::new))?;
+                Ok(self.disk.insert(disk).value.clone())
+            }
+        }
+    }
+
+    /// Returns the number of a process in a control group named after the container or sandbox `id`.
+    pub(super) fn process_in(&mut self, id: &str) -> io::Result<Option<u32>> {
+        let groups = match self.groups.take().filter(|groups| !groups.is_over()) {
+            Some(groups) => groups,
+            None => Fresh::read(Processes::read_groups)?,
+        };
+        Ok(self.groups.insert(groups).value.in_group_of(id).map(|process| process.id))
+    }
+
+    /// Removes an object that is deleted now from the last listing.
+    pub(super) fn forget(&mut self, id: &str) {
+        let Some(listing) = self.listing.as_mut().and_then(|listing| Rc::get_mut(&mut listing.value)) else {
+            self.listing = None;
+            return;
+        };
+        listing.listing.containers.retain(|container| container.id != id);
+        listing.listing.sandboxes.retain(|sandbox| sandbox.id != id);
+        listing.log_paths.remove(id);
+    }
+
+    fn listed(&mut self) -> Result<CriListing, PreconditionError> {
         let Collection { client, request, places, scope, .. } = *self.collection;
         // The kubelet creates a pod's directory before all else, and removes it last. The pods' directories are read
         // last ([`Self::pods`]), so every object listed before them has its directory unless its pod is deleted.
@@ -147,11 +233,20 @@ impl<'a> CriSource<'a> {
             let name = directory.name.to_str()?;
             Some((logs::uid_in_directory(name)?, name.split('_').nth(1)?))
         });
-        let pods = self.pods(&listed, &listed_sandboxes, uids_of_logs);
-        let pods = pods.unwrap_or_else(|why| Pods { unknown: Some(why), ..Pods::default() });
+        let mut pod_names: BTreeSet<(String, String)> =
+            uids_of_logs.map(|(uid, name)| (uid.to_owned(), name.to_owned())).collect();
+        let of_sandboxes = listed_sandboxes.iter().map(|sandbox| (&sandbox.pod_uid, &sandbox.name));
+        let by_uid: HashMap<&String, &String> = of_sandboxes.collect();
+        let of_containers = listed.iter().map(|container| &container.pod_uid);
+        let uids = by_uid.keys().copied().chain(of_containers).filter(|uid| !uid.is_empty());
+        pod_names.extend(
+            uids.map(|uid| (uid.clone(), by_uid.get(uid).map_or_else(String::new, |n| (*n).clone()))),
+        );
+        let running = listed_sandboxes.iter().filter(|sandbox| sandbox.ready && !sandbox.pod_uid.is_empty());
+        let running_pods = running.map(|sandbox| sandbox.pod_uid.clone()).collect();
         let processes = self.processes();
-        let listing = ContainerListing { containers, sandboxes, pods, names };
-        Ok(CriListing { listing, log_paths, log_directories, processes })
+        let listing = ContainerListing { containers, sandboxes, pods: Pods::default(), names };
+        Ok(CriListing { listing, log_paths, log_directories, processes, pod_names, running_pods })
     }
 
     fn details(&mut self, id: &str) -> Result<Option<ContainerDetails>, PreconditionError> {
@@ -173,41 +268,31 @@ impl<'a> CriSource<'a> {
         self.details(id)
     }
 
-    /// The deleted pods among those of the containers, the sandboxes and the logs.
-    fn pods<'b>(
-        &self,
-        containers: &'b [RuntimeContainer],
-        sandboxes: &'b [RuntimeSandbox],
-        of_logs: impl Iterator<Item = (&'b str, &'b str)>,
-    ) -> Result<Pods, String> {
+    /// The deleted pods among those of a listing.
+    fn pods(&self, seen: &CriListing) -> Pods {
         let Collection { request, places, .. } = *self.collection;
-        let known = KnownPods::read(&request.sysroot, places).map_err(|error| with_causes(&error))?;
-        let running =
-            sandboxes.iter().filter(|sandbox| sandbox.ready).map(|sandbox| sandbox.pod_uid.as_str());
-        known.check_running(running.filter(|uid| !uid.is_empty())).map_err(|error| with_causes(&error))?;
-        let of_sandboxes = sandboxes.iter().map(|sandbox| (&*sandbox.pod_uid, &*sandbox.name));
-        let names: HashMap<&str, &str> = of_sandboxes.clone().collect();
-        let of_containers = containers.iter().map(|container| {
-            let uid = container.pod_uid.as_str();
-            (uid, names.get(uid).copied().unwrap_or_default())
+        let known = KnownPods::read(&request.sysroot, places).and_then(|known| {
+            known.check_running(seen.running_pods.iter().map(String::as_str))?;
+            Ok(known)
         });
-        let all = of_sandboxes.chain(of_containers).chain(of_logs);
-        let gone = all.filter(|(uid, name)| !uid.is_empty() && !known.has(uid, name));
-        Ok(Pods { gone: gone.map(|(uid, _)| uid.to_owned()).collect(), unknown: None })
+        match known {
+            Ok(known) => {
+                let gone = seen.pod_names.iter().filter(|(uid, name)| !known.has(uid, name));
+                Pods { gone: gone.map(|(uid, _)| uid.clone()).collect(), unknown: None }
+            }
+            Err(error) => Pods { unknown: Some(with_causes(&error)), ..Pods::default() },
+        }
     }
 
-    fn processes(&mut self) -> Result<Processes, String> {
+    fn processes(&mut self) -> Result<Rc<Processes>, String> {
         if !self.collection.scope.logs {
             return Err("the open files of processes were not read".into());
         }
-        match &self.processes {
-            Some((read, processes)) if read.elapsed() < PROCESSES_ARE_FRESH => processes.clone(),
-            _ => {
-                let processes = every_process();
-                self.processes = Some((Instant::now(), processes.clone()));
-                processes
-            }
-        }
+        let processes = match self.processes.take().filter(|processes| !processes.is_over()) {
+            Some(processes) => processes,
+            None => Fresh::read(|| every_process().map(Rc::new))?,
+        };
+        Ok(self.processes.insert(processes).value.clone())
     }
 }
 
@@ -217,7 +302,12 @@ fn every_process() -> Result<Processes, String> {
     loop {
         attempts_left -= 1;
         match Processes::read() {
-            Ok(processes) if processes.sees_all() || attempts_left == 0 => return Ok(processes),
+            // A process that does not answer does not answer a moment later either.
+            Ok(processes)
+                if processes.sees_all() || processes.silent().next().is_some() || attempts_left == 0 =>
+            {
+                return Ok(processes);
+            }
             Err(error) if attempts_left == 0 => return Err(error.to_string()),
             _ => std::thread::sleep(Duration::from_millis(20)),
         }
