@@ -54,7 +54,9 @@ pub use evidence::{Evidence, EvidenceKind};
 pub use filesystem::Filesystem;
 pub use ids::{ContainerId, ContainerIx, FilesystemIx, ImageId, ImageIx, LayerId, LeakIx, NodeIx, StoreIx};
 pub use image::{Image, IndexedManifest, NamedImage, PinReason, platform};
-pub use inventory::{Finding, Inventory, LostContainer, ManifestList, RecordBound, Use, Volume, in_namespace};
+pub use inventory::{
+    Finding, Inventory, LostContainer, ManifestList, RecordBound, Use, Volume, in_namespace,
+};
 pub use labels::{Labels, LabelsOf};
 pub use leak::Leak;
 pub use leak_class::{LeakClass, Orphan, Recipe, Verdict, is_old_enough};
