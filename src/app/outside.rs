@@ -23,7 +23,8 @@ use crate::policy::space;
 use crate::policy::thresholds::Counted;
 use crate::stores::Scan;
 use crate::stores::other_usage::{self, OtherUserKind, OtherUsers};
-use crate::sys::{namespaces, quiet};
+use crate::sys::namespaces::Mounts;
+use crate::sys::quiet;
 
 /// Measures the data outside the stores and shows the progress. `most_inodes`: see
 /// [`other_usage::OtherUsageRequest`].
@@ -81,7 +82,8 @@ fn find_gone_pods(request: &Request, scan: &Scan, other_users: &mut OtherUsers) 
     let Some(sandboxes) = client.ok().and_then(|client| client.sandboxes().ok()) else { return };
     let alive: HashSet<_> = sandboxes.iter().flat_map(|sandbox| [&sandbox.uid, &sandbox.pod_uid]).collect();
     let places: Vec<_> = pods.iter().map(|pod| pod.path.clone()).collect();
-    let Ok(mounts) = namespaces::points_below(&places) else { return };
+    let Ok(mounts) = Mounts::read(&places) else { return };
+    let mounts = mounts.points_below();
     for pod in &mut pods {
         let uid = pod.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let modified = quiet::facts(&pod.path).ok().and_then(|facts| facts.modified);

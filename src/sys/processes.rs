@@ -129,10 +129,10 @@ impl Processes {
     }
 
     fn query(facts: ProcessFacts) -> io::Result<Self> {
-        let mut builder = Builder::default();
+        let (mut builder, has_files) = (Builder::default(), facts.files);
         helper::ask(facts, &mut |record, body| builder.take(&record, body))?;
         let processes = builder.finish();
-        Ok(if facts.files { processes.with_kernel() } else { processes })
+        Ok(if has_files { processes.with_kernel() } else { processes })
     }
 
     /// Adds the files that the kernel has open.

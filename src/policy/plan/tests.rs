@@ -6,8 +6,8 @@ use crate::model::plan::Reason;
 use crate::model::reference_set::ReferenceSet;
 use crate::model::refs::Refs;
 use crate::model::{
-    Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, Leak, LeakClass,
-    NamedImage, Node, NodeKind, Origin, Owner, Size, Store, StoreKind, Use,
+    Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, NamedImage, Node, NodeKind,
+    Origin, Owner, Size, Store, StoreKind, Use,
 };
 use crate::policy::input::{Ages, BackOff, Facts, FullFilesystem, NotRepullable, Policy, Protect};
 use crate::policy::plan::*;

@@ -315,6 +315,7 @@ mod tests {
                 filesystem: filesystem("ext4"),
                 forecast: None,
                 not_in_store_bytes: 0,
+                inode_users: Vec::new(),
                 rows: [&[place("/srv", 400 * MIB, 5)], small, &[rest.clone()]].concat(),
                 reclaimable_bytes: 0,
                 groups: Vec::new(),
