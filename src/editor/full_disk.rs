@@ -34,10 +34,11 @@
 
 use rustix::fs::Timespec;
 
+use super::commit::FREED_WITHIN;
 use super::directory::{Directory, device};
 use super::error::{Error, Fault, Refusal};
 use super::graphroot_editor::Editor;
-use super::room::{FREED_WITHIN, NamesSeen, await_bytes, free_bytes, holds};
+use super::room::{NamesSeen, await_bytes, free_bytes, holds};
 use super::session::Session;
 use super::to_delete::LayerToDelete;
 use crate::stores::containers_storage::places::RecordKind;

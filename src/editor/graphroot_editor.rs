@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use rustix::fs::StatVfsMountFlags;
 
+use super::commit::{FREED_WITHIN, commit};
 use super::deleted::Deleted;
 use super::directory::device;
 use super::error::{Error, Fault, Refusal};
@@ -16,7 +17,6 @@ use super::links::Links;
 use super::locks::{HeldLocks, Lock};
 use super::outside::LookOutside;
 use super::reserve_file::ReserveFile;
-use super::room::{FREED_WITHIN, commit};
 use super::store_directory::{StoreDirectory, prove_ownership};
 use crate::stores::containers_storage::outside::OutsideNeeds;
 use crate::stores::containers_storage::places::StorePlaces;

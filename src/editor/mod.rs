@@ -21,6 +21,7 @@
 //! here: the same locks in the same order, tokens of 64 bytes, atomic replacement, the `incomplete` flag, and its
 //! kind of temporary directories.
 
+mod commit;
 mod deleted;
 mod directory;
 mod error;

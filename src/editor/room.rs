@@ -26,8 +26,6 @@
 //!    that. If they contain too little, nothing is changed and the store is skipped.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -35,12 +33,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::StatVfs;
 use walkdir::WalkDir;
 
+use super::commit::commit;
 use super::directory::{Directory, device};
 use super::graphroot_editor::Editor;
 use super::reserve_file::largest_record_file;
 use super::to_delete::LayerToDelete;
 use crate::model::space::{BytesAndInodes, NEEDED_INODES, lacks_inodes};
-use crate::sys::sync::Syncing;
 use crate::sys::{btrfs, users, xfs};
 
 /// Bytes that a filesystem needs, beside a record file's own blocks, to create and rename the file. XFS refuses to
@@ -56,9 +54,6 @@ const EXT4_RESERVED_BLOCKS: u64 = 4096;
 /// well.
 const ROOM_FACTOR: u64 = 2;
 
-/// Maximum time for which a session waits, with the locks held, until freed bytes can be used: they may become usable
-/// only after the filesystem's next commit, or by work in the background.
-pub(super) const FREED_WITHIN: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -202,18 +197,6 @@ pub(super) fn await_bytes(directory: &Directory, wanted: u64, at_most: Duration)
         }
         std::thread::sleep(pause.min(until.saturating_duration_since(Instant::now())));
         pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
-/// Synchronises the filesystem of `directory`, in another process. Returns false if that did not end before `until` or
-/// a signal: a disk that hangs must not keep the store's locks.
-pub(super) fn commit(directory: BorrowedFd<'_>, until: Instant) -> bool {
-    match Syncing::start(directory).and_then(|mut syncing| syncing.wait(until)) {
-        Ok(()) => true,
-        Err(error) => {
-            tracing::debug!(%error, "synchronising the store's filesystem");
-            !matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted)
-        }
     }
 }
 
