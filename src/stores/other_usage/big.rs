@@ -4,9 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::apart;
-use super::narrow::Apart;
-use super::places::pod_name;
+use super::places::{apart, identities, pod_name};
 use super::types::{BigFile, KnownUse, OtherUser, OtherUserKind};
 use crate::model::FilesystemIx;
 use crate::node::places::KubeletPlaces;
@@ -61,11 +59,6 @@ fn big_file(filesystem: FilesystemIx, path: PathBuf, facts: InodeFacts, bytes: u
         owner: facts.owner,
         links: facts.links,
     }
-}
-
-/// Returns the device and inode numbers of these paths, as far as they exist.
-pub(super) fn identities<'p>(paths: impl Iterator<Item = &'p Path>) -> Apart {
-    paths.filter_map(|path| Some(quiet::facts(path).ok()?.identity())).collect()
 }
 
 /// Returns the largest files of these users. Directories of other users and `known` places are examined for

@@ -75,7 +75,7 @@ pub fn add_files(scan: &Scan, known: &OtherUsageRequest, all: &mut OtherUsers) {
 
 /// Removes files in stores that were not read; each of these stores becomes a user of its own.
 fn leave_unread_stores_out(scan: &Scan, places: &[KnownUse], all: &mut OtherUsers) {
-    let apart = apart(places);
+    let apart = places::apart(places);
     for file in std::mem::take(&mut all.files) {
         let Some((store, kind)) = large::unread_store(scan, &file.path) else {
             all.files.push(file);
@@ -95,12 +95,6 @@ fn leave_unread_stores_out(scan: &Scan, places: &[KnownUse], all: &mut OtherUser
             narrow::divide(position, store, size, OtherUserKind::Store(kind), all);
         }
     }
-}
-
-/// Returns the directories that are counted for themselves.
-fn apart(places: &[KnownUse]) -> narrow::Apart {
-    // A place on a filesystem that may not answer has none.
-    big::identities(places.iter().filter(|place| place.filesystem.is_some()).map(|place| &*place.path))
 }
 
 /// Measures only logs, the journal, core dumps and deleted files that are held open: cheap enough for every recorded
@@ -185,7 +179,7 @@ fn of_filesystem(
     }
     let sizes = by_unit(&measured, units.len());
     gather(filesystem_ix, units, &sizes, all);
-    let apart = big::identities(roots[1..].iter().map(PathBuf::as_path));
+    let apart = places::identities(roots[1..].iter().map(PathBuf::as_path));
     narrow::narrow(scan, (filesystem_ix, facts), &tops, &apart, all);
 }
 

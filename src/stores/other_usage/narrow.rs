@@ -7,11 +7,12 @@
 //! alone.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use super::large::store_at;
+use super::places::Apart;
 use super::types::{OtherUser, OtherUserKind, OtherUsers};
 use crate::model::space::BytesAndInodes;
 use crate::model::{Filesystem, FilesystemIx};
@@ -30,9 +31,6 @@ const FEW_INODES: u64 = 20;
 
 /// Maximum depth of the entry that replaces a directory.
 const DEEPEST: usize = 8;
-
-/// Device and inode numbers of directories that are counted for themselves.
-pub(super) type Apart = HashSet<(u64, u64)>;
 
 /// Numbers by which the largest entry is chosen.
 const COUNTS: [fn(&BytesAndInodes) -> u64; 2] = [|size| size.bytes, |size| size.inodes];

@@ -92,6 +92,20 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
     places
 }
 
+/// Device and inode numbers of directories that are counted for themselves.
+pub(super) type Apart = HashSet<(u64, u64)>;
+
+/// Returns the directories that are counted for themselves.
+pub(super) fn apart(places: &[KnownUse]) -> Apart {
+    // A place on a filesystem that may not answer has none.
+    identities(places.iter().filter(|place| place.filesystem.is_some()).map(|place| &*place.path))
+}
+
+/// Returns the device and inode numbers of these paths, as far as they exist.
+pub(super) fn identities<'p>(paths: impl Iterator<Item = &'p Path>) -> Apart {
+    paths.filter_map(|path| Some(quiet::facts(path).ok()?.identity())).collect()
+}
+
 /// Returns directories of the node that are deeper on the filesystem `top` than in the node's own tree. On an ostree
 /// host the whole filesystem is mounted on `/sysroot`, and `/var` is its `ostree/deploy/<stateroot>/var`.
 pub(super) fn deeper_tops(sysroot: &Sysroot, mounts: &[Mount], top: &Location) -> Vec<PathBuf> {
