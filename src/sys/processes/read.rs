@@ -56,10 +56,12 @@ const MAX_ARGUMENTS: u64 = 128 << 10;
 const MAX_TABLE: u64 = 24 << 20;
 /// Maximum size of all tables together; those of root's processes are read first.
 const MAX_TABLES: u64 = 384 << 20;
-/// Maximum time for reading one table of root's processes, one of other users, and all of other users together.
+/// Maximum time for reading one table of root's processes, and one of other users.
 const TIME_OF_TABLE: Duration = Duration::from_secs(2);
-const TIME_OF_USERS_TABLE: Duration = Duration::from_millis(250);
-const TIME_OF_USERS_TABLES: Duration = Duration::from_millis(500);
+const TIME_OF_USERS_TABLE: Duration = Duration::from_secs(1);
+/// Maximum time for all tables of other users together: of those who can reach the directories, and of all.
+const TIME_OF_USERS_TABLES: Duration = Duration::from_millis(1500);
+const TIME_OF_ALL_USERS_TABLES: Duration = Duration::from_millis(500);
 
 /// Maximum number of open files that are read for one process, and for all processes of other users together.
 const MAX_FILES: usize = 1 << 16;
@@ -332,7 +334,9 @@ impl<'a> Reader<'a> {
         }
         let by_id: HashMap<u32, &ProcessDirectory> =
             found.iter().map(|process| (process.id, process)).collect();
-        let (mut left, mut time_of_users) = (MAX_TABLES, TIME_OF_USERS_TABLES);
+        let mut left = MAX_TABLES;
+        let mut time_of_users =
+            if facts.ways.is_some() { TIME_OF_USERS_TABLES } else { TIME_OF_ALL_USERS_TABLES };
         for seers in &views {
             let start = Instant::now();
             let limit = match seers.is_privileged {
