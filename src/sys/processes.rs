@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::root::{Who, way_to};
+use super::root::{DirectoryChain, Who, way_to};
 use super::{cgroups, helper, kernel_files};
 use read::{Hiding, KUBELETS, ProcRecord, ProcessFacts};
 
@@ -172,7 +172,7 @@ impl Processes {
 
     /// Returns the processes that could have anything open at or below `path`, unknown to this one.
     pub fn hidden_from(&self, path: &Path) -> impl Iterator<Item = &HiddenProcess> {
-        let way = (!self.hidden.is_empty()).then(|| way_to(path)).unwrap_or_default();
+        let way = if self.hidden.is_empty() { DirectoryChain::default() } else { way_to(path) };
         self.hidden.iter().filter(move |process| way.admits(&process.who))
     }
 
