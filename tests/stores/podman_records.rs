@@ -88,16 +88,12 @@ fn container_in_database_alone_is_explained() {
     layers.retain(|record| text(record, "/id") != layer);
     save(&store, "containers.json", &[]);
     save(&store, "layers.json", &layers);
-    for reference in ["web", &id[..12]] {
-        let explained = json(&store, &["explain", reference]);
-        assert_eq!(text(&explained, "/lost_container/name"), "web", "{explained:#}");
-        assert_eq!(text(&explained, "/lost_container/image"), small::name("a"));
-        let command = text(&explained, "/lost_container/command");
-        assert!(
-            command.starts_with("podman") && command.ends_with(&format!(" rm {}", &id[..12])),
-            "{command}"
-        );
-    }
+    // What is left of its directory is a leak with its id.
+    let explained = json(&store, &["explain", "web"]);
+    assert_eq!(text(&explained, "/lost_container/name"), "web", "{explained:#}");
+    assert_eq!(text(&explained, "/lost_container/image"), small::name("a"));
+    let command = text(&explained, "/lost_container/command");
+    assert!(command.starts_with("podman") && command.ends_with(&format!(" rm {}", &id[..12])), "{command}");
     let shown = run(&store, &["explain", "web"]).stdout;
     assert!(shown.contains("only in podman's database"), "{shown}");
     // As podman removes it, the image can be deleted.
