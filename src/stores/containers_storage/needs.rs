@@ -162,18 +162,35 @@ pub fn beside(places: &StorePlaces) -> Vec<Need> {
 }
 
 /// Returns the needs of records that do not count, since another one has the same id: a tool of another version uses them.
+/// A record that names the same as the one that counts needs nothing more.
 fn of_repeated(snapshot: &Snapshot) -> Vec<Need> {
     let repeated = &snapshot.repeated;
+    if repeated.objects().next().is_none() {
+        return Vec::new();
+    }
+    let parents: HashMap<_, _> = snapshot.layers.iter().map(|layer| (&layer.id, &layer.parent)).collect();
+    let tops: HashMap<&String, Vec<&String>> =
+        snapshot.images.iter().map(|image| (&image.id, image.tops().collect())).collect();
+    let used: HashMap<_, _> = snapshot
+        .containers
+        .iter()
+        .map(|container| (&container.id, (&container.image, &container.layer)))
+        .collect();
     fn need(object: &str, name: &str, layers: Vec<String>) -> Need {
         Need { by: format!("the {object} {name}, which is recorded twice"), layers, ..Need::default() }
     }
-    let layers = repeated.layers.iter();
+    let layers = repeated.layers.iter().filter(|layer| parents.get(&layer.id) != Some(&&layer.parent));
     let layers = layers.map(|layer| need("layer", &layer.id, layer.parent.iter().cloned().collect()));
-    let images = repeated.images.iter();
+    let images =
+        repeated.images.iter().filter(|image| tops.get(&image.id) != Some(&image.tops().collect::<Vec<_>>()));
     let images = images.map(|image| {
         need("image", image.names.first().unwrap_or(&image.id), image.tops().cloned().collect())
     });
-    let containers = repeated.containers.iter().map(|container| Need {
+    let containers = repeated
+        .containers
+        .iter()
+        .filter(|container| used.get(&container.id) != Some(&(&container.image, &container.layer)));
+    let containers = containers.map(|container| Need {
         images: container.image.iter().cloned().collect(),
         ..need(
             "container",
