@@ -101,7 +101,7 @@ pub struct StaysDoc {
     pub rule: Rule,
     /// Number of images.
     pub images: usize,
-    /// Reason: the same for all of them, or that of the first for a rule that depends on time.
+    /// Reason for the first of them; for `in-use`, the reason for all of them.
     pub detail: String,
     /// Time at which the rule keeps none of them any more; null if that does not depend on time.
     pub until: Option<Timestamp>,
@@ -165,7 +165,7 @@ fn stays(plan: &Plan) -> Vec<StaysDoc> {
     let mut stays: Vec<StaysDoc> = Vec::new();
     for kept in plan.kept.iter().filter(|kept| kept.target.is_image()) {
         let is_same = |known: &StaysDoc| {
-            known.rule == kept.rule && (kept.until.is_some() || known.detail == kept.detail)
+            known.rule == kept.rule && (kept.rule != Rule::InUse || known.detail == kept.detail)
         };
         match stays.iter_mut().find(|known| is_same(known)) {
             Some(known) => {

@@ -147,9 +147,11 @@ fn stays(document: &FitsDoc, screen: &Screen) -> String {
         let why = match (rule.rule, rule.images) {
             (Rule::InUse, 1) => "because it is in use".to_owned(),
             (Rule::InUse, _) => "because they are in use".to_owned(),
-            (other, _) => format!("by rule {other}"),
+            (other, _) => format!("by {other}"),
         };
-        format!("{images} {why}{until} ({})", safe(&rule.detail))
+        let is_first = rule.images > 1 && rule.rule != Rule::InUse;
+        let first = if is_first { "the first: " } else { "" };
+        format!("{images} {why}{until} ({first}{})", safe(&rule.detail))
     });
     let rest = document.stays.iter().skip(MOST_NAMED).map(|rule| rule.images).sum::<usize>();
     let rest = (rest > 0).then(|| count(rest, "more image stays", "more images stay"));
