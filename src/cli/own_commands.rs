@@ -134,7 +134,7 @@ impl StoreFlags {
             "runroot" | "cri-endpoint" => (!names_store || names_ours) && !has(flag.name),
             name => !of_user && !has(name),
         });
-        let socket = self.lacks_socket && matches!(name.as_ref(), "gc" | "rm") && !has("cri-endpoint");
+        let socket = self.lacks_socket && matches!(*name, "gc" | "rm") && !has("cri-endpoint");
         lacks
             .map(|flag| flag.text(notation))
             .chain(socket.then(|| " --cri-endpoint URI".to_owned()))
