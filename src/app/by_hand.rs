@@ -10,7 +10,7 @@ use crate::model::display::{bytes, shell_word};
 use crate::model::space::lacks_inodes;
 use crate::model::{Filesystem, FilesystemIx, Finding, Plan, StoreKind};
 use crate::stores::Scan;
-use crate::stores::other_usage::{OtherUser, OtherUserKind, OtherUsers};
+use crate::stores::other_usage::{BigFile, OtherUser, OtherUserKind, OtherUsers};
 
 /// Minimum size of a suggested file or directory. A filesystem with less available space counts as full.
 const LEAST: u64 = 1 << 20;
@@ -105,13 +105,14 @@ fn best(others: &OtherUsers) -> Option<String> {
         return Some(suggestion(journal));
     }
     let dumps = largest(others, &[CoreDumps, VarTmp]).map(suggestion);
-    let log = || {
-        let log = others.logs.first().filter(|log| log.bytes >= LEAST)?;
-        let path = shell_word(&log.path.to_string_lossy());
-        Some(format!("look at {path} ({}): `ls -l {path}`", bytes(log.bytes)))
-    };
-    let rest = || largest(others, &[Logs, PodLogs, DeletedOpen, KubeletVolumes, Directory]).map(suggestion);
-    dumps.or_else(log).or_else(rest)
+    dumps
+        .or_else(|| others.logs.first().filter(|log| log.bytes >= LEAST).map(suggestion_for_log))
+        .or_else(|| largest(others, &[Logs, PodLogs, DeletedOpen, KubeletVolumes, Directory]).map(suggestion))
+}
+
+fn suggestion_for_log(log: &BigFile) -> String {
+    let path = shell_word(&log.path.to_string_lossy());
+    format!("look at {path} ({}): `ls -l {path}`", bytes(log.bytes))
 }
 
 fn suggestion(user: &OtherUser) -> String {
@@ -129,7 +130,6 @@ fn suggestion(user: &OtherUser) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::other_usage::BigFile;
 
     fn user(kind: OtherUserKind, path: &str, mebibytes: u64) -> OtherUser {
         OtherUser {

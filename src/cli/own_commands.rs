@@ -64,12 +64,15 @@ pub(super) struct StoreFlags {
     lacks_socket: bool,
 }
 
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
 impl StoreFlags {
     pub(super) fn of(global: &GlobalFlags) -> Self {
         let is_foreign = global.sysroot.is_some();
         // Below a sysroot, a path is that of the other node.
-        let here = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        let there = |path: &PathBuf| if is_foreign { path.clone() } else { here(path) };
+        let there = |path: &PathBuf| if is_foreign { path.clone() } else { absolute(path) };
         let mut flags = Vec::new();
         let mut add = |name, value: &Path| {
             let word = safe(&shell_word(&value.to_string_lossy()));
@@ -78,9 +81,9 @@ impl StoreFlags {
         global.graphroot.iter().for_each(|path| add("graphroot", &there(path)));
         global.containerd_root.iter().for_each(|path| add("containerd-root", &there(path)));
         global.cri_endpoint.iter().for_each(|uri| add("cri-endpoint", Path::new(uri)));
-        global.sysroot.iter().for_each(|path| add("sysroot", &here(path)));
+        global.sysroot.iter().for_each(|path| add("sysroot", &absolute(path)));
         global.runroot.iter().for_each(|path| add("runroot", &there(path)));
-        global.config.iter().for_each(|path| add("config", &here(path)));
+        global.config.iter().for_each(|path| add("config", &absolute(path)));
         global.state_dir.iter().for_each(|path| add("state-dir", &there(path)));
         let commands = match flags.is_empty() {
             true => Vec::new(),

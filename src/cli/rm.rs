@@ -50,15 +50,18 @@ fn list(file: &str) -> Result<Vec<ListLine>, Error> {
     let text = if file == STDIN { read_stdin() } else { read_file(Path::new(file)) };
     let text = text.map_err(|error| bad(&format!("{file}: {error}")))?;
     let listed = image_lists::listed(&text);
-    let place = |number: usize| match file {
-        STDIN => format!("standard input, line {number}"),
-        file => format!("{file}:{number}"),
-    };
-    let listed = listed.map_err(|line| bad(&format!("{}: {}", place(line.number), line.why)))?;
+    let listed = listed.map_err(|line| bad(&format!("{}: {}", place(file, line.number), line.why)))?;
     let listed = listed
         .into_iter()
-        .map(|(number, reference)| ListLine { place: place(number), reference: reference.into() });
+        .map(|(number, reference)| ListLine { place: place(file, number), reference: reference.into() });
     Ok(listed.collect())
+}
+
+fn place(file: &str, number: usize) -> String {
+    match file {
+        STDIN => format!("standard input, line {number}"),
+        file => format!("{file}:{number}"),
+    }
 }
 
 /// Reads a regular file. A link is followed: files of a ConfigMap are links.

@@ -161,8 +161,10 @@ impl Evidence {
         }
         // A user cannot inspect root's processes: in a store of the user's own, the user's processes decide.
         let is_root = rustix::process::geteuid().is_root() && users::is_first_user_namespace();
-        let is_hidden = |directory| !processes.sees_all_that_reach(directory);
-        if is_root && self.mounts.sees_all() && path.parent().is_some_and(is_hidden) {
+        if is_root
+            && self.mounts.sees_all()
+            && path.parent().is_some_and(|directory| !processes.sees_all_that_reach(directory))
+        {
             return busy("not all processes can be inspected".to_owned());
         }
         Ok(())

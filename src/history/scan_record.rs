@@ -219,11 +219,10 @@ fn recorded<'i, I: Ord + 'i>(
 #[must_use]
 pub fn left_out(inventory: &Inventory, record: &ScanRecord) -> Vec<(StoreIx, String)> {
     let stores = inventory.of_other_users.iter().filter_map(|store| {
-        let here = |ix: usize| ix == store.get();
         let images = inventory.images.iter().filter(|image| image.store == *store).count();
         let containers = inventory.containers.iter().filter(|container| container.store == *store).count();
-        let recorded = record.images.iter().filter(|image| here(image.store)).count()
-            + record.containers.iter().filter(|container| here(container.store)).count();
+        let recorded = record.images.iter().filter(|image| image.store == store.get()).count()
+            + record.containers.iter().filter(|container| container.store == store.get()).count();
         let left_out = (images + containers).checked_sub(recorded).filter(|left_out| *left_out > 0)?;
         let message = format!(
             "{left_out} of its images and containers are not recorded: at most {} of each are, of a store of another user",

@@ -3,6 +3,7 @@
 //! The result is a snapshot and may be incomplete: processes of other users, in foreign PID namespaces, or behind
 //! `hidepid` are not visible. [`Processes::sees_all`] returns whether it is complete.
 
+mod open_paths;
 pub(super) mod read;
 pub(super) mod records;
 

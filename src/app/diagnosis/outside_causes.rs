@@ -288,10 +288,10 @@ pub(super) fn others(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -
                 (None, Some(hidden)) if part.kind == PartKind::Other => hidden.clone(),
                 (None, _) => (part.label.clone(), String::new()),
             };
-            let explain = |path: &String| format!("layersweep explain {}", shell_word(path));
+            let command = part.path.as_ref().map(|path| format!("layersweep explain {}", shell_word(path)));
             let cause = Cause {
                 remedy,
-                command: part.path.as_ref().map(explain).map(PrintedCommand::Shows),
+                command: command.map(PrintedCommand::Shows),
                 path: part.path.clone(),
                 group: CauseGroup::Kept,
                 ..context.cause(ix, CauseKind::Other, bytes, text)

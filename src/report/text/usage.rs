@@ -117,10 +117,9 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
 
 /// Returns true for a place with less than 0.1 % of the used bytes and of the inodes.
 fn is_small(row: &ShareRowDoc, filesystem: &FilesystemDoc) -> bool {
-    let is_below = |part: u64, whole: u64| part < whole / 1000;
     let has_many_inodes =
-        filesystem.inodes > 0 && row.inodes.is_some_and(|inodes| !is_below(inodes, filesystem.inodes));
-    is_below(row.bytes, filesystem.used_bytes) && !has_many_inodes
+        filesystem.inodes > 0 && row.inodes.is_some_and(|inodes| inodes >= filesystem.inodes / 1000);
+    row.bytes < filesystem.used_bytes / 1000 && !has_many_inodes
 }
 
 /// Returns one row for several small places.

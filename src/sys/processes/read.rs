@@ -31,6 +31,7 @@ use super::super::mounts;
 use super::super::patience::{Patience, Pulse, Time, Unanswered, ask_each};
 use super::super::root::Who;
 use super::super::users;
+use super::open_paths::OpenPaths;
 pub(crate) use super::records::{Backing, Hiding, ProcRecord, ProcessFacts, ReadPatience};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -40,7 +41,7 @@ use rustix::io::Errno;
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Pid of the machine's init in that namespace.
-const INIT: u32 = 1;
+pub(super) const INIT: u32 = 1;
 
 /// Programs that are a kubelet, or have one built in.
 pub(crate) const KUBELETS: [&str; 6] = ["kubelet", "hyperkube", "k3s", "rke2", "k0s", "kubelite"];
@@ -67,15 +68,12 @@ const TIME_OF_ALL_USERS_TABLES: Duration = Duration::from_millis(500);
 const MAX_FILES: usize = 1 << 16;
 const MAX_FILES_OF_USERS: usize = 1 << 18;
 
-/// Maximum size of the table of a process's mappings: 65,530 (the kernel's default limit) with long paths.
-const MAX_MAPPINGS: u64 = 16 << 20;
-
 /// Capabilities with which a process bypasses permissions, or can become a user who does: `CAP_DAC_OVERRIDE`,
 /// `CAP_DAC_READ_SEARCH`, `CAP_SETUID`, `CAP_SYS_PTRACE`, `CAP_SYS_ADMIN`.
 const POWERS: u64 = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 19 | 1 << 21;
 
 /// Suffix that the kernel adds to the name of a deleted file.
-const DELETED: &[u8] = b" (deleted)";
+pub(super) const DELETED: &[u8] = b" (deleted)";
 
 type Emit<'a> = dyn FnMut(ProcRecord, &[u8]) -> io::Result<()> + 'a;
 
@@ -100,11 +98,11 @@ pub(crate) fn sees_all(proc: &Path) -> bool {
 
 /// Directory of a process in `/proc`.
 #[derive(Clone)]
-struct ProcessDirectory {
-    id: u32,
+pub(super) struct ProcessDirectory {
+    pub(super) id: u32,
     /// `/proc/ID`, or the directory of a thread if the main thread has ended.
-    place: PathBuf,
-    who: Who,
+    pub(super) place: PathBuf,
+    pub(super) who: Who,
     is_of_our_users: bool,
     /// It is a kernel thread, which has no open files and no control group. Older kernels do not show this.
     is_kernel: bool,
@@ -611,94 +609,6 @@ fn root_of(process: &ProcessDirectory) -> io::Result<(OsString, Option<u64>)> {
     Ok((root.into_os_string(), open_path(&link).ok().as_ref().and_then(mount_of)))
 }
 
-/// Paths of the open and mapped files, the program, and the working and root directories of a process.
-#[derive(Default)]
-struct OpenPaths {
-    paths: Vec<u8>,
-    count: usize,
-    is_complete: bool,
-}
-
-impl OpenPaths {
-    /// Reads them, and retries for a process that is starting or exiting and therefore not readable for a moment.
-    /// init is never readable to some.
-    fn read(
-        process: &ProcessDirectory,
-        limit: usize,
-        (patience, pulse): (&Patience, &Pulse),
-    ) -> io::Result<Self> {
-        loop {
-            match Self::read_once(&process.place, limit, pulse) {
-                Err(error) if !is_gone(&error) && process.id != INIT && patience.wait() => {}
-                Ok(mut held) => {
-                    // A user without rights cannot have mapped a file of root's, and could delay the answer.
-                    if process.who.is_privileged || !rustix::process::geteuid().is_root() {
-                        held.add_mapped(&process.place);
-                    }
-                    return Ok(held);
-                }
-                error => return error,
-            }
-        }
-    }
-
-    /// Adds the files that the process has mapped, which it may have closed. The kernel lists them without reading the
-    /// memory of the process, but waits for a change of its mappings that is in progress.
-    fn add_mapped(&mut self, place: &Path) {
-        let mut table = Vec::new();
-        let read = fs::File::open(place.join("maps"))
-            .and_then(|file| file.take(MAX_MAPPINGS).read_to_end(&mut table));
-        self.is_complete &= match read {
-            Ok(length) => (length as u64) < MAX_MAPPINGS,
-            Err(error) => is_gone(&error),
-        };
-        let mut last: &[u8] = b"";
-        for line in table.split(|byte| *byte == b'\n') {
-            // Address, rights, offset, device and inode are before the path.
-            let Some(start) = line.iter().position(|byte| *byte == b'/') else { continue };
-            if line[start..] != *last {
-                last = &line[start..];
-                self.add(Path::new(OsStr::from_bytes(last)));
-            }
-        }
-    }
-
-    fn read_once(place: &Path, limit: usize, pulse: &Pulse) -> io::Result<Self> {
-        let mut held = Self { is_complete: true, ..Self::default() };
-        for (position, entry) in fs::read_dir(place.join("fd"))?.enumerate() {
-            if position >= limit {
-                held.is_complete = false;
-                break;
-            }
-            pulse.beat();
-            held.link(entry?.path())?;
-            held.count = position + 1;
-        }
-        for name in ["cwd", "root"] {
-            // Kernel threads have none.
-            held.link(place.join(name))?;
-        }
-        Ok(held)
-    }
-
-    fn link(&mut self, path: PathBuf) -> io::Result<()> {
-        if let Some(target) = unless_gone(fs::read_link(path))? {
-            self.add(&target);
-        }
-        Ok(())
-    }
-
-    /// Adds a path. Pipes, sockets and devices are ignored: they are not files on a disk.
-    fn add(&mut self, target: &Path) {
-        let is_system = ["/proc", "/sys", "/dev"].iter().any(|top| target.starts_with(top));
-        if target.is_absolute() && !is_system && target != Path::new("/") {
-            let bytes = target.as_os_str().as_bytes();
-            self.paths.extend_from_slice(bytes.strip_suffix(DELETED).unwrap_or(bytes));
-            self.paths.push(0);
-        }
-    }
-}
-
 /// Returns the value of a line `Name:\tvalue`.
 fn field<'t>(text: &'t [u8], name: &str) -> Option<&'t str> {
     let mut lines = text.split(|byte| *byte == b'\n');
@@ -767,12 +677,12 @@ fn mount_of(fd: &OwnedFd) -> Option<u64> {
 }
 
 /// Returns whether the process ended meanwhile.
-fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::SRCH))
 }
 
 /// Returns `None` for a process that has ended; a zombie has no namespace any more.
-fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub(super) fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if is_gone(&error) || Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(None),
