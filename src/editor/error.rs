@@ -249,8 +249,8 @@ pub enum Refusal {
         /// A process that sees the mount.
         pid: u32,
     },
-    /// The mounts of some process cannot be read.
-    #[error("{0}: nothing of this store was deleted")]
+    /// The mounts or the open files of some process cannot be read.
+    #[error("{0}: nothing more of this store is deleted")]
     MountsUnknown(String),
     /// Some processes are invisible, and any of them may use the store.
     #[error("not all processes are visible from this PID namespace")]

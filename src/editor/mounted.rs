@@ -154,20 +154,16 @@ impl Evidence {
 
     /// Refuses if a process or the kernel uses `path` or anything below it, with any way to it, or if that is unknown.
     pub(super) fn prove_not_held(&self, path: &Path) -> Result<(), Refusal> {
-        let busy = |why: String| Err(Refusal::Busy { path: path.to_path_buf(), why });
         let processes = self.mounts.processes();
         if let Some(process) = processes.holding(path) {
-            return busy(format!("{} uses it", process.describe()));
+            let why = format!("{} uses it", process.describe());
+            return Err(Refusal::Busy { path: path.to_path_buf(), why });
         }
         // A user cannot inspect root's processes: in a store of the user's own, the user's processes decide.
         let is_root = rustix::process::geteuid().is_root() && users::is_first_user_namespace();
-        if is_root
-            && self.mounts.sees_all()
-            && path.parent().is_some_and(|directory| !processes.sees_all_that_reach(directory))
-        {
-            return busy("not all processes can be inspected".to_owned());
-        }
-        Ok(())
+        let directory = path.parent().filter(|_| is_root && self.mounts.sees_all());
+        let doubt = directory.and_then(|directory| processes.doubt(directory));
+        doubt.map_or(Ok(()), |why| Err(Refusal::MountsUnknown(why)))
     }
 
     /// The processes, if they were read ([`Read::Processes`]).

@@ -165,12 +165,6 @@ impl Processes {
         self.sees_all && self.hidden.is_empty()
     }
 
-    /// Returns whether all processes are visible that could have anything open at or below `path`.
-    #[must_use]
-    pub fn sees_all_that_reach(&self, path: &Path) -> bool {
-        self.sees_all && self.hidden_from(path).next().is_none()
-    }
-
     /// Returns the processes that could have anything open at or below `path`, unknown to this one.
     pub fn hidden_from(&self, path: &Path) -> impl Iterator<Item = &HiddenProcess> {
         let way = if self.hidden.is_empty() { DirectoryChain::default() } else { way_to(path) };
