@@ -103,17 +103,19 @@ impl Mounts {
     }
 
     fn query(areas: &[PathBuf], content: &[PathBuf], files: bool) -> io::Result<Self> {
-        let mut all = Self::new(mounts::read()?, areas);
+        let own_mounts = mounts::read()?;
+        let ways = Some(ways_into(content, &own_mounts));
+        let mut all = Self::new(own_mounts, areas);
         let mut processes = Builder::default();
         // With files, the records that assign processes to containers are last.
         let (mut has_own, mut is_complete) = (false, false);
-        let facts =
-            ProcessFacts { mounts: true, ways: Some(ways_into(content)), files, ..ProcessFacts::default() };
+        let facts = ProcessFacts { mounts: true, ways, files, ..ProcessFacts::default() };
         helper::ask(facts, &mut |record, body| match record {
             ProcRecord::View { pid } => {
                 has_own = true;
                 all.view(pid, body);
             }
+            ProcRecord::ViewOfStranger { pid } => all.view_of_stranger(pid, body),
             ProcRecord::Unknown { pid, name, why } => all.unknown.push(Unknown { pid, name, why }),
             ProcRecord::Mounts if !files => is_complete = true,
             ProcRecord::End => {
@@ -158,6 +160,21 @@ impl Mounts {
             Ok(all) => all.into_iter().for_each(|seen| self.add(seen)),
             Err(error) => {
                 self.unknown.push(Unknown { pid, name: "its mount table".into(), why: error.to_string() });
+            }
+        }
+    }
+
+    /// Adds the mounts that show a part of the directories. A user who cannot reach these can make such a mount only of one
+    /// that root has made elsewhere, while paths and options can be invented.
+    fn view_of_stranger(&mut self, pid: u32, table: &[u8]) {
+        for seen in parse(pid, table).unwrap_or_default() {
+            let mut places = self.areas.iter().filter_map(|area| area.place.as_ref());
+            if places.any(|place| seen.shows.is_within(place)) {
+                self.by_place
+                    .entry(seen.shows.device)
+                    .or_default()
+                    .insert(seen.shows.path.clone(), self.seen.len());
+                self.seen.push(seen);
             }
         }
     }
@@ -278,11 +295,25 @@ impl Mounts {
     }
 }
 
-/// Returns the ways to the directories with the content of `paths`.
+/// Returns the other paths of a directory and its parts: mounts of this process show them elsewhere.
+fn other_paths(own_mounts: &[Mount], path: &Path) -> Vec<PathBuf> {
+    let Some(place) = location(own_mounts, path) else { return Vec::new() };
+    let elsewhere = own_mounts.iter().filter_map(|mount| {
+        let part = Location { device: mount.device, path: mount.root.clone() };
+        if part.is_within(&place) {
+            return Some(mount.mount_point.clone()).filter(|point| !point.starts_with(path));
+        }
+        let below = place.path.strip_prefix(&part.path).ok().filter(|_| part.device == place.device)?;
+        Some(mount.mount_point.join(below)).filter(|other| other != path)
+    });
+    elsewhere.collect()
+}
+
+/// Returns the ways to the directories with the content of `paths`, by every path that this process sees.
 ///
 /// Everyone may reach a graphroot, while only root reaches the directories in it. So if everyone can reach a directory
 /// of root's, the directories in it count, unless there are many.
-fn ways_into(paths: &[PathBuf]) -> Vec<DirectoryChain> {
+fn ways_into(paths: &[PathBuf], own_mounts: &[Mount]) -> Vec<DirectoryChain> {
     const MOST: usize = 64;
     fn below(root: &Root) -> io::Result<Vec<DirectoryChain>> {
         let mut left = MOST;
@@ -297,8 +328,9 @@ fn ways_into(paths: &[PathBuf]) -> Vec<DirectoryChain> {
         Ok(directories.map(|entry| way_to(&root.join(&entry.name))).collect())
     }
     let mut ways: Vec<DirectoryChain> = Vec::new();
-    for path in paths {
-        let of_path = match Root::open(path) {
+    let others = paths.iter().flat_map(|path| other_paths(own_mounts, path));
+    for path in paths.iter().cloned().chain(others) {
+        let of_path = match Root::open(&path) {
             Ok(root) if root.way().admits_all() && root.way().is_trusted() => {
                 below(&root).unwrap_or_else(|_| vec![root.way().clone()])
             }
@@ -441,7 +473,8 @@ mod tests {
         let mode = |path: &Path, mode| {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         };
-        let is_reached = || ways_into(&[dir.path().into()]).iter().any(|way| way.admits(&Who::user(4711)));
+        let is_reached =
+            || ways_into(&[dir.path().into()], &[]).iter().any(|way| way.admits(&Who::user(4711)));
         mode(dir.path(), 0o755);
         for name in ["overlay", "overlay-layers"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();

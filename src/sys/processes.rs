@@ -299,6 +299,7 @@ impl Builder {
             }
             ProcRecord::End => self.is_complete = true,
             ProcRecord::View { .. }
+            | ProcRecord::ViewOfStranger { .. }
             | ProcRecord::Unknown { .. }
             | ProcRecord::Unanswered { .. }
             | ProcRecord::Mounts

@@ -33,10 +33,8 @@ impl OpenPaths {
             match Self::read_once(&process.place, limit, pulse) {
                 Err(error) if !is_gone(&error) && process.id != INIT && patience.wait() => {}
                 Ok(mut held) => {
-                    // A user without rights cannot have mapped a file of root's, and could delay the answer.
-                    if process.who.is_privileged || !rustix::process::geteuid().is_root() {
-                        held.add_mapped(&process.place);
-                    }
+                    // Also of a user without rights: a daemon may have given up root's rights afterwards.
+                    held.add_mapped(&process.place);
                     return Ok(held);
                 }
                 error => return error,

@@ -12,7 +12,8 @@
 //! namespace of a pidfd never block: the identity and the mounts of every process are known.
 //!
 //! Mount tables may be long: any user can create namespaces of 100,000 mounts. The tables of users who cannot reach
-//! the directories in question ([`ProcessFacts::ways`]) are not read, those of other users only within a deadline.
+//! the directories in question ([`ProcessFacts::ways`]) are read last, for half a second in all, and only those mounts
+//! count that show a part of the directories; those of other users are read within a longer deadline.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -258,9 +259,10 @@ impl<'a> Reader<'a> {
                 place = thread;
                 status = fs::read(place.join("status")).unwrap_or(status);
             }
-            let users = fs::read_to_string(place.join("uid_map")).unwrap_or_default();
-            let is_of_our_users = users.is_empty() || users == self.users;
-            let who = who(&users, &status, is_of_our_users);
+            let users = fs::read_to_string(place.join("uid_map"));
+            // A namespace without a map is one that a user has just created; without the file, there are none.
+            let is_of_our_users = users.as_ref().map_or(true, |users| *users == self.users);
+            let who = who(&users.unwrap_or_default(), &status, is_of_our_users);
             let is_kernel = field(&status, "Kthread").is_some_and(|value| value == "1");
             found.push(ProcessDirectory { id, place, who, is_of_our_users, is_kernel });
         }
@@ -280,7 +282,7 @@ impl<'a> Reader<'a> {
                 MountNamespace::of(&process.place, thread, process.who.is_privileged)
             })
         })?;
-        let mut seers = Vec::new();
+        let (mut seers, mut strangers) = (Vec::new(), Vec::new());
         for process in found {
             let (inode, owner) = match namespaces.remove(&process.id) {
                 None | Some(Ok(Ok(None))) => continue,
@@ -302,6 +304,8 @@ impl<'a> Reader<'a> {
             // which its mounts were made.
             if process.id == self.parent || facts.concerns(&process.who) || facts.concerns(&owner) {
                 seers.push((process, inode, process.who.is_privileged || owner.is_privileged));
+            } else {
+                strangers.extend(inode.map(|inode| (inode, process.id)));
             }
         }
         let patience = Patience::new();
@@ -346,6 +350,33 @@ impl<'a> Reader<'a> {
                 time_of_users = time_of_users.saturating_sub(start.elapsed());
             }
         }
+        if facts.mounts { self.strangers(strangers, &views, &by_id, emit) } else { Ok(()) }
+    }
+
+    /// Reads the tables of users who cannot reach the directories, but may see them: through a mount that root made
+    /// elsewhere, and that their namespace still has. They cannot prevent a deletion by making this slow.
+    fn strangers(
+        &self,
+        strangers: Vec<(u64, u32)>,
+        views: &[Seers],
+        by_id: &HashMap<u32, &ProcessDirectory>,
+        emit: &mut Emit<'_>,
+    ) -> io::Result<()> {
+        let read: HashSet<u32> = views.iter().flat_map(|seers| seers.pids.iter().copied()).collect();
+        let mut seen: HashSet<u64> =
+            strangers.iter().filter(|(_, pid)| read.contains(pid)).map(|(inode, _)| *inode).collect();
+        let until = Instant::now() + TIME_OF_ALL_USERS_TABLES;
+        let mut left = MAX_TABLES;
+        for (inode, pid) in strangers {
+            let Some(process) = by_id.get(&pid).filter(|_| Instant::now() < until && seen.insert(inode))
+            else {
+                continue;
+            };
+            if let Ok(table) = read_table(&process.place, MAX_TABLE.min(left), until) {
+                left -= table.len() as u64;
+                emit(ProcRecord::ViewOfStranger { pid }, &table)?;
+            }
+        }
         Ok(())
     }
 
@@ -385,6 +416,7 @@ impl<'a> Reader<'a> {
                 }
             }
         }
+        // A user who cannot reach the directories cannot prevent deletions either.
         let Some((process, why)) = failed else { return Ok(()) };
         emit(ProcRecord::Unknown { pid: process.id, name: process.name(None), why }, b"")
     }

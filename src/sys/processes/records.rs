@@ -58,6 +58,8 @@ pub(crate) enum ProcRecord {
     Process { id: u32, name: String, group: String, who: Who, hidden: Option<Hiding> },
     /// The mounts that some processes see (a mount table). The first one is that of this process.
     View { pid: u32 },
+    /// The same of a user who cannot reach the directories in question.
+    ViewOfStranger { pid: u32 },
     /// The mounts of a process cannot be read.
     Unknown { pid: u32, name: String, why: String },
     /// Processes that did not answer, and the time that was spent on them. `is_cut`: other users' processes took too
