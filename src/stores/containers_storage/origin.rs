@@ -15,8 +15,8 @@
 //!
 //! * the cache knows its configuration: it was pushed;
 //! * one of its names, present or former, contains its digest: only a pull by digest makes such a name;
-//! * it came together with its top layer, as the first image with that layer, and has a name in the repository that
-//!   provided the layer, or in one that may be mirrored there.
+//! * it came together with its top layer, as the first image with that layer, when the layer was downloaded, and has a
+//!   name in the repository that provided the layer, or in one that may be mirrored there.
 //!
 //! Without them the origin is unknown and the image may be one that was never pulled. That is also the origin of an
 //! image that was pulled by a tag when another image had brought all its layers already.
@@ -145,9 +145,11 @@ fn origin(
     let has_proof = !locations.of(config).is_empty() || is_named_by_digest(image);
     let are_layers_known = manifest.layers.iter().all(|blob| !locations.of(&blob.digest).is_empty());
     let of_top = locations.of(&top_blob.digest);
+    // A pull notes the location again, while an archive brings a layer that was pulled, and deleted, earlier.
+    let mut downloaded = of_top.iter().filter(|location| was_downloaded_for(location, top));
     if are_layers_known
         && let Some(location) = best(image, of_top)
-        && (has_proof || has_come_with_top && of_top.iter().any(|location| fits(image, &location.repository)))
+        && (has_proof || has_come_with_top && downloaded.any(|location| fits(image, &location.repository)))
     {
         return Origin {
             registry: Some(location.repository.clone()),
@@ -186,6 +188,11 @@ fn origin(
             "the blob-info cache is not older than its top layer, and knows no registry of it",
         ),
     }
+}
+
+/// Returns true if the location was noted by the pull that created the layer, or later.
+fn was_downloaded_for(location: &Location, layer: &LayerRecord) -> bool {
+    layer.created.is_some_and(|created| created.duration_since(location.time) <= LONGEST_PULL)
 }
 
 /// Present and former names of an image.
