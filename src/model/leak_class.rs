@@ -177,7 +177,7 @@ classes! {
     OversizedDatabase, "oversized-database", Report, ByHand("bbolt compact while containerd is stopped");
     ForeignNamespace, "foreign-namespace", Report, ByHand("remove them with the program that made them, if nothing needs them");
     // Leaks of either.
-    BrokenImage, "broken-image", Repair, ByHand("remove the containers that use it, then the image, and pull it again");
+    BrokenImage, "broken-image", Repair, ByHand("if a registry has it: remove the containers that use it, then the image, and pull it again");
     ForgottenContainer, "forgotten-container", Report, ByHand("remove it as the evidence or `layersweep explain ID` says, if nothing needs it");
     OrphanImageVolume, "orphan-image-volume", Report, ByHand(BY_EVIDENCE);
     Inconsistent, "inconsistent", Report, ByHand(BY_EVIDENCE);

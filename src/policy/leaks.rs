@@ -11,7 +11,8 @@ use crate::model::display::span;
 use crate::model::plan::{Action, Cause, Gain, Step, Target, freed_on, sum};
 use crate::model::refs::{Refs, Root};
 use crate::model::{
-    Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict, is_old_enough,
+    Inventory, Leak, LeakClass, LeakIx, NodeIx, OriginKind, Recipe, Size, StoreIx, StoreKind, Verdict,
+    is_old_enough,
 };
 use crate::policy::input::FullFilesystem;
 
@@ -282,21 +283,32 @@ pub fn needs_a_person(leak: &Leak, stay: &KeepReason) -> bool {
     }
 }
 
-/// Returns the complete command that removes a broken image or unmounts a leaked mount; `None` for other leaks: no
-/// command is offered for what cannot be made again.
+/// Returns the complete command that removes a broken image or unmounts a leaked mount; `None` for other leaks, and for
+/// an image with intact layers that perhaps no registry has: no command is offered for what cannot be made again.
 #[must_use]
-pub fn command(leak: &Leak) -> Option<String> {
+pub fn command(inventory: &Inventory, leak: &Leak) -> Option<String> {
     let id = leak.id.as_str();
     let path = leak.path.to_string_lossy();
     let (command, object) = match leak.class {
         // An image of containers/storage: other ids have an algorithm or a namespace.
-        LeakClass::BrokenImage if !id.contains([':', '/']) => (format!("layersweep rm {id}"), id),
+        LeakClass::BrokenImage if !id.contains([':', '/']) && can_be_made_again(inventory, leak) => {
+            (format!("layersweep rm {id}"), id)
+        }
         LeakClass::LeakedMount => (format!("umount {path}"), &*path),
         _ => return None,
     };
     // Ids come from the disk: the command is not printed if a shell would split the id.
     let is_plain = object.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._:-@".contains(&byte));
     (is_plain && !object.starts_with('-')).then_some(command)
+}
+
+/// Returns true if the image was pulled, or has no layer any more.
+fn can_be_made_again(inventory: &Inventory, leak: &Leak) -> bool {
+    inventory.find_image(leak.store, &leak.id).is_none_or(|image_ix| {
+        let image = &inventory[image_ix];
+        let has_layer = image.holds.iter().any(|node| inventory[*node].layer.is_some());
+        image.origin.kind == OriginKind::Pulled || !has_layer
+    })
 }
 
 #[cfg(test)]

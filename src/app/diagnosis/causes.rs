@@ -502,7 +502,9 @@ fn remedy_of_leak(
                 clause => clause.to_owned(),
             };
             let advice = format!("{advice}; see docs/leaks.md");
-            match leaks::command(leak).filter(|_| !many && class == LeakClass::BrokenImage) {
+            match leaks::command(&context.scan.inventory, leak)
+                .filter(|_| !many && class == LeakClass::BrokenImage)
+            {
                 Some(command) => (CauseGroup::CanBeMadeAgain, advice, Some(PrintedCommand::Deletes(command))),
                 None => {
                     let command = format!("layersweep sweep --class {class}");

@@ -1,7 +1,7 @@
 use jiff::ToSpan;
 
 use crate::model::space::BytesAndInodes;
-use crate::model::{Consistency, FilesystemIx, Image, Node, NodeKind, Orphan, Store};
+use crate::model::{Consistency, FilesystemIx, Image, Labels, Node, NodeKind, Origin, Orphan, Store};
 use crate::policy::leaks::*;
 
 fn now() -> Timestamp {
@@ -206,6 +206,26 @@ fn only_requested_classes_are_listed() {
     }
 }
 
+/// Creates an image of unknown origin that consists of the first node.
+fn image_of(id: &str) -> Image {
+    Image {
+        id: id.into(),
+        store: 0.into(),
+        names: Vec::new(),
+        digests: Vec::new(),
+        created: None,
+        evidence: Vec::new(),
+        origin: Origin::default(),
+        is_list: false,
+        pinned_by: Vec::new(),
+        labels: Labels::default(),
+        layers: Vec::new(),
+        listed_bytes: None,
+        blobs: Vec::new(),
+        holds: vec![0.into()],
+    }
+}
+
 #[test]
 fn printed_commands_are_safe_to_paste() {
     for (class, id, expected) in [
@@ -222,7 +242,13 @@ fn printed_commands_are_safe_to_paste() {
         ("orphan-dir", "0a1b", None),
     ] {
         let leak = Leak { id: id.into(), ..leak(class, Verdict::Report, None, &[]) };
-        assert_eq!(command(&leak).as_deref(), expected, "{class} {id}");
+        let mut all = inventory(&[(1, &[])], vec![leak.clone()]);
+        assert_eq!(command(&all, &leak).as_deref(), expected, "{class} {id}");
+        // An image with intact layers that was never pulled exists only here.
+        all.nodes[0].layer = Some(Box::default());
+        all.images.push(image_of(id));
+        let of_image = (class == "broken-image").then_some(()).and(expected);
+        assert!(of_image.is_none() || command(&all, &leak).is_none(), "{class} {id}");
     }
 }
 

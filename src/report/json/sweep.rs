@@ -213,7 +213,7 @@ fn finding(facts: &SweepResult, entry: &LeakDecision) -> SweepLeakDoc {
     SweepLeakDoc {
         leak: leak_doc(facts.scan(), entry.leak),
         for_a_person,
-        command: for_a_person.then(|| command(leak)).flatten(),
+        command: for_a_person.then(|| command(&facts.scan().inventory, leak)).flatten(),
         action,
         predicted_bytes: entry.gain.frees_bytes,
         remedy,
