@@ -67,7 +67,8 @@ fn disk_full_to_last_byte_loses_nothing() {
             // The command that works without the runtime is named first.
             let hint = text(&errors[0], "/hint");
             assert!(
-                hint.starts_with("run `layersweep gc --via direct --while-runtime-runs -y`"),
+                hint.starts_with("run `layersweep ")
+                    && hint.contains(" gc --via direct --while-runtime-runs -y`, which edits"),
                 "{fs:?}: {hint}"
             );
         }

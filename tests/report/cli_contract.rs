@@ -351,7 +351,7 @@ as_alice "$program" pin list -q 2>&1
     let added = printed(&run, "added", "both");
     let expected = [
         "warning: root's gc does not see the pins of user alice, and deletes these images nevertheless",
-        "hint: to keep them on this node: `sudo layersweep pin add quay.io/of-alice`",
+        "hint: to keep them on this node: `sudo layersweep --config /home/bin/trust.toml pin add quay.io/of-alice`",
         "pinned quay.io/of-alice for user alice only; root's gc does not see it",
         "exit 0",
     ];
