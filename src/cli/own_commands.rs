@@ -2,8 +2,8 @@
 //! configuration in this invocation, so that a copied command acts on the same ones.
 //!
 //! The texts are made in modules that do not know the flags, so the flags are added where the output is written: to a
-//! command in backquotes, to an indented line that is a command, and to a field `command` of a JSON document. A flag
-//! that the command has already is not added again, so the same text may pass here twice.
+//! command in backquotes, to an indented line that is a command, and to a field of a JSON document that is a command. A
+//! flag that the command has already is not added again, so the same text may pass here twice.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -13,16 +13,14 @@ use clap::CommandFactory as _;
 
 use super::args::{Args, GlobalFlags};
 use crate::model::display::shell_word;
-use crate::report::text::safe;
+use crate::report::text::{LABELS, safe};
 
 const PROGRAM: &str = "layersweep";
 
-/// Beginning of a command that another user runs.
-const OF_USER: &str = "`podman unshare ";
 /// Beginnings of a command in a text, before the name of the program.
-const IN_BACKQUOTES: [&str; 4] = ["`", "`sudo ", OF_USER, "| "];
-/// Beginnings of a field with a command in a JSON document.
-const IN_JSON: [&str; 2] = ["\"command\": \"", "\"command\":\""];
+const IN_BACKQUOTES: [&str; 3] = ["`", "`sudo ", "| "];
+/// Fields with a command in a JSON document.
+const IN_JSON: [&str; 3] = ["\"command\":", "\"deletes\":", "\"shows\":"];
 
 /// Flags that name a store. A command with one of them means that store alone.
 const STORES: [&str; 2] = ["graphroot", "containerd-root"];
@@ -43,6 +41,14 @@ struct StoreFlag {
 }
 
 impl StoreFlag {
+    fn new(name: &'static str, value: &str) -> Self {
+        Self { name, word: safe(&shell_word(value)) }
+    }
+
+    fn path(name: &'static str, path: &Path) -> Self {
+        Self::new(name, &path.to_string_lossy())
+    }
+
     fn text(&self, notation: Notation) -> String {
         let text = format!(" --{} {}", self.name, self.word);
         match notation {
@@ -72,22 +78,20 @@ impl StoreFlags {
     pub(super) fn of(global: &GlobalFlags) -> Self {
         let is_foreign = global.sysroot.is_some();
         // Below a sysroot, a path is that of the other node.
-        let there = |path: &PathBuf| if is_foreign { path.clone() } else { absolute(path) };
+        let of_node: fn(&Path) -> PathBuf = if is_foreign { Path::to_path_buf } else { absolute };
         let mut flags = Vec::new();
-        let mut add = |name, value: &Path| {
-            let word = safe(&shell_word(&value.to_string_lossy()));
-            flags.push(StoreFlag { name, word });
-        };
-        global.graphroot.iter().for_each(|path| add("graphroot", &there(path)));
-        global.containerd_root.iter().for_each(|path| add("containerd-root", &there(path)));
-        global.cri_endpoint.iter().for_each(|uri| add("cri-endpoint", Path::new(uri)));
-        global.sysroot.iter().for_each(|path| add("sysroot", &absolute(path)));
-        global.runroot.iter().for_each(|path| add("runroot", &there(path)));
-        global.config.iter().for_each(|path| add("config", &absolute(path)));
-        global.state_dir.iter().for_each(|path| add("state-dir", &there(path)));
-        let commands = match flags.is_empty() {
-            true => Vec::new(),
-            false => Args::command().get_subcommands().map(|command| command.get_name().to_owned()).collect(),
+        flags.extend(global.graphroot.iter().map(|path| StoreFlag::path("graphroot", &of_node(path))));
+        let containerd_roots = global.containerd_root.iter();
+        flags.extend(containerd_roots.map(|path| StoreFlag::path("containerd-root", &of_node(path))));
+        flags.extend(global.cri_endpoint.iter().map(|uri| StoreFlag::new("cri-endpoint", uri)));
+        flags.extend(global.sysroot.iter().map(|path| StoreFlag::path("sysroot", &absolute(path))));
+        flags.extend(global.runroot.iter().map(|path| StoreFlag::path("runroot", &of_node(path))));
+        flags.extend(global.config.iter().map(|path| StoreFlag::path("config", &absolute(path))));
+        flags.extend(global.state_dir.iter().map(|path| StoreFlag::path("state-dir", &of_node(path))));
+        let commands = if flags.is_empty() {
+            Vec::new()
+        } else {
+            Args::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
         };
         let lacks_socket = !global.containerd_root.is_empty() && global.cri_endpoint.is_none();
         Self { flags, commands, is_foreign, lacks_socket }
@@ -106,8 +110,7 @@ impl StoreFlags {
             let command = text[end..].split(closing).next().unwrap_or_default();
             out.push_str(&text[written..end]);
             written = end;
-            let of_user = text[..position].ends_with(OF_USER);
-            out.push_str(&self.missing(command, notation, of_user));
+            out.push_str(&self.missing(command, notation, is_of_user(&text[..position])));
         }
         out.push_str(&text[written..]);
         out.into()
@@ -124,8 +127,7 @@ impl StoreFlags {
         if !command.starts_with(char::is_whitespace) || self.is_foreign && acts(name, &words) {
             return String::new();
         }
-        let has = |name: &str| words.iter().any(|word| word.strip_prefix("--") == Some(name));
-        let names_store = STORES.iter().any(|name| has(name));
+        let names_store = STORES.iter().any(|name| has_flag(&words, name));
         // A command may name one of the stores of this invocation: it then needs what belongs to that store.
         let stores = self.flags.iter().filter(|flag| STORES.contains(&flag.name));
         let names_ours = stores.map(|flag| flag.text(notation)).any(|text| {
@@ -134,10 +136,10 @@ impl StoreFlags {
         });
         let lacks = self.flags.iter().filter(|flag| match flag.name {
             "graphroot" | "containerd-root" => !names_store,
-            "runroot" | "cri-endpoint" => (!names_store || names_ours) && !has(flag.name),
-            name => !of_user && !has(name),
+            "runroot" | "cri-endpoint" => (!names_store || names_ours) && !has_flag(&words, flag.name),
+            name => !of_user && !has_flag(&words, name),
         });
-        let socket = self.lacks_socket && matches!(*name, "gc" | "rm") && !has("cri-endpoint");
+        let socket = self.lacks_socket && matches!(*name, "gc" | "rm") && !has_flag(&words, "cri-endpoint");
         lacks
             .map(|flag| flag.text(notation))
             .chain(socket.then(|| " --cri-endpoint URI".to_owned()))
@@ -150,29 +152,42 @@ impl StoreFlags {
     }
 }
 
+fn has_flag(words: &[&str], name: &str) -> bool {
+    words.iter().any(|word| word.strip_prefix("--") == Some(name))
+}
+
+/// Returns true if another user runs the command after `before`, as in `podman unshare` or `as alice: podman unshare`.
+fn is_of_user(before: &str) -> bool {
+    let Some(before) = before.strip_suffix("podman unshare ") else { return false };
+    let user = before.strip_suffix(": ").and_then(|before| before.rsplit_once("`as "));
+    before.ends_with('`') || user.is_some_and(|(_, name)| !name.contains('`'))
+}
+
 /// Returns true for a command that changes a store or the keep-list, which never happens on a mounted disk.
 fn acts(name: &str, words: &[&str]) -> bool {
-    let has = |flags: &[&str]| words.iter().any(|word| flags.contains(word));
-    match name {
-        "gc" | "rm" => true,
-        "sweep" => has(&["--delete", "--repair"]),
-        "pin" => has(&["add", "remove"]),
-        "scan" => has(&["--reserve"]),
-        _ => false,
-    }
+    let acting: &[&str] = match name {
+        "gc" | "rm" => return true,
+        "sweep" => &["--delete", "--repair"],
+        "pin" => &["add", "remove"],
+        "scan" => &["--reserve"],
+        _ => return false,
+    };
+    words.iter().any(|word| acting.contains(word))
 }
 
 /// Returns the sign that ends a command which begins after `before`; `None` if no command begins there.
 fn closing(before: &str, notation: Notation) -> Option<char> {
-    if IN_BACKQUOTES.iter().any(|beginning| before.ends_with(beginning)) {
+    if IN_BACKQUOTES.iter().any(|beginning| before.ends_with(beginning)) || is_of_user(before) {
         return Some('`');
     }
     if notation == Notation::Json {
-        return IN_JSON.iter().any(|beginning| before.ends_with(beginning)).then_some('"');
+        let field = before.strip_suffix('"')?.trim_end_matches(' ');
+        return IN_JSON.iter().any(|name| field.ends_with(name)).then_some('"');
     }
     // The lists of a report have commands on lines of their own.
     let line = before.rsplit('\n').next().unwrap_or_default();
-    (line.starts_with([' ', '-']) && line.trim_start_matches([' ', '-']).is_empty()).then_some('\n')
+    let is_blank = line.starts_with(' ') && line.trim_start_matches(' ').is_empty();
+    (is_blank || LABELS.contains(&line)).then_some('\n')
 }
 
 /// Writer that completes the commands on each line. JSON has no line break within a string.
@@ -246,6 +261,14 @@ mod tests {
                 "`podman unshare layersweep gc`",
                 "`podman unshare layersweep --graphroot '/x y' --runroot /r gc`".into(),
             ),
+            (
+                "`as alice: podman unshare layersweep gc`",
+                "`as alice: podman unshare layersweep --graphroot '/x y' --runroot /r gc`".into(),
+            ),
+            (
+                "`as alice: podman unshare layersweep gc --graphroot /of/alice`",
+                "`as alice: podman unshare layersweep gc --graphroot /of/alice`".into(),
+            ),
             ("`zcat a | layersweep report -`", format!("`zcat a | {all} report -`")),
             // A list of a report.
             (
@@ -254,6 +277,8 @@ mod tests {
                     "layersweep deletes, because nothing uses it:\n   1 GiB\n      {all} gc --via direct\n"
                 ),
             ),
+            // A finding of `sweep`.
+            ("  command  layersweep rm aa\n", format!("  command  {all} rm aa\n")),
             // Another store, and one of these.
             (
                 "`layersweep --containerd-root /c usage`",
@@ -301,6 +326,7 @@ mod tests {
         let named = flags(&["--state-dir", "/a \"b\\"]);
         let document = serde_json::json!({
             "command": "layersweep gc --via direct",
+            "steps": [{ "command": { "deletes": "layersweep rm aa" } }, { "command": { "shows": "layersweep layers" } }],
             "remedy": "see `layersweep doctor`",
             "name": "layersweep usage",
         });
@@ -313,6 +339,8 @@ mod tests {
             let back: serde_json::Value = serde_json::from_str(&text).unwrap();
             let all = "layersweep --state-dir '/a \"b\\'";
             assert_eq!(back["command"], format!("{all} gc --via direct"));
+            assert_eq!(back["steps"][0]["command"]["deletes"], format!("{all} rm aa"));
+            assert_eq!(back["steps"][1]["command"]["shows"], format!("{all} layers"));
             assert_eq!(back["remedy"], format!("see `{all} doctor`"));
             assert_eq!(back["name"], "layersweep usage");
         }

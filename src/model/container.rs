@@ -95,15 +95,27 @@ impl OwnersStore {
     /// that names the graphroot unless it is the default of that user.
     #[must_use]
     pub fn tool(&self, program: &str) -> String {
+        let user = self.user.as_ref().map_or_else(String::new, |user| format!("as {user}: "));
+        format!("{user}{program}{}", self.flag("--root"))
+    }
+
+    /// Returns the command with which the user deletes images by policy; `None` if root or the caller owns the store.
+    #[must_use]
+    pub fn gc_of_user(&self) -> Option<String> {
+        let user = self.user.as_ref()?;
+        Some(format!("as {user}: podman unshare layersweep gc --via direct{}", self.flag("--graphroot")))
+    }
+
+    /// Returns the flag that names the graphroot; empty if it is the default of the owner.
+    fn flag(&self, name: &str) -> String {
         let is_default = match self.user {
             Some(_) => self.graphroot.ends_with(".local/share/containers/storage"),
             None => self.graphroot == Path::new("/var/lib/containers/storage"),
         };
-        let user = self.user.as_ref().map_or_else(String::new, |user| format!("as {user}: "));
         if is_default {
-            return format!("{user}{program}");
+            return String::new();
         }
-        format!("{user}{program} --root {}", shell_word(&self.graphroot.to_string_lossy()))
+        format!(" {name} {}", shell_word(&self.graphroot.to_string_lossy()))
     }
 }
 
@@ -185,6 +197,9 @@ mod tests {
             let store = OwnersStore { graphroot: graphroot.into(), user: user.map(Into::into) };
             let command = removal_command(Owner::Podman, "0a", false, &store);
             assert_eq!(command.as_deref(), Some(expected));
+            let graphroot = if graphroot.contains(".local") { "" } else { " --graphroot /data/alice" };
+            let deletion = format!("podman unshare layersweep gc --via direct{graphroot}");
+            assert_eq!(store.gc_of_user(), user.map(|user| format!("as {user}: {deletion}")));
         }
     }
 }

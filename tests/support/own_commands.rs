@@ -42,14 +42,12 @@ pub fn in_text(text: &str) -> BTreeSet<String> {
         words.join(" ")
     });
     let lines = text.lines().filter(|line| line.starts_with([' ', '-']));
-    let lines = lines.map(|line| line.trim_start_matches([' ', '-']));
+    let lines = lines.map(|line| line.trim_start_matches([' ', '-']).to_owned());
     let lines = lines.filter(|line| {
         let mut words = line.split_whitespace();
         let starts_command = |word: &str| word.starts_with("--") || COMMANDS.contains(&word);
         words.next() == Some("layersweep") && words.next().is_some_and(starts_command)
     });
-    // The list of advice in a page continues after the command.
-    let lines = lines.map(|line| line.split(": ").next().unwrap_or_default().to_owned());
     quoted.chain(lines).filter(|command| is_own(command)).collect()
 }
 
@@ -62,7 +60,10 @@ pub fn in_document(document: &Value) -> BTreeSet<String> {
             // The same document says why it would be refused.
             let is_refused = fields.get("refused").is_some_and(|why| !why.is_null());
             let commands = fields.iter().filter(|(name, _)| *name == "command" && !is_refused);
-            let commands = commands.filter_map(|(_, command)| command.as_str());
+            // A command for an object says if it deletes.
+            let commands = commands.filter_map(|(_, command)| {
+                command.as_str().or(command["deletes"].as_str()).or(command["shows"].as_str())
+            });
             let commands = commands.flat_map(|command| in_text(&format!("`{command}`")));
             commands.chain(fields.values().flat_map(in_document)).collect()
         }

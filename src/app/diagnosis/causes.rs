@@ -12,7 +12,7 @@ use crate::app::diagnosis::parts::kind_of_large;
 use crate::app::diagnosis::ranking::rank;
 use crate::app::diagnosis::{Cause, CauseGroup, CauseKind, Disk, Planned};
 use crate::app::paths::owners_store;
-use crate::model::display::{self, shell_word, short_id, short_reference, span};
+use crate::model::display::{self, shell_reference, shell_word, short_id, span};
 use crate::model::refs::{self, Root, Standing};
 use crate::model::rules::Rule;
 use crate::model::{
@@ -103,15 +103,13 @@ fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
             format!("the program that uses the namespace {namespace} deletes them")
         }
         (StoreKind::Containerd, None) if inventory.removal_by_ctr(image_ix).is_some() => {
-            let image = short_reference(&image.id);
+            let image = shell_reference(&image.id);
             format!("`layersweep explain {image}` names the command that removes such an image")
         }
         (StoreKind::Containerd, None) => String::new(),
         (StoreKind::ContainersStorage, _) if inventory.closed_stores.contains(&image.store) => {
-            let user = owners_store(scan, image.store).user;
-            user.map_or_else(String::new, |user| {
-                format!("`as {user}: podman unshare layersweep gc --via direct` deletes them by policy")
-            })
+            let command = owners_store(scan, image.store).gc_of_user();
+            command.map_or_else(String::new, |command| format!("`{command}` deletes them by policy"))
         }
         (StoreKind::ContainersStorage, _) => {
             let root = shell_word(&store.root.to_string_lossy());

@@ -45,7 +45,7 @@ fn plain(report: &ReportDoc) -> String {
     let mut out = format!("{}: {}\n", advice.urgency, safe(&advice.headline));
     for step in &advice.steps {
         let command =
-            step.command.as_ref().map(|command| format!("{}: ", command.text())).unwrap_or_default();
+            step.command.as_ref().map(|command| format!("`{}`: ", command.text())).unwrap_or_default();
         out.push_str(&format!("- {}\n", safe(&format!("{command}{}", step.text))));
     }
     let screen =

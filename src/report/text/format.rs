@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr;
 
+use super::report::deletions::INDENT;
 use crate::model::display::{self, thousands};
 
 pub use crate::model::display::bytes;
@@ -138,13 +139,22 @@ pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     lines.iter().map(|line| format!("{indent}{}\n", line.trim_end())).collect()
 }
 
+/// Beginnings of a line of `explain` or `sweep` that is a command.
+pub const LABELS: [&str; 3] = ["  remove  ", "  show    ", "  command  "];
+
+/// Returns true for a line that is a command. The beginning of a wrapped command would be another command.
+fn is_command(line: &str) -> bool {
+    // Remedies have the same indentation, and their commands are in backquotes.
+    LABELS.iter().any(|label| line.starts_with(label)) || line.starts_with(INDENT) && !line.contains('`')
+}
+
 /// Wraps the lines of a screen that are wider than `width`; the rest of a line is indented below its beginning.
 ///
-/// Tables fit already. Escapes for bold text have no width.
+/// Tables fit already, and commands stay whole. Escapes for bold text have no width.
 pub fn wrap_lines(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
-        if visible_width(line.trim_end_matches('\n')) <= width {
+        if visible_width(line.trim_end_matches('\n')) <= width || is_command(line) {
             out.push_str(line);
             continue;
         }
@@ -210,6 +220,18 @@ mod tests {
         assert_eq!(wrap_lines(bold, 18), bold, "escapes have no width");
         assert_eq!(wrap_lines("  why   it is old\nx\n", 12), "  why   it\n    is old\nx\n");
         assert_eq!(wrap_lines("run `layersweep gc -y` now\n", 12), "run\n  `layersweep gc -y`\n  now\n");
+        let commands = [
+            format!("{INDENT}layersweep gc --via direct\n"),
+            format!("{INDENT}as alice: podman --root '/a b' rm 0a\n"),
+            "  remove  podman rm 0123456789ab\n".into(),
+            "  show    as alice: podman volume inspect a\n".into(),
+            "  command  layersweep rm 0123456789ab\n".into(),
+        ];
+        for line in commands {
+            assert_eq!(wrap_lines(&line, 32), line, "a command stays whole");
+        }
+        let remedy = format!("{INDENT}use `layersweep scan` or wait\n");
+        assert!(wrap_lines(&remedy, 32).lines().count() > 1);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub use fleet::{
     Section as FleetSection, fleet, omitted as fleet_omitted, sections as fleet_sections,
     sentences as fleet_sentences, title as fleet_title,
 };
-pub use format::{acts_on_terminal, age, bytes, safe, short_id, wrap_lines};
+pub use format::{LABELS, acts_on_terminal, age, bytes, safe, short_id, wrap_lines};
 pub use gc::gc;
 pub use growth::growth;
 pub use history::{history, history_scans, history_usage};
