@@ -6,11 +6,14 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::display::{shell_reference, shell_word};
 use super::names::names;
 use super::refs::{Live, Root};
 use super::rules::{Rule, Ruling};
 use super::space::{BytesAndInodes, InvalidStats, Measured, Space, Started};
-use super::{FilesystemIx, ImageIx, Inventory, LayerId, Leak, LeakClass, OutcomeKind, Size, StoreId};
+use super::{
+    FilesystemIx, ImageIx, Inventory, LayerId, Leak, LeakClass, OutcomeKind, Size, StoreId, StoreKind,
+};
 
 names! {
     /// Kind of object that a step deletes.
@@ -563,6 +566,26 @@ impl Plan {
         self.filesystems.iter().find(|plan| plan.started.any()).or(self.filesystems.first())
     }
 
+    /// Returns the command that explains a target of this plan. If another store has an image of the same id, the command
+    /// names the store.
+    #[must_use]
+    pub fn explain_command(&self, target: &Target) -> String {
+        let command = format!("layersweep explain {}", shell_reference(&target.id));
+        let mut targets =
+            self.steps.iter().map(|step| &step.target).chain(self.kept.iter().map(|kept| &kept.target));
+        let root = target.store_root();
+        match &target.store {
+            Some(store) if targets.any(|other| other.id == target.id && other.store_root() != root) => {
+                let flag = match store.kind() {
+                    StoreKind::ContainersStorage => "--graphroot",
+                    StoreKind::Containerd => "--containerd-root",
+                };
+                format!("{command} {flag} {}", shell_word(&root))
+            }
+            _ => command,
+        }
+    }
+
     /// Adds a problem that does not concern a single object.
     pub fn fail(&mut self, phase: Phase, message: String) {
         self.problems.push(Problem::new(None, phase, message));
@@ -583,5 +606,38 @@ impl Plan {
         later.problems.retain(|problem| problem.id.is_some() || !self.problems.contains(problem));
         self.problems.append(&mut later.problems);
         self.notes.append(&mut later.notes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(root: &str, driver: &str, id: &str) -> Kept {
+        let store = StoreId::new(StoreKind::ContainersStorage, root.into(), driver.into());
+        let (kind, names) = (TargetKind::Image, vec![]);
+        let target = Target { kind, store: Some(store), id: id.into(), names, leak: None };
+        Kept::new(target, Ruling::keeps(Rule::OutOfReach, ""))
+    }
+
+    #[test]
+    fn id_in_several_stores_needs_its_store() {
+        let kept = vec![
+            kept("/root", "overlay", "aa"),
+            kept("/of a user", "overlay", "aa"),
+            kept("/root", "overlay", "bb"),
+            kept("/root", "vfs", "bb"),
+        ];
+        let plan = Plan { kept, ..Plan::default() };
+        let commands: Vec<_> = plan.kept.iter().map(|kept| plan.explain_command(&kept.target)).collect();
+        assert_eq!(
+            commands,
+            [
+                "layersweep explain aa --graphroot /root",
+                "layersweep explain aa --graphroot '/of a user'",
+                "layersweep explain bb",
+                "layersweep explain bb",
+            ]
+        );
     }
 }

@@ -141,7 +141,7 @@ fn printed_commands_free_what_the_list_says() {
         assert!(number(container, "/keeps_bytes") > 20 << 20, "{container:#}");
     }
     let gc = program::layersweep(["gc", "--dry-run", "--high", "2", "--low", "1"]).expect_code(4).stdout;
-    let in_use = "1 image is in use, 1 of them only by stopped containers: ";
+    let in_use = "1 image is in use only by stopped containers: ";
     assert!(gc.contains(in_use) && gc.contains("etl-job") && gc.contains(" (20."), "{gc}");
 
     let paths = causes.iter().filter_map(|cause| cause["path"].as_str().map(str::to_owned));

@@ -10,7 +10,6 @@ use crate::app::scan::ScanResult;
 use crate::app::store_editing;
 use crate::config::Config;
 use crate::model::Plan;
-use crate::model::display::shell_reference;
 use crate::model::plan::{Cause, PassEnd, freed_on};
 use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
@@ -93,7 +92,7 @@ impl Plans {
     /// Returns the command that explains the first image that is kept; if `rule` is given, that is kept by this rule.
     fn explain_kept(&self, rule: Option<Rule>) -> Option<String> {
         let mut kept = self.images.kept.iter().filter(|kept| rule.is_none_or(|rule| kept.rule == rule));
-        kept.next().map(|kept| format!("`layersweep explain {}`", shell_reference(&kept.target.id)))
+        kept.next().map(|kept| format!("`{}`", self.images.explain_command(&kept.target)))
     }
 }
 

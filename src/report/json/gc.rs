@@ -16,7 +16,7 @@ use crate::model::plan::{
     FilesystemPlan, Gain, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger, apply,
 };
 use crate::model::space::Measured;
-use crate::model::{FilesystemIx, Finding};
+use crate::model::{FilesystemIx, Finding, Plan};
 use crate::policy::PolicyKind;
 use crate::policy::compare::Comparison;
 use crate::policy::thresholds::Counted;
@@ -246,6 +246,9 @@ pub struct KeptDoc {
     pub frees_bytes: u64,
     /// Time at which the rule stops keeping it; null if that does not depend on time.
     pub until: Option<Timestamp>,
+    /// Command that explains it.
+    #[serde(skip)]
+    pub explain: String,
 }
 
 /// Both policies on one filesystem.
@@ -311,7 +314,12 @@ pub fn gc(result: &GcResult) -> GcDoc {
         filesystems,
         deleted,
         // `sweep` reports the leaks that are kept.
-        kept: plan.kept.iter().filter(|kept| kept.target.kind != TargetKind::Leak).map(kept).collect(),
+        kept: plan
+            .kept
+            .iter()
+            .filter(|kept| kept.target.kind != TargetKind::Leak)
+            .map(|object| kept(plan, object))
+            .collect(),
         errors: plan.problems.clone(),
         events: result.events.clone(),
         outcome: plan.outcome,
@@ -348,7 +356,7 @@ fn inode_use(inode_use: &InodeUse) -> InodeUseDoc {
     }
 }
 
-fn kept(kept: &Kept) -> KeptDoc {
+fn kept(plan: &Plan, kept: &Kept) -> KeptDoc {
     KeptDoc {
         kind: kept.target.kind.as_str(),
         id: kept.target.id.clone(),
@@ -357,6 +365,7 @@ fn kept(kept: &Kept) -> KeptDoc {
         detail: kept.detail.clone(),
         frees_bytes: kept.frees_bytes,
         until: kept.until,
+        explain: plan.explain_command(&kept.target),
     }
 }
 

@@ -16,7 +16,7 @@ use super::screen::Screen;
 use super::table::Table;
 use crate::app::diagnosis::StoppedUse;
 use crate::model::OutcomeKind;
-use crate::model::display::{count, listed, shell_reference, thousands};
+use crate::model::display::{count, listed, thousands};
 use crate::model::outcome::differs;
 use crate::model::plan::Phase;
 use crate::model::rules::SINCE_RUN_BEGAN;
@@ -197,7 +197,7 @@ fn reason_and_remedy(
     screen: &Screen,
 ) -> Option<(String, String)> {
     let largest = kept.iter().max_by_key(|kept| kept.frees_bytes)?;
-    let explain = format!("layersweep explain {}", safe(&shell_reference(&largest.id)));
+    let explain = safe(&largest.explain);
     let until = kept.iter().filter_map(|kept| kept.until).max().map(|until| screen.time_on(until, now));
     let says = |what: &str| format!("`{explain}` says {what}");
     let (state, remedy) = match rule {
@@ -241,7 +241,10 @@ fn reason_and_remedy(
         "age-unknown" => ("of unknown age".to_owned(), "`layersweep scan` records it".to_owned()),
         "used-just-now" => ("in use when the run began".to_owned(), "run this again".to_owned()),
         "frees-nothing" => (
-            "too small alone, or share their bytes with what stays".to_owned(),
+            match kept.len() {
+                1 => "too small alone, or shares its bytes with what stays".to_owned(),
+                _ => "too small alone, or share their bytes with what stays".to_owned(),
+            },
             says("what one frees, and what is to be removed first"),
         ),
         "run-ended" => ("not reached before the run ended".to_owned(), "run this again".to_owned()),
@@ -259,8 +262,9 @@ fn in_use(stopped: &StoppedUse, kept: &[&KeptDoc]) -> (String, String) {
     let mut containers: Vec<_> = stopped.containers.iter().take(MOST).map(|name| safe(name)).collect();
     let more = stopped.containers.len().saturating_sub(MOST);
     containers.extend((more > 0).then(|| format!("{more} more")));
+    let which = if number == kept.len() { "" } else { &format!(", {number} of them") };
     let state = format!(
-        "in use, {number} of them only by stopped containers: {} ({})",
+        "in use{which} only by stopped containers: {} ({})",
         containers.join(", "),
         bytes(stopped.bytes)
     );

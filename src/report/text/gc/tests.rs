@@ -57,6 +57,7 @@ fn kept(name: &str, rule: &'static str) -> KeptDoc {
         detail: format!("why {name} stays"),
         frees_bytes: 1 << 20,
         until: None,
+        explain: format!("layersweep explain {}", crate::model::display::short_id(&name.repeat(32))),
     }
 }
 
@@ -264,6 +265,13 @@ fn each_reason_that_keeps_images_has_a_remedy() {
     let expected = "2 images are in use, 1 of them only by stopped containers: etl, web, db, 1 more (105.0 MiB); \
                     `layersweep report` has the commands that remove these\n";
     assert!(text.ends_with(expected), "{text}");
+    // All of them, and a single one.
+    let names = ["etl".to_owned()].into();
+    let stopped_use = Some(StoppedUse { images: vec!["aa".repeat(32)], containers: names, bytes: 1 << 20 });
+    let kept = vec![self::kept("aa", "in-use"), self::kept("bb", "frees-nothing")];
+    let text = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, stopped_use, ..document() }, None);
+    assert!(text.contains("\n1 image is in use only by stopped containers: etl (1.0 MiB); "), "{text}");
+    assert!(text.contains("\n1 image is too small alone, or shares its bytes with what stays; "), "{text}");
     for rule in Rule::ALL {
         let text = reason_and_remedy(
             rule.as_str(),
