@@ -59,9 +59,7 @@ fn other_way(inventory: &Inventory, needs_its_user: bool) -> &'static str {
     let is_dockers_alone =
         !images.is_empty() && images.iter().all(|image| image.id.namespace().is_some_and(is_of_docker));
     match inventory.stores.first().map(|store| store.kind) {
-        _ if needs_its_user => {
-            "run as the user whose store it is: `podman unshare layersweep gc --via direct`"
-        }
+        _ if needs_its_user => "run this command as the user whose store it is, behind `podman unshare`",
         Some(StoreKind::Containerd) if is_dockers_alone => {
             "only Docker uses this store: delete images with `docker image rm`"
         }
