@@ -39,6 +39,8 @@ pub use diff::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc, diff};
 pub use doctor::{DoctorDoc, doctor};
 pub use explain::explain;
 pub use fits::{ComingDoc, FitsDoc, fits};
+#[cfg(test)]
+pub use fits::{RatioDoc, StaysDoc};
 pub use fleet::{FleetDoc, fleet};
 pub use gc::{ComparisonDoc, DeletedDoc, FreedDoc, GcDoc, GcFilesystemDoc, InodeUseDoc, KeptDoc, gc};
 pub use growth::{FilesystemGrowthDoc, GrowthDoc, GrowthRowDoc, growth};

@@ -137,25 +137,22 @@ fn verdict(document: &FitsDoc) -> String {
     )
 }
 
-/// Formats the images that stay, by rule.
+/// Formats the images that stay, by rule. Those in use are one group, with each of its users.
 fn stays(document: &FitsDoc, screen: &Screen) -> String {
     let now = document.header.generated_at;
-    let stays = document.stays.iter().take(MOST_NAMED).map(|rule| {
+    let (used, others): (Vec<_>, Vec<_>) = document.stays.iter().partition(|group| group.rule == Rule::InUse);
+    let in_use = used.iter().map(|group| group.images).sum::<usize>();
+    let users: Vec<_> = used.iter().map(|group| group.detail.clone()).collect();
+    let why = if in_use == 1 { "because it is in use" } else { "because they are in use" };
+    let used = format!("{} {why} ({})", count(in_use, "image stays", "images stay"), first(&users));
+    let others = others.iter().map(|group| {
         let until =
-            rule.until.map_or_else(String::new, |until| format!(" until {}", screen.time_on(until, now)));
-        let images = count(rule.images, "image stays", "images stay");
-        let why = match (rule.rule, rule.images) {
-            (Rule::InUse, 1) => "because it is in use".to_owned(),
-            (Rule::InUse, _) => "because they are in use".to_owned(),
-            (other, _) => format!("by {other}"),
-        };
-        let is_first = rule.images > 1 && rule.rule != Rule::InUse;
-        let first = if is_first { "the first: " } else { "" };
-        format!("{images} {why}{until} ({first}{})", safe(&rule.detail))
+            group.until.map_or_else(String::new, |until| format!(" until {}", screen.time_on(until, now)));
+        let images = count(group.images, "image stays", "images stay");
+        let first = if group.images > 1 { "the first: " } else { "" };
+        format!("{images} by {}{until} ({first}{})", group.rule, safe(&group.detail))
     });
-    let rest = document.stays.iter().skip(MOST_NAMED).map(|rule| rule.images).sum::<usize>();
-    let rest = (rest > 0).then(|| count(rest, "more image stays", "more images stay"));
-    stays.chain(rest).collect::<Vec<_>>().join(", ")
+    (in_use > 0).then_some(used).into_iter().chain(others).collect::<Vec<_>>().join("; ")
 }
 
 fn room(document: &FitsDoc, screen: &Screen) -> String {
@@ -187,19 +184,18 @@ fn room(document: &FitsDoc, screen: &Screen) -> String {
         },
         (Some(needed), Some(high)) if needed < document.deletes.len() => {
             let first = match needed {
-                1 => "the first of them is enough".to_owned(),
-                _ => format!("the first {needed} of them are enough"),
+                1 => "the first deletion is enough".to_owned(),
+                _ => format!("the first {needed} deletions are enough"),
             };
             format!("; to be below the high threshold ({high}%), {first}")
         }
         (Some(_), _) => String::new(),
     };
     let deletions = format!(
-        "`{command}` would delete {} and free {}{aim}: {after}% used{with} then{enough}{refused}. They are: \
-         {}.",
+        "`{command}` would delete {} ({}) and free {}{aim}: {after}% used{with} then{enough}{refused}.",
         count(document.deletes.len(), "image", "images"),
+        first(&document.deletes),
         bytes(document.freed_bytes),
-        first(&document.deletes)
     );
     match document.to_pin.len() {
         0 => format!("To make room, {deletions}"),
@@ -269,4 +265,72 @@ fn indexes(document: &FitsDoc) -> Vec<String> {
     let more = indexes.len().saturating_sub(MOST_NAMED);
     let more = (more > 0).then(|| format!("{more} more indexes are left out; --format json has them."));
     lines.chain(more).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use jiff::tz::TimeZone;
+
+    use super::*;
+    use crate::model::SCHEMA_VERSION;
+    use crate::report::json::{Header, RatioDoc, StaysDoc};
+
+    fn document() -> FitsDoc {
+        let in_use =
+            |images, detail: &str| StaysDoc { rule: Rule::InUse, images, detail: detail.into(), until: None };
+        FitsDoc {
+            header: Header {
+                schema_version: SCHEMA_VERSION,
+                kind: "fits",
+                generated_at: Timestamp::UNIX_EPOCH,
+            },
+            complete: true,
+            fits: false,
+            store: "/s".into(),
+            filesystem: "/var".into(),
+            images: vec![],
+            download_bytes: 1 << 20,
+            disk_bytes: 1 << 20,
+            disk_bytes_low: 1 << 20,
+            disk_bytes_high: 1 << 20,
+            ratio: RatioDoc { mean: 1.0, low: 1.0, high: 1.0, layers: 1 },
+            used_percent: 90.0,
+            used_then_percent: 97.0,
+            high_percent: Some(85),
+            low_percent: Some(80),
+            command: Some("layersweep gc".into()),
+            to_pin: vec![],
+            deletes: vec!["acme/old:1".into()],
+            deletes_needed: None,
+            never_pulled: vec![],
+            freed_bytes: 1 << 20,
+            used_after_gc_percent: Some(95.0),
+            fits_after_gc: Some(false),
+            stays: vec![
+                in_use(2, "used by db"),
+                StaysDoc { rule: Rule::Pinned, images: 2, detail: "pinned by a".into(), until: None },
+                in_use(1, "used by web"),
+            ],
+            gc_refused: None,
+            warnings: vec![],
+        }
+    }
+
+    #[test]
+    fn deleted_images_are_named_before_kept_ones() {
+        let screen = Screen { width: None, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
+        let document = document();
+        assert_eq!(
+            room(&document, &screen),
+            "To make room, `layersweep gc` would delete 1 image (acme/old:1) and free 1.0 MiB: 95% used with these \
+             images then, which is still too much; 3 images stay because they are in use (used by db, used by web); \
+             2 images stay by pinned (the first: pinned by a)."
+        );
+        let deletes = vec!["a:1".into(), "b:1".into(), "c:1".into()];
+        let enough = FitsDoc { deletes, deletes_needed: Some(2), ..document };
+        let text = room(&enough, &screen);
+        assert!(text.contains("delete 3 images (a:1, b:1, c:1) and free "), "{text}");
+        assert!(text.ends_with("the high threshold (85%), the first 2 deletions are enough."), "{text}");
+    }
 }
