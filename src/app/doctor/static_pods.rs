@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use super::check::{AS_ROOT, Check};
 use super::node::Node;
 use crate::app::protect;
+use crate::model::display::count;
 use crate::node::static_pods;
 
 pub(super) fn manifests(node: &Node<'_>) -> Vec<Check> {
@@ -17,7 +18,10 @@ pub(super) fn manifests(node: &Node<'_>) -> Vec<Check> {
             let mut checks: Vec<_> = findings
                 .map(|finding| Check::warning(&finding.path, finding.message.clone(), "fix the manifest"))
                 .collect();
-            let message = format!("{} images are named by static pods and protected", found.images.len());
+            let message = format!(
+                "{} named by static pods and protected",
+                count(found.images.len(), "image is", "images are")
+            );
             checks.push(Check::ok(place, message));
             checks
         }

@@ -31,9 +31,10 @@ pub(super) fn stores(node: &Node<'_>) -> Vec<Check> {
     let mut checks = Vec::new();
     for (store_ix, store) in inventory.stores.iter().enumerate() {
         let images = inventory.images.iter().filter(|image| image.store.get() == store_ix).count();
+        let images = count(images, "image", "images");
         let read_only = if store.read_only { ", read-only" } else { "" };
         let (kind, driver, origin) = (&store.kind, &store.driver, &store.origin);
-        let facts = format!("{kind}, {driver}{read_only}, {images} images, named by {origin}");
+        let facts = format!("{kind}, {driver}{read_only}, {images}, named by {origin}");
         let object = node.shown(&store.root);
         checks.push(match store.consistency {
             Consistency::Consistent => Check::ok(object, facts),
