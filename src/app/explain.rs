@@ -23,7 +23,9 @@ use crate::execute::cri::CriRemover;
 use crate::history::story::Story;
 use crate::model::display::shell_word;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{Consistency, Image, ImageIx, LostContainer, Plan, PrintedCommand, StoreIx, Volume};
+use crate::model::{
+    Consistency, Image, ImageIx, LostContainer, NodeKind, Plan, PrintedCommand, StoreIx, Volume,
+};
 use crate::policy::Policy;
 use crate::policy::image_rules::ImageRule;
 use crate::stores::Scan;
@@ -194,6 +196,8 @@ pub fn explain(
         _ => Vec::new(),
     };
     let volume = owned.as_ref().and_then(|owned| volume(&result.scan, Path::new(&owned.path)));
+    // The measured path is the volume itself, or inside it; the node of the store is the directory of all volumes.
+    let subject = subject.filter(|subject| volume.is_none() || !is_of_volumes(&result.scan, *subject));
     let removal = match subject {
         Some(Subject::Container(container_ix)) => diagnosis::removal_of(&result.scan, container_ix),
         _ => None,
@@ -230,9 +234,10 @@ fn volume_path(scan: &Scan, name: &str) -> Option<PathBuf> {
 
 /// Returns the directory of the layer that has the data of a volume of the driver `image`.
 fn volume_directory(scan: &Scan, store: StoreIx, volume: &Volume) -> Option<PathBuf> {
+    let kept_by = volume.kept_by.as_ref()?;
     let inventory = &scan.inventory;
     let mut containers = inventory.containers.iter().filter(|container| container.store == store);
-    let container = containers.find(|container| volume.kept_by.as_ref() == Some(&container.id))?;
+    let container = containers.find(|container| container.id == *kept_by)?;
     let layer = container.holds.iter().map(|node| &inventory[*node]).find(|node| node.layer.is_some())?;
     Some(PathBuf::from(scan.sysroot.shown(&layer.path)))
 }
@@ -252,6 +257,13 @@ fn volume(scan: &Scan, path: &Path) -> Option<VolumeExplanation> {
         let command = PrintedCommand::Shows(format!("{podman} volume inspect {}", shell_word(&name)));
         Some(VolumeExplanation { name, containers, command })
     })
+}
+
+/// Returns true if an object is the directory of all volumes of a store, or data in it that belongs to no object.
+fn is_of_volumes(scan: &Scan, subject: Subject) -> bool {
+    let Subject::Node(node) = subject else { return false };
+    let node = &scan.inventory[node];
+    node.kind == NodeKind::Other && node.path.starts_with(scan.inventory[node.store].root.join("volumes"))
 }
 
 /// Returns the other images of the records that had the name of an image.
