@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::model::{Inventory, OwnersStore, StoreIx};
 use crate::stores::Scan;
+use crate::sys::quiet;
 
 /// Returns a path of the scanned disk as the node itself names it, without the sysroot.
 pub fn node_path(scan: &Scan, path: &Path) -> PathBuf {
@@ -23,7 +24,11 @@ pub fn with_node_paths(scan: &Scan) -> Inventory {
 pub fn owners_store(scan: &Scan, store: StoreIx) -> OwnersStore {
     let graphroot = node_path(scan, &scan.inventory[store].root);
     let caller = rustix::process::geteuid().as_raw();
-    let owner = scan.sysroot.open(&graphroot).map_or(0, |root| root.owner());
-    let user = (![0, caller].contains(&owner)).then(|| scan.sysroot.user_name(owner));
+    let opened = scan.sysroot.open(&graphroot).map(|root| root.owner());
+    let user = match opened.or_else(|_| quiet::facts(&scan.inventory[store].root).map(|facts| facts.owner)) {
+        Ok(owner) => (![0, caller].contains(&owner)).then(|| scan.sysroot.user_name(owner)),
+        // The commands must not be root's: a user may have replaced the directory.
+        Err(_) => Some("its owner".to_owned()),
+    };
     OwnersStore { graphroot, user }
 }
