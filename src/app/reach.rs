@@ -3,9 +3,12 @@
 //!
 //! If no run could begin (its runtime does not answer), they report that, and use the facts on the disk alone.
 
+use std::collections::BTreeMap;
+
 use super::error::Error;
 use super::gc_request::{GcRequest, Only, Selection};
 use super::observer::Observer;
+use super::paths::owners_store;
 use super::policy_context;
 use super::request::Request;
 use super::runtime;
@@ -16,7 +19,7 @@ use super::via::Deleter;
 use crate::config::{Config, Via};
 use crate::execute::ImageFacts;
 use crate::execute::editors::Editors;
-use crate::model::{Inventory, StoreIx, StoreKind};
+use crate::model::{ImageIx, Inventory, OwnersStore, StoreIx, StoreKind};
 use crate::policy::{Facts, PolicyKind};
 use crate::stores::Scan;
 
@@ -53,19 +56,21 @@ impl Reach {
     /// those that rules keep. On a disk that is mounted from another machine nothing is deleted: there, the command is
     /// the one to run on that machine.
     pub(super) fn find(request: &Request, config: &Config, scanned: &mut ScanResult) -> Self {
-        let (protected, unreadable) = policy_context::protected(request, config, scanned);
-        scanned.scan.inventory.protected = protected;
         if scanned.scan.sysroot.is_foreign() {
-            let facts = ImageFacts::default();
-            return Self { command: "layersweep gc", refusal: unreadable, facts };
+            let closed = of_other_users(&scanned.scan);
+            let images = scanned.scan.inventory.images.iter();
+            let out_of_reach = images.map(|image| closed.get(&image.store).cloned());
+            let facts = out_of_reach.map(|out_of_reach| Facts { out_of_reach, ..Facts::default() });
+            let facts = ImageFacts::of(facts.collect());
+            let closed = closed.into_keys().collect();
+            let refusal = mark(request, config, scanned, closed, facts.out_of_reach());
+            return Self { command: "layersweep gc", refusal, facts };
         }
         let editors = store_editing::editors(request, &scanned.scan);
         let reach = Self::ask(request, config, &scanned.scan, &editors);
-        let reach = Self { refusal: reach.refusal.or(unreadable), ..reach };
-        let inventory = &mut scanned.scan.inventory;
-        inventory.closed_stores = closed_stores(inventory, &editors);
-        inventory.out_of_reach = reach.facts.out_of_reach();
-        reach
+        let closed = closed_stores(&scanned.scan.inventory, &editors);
+        let unreadable = mark(request, config, scanned, closed, reach.facts.out_of_reach());
+        Self { refusal: reach.refusal.or(unreadable), ..reach }
     }
 
     /// Asks the remover that a run would use about the images of a scan.
@@ -121,16 +126,45 @@ fn facts(request: &Request, config: &Config, scan: &Scan, editors: &Editors) -> 
     Ok(ImageFacts::of_remover(scan, &stores, deleter.remover(editors, &mut None))?)
 }
 
-/// Facts on the disk alone: images in stores that only their users can edit are out of reach in any case.
+/// Adds to the inventory of a scan the images that rules keep, and the stores and images that are out of reach. Returns
+/// the error of a run that cannot read the rules' files.
+pub(super) fn mark(
+    request: &Request,
+    config: &Config,
+    scanned: &mut ScanResult,
+    closed_stores: Vec<StoreIx>,
+    out_of_reach: BTreeMap<ImageIx, String>,
+) -> Option<Error> {
+    let (protected, unreadable) = policy_context::protected(request, config, scanned);
+    let inventory = &mut scanned.scan.inventory;
+    inventory.protected = protected;
+    inventory.closed_stores = closed_stores;
+    inventory.out_of_reach = out_of_reach;
+    unreadable
+}
+
+/// Returns the stores on a disk of another node that belong to other users than root, with the reason as a clause. Root
+/// does not edit them on that node either.
+fn of_other_users(scan: &Scan) -> BTreeMap<StoreIx, String> {
+    let stores = scan.inventory.stores.iter().enumerate();
+    let closed =
+        stores.filter(|(_, store)| store.kind == StoreKind::ContainersStorage).filter_map(|(ix, _)| {
+            let OwnersStore { graphroot, user } = owners_store(scan, ix.into());
+            Some((ix.into(), format!("{} belongs to {}", graphroot.display(), user?)))
+        });
+    closed.collect()
+}
+
+/// Facts on the disk alone: images in stores that only their users, or podman, can edit are out of reach in any case.
 fn of_users(inventory: &Inventory, editors: &Editors) -> Vec<Facts> {
     let images = inventory.images.iter().map(|image| {
         let store = &inventory[image.store];
-        Facts { out_of_reach: editors.needs_its_user(store), ..Facts::default() }
+        Facts { out_of_reach: editors.stays_closed(store), ..Facts::default() }
     });
     images.collect()
 }
 
-fn closed_stores(inventory: &Inventory, editors: &Editors) -> Vec<StoreIx> {
+pub(super) fn closed_stores(inventory: &Inventory, editors: &Editors) -> Vec<StoreIx> {
     let stores = inventory.stores.iter().enumerate();
     let closed = stores
         .filter(|(_, store)| store.kind == StoreKind::ContainersStorage && editors.store(store).is_err());

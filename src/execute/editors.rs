@@ -26,12 +26,14 @@ struct Closed {
     why: String,
     /// Its user can edit it, in podman's user namespace.
     by_its_user: bool,
+    /// Only podman knows the layout of its driver.
+    by_podman: bool,
 }
 
 impl From<&Refusal> for Closed {
     fn from(refusal: &Refusal) -> Self {
         let by_its_user = matches!(refusal, Refusal::OtherOwner { .. } | Refusal::OutsideNamespace);
-        Self { why: refusal.to_string(), by_its_user }
+        Self { why: refusal.to_string(), by_its_user, by_podman: matches!(refusal, Refusal::Driver(_)) }
     }
 }
 
@@ -46,11 +48,11 @@ impl Editors {
             let key = StoreId::of(store);
             let Some(places) = places else {
                 let why = format!("only {} deletes there", store.kind.as_str());
-                return (key, Err(Closed { why, by_its_user: false }));
+                return (key, Err(Closed { why, by_its_user: false, by_podman: false }));
             };
             if store.is_of_artifacts() {
                 let why = "artifacts are not deleted directly: podman artifact rm NAME".to_owned();
-                return (key, Err(Closed { why, by_its_user: false }));
+                return (key, Err(Closed { why, by_its_user: false, by_podman: false }));
             }
             let reserve_files = ReserveFile::of_store(places, state_dir).unwrap_or_else(|error| {
                 tracing::warn!(%error, store = %store.root.display(), "no reserve file");
@@ -90,12 +92,13 @@ impl Editors {
         }
     }
 
-    /// The reason for which only its user can edit a store; `None` for other stores.
+    /// Returns the reason for which only its user, or only podman, can edit a store; `None` for other stores.
     #[must_use]
-    pub fn needs_its_user(&self, store: &Store) -> Option<String> {
+    pub fn stays_closed(&self, store: &Store) -> Option<String> {
         let id = StoreId::of(store);
         let editor = self.stores.iter().find(|(known, _)| *known == id).map(|(_, editor)| editor)?;
-        editor.as_ref().err().filter(|closed| closed.by_its_user).map(|closed| closed.why.clone())
+        let closed = editor.as_ref().err()?;
+        (closed.by_its_user || closed.by_podman).then(|| closed.why.clone())
     }
 
     /// Returns true if a store can be edited by its user alone.

@@ -82,7 +82,7 @@ impl Gc<'_> {
         let exit = Self::exit(kind, scanned);
         let exit = recorder.end(&outcome, kind, &events, &scan.inventory, exit);
         let result = self.unexecuted(outcome.plan.clone());
-        let (outside, inode_uses, stopped_use) = self.outside(&outcome.plan, &scan, work);
+        let (outside, inode_uses) = self.outside(&outcome.plan, &scan, work);
         Ok(GcResult {
             policy,
             targets,
@@ -94,7 +94,7 @@ impl Gc<'_> {
             absent: work.named.absent.clone(),
             outside,
             inode_uses,
-            stopped_use,
+            stopped_use: self.stopped_use(&outcome.plan, &scan),
             before: outcome.before.clone(),
             outcome: Some(outcome),
             ..result

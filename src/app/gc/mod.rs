@@ -279,20 +279,23 @@ impl<'a> Gc<'a> {
         findings
     }
 
-    /// Usage of the filesystems that are still too full after this plan, and what else can be deleted there; the use of
-    /// inodes where these are missing; and the images that only stopped containers use.
-    fn outside(
-        &self,
-        plan: &Plan,
-        scan: &Scan,
-        work: &Work,
-    ) -> (Vec<Outside>, Vec<InodeUse>, Option<StoppedUse>) {
+    /// Returns the images that only stopped containers use, if a target is missed. `scan`: as [`reach::mark`] has left it.
+    ///
+    /// [`reach::mark`]: super::reach::mark
+    fn stopped_use(&self, plan: &Plan, scan: &Scan) -> Option<StoppedUse> {
+        let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
+        (is_missed && !is_requested()).then(|| StoppedHolders::find(scan).of_run(scan)).flatten()
+    }
+
+    /// Usage of the filesystems that are still too full after this plan, and what else can be deleted there; and the use of
+    /// inodes where these are missing.
+    fn outside(&self, plan: &Plan, scan: &Scan, work: &Work) -> (Vec<Outside>, Vec<InodeUse>) {
         let filesystems = plan.filesystems.iter();
         let above_threshold = filesystems.filter(|plan| plan.started.any() && plan.end != PassEnd::Reached);
         let above_threshold: Vec<_> = above_threshold.collect();
         let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
         if !is_missed || above_threshold.is_empty() || is_requested() {
-            return (Vec::new(), Vec::new(), None);
+            return (Vec::new(), Vec::new());
         }
         let (request, observer, config) =
             (self.gc_request.request, self.command_run.observer, self.gc_request.config);
@@ -331,7 +334,7 @@ impl<'a> Gc<'a> {
             let freed = freed_on(ix, plan.steps.iter().flat_map(|step| &step.gains)).inodes;
             InodeUse::of(scan, &other_users, ix, missing).without(freed)
         });
-        (outside.collect(), inode_uses.collect(), StoppedHolders::find(scan).of_run(scan))
+        (outside.collect(), inode_uses.collect())
     }
 
     fn exit(outcome: OutcomeKind, scanned: &ScanResult) -> Exit {

@@ -1,5 +1,7 @@
 //! The plan of a run: a scan, then containers and leaks, then images as they will be after those deletions.
 
+use std::collections::BTreeMap;
+
 use super::{Gc, Planned, Work, refuse_part, without};
 use crate::app::by_hand;
 use crate::app::containers::Containers;
@@ -9,6 +11,7 @@ use crate::app::gc_request::{GcRequest, Selection};
 use crate::app::observer::Audience;
 use crate::app::policy_context::{self, NodeContext};
 use crate::app::protect::labels_for;
+use crate::app::reach;
 use crate::app::rm::{self, Named};
 use crate::app::scan::{self, ScanOptions, ScanResult};
 use crate::app::state::Purpose;
@@ -52,7 +55,14 @@ impl Gc<'_> {
         let mut deleter = self.choose_deleter()?;
         let mut work = self.gather(&deleter)?;
         self.resumed += work.resumed.objects;
-        let (WholePlan { plan, believed_bytes, before }, comparison) = self.plan_all(&work, &mut deleter)?;
+        let (WholePlan { plan, believed_bytes, before }, comparison, out_of_reach) =
+            self.plan_all(&work, &mut deleter)?;
+        if self.gc_request.is_gc() {
+            let GcRequest { request, config, .. } = self.gc_request;
+            let closed = reach::closed_stores(&work.scanned.scan.inventory, &work.editors);
+            // The plan has already reported files that cannot be read.
+            reach::mark(request, config, &mut work.scanned, closed, out_of_reach);
+        }
         let targets = work.config.images.targets;
         let mut result = GcResult {
             policy: Some(self.policy()),
@@ -77,8 +87,10 @@ impl Gc<'_> {
         if self.gc_request.dry_run {
             by_hand::advise(&mut result.plan, self.gc_request.request, &work.config, scan, self.via);
             result.hints = self.hints(&result.plan, scan, &work.named);
-            (result.outside, result.inode_uses, result.stopped_use) = self.outside(&result.plan, scan, &work);
+            (result.outside, result.inode_uses) = self.outside(&result.plan, scan, &work);
         }
+        let scan_then = work.containers.as_ref().map(|(_, plan)| without(scan, plan));
+        result.stopped_use = self.stopped_use(&result.plan, scan_then.as_ref().unwrap_or(scan));
         result.findings = self.findings(&work.scanned);
         result.exit = Self::exit(result.plan.outcome, &work.scanned);
         Ok(Planned { result, is_unfinished, work, deleter })
@@ -196,12 +208,12 @@ impl Gc<'_> {
     }
 
     /// Plans leaks, containers and images from one scan. In a dry run of the kubelet's policy, also compares both
-    /// policies.
+    /// policies. Also returns the images that are out of reach.
     fn plan_all(
         &mut self,
         work: &Work,
         deleter: &mut Deleter,
-    ) -> Result<(WholePlan, Option<Comparison>), Error> {
+    ) -> Result<(WholePlan, Option<Comparison>, BTreeMap<ImageIx, String>), Error> {
         let scan = &work.scanned.scan;
         let mut context =
             NodeContext::new(self.gc_request.request, &work.scanned.state, &work.config, work.stores.clone());
@@ -224,7 +236,7 @@ impl Gc<'_> {
             whole = self.plan_once(work, &images)?;
         }
         let comparison = self.kubelet.and_then(|policy| images::side_by_side(scan, &context, &facts, policy));
-        Ok((whole, comparison))
+        Ok((whole, comparison, facts.out_of_reach()))
     }
 
     /// Plans leaks, containers and images, in this order, by what the filesystems report now.
