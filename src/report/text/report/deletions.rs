@@ -1,8 +1,6 @@
 //! Text of the ranked list, the least risk first: what layersweep deletes, what can be made again, stopped containers,
 //! what only a person can judge, and what is not deleted now.
 
-use unicode_width::UnicodeWidthStr;
-
 use crate::app::diagnosis::{Cause, CauseGroup};
 use crate::model::display::thousands;
 use crate::policy::thresholds::Counted;
@@ -59,7 +57,7 @@ impl Deletions<'_> {
         let used = cause.used_after_percent.map_or_else(|| "-".to_owned(), |used| format!("{used:.1}%"));
         let mut out = row(&format!("{frees:>10}  {used:>9}"), cause, screen, width);
         out.push_str(&command(cause));
-        let reached = self.low.filter(|_| cause.used_after_percent.is_some()).and_then(|low| {
+        let reached = self.low.and_then(|low| {
             let together = cause.used_after_percent.is_some_and(|used| used <= low);
             match (cause.reaches_low, together) {
                 (true, _) => Some(format!("this alone reaches {low}%")),
@@ -96,30 +94,24 @@ fn note(text: &str, width: usize) -> String {
     if text.is_empty() { String::new() } else { wrapped(text, width, INDENT) }
 }
 
-/// Formats a cause after its figures.
+/// Formats a cause after its figures: its text, which has its owner, time or state, and its path. On a terminal the path is
+/// shortened to a line; in a file it is whole, for searching.
 fn row(figures: &str, cause: &Cause, screen: &Screen, width: usize) -> String {
-    let text = match screen.width {
-        Some(_) => in_a_line(cause, screen, width.saturating_sub(INDENT.len())),
-        // Whole names, for searching in a file.
-        None => match cause.path.as_deref().filter(|path| !cause.text.contains(*path)) {
-            Some(path) => format!("{}, {}", safe(&cause.text), safe(path)),
-            None => safe(&cause.text),
-        },
+    let text = match cause.path.as_deref() {
+        Some(path) => {
+            let shown = match screen.width {
+                Some(_) => screen.shorten(&safe(path), width.saturating_sub(INDENT.len())),
+                None => safe(path),
+            };
+            if cause.text.contains(path) {
+                safe(&cause.text).replace(&safe(path), &shown)
+            } else if screen.width.is_none() || cause.group == CauseGroup::OnlyYouCanJudge {
+                format!("{}, {shown}", safe(&cause.text))
+            } else {
+                safe(&cause.text)
+            }
+        }
+        None => safe(&cause.text),
     };
     format!("{figures:<23}{}", wrapped(&text, width, INDENT).trim_start())
-}
-
-/// Formats a cause in one line: the whole text, or its title and as much of its path as fits.
-fn in_a_line(cause: &Cause, screen: &Screen, room: usize) -> String {
-    const LEAST: usize = 16;
-    let text = safe(&cause.text);
-    if text.width() <= room {
-        return text;
-    }
-    let title = screen.shorten(&safe(&cause.title), room);
-    let left = room.saturating_sub(title.width() + 2);
-    match cause.path.as_deref().filter(|path| left >= LEAST && !cause.title.contains(*path)) {
-        Some(path) => format!("{title}  {}", screen.shorten(&safe(path), left)),
-        None => title,
-    }
 }
