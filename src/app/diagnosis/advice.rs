@@ -68,10 +68,10 @@ pub fn advice(disks: &[Disk], causes: &[Cause], foreign: bool) -> Advice {
     Advice { urgency, headline, steps }
 }
 
-/// Describes the step of a cause: its object, and what the command does if it deletes nothing.
+/// Describes the step of a cause: its object, and that the command only shows it.
 fn step_of(cause: &Cause) -> String {
-    let title = match cause.group {
-        CauseGroup::OnlyYouCanJudge => format!("shows what only you can judge: {}", cause.title),
+    let title = match cause.command {
+        Some(PrintedCommand::Shows(_)) => format!("shows {}, which only you can judge", cause.title),
         _ => cause.title.clone(),
     };
     if cause.remedy.is_empty() { title } else { format!("{title}: {}", cause.remedy) }

@@ -17,7 +17,8 @@ use crate::model::refs::{self, Root, Standing};
 use crate::model::rules::Rule;
 use crate::model::{
     Consistency, Container, ContainerIx, ContainerState, FilesystemIx, ImageIx, Inventory, Leak, LeakClass,
-    LeakIx, NodeKind, Owner, PinReason, PrintedCommand, StoreKind, Verdict, removal_command,
+    LeakIx, NodeKind, Owner, OwnersStore, PinReason, PrintedCommand, StoreIx, StoreKind, Verdict,
+    removal_command,
 };
 use crate::policy::leaks::{self, Decision, KeepReason};
 use crate::stores::Scan;
@@ -64,19 +65,22 @@ fn images_of(context: &Context<'_>, standing: Standing) -> Vec<ImageIx> {
 /// Returns a cause for each reason why layersweep cannot delete unused images on this node.
 fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.scan.inventory;
-    let mut by_reason: BTreeMap<String, Vec<ImageIx>> = BTreeMap::new();
+    // Images of a store that only podman can edit have a command of their own.
+    let mut by_reason: BTreeMap<(String, Option<StoreIx>), Vec<ImageIx>> = BTreeMap::new();
     for image in (0..inventory.images.len()).map(ImageIx::from) {
         if refs::standing(inventory, &context.scan.refs, image) == Standing::Unused
             && let Some(obstacle) = inventory.obstacle(image)
         {
-            by_reason.entry(obstacle).or_default().push(image);
+            let store = inventory[image].store;
+            let podmans = is_podmans(inventory, store).then_some(store);
+            by_reason.entry((obstacle, podmans)).or_default().push(image);
         }
     }
-    let causes = by_reason.into_iter().filter_map(|(obstacle, images)| {
+    let causes = by_reason.into_iter().filter_map(|((obstacle, podmans), images)| {
         let roots: Vec<_> = images.iter().map(|image| Root::Image(*image)).collect();
         let size = context.frees(ix, &roots);
         let count = display::count(images.len(), "unused image", "unused images");
-        (size.frees_bytes >= LEAST).then(|| Cause {
+        let cause = (size.frees_bytes >= LEAST).then(|| Cause {
             title: "images out of reach".into(),
             remedy: remedy_out_of_reach(context.scan, images[0]),
             group: CauseGroup::Kept,
@@ -86,9 +90,42 @@ fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
                 size.frees_bytes,
                 format!("{count} out of reach: {obstacle}"),
             )
+        })?;
+        Some(match podmans {
+            Some(store) => by_podman(context, store, &images, cause),
+            None => cause,
         })
     });
     causes.collect()
+}
+
+/// Returns true if podman deletes the images of a store, and layersweep does not: the layers of these drivers are
+/// subvolumes or datasets.
+fn is_podmans(inventory: &Inventory, store: StoreIx) -> bool {
+    inventory.closed_stores.contains(&store) && matches!(inventory[store].driver.as_str(), "btrfs" | "zfs")
+}
+
+/// Adds podman's command to the cause of unused images that only podman can delete. The command deletes those without a
+/// name; among these must be none that a pin or rule keeps, which podman does not know.
+fn by_podman(context: &Context<'_>, store: StoreIx, images: &[ImageIx], cause: Cause) -> Cause {
+    let inventory = &context.scan.inventory;
+    let podman = owners_store(context.scan, store).tool("podman");
+    let kept = images_of(context, Standing::Pinned);
+    let is_safe = kept.iter().all(|ix| inventory[*ix].store != store || !inventory[*ix].names.is_empty());
+    let nameless = images.iter().filter(|image| inventory[**image].names.is_empty());
+    let roots: Vec<_> = nameless.map(|image| Root::Image(*image)).collect();
+    let size = context.frees(cause.filesystem_ix, &roots);
+    if !is_safe || size.frees_bytes < LEAST {
+        return Cause { remedy: format!("podman deletes them: `{podman} image rm NAME`"), ..cause };
+    }
+    Cause {
+        remedy: format!("podman deletes those without a name; `{podman} image rm NAME` deletes others"),
+        command: Some(PrintedCommand::Deletes(format!("{podman} image prune"))),
+        group: CauseGroup::CanBeMadeAgain,
+        frees_bytes: size.frees_bytes,
+        frees_inodes: size.inodes,
+        ..cause
+    }
 }
 
 /// Returns the remedy for images that are out of reach for the same reason as `image`.
@@ -215,7 +252,8 @@ fn unpin(pinned_by: &[PinReason], command: &str) -> String {
     }
 }
 
-/// Returns the containers with large writable layers, and the stopped ones that keep large images.
+/// Returns the containers with large writable layers, and the stopped ones that keep large images. On a disk of another
+/// node, only a person can judge a container that ran, or may have run, when the disk was last in use.
 fn containers(context: &Context<'_>, ix: FilesystemIx, holders: &StoppedHolders) -> Vec<Cause> {
     let inventory = &context.scan.inventory;
     let foreign = context.scan.sysroot.is_foreign();
@@ -232,23 +270,23 @@ fn containers(context: &Context<'_>, ix: FilesystemIx, holders: &StoppedHolders)
         let volumes = volumes.map(|volume| volume.bytes).fold(0, u64::saturating_add);
         let (kept, is_alone) = holders.kept_by(container_ix);
         let keeps_bytes = holders::freed_next(context.scan, &live_later, &kept, ix).frees_bytes;
-        // The log and the volumes of a container that is kept are causes of their own.
-        let bytes = match stopped {
-            Some(_) => size.frees_bytes,
-            None => size.frees_bytes.saturating_sub(log_bytes).saturating_sub(volumes),
-        };
+        // The volumes of a container that is not stopped are causes of their own; so is the log of one that is kept.
+        let own_volumes = if stopped.is_some() { 0 } else { volumes };
+        let own_log = if stopped.is_some() || foreign { 0 } else { log_bytes };
+        let bytes = size.frees_bytes.saturating_sub(own_log).saturating_sub(own_volumes);
         if bytes.max(keeps_bytes) < context.least(ix) {
             continue;
         }
         let mut held = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
         let layer = held.find(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
         let (name, owner) = (&container.name, container.owner.as_str());
-        let besides = [("its log", log_bytes), ("its volumes", volumes)].into_iter();
-        let besides = besides.filter(|(_, bytes)| stopped.is_some() && *bytes >= LEAST);
+        let besides = [("its log", log_bytes - own_log), ("its volumes", volumes - own_volumes)].into_iter();
+        let besides = besides.filter(|(_, bytes)| *bytes >= LEAST);
         let besides: Vec<_> =
             besides.map(|(name, bytes)| format!(", {name} {}", display::bytes(bytes))).collect();
         let part = format!("its writable layer{}", besides.concat());
         let state = stopped.unwrap_or(match container.state {
+            _ if foreign => "ran, or may have run, when the disk was last in use",
             ContainerState::Running => "running",
             ContainerState::Created => "created",
             ContainerState::Exited | ContainerState::Unknown => "state unknown, may be running",
@@ -260,7 +298,7 @@ fn containers(context: &Context<'_>, ix: FilesystemIx, holders: &StoppedHolders)
             path: layer.map(|node| context.inside(&node.path)),
             ..context.cause(ix, kind, bytes, format!("container {name} ({owner}, {state}): {part}"))
         };
-        if stopped.is_none() {
+        if stopped.is_none() && !foreign {
             causes.push(Cause {
                 remedy: "find out what it writes to its root filesystem; use a volume for that".into(),
                 group: CauseGroup::Kept,
@@ -272,7 +310,11 @@ fn containers(context: &Context<'_>, ix: FilesystemIx, holders: &StoppedHolders)
         let has_command = matches!(command, Some(PrintedCommand::Deletes(_)));
         let kept_images =
             if keeps_bytes < LEAST { String::new() } else { keeps(inventory, &kept, is_alone, keeps_bytes) };
-        let clauses = [kept_images, removal(container.owner, &container.id, has_command)];
+        let removal = match stopped {
+            Some(_) => removal(container.owner, &container.id, has_command),
+            None => String::new(),
+        };
+        let clauses = [kept_images, removal];
         let clauses: Vec<_> = clauses.into_iter().filter(|clause| !clause.is_empty()).collect();
         causes.push(Cause {
             remedy: clauses.join("; "),
@@ -288,11 +330,16 @@ fn containers(context: &Context<'_>, ix: FilesystemIx, holders: &StoppedHolders)
 }
 
 /// Returns the command that removes a container; `None` if the container runs or may run, or if its program is unknown. A
-/// container that podman's own database lacks can only be shown: podman removes it by force alone.
+/// container that podman's own database lacks can only be shown: podman removes it by force alone. So can, on a disk of
+/// another node, one that may have run there.
 pub fn removal_of(scan: &Scan, container_ix: ContainerIx) -> Option<PrintedCommand> {
     let container = &scan.inventory[container_ix];
-    holders::stopped(container, scan.sysroot.is_foreign())?;
+    let foreign = scan.sysroot.is_foreign();
     let store = owners_store(scan, container.store);
+    if holders::stopped(container, foreign).is_none() {
+        let command = foreign.then(|| inspection(container, &store)).flatten();
+        return command.map(PrintedCommand::Shows);
+    }
     let mut leaks = scan.inventory.leaks.iter();
     let is_unknown = container.owner == Owner::Podman
         && leaks.any(|leak| leak.class == LeakClass::ForgottenContainer && *leak.id == *container.id);
@@ -301,6 +348,21 @@ pub fn removal_of(scan: &Scan, container_ix: ContainerIx) -> Option<PrintedComma
     }
     let command = removal_command(container.owner, &container.id, container.sandbox, &store);
     command.map(PrintedCommand::Deletes)
+}
+
+/// Returns the command that shows a container with the program that made it; `None` if that program is unknown.
+fn inspection(container: &Container, store: &OwnersStore) -> Option<String> {
+    let tool = match container.owner {
+        Owner::CriO | Owner::Containerd if container.id.contains('/') => return None,
+        Owner::CriO | Owner::Containerd if container.sandbox => "crictl inspectp".to_owned(),
+        Owner::CriO | Owner::Containerd => "crictl inspect".to_owned(),
+        Owner::Podman => format!("{} inspect", store.tool("podman")),
+        Owner::Buildah => format!("{} inspect", store.tool("buildah")),
+        Owner::Docker => "docker inspect".to_owned(),
+        Owner::Unknown => return None,
+    };
+    let id = container.id.rsplit('/').next().unwrap_or_default();
+    Some(format!("{tool} {}", shell_word(&short_id(id))))
 }
 
 /// Describes the images that a stopped container keeps: `gc` can delete them once no stopped container has them.
@@ -341,7 +403,7 @@ fn container_logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             title: format!("log of container {name}"),
             path: Some(path.clone()),
             remedy: "`--log-opt max-size=10mb` limits the log of the next container".into(),
-            command: Some(PrintedCommand::Shows(format!("ls -l {}", shell_word(&path)))),
+            command: Some(context.shows_file(&path)),
             frees_bytes: bytes,
             id: Some(container.id.to_string()),
             ..context.cause(ix, CauseKind::Log, bytes, format!("log of container {name} ({owner}): {path}"))
@@ -609,7 +671,6 @@ fn ago(time: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::OwnersStore;
     use crate::model::space::BytesAndInodes;
 
     fn pin(undo: Option<&str>) -> PinReason {

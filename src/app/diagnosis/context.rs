@@ -6,8 +6,9 @@ use jiff::SignedDuration;
 
 use crate::app::diagnosis::{Cause, CauseGroup, CauseKind, Divided, Planned};
 use crate::history::ages::InventoryAges;
+use crate::model::display::shell_word;
 use crate::model::refs::{Live, Root};
-use crate::model::{FilesystemIx, Size};
+use crate::model::{FilesystemIx, PrintedCommand, Size};
 use crate::policy::leaks::LeakPlan;
 use crate::stores::Scan;
 use crate::stores::other_usage::OtherUsers;
@@ -44,6 +45,13 @@ impl Context<'_> {
     /// Returns a path as the node itself names it.
     pub(super) fn inside(&self, path: &Path) -> String {
         self.scan.sysroot.shown(path)
+    }
+
+    /// Returns the command that shows a file, as the node itself names it, and the processes that have it open. On a disk
+    /// of another node no process has.
+    pub(super) fn shows_file(&self, path: &str) -> PrintedCommand {
+        let tool = if self.scan.sysroot.is_foreign() { "ls -l" } else { "fuser -v" };
+        PrintedCommand::Shows(format!("{tool} {}", shell_word(path)))
     }
 
     /// Returns a cause whose title is its text, and that only a person can judge.

@@ -14,25 +14,24 @@ use crate::stores::Scan;
 
 /// Returns the state of a container that does not run; `None` if it runs or may run.
 pub(super) fn stopped(container: &Container, is_foreign: bool) -> Option<&'static str> {
-    match (container.state, is_foreign) {
-        (ContainerState::Exited, _) => Some("exited"),
+    match container.state {
+        ContainerState::Exited => Some("exited"),
         // The kubelet is about to start the container, or has just started it.
-        (ContainerState::Created, false) if container.owner == Owner::CriO => None,
-        (ContainerState::Created, _) => Some("created, never started"),
-        (ContainerState::Running, false) => None,
+        ContainerState::Created if container.owner == Owner::CriO && !is_foreign => None,
+        ContainerState::Created => Some("created, never started"),
         // A build that runs has its container mounted, which counts as running.
-        (ContainerState::Unknown, _) if container.owner == Owner::Buildah => Some("build container"),
-        (ContainerState::Unknown, false) => None,
-        // No container runs on a disk that is mounted on another machine.
-        (ContainerState::Running, true) => Some("running when the disk was last in use"),
-        (ContainerState::Unknown, true) => Some("last state unknown"),
+        ContainerState::Unknown if container.owner == Owner::Buildah => Some("build container"),
+        // On a disk that is mounted on another machine, they ran, or may have run, when it was last in use.
+        ContainerState::Running | ContainerState::Unknown => None,
     }
 }
 
 /// Images that only stopped containers use, and these containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoppedHolders {
-    images: BTreeMap<ImageIx, Vec<ContainerIx>>,
+    images: BTreeMap<ImageIx, BTreeSet<ContainerIx>>,
+    /// The same by container.
+    by_container: BTreeMap<ContainerIx, Vec<ImageIx>>,
 }
 
 impl StoppedHolders {
@@ -42,12 +41,12 @@ impl StoppedHolders {
     pub fn find(scan: &Scan) -> Self {
         let inventory = &scan.inventory;
         let is_foreign = scan.sysroot.is_foreign();
-        let mut images: BTreeMap<ImageIx, Vec<ContainerIx>> = BTreeMap::new();
+        let mut images: BTreeMap<ImageIx, BTreeSet<ContainerIx>> = BTreeMap::new();
         let mut used = BTreeSet::new();
         for (position, container) in inventory.containers.iter().enumerate() {
             let is_stopped = stopped(container, is_foreign).is_some();
             for image in container.images() {
-                images.entry(image).or_default().push(position.into());
+                images.entry(image).or_default().insert(position.into());
                 if !is_stopped {
                     used.insert(image);
                 }
@@ -62,26 +61,25 @@ impl StoppedHolders {
                 || inventory.uses_of(*image_ix).next().is_some();
             !is_kept && !used.contains(image_ix)
         });
-        Self { images }
-    }
-
-    fn containers(&self) -> BTreeSet<ContainerIx> {
-        self.images.values().flatten().copied().collect()
+        let mut by_container: BTreeMap<ContainerIx, Vec<ImageIx>> = BTreeMap::new();
+        for (image, containers) in &images {
+            containers.iter().for_each(|container| by_container.entry(*container).or_default().push(*image));
+        }
+        Self { images, by_container }
     }
 
     /// Returns the images that a container keeps, and whether it is the only container that keeps them.
     pub(super) fn kept_by(&self, container: ContainerIx) -> (Vec<ImageIx>, bool) {
-        let kept = self.images.iter().filter(|(_, containers)| containers.contains(&container));
-        let kept: Vec<_> = kept.collect();
-        let is_alone = kept.iter().all(|(_, containers)| containers.len() == 1);
-        (kept.into_iter().map(|(image, _)| *image).collect(), is_alone)
+        let kept = self.by_container.get(&container).cloned().unwrap_or_default();
+        let is_alone = kept.iter().all(|image| self.images.get(image).is_some_and(|all| all.len() == 1));
+        (kept, is_alone)
     }
 
     /// Returns the reference counts after the removal of the containers.
     pub(super) fn without_containers<'a>(&self, scan: &'a Scan) -> Live<'a> {
         let mut live = scan.refs.live();
-        for container in self.containers() {
-            live.remove(&scan.inventory, Root::Container(container));
+        for container in self.by_container.keys() {
+            live.remove(&scan.inventory, Root::Container(*container));
         }
         live
     }
@@ -94,7 +92,7 @@ impl StoppedHolders {
         let freed = self.images.keys().map(|image| live.remove(inventory, Root::Image(*image)).frees_bytes);
         let bytes = freed.fold(0, u64::saturating_add);
         let images: Vec<_> = self.images.keys().map(|image| inventory[*image].id.to_string()).collect();
-        let containers = self.containers().into_iter().map(|ix| inventory[ix].name.clone()).collect();
+        let containers = self.by_container.keys().map(|ix| inventory[*ix].name.clone()).collect();
         (!images.is_empty()).then_some(StoppedUse { images, containers, bytes })
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
                     None => format!("log {path}"),
                 },
                 remedy: format!("{limit} limits it"),
-                command: Some(PrintedCommand::Shows(format!("ls -l {}", shell_word(&path)))),
+                command: Some(context.shows_file(&path)),
                 frees_bytes: log.bytes,
                 id: log.pod.clone(),
                 path: Some(path),
@@ -73,8 +73,7 @@ pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause>
             let text = format!("{path} (file {})", facts_of(context, file));
             Cause {
                 title: path.clone(),
-                remedy: "shows the processes that have it open".into(),
-                command: Some(PrintedCommand::Shows(format!("fuser -v {}", shell_word(&path)))),
+                command: Some(context.shows_file(&path)),
                 frees_bytes: file.bytes,
                 frees_inodes: 1,
                 path: Some(path),

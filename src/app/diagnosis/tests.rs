@@ -488,7 +488,10 @@ fn least_risk_comes_first() {
     };
     let mut causes = vec![
         cause(CauseKind::Container, Kept, 60, "kept"),
-        cause(CauseKind::Volume, OnlyYouCanJudge, 40, "volume"),
+        Cause {
+            command: Some(PrintedCommand::Shows("podman volume inspect volume".into())),
+            ..cause(CauseKind::Volume, OnlyYouCanJudge, 40, "volume")
+        },
         cause(CauseKind::DeadContainer, StoppedContainer, 9, "large container"),
         keeper,
         cause(CauseKind::Journal, CanBeMadeAgain, 2, "journal"),
@@ -500,5 +503,5 @@ fn least_risk_comes_first() {
     assert_eq!(titles, expected);
     let advice = advice(&[disk], &causes, false);
     assert!(advice.steps[0].text.starts_with("journal"), "{advice:#?}");
-    assert!(advice.steps[3].text.starts_with("shows what only you can judge: volume"), "{advice:#?}");
+    assert_eq!(advice.steps[4].text, "shows volume, which only you can judge", "{advice:#?}");
 }
