@@ -36,6 +36,7 @@ pub fn causes(context: &Context<'_>, disks: &[Disk]) -> Vec<Cause> {
         causes.extend(container_logs(context, ix));
         causes.extend(build_caches(context, ix));
         causes.extend(leaks(context, ix));
+        causes.extend(outside_causes::package_caches(context, ix));
         causes.extend(outside_causes::logs(context, ix));
         causes.extend(outside_causes::volumes(context, ix));
         causes.extend(outside_causes::large_files(context, ix));
@@ -723,6 +724,45 @@ mod tests {
         ] {
             let remedy = lift(rule, "layersweep gc");
             assert!(remedy.starts_with(expected) && !remedy.contains("pin"), "{rule}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn container_of_a_mounted_disk_may_have_run() {
+        let store = OwnersStore { graphroot: "/var/lib/containers/storage".into(), user: Some("al".into()) };
+        for (owner, state, on_disk, shown) in [
+            (Owner::Podman, ContainerState::Running, None, "as al: podman --root"),
+            (Owner::Podman, ContainerState::Unknown, None, "as al: podman --root"),
+            (Owner::Podman, ContainerState::Exited, Some("exited"), "as al: podman --root"),
+            (
+                Owner::CriO,
+                ContainerState::Created,
+                Some("created, never started"),
+                "crictl inspect 0123456789ab",
+            ),
+            (Owner::Buildah, ContainerState::Unknown, Some("build container"), "as al: buildah --root"),
+            (Owner::Unknown, ContainerState::Running, None, ""),
+        ] {
+            let id = "0123456789abcdef".into();
+            let container = Container {
+                id,
+                store: 0.into(),
+                name: "c".into(),
+                owner,
+                image_id: None,
+                image: None,
+                created: None,
+                state,
+                sandbox: false,
+                sandbox_id: None,
+                namespace: None,
+                volumes: Vec::new(),
+                listed_bytes: None,
+                log: None,
+                holds: Vec::new(),
+            };
+            assert_eq!(holders::stopped(&container, true), on_disk, "{owner:?} {state:?}");
+            assert!(inspection(&container, &store).unwrap_or_default().starts_with(shown), "{owner:?}");
         }
     }
 

@@ -59,13 +59,47 @@ pub(super) fn logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         .collect()
 }
 
+/// Returns the packages that package managers keep: they can be downloaded again.
+pub(super) fn package_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let caches = context.other_users.package_caches.iter();
+    let large = caches.filter(|cache| cache.filesystem == ix && cache.bytes >= context.least(ix));
+    large
+        .map(|cache| {
+            let path = context.inside(&cache.path);
+            // The command would delete packages of this machine.
+            let (remedy, command) = if context.scan.sysroot.is_foreign() {
+                (format!("`{}` deletes them once the node runs again", cache.command), None)
+            } else {
+                (String::new(), Some(PrintedCommand::Deletes(cache.command.into())))
+            };
+            Cause {
+                title: format!("package cache {path}"),
+                remedy,
+                command,
+                frees_bytes: cache.bytes,
+                frees_inodes: cache.inodes,
+                group: CauseGroup::CanBeMadeAgain,
+                path: Some(path.clone()),
+                ..context.cause(
+                    ix,
+                    CauseKind::Other,
+                    cache.bytes,
+                    format!("installed packages kept in {path}"),
+                )
+            }
+        })
+        .collect()
+}
+
 /// Returns the large files outside the stores.
 pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let nodes = context.scan.inventory.nodes.iter().filter(|node| node.kind == NodeKind::TemporaryFile);
     let leaks: Vec<_> = nodes.map(|node| &node.path).collect();
     let files = context.other_users.files.iter().filter(|file| {
         let is_leak = leaks.iter().any(|leak| file.path.starts_with(leak));
-        file.filesystem == ix && file.bytes >= context.least(ix) && !is_leak
+        let mut caches = context.other_users.package_caches.iter();
+        let is_package = caches.any(|cache| file.path.starts_with(&cache.path));
+        file.filesystem == ix && file.bytes >= context.least(ix) && !is_leak && !is_package
     });
     files
         .map(|file| {

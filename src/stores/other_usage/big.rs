@@ -4,11 +4,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::places::{apart, identities, pod_name};
-use super::types::{BigFile, KnownUse, OtherUser, OtherUserKind};
+use super::places::{apart, filesystem_of, identities, pod_name};
+use super::types::{BigFile, KnownUse, OtherUser, OtherUserKind, PackageCache};
 use crate::model::FilesystemIx;
 use crate::node::places::KubeletPlaces;
+use crate::stores::Scan;
 use crate::sys::quiet::{self, InodeFacts};
+use crate::sys::root;
 use crate::sys::sysroot::Sysroot;
 
 /// Maximum number of files that are named.
@@ -96,6 +98,44 @@ pub(super) fn files(
         }
     }
     largest.sorted()
+}
+
+/// Returns the packages that the node's package managers keep after they have installed them. A cache that does not belong
+/// to root is left out.
+pub(super) fn package_caches(scan: &Scan) -> Vec<PackageCache> {
+    const CACHES: [(&str, &str, &str); 4] = [
+        ("/var/cache/apt/archives", "deb", "apt-get clean"),
+        ("/var/cache/dnf", "rpm", "dnf clean packages"),
+        ("/var/cache/yum", "rpm", "yum clean packages"),
+        ("/var/cache/zypp/packages", "rpm", "zypper clean"),
+    ];
+    let mut caches = Vec::new();
+    for (path, extension, command) in CACHES {
+        let found = if scan.sysroot.is_foreign() {
+            scan.sysroot.resolve(Path::new(path))
+        } else {
+            root::find_at_hand(Path::new(path)).map(|(_, path)| path)
+        };
+        let Ok(path) = found else { continue };
+        // On some systems yum's is a symlink to dnf's.
+        let is_known = caches.iter().any(|cache: &PackageCache| cache.path == path);
+        let is_roots = !is_known
+            && quiet::facts(&path)
+                .is_ok_and(|facts| facts.kind == quiet::FileKind::Directory && facts.owner == 0);
+        let Some(filesystem) = filesystem_of(scan, &path).filter(|_| is_roots) else { continue };
+        let mut cache = PackageCache { filesystem, path, command, bytes: 0, inodes: 0 };
+        let found = quiet::files_below(&cache.path, &|_| false, &mut |path, _, bytes| {
+            if path.extension().is_some_and(|found| found == extension) {
+                cache.bytes = cache.bytes.saturating_add(bytes);
+                cache.inodes += 1;
+            }
+        });
+        match found {
+            Ok(_) => caches.push(cache),
+            Err(error) => tracing::debug!("looking for packages in {}: {error}", cache.path.display()),
+        }
+    }
+    caches
 }
 
 /// Returns the archived files of the node's own journal, the oldest first, and the bytes of its active files.

@@ -57,6 +57,7 @@ pub fn measure(scan: &Scan, known: &OtherUsageRequest, progress: &Progress) -> O
     let places = places::find(scan, known, &mut all.findings);
     in_places(scan, &places, (known, progress), &mut all);
     (all.archived_journal, all.active_journal_bytes) = big::archived_journal(&scan.sysroot, &places);
+    all.package_caches = big::package_caches(scan);
     places::name_by_uid(&mut all.pods);
     all.pods.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
     all.large = large::directories(scan, known.threads);

@@ -97,6 +97,8 @@ pub struct OtherUsers {
     pub archived_journal: Vec<BigFile>,
     /// Bytes of its other files.
     pub active_journal_bytes: u64,
+    /// Installed packages that package managers keep.
+    pub package_caches: Vec<PackageCache>,
     /// Volumes of podman and of containers of CRI, the largest first.
     pub volumes: Vec<VolumeUse>,
     /// Large directories in the stores, which the scan counts as `other`.
@@ -132,6 +134,19 @@ pub struct LargeDirectory {
     pub largest: Option<(PathBuf, u64)>,
     /// Kind of the store that the directory itself is, and that was not read.
     pub unread_store: Option<StoreKind>,
+}
+
+/// Packages that a package manager keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackageCache {
+    pub filesystem: FilesystemIx,
+    /// Path on this system.
+    pub path: PathBuf,
+    /// Command of the package manager that deletes them.
+    pub command: &'static str,
+    /// Allocated bytes of the packages.
+    pub bytes: u64,
+    pub inodes: u64,
 }
 
 /// Bytes of a volume in a store.

@@ -140,7 +140,7 @@ fn legend_explains_percentages_and_reserve() {
 }
 
 #[test]
-fn evidence_is_cut_only_on_a_terminal() {
+fn evidence_is_wrapped_and_path_cut() {
     let cause = Cause {
         kind: CauseKind::Leak,
         title: "leak orphan-dir 0123".into(),
@@ -167,9 +167,15 @@ fn evidence_is_cut_only_on_a_terminal() {
         let long: Vec<_> = drawn.lines().filter(|line| line.width() > 80 && !is_whole(line)).collect();
         assert!(long.is_empty(), "{long:#?}");
         assert_eq!(drawn.contains(cause.path.as_deref().unwrap()), width.is_none(), "{drawn}");
+        let words: Vec<_> = drawn.split_whitespace().collect();
+        assert_eq!(words.join(" ").matches("nothing names it;").count(), 20, "{drawn}");
         assert!(drawn.contains("   1.0 MiB      70.0%  leak orphan-dir 0123"), "{drawn}");
         assert!(drawn.contains("\n                       this alone reaches 70%; look at it"), "{drawn}");
     }
+    // Deletions above it have reached the threshold already.
+    let later = Cause { used_after_percent: None, ..cause.clone() };
+    let list = Deletions { causes: vec![&later], scarce: Counted::Bytes, low: Some(70.0) };
+    assert!(list.list("What to delete", &screen(None, true), 80).contains("this alone reaches 70%"));
     let in_use = Cause { frees_bytes: 0, ..cause };
     let list = Deletions { causes: vec![&in_use], scarce: Counted::Bytes, low: None };
     assert_eq!(list.list("What to delete", &screen(None, true), 80), "");
