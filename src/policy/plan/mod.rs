@@ -14,7 +14,8 @@ mod space_pass;
 mod tests;
 mod types;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -23,7 +24,10 @@ use crate::model::plan::{self, Cause, Failure, FilesystemPlan, Kept, PassEnd, Ph
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{BytesAndInodes, InvalidStats, Measured, Space, Stat};
-use crate::model::{Aftermath, Answer, FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan, Problem, Step};
+use crate::model::{
+    Aftermath, Answer, ContainerState, FilesystemIx, ImageIx, Inventory, NodeIx, OutcomeKind, Plan, Problem,
+    Step,
+};
 use crate::policy::input::{Ages, FullFilesystem, Input};
 use crate::policy::rules::{self, Judge};
 
@@ -55,6 +59,9 @@ pub struct Planner<'a> {
     /// Stores in which no record can be written until a first deletion has made room.
     full: Vec<FullFilesystem>,
 }
+
+/// By node: a description of what keeps it, if anything does.
+type Keepers = HashMap<NodeIx, Option<Rc<str>>>;
 
 /// State of an image in the plan.
 #[derive(Debug)]
@@ -472,42 +479,49 @@ impl<'a> Planner<'a> {
         let next = *filesystem + 1;
         if let Some(pass) = pass.take() {
             let mount = mount(&self.input, pass.filesystem());
+            let mut keepers = Keepers::new();
             for image in pass.passed_over() {
-                let bytes = gain_on(&self.input, &self.live, image, pass.filesystem()).bytes;
-                let rest = self.shared_with(image, pass.filesystem());
-                let detail = format!("its deletion would free {bytes} bytes on {mount} now{rest}");
+                let detail = if self.input.refs.is_measured(self.input.inventory, Root::Image(image)) {
+                    let bytes = gain_on(&self.input, &self.live, image, pass.filesystem()).bytes;
+                    let rest = self.shared_with(image, pass.filesystem(), &mut keepers);
+                    format!("its deletion would free {bytes} bytes on {mount} now{rest}")
+                } else {
+                    format!(
+                        "what its deletion would free on {mount} is unknown: layers of it are not measured"
+                    )
+                };
                 self.passed_over[image.get()] = Some(detail);
             }
         }
         self.stage = Stage::Space { filesystem: next, pass: None };
     }
 
-    /// Returns a clause about the bytes of an image on a filesystem that something else keeps, and what keeps most of
-    /// them; empty if that are none.
-    fn shared_with(&self, image: ImageIx, filesystem: FilesystemIx) -> String {
+    /// Returns a clause about what keeps most of the bytes that an image shares on a filesystem, and how many; empty
+    /// if nothing keeps any.
+    fn shared_with(&self, image: ImageIx, filesystem: FilesystemIx, keepers: &mut Keepers) -> String {
         let Input { inventory, refs, .. } = self.input;
-        let mut keepers: BTreeMap<String, u64> = BTreeMap::new();
-        let mut shared_bytes = 0;
+        let mut by_keeper: BTreeMap<Rc<str>, u64> = BTreeMap::new();
         for node in refs.reach(Root::Image(image)) {
             if inventory[*node].filesystem != filesystem {
                 continue;
             }
-            let others = refs.reached_by(*node).filter(|root| *root != Root::Image(image));
-            let keeper = others.filter_map(|root| self.keeper(root)).min();
-            let keeper = keeper.or_else(|| refs.use_of(inventory, *node).map(|used| used.by.clone()));
+            let keeper = keepers.entry(*node).or_insert_with(|| self.keeper_of(*node).map(Rc::from));
             if let Some(keeper) = keeper {
-                let bytes = inventory[*node].size.bytes;
-                shared_bytes += bytes;
-                *keepers.entry(keeper).or_default() += bytes;
+                let sum = by_keeper.entry(Rc::clone(keeper)).or_default();
+                *sum = sum.saturating_add(inventory[*node].size.bytes);
             }
         }
-        let most = keepers.into_iter().max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0);
-        most.map_or_else(String::new, |(keeper, _)| {
-            format!(
-                ": {} of it stays with {keeper}, which has to be removed first",
-                display::bytes(shared_bytes)
-            )
+        let most = by_keeper.into_iter().max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0);
+        most.map_or_else(String::new, |(keeper, bytes)| {
+            format!(": {} of it stays with {keeper}", display::bytes(bytes))
         })
+    }
+
+    /// Describes the first image, container, leak or use from elsewhere that keeps a node.
+    fn keeper_of(&self, node: NodeIx) -> Option<String> {
+        let Input { inventory, refs, .. } = self.input;
+        let keeper = refs.reached_by(node).find_map(|root| self.keeper(root));
+        keeper.or_else(|| refs.use_of(inventory, node).map(|used| used.by.clone()))
     }
 
     /// Describes an image, container or leak that stays; `None` for images that are deleted or may be.
@@ -518,8 +532,15 @@ impl<'a> Planner<'a> {
                 Some(format!("the image {}", inventory[image].title()))
             }
             Root::Image(_) => None,
-            Root::Container(container) => Some(rules::describe_container(&inventory[container])),
-            Root::Leak(leak) => Some(format!("the leak {}", inventory[leak].title())),
+            Root::Container(container) => {
+                let container = &inventory[container];
+                let text = rules::describe_container(container);
+                let is_over = container.state == ContainerState::Exited;
+                Some(text + if is_over { ", which has to be removed first" } else { "" })
+            }
+            Root::Leak(leak) => {
+                Some(format!("the leak {}, which has to be removed first", inventory[leak].title()))
+            }
         }
     }
 
