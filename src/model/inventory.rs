@@ -192,6 +192,19 @@ impl Inventory {
         Some(format!("`ctr -n k8s.io images rm {}` removes it{perhaps_lost}", names.join(" ")))
     }
 
+    /// Returns a clause with the command that shows an image that CRI does not remove, and the words that remove it;
+    /// `None` if containerd has no record of it.
+    #[must_use]
+    pub fn listing_by_ctr(&self, image_ix: ImageIx) -> Option<String> {
+        let names = self.record_names.get(&image_ix)?;
+        let filters: Vec<_> = names.iter().map(|name| shell_word(&format!("name=={name}"))).collect();
+        Some(format!(
+            "`ctr -n k8s.io images ls {}` shows it, and `ctr images rm` of these names removes it: perhaps no registry \
+             has it",
+            filters.join(" ")
+        ))
+    }
+
     /// Returns the content that an image has only for other platforms than the used one, and for attestations: the
     /// nodes of its other manifests.
     #[must_use]

@@ -155,9 +155,11 @@ impl<'a> Judge<'a> {
             },
             Rule::OutOfReach => {
                 let facts = self.input.facts(image_ix);
-                match facts.and_then(|facts| Some((facts.out_of_reach.as_ref()?, &facts.removal))) {
-                    Some((why, Some(removal))) => RuleAnswer::Keep(format!("{why}; {removal}")),
-                    Some((why, None)) => RuleAnswer::Keep(why.clone()),
+                match facts.and_then(|facts| facts.out_of_reach.as_ref()) {
+                    Some(why) => match self.removal_by_hand(image_ix) {
+                        Some(removal) => RuleAnswer::Keep(format!("{why}; {removal}")),
+                        None => RuleAnswer::Keep(why.clone()),
+                    },
                     None => RuleAnswer::pass("removable"),
                 }
             }
@@ -281,6 +283,20 @@ impl<'a> Judge<'a> {
             }
         }
         RuleAnswer::pass("it has no protected label")
+    }
+
+    /// Returns a clause about the command that removes an image that is out of reach. The command itself refuses
+    /// nothing, so that there is none for an image that something uses or pins, and for one that perhaps no registry
+    /// has only a command that shows it.
+    fn removal_by_hand(&self, image_ix: ImageIx) -> Option<String> {
+        let removal = self.input.facts(image_ix)?.removal.as_ref()?;
+        if self.in_use(image_ix).keeps() || self.pinned(image_ix).keeps() {
+            None
+        } else if self.not_repullable(image_ix).keeps() {
+            self.input.inventory.listing_by_ctr(image_ix)
+        } else {
+            Some(removal.clone())
+        }
     }
 
     /// Dangling leftovers of builds are not kept: nothing can start from them by a name.
@@ -407,6 +423,10 @@ impl RuleAnswer {
 
     fn pass(detail: &str) -> Self {
         Self::Pass(detail.to_owned())
+    }
+
+    fn keeps(&self) -> bool {
+        matches!(self, Self::Keep(_))
     }
 }
 

@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::model::OriginKind;
 use crate::policy::image_rules::ImageRule;
 
 fn hours(hours: i64) -> SignedDuration {
@@ -127,4 +128,26 @@ fn referenced_image_is_kept_with_its_line() {
     let (deleted, kept, plan) = world.plan(&[space(0)]);
     assert_eq!((deleted.len(), kept), (9, vec![("i4".to_owned(), Rule::ProtectedName)]));
     assert_eq!(plan.kept[0].detail, "named in /expected.txt, line 7");
+}
+
+#[test]
+fn removal_by_hand_is_printed_only_if_harmless() {
+    let mut world = ten_images();
+    world.inventory.record_names.insert(0.into(), vec!["quay.io/a:1".into()]);
+    let removal = "`ctr -n k8s.io images rm quay.io/a:1` removes it";
+    world.facts[0].out_of_reach = Some("not listed".into());
+    world.facts[0].removal = Some(removal.into());
+    let detail = |world: &World| {
+        let rulings = world.with(|input| Judge::new(input).rulings(0.into()));
+        rulings.into_iter().find(|ruling| ruling.rule == Rule::OutOfReach).unwrap().detail
+    };
+    assert_eq!(detail(&world), format!("not listed; {removal}"));
+    world.inventory.images[0].origin = Origin::new(OriginKind::Loaded, "loaded");
+    world.policy.protect.not_repullable = NotRepullable::Always;
+    let shown = detail(&world);
+    assert!(shown.starts_with("not listed; `ctr -n k8s.io images ls name==quay.io/a:1` shows it"), "{shown}");
+    world.policy.protect.not_repullable = NotRepullable::Never;
+    assert_eq!(detail(&world), format!("not listed; {removal}"));
+    world.facts[0].used_by = vec!["the container web".into()];
+    assert_eq!(detail(&world), "not listed");
 }
