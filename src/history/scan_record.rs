@@ -136,12 +136,13 @@ impl ScanRecord {
             let container = &inventory.containers[ix];
             (container.store, &container.id, container.name.len())
         });
-        let is_whole = |store: StoreIx| {
-            let mut images = inventory.images.iter().zip(&recorded_images);
-            let mut containers = inventory.containers.iter().zip(&recorded_containers);
-            images.all(|(image, is_recorded)| *is_recorded || image.store != store)
-                && containers.all(|(container, is_recorded)| *is_recorded || container.store != store)
-        };
+        let images = inventory.images.iter().map(|image| image.store).zip(&recorded_images);
+        let containers =
+            inventory.containers.iter().map(|container| container.store).zip(&recorded_containers);
+        let mut is_whole = vec![true; inventory.stores.len()];
+        for (store, is_recorded) in images.chain(containers) {
+            is_whole[store.get()] &= *is_recorded;
+        }
         // Positions of the images in the record.
         let mut next = 0..;
         let positions: Vec<Option<usize>> =
@@ -160,7 +161,7 @@ impl ScanRecord {
                     let is_of_another_user = inventory.of_other_users.contains(&ix.into());
                     // What is left out must not count as gone.
                     let consistency = match store.consistency {
-                        Consistency::Consistent if is_of_another_user && !is_whole(ix.into()) => {
+                        Consistency::Consistent if is_of_another_user && !is_whole[ix] => {
                             Consistency::Damaged
                         }
                         consistency => consistency,
@@ -206,8 +207,10 @@ fn recorded<'i, I: Ord + 'i>(
     object: impl Fn(usize) -> (StoreIx, &'i I, usize),
 ) -> Vec<bool> {
     let mut recorded = vec![true; count];
+    let mut by_store = vec![Vec::new(); inventory.stores.len()];
+    (0..count).for_each(|ix| by_store[object(ix).0.get()].push(ix));
     for store in &inventory.of_other_users {
-        let mut here: Vec<_> = (0..count).filter(|ix| object(*ix).0 == *store).collect();
+        let mut here = std::mem::take(&mut by_store[store.get()]);
         here.sort_by_key(|ix| object(*ix).1);
         let mut bound = RecordBound::new(MOST_TEXT);
         here.iter().for_each(|ix| recorded[*ix] = bound.admits(object(*ix).2));
@@ -218,12 +221,16 @@ fn recorded<'i, I: Ord + 'i>(
 /// Returns messages about the stores of other users of which not everything is recorded.
 #[must_use]
 pub fn left_out(inventory: &Inventory, record: &ScanRecord) -> Vec<(StoreIx, String)> {
+    let images = inventory.images.iter().map(|image| image.store.get());
+    let containers = inventory.containers.iter().map(|container| container.store.get());
+    let mut unrecorded = vec![0_usize; inventory.stores.len()];
+    images.chain(containers).for_each(|store| unrecorded[store] += 1);
+    let images = record.images.iter().map(|image| image.store);
+    for store in images.chain(record.containers.iter().map(|container| container.store)) {
+        unrecorded[store] = unrecorded[store].saturating_sub(1);
+    }
     let stores = inventory.of_other_users.iter().filter_map(|store| {
-        let images = inventory.images.iter().filter(|image| image.store == *store).count();
-        let containers = inventory.containers.iter().filter(|container| container.store == *store).count();
-        let recorded = record.images.iter().filter(|image| image.store == store.get()).count()
-            + record.containers.iter().filter(|container| container.store == store.get()).count();
-        let left_out = (images + containers).checked_sub(recorded).filter(|left_out| *left_out > 0)?;
+        let left_out = Some(unrecorded[store.get()]).filter(|left_out| *left_out > 0)?;
         let message = format!(
             "{left_out} of its images and containers are not recorded: at most {} of each are, of a store of another user",
             RecordBound::OBJECTS
