@@ -202,8 +202,9 @@ impl<'a> Filler<'a> {
                 let is_unmeasured =
                     node.and_then(|node| node.layer.as_ref()).is_some_and(|layer| layer.is_unmeasured);
                 let bytes = (!is_unmeasured).then(|| node.map_or(0, |node| node.size.bytes));
-                let of_this = by_snapshotter.entry(&record.snapshotter).or_insert((0, Some(0)));
-                *of_this = (of_this.0 + 1, of_this.1.zip(bytes).map(|(sum, bytes)| sum + bytes));
+                let of_this = by_snapshotter.entry(&record.snapshotter).or_insert((0, Some(0_u64)));
+                *of_this =
+                    (of_this.0 + 1, of_this.1.zip(bytes).map(|(sum, bytes)| sum.saturating_add(bytes)));
             }
             let used: HashSet<_> = namespace
                 .containers

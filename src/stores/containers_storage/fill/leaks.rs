@@ -1,7 +1,7 @@
 //! Finds objects without a record or without a user.
 
 use std::convert::Infallible;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -201,9 +201,8 @@ impl Filler<'_> {
         if self.snapshot.places.foreign {
             return UseByProcess::Unknown("this is another machine's disk".into());
         }
-        let places = &self.snapshot.places;
-        let layers = || places.areas().map(|area| places.layer_directories(area)).collect::<Vec<_>>();
-        let Some(all) = self.processes.get_or_init(|| Processes::read_for(&layers()).ok()) else {
+        let read = || Processes::read_for(&self.layer_directories()).ok();
+        let Some(all) = self.processes.get_or_init(read) else {
             return UseByProcess::Unknown("/proc cannot be read".into());
         };
         if let Some(user) = all.of_container(id).or_else(|| path.and_then(|path| all.holding(path))) {
@@ -211,7 +210,7 @@ impl Filler<'_> {
         }
         let doubt = match path {
             Some(path) => all.doubt(path),
-            None => layers().iter().find_map(|layers| all.doubt(layers)),
+            None => self.layer_directories().iter().find_map(|layers| all.doubt(layers)),
         };
         match doubt {
             None => UseByProcess::Unused { maker: all.running(makers).map(|process| process.describe()) },
@@ -219,11 +218,16 @@ impl Filler<'_> {
         }
     }
 
+    /// Returns the directories that contain the layers of the store.
+    fn layer_directories(&self) -> Vec<PathBuf> {
+        let places = &self.snapshot.places;
+        places.areas().map(|area| places.layer_directories(area)).collect()
+    }
+
     /// Reports the processes that may use the store and do not answer.
     pub(super) fn silent_processes(&mut self) {
         let Some(Some(processes)) = self.processes.get() else { return };
-        let places = &self.snapshot.places;
-        let layers: Vec<_> = places.areas().map(|area| places.layer_directories(area)).collect();
+        let layers = self.layer_directories();
         let silent =
             processes.silent().filter(|process| layers.iter().any(|layers| process.can_reach(layers)));
         let finding = describe_hidden(silent).map(|why| Finding::incomplete("/proc", why));
