@@ -3,7 +3,7 @@
 use super::diagnosis::{self, Part};
 use super::error::{Error, Exit};
 use super::forecast;
-use super::observer::Observer;
+use super::observer::{Audience, Observer};
 use super::outside;
 use super::reach;
 use super::request::Request;
@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::model::refs::{self, Fair, Group, GroupBy, GroupKeys, Line, LineKind};
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::forecast::Forecast;
+use crate::stores::other_usage;
 
 /// Usage of all filesystems of the stores.
 #[derive(Debug)]
@@ -46,6 +47,8 @@ pub struct DiskUsage {
     pub rest_bytes: u64,
     /// Used inodes that are in no other field; `None` if the filesystem does not report its inodes.
     pub rest_inodes: Option<u64>,
+    /// Data of it could not be read, and is in the rest.
+    pub has_unread: bool,
     /// Bytes by which the measured parts exceed the used bytes. The parts were reduced in proportion.
     excess_bytes: u64,
     pub grouped: Option<Grouped>,
@@ -77,12 +80,14 @@ impl DiskUsage {
 }
 
 impl Usage {
+    /// Returns true if everything was read. Unreadable data outside the stores is in the rest.
+    pub fn is_complete(&self) -> bool {
+        self.result.scan.is_complete() && !self.findings.iter().any(|finding| finding.incomplete)
+    }
+
     /// Returns the exit code of the command.
     pub fn exit(&self) -> Exit {
-        match self.result.exit() {
-            Exit::Done if self.findings.iter().any(|finding| finding.incomplete) => Exit::Incomplete,
-            exit => exit,
-        }
+        if self.is_complete() { Exit::Done } else { Exit::Incomplete }
     }
 }
 
@@ -118,6 +123,9 @@ pub fn usage(
             inode_users: outside::inode_users(scan, &other_users, ix),
             rest_bytes: 0,
             rest_inodes: None,
+            has_unread: other_users.findings.iter().any(|finding| {
+                finding.incomplete && other_usage::filesystem_of(scan, &finding.path) == Some(ix)
+            }),
             excess_bytes: 0,
             grouped,
         };
@@ -147,12 +155,13 @@ pub fn usage(
     let unread = other_users.findings.into_iter().map(|finding| Finding { incomplete: false, ..finding });
     let filled = scan.inventory.filesystems.iter().zip(&disks);
     let excess = filled.filter_map(|(filesystem, disk)| outside::excess(filesystem, disk.excess_bytes));
-    let findings = unread
+    let findings: Vec<_> = unread
         .chain(unknown_files)
         .chain(hidden)
         .chain(excess)
         .chain(outside::part_of_a_filesystem(request, scan))
         .collect();
+    observer.findings(Audience::Usual, &findings);
     let forecasts = forecast::read(request, &scan.inventory.filesystems);
     Ok(Usage { disks, forecasts, by, findings, refused: reach.refused(), result })
 }

@@ -62,6 +62,8 @@ pub struct Line {
     pub inodes: u64,
     /// Bytes that would be freed if only the deletable part of this line were deleted.
     pub reclaimable_bytes: u64,
+    /// Everything in its deletable part is measured. If not, `reclaimable_bytes` is a lower bound.
+    pub is_measured: bool,
 }
 
 /// All that the stores contain on a filesystem.
@@ -173,12 +175,15 @@ pub fn column(inventory: &Inventory, refs: &Refs, filesystem: FilesystemIx) -> C
                 bytes: size.bytes,
                 inodes: size.inodes,
                 reclaimable_bytes: 0,
+                is_measured: true,
             }));
             continue;
         }
-        let reclaimable = deletable.get(&kind).map_or(0, |roots| frees(inventory, refs, roots, filesystem));
+        let roots = deletable.get(&kind).map_or(&[][..], Vec::as_slice);
+        let reclaimable_bytes = frees(inventory, refs, roots, filesystem);
+        let is_measured = roots.iter().all(|root| refs.is_measured(inventory, *root));
         let (count, BytesAndInodes { bytes, inodes }) = (counts[kind as usize], sums[kind as usize]);
-        lines.push(Line { kind, name: None, count, bytes, inodes, reclaimable_bytes: reclaimable });
+        lines.push(Line { kind, name: None, count, bytes, inodes, reclaimable_bytes, is_measured });
     }
     let unused = [LineKind::ImagesUnused, LineKind::Artifacts, LineKind::Leaks];
     let unused: Vec<_> = unused.iter().filter_map(|kind| deletable.get(kind)).flatten().copied().collect();

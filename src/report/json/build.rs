@@ -229,6 +229,7 @@ pub fn layer(scan: &Scan, node_ix: NodeIx) -> Option<LayerDoc> {
         inodes: size.inodes,
         path: path(&node.path),
         elsewhere: facts.elsewhere.as_deref().map(path),
+        unmeasured: facts.is_unmeasured,
     })
 }
 

@@ -5,6 +5,7 @@
 //! with the last root that reaches them, so they free nothing by themselves while one does.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::build::{container, fair, image, layer, leak, path, user};
 use super::usage;
@@ -23,7 +24,8 @@ use crate::model::refs::{self, Refs, Root};
 use crate::model::rules::Ruling;
 use crate::model::{self, Plan};
 use crate::model::{
-    ContainerState, ImageIx, LeakIx, LostContainer, NodeIx, NodeKind, PrintedCommand, removal_command,
+    ContainerState, ImageIx, Inventory, LeakIx, LostContainer, NodeIx, NodeKind, PrintedCommand,
+    removal_command,
 };
 use crate::stores::Scan;
 use crate::stores::lookup::Subject;
@@ -82,6 +84,9 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
         Subject::Leak(leak_ix) => of_leak(scan, leak_ix, &mut document),
         Subject::Node(node_ix) => of_node(scan, node_ix, &mut document),
     }
+    if owned.is_some_and(|owned| contains_unmeasured(scan, &owned.path)) {
+        document.frees_bytes = None;
+    }
     document.leaks = leaks_about(scan, &document.id, subject);
     document
 }
@@ -137,20 +142,21 @@ fn of_image(scan: &Scan, image_ix: ImageIx, document: &mut ExplainDoc) {
     document.chain.extend(others);
     document.held_by.clone_from(&described.used_by);
     document.copies = copies(scan, image_ix);
-    let bytes_of =
-        |nodes: &mut dyn Iterator<Item = NodeIx>| nodes.map(|node| inventory[node].size.bytes).sum();
     if let Some(manifests) = inventory.manifests.get(&image_ix) {
         let manifests = manifests.iter().map(|manifest| IndexedManifestDoc {
             digest: manifest.digest.clone(),
             platform: manifest.platform.clone(),
             used: manifest.is_used,
-            bytes: bytes_of(&mut manifest.holds.iter().copied()),
+            bytes: bytes_of(inventory, manifest.holds.iter().copied()),
         });
         document.manifests = manifests.collect();
-        document.other_platforms_bytes =
-            Some(bytes_of(&mut inventory.of_other_platforms(image_ix).into_iter()));
+        document.other_platforms_bytes = Some(bytes_of(inventory, inventory.of_other_platforms(image_ix)));
     }
     document.image = Some(described);
+}
+
+fn bytes_of(inventory: &Inventory, nodes: impl IntoIterator<Item = NodeIx>) -> u64 {
+    nodes.into_iter().fold(0, |sum: u64, node| sum.saturating_add(inventory[node].size.bytes))
 }
 
 /// Fills in the path of the root's first node, and the bytes that only the root reaches.
@@ -162,7 +168,9 @@ fn of_holder(scan: &Scan, root: Root, holds: &[NodeIx], document: &mut ExplainDo
     let sizes = scan.refs.sizes(inventory, root);
     document.bytes = sizes.exclusive.bytes;
     document.frees_bytes = scan.refs.is_measured(inventory, root).then_some(sizes.exclusive.frees_bytes);
-    document.frees_differs = differences(scan, root);
+    if document.frees_bytes.is_some() {
+        document.frees_differs = differences(scan, root);
+    }
 }
 
 /// Explains the difference between the bytes freed with `root` and the bytes that `du` prints.
@@ -241,6 +249,13 @@ fn of_node(scan: &Scan, node_ix: NodeIx, document: &mut ExplainDoc) {
     // A layer is freed with its last root, not by itself.
     let frees_bytes = if scan.refs.is_held(node_ix) { 0 } else { node.size.frees_bytes };
     document.frees_bytes = (node.kind != NodeKind::Unknown).then_some(frees_bytes);
+}
+
+/// Returns whether a directory contains layers that are not measured.
+fn contains_unmeasured(scan: &Scan, directory: &str) -> bool {
+    let layers = scan.inventory.nodes.iter();
+    let mut layers = layers.filter(|node| node.layer.as_ref().is_some_and(|layer| layer.is_unmeasured));
+    layers.any(|node| Path::new(&scan.sysroot.shown(&node.path)).starts_with(directory))
 }
 
 /// Returns the layer and its parents, down to the base.

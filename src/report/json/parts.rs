@@ -297,6 +297,9 @@ pub struct LayerDoc {
     /// Directory in an additional layer store that contains its files. `bytes` and `inodes` do not include these. Null
     /// for other layers.
     pub elsewhere: Option<String>,
+    /// True if its content is not in `bytes` and `inodes`: it is in a thin pool, a dataset or an additional layer store,
+    /// or was not found.
+    pub unmeasured: bool,
 }
 
 /// Container of any owner and state.

@@ -44,7 +44,8 @@ pub struct UsageFilesystemDoc {
     pub forecast: Option<ForecastDoc>,
     /// Users of the filesystem, each used byte in one row: the rows add up to `used_bytes`.
     pub rows: Vec<ShareRowDoc>,
-    /// Bytes freed if all unused images and artifacts and all reclaimable leaks were deleted together.
+    /// Bytes freed if all unused images and artifacts and all reclaimable leaks were deleted together; a lower bound if
+    /// that of a row is null.
     pub reclaimable_bytes: u64,
     /// Used bytes outside the stores.
     pub not_in_store_bytes: u64,
@@ -87,7 +88,8 @@ pub struct ShareRowDoc {
     /// Files and directories of the row, counted like `bytes`; null for `rest` if the filesystem does not report its
     /// inodes.
     pub inodes: Option<u64>,
-    /// Bytes freed if only the deletable part of the row were deleted; null in `explain`.
+    /// Bytes freed if only the deletable part of the row were deleted; null in `explain`, and if layers of it are not
+    /// measured.
     pub reclaimable_bytes: Option<u64>,
 }
 
@@ -149,7 +151,7 @@ pub fn usage(usage: &Usage) -> UsageDoc {
     let stores = (0..inventory.stores.len()).map(StoreIx::from);
     UsageDoc {
         header: Header::new("usage", scan.taken_at),
-        complete: scan.is_complete(),
+        complete: usage.is_complete(),
         by: usage.by.map(GroupBy::as_str),
         filesystems: filesystems
             .map(|((facts, disk), forecast)| of_filesystem(facts, disk, forecast.as_ref()))
@@ -173,7 +175,7 @@ fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecas
     let in_stores = disk.lines.iter().map(in_store).chain(large);
     let rest = ShareRowDoc {
         inodes: disk.rest_inodes,
-        ..ShareRowDoc::new("rest", "everything else, and overhead", disk.rest_bytes)
+        ..ShareRowDoc::new("rest", label_of_rest(disk), disk.rest_bytes)
     };
     let outside = disk.outside.iter().map(ShareRowDoc::outside).chain([rest]);
     let outside = outside.map(|row| ShareRowDoc { reclaimable_bytes: Some(0), ..row });
@@ -186,6 +188,14 @@ fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecas
         inode_users: disk.inode_users.clone(),
         reclaimable_bytes: disk.reclaimable_bytes,
         groups: disk.grouped.as_ref().map(groups).unwrap_or_default(),
+    }
+}
+
+fn label_of_rest(disk: &DiskUsage) -> &'static str {
+    if disk.has_unread {
+        "everything else, overhead, and what could not be read"
+    } else {
+        "everything else, and overhead"
     }
 }
 
@@ -209,7 +219,7 @@ fn in_store(line: &Line) -> ShareRowDoc {
         in_store: true,
         count: counted.then_some(line.count),
         inodes: Some(line.inodes),
-        reclaimable_bytes: Some(line.reclaimable_bytes),
+        reclaimable_bytes: line.is_measured.then_some(line.reclaimable_bytes),
         ..ShareRowDoc::new(line.kind.as_str(), label, line.bytes)
     }
 }

@@ -217,10 +217,13 @@ fn owner(row: &ShareRowDoc, names_store: bool) -> Vec<String> {
 fn size_line(document: &ExplainDoc) -> String {
     let size = format!("  size    {} ({} bytes)", bytes(document.bytes), document.bytes);
     match document.subject {
+        "layer" if document.chain.first().is_some_and(|layer| layer.unmeasured) => {
+            "  size    unknown: it is not measured\n".to_owned()
+        }
         "layer" if document.held_by.is_empty() => format!("{size}; nothing uses it\n"),
         "layer" => format!("{size}; it is freed when everything that holds it is deleted\n"),
         "directory" | "file" => format!("{size}\n"),
-        "other" if document.frees_bytes.is_none() => {
+        "metadata" | "other" if document.frees_bytes.is_none() => {
             format!("{size}; what needs it is unknown: see the warnings\n")
         }
         "metadata" | "other" => format!("{size}; no deletion of an image or container frees it\n"),
@@ -280,8 +283,9 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
         None => String::new(),
         created => format!("created {} ago; ", age(created, document.header.generated_at)),
     };
+    let measured = image.frees_bytes.map_or("in the measured layers ", |_| "");
     out.push_str(&format!(
-        "  {created}total {}, shared {}, exclusive {}, fair share {}; listed as {}\n",
+        "  {created}{measured}total {}, shared {}, exclusive {}, fair share {}; listed as {}\n",
         bytes(image.total_bytes),
         bytes(image.shared_bytes),
         bytes(image.exclusive_bytes),

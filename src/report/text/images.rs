@@ -39,10 +39,10 @@ pub fn images(images: &[ImageDoc], all: usize, fair: &BytesDoc, now: Timestamp, 
         cells.extend([
             screen.list(&image.used_by, "-", user),
             if image.pinned { "yes".into() } else { "-".into() },
-            bytes(image.total_bytes),
-            bytes(image.shared_bytes),
-            bytes(image.exclusive_bytes),
-            bytes(image.fair_bytes),
+            size(image, image.total_bytes),
+            size(image, image.shared_bytes),
+            size(image, image.exclusive_bytes),
+            size(image, image.fair_bytes),
             image.frees_bytes.map_or_else(|| "-".into(), bytes),
         ]);
         table.row(cells);
@@ -83,6 +83,11 @@ pub fn images(images: &[ImageDoc], all: usize, fair: &BytesDoc, now: Timestamp, 
         ));
     }
     out
+}
+
+/// Formats one of the sizes of an image, which are unknown if some of its layers are not measured.
+fn size(image: &ImageDoc, size: u64) -> String {
+    image.frees_bytes.map_or_else(|| "unknown".into(), |_| bytes(size))
 }
 
 fn position(headings: &[&str], wanted: &str) -> Option<usize> {

@@ -73,12 +73,9 @@ pub fn layers(layers: &[LayerDoc], names: &Names, screen: &Screen) -> String {
     table.render()
 }
 
-/// Formats the size of a layer, which is unknown for the files in an additional layer store.
+/// Formats the size of a layer.
 pub(super) fn size(layer: &LayerDoc) -> String {
-    match layer.elsewhere {
-        Some(_) => "unknown".into(),
-        None => bytes(layer.bytes),
-    }
+    if layer.unmeasured { "unknown".into() } else { bytes(layer.bytes) }
 }
 
 fn holders(layer: &LayerDoc, names: &Names, screen: &Screen) -> String {

@@ -72,7 +72,11 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
             row.count.map_or_else(|| "-".into(), |count| count.to_string()),
             bytes(row.bytes),
             inodes(row.inodes),
-            row.reclaimable_bytes.filter(|_| is_deletable).map_or_else(|| "-".into(), bytes),
+            match row.reclaimable_bytes {
+                Some(reclaimable) if is_deletable => bytes(reclaimable),
+                None if is_deletable => "unknown".into(),
+                _ => "-".into(),
+            },
         ]);
     }
     if !outside.is_empty() {
@@ -108,7 +112,11 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
         String::new(),
         String::new(),
         String::new(),
-        bytes(filesystem.reclaimable_bytes),
+        if stores.iter().any(|row| row.reclaimable_bytes.is_none()) {
+            "unknown".into()
+        } else {
+            bytes(filesystem.reclaimable_bytes)
+        },
     ]);
     table.fit(&[], &[(0, 24)]);
     table.limit_padding(WIDEST_LABEL);

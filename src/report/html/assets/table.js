@@ -77,7 +77,7 @@ class Table {
     const from = printing ? 0 : this.page * size;
     const rows = this.chosen.slice(from, from + size);
     const cell = (column, row) => {
-      const value = column.bytes ? bytes(column.get(row)) : column.cell ? column.cell(row) : typeof column.get(row) === 'number' ? count(column.get(row)) : safe(column.get(row) ?? '–');
+      const value = column.bytes ? column.get(row) === null ? 'unknown' : bytes(column.get(row)) : column.cell ? column.cell(row) : typeof column.get(row) === 'number' ? count(column.get(row)) : safe(column.get(row) ?? '–');
       return el('td', { class: this.kind(column), title: column.bytes && column.get(row) !== null ? count(column.get(row)) + ' bytes' : null, 'data-value': column.bytes ? column.get(row) : null }, value);
     };
     this.body.replaceChildren(...rows.map(row => el('tr', null, this.columns.map(column => cell(column, row)))));
