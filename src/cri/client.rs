@@ -89,7 +89,23 @@ impl Client {
     /// # Errors
     /// If the call fails, or the listing contradicts itself and is discarded.
     pub fn containers(&self) -> Result<Vec<RuntimeContainer>, CriError> {
-        let request = v1::ListContainersRequest { filter: None };
+        self.list_containers(None)
+    }
+
+    /// Lists the containers of one sandbox, in every state.
+    pub fn containers_in(&self, sandbox: &str) -> Result<Vec<RuntimeContainer>, CriError> {
+        self.whole_id("ListContainers", sandbox)?;
+        let filter = v1::ContainerFilter { pod_sandbox_id: sandbox.into(), ..Default::default() };
+        let mut listed = self.list_containers(Some(filter))?;
+        listed.retain(|container| container.sandbox_id == sandbox);
+        Ok(listed)
+    }
+
+    fn list_containers(
+        &self,
+        filter: Option<v1::ContainerFilter>,
+    ) -> Result<Vec<RuntimeContainer>, CriError> {
+        let request = v1::ListContainersRequest { filter };
         let ask = async |channel| self.runtime(channel).list_containers(request).await;
         let answer = self.call("ListContainers", CallKind::Query, self.options.listing, ask)?;
         types::containers(answer).map_err(|problem| self.error("ListContainers", problem))

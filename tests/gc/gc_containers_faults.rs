@@ -346,6 +346,28 @@ fn signal_stops_further_deletions() {
     assert!(node.standing().contains(&dead[1]) && node.standing().contains(&sandbox));
 }
 
+/// The removal of a sandbox removes its containers by force.
+#[test]
+fn container_created_after_listing_keeps_its_sandbox() {
+    let Some(node) = Node::new() else { return };
+    let sandboxes = [node.gone("a", 0).0, node.gone("b", 0).0];
+    let podman = node.server.podman().clone();
+    let created = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let mut told = Told::first({
+        let (created, sandboxes) = (created.clone(), sandboxes.clone());
+        move || {
+            let ids = sandboxes.iter().map(|sandbox| podman.container(sandbox, "again", "new", IMAGE));
+            created.borrow_mut().extend(ids);
+        }
+    });
+    let ran = node.run(&mut told);
+    let (standing, calls) = (node.standing(), node.server.take_calls());
+    assert_eq!(told.deleted, [""; 0], "{ran:#?}");
+    assert!(created.borrow().iter().chain(&sandboxes).all(|id| standing.contains(id)), "{ran:#?}");
+    assert!(!calls.iter().any(|call| call.starts_with("Remove")), "{calls:#?}");
+    assert_eq!(sandboxes.each_ref().map(|id| rule(&ran, id)), ["has-containers"; 2]);
+}
+
 #[test]
 fn total_limit_deletes_oldest_of_largest_unit() {
     let Some(node) = Node::new() else { return };
@@ -379,7 +401,7 @@ fn each_proof_asks_for_one_container() {
     let seconds = start.elapsed().as_secs();
     assert_eq!(told.deleted.len(), 13, "the containers and their sandbox");
     let calls = node.server.take_calls();
-    let listings = calls.iter().filter(|call| call.starts_with("ListContainers")).count();
+    let listings = calls.iter().filter(|call| *call == "ListContainers").count();
     assert!(listings as u64 <= 5 + seconds / 2, "{listings} listings in {seconds} s");
     for id in &dead {
         let status = format!("ContainerStatus {id}");

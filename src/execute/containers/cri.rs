@@ -90,10 +90,14 @@ impl CriSource<'_> {
         let verdicts = seen.listing.verdicts(TargetKind::Sandbox, policy, &BTreeSet::new());
         prove_verdict(&verdicts, id)?;
         self.prove_no_process_in(id)?;
-        // The removal of a sandbox removes every container in it by force. The runtime's listing may be incomplete, so
-        // the records on the disk are checked, too.
-        let disk = self.recent_disk()?;
-        let (inventory, stores) = &*disk;
+        // The removal of a sandbox removes every container in it by force, also one that was created since the listing.
+        // The runtime's answer may be incomplete, so the records on the disk are checked, too.
+        let listed = self.collection.client.containers_in(id).map_err(PreconditionError::from)?;
+        if let Some(container) = listed.first() {
+            let message = format!("the runtime lists its container {} now", container.name);
+            return Err(Answer::kept(Rule::HasContainers, message));
+        }
+        let (inventory, stores) = self.disk(Measure::Records)?;
         let inside = inventory.containers.iter().find(|container| {
             container.store == stores.main
                 && container.id != *id

@@ -66,22 +66,25 @@ pub(super) struct ContainerListing {
 /// Evidence that may be reused for the proof of another object.
 ///
 /// Listings contain everything that exists: if each proof listed everything, the time for N containers would grow with
-/// their square. What can change for an ended container is read right before each deletion: its own status, and the
-/// pods that the kubelet knows. A listing says the rest: the containers of each pod, the open files. It is a few
-/// seconds old at most.
+/// their square. The facts that can change are read right before each deletion: the status of an ended container, the
+/// containers of a sandbox, and the pods that the kubelet knows. The other facts, like open files, come from a listing
+/// that was read [`Fresh::MOST_AGE`] ago at most.
 struct Fresh<T> {
     until: Instant,
     value: T,
 }
 
 impl<T> Fresh<T> {
-    /// Maximum age of evidence, or four times as long as it takes to read.
+    /// Time for which evidence is reused, or four times as long as it takes to read.
     const AGE: Duration = Duration::from_secs(2);
+    /// Maximum time for which evidence is reused.
+    const MOST_AGE: Duration = Duration::from_secs(10);
 
     fn read<E>(read: impl FnOnce() -> Result<T, E>) -> Result<Self, E> {
         let start = Instant::now();
         let value = read()?;
-        Ok(Self { until: Instant::now() + Self::AGE.max(start.elapsed() * 4), value })
+        let age = (start.elapsed() * 4).clamp(Self::AGE, Self::MOST_AGE);
+        Ok(Self { until: Instant::now() + age, value })
     }
 
     fn is_over(&self) -> bool {

@@ -271,10 +271,12 @@ impl RuntimeService for Runtime {
 
     async fn list_containers(
         &self,
-        _: Request<v1::ListContainersRequest>,
+        request: Request<v1::ListContainersRequest>,
     ) -> Answer<v1::ListContainersResponse> {
-        let behaviour = self.0.enter("ListContainers", "").await;
+        let sandbox = request.into_inner().filter.unwrap_or_default().pod_sandbox_id;
+        let behaviour = self.0.enter("ListContainers", &sandbox).await;
         let mut containers = self.0.ask(move |podman| podman.containers(behaviour.old_image_ref)).await?;
+        containers.retain(|container| sandbox.is_empty() || container.pod_sandbox_id == sandbox);
         for container in &mut containers {
             if let Some(told) = told(&behaviour.listed_states, &container.id) {
                 container.state = told;
