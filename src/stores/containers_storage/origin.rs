@@ -94,7 +94,9 @@ fn bringers<'a>(
     }
     oldest.retain(|top, position| {
         let times = births[*position].zip(layers.get(top).and_then(|layer| layer.created));
-        times.is_some_and(|(image, layer)| image.duration_since(layer) <= LONGEST_PULL)
+        times.is_some_and(|(image, layer)| {
+            (SignedDuration::ZERO..=LONGEST_PULL).contains(&image.duration_since(layer))
+        })
     });
     oldest
 }
@@ -359,6 +361,8 @@ mod tests {
             ([Some(9), None], None),
             // The image that brought the layer was deleted.
             ([Some(4000), Some(4001)], None),
+            // The clock was set back in between.
+            ([Some(-1), Some(9)], None),
         ] {
             let root = crate::sys::root::Root::for_tests(std::path::Path::new(""));
             let image = ImageRecord { layer: Some("top".into()), ..ImageRecord::default() };
