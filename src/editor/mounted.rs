@@ -69,7 +69,7 @@ impl Evidence {
         };
         let mounts = mounts.map_err(mounts_unknown)?;
         if read == Read::Processes {
-            // Not under the locks.
+            // The index is built now, since it must not be built under the locks.
             let _ = mounts.processes().by_name();
         }
         if !mounts.sees_all() && !trusts_namespace {

@@ -53,7 +53,7 @@ pub struct SeenStore {
     pub key: StoreId,
     /// Consistency of the reading. A missing object counts as deleted only if the reading is consistent.
     pub consistency: Consistency,
-    /// What is recorded of it is bounded ([`RecordBound`]).
+    /// The number of its objects that are recorded is bounded ([`RecordBound`]).
     pub is_of_another_user: bool,
 }
 

@@ -65,9 +65,10 @@ fn owner_of_mounts(mounts: &fs::File) -> Option<Who> {
     let users = namespace_from(mounts, GET_USERS).ok()?;
     let this_process = fs::File::open("/proc/self/ns/user").ok()?;
     let (mine, other) = (rustix::fs::fstat(&this_process).ok()?, rustix::fs::fstat(&users).ok()?);
-    match (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino) {
-        true => Some(Who { is_privileged: true, uids: vec![] }),
-        false => owner_of_users(&users).ok().map(Who::user),
+    if (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino) {
+        Some(Who { is_privileged: true, uids: vec![] })
+    } else {
+        owner_of_users(&users).ok().map(Who::user)
     }
 }
 
