@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::helper;
+use super::namespaces::Unknown;
 use super::processes::read::{ProcRecord, ProcessFacts};
 pub use super::processes::records::Backing;
-use super::processes::{Builder, describe_hidden};
+use super::processes::{Builder, describe_unknown};
 
 /// Deleted file that a process has open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,14 +47,11 @@ pub fn files() -> io::Result<DeletedFiles> {
             let holder = format!("{name} (pid {id})");
             deleted.files.push(DeletedFile { device, backing, bytes, path, holder });
         }
-        ProcRecord::Unknown { pid, name, why } => {
-            unread_mounts.push(format!("the mounts of process {pid} ({name}) are unknown: {why}"));
-        }
+        ProcRecord::Unknown { pid, name, why } => unread_mounts.push(Unknown { pid, name, why }),
         record => processes.take(&record, body),
     })?;
-    deleted.unknown = describe_hidden(processes.finish().silent()).or_else(|| {
-        let first = unread_mounts.first()?;
-        Some(format!("deleted files of {} processes are unknown: {first}", unread_mounts.len()))
+    deleted.unknown = describe_unknown(processes.finish().silent()).or_else(|| {
+        describe_unknown(unread_mounts.iter()).map(|why| format!("deleted files are unknown: {why}"))
     });
     deleted.files.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
     Ok(deleted)

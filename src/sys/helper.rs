@@ -31,9 +31,6 @@ static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 /// Time for which a process that did not answer is not asked again, so that each command waits for it once.
 const MEMORY: Duration = Duration::from_secs(60);
 
-/// Minimum time to wait for processes that have not been asked before.
-const LEAST_PATIENCE: Duration = Duration::from_millis(100);
-
 /// Patience for the next answer, and the time of the first missing one.
 static PATIENCE: Mutex<Option<(Instant, ReadPatience)>> = Mutex::new(None);
 
@@ -91,23 +88,11 @@ pub fn serve(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// # Errors
 /// If no helper can be started, or `/proc` cannot be listed.
 pub(super) fn ask(facts: ProcessFacts, each: &mut dyn FnMut(ProcRecord, &[u8])) -> io::Result<()> {
-    let before = patience();
-    let facts = ProcessFacts { patience: before.clone(), ..facts };
-    let mut left = before.clone();
-    let result = ask_patiently(&facts, &mut |record, body| match record {
-        ProcRecord::Unanswered { silent, waited, is_cut } => {
-            left.silent.extend(silent);
-            left.for_silent = left.for_silent.saturating_sub(waited).max(LEAST_PATIENCE);
-            if is_cut {
-                left.for_users = left.for_users.min(LEAST_PATIENCE);
-            }
-        }
+    let facts = ProcessFacts { patience: patience(), ..facts };
+    ask_patiently(&facts, &mut |record, body| match record {
+        ProcRecord::Patience(left) => remember(left),
         record => each(record, body),
-    });
-    if left != before {
-        remember(left);
-    }
-    result
+    })
 }
 
 fn ask_patiently(facts: &ProcessFacts, each: &mut dyn FnMut(ProcRecord, &[u8])) -> io::Result<()> {

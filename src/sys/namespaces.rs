@@ -1,8 +1,8 @@
 //! Mounts of all processes, which prove that something is not mounted anywhere.
 //!
 //! Only the mounts of users who cannot reach the directories at all are skipped: their tables are not even read. Mounts
-//! that cannot be read are reported as [`Unknown`]. Another namespace has other names for the same directories. A mount is therefore also
-//! identified by two locations on filesystems: the one that it covers and the one that it shows.
+//! that cannot be read are reported as [`Unknown`]. Another namespace has other names for the same directories. A mount
+//! is therefore also identified by two locations on filesystems: the one that it covers and the one that it shows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -104,7 +104,7 @@ impl Mounts {
 
     fn query(areas: &[PathBuf], content: &[PathBuf], files: bool) -> io::Result<Self> {
         let own_mounts = mounts::read()?;
-        let ways = Some(ways_into(content, &own_mounts));
+        let ways = ways_into(content, &own_mounts);
         let mut all = Self::new(own_mounts, areas);
         let mut processes = Builder::default();
         // With files, the records that assign processes to containers are last.
@@ -309,11 +309,12 @@ fn other_paths(own_mounts: &[Mount], path: &Path) -> Vec<PathBuf> {
     elsewhere.collect()
 }
 
-/// Returns the ways to the directories with the content of `paths`, by every path that this process sees.
+/// Returns the ways to the directories with the content of `paths`, by every path that this process sees; `None` if no
+/// path is given, so that all users count.
 ///
 /// Everyone may reach a graphroot, while only root reaches the directories in it. So if everyone can reach a directory
-/// of root's, the directories in it count, unless there are many.
-fn ways_into(paths: &[PathBuf], own_mounts: &[Mount]) -> Vec<DirectoryChain> {
+/// of root's, the directories in it count, unless there are none or many.
+fn ways_into(paths: &[PathBuf], own_mounts: &[Mount]) -> Option<Vec<DirectoryChain>> {
     const MOST: usize = 64;
     fn below(root: &Root) -> io::Result<Vec<DirectoryChain>> {
         let mut left = MOST;
@@ -331,16 +332,17 @@ fn ways_into(paths: &[PathBuf], own_mounts: &[Mount]) -> Vec<DirectoryChain> {
     let others = paths.iter().flat_map(|path| other_paths(own_mounts, path));
     for path in paths.iter().cloned().chain(others) {
         let of_path = match Root::open(&path) {
-            Ok(root) if root.way().admits_all() && root.way().is_trusted() => {
-                below(&root).unwrap_or_else(|_| vec![root.way().clone()])
-            }
+            Ok(root) if root.way().admits_all() && root.way().is_trusted() => match below(&root) {
+                Ok(ways) if !ways.is_empty() => ways,
+                _ => vec![root.way().clone()],
+            },
             Ok(root) => vec![root.way().clone()],
             Err(_) => vec![DirectoryChain::default()],
         };
         let new = of_path.into_iter().filter(|way| !ways.contains(way)).collect::<Vec<_>>();
         ways.extend(new);
     }
-    ways
+    (!ways.is_empty()).then_some(ways)
 }
 
 fn parse(pid: u32, text: &[u8]) -> io::Result<Vec<MountOfProcess>> {
@@ -474,8 +476,9 @@ mod tests {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         };
         let is_reached =
-            || ways_into(&[dir.path().into()], &[]).iter().any(|way| way.admits(&Who::user(4711)));
+            || ways_into(&[dir.path().into()], &[]).unwrap().iter().any(|way| way.admits(&Who::user(4711)));
         mode(dir.path(), 0o755);
+        assert!(is_reached(), "it has no directories");
         for name in ["overlay", "overlay-layers"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
             mode(&dir.path().join(name), 0o700);
@@ -492,6 +495,16 @@ mod tests {
         assert!(is_reached(), "too many to check");
         mode(dir.path(), 0o700);
         assert!(!is_reached());
+    }
+
+    /// Without directories that could be reached, every process counts, and root's in any case.
+    #[test]
+    fn unknown_ways_exclude_no_process() {
+        use crate::sys::root::Who;
+        assert_eq!(ways_into(&[]), None);
+        let without = ProcessFacts { ways: Some(Vec::new()), ..ProcessFacts::default() };
+        assert!(without.concerns(&Who::user(0)) && !without.concerns(&Who::user(4711)));
+        assert!(ProcessFacts::default().concerns(&Who::user(4711)));
     }
 
     #[test]

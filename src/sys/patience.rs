@@ -1,7 +1,7 @@
 //! Waiting with a timeout.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -35,13 +35,33 @@ const SILENCE: Duration = Duration::from_millis(300);
 /// Interval at which a missing answer is checked for signs of life.
 const SLICE: Duration = Duration::from_millis(20);
 
+/// Maximum time for one answer of a thread that has work to do, or waits for a processor.
+const LONGEST: Duration = Duration::from_secs(3);
+
 /// Signs of life of a thread whose answer takes long.
 #[derive(Debug, Default)]
-pub(super) struct Pulse(AtomicU64);
+pub(super) struct Pulse {
+    beats: AtomicU64,
+    thread: AtomicI32,
+}
 
 impl Pulse {
     pub(super) fn beat(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.beats.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes the calling thread as the one that answers.
+    fn begin(&self) {
+        self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+    }
+
+    /// Returns true if the thread does not wait for anything but a processor: the machine is busy.
+    fn is_running(&self) -> bool {
+        let thread = self.thread.load(Ordering::Relaxed);
+        let stat = std::fs::read(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+        // The state follows the name, which may contain brackets.
+        let end = stat.iter().rposition(|byte| *byte == b')');
+        thread == 0 || end.is_some_and(|end| stat.get(end + 2) == Some(&b'R'))
     }
 }
 
@@ -96,7 +116,10 @@ where
         let pulse = Arc::new(Pulse::default());
         let thread = std::thread::Builder::new().spawn({
             let (jobs, ask, pulse, first) = (jobs.clone(), ask.clone(), pulse.clone(), answers.len());
-            move || jobs.iter().skip(first).all(|job| sender.send(ask(job, &pulse)).is_ok())
+            move || {
+                pulse.begin();
+                jobs.iter().skip(first).all(|job| sender.send(ask(job, &pulse)).is_ok())
+            }
         });
         if thread.is_err() {
             break;
@@ -117,16 +140,17 @@ where
 /// Waits for the next answer.
 fn receive<T>(receiver: &Receiver<T>, pulse: &Pulse, time: &mut Time) -> Result<T, Unanswered> {
     let limit = SILENCE.min(time.left);
-    let mut beats = pulse.0.load(Ordering::Relaxed);
-    let mut last = Instant::now();
+    let mut beats = pulse.beats.load(Ordering::Relaxed);
+    let start = Instant::now();
+    let mut last = start;
     loop {
         match receiver.recv_timeout(SLICE) {
             Ok(answer) => return Ok(answer),
             Err(RecvTimeoutError::Disconnected) => return Err(Unanswered::Silent),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        let now = pulse.0.load(Ordering::Relaxed);
-        if now != beats {
+        let now = pulse.beats.load(Ordering::Relaxed);
+        if now != beats || start.elapsed() < LONGEST && pulse.is_running() {
             (beats, last) = (now, Instant::now());
         }
         if last.elapsed() >= limit {

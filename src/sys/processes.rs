@@ -60,16 +60,9 @@ pub struct HiddenProcess {
     pub id: u32,
     pub name: String,
     why: Hiding,
-    who: Who,
 }
 
 impl HiddenProcess {
-    /// Returns true if it may have anything open at or below `path`.
-    #[must_use]
-    pub fn can_reach(&self, path: &Path) -> bool {
-        way_to(path).admits(&self.who)
-    }
-
     /// Returns true if it hides its files itself, not only from users other than root.
     #[must_use]
     pub fn is_silent(&self) -> bool {
@@ -83,10 +76,11 @@ impl std::fmt::Display for HiddenProcess {
     }
 }
 
-/// Describes processes whose open files are unknown: the first with its reason, and how many there are.
-pub fn describe_hidden<'a>(mut hidden: impl Iterator<Item = &'a HiddenProcess>) -> Option<String> {
-    let first = hidden.next()?;
-    Some(match hidden.count() {
+/// Describes processes whose open files or mounts are unknown: the first with its reason, and how many there are. Any
+/// user can cause very many of them.
+pub fn describe_unknown<T: std::fmt::Display>(mut unknown: impl Iterator<Item = T>) -> Option<String> {
+    let first = unknown.next()?;
+    Some(match unknown.count() {
         0 => first.to_string(),
         more => format!("{first}; and of {more} more"),
     })
@@ -97,7 +91,8 @@ pub fn describe_hidden<'a>(mut hidden: impl Iterator<Item = &'a HiddenProcess>) 
 pub struct Processes {
     all: Vec<Process>,
     sees_all: bool,
-    hidden: Vec<HiddenProcess>,
+    /// Processes whose open files are unknown, by the users that they are.
+    hidden: Vec<(Who, Vec<HiddenProcess>)>,
     /// Positions in `all`, by each name in the paths of the open files.
     by_name: OnceLock<HashMap<OsString, usize>>,
 }
@@ -165,16 +160,19 @@ impl Processes {
         self.sees_all && self.hidden.is_empty()
     }
 
-    /// Returns the processes that could have anything open at or below `path`, unknown to this one.
-    pub fn hidden_from(&self, path: &Path) -> impl Iterator<Item = &HiddenProcess> {
-        let way = if self.hidden.is_empty() { DirectoryChain::default() } else { way_to(path) };
-        self.hidden.iter().filter(move |process| way.admits(&process.who))
+    /// Returns the processes that could have anything open at or below one of `paths`, unknown to this one.
+    pub fn hidden_from<P: AsRef<Path>>(&self, paths: &[P]) -> impl Iterator<Item = &HiddenProcess> {
+        let is_hidden = !self.hidden.is_empty();
+        let paths = paths.iter().filter(|_| is_hidden);
+        let ways: Vec<DirectoryChain> = paths.map(|path| way_to(path.as_ref())).collect();
+        let hidden = self.hidden.iter().filter(move |(who, _)| ways.iter().any(|way| way.admits(who)));
+        hidden.flat_map(|(_, processes)| processes)
     }
 
     /// Returns the reason why a process may have anything open at or below `path` unseen.
     #[must_use]
     pub fn doubt(&self, path: &Path) -> Option<String> {
-        match self.hidden_from(path).next() {
+        match self.hidden_from(&[path]).next() {
             Some(process) => Some(process.to_string()),
             None => (!self.sees_all).then(|| "not all processes can be inspected".to_owned()),
         }
@@ -222,7 +220,8 @@ impl Processes {
 
     /// Returns the processes that hide their files themselves.
     pub fn silent(&self) -> impl Iterator<Item = &HiddenProcess> {
-        self.hidden.iter().filter(|process| process.is_silent())
+        let hidden = self.hidden.iter().flat_map(|(_, processes)| processes);
+        hidden.filter(|process| process.is_silent())
     }
 
     /// Returns all visible processes.
@@ -301,15 +300,19 @@ impl Builder {
             ProcRecord::View { .. }
             | ProcRecord::ViewOfStranger { .. }
             | ProcRecord::Unknown { .. }
-            | ProcRecord::Unanswered { .. }
+            | ProcRecord::Patience(_)
             | ProcRecord::Mounts
             | ProcRecord::Deleted { .. } => {}
         }
     }
 
     fn hidden(&mut self, id: u32, why: Hiding) {
-        if let Some((name, who)) = self.users.get(&id).cloned() {
-            self.processes.hidden.push(HiddenProcess { id, name, why, who });
+        let Some((name, who)) = self.users.get(&id).cloned() else { return };
+        let process = HiddenProcess { id, name, why };
+        let hidden = &mut self.processes.hidden;
+        match hidden.iter_mut().find(|(other, _)| *other == who) {
+            Some((_, processes)) => processes.push(process),
+            None => hidden.push((who, vec![process])),
         }
     }
 
@@ -399,6 +402,58 @@ mod tests {
             read_below(dir.path()).unwrap().all().iter().map(|process| process.id).collect();
         ids.sort_unstable();
         assert_eq!(ids, [1, 3]);
+    }
+
+    /// Writes a process of `uid` below `proc`, with one open file.
+    fn add_process(proc: &Path, id: u32, uid: u32) -> PathBuf {
+        use std::os::unix::fs::symlink;
+        let place = proc.join(id.to_string());
+        std::fs::create_dir_all(place.join("fd")).unwrap();
+        std::fs::create_dir(place.join("ns")).unwrap();
+        std::fs::write(place.join("status"), format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\n")).unwrap();
+        symlink(format!("/srv/{id}"), place.join("fd/3")).unwrap();
+        symlink("/", place.join("root")).unwrap();
+        place.join("ns/mnt")
+    }
+
+    /// A user has more silent processes than there is time for, and root's processes are asked all the same.
+    #[test]
+    fn silent_users_leave_time_for_root() {
+        use rustix::fs::{CWD, FileType, Mode};
+        let dir = tempfile::tempdir().unwrap();
+        for id in [1, 10, 200] {
+            std::fs::write(add_process(dir.path(), id, 0), "").unwrap();
+        }
+        for id in 100..108 {
+            // Opening it waits for a writer.
+            let namespace = add_process(dir.path(), id, 4711);
+            rustix::fs::mknodat(CWD, &namespace, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        }
+        let (mut builder, mut left) = (Builder::default(), None);
+        let facts = ProcessFacts { mounts: true, files: true, ..ProcessFacts::default() };
+        read::below(dir.path(), &facts, &mut |record, body| {
+            match record {
+                ProcRecord::Patience(patience) => left = Some(patience),
+                record => builder.take(&record, body),
+            }
+            Ok(())
+        })
+        .unwrap();
+        let processes = builder.finish();
+        for id in [10, 200] {
+            assert!(processes.holding(Path::new(&format!("/srv/{id}"))).is_some(), "{processes:#?}");
+        }
+        assert!(processes.silent().all(|process| (100..108).contains(&process.id)), "{processes:#?}");
+        let left = left.unwrap();
+        assert_eq!(left.for_root, facts.patience.for_root);
+        assert!(left.for_users.is_zero() && !left.silent.is_empty(), "{left:?}");
+    }
+
+    #[test]
+    fn unknown_processes_are_described_together() {
+        assert_eq!(describe_unknown(std::iter::empty::<&str>()), None);
+        assert_eq!(describe_unknown(["a"].iter()).as_deref(), Some("a"));
+        assert_eq!(describe_unknown(["a", "b", "c"].iter()).as_deref(), Some("a; and of 2 more"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::app::{pins, policy_context};
 use crate::config::ConfigProblem;
 use crate::model::display::{count, shell_word};
 use crate::node::expected_images;
-use crate::sys::processes::describe_hidden;
+use crate::sys::processes::describe_unknown;
 
 pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
     let mut checks: Vec<_> = node.problems.iter().map(problem).collect();
@@ -135,7 +135,7 @@ pub(super) fn permissions(node: &Node<'_>) -> Vec<Check> {
     match processes {
         Ok(processes) if processes.sees_all() => {}
         Ok(processes) => {
-            if let Some(why) = describe_hidden(processes.silent()) {
+            if let Some(why) = describe_unknown(processes.silent()) {
                 let remedy = "`ps -o pid,stat,wchan,cmd` shows what a process waits for";
                 checks.push(Check { is_unread: true, ..Check::warning("/proc", why, remedy) });
                 return checks;

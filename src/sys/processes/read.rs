@@ -15,7 +15,7 @@
 //! the directories in question ([`ProcessFacts::ways`]) are read last, for half a second in all, and only those mounts
 //! count that show a part of the directories; those of other users are read within a longer deadline.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, ErrorKind, Read};
@@ -61,9 +61,13 @@ const MAX_TABLES: u64 = 384 << 20;
 /// Maximum time for reading one table of root's processes, and one of other users.
 const TIME_OF_TABLE: Duration = Duration::from_secs(2);
 const TIME_OF_USERS_TABLE: Duration = Duration::from_secs(1);
-/// Maximum time for all tables of other users together: of those who can reach the directories, and of all.
-const TIME_OF_USERS_TABLES: Duration = Duration::from_millis(1500);
+/// Maximum time for the tables of all other users together, if the directories that they can reach are not known.
 const TIME_OF_ALL_USERS_TABLES: Duration = Duration::from_millis(500);
+/// Maximum time for the processes of other users that do answer. There may be thousands.
+const TIME_OF_USERS: Duration = Duration::from_secs(4);
+
+/// Minimum time for a question, even if earlier ones have used up the patience.
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Maximum number of open files that are read for one process, and for all processes of other users together.
 const MAX_FILES: usize = 1 << 16;
@@ -158,11 +162,8 @@ struct Reader<'a> {
     /// The numbers in `proc` are those of the PID namespace of this process, so that system calls accept them.
     has_own_numbers: bool,
     locals: HashMap<u64, Local>,
-    silent: HashSet<u32>,
-    /// Time that is left to wait for silent processes.
-    left: Duration,
-    /// Time for the users other than root, for each question.
-    for_users: Duration,
+    /// Patience that the questions so far have left.
+    patience: ReadPatience,
 }
 
 /// Answers of processes, by id.
@@ -178,9 +179,7 @@ impl<'a> Reader<'a> {
             users,
             has_own_numbers: number == Some(PathBuf::from(std::process::id().to_string())),
             locals: HashMap::new(),
-            silent: patience.silent.iter().copied().collect(),
-            left: patience.for_silent,
-            for_users: patience.for_users,
+            patience: patience.clone(),
         }
     }
 
@@ -220,27 +219,31 @@ impl<'a> Reader<'a> {
         let ask = Arc::new(ask);
         let mut answers = HashMap::with_capacity(jobs.len());
         let (silent, asked): (Vec<_>, Vec<_>) =
-            jobs.into_iter().partition(|process| self.silent.contains(&process.id));
+            jobs.into_iter().partition(|process| self.patience.silent.contains(&process.id));
         answers.extend(silent.into_iter().map(|process| (process.id, Err(Unanswered::Silent))));
         let (privileged, users): (Vec<_>, Vec<_>) =
             asked.into_iter().partition(|process| process.who.is_privileged);
-        let for_users = self.for_users;
-        for (jobs, limit) in [(privileged, None), (users, Some(for_users))] {
+        for (jobs, is_root) in [(privileged, true), (users, false)] {
             let ids: Vec<u32> = jobs.iter().map(|process| process.id).collect();
-            let until = limit.map(|limit| Instant::now() + limit);
-            let mut time = Time { left: self.left, until };
+            let start = Instant::now();
+            let left = if is_root { self.patience.for_root } else { self.patience.for_users };
+            let limit = if self.patience.is_cut { LEAST_PATIENCE } else { TIME_OF_USERS };
+            let mut time =
+                Time { left: left.max(LEAST_PATIENCE), until: (!is_root).then(|| start + limit) };
             let ask = ask.clone();
             let given = ask_each(jobs, &mut time, move |process, pulse| ask(process, pulse));
-            let is_cut = given.iter().any(|answer| matches!(answer, Err(Unanswered::NotAsked)));
+            if is_root {
+                self.patience.for_root = time.left;
+            } else {
+                self.patience.for_users = time.left;
+                self.patience.is_cut |= given.iter().any(|answer| matches!(answer, Err(Unanswered::NotAsked)));
+            }
             let silent =
                 ids.iter().zip(&given).filter(|(_, answer)| matches!(answer, Err(Unanswered::Silent)));
-            let silent: Vec<u32> = silent.map(|(id, _)| *id).collect();
-            self.silent.extend(&silent);
-            if is_cut || !silent.is_empty() {
-                let waited = self.left.saturating_sub(time.left);
-                emit(ProcRecord::Unanswered { silent, waited, is_cut }, b"")?;
+            self.patience.silent.extend(silent.map(|(id, _)| *id));
+            if given.iter().any(Result::is_err) {
+                emit(ProcRecord::Patience(self.patience.clone()), b"")?;
             }
-            self.left = time.left;
             answers.extend(ids.into_iter().zip(given));
         }
         Ok(answers)
@@ -308,6 +311,9 @@ impl<'a> Reader<'a> {
                 strangers.extend(inode.map(|inode| (inode, process.id)));
             }
         }
+        let inodes: HashSet<u64> = seers.iter().filter_map(|(_, inode, _)| *inode).collect();
+        let strangers: BTreeMap<u64, u32> =
+            strangers.into_iter().filter(|(inode, _)| !inodes.contains(inode)).collect();
         let patience = Patience::new();
         let jobs = seers.iter().map(|(process, ..)| (*process).clone()).collect();
         let mut roots =
@@ -337,44 +343,50 @@ impl<'a> Reader<'a> {
         let by_id: HashMap<u32, &ProcessDirectory> =
             found.iter().map(|process| (process.id, process)).collect();
         let mut left = MAX_TABLES;
+        let for_tables = self.patience.for_tables.max(LEAST_PATIENCE);
         let mut time_of_users =
-            if facts.ways.is_some() { TIME_OF_USERS_TABLES } else { TIME_OF_ALL_USERS_TABLES };
+            if facts.ways.is_some() { for_tables } else { for_tables.min(TIME_OF_ALL_USERS_TABLES) };
+        let mut used = Duration::ZERO;
         for seers in &views {
             let start = Instant::now();
-            let limit = match seers.is_privileged {
-                true => TIME_OF_TABLE,
-                false => TIME_OF_USERS_TABLE.min(time_of_users),
-            };
+            let limit =
+                if seers.is_privileged { TIME_OF_TABLE } else { TIME_OF_USERS_TABLE.min(time_of_users) };
             self.view_table(seers, &by_id, facts, (&mut left, start + limit), emit)?;
             if !seers.is_privileged {
                 time_of_users = time_of_users.saturating_sub(start.elapsed());
+                used += start.elapsed();
             }
         }
-        if facts.mounts { self.strangers(strangers, &views, &by_id, emit) } else { Ok(()) }
+        if facts.mounts {
+            used += self.strangers(strangers, time_of_users.min(TIME_OF_ALL_USERS_TABLES), &by_id, emit)?;
+        }
+        // The time for short tables is not subtracted: a command reads them several times.
+        if used >= LEAST_PATIENCE {
+            self.patience.for_tables = self.patience.for_tables.saturating_sub(used);
+            emit(ProcRecord::Patience(self.patience.clone()), b"")?;
+        }
+        Ok(())
     }
 
     /// Reads the tables of users who cannot reach the directories, but may see them: through a mount that root made
-    /// elsewhere, and that their namespace still has. They cannot prevent a deletion by making this slow.
+    /// elsewhere, and that their namespace still has. They cannot prevent a deletion by making this slow. Returns the
+    /// time that it took.
     fn strangers(
         &self,
-        strangers: Vec<(u64, u32)>,
-        views: &[Seers],
+        strangers: BTreeMap<u64, u32>,
+        limit: Duration,
         by_id: &HashMap<u32, &ProcessDirectory>,
         emit: &mut Emit<'_>,
-    ) -> io::Result<()> {
-        let read: HashSet<u32> = views.iter().flat_map(|seers| seers.pids.iter().copied()).collect();
-        let mut seen: HashSet<u64> =
-            strangers.iter().filter(|(_, pid)| read.contains(pid)).map(|(inode, _)| *inode).collect();
-        let until = Instant::now() + TIME_OF_ALL_USERS_TABLES;
+    ) -> io::Result<Duration> {
+        let start = Instant::now();
         let mut left = MAX_TABLES;
-        for (inode, pid) in strangers {
-            let Some(process) = by_id.get(&pid).filter(|_| Instant::now() < until && seen.insert(inode))
-            else {
-                continue;
-            };
-            if let Ok(table) = read_table(&process.place, MAX_TABLE.min(left), until) {
+        for process in strangers.values().filter_map(|pid| by_id.get(pid)) {
+            if start.elapsed() >= limit {
+                break;
+            }
+            if let Ok(table) = read_table(&process.place, MAX_TABLE.min(left), start + limit) {
                 left -= table.len() as u64;
-                emit(ProcRecord::ViewOfStranger { pid }, &table)?;
+                emit(ProcRecord::ViewOfStranger { pid: process.id }, &table)?;
             }
         }
         Ok(())
@@ -488,7 +500,10 @@ impl<'a> Reader<'a> {
                     MAX_FILES.min(left.load(Ordering::Relaxed)),
                     (&patience, pulse),
                 )?;
-                left.fetch_sub(held.count, Ordering::Relaxed);
+                let taken = held.count;
+                let _ = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                    Some(left.saturating_sub(taken))
+                });
                 Ok(held)
             });
             (exe, held)

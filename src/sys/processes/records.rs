@@ -27,25 +27,32 @@ pub(crate) struct ProcessFacts {
 }
 
 impl ProcessFacts {
-    pub(super) fn concerns(&self, who: &Who) -> bool {
-        self.ways.as_ref().is_none_or(|ways| ways.iter().any(|way| way.admits(who)))
+    /// Returns true if `who` may reach the directories. Root always may.
+    pub(in crate::sys) fn concerns(&self, who: &Who) -> bool {
+        who.is_privileged || self.ways.as_ref().is_none_or(|ways| ways.iter().any(|way| way.admits(who)))
     }
 }
 
-/// Limits for processes that do not answer.
+/// Limits for processes that do not answer, or slowly. What one question uses is missing for the next: other users
+/// cannot use up the time for root's processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReadPatience {
     /// Processes that did not answer before, and are not asked.
     pub(crate) silent: Vec<u32>,
-    /// Time to wait for silent processes, in all.
-    pub(crate) for_silent: Duration,
-    /// Time for the files of users other than root, in all.
+    /// Time to wait for silent processes of root's.
+    pub(crate) for_root: Duration,
+    /// Time to wait for silent processes of other users.
     pub(crate) for_users: Duration,
+    /// The processes of other users took too long, although they answered.
+    pub(crate) is_cut: bool,
+    /// Time for the mount tables of other users.
+    pub(crate) for_tables: Duration,
 }
 
 impl Default for ReadPatience {
     fn default() -> Self {
-        Self { silent: Vec::new(), for_silent: Duration::from_secs(1), for_users: Duration::from_secs(4) }
+        let (for_root, for_tables) = (Duration::from_secs(1), Duration::from_millis(1500));
+        Self { silent: Vec::new(), for_root, for_users: for_root, is_cut: false, for_tables }
     }
 }
 
@@ -62,9 +69,8 @@ pub(crate) enum ProcRecord {
     ViewOfStranger { pid: u32 },
     /// The mounts of a process cannot be read.
     Unknown { pid: u32, name: String, why: String },
-    /// Processes that did not answer, and the time that was spent on them. `is_cut`: other users' processes took too
-    /// long.
-    Unanswered { silent: Vec<u32>, waited: Duration, is_cut: bool },
+    /// Some processes did not answer, or too slowly: the patience that is left.
+    Patience(ReadPatience),
     /// End of the mounts.
     Mounts,
     /// Open files of a process (paths, each followed by a NUL).

@@ -18,7 +18,7 @@ use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::temporary_files::{self, TOOLS};
 use crate::stores::containers_storage::units::Unit;
 use crate::stores::leaks::{Judgement, age};
-use crate::sys::processes::{Processes, describe_hidden};
+use crate::sys::processes::{Processes, describe_unknown};
 
 impl Filler<'_> {
     pub(super) fn changed(&self, path: &Path) -> Option<Timestamp> {
@@ -228,9 +228,8 @@ impl Filler<'_> {
     pub(super) fn silent_processes(&mut self) {
         let Some(Some(processes)) = self.processes.get() else { return };
         let layers = self.layer_directories();
-        let silent =
-            processes.silent().filter(|process| layers.iter().any(|layers| process.can_reach(layers)));
-        let finding = describe_hidden(silent).map(|why| Finding::incomplete("/proc", why));
+        let silent = processes.hidden_from(&layers).filter(|process| process.is_silent());
+        let finding = describe_unknown(silent).map(|why| Finding::incomplete("/proc", why));
         let findings = &mut self.writer.inventory.findings;
         findings.extend(finding.filter(|finding| !findings.contains(finding)));
     }
