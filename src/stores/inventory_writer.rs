@@ -14,6 +14,7 @@ use crate::model::{
 };
 use crate::sys::clock::Present;
 use crate::sys::namespaces::Mounts;
+use crate::sys::processes::describe_unknown;
 
 /// Target of filling an inventory with one store, and facts beside the store itself.
 #[derive(Debug)]
@@ -108,8 +109,7 @@ pub(super) fn mounts_below(
 ) -> Vec<PathBuf> {
     match Mounts::read_of(places, content) {
         Ok(mounts) => {
-            let unknown = mounts.unknown_views().iter();
-            findings.extend(unknown.map(|unknown| Finding::incomplete("/proc", unknown.to_string())));
+            report_unknown(&mounts, findings);
             mounts.points_below()
         }
         Err(error) => {
@@ -119,6 +119,13 @@ pub(super) fn mounts_below(
             all()
         }
     }
+}
+
+/// Adds one finding, once for all stores, if the mounts of processes that can reach a store are unknown.
+pub(super) fn report_unknown(mounts: &Mounts, findings: &mut Vec<Finding>) {
+    let unknown = describe_unknown(mounts.unknown_views().iter());
+    let finding = unknown.map(|why| Finding::incomplete("/proc", why));
+    findings.extend(finding.filter(|finding| !findings.contains(finding)));
 }
 
 /// Maximum number of leaks of a class in a store that are listed although they cannot be deleted, and of warnings

@@ -388,6 +388,7 @@ fn mount_tables_of_strangers_cost_nothing() {
     ];
     let run = || commands.map(|words| (words, timed(&store, words)));
     let before = run();
+    let time_of_scan = before[0].1.2;
     store.load(&[small::image("other")]);
     let strangers: Vec<_> = (0..8)
         .map(|number| {
@@ -403,6 +404,11 @@ fn mount_tables_of_strangers_cost_nothing() {
             "{words:?}: {time:?}, without strangers {time_before:?}"
         );
     }
+    // The layers are open to all now.
+    std::fs::set_permissions(store.root().join("overlay"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (code, said, time) = timed(&store, &["scan", "--no-record"]);
+    assert_eq!((code, said.matches("mounts of process").count()), (3, 1), "{said}");
+    assert!(time < time_of_scan + STRANGERS_COST, "{time:?}, without strangers {time_of_scan:?}");
     drop(strangers);
     edit::whole(&store);
 }

@@ -169,7 +169,11 @@ impl Store for Graphroot {
         let leaks = filling.request.measure.finds_leaks();
         // Mounts matter only for containers and leaks.
         let has_containers = !self.snapshot.containers.is_empty();
-        let tables = if leaks { mountpoints::read(&self.snapshot.places) } else { None };
+        let tables = if leaks {
+            mountpoints::read(&self.snapshot.places, &mut filling.inventory.findings)
+        } else {
+            None
+        };
         let MountTables { recorded, mounts } = tables.unwrap_or_else(|| {
             let mounts = match filling.request.measure.reads_mounts() && (leaks || has_containers) {
                 true => {

@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::model::Finding;
 use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::places::StorePlaces;
+use crate::stores::inventory_writer::report_unknown;
 use crate::sys::namespaces::Mounts;
 use crate::sys::quiet::{InodeFacts, Within, if_present};
 
@@ -44,7 +46,7 @@ pub(crate) struct Mounted {
 /// Mounts according to the library and according to the kernel, at the same moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountTables {
-    /// Entries with a count above 0; `None` if there is no such file.
+    /// Entries with a count above 0; `None` if there is no such file, or if not all mounts are known.
     pub(crate) recorded: Option<Vec<Mounted>>,
     /// Mount points below the store and its runroots, in all mount namespaces that this process can inspect.
     pub(crate) mounts: Vec<PathBuf>,
@@ -71,14 +73,21 @@ fn of_file(within: &Within, file: &Path) -> io::Result<Option<Vec<Mounted>>> {
 }
 
 /// Reads both tables. Returns `None` if the library kept changing its mounts, if a table cannot be read, or if the driver
-/// does not mount layers.
-pub(crate) fn read(places: &StorePlaces) -> Option<MountTables> {
+/// does not mount layers. Adds a finding if the mounts of other processes are unknown.
+pub(crate) fn read(places: &StorePlaces, findings: &mut Vec<Finding>) -> Option<MountTables> {
     if places.foreign || places.driver != "overlay" {
         return None;
     }
     for _ in 0..TRIES {
         match read_once(places) {
-            Ok(Some(tables)) => return Some(tables),
+            Ok(Some((mut tables, mounts))) => {
+                report_unknown(&mounts, findings);
+                if !mounts.unknown_views().is_empty() {
+                    // A layer that is recorded as mounted may be mounted there.
+                    tables.recorded = None;
+                }
+                return Some(tables);
+            }
             Ok(None) => std::thread::sleep(PAUSE),
             Err(_) => return None,
         }
@@ -88,7 +97,7 @@ pub(crate) fn read(places: &StorePlaces) -> Option<MountTables> {
 
 /// Reads both tables once. Returns `None` if the library has mounted or unmounted a layer in the meantime: then the file
 /// was rewritten, or the lock is still held.
-fn read_once(places: &StorePlaces) -> io::Result<Option<MountTables>> {
+fn read_once(places: &StorePlaces) -> io::Result<Option<(MountTables, Mounts)>> {
     let within = places.within();
     let files = places.mountpoint_files();
     let before = identities(&within, &files)?;
@@ -111,7 +120,7 @@ fn read_once(places: &StorePlaces) -> io::Result<Option<MountTables>> {
             return Ok(None);
         }
     }
-    Ok((identities(&within, &files)? == before).then_some(tables))
+    Ok((identities(&within, &files)? == before).then_some((tables, mounts)))
 }
 
 fn identities(within: &Within, files: &[PathBuf]) -> io::Result<Vec<Option<InodeFacts>>> {
