@@ -501,7 +501,7 @@ mod tests {
     #[test]
     fn unknown_ways_exclude_no_process() {
         use crate::sys::root::Who;
-        assert_eq!(ways_into(&[]), None);
+        assert_eq!(ways_into(&[], &[]), None);
         let without = ProcessFacts { ways: Some(Vec::new()), ..ProcessFacts::default() };
         assert!(without.concerns(&Who::user(0)) && !without.concerns(&Who::user(4711)));
         assert!(ProcessFacts::default().concerns(&Who::user(4711)));

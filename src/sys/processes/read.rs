@@ -228,15 +228,15 @@ impl<'a> Reader<'a> {
             let start = Instant::now();
             let left = if is_root { self.patience.for_root } else { self.patience.for_users };
             let limit = if self.patience.is_cut { LEAST_PATIENCE } else { TIME_OF_USERS };
-            let mut time =
-                Time { left: left.max(LEAST_PATIENCE), until: (!is_root).then(|| start + limit) };
+            let mut time = Time { left: left.max(LEAST_PATIENCE), until: (!is_root).then(|| start + limit) };
             let ask = ask.clone();
             let given = ask_each(jobs, &mut time, move |process, pulse| ask(process, pulse));
             if is_root {
                 self.patience.for_root = time.left;
             } else {
                 self.patience.for_users = time.left;
-                self.patience.is_cut |= given.iter().any(|answer| matches!(answer, Err(Unanswered::NotAsked)));
+                self.patience.is_cut |=
+                    given.iter().any(|answer| matches!(answer, Err(Unanswered::NotAsked)));
             }
             let silent =
                 ids.iter().zip(&given).filter(|(_, answer)| matches!(answer, Err(Unanswered::Silent)));
@@ -389,7 +389,7 @@ impl<'a> Reader<'a> {
                 emit(ProcRecord::ViewOfStranger { pid: process.id }, &table)?;
             }
         }
-        Ok(())
+        Ok(start.elapsed())
     }
 
     /// Reads the table of a view from any of its processes. `left` is the maximum size of all further tables.
