@@ -503,5 +503,5 @@ fn least_risk_comes_first() {
     assert_eq!(titles, expected);
     let advice = advice(&[disk], &causes, false);
     assert!(advice.steps[0].text.starts_with("journal"), "{advice:#?}");
-    assert_eq!(advice.steps[4].text, "shows volume, which only you can judge", "{advice:#?}");
+    assert_eq!(advice.steps[3].text, "shows volume, which only you can judge", "{advice:#?}");
 }
