@@ -273,6 +273,25 @@ fn one_command_names_full_disk_cause() {
     exercise(Fs::Ext4, "ro,noload");
 }
 
+#[test]
+fn images_of_a_user_are_out_of_reach() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let root = disk.path();
+    let graphroot = "/home/alice/.local/share/containers/storage";
+    let store = small::still(&root.join(graphroot.trim_start_matches('/')));
+    store.unmount();
+    put(root, "etc/passwd", "alice:x:5001:5001::/home/alice:/bin/sh\n");
+    std::os::unix::fs::chown(store.root(), Some(5001), Some(5001)).unwrap();
+    let run = layersweep(root, &["images", "--graphroot", graphroot, "--format", "json"]);
+    let images = run.expect_code(0).json();
+    for image in list(&images, "/images") {
+        assert!(text(image, "/out_of_reach").ends_with("storage belongs to alice"), "{image:#}");
+    }
+}
+
 /// Whatever state the records are in, the report is printed and names it.
 #[test]
 fn unusable_records_are_reported() {

@@ -9,9 +9,12 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support;
+use support::archive::{ImageSpec, LayerSpec};
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::node::{self, Node};
 use support::program::{self, list, number, text};
-use support::store::{self, succeed};
-use support::{loopfs::Fs, machine, promises, schema};
+use support::store::{self, Store, succeed};
+use support::{machine, promises, schema};
 
 /// Mounts a new disk as `/var` and fills it with one of each kind of data that can be deleted.
 const SCENE: &str = r#"
@@ -41,6 +44,9 @@ done
 fill 8 "$journal/system.journal"
 fill 80 /var/srv/backup.tar
 fill 35 /var/srv/open
+if command -v apt-get >/dev/null; then
+    mkdir -p /var/cache/apt/archives/partial; fill 11 /var/cache/apt/archives/tool_1_all.deb
+fi
 sync
 "#;
 
@@ -109,13 +115,21 @@ fn printed_commands_free_what_the_list_says() {
     for wanted in [
         "fuser -v /var/srv/backup.tar",
         "fuser -v /var/srv/open",
-        "ls -l /var/log/app/app.log.1",
+        "fuser -v /var/log/app/app.log.1",
         "podman volume inspect spare",
         "coredumpctl list",
         "lsof +L1 /var",
     ] {
         assert!(judged.iter().any(|cause| cause["command"]["shows"] == wanted), "{wanted}: {judged:#?}");
         assert!(shown.contains(&format!("\n                       {wanted}\n")), "{wanted}: {shown}");
+    }
+    let apt = causes.iter().find(|cause| cause["path"] == "/var/cache/apt/archives");
+    assert_eq!(apt.is_some(), Path::new("/usr/bin/apt-get").exists(), "{causes:#?}");
+    if let Some(apt) = apt {
+        assert_eq!(
+            (text(apt, "/group"), text(apt, "/command/deletes")),
+            ("can-be-made-again", "apt-get clean")
+        );
     }
     let backup = judged.iter().find(|cause| cause["path"] == "/var/srv/backup.tar").unwrap();
     assert!(text(backup, "/text").contains("(file of root, written 20"), "{backup:#}");
@@ -129,6 +143,11 @@ fn printed_commands_free_what_the_list_says() {
         for reference in [name.to_owned(), format!("/var/lib/containers/storage/volumes/{name}")] {
             let explained = program::layersweep(["explain", &reference]).expect_code(0).stdout;
             assert!(explained.contains(&format!("  volume  {name} (podman): {users}")), "{explained}");
+            assert!(
+                explained.starts_with("directory ") && !explained.contains("other volumes"),
+                "{explained}"
+            );
+            assert!(explained.contains(&format!("/storage/volumes/{name}\n")), "{explained}");
             assert!(explained.contains(&format!("  show    podman volume inspect {name}\n")), "{explained}");
         }
     }
@@ -170,6 +189,42 @@ fn printed_commands_free_what_the_list_says() {
     drop((gone.take(), open.take()));
     assert!((free_bytes() - room).abs_diff(number(lost, "/frees_bytes")) < 1 << 20, "{lost:#}");
     succeed(Command::new("umount").args(["-l", "/var"]));
+}
+
+/// A rule keeps the image of one of two containers that were never started.
+#[test]
+fn gc_names_the_stopped_containers_of_report() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let loopfs = LoopFs::new(Fs::Ext4, 200 * MIB);
+    let images = ["kept", "held"].map(|name| ImageSpec {
+        names: vec![format!("localhost/{name}:1")],
+        layers: vec![LayerSpec { files: vec![20 * MIB], ..LayerSpec::new(name) }],
+        label: name.to_owned(),
+    });
+    let store = Store::of(&loopfs.path().join("root"), "overlay", &images);
+    for (container, image) in [("never", "localhost/kept:1"), ("job", "localhost/held:1")] {
+        store.podman(["create", "--name", container, "--network", "none", image, "/x"]);
+    }
+    store.unmount();
+    let config = store.scratch().join("names.toml");
+    std::fs::write(&config, "[protect]\nnames = [\"localhost/kept:1\"]\nnot_repullable = \"never\"\n")
+        .unwrap();
+    let node = Node::of(store);
+    let json = |words: &[&str], code| {
+        let words = [words, &["--format", "json", "--config", config.to_str().unwrap()]].concat();
+        node::document(node.run(&words).expect_code(code))
+    };
+    let report = json(&["report"], 0);
+    let keepers: Vec<_> = list(&report, "/verdict/causes")
+        .iter()
+        .filter(|cause| number(cause, "/keeps_bytes") > 0)
+        .map(|cause| (text(cause, "/title"), number(cause, "/keeps_bytes")))
+        .collect();
+    let gc = json(&["gc", "--via", "direct", "--dry-run", "--high", "2", "--low", "1"], 4);
+    assert_eq!(gc["stopped_use"]["containers"], serde_json::json!(["job"]), "{gc:#}");
+    assert_eq!(keepers, [("container job", number(&gc, "/stopped_use/bytes"))]);
 }
 
 #[test]

@@ -41,6 +41,16 @@ fn btrfs_layers_are_measured() {
     assert!((20 * MIB..22 * MIB).contains(&frees), "without the shared base: {one:#}");
     let usage = node.json(&["usage"]);
     assert!(row(&usage, "store_other") < MIB && row(&usage, "unknown") == 0, "{usage:#}");
+    node.store.podman(["untag", "localhost/two:1"]);
+    let report = node.json(&["report"]);
+    let mut causes = list(&report, "/verdict/causes").iter();
+    let cause = causes.find(|cause| text(cause, "/kind") == "images-out-of-reach").unwrap();
+    assert_eq!(text(cause, "/group"), "can-be-made-again", "{cause:#}");
+    assert!(text(cause, "/command/deletes").ends_with(" image prune"), "{cause:#}");
+    assert!(
+        (10 * MIB..12 * MIB).contains(&number(cause, "/frees_bytes")),
+        "the one without a name: {cause:#}"
+    );
     // The layers of the store are subvolumes: remove them as podman does.
     node.store.podman(["rmi", "--all", "--force"]);
 }
@@ -64,6 +74,8 @@ fn zfs_layers_are_unknown() {
     assert_eq!(text(&scan, "/stores/0/driver"), "zfs");
     let one = support::node::image(&scan, "localhost/one:1");
     assert_eq!(one["frees_bytes"], Value::Null, "{one:#}");
+    let explained = node.run(&["explain", "localhost/one:1"]).expect_code(3).stdout;
+    assert!(explained.contains("deletion is not supported for the driver zfs"), "{explained}");
     let usage = json(&["usage"]);
     assert!(row(&usage, "unknown") >= 10 * MIB && row(&usage, "store_other") < MIB, "{usage:#}");
     let sweep = node.run(&["sweep"]).expect_code(3).stdout;
