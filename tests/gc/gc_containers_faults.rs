@@ -356,7 +356,8 @@ fn container_created_after_listing_keeps_its_sandbox() {
     let mut told = Told::first({
         let (created, sandboxes) = (created.clone(), sandboxes.clone());
         move || {
-            let ids = sandboxes.iter().map(|sandbox| podman.container(sandbox, "again", "new", IMAGE));
+            let pods = sandboxes.iter().zip(["a", "b"]);
+            let ids = pods.map(|(sandbox, pod)| podman.container(sandbox, pod, "new", IMAGE));
             created.borrow_mut().extend(ids);
         }
     });
