@@ -1,7 +1,5 @@
 //! The plan of a run: a scan, then containers and leaks, then images as they will be after those deletions.
 
-use std::collections::BTreeMap;
-
 use super::{Gc, Planned, Work, refuse_part, without};
 use crate::app::by_hand;
 use crate::app::containers::Containers;
@@ -55,13 +53,13 @@ impl Gc<'_> {
         let mut deleter = self.choose_deleter()?;
         let mut work = self.gather(&deleter)?;
         self.resumed += work.resumed.objects;
-        let (WholePlan { plan, believed_bytes, before }, comparison, out_of_reach) =
+        let (WholePlan { plan, believed_bytes, before }, comparison, facts) =
             self.plan_all(&work, &mut deleter)?;
         if self.gc_request.is_gc() {
             let GcRequest { request, config, .. } = self.gc_request;
             let closed = reach::closed_stores(&work.scanned.scan.inventory, &work.editors);
             // The plan has already reported files that cannot be read.
-            reach::mark(request, config, &mut work.scanned, closed, out_of_reach);
+            reach::mark(request, config, &mut work.scanned, closed, facts.out_of_reach());
         }
         let targets = work.config.images.targets;
         let mut result = GcResult {
@@ -208,12 +206,12 @@ impl Gc<'_> {
     }
 
     /// Plans leaks, containers and images from one scan. In a dry run of the kubelet's policy, also compares both
-    /// policies. Also returns the images that are out of reach.
+    /// policies. Also returns the facts about the images.
     fn plan_all(
         &mut self,
         work: &Work,
         deleter: &mut Deleter,
-    ) -> Result<(WholePlan, Option<Comparison>, BTreeMap<ImageIx, String>), Error> {
+    ) -> Result<(WholePlan, Option<Comparison>, ImageFacts), Error> {
         let scan = &work.scanned.scan;
         let mut context =
             NodeContext::new(self.gc_request.request, &work.scanned.state, &work.config, work.stores.clone());
@@ -236,7 +234,7 @@ impl Gc<'_> {
             whole = self.plan_once(work, &images)?;
         }
         let comparison = self.kubelet.and_then(|policy| images::side_by_side(scan, &context, &facts, policy));
-        Ok((whole, comparison, facts.out_of_reach()))
+        Ok((whole, comparison, facts))
     }
 
     /// Plans leaks, containers and images, in this order, by what the filesystems report now.
