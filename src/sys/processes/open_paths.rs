@@ -6,8 +6,12 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use super::super::patience::{Patience, Pulse};
-use super::read::{DELETED, INIT, ProcessDirectory, is_gone, unless_gone};
+
+/// Suffix that the kernel adds to the name of a deleted file.
+pub(super) const DELETED: &[u8] = b" (deleted)";
 
 /// Maximum size of the table of a process's mappings: 65,530 (the kernel's default limit) with long paths.
 const MAX_MAPPINGS: u64 = 16 << 20;
@@ -25,16 +29,17 @@ impl OpenPaths {
     /// Reads them, and retries for a process that is starting or exiting and therefore not readable for a moment.
     /// init is never readable to some.
     pub(super) fn read(
-        process: &ProcessDirectory,
+        place: &Path,
+        is_init: bool,
         limit: usize,
         (patience, pulse): (&Patience, &Pulse),
     ) -> io::Result<Self> {
         loop {
-            match Self::read_once(&process.place, limit, pulse) {
-                Err(error) if !is_gone(&error) && process.id != INIT && patience.wait() => {}
+            match Self::read_once(place, limit, pulse) {
+                Err(error) if !is_gone(&error) && !is_init && patience.wait() => {}
                 Ok(mut held) => {
                     // Also of a user without rights: a daemon may have given up root's rights afterwards.
-                    held.add_mapped(&process.place);
+                    held.add_mapped(place);
                     return Ok(held);
                 }
                 error => return error,
@@ -96,5 +101,19 @@ impl OpenPaths {
             self.paths.extend_from_slice(bytes.strip_suffix(DELETED).unwrap_or(bytes));
             self.paths.push(0);
         }
+    }
+}
+
+/// Returns whether the process ended meanwhile.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::SRCH))
+}
+
+/// Returns `None` for a process that has ended; a zombie has no namespace any more.
+pub(super) fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_gone(&error) || Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(None),
+        Err(error) => Err(error),
     }
 }

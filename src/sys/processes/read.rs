@@ -32,7 +32,7 @@ use super::super::mounts;
 use super::super::patience::{Patience, Pulse, Time, Unanswered, ask_each};
 use super::super::root::Who;
 use super::super::users;
-use super::open_paths::OpenPaths;
+use super::open_paths::{DELETED, OpenPaths, is_gone, unless_gone};
 pub(crate) use super::records::{Backing, Hiding, ProcRecord, ProcessFacts, ReadPatience};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -42,7 +42,7 @@ use rustix::io::Errno;
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Pid of the machine's init in that namespace.
-pub(super) const INIT: u32 = 1;
+const INIT: u32 = 1;
 
 /// Programs that are a kubelet, or have one built in.
 pub(crate) const KUBELETS: [&str; 6] = ["kubelet", "hyperkube", "k3s", "rke2", "k0s", "kubelite"];
@@ -77,9 +77,6 @@ const MAX_FILES_OF_USERS: usize = 1 << 18;
 /// `CAP_DAC_READ_SEARCH`, `CAP_SETUID`, `CAP_SYS_PTRACE`, `CAP_SYS_ADMIN`.
 const POWERS: u64 = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 19 | 1 << 21;
 
-/// Suffix that the kernel adds to the name of a deleted file.
-pub(super) const DELETED: &[u8] = b" (deleted)";
-
 type Emit<'a> = dyn FnMut(ProcRecord, &[u8]) -> io::Result<()> + 'a;
 
 /// Reads facts about all processes except `parent` and this process.
@@ -103,11 +100,11 @@ pub(crate) fn sees_all(proc: &Path) -> bool {
 
 /// Directory of a process in `/proc`.
 #[derive(Clone)]
-pub(super) struct ProcessDirectory {
-    pub(super) id: u32,
+struct ProcessDirectory {
+    id: u32,
     /// `/proc/ID`, or the directory of a thread if the main thread has ended.
-    pub(super) place: PathBuf,
-    pub(super) who: Who,
+    place: PathBuf,
+    who: Who,
     is_of_our_users: bool,
     /// It is a kernel thread, which has no open files and no control group. Older kernels do not show this.
     is_kernel: bool,
@@ -493,10 +490,16 @@ impl<'a> Reader<'a> {
             let exe = fs::read_link(process.place.join("exe")).ok();
             let held = reads_files.then(|| {
                 if process.who.is_privileged {
-                    return OpenPaths::read(process, MAX_FILES, (&patience, pulse));
+                    return OpenPaths::read(
+                        &process.place,
+                        process.id == INIT,
+                        MAX_FILES,
+                        (&patience, pulse),
+                    );
                 }
                 let held = OpenPaths::read(
-                    process,
+                    &process.place,
+                    process.id == INIT,
                     MAX_FILES.min(left.load(Ordering::Relaxed)),
                     (&patience, pulse),
                 )?;
@@ -721,20 +724,6 @@ fn open_path(path: &Path) -> io::Result<OwnedFd> {
 fn mount_of(fd: &OwnedFd) -> Option<u64> {
     let text = fs::read(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
     field(&text, "mnt_id")?.parse().ok()
-}
-
-/// Returns whether the process ended meanwhile.
-pub(super) fn is_gone(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::SRCH))
-}
-
-/// Returns `None` for a process that has ended; a zombie has no namespace any more.
-pub(super) fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if is_gone(&error) || Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// Returns the last part of a program's path, or the kernel's name for the process, which has at most 15 bytes and
