@@ -24,11 +24,14 @@ pub fn with_node_paths(scan: &Scan) -> Inventory {
 pub fn owners_store(scan: &Scan, store: StoreIx) -> OwnersStore {
     let graphroot = node_path(scan, &scan.inventory[store].root);
     let caller = rustix::process::geteuid().as_raw();
-    let opened = scan.sysroot.open(&graphroot).map(|root| root.owner());
-    let user = match opened.or_else(|_| quiet::facts(&scan.inventory[store].root).map(|facts| facts.owner)) {
-        Ok(owner) => (![0, caller].contains(&owner)).then(|| scan.sysroot.user_name(owner)),
-        // The commands must not be root's: a user may have replaced the directory.
-        Err(_) => Some("its owner".to_owned()),
+    let opened = scan.sysroot.open(&graphroot).map(|root| (root.owner(), root.way().is_trusted()));
+    let facts =
+        opened.or_else(|_| quiet::facts(&scan.inventory[store].root).map(|facts| (facts.owner, false)));
+    let user = match facts {
+        Ok((owner, _)) if ![0, caller].contains(&owner) => Some(scan.sysroot.user_name(owner)),
+        Ok((_, true)) => None,
+        // The commands must not be root's: a user may replace the directory.
+        Ok((_, false)) | Err(_) => Some("its owner".to_owned()),
     };
     OwnersStore { graphroot, user }
 }

@@ -67,7 +67,7 @@ fn other_way(inventory: &Inventory, needs_its_user: bool) -> &'static str {
             "use --via cri: containerd can delete on a full ext4 or XFS; where it cannot, free 1 MiB by hand first \
              (a log, the journal)"
         }
-        _ => "use --via cri if it is CRI-O's store, else the tool whose store it is: podman image prune",
+        _ => "use --via cri if it is CRI-O's store, else the tool whose store it is",
     }
 }
 

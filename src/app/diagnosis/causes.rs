@@ -44,8 +44,7 @@ pub fn causes(context: &Context<'_>, disks: &[Disk]) -> Vec<Cause> {
         causes.extend(outside_causes::other_users(context, ix, &causes));
         causes.extend(volumes(context, ix));
         causes.extend(large(context, ix));
-        let others = outside_causes::others(context, ix, &causes);
-        causes.extend(others);
+        causes.extend(outside_causes::others(context, ix, &causes));
     }
     rank(&mut causes, disks);
     causes

@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr;
 
-use super::report::deletions::INDENT;
 use crate::model::display::{self, thousands};
+
+/// Indentation of the list of deletions, below its figures.
+pub(super) const INDENT: &str = "                       ";
 
 pub use crate::model::display::bytes;
 

@@ -287,7 +287,7 @@ mod tests {
             let manifest = Manifest { layers: vec![layer(blob)], is_compressed, config: None };
             let top = LayerRecord {
                 diff_id: Some(DIFF_ID.into()),
-                created: Some("2026-06-01T00:00:00Z".parse().unwrap()),
+                created: Some("2026-05-01T00:30:00Z".parse().unwrap()),
                 by_toc,
                 ..LayerRecord::default()
             };
@@ -313,6 +313,7 @@ mod tests {
     #[test]
     fn configuration_of_archive_is_not_pulled() {
         let base = (COMPRESSED, "quay.io/team/base", "2026-05-01T00:00:00Z");
+        let earlier = (COMPRESSED, "quay.io/team/base", "2026-04-30T00:00:00Z");
         let pushed = ("sha256:cfg", "quay.io/team/other", "2026-07-01T00:00:00Z");
         let by_digest = "quay.io/team/app@sha256:m1";
         for (name, former, cache, has_come_with_top, is_pulled) in [
@@ -321,6 +322,8 @@ mod tests {
             ("localhost/base:1", "", &[base], true, false),
             ("quay.io/team/app:1", "", &[base], true, false),
             ("quay.io/team/base:1", "", &[base], true, true),
+            // The layer was pulled and deleted earlier; the archive brought it again.
+            ("quay.io/team/base:1", "", &[earlier], true, false),
             ("docker.io/team/base:1", "", &[base], true, true),
             // Another image has its tag now.
             ("", "quay.io/team/base:1", &[base], true, true),
@@ -342,7 +345,12 @@ mod tests {
                     is_compressed: true,
                     config: Some("sha256:cfg".into()),
                 };
-                let top = LayerRecord { diff_id: Some(DIFF_ID.into()), by_toc, ..LayerRecord::default() };
+                let top = LayerRecord {
+                    diff_id: Some(DIFF_ID.into()),
+                    created: Some("2026-05-01T00:30:00Z".parse().unwrap()),
+                    by_toc,
+                    ..LayerRecord::default()
+                };
                 let found = origin(&image, &manifest, Some(&top), has_come_with_top, &locations(cache));
                 // Only a registry sends a layer in parts. The cache does not note it.
                 let is_pulled = is_pulled || by_toc && has_come_with_top && !name.starts_with("localhost");

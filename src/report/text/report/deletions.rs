@@ -4,12 +4,9 @@
 use crate::app::diagnosis::{Cause, CauseGroup};
 use crate::model::display::thousands;
 use crate::policy::thresholds::Counted;
-use crate::report::text::format::{bytes, safe, wrapped};
+use crate::report::text::format::{INDENT, bytes, safe, wrapped};
 use crate::report::text::screen::Screen;
 use crate::report::text::table::heading;
-
-/// Indentation below the sizes. A line with it fits its screen, or is a command.
-pub(in crate::report::text) const INDENT: &str = "                       ";
 
 /// List of one filesystem.
 pub(in crate::report::text) struct Deletions<'a> {
