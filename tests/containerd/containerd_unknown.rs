@@ -111,6 +111,7 @@ fn content_of_lost_records_is_unknown() {
                 let old = all.iter().find(|image| texts(image, "/names").contains(&full("old"))).unwrap();
                 assert_eq!(old["frees_bytes"], Value::Null, "{context}: {old:#}");
             }
+            #[allow(clippy::disallowed_methods)] // files of this test
             fs::remove_dir_all(&root).unwrap();
         }
     }
@@ -129,6 +130,7 @@ fn snapshots_of_unknown_layout_are_unknown() {
         copy(&node.root(), &root);
         // The layout of the files does not matter, only that layersweep does not know it.
         let directory = root.join(format!("io.containerd.snapshotter.v1.{name}"));
+        #[allow(clippy::disallowed_methods)] // files of this test
         let _ = fs::remove_dir_all(&directory);
         fs::rename(root.join(OF_OVERLAYFS), directory).unwrap();
         let warnings = assert_unknown(&root, 4 * MIB, name);
@@ -137,6 +139,7 @@ fn snapshots_of_unknown_layout_are_unknown() {
         assert!(list(&images, "/images").iter().all(|image| image["frees_bytes"].is_null()), "{images:#}");
         let explained = run(&root, &["explain", &full("old")]).expect_code(3).stdout;
         assert!(explained.contains("what deleting it frees is unknown"), "{explained}");
+        #[allow(clippy::disallowed_methods)] // files of this test
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -225,6 +225,7 @@ impl Node {
 
     /// Mounts a clone as after a reboot, and judges it.
     fn judge(&mut self, deletion: &[&str], cut: usize, podman_first: bool, context: &str) {
+        #[allow(clippy::disallowed_methods)] // files of this test
         std::fs::remove_dir_all(self.store.runroot()).unwrap();
         std::fs::create_dir(self.store.runroot()).unwrap();
         self.disk.clone_file(&format!("cut-{cut}"), "judged");

@@ -323,7 +323,7 @@ mod tests {
                 forecast: None,
                 not_in_store_bytes: 0,
                 inode_users: Vec::new(),
-                rows: [&[place("/srv", 400 * MIB, 5)], small, &[rest.clone()]].concat(),
+                rows: [&[place("/srv", 400 * MIB, 5)], small, std::slice::from_ref(&rest)].concat(),
                 reclaimable_bytes: 0,
                 groups: Vec::new(),
             };

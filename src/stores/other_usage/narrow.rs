@@ -245,6 +245,7 @@ mod tests {
         assert_eq!(paths(&by_inodes), [&top.join("many")]);
         // The 200 small files use a block each: no entry has nearly all bytes.
         assert_eq!(paths(&by_bytes), Vec::<&PathBuf>::new());
+        #[allow(clippy::disallowed_methods)] // files of this test
         std::fs::remove_dir_all(top.join("many")).unwrap();
         let (_, [by_bytes, _]) = measure();
         let chain = ["a/b/c", "a/b", "a"].map(|path| top.join(path));

@@ -91,7 +91,7 @@ fn first_or_last_of_repeated_records_is_kept() {
     let [first, second, last] =
         [("a".to_owned(), Some("x".to_owned())), ("b".to_owned(), None), ("a".to_owned(), None)];
     let mut records = read();
-    assert_eq!(parents(&drop_repeated(&mut records, |layer| &layer.id)), [last.clone()]);
+    assert_eq!(parents(&drop_repeated(&mut records, |layer| &layer.id)), std::slice::from_ref(&last));
     assert_eq!(parents(&records), [first.clone(), second.clone()]);
     let mut records = read();
     assert_eq!(parents(&drop_superseded(&mut records, |layer| &layer.id)), [first]);
