@@ -166,7 +166,7 @@ pub struct InodeUse {
     pub inodes: u64,
     /// Inodes in images, also in those that are kept.
     pub in_images: u64,
-    /// See [`inode_users`].
+    /// Places with the most inodes, the largest first.
     pub largest: Vec<Part>,
     /// Deleting all images, also those that are kept, would not free enough of the `missing` inodes to help.
     pub is_outside: bool,

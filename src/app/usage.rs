@@ -41,7 +41,7 @@ pub struct DiskUsage {
     pub large: Vec<Part>,
     /// Known parts outside the stores, the largest first.
     pub outside: Vec<Part>,
-    /// See [`outside::inode_users`].
+    /// Places with the most inodes, if these are short.
     pub inode_users: Vec<Part>,
     /// Used bytes that are in no other field.
     pub rest_bytes: u64,

@@ -121,9 +121,10 @@ pub(super) fn mounts_below(
     }
 }
 
-/// Adds one finding, once for all stores, if the mounts of processes that can reach a store are unknown.
+/// Adds one finding, once for all stores, if the mounts of processes that can reach a store are unknown, although this
+/// process may read them.
 pub(super) fn report_unknown(mounts: &Mounts, findings: &mut Vec<Finding>) {
-    let unknown = describe_unknown(mounts.unknown_views().iter());
+    let unknown = describe_unknown(mounts.unknown_views().iter().filter(|unknown| !unknown.is_refused));
     let finding = unknown.map(|why| Finding::incomplete("/proc", why));
     findings.extend(finding.filter(|finding| !findings.contains(finding)));
 }

@@ -47,7 +47,10 @@ pub fn files() -> io::Result<DeletedFiles> {
             let holder = format!("{name} (pid {id})");
             deleted.files.push(DeletedFile { device, backing, bytes, path, holder });
         }
-        ProcRecord::Unknown { pid, name, why } => unread_mounts.push(Unknown { pid, name, why }),
+        ProcRecord::Unknown { is_refused: true, .. } => {}
+        ProcRecord::Unknown { pid, name, why, is_refused } => {
+            unread_mounts.push(Unknown { pid, name, why, is_refused });
+        }
         record => processes.take(&record, body),
     })?;
     deleted.unknown = describe_unknown(processes.finish().silent()).or_else(|| {

@@ -39,6 +39,8 @@ pub struct Unknown {
     pub pid: u32,
     pub name: String,
     pub why: String,
+    /// This process has no right to read them, as on nodes that are containers.
+    pub is_refused: bool,
 }
 
 impl std::fmt::Display for Unknown {
@@ -116,7 +118,9 @@ impl Mounts {
                 all.view(pid, body);
             }
             ProcRecord::ViewOfStranger { pid } => all.view_of_stranger(pid, body),
-            ProcRecord::Unknown { pid, name, why } => all.unknown.push(Unknown { pid, name, why }),
+            ProcRecord::Unknown { pid, name, why, is_refused } => {
+                all.unknown.push(Unknown { pid, name, why, is_refused });
+            }
             ProcRecord::Mounts if !files => is_complete = true,
             ProcRecord::End => {
                 is_complete = true;
@@ -159,7 +163,8 @@ impl Mounts {
         match parse(pid, table) {
             Ok(all) => all.into_iter().for_each(|seen| self.add(seen)),
             Err(error) => {
-                self.unknown.push(Unknown { pid, name: "its mount table".into(), why: error.to_string() });
+                let (name, why) = ("its mount table".into(), error.to_string());
+                self.unknown.push(Unknown { pid, name, why, is_refused: false });
             }
         }
     }

@@ -36,7 +36,7 @@ impl OpenPaths {
     ) -> io::Result<Self> {
         loop {
             match Self::read_once(place, limit, pulse) {
-                Err(error) if !is_gone(&error) && !is_init && patience.wait() => {}
+                Err(error) if !is_gone(&error) && !is_init && patience.wait() => pulse.beat(),
                 Ok(mut held) => {
                     // Also of a user without rights: a daemon may have given up root's rights afterwards.
                     held.add_mapped(place);

@@ -276,9 +276,9 @@ impl<'a> Reader<'a> {
         emit: &mut Emit<'_>,
     ) -> io::Result<()> {
         let (patience, has_own_numbers) = (Patience::new(), self.has_own_numbers);
-        let mut namespaces = self.ask(found.to_vec(), emit, move |process, _| {
+        let mut namespaces = self.ask(found.to_vec(), emit, move |process, pulse| {
             let thread = has_own_numbers.then(|| process.thread());
-            patiently(process, &patience, || {
+            patiently(process, (&patience, pulse), || {
                 MountNamespace::of(&process.place, thread, process.who.is_privileged)
             })
         })?;
@@ -313,8 +313,9 @@ impl<'a> Reader<'a> {
             strangers.into_iter().filter(|(inode, _)| !inodes.contains(inode)).collect();
         let patience = Patience::new();
         let jobs = seers.iter().map(|(process, ..)| (*process).clone()).collect();
-        let mut roots =
-            self.ask(jobs, emit, move |process, _| patiently(process, &patience, || root_of(process)))?;
+        let mut roots = self.ask(jobs, emit, move |process, pulse| {
+            patiently(process, (&patience, pulse), || root_of(process))
+        })?;
         let mut views: Vec<Seers> = Vec::new();
         let mut known: HashMap<View, usize> = HashMap::new();
         for (process, inode, is_privileged) in seers {
@@ -406,7 +407,7 @@ impl<'a> Reader<'a> {
                 Err(error) if is_gone(&error) || Errno::from_io_error(&error) == Some(Errno::INVAL) => {}
                 Err(error) => {
                     let is_final = matches!(error.kind(), ErrorKind::FileTooLarge | ErrorKind::TimedOut);
-                    failed = Some((process, error.to_string()));
+                    failed = Some((process, error));
                     if is_final {
                         break;
                     }
@@ -427,7 +428,9 @@ impl<'a> Reader<'a> {
         }
         // A user who cannot reach the directories cannot prevent deletions either.
         let Some((process, why)) = failed else { return Ok(()) };
-        emit(ProcRecord::Unknown { pid: process.id, name: process.name(None), why }, b"")
+        let is_refused = why.kind() == ErrorKind::PermissionDenied;
+        let (name, why) = (process.name(None), why.to_string());
+        emit(ProcRecord::Unknown { pid: process.id, name, why, is_refused }, b"")
     }
 
     fn unknown(
@@ -441,7 +444,12 @@ impl<'a> Reader<'a> {
         if !users::is_first_user_namespace() || !facts.concerns(&process.who) {
             return Ok(());
         }
-        let unknown = ProcRecord::Unknown { pid: process.id, name: process.name(None), why: why.to_string() };
+        let unknown = ProcRecord::Unknown {
+            pid: process.id,
+            name: process.name(None),
+            why: why.to_string(),
+            is_refused: why.kind() == ErrorKind::PermissionDenied,
+        };
         emit(unknown, b"")
     }
 
@@ -640,13 +648,16 @@ fn deleted_of(process: &ProcessDirectory, locals: &HashMap<u64, Local>, pulse: &
 /// have more rights than this one. Neither state lasts: after a retry the process is gone or readable.
 fn patiently<T>(
     process: &ProcessDirectory,
-    patience: &Patience,
+    (patience, pulse): (&Patience, &Pulse),
     read: impl Fn() -> io::Result<T>,
 ) -> io::Result<Option<T>> {
     loop {
         match unless_gone(read()) {
             Err(error)
-                if error.kind() == ErrorKind::PermissionDenied && process.id != INIT && patience.wait() => {}
+                if error.kind() == ErrorKind::PermissionDenied && process.id != INIT && patience.wait() =>
+            {
+                pulse.beat();
+            }
             other => return other,
         }
     }

@@ -68,7 +68,7 @@ pub(crate) enum ProcRecord {
     /// The same of a user who cannot reach the directories in question.
     ViewOfStranger { pid: u32 },
     /// The mounts of a process cannot be read.
-    Unknown { pid: u32, name: String, why: String },
+    Unknown { pid: u32, name: String, why: String, is_refused: bool },
     /// Some processes did not answer, or too slowly: the patience that is left.
     Patience(ReadPatience),
     /// End of the mounts.
