@@ -108,10 +108,15 @@ fn on_the_node(root: &Path, arguments: &[&str]) {
     let inside = |name: &str| root.join(name);
     std::fs::create_dir_all(inside("proc")).unwrap();
     std::fs::create_dir_all(inside("run")).unwrap();
-    std::fs::write(inside("run/program"), "").unwrap();
+    std::fs::create_dir_all(inside("dev")).unwrap();
+    // Without /dev/null no process can be started that reads the others.
+    for name in ["run/program", "dev/null"] {
+        std::fs::write(inside(name), "").unwrap();
+    }
     // Not in a separate mount namespace, which would keep every other mount of the machine.
     let mut mounts = vec![
         BindMount::new(Path::new("/proc"), &inside("proc")),
+        BindMount::new(Path::new("/dev/null"), &inside("dev/null")),
         BindMount::new(Path::new(env!("CARGO_BIN_EXE_layersweep")), &inside("run/program")),
     ];
     for directory in ["/usr", "/lib", "/lib64"].map(Path::new).into_iter().filter(|path| path.is_dir()) {
@@ -126,6 +131,7 @@ fn on_the_node(root: &Path, arguments: &[&str]) {
     drop(mounts);
     assert_eq!(run.code, 0, "{run:?}");
     std::fs::remove_file(inside("run/program")).unwrap();
+    std::fs::remove_file(inside("dev/null")).unwrap();
 }
 
 fn checksum(image: &Path) -> String {
