@@ -88,12 +88,24 @@ pub fn discover(root: &Sysroot) -> EndpointDiscovery {
     }
     // The runtime's own configuration does not make it the kubelet's runtime: containerd may be Docker's.
     let usual = USUAL.map(|(path, origin)| (PathBuf::from(path), origin.to_owned()));
-    for (path, origin) in named_by_runtimes(root).into_iter().chain(usual) {
+    // One socket may be at both paths.
+    let default: Vec<_> = usual.iter().filter_map(|(path, _)| identity(root, path)).collect();
+    let named = named_by_runtimes(root).into_iter();
+    let named =
+        named.filter(|(path, _)| identity(root, path).is_none_or(|socket| !default.contains(&socket)));
+    for (path, origin) in named.chain(usual) {
         if root.resolve(&path).is_ok() {
             finder.add(&path.to_string_lossy(), origin, false);
         }
     }
     finder.found
+}
+
+/// Returns device and inode of a socket.
+fn identity(root: &Sysroot, path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let facts = std::fs::metadata(root.resolve(path).ok()?).ok()?;
+    Some((facts.dev(), facts.ino()))
 }
 
 /// Returns the sockets that runtimes' configurations and the command lines of running containerds name, if they are not
