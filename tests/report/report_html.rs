@@ -721,7 +721,7 @@ fn file_is_written_atomically() {
     // Without its script the page shows the text report.
     let page = std::fs::read_to_string(&target).unwrap();
     let plain = page.split_once("<pre>").unwrap().1.split_once("</pre>").unwrap().0.replace("&#39;", "'");
-    for sign in [text(&run.json(), "/verdict/headline"), "What else holds it"] {
+    for sign in [text(&run.json(), "/verdict/headline"), "What happened"] {
         assert!(plain.contains(sign), "{sign}: {plain}");
     }
     // To standard output, which contains nothing else.

@@ -92,7 +92,7 @@ fn container_in_database_alone_is_explained() {
     let explained = json(&store, &["explain", "web"]);
     assert_eq!(text(&explained, "/lost_container/name"), "web", "{explained:#}");
     assert_eq!(text(&explained, "/lost_container/image"), small::name("a"));
-    let command = text(&explained, "/lost_container/command");
+    let command = text(&explained, "/command/deletes");
     assert!(command.starts_with("podman") && command.ends_with(&format!(" rm {}", &id[..12])), "{command}");
     let shown = run(&store, &["explain", "web"]).stdout;
     assert!(shown.contains("only in podman's database"), "{shown}");

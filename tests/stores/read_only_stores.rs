@@ -157,7 +157,7 @@ fn image_without_manifest_is_found_with_every_driver() {
         let leak = list(&sweep, "/leaks").iter().find(|leak| leak["class"] == "broken-image");
         let leak = leak.unwrap_or_else(|| panic!("{driver}: {sweep:#}"));
         assert_eq!(text(leak, "/id"), lost);
-        assert_eq!(text(leak, "/command"), format!("layersweep rm {lost}"), "{driver}");
+        assert_eq!(leak["command"], Value::Null, "{driver}: it was loaded, and perhaps exists only here");
         if driver == "btrfs" {
             podman(&store, &["rmi", &lost]).expect_code(0);
         } else {

@@ -220,7 +220,7 @@ fn kills_never_move_first_detection() {
         let moment = match tries % 4 {
             0 | 2 => ends.moment(&mut dice, 0.0, 1.0),
             1 => ends.moment(&mut dice, ends.reading * 0.9, 1.05),
-            _ => ends.moment(&mut dice, 0.0, 1.0 - ends.reading),
+            _ => ends.moment(&mut dice, 0.0, (1.0 - ends.reading) / 3.0),
         };
         ends.kill(&node, moment, tries % 4 == 3);
         let now = Held::of(&node).unwrap();
