@@ -1,8 +1,9 @@
 //! Waiting with a timeout.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Pause between two attempts.
@@ -35,6 +36,9 @@ const SILENCE: Duration = Duration::from_millis(300);
 /// Interval at which a missing answer is checked for signs of life.
 const SLICE: Duration = Duration::from_millis(20);
 
+/// Maximum number of threads of a process whose states are read.
+const THREADS: usize = 64;
+
 /// Maximum time for one answer of a thread that has work to do, or waits for a processor.
 const LONGEST: Duration = Duration::from_secs(3);
 
@@ -43,6 +47,10 @@ const LONGEST: Duration = Duration::from_secs(3);
 pub(super) struct Pulse {
     beats: AtomicU64,
     thread: AtomicI32,
+    /// Directory in `/proc` of the process that is asked.
+    process: Mutex<PathBuf>,
+    /// Another thread has gone on with the next job.
+    is_abandoned: AtomicBool,
 }
 
 impl Pulse {
@@ -55,14 +63,38 @@ impl Pulse {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
     }
 
+    /// Notes the process that is asked next, by its directory in `/proc`.
+    pub(super) fn ask_process(&self, directory: &Path) {
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = directory.to_path_buf();
+    }
+
+    fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Relaxed)
+    }
+
     /// Returns true if the thread does not wait for anything but a processor: the machine is busy.
     fn is_running(&self) -> bool {
         let thread = self.thread.load(Ordering::Relaxed);
-        let stat = std::fs::read(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
-        // The state follows the name, which may contain brackets.
-        let end = stat.iter().rposition(|byte| *byte == b')');
-        thread == 0 || end.is_some_and(|end| stat.get(end + 2) == Some(&b'R'))
+        thread == 0 || is_running(Path::new(&format!("/proc/self/task/{thread}")))
     }
+
+    /// Returns true if one of the first threads of the process that is asked runs or waits for a processor.
+    fn is_process_running(&self) -> bool {
+        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let threads = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+        threads.take(THREADS).any(|thread| is_running(&thread.path()))
+    }
+}
+
+/// Returns true if a thread runs or waits for a processor. Unlike `stat`, this file is written without the lock that a
+/// process holds while it executes another program (`exec_update_lock`, kernels since 6.18).
+fn is_running(thread: &Path) -> bool {
+    let status = std::fs::read_to_string(thread.join("status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:\tR"))
 }
 
 /// Reason why there is no answer.
@@ -99,7 +131,8 @@ impl Time {
 }
 
 /// Calls `ask` for each of `jobs`, in order, in a thread. If an answer is missing, the thread is abandoned, and another
-/// one goes on with the next job.
+/// one goes on with the next job. The missing answers of busy processes are awaited together at the end: a process that
+/// executes a program, or maps memory, holds a lock until its container has processor time again.
 pub(super) fn ask_each<J, T>(
     jobs: Vec<J>,
     time: &mut Time,
@@ -111,6 +144,7 @@ where
 {
     let (jobs, ask) = (Arc::new(jobs), Arc::new(ask));
     let mut answers = Vec::with_capacity(jobs.len());
+    let mut late = Vec::new();
     while answers.len() < jobs.len() && !time.is_over() {
         let (sender, receiver) = mpsc::channel();
         let pulse = Arc::new(Pulse::default());
@@ -118,7 +152,8 @@ where
             let (jobs, ask, pulse, first) = (jobs.clone(), ask.clone(), pulse.clone(), answers.len());
             move || {
                 pulse.begin();
-                jobs.iter().skip(first).all(|job| sender.send(ask(job, &pulse)).is_ok())
+                let mut rest = jobs.iter().skip(first);
+                rest.all(|job| sender.send(ask(job, &pulse)).is_ok() && !pulse.is_abandoned())
             }
         });
         if thread.is_err() {
@@ -129,12 +164,39 @@ where
             let is_missing = answer.is_err();
             answers.push(answer);
             if is_missing {
+                pulse.abandon();
+                late.push((answers.len() - 1, receiver, pulse));
                 break;
             }
         }
     }
+    await_late(late, &mut answers, time);
     answers.resize_with(jobs.len(), || Err(Unanswered::NotAsked));
     answers
+}
+
+/// Waits for the missing answers of processes that run or wait for a processor, for at most half of the time left.
+fn await_late<T>(
+    mut late: Vec<(usize, Receiver<T>, Arc<Pulse>)>,
+    answers: &mut [Result<T, Unanswered>],
+    time: &mut Time,
+) {
+    let (start, limit) = (Instant::now(), time.left / 2);
+    loop {
+        late.retain(|(job, receiver, pulse)| match receiver.try_recv() {
+            Ok(answer) => {
+                answers[*job] = Ok(answer);
+                false
+            }
+            Err(TryRecvError::Disconnected) => false,
+            Err(TryRecvError::Empty) => pulse.is_process_running(),
+        });
+        if late.is_empty() || start.elapsed() >= limit || time.is_over() {
+            break;
+        }
+        std::thread::sleep(SLICE);
+    }
+    time.left = time.left.saturating_sub(start.elapsed());
 }
 
 /// Waits for the next answer.
@@ -187,6 +249,29 @@ mod tests {
         assert_eq!(answers, expected);
         assert!(start.elapsed() < Duration::from_secs(10));
         assert!(time.left < Duration::from_millis(401), "{time:?}");
+    }
+
+    /// Both answers arrive after the third one.
+    #[test]
+    fn busy_process_has_more_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let processes = [("busy", 'R'), ("asleep", 'S'), ("other", 'S')].map(|(name, state)| {
+            let process = directory.path().join(name);
+            for (thread, state) in [("7", 'S'), ("8", state)] {
+                let thread = process.join("task").join(thread);
+                std::fs::create_dir_all(&thread).unwrap();
+                std::fs::write(thread.join("status"), format!("Name:\tR\nState:\t{state} (x)\n")).unwrap();
+            }
+            process
+        });
+        let mut time = time(Duration::from_secs(3));
+        let answers = ask_each(processes.to_vec(), &mut time, |process, pulse| {
+            pulse.ask_process(process);
+            if !process.ends_with("other") {
+                std::thread::sleep(3 * SILENCE);
+            }
+        });
+        assert_eq!(answers, [Ok(()), Err(Unanswered::Silent), Ok(())]);
     }
 
     #[test]

@@ -227,7 +227,10 @@ impl<'a> Reader<'a> {
             let limit = if self.patience.is_cut { LEAST_PATIENCE } else { TIME_OF_USERS };
             let mut time = Time { left: left.max(LEAST_PATIENCE), until: (!is_root).then(|| start + limit) };
             let ask = ask.clone();
-            let given = ask_each(jobs, &mut time, move |process, pulse| ask(process, pulse));
+            let given = ask_each(jobs, &mut time, move |process, pulse| {
+                pulse.ask_process(&process.place);
+                ask(process, pulse)
+            });
             if is_root {
                 self.patience.for_root = time.left;
             } else {
