@@ -324,8 +324,9 @@ const GC: [&str; 10] = ["gc", "--via", "direct", "--high", "99", "--low", "97", 
 fn stopped_while_the_layer_is_emptied() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
     disk.fill();
-    // Each unlink takes this many microseconds.
-    let flags = ["-e", "trace=unlinkat", "-e", "inject=unlinkat:delay_exit=200000"];
+    // Each unlink takes this many microseconds: the layer is emptied for a second, and the rest of the run after the
+    // signal takes a fraction of the two seconds that it has.
+    let flags = ["-e", "trace=unlinkat", "-e", "inject=unlinkat:delay_exit=40000"];
     let Some(mut command) = disk.traced(&flags, &GC) else { return };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = command.spawn().unwrap();
@@ -334,7 +335,9 @@ fn stopped_while_the_layer_is_emptied() {
         let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.any(|name| name.starts_with(QUARANTINED))
     }
-    assert!((0..600).any(|_| quarantined(&disk) || (std::thread::sleep(Duration::from_millis(50)), false).1));
+    assert!(
+        (0..3000).any(|_| quarantined(&disk) || (std::thread::sleep(Duration::from_millis(10)), false).1)
+    );
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.id())).unwrap();
     let pid = children.split_whitespace().next().unwrap().parse().unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
