@@ -43,7 +43,7 @@ LAYERSWEEP_SKIPPED=$(mktemp)
 export LAYERSWEEP_SKIPPED
 failed=0
 if cargo nextest --version >/dev/null 2>&1; then
-    # nextest does not run doc tests. Text is none, and is not compiled.
+    # nextest does not run doc tests. A block of text is not a doc test.
     if find src -name '*.rs' -exec cat {} + |
         awk '/^ *\/\/[\/!] *```/ { inside = !inside; if (inside && !/```text/) found = 1 } END { exit !found }'; then
         cargo test --locked --doc --quiet || failed=1
