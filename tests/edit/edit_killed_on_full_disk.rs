@@ -342,15 +342,18 @@ fn stopped_while_the_layer_is_emptied() {
     let pid = children.split_whitespace().next().unwrap().parse().unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
     let output = run.wait_with_output().unwrap();
-    let document: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    assert_eq!(output.status.code(), Some(1), "{document:#}");
-    assert!(quarantined(&disk), "{document:#}");
-    assert!(list(&document, "/deleted").is_empty(), "{document:#}");
-    fn is_refused(image: &&Value) -> bool {
-        text(image, "/rule") == "refused"
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(quarantined(&disk), "{output:?}");
+    if output.stdout.is_empty() {
+        // On a busy machine, the deadline ends the run before it prints its document.
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("stopped by a signal; the next run finishes"), "{output:?}");
+    } else {
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(list(&document, "/deleted").is_empty(), "{document:#}");
+        let mut kept = list(&document, "/kept").iter();
+        assert!(!kept.any(|image| text(image, "/rule") == "refused"), "{document:#}");
     }
-    assert!(!list(&document, "/kept").iter().any(|image| is_refused(&image)), "{document:#}");
     let next = disk.json(0, &GC);
     assert!(!quarantined(&disk), "{next:#}");
     assert_eq!(text(&next, "/outcome"), "not_needed", "{next:#}");
