@@ -60,8 +60,14 @@ CREATE TABLE images (
     use_count INTEGER NOT NULL DEFAULT 0,
     -- NULL: present.
     gone_since INTEGER,
-    -- JSON array.
+    -- JSON arrays. `history NAME` also finds an image by its manifest digests, and by names that it had earlier in this
+    -- life.
     names TEXT NOT NULL,
+    digests TEXT NOT NULL DEFAULT '[]',
+    former_names TEXT NOT NULL DEFAULT '[]',
+    -- JSON object: the way in which the image came to this node, and its registry (src/model/repull.rs, KnownOrigin).
+    -- NULL: no evidence.
+    origin TEXT,
     total_bytes INTEGER NOT NULL,
     exclusive_bytes INTEGER NOT NULL,
     frees_bytes INTEGER NOT NULL,
@@ -172,6 +178,10 @@ CREATE TABLE deletions (
     predicted_bytes INTEGER NOT NULL,
     -- NULL: not measured.
     measured_bytes INTEGER,
+    -- Other processes wrote or deleted during the measurement: measured_bytes says more about them than about the
+    -- deletion, which counts as freed bytes what was predicted. Otherwise the counters would only drift upwards, because
+    -- negative bytes count as 0.
+    others_wrote INTEGER NOT NULL DEFAULT 0,
     -- NULL: the filesystem reported invalid numbers.
     usage_after_percent REAL,
     -- NULL: success.
@@ -202,13 +212,12 @@ CREATE TABLE filesystems (
 ) STRICT;
 CREATE INDEX filesystems_mount ON filesystems (mount);
 
--- Usage over time. Single readings are later rolled up into hours and days that keep the
--- lowest and highest values.
+-- Usage over time. Single readings are later rolled up into days that keep the lowest and highest values.
 CREATE TABLE usage (
     filesystem INTEGER NOT NULL REFERENCES filesystems (id) ON DELETE CASCADE,
-    -- Seconds: 0 for single readings, 3600, 86400.
+    -- Seconds: 0 for single readings, 86400.
     span INTEGER NOT NULL,
-    -- Start of the span, on the hour or day in UTC.
+    -- Start of the span, on the day in UTC.
     at INTEGER NOT NULL,
     -- Part of the key: one low and one high cannot describe percentages of two sizes.
     capacity INTEGER NOT NULL,
@@ -308,7 +317,8 @@ BEGIN
     FROM runs WHERE id = NEW.run
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + 1;
     INSERT INTO counters (name, command, label, value)
-    SELECT 'freed_bytes', command, NEW.kind, min(max(NEW.measured_bytes, 0), 1 << 61)
+    SELECT 'freed_bytes', command, NEW.kind,
+        min(max(iif(NEW.others_wrote, NEW.predicted_bytes, NEW.measured_bytes), 0), 1 << 61)
     FROM runs WHERE id = NEW.run AND NEW.measured_bytes IS NOT NULL
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
     INSERT INTO counters (name, command, label, value)
@@ -336,7 +346,9 @@ CREATE TRIGGER count_measured AFTER UPDATE OF measured_bytes, byproduct_bytes ON
 BEGIN
     INSERT INTO counters (name, command, label, value)
     SELECT 'freed_bytes', command, NEW.kind,
-        max(min(max(NEW.measured_bytes, 0), 1 << 61) - min(max(coalesce(OLD.measured_bytes, 0), 0), 1 << 61), 0)
+        max(min(max(iif(NEW.others_wrote, NEW.predicted_bytes, NEW.measured_bytes), 0), 1 << 61)
+            - iif(OLD.measured_bytes IS NULL, 0,
+                min(max(iif(OLD.others_wrote, OLD.predicted_bytes, OLD.measured_bytes), 0), 1 << 61)), 0)
     FROM runs WHERE id = NEW.run AND NEW.measured_bytes IS NOT NULL
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
     INSERT INTO counters (name, command, label, value)

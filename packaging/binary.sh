@@ -3,7 +3,7 @@
 # everything later; or, with LINK=static, with this machine's glibc in it, so that it runs on any Linux. Prints its path;
 # its debug symbols are beside it, in FILE.debug.
 #   TARGET=aarch64-unknown-linux-gnu   another architecture
-#   PROFILE=trial                      a faster build
+#   PROFILE=quick                      a faster build
 # zig and cargo-zigbuild (from PyPI) are installed below target/.
 set -eu
 cd "$(dirname "$0")/.."

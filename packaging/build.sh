@@ -3,7 +3,7 @@
 # only of use with a static program (LINK=static).
 #   TARGET=aarch64-unknown-linux-gnu   for another machine (see binary.sh)
 #   BINARY=FILE                        this program instead of building one; FILE.debug, if it is there, its symbols
-#   PROFILE=trial                      another profile of Cargo.toml than release
+#   PROFILE=quick                      another profile of Cargo.toml than release
 #   XZ_LEVEL=0                         compression level
 #   PACKAGE_VERSION=1.2.3              instead of the one in Cargo.toml
 set -eu
@@ -29,7 +29,6 @@ if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
 fi
 export SOURCE_DATE_EPOCH
 binary=${BINARY:-$(packaging/binary.sh)}
-packaging/prove.sh "$binary" >&2
 mkdir -p target
 work=$(mktemp -d -p "$PWD/target" packaging-XXXXXX)
 trap 'rm -rf "$work"' EXIT

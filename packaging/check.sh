@@ -76,6 +76,9 @@ for arch in x86_64 aarch64; do
     inside "$root" 'dpkg --purge --force-depends layersweep' >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "$deb: purge"; }
     nothing_left "$root" "$(basename "$deb")"
 
+    # Its program needs the C library alone.
+    needs=$(rpm --query --package --requires --nosignature "$rpm")
+    case $needs in *libgcc_s*) fail "$rpm: needs $needs" ;; *libc.so.6*) ;; *) fail "$rpm: needs $needs" ;; esac
     in_root="rpm --root $root --dbpath /var/lib/rpm"
     $in_root --initdb
     $in_root --install --nodeps --ignorearch --nosignature "$rpm"

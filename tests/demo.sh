@@ -23,8 +23,8 @@ if [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 
-cargo build --release --locked
-program=$PWD/target/release/layersweep
+cargo build --profile quick --locked
+program=$PWD/target/quick/layersweep
 clean
 mkdir -p "$work"
 work=$(cd "$work" && pwd -P)
@@ -71,6 +71,6 @@ cat <<END
 
 The sum in the first screen is what du reports: $(du -s --block-size=1 "$work/store/root" | cut -f 1) bytes.
 The store is in $work/store (planted: INJECTED.tsv). To look further:
-  target/release/layersweep scan --no-record ${leaky[*]} --format json | jq .leaks
+  target/quick/layersweep scan --no-record ${leaky[*]} --format json | jq .leaks
   tests/demo.sh --clean
 END

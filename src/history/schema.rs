@@ -8,12 +8,7 @@ use rusqlite::{Connection, TransactionBehavior};
 pub(super) const APPLICATION_ID: u32 = 0x6c73_7770;
 
 /// All migrations, in order. `PRAGMA user_version` is the number of applied migrations.
-const MIGRATIONS: &[&str] = &[
-    include_str!("../../migrations/0001_history.sql"),
-    include_str!("../../migrations/0002_names_and_days.sql"),
-    include_str!("../../migrations/0003_origins.sql"),
-    include_str!("../../migrations/0004_disturbed_measurements.sql"),
-];
+const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_history.sql")];
 
 /// Returns the schema version that this binary supports, which is the number of migrations.
 pub(super) fn newest() -> u32 {

@@ -1,5 +1,6 @@
 //! Objects that other users can plant, hold or hide, and proofs that root does not change their files.
 
+mod border_machine;
 mod border_names;
 mod border_processes;
 mod border_rootless;

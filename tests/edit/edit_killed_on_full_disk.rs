@@ -324,8 +324,9 @@ const GC: [&str; 10] = ["gc", "--via", "direct", "--high", "99", "--low", "97", 
 fn stopped_while_the_layer_is_emptied() {
     let Some(disk) = Disk::new(Fs::Ext4, 160 * MIB, &["-b", "4096"]) else { return };
     disk.fill();
-    // Each unlink takes this many microseconds.
-    let flags = ["-e", "trace=unlinkat", "-e", "inject=unlinkat:delay_exit=200000"];
+    // Each unlink takes this many microseconds: the layer is emptied for a second, and the rest of the run after the
+    // signal takes a fraction of the two seconds that it has.
+    let flags = ["-e", "trace=unlinkat", "-e", "inject=unlinkat:delay_exit=40000"];
     let Some(mut command) = disk.traced(&flags, &GC) else { return };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = command.spawn().unwrap();
@@ -334,20 +335,25 @@ fn stopped_while_the_layer_is_emptied() {
         let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.any(|name| name.starts_with(QUARANTINED))
     }
-    assert!((0..600).any(|_| quarantined(&disk) || (std::thread::sleep(Duration::from_millis(50)), false).1));
+    assert!(
+        (0..3000).any(|_| quarantined(&disk) || (std::thread::sleep(Duration::from_millis(10)), false).1)
+    );
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.id())).unwrap();
     let pid = children.split_whitespace().next().unwrap().parse().unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
     let output = run.wait_with_output().unwrap();
-    let document: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    assert_eq!(output.status.code(), Some(1), "{document:#}");
-    assert!(quarantined(&disk), "{document:#}");
-    assert!(list(&document, "/deleted").is_empty(), "{document:#}");
-    fn is_refused(image: &&Value) -> bool {
-        text(image, "/rule") == "refused"
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(quarantined(&disk), "{output:?}");
+    if output.stdout.is_empty() {
+        // On a busy machine, the deadline ends the run before it prints its document.
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("stopped by a signal; the next run finishes"), "{output:?}");
+    } else {
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(list(&document, "/deleted").is_empty(), "{document:#}");
+        let mut kept = list(&document, "/kept").iter();
+        assert!(!kept.any(|image| text(image, "/rule") == "refused"), "{document:#}");
     }
-    assert!(!list(&document, "/kept").iter().any(|image| is_refused(&image)), "{document:#}");
     let next = disk.json(0, &GC);
     assert!(!quarantined(&disk), "{next:#}");
     assert_eq!(text(&next, "/outcome"), "not_needed", "{next:#}");

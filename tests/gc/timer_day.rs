@@ -1,7 +1,7 @@
-//! A day of timers on a small store: a scan every five minutes, `gc` every hour, images and leaks that are added and
+//! A day of timers on a small store: a scan every ten minutes, `gc` every hour, images and leaks that are added and
 //! removed, and a client that reads metrics all the time. Nothing grows, nothing is left, no counter decreases.
 //!
-//! The clock of the machine is not changed. Instead all records are made five minutes older before each scan, by record
+//! The clock of the machine is not changed. Instead all records are made ten minutes older before each scan, by record
 //! time and by the node's clock, so that the program sees a day pass. Tasks that run once a day (forgetting, checking
 //! the file) are tested elsewhere.
 
@@ -25,10 +25,10 @@ use support::program::{self, Run, list};
 use support::small;
 use support::store::{self, Store};
 
-const SCANS: usize = 288;
+const SCANS: usize = 144;
 /// Scans in an hour.
-const HOUR: usize = 12;
-const STEP_MICROS: i64 = 300_000_000;
+const HOUR: usize = 6;
+const STEP_MICROS: i64 = 600_000_000;
 /// Maximum number of descriptors of a run.
 const FILES: u32 = 256;
 /// Maximum size of the state directory after a day. Two years are below 50 MiB (docs/records.md).
@@ -124,7 +124,7 @@ impl Day {
         program::run(&mut command).expect_code(0).stdout.trim().parse().unwrap()
     }
 
-    /// Makes the records five minutes older.
+    /// Makes the records ten minutes older.
     fn pass(&self) {
         let mut database = Connection::open(self.path("state/layersweep.db")).unwrap();
         let tx = database.transaction().unwrap();

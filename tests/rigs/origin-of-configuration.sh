@@ -3,26 +3,16 @@
 # Pulls a base into a graphroot below WORK, and loads an archive with the same compressed layers and another
 # configuration. Prints what LAYERSWEEP's `images --format json` says of them: at once, without the base, and without the
 # tools' cache.
-#
-# The cache of the tools is /var/lib/containers/cache: it is replaced in a mount namespace of this script.
 set -euo pipefail
 work=${1:?usage: origin-of-configuration.sh WORK LAYERSWEEP} program=${2:?}
-if [ "${OWN_NAMESPACE:-}" != yes ]; then
-    exec env OWN_NAMESPACE=yes unshare --mount --propagation private "$0" "$@"
-fi
-mkdir -p "$work/lib" "$work/blobs" "$work/context" /var/lib/containers
+# shellcheck source=tests/rigs/registry.sh
+. "$(dirname "$0")/registry.sh"
+mkdir -p "$work/context"
 cd "$work"
-mount --bind lib /var/lib/containers
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-registry=127.0.0.1:$port
-printf 'version: 0.1\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: "%s"}\n' "$work/blobs" "$registry" >registry.yml
-docker-registry serve registry.yml >registry.log 2>&1 &
-trap 'kill %1; umount /var/lib/containers || umount --lazy /var/lib/containers' EXIT
-printf '[[registry]]\nlocation = "%s"\ninsecure = true\n' "$registry" >registries.conf
-printf '[storage]\ndriver = "overlay"\ngraphroot = "%s"\nrunroot = "%s"\n' "$work/root" "$work/run" >storage.conf
-export CONTAINERS_REGISTRIES_CONF=$work/registries.conf CONTAINERS_STORAGE_CONF=$work/storage.conf
+serve_registry "$work"
+configure_store storage.conf "$work/root" "$work/run"
+export CONTAINERS_STORAGE_CONF=$work/storage.conf
 maker() { podman --root "$work/maker" --runroot "$work/maker-run" --storage-driver overlay "$@"; }
-for _ in $(seq 100); do curl -fs "http://$registry/v2/" >/dev/null && break; sleep 0.1; done
 
 # make NAME FROM: builds and pushes an image with one layer on top.
 make() {
@@ -55,10 +45,7 @@ END
 }
 configured other quay.io/by/other:1
 configured namesake "$registry/by/base:custom"
-# The cache of another machine knows nothing here.
-umount /var/lib/containers
-rm -rf lib && mkdir lib
-mount --bind lib /var/lib/containers
+forget_origins "$work"
 
 images() { "$program" --graphroot "$work/root" --state-dir "$work/state" images --format json; }
 podman pull --quiet "$registry/by/base:1" >/dev/null

@@ -2,28 +2,18 @@
 # origins.sh WORK LAYERSWEEP
 # Brings images into a graphroot below WORK in every way that there is, with a real registry on the loopback device, and
 # prints what LAYERSWEEP's `images --format json` says of them. The name of each image says how it came.
-#
-# The cache of the tools is /var/lib/containers/cache: it is replaced in a mount namespace of this script.
 set -euo pipefail
 work=${1:?usage: origins.sh WORK LAYERSWEEP} program=${2:?}
-if [ "${OWN_NAMESPACE:-}" != yes ]; then
-    exec env OWN_NAMESPACE=yes unshare --mount --propagation private "$0" "$@"
-fi
-mkdir -p "$work/lib" "$work/blobs" "$work/context" /var/lib/containers
+# shellcheck source=tests/rigs/registry.sh
+. "$(dirname "$0")/registry.sh"
+mkdir -p "$work/context"
 cd "$work"
-mount --bind lib /var/lib/containers
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-registry=127.0.0.1:$port
-printf 'version: 0.1\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: "%s"}\n' "$work/blobs" "$registry" >registry.yml
-docker-registry serve registry.yml >registry.log 2>&1 &
-trap 'kill %1; umount /var/lib/containers || umount --lazy /var/lib/containers' EXIT
-printf '[[registry]]\nlocation = "%s"\ninsecure = true\n' "$registry" >registries.conf
-printf '[storage]\ndriver = "overlay"\ngraphroot = "%s"\nrunroot = "%s"\n' "$work/root" "$work/run" >storage.conf
-export CONTAINERS_REGISTRIES_CONF=$work/registries.conf CONTAINERS_STORAGE_CONF=$work/storage.conf
+serve_registry "$work"
+configure_store storage.conf "$work/root" "$work/run"
+export CONTAINERS_STORAGE_CONF=$work/storage.conf
 podman() { command podman --cgroup-manager cgroupfs "$@"; }
 # A store of its own makes what is pulled and loaded later.
 maker() { command podman --root "$work/maker" --runroot "$work/maker-run" --storage-driver overlay "$@"; }
-for _ in $(seq 100); do curl -fs "http://$registry/v2/" >/dev/null && break; sleep 0.1; done
 
 cp "$(command -v busybox)" context/
 printf 'FROM scratch\nCOPY busybox /bin/busybox\nCOPY data /data\n' >context/Containerfile
@@ -39,10 +29,7 @@ done
 for name in docker-archive oci-archive; do make "localhost/$name:1"; done
 maker save --quiet --output docker.tar localhost/docker-archive:1
 maker push --quiet localhost/oci-archive:1 oci-archive:oci.tar:quay.io/by/oci-archive:1
-# The cache of another machine knows nothing here.
-umount /var/lib/containers
-rm -rf lib && mkdir lib
-mount --bind lib /var/lib/containers
+forget_origins "$work"
 
 podman pull --quiet "$registry/by/pull:1" >/dev/null
 skopeo copy --quiet --src-tls-verify=false "docker://$registry/by/skopeo:1" "containers-storage:$registry/by/skopeo:1"

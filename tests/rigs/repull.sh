@@ -4,17 +4,11 @@
 # --repull` prints and the registry of origins.sh has. Prints a JSON object.
 set -euo pipefail
 work=${1:?usage: repull.sh WORK LAYERSWEEP} program=${2:?}
-if [ "${OWN_NAMESPACE:-}" != yes ]; then
-    exec env OWN_NAMESPACE=yes unshare --mount --propagation private "$0" "$@"
-fi
+# shellcheck source=tests/rigs/registry.sh
+. "$(dirname "$0")/registry.sh"
 cd "$work"
-mkdir -p /var/lib/containers
-mount --bind lib /var/lib/containers
-docker-registry serve registry.yml >registry.log 2>&1 &
-trap 'kill %1; umount /var/lib/containers || umount --lazy /var/lib/containers' EXIT
-registry=$(sed -n 's/.*addr: "\(.*\)".*/\1/p' registry.yml)
-for _ in $(seq 100); do curl -fs "http://$registry/v2/" >/dev/null && break; sleep 0.1; done
-export CONTAINERS_REGISTRIES_CONF=$work/registries.conf CONTAINERS_STORAGE_CONF=$work/storage.conf
+serve_registry "$work"
+export CONTAINERS_STORAGE_CONF=$work/storage.conf
 layersweep() { "$program" --graphroot "$work/root" --runroot "$work/run" --state-dir "$work/state" "$@"; }
 layersweep images --format json | jq -r '.images[].id' >list
 echo quay.io/by/elsewhere:1 >>list

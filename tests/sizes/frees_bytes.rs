@@ -8,7 +8,7 @@ use crate::support;
 use support::archive::Noise;
 use support::chunks;
 use support::loopfs::{Fs, LoopFs, MIB};
-use support::program::{self, number, text};
+use support::program::{self, number};
 use support::store::{self, Store};
 use support::usage;
 
@@ -124,17 +124,14 @@ fn one_by_one(fs: Fs, loopfs: &LoopFs, store: &Store) {
     judge(fs, &deletions);
 }
 
-/// Deletes several sets of images, each set at once. A set has only images that are not in use, so all other images
-/// temporarily get a container.
+/// Deletes several sets of images, each set at once. All other images are temporarily pinned.
 fn set_by_set(fs: Fs, loopfs: &LoopFs, store: &Store, sets: &[usize]) {
     let mut deletions = Vec::new();
     for &size in sets {
         let images = shuffled(store.images());
         assert!(images.len() >= size, "too few images for the sets");
-        let mut pins = Vec::new();
-        for image in &images[size..] {
-            pins.push(store.pin(text(image, "/id")));
-        }
+        let others: Vec<String> = images[size..].iter().map(name).collect();
+        pin("add", &others);
         let predicted = usage::unused_reclaimable(&store.json("usage"));
         let moves = RecordMoves::watch(fs, loopfs);
         let before = settled(loopfs);
@@ -155,11 +152,15 @@ fn set_by_set(fs: Fs, loopfs: &LoopFs, store: &Store, sets: &[usize]) {
             // The value of a set is the sum of the gains of successive deletions.
             assert_eq!(predicted, one_after_another, "a set of {size}");
         }
-        for pin in pins {
-            store.unpin(&pin);
-        }
+        pin("remove", &others);
     }
     judge(fs, &deletions);
+}
+
+fn pin(word: &str, names: &[String]) {
+    if !names.is_empty() {
+        program::layersweep(["pin", word].into_iter().chain(names.iter().map(String::as_str))).expect_code(0);
+    }
 }
 
 fn name(image: &Value) -> String {

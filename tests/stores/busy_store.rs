@@ -14,7 +14,7 @@ use support::store::Store;
 use support::{locks, small, store};
 
 /// Duration of the storm.
-const STORM: Duration = Duration::from_secs(20);
+const STORM: Duration = Duration::from_secs(8);
 
 #[test]
 fn scans_during_builds_and_removals_are_exact() {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -266,7 +266,7 @@ fn foreign_names_are_escaped() {
     }
 }
 
-/// Runs twenty seconds of random damage. A failure prints the seed; `HOSTILE_SEED` repeats it.
+/// A failure prints the seed; `HOSTILE_SEED` repeats it.
 #[test]
 fn random_damage_never_crashes() {
     if !store::require_tools() {
@@ -279,10 +279,7 @@ fn random_damage_never_crashes() {
     });
     println!("HOSTILE_SEED={seed}");
     let mut noise = Noise::new(&seed);
-    let start = Instant::now();
-    let mut runs = 0;
-    // Beside other tests it takes longer.
-    while start.elapsed() < Duration::from_secs(20) || runs <= 50 {
+    for _ in 0..80 {
         let files = 1 + noise.below(2);
         let mut damaged = Vec::new();
         for _ in 0..files {
@@ -298,9 +295,7 @@ fn random_damage_never_crashes() {
             && serde_json::from_str::<Value>(&run.stdout).is_ok();
         assert!(fine, "seed {seed}: {command}: {run:?}\non {damaged:#?}");
         bed.restore();
-        runs += 1;
     }
-    assert!(start.elapsed() < Duration::from_secs(100), "{runs} runs");
 }
 
 /// Makes a few random edits, some of bytes, some that keep the JSON valid.

@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::rulings::rulings_of_old;
+use crate::support::{self, rulings::rulings_of_old};
 use layersweep::disk::Progress;
 use layersweep::policy::Policy;
 use layersweep::stores::{self, Measure, Scan, ScanRequest};
@@ -259,7 +259,7 @@ fn imagestore_of_two_stores_is_kept() {
 /// The files of a user count only for the images that the user could be using.
 #[test]
 fn user_keeps_only_reachable_stores() {
-    if !nix::unistd::geteuid().is_root() {
+    if !support::require_root() {
         return;
     }
     let podman = format!("/{PODMAN}");

@@ -1,15 +1,15 @@
 //! Discovery finds the store that Podman reports. Podman runs in a separate root, an overlayfs over the machine's, so
-//! that it finds the test's files in their usual places and leaves no trace; that needs root. Without root, only
-//! stores that variables can name are compared.
+//! that it finds the test's files in their usual places and leaves no trace.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use layersweep::stores::RunningPrograms;
 use layersweep::stores::containers_storage::config::{Environment, StoreConfig, discover};
 use layersweep::sys::sysroot::Sysroot;
+
+use crate::support;
 
 /// Runs the following words in the root `$1/m`: the machine's root without its `storage.conf`, plus `$2`, as user
 /// `$3` with home `$4`. Everything is removed with the last process.
@@ -44,25 +44,15 @@ umount -l /outside
 const INFO: [&str; 3] =
     ["info", "--format", "{{.Store.GraphRoot}} {{.Store.RunRoot}} {{.Store.GraphDriverName}}"];
 
-/// Returns whether a test that needs `what` can run; fails under CI if it cannot.
-#[allow(clippy::print_stderr)] // the reason of a skipped test
-fn available(what: &str, there: bool) -> bool {
-    if !there {
-        assert!(std::env::var_os("CI").is_none(), "{what} is missing, and CI is to test it");
-        eprintln!("skipped: {what} is missing");
-    }
-    there
-}
-
-/// Returns Podman's major version.
+/// Returns Podman's major version; skips without root or Podman, or fails under CI.
 fn podman() -> Option<u32> {
-    let output = Command::new("podman").arg("--version").output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    text.split_whitespace().last()?.split('.').next()?.parse().ok()
-}
-
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
+    if !support::require_root() || !support::require_program("podman") {
+        return None;
+    }
+    let output = Command::new("podman").arg("--version").output().expect("podman runs");
+    let text = String::from_utf8(output.stdout).expect("a version");
+    let version = text.split_whitespace().last().and_then(|version| version.split('.').next());
+    Some(version.and_then(|major| major.parse().ok()).unwrap_or_else(|| panic!("a version: {text}")))
 }
 
 /// Returns the environment variables for Podman.
@@ -128,10 +118,7 @@ fn write(root: &Path, file: &str, graphroot: &str) {
 
 #[test]
 fn root_store_matches_podman() {
-    let Some(major) = podman().filter(|_| is_root()) else {
-        available("podman", podman().is_some());
-        return eprintln!("skipped: this takes root");
-    };
+    let Some(major) = podman() else { return };
     fn file(directory: &str) -> String {
         format!("{directory}/containers/storage.conf")
     }
@@ -157,10 +144,7 @@ fn root_store_matches_podman() {
 
 #[test]
 fn user_store_matches_podman() {
-    let Some(major) = podman().filter(|_| is_root()) else {
-        available("podman", podman().is_some());
-        return eprintln!("skipped: this takes root");
-    };
+    let Some(major) = podman() else { return };
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/config");
     for (case, uid, name) in
         [("rootless", 1000, "alice"), ("rootless", 1001, "bob"), ("rootless-default", 1000, "alice")]
@@ -181,35 +165,21 @@ fn user_store_matches_podman() {
 
 #[test]
 fn store_from_variables_matches_podman() {
-    if is_root() {
-        return eprintln!("skipped: as root, podman is compared in a separate root");
-    }
-    let major = podman();
-    if !available("podman", major.is_some()) {
-        return;
-    }
-    let top = tempfile::tempdir().expect("a directory");
-    let top = top.path();
-    let runtime = top.join("runtime");
-    fs::create_dir(&runtime).expect("a directory");
-    fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).expect("a mode");
-    fn place(top: &Path, name: &str) -> String {
-        top.join(name).display().to_string()
-    }
-    write(top, "xdg/containers/storage.conf", &place(top, "of-xdg"));
-    write(top, "named.conf", &place(top, "of-named"));
+    let Some(major) = podman() else { return };
+    let files = tempfile::tempdir().expect("a directory");
+    let home = PathBuf::from("/home/alice");
+    write(files.path(), "/home/alice/xdg/containers/storage.conf", "/home/alice/of-xdg");
+    write(files.path(), "/home/alice/named.conf", "/home/alice/of-named");
     let base = Environment {
-        uid: nix::unistd::geteuid().as_raw(),
-        home: Some(top.join("home")),
-        xdg_config_home: Some(top.join("xdg")),
-        xdg_runtime_dir: Some(runtime),
+        uid: 1000,
+        xdg_config_home: Some(home.join("xdg")),
+        xdg_runtime_dir: Some("/run/user/1000".into()),
+        home: Some(home.clone()),
         ..Environment::default()
     };
-    let named = Environment { containers_storage_conf: Some(top.join("named.conf")), ..base.clone() };
+    let named = Environment { containers_storage_conf: Some(home.join("named.conf")), ..base.clone() };
     for environment in [base, named] {
-        let mut command = Command::new("podman");
-        command.args(INFO).env_clear().envs(variables(&environment, "user"));
-        let says = answer(&command.output().expect("podman runs"));
-        agree(&Sysroot::live(), &environment, &says, major.unwrap_or(0), "variables");
+        let says = answer(&podman_in_a_root(files.path(), &environment, "alice"));
+        agree(&Sysroot::at(files.path()), &environment, &says, major, "variables");
     }
 }

@@ -26,10 +26,9 @@ pub fn require_checkout_elsewhere() {
 }
 
 /// Directories that are empty for tests, if the machine has them.
-const DIRECTORIES: [&str; 30] = [
+const DIRECTORIES: [&str; 29] = [
     "/etc/containerd",
     "/etc/containers",
-    "/etc/crio",
     "/etc/k0s",
     "/etc/kubernetes",
     "/etc/layersweep",
@@ -68,12 +67,12 @@ const FILES: [&str; 5] = [
     "/run/cri-dockerd.sock",
 ];
 
-/// Files that are written if their directory exists: podman and buildah accept no image without a policy, and an
-/// empty `/etc/crio` means a CRI-O with its built-in pause image.
-const CONTENT: [(&str, &str); 2] = [
-    ("/etc/containers/policy.json", r#"{"default": [{"type": "insecureAcceptAnything"}]}"#),
-    ("/etc/crio/crio.conf", "[crio.image]\npause_image = \"\"\n"),
-];
+/// An empty directory means a CRI-O with its built-in settings. Tests see no such directory.
+const CRIO: &str = "/etc/crio";
+
+/// Podman and buildah accept no image without a policy.
+const POLICY: (&str, &str) =
+    ("/etc/containers/policy.json", r#"{"default": [{"type": "insecureAcceptAnything"}]}"#);
 
 /// Runs before `main`: a namespace can only be left before the process has a second thread.
 #[used]
@@ -90,26 +89,42 @@ extern "C" fn hide() {
     if !nix::unistd::geteuid().is_root() || is_of_another {
         return;
     }
-    let none = None::<&str>;
-    let hidden = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| {
-        // Unmounts of the machine still propagate into the namespace; mounts made here do not propagate out.
-        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)?;
-        for directory in DIRECTORIES.map(Path::new).into_iter().filter(|path| path.is_dir()) {
-            let options = if directory.ends_with("tmp") { "mode=1777" } else { "mode=755" };
-            mount(Some("layersweep-tests"), directory, Some("tmpfs"), MsFlags::empty(), Some(options))?;
-        }
-        for file in FILES.map(Path::new).into_iter().filter(|path| path.exists()) {
-            mount(Some("/dev/null"), file, none, MsFlags::MS_BIND, none)?;
-        }
-        Ok(())
-    });
-    if let Err(error) = hidden {
+    if let Err(error) = hide_all() {
         super::skip(&format!("hiding the machine's configuration from the tests: {error}"));
-        return;
     }
-    for (path, content) in CONTENT {
-        if Path::new(path).parent().is_some_and(Path::is_dir) {
-            std::fs::write(path, content).expect("writing what tools need");
-        }
+}
+
+#[allow(clippy::disallowed_methods)] // nothing is mounted in the copy of the directory that is deleted
+fn hide_all() -> std::io::Result<()> {
+    let none = None::<&str>;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    // Unmounts of the machine still propagate into the namespace; mounts made here do not propagate out.
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)?;
+    if Path::new(CRIO).is_dir() {
+        mount_memory(CRIO, "mode=755")?;
+        let [upper, work] = ["upper", "work"].map(|name| Path::new(CRIO).join(name));
+        std::fs::create_dir(&upper)?;
+        std::fs::create_dir(&work)?;
+        let options = format!("lowerdir=/etc,upperdir={},workdir={}", upper.display(), work.display());
+        mount(Some(NAME), "/etc", Some("overlay"), MsFlags::empty(), Some(&*options))?;
+        std::fs::remove_dir_all(CRIO)?;
     }
+    for directory in DIRECTORIES.map(Path::new).into_iter().filter(|path| path.is_dir()) {
+        mount_memory(directory, if directory.ends_with("tmp") { "mode=1777" } else { "mode=755" })?;
+    }
+    for file in FILES.map(Path::new).into_iter().filter(|path| path.exists()) {
+        mount(Some("/dev/null"), file, none, MsFlags::MS_BIND, none)?;
+    }
+    let (path, content) = POLICY;
+    if Path::new(path).parent().is_some_and(Path::is_dir) {
+        std::fs::write(path, content)?;
+    }
+    Ok(())
+}
+
+/// Source of the mounts that hide files.
+const NAME: &str = "layersweep-tests";
+
+fn mount_memory(directory: impl AsRef<Path>, options: &str) -> nix::Result<()> {
+    mount(Some(NAME), directory.as_ref(), Some("tmpfs"), MsFlags::empty(), Some(options))
 }

@@ -41,6 +41,8 @@ pub mod strace;
 pub mod tree;
 pub mod usage;
 
+use std::io::Write;
+
 /// Returns whether the test runs as root, which it needs for mounts and device nodes. Otherwise prints that the test
 /// is skipped, or fails under CI (the variable `CI` is set), so that a skipped test does not pass for a good one.
 pub fn require_root() -> bool {
@@ -52,12 +54,19 @@ pub fn require_program(name: &str) -> bool {
     find_program(name) || skip(&format!("this test needs the program {name}"))
 }
 
-/// Prints that the test is skipped, or fails under CI.
+/// Prints that the test is skipped, or fails under CI. Also writes the reason into the file that `tests/run.sh` reads
+/// when all tests have run.
 pub fn skip(why: &str) -> bool {
     assert!(std::env::var_os("CI").is_none(), "CI is set, and {why}");
     #[allow(clippy::print_stderr)] // the test harness shows it
     {
         eprintln!("SKIPPED: {why}");
+    }
+    if let Some(path) = std::env::var_os("LAYERSWEEP_SKIPPED") {
+        let test = std::env::args().skip_while(|word| word != "--exact").nth(1).unwrap_or_default();
+        let mut file =
+            std::fs::OpenOptions::new().append(true).open(path).expect("the file of skipped tests");
+        file.write_all(format!("{test}: {why}\n").as_bytes()).expect("writing what is skipped");
     }
     false
 }

@@ -57,37 +57,46 @@ pub fn succeed(command: &mut Command) -> String {
     stdout.into_owned()
 }
 
-/// Cargo profile of the program: like the released one, without the optimisations, which take minutes.
-const PROFILE: &str = "trial";
-
-/// Returns the directory of the packages, and builds them if the sources are newer.
+/// Returns the directory of the packages of [`shipped_program`], and builds them if a file in them is newer.
 pub fn packages() -> PathBuf {
-    let _alone = alone("trial-packages");
-    let dir = kept("trial-packages");
+    let _alone = alone("test-packages");
+    let dir = kept("test-packages");
     let complete = dir.join(".complete");
     let built = std::fs::metadata(&complete).and_then(|facts| facts.modified()).ok();
     if built.is_none_or(|built| newest_source() > built) {
         let started = SystemTime::now();
         succeed(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&dir));
-        succeed(tool("packaging/build.sh").env("OUT", &dir).env("PROFILE", PROFILE));
+        let program = program_in(&dir);
+        std::fs::create_dir_all(program.parent().expect("a directory")).expect("a directory for the program");
+        let symbols = program.with_extension("debug");
+        let (keep, strip) = (["--only-keep-debug", "--compress-debug-sections"], ["--strip-all"]);
+        succeed(tool("objcopy").args(keep).arg(PROGRAM).arg(symbols));
+        succeed(tool("objcopy").args(strip).arg(PROGRAM).arg(&program));
+        succeed(tool("packaging/build.sh").env("OUT", &dir).env("BINARY", &program));
         let file = File::create(&complete).expect("marking the packages as complete");
         file.set_modified(started).expect("dating the packages");
     }
     dir
 }
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_layersweep");
+
 fn newest_source() -> SystemTime {
     let parts =
-        ["src", "migrations", "packaging", "docs", "Cargo.toml", "Cargo.lock", "LICENSE", "README.md"];
+        ["packaging", "docs", "Cargo.toml", "Cargo.lock", "LICENSE", "NOTICE", "README.md", "CHANGELOG.md"];
     let files = parts.iter().flat_map(|part| walkdir::WalkDir::new(sources().join(part)));
     let times = files.map(|entry| entry.expect("a source").metadata().expect("its facts"));
-    times.filter_map(|facts| facts.modified().ok()).max().expect("sources")
+    let program = std::fs::metadata(PROGRAM).expect("the program").modified().ok();
+    times.filter_map(|facts| facts.modified().ok()).chain(program).max().expect("sources")
 }
 
-/// Returns the path of the program in the packages.
+fn program_in(packages: &Path) -> PathBuf {
+    packages.join("program/layersweep")
+}
+
+/// Returns the path of the program in the packages: that of the tests, without its symbols.
 pub fn shipped_program() -> PathBuf {
-    packages();
-    kept(&format!("x86_64-unknown-linux-gnu/{PROFILE}/shipped/layersweep"))
+    program_in(&packages())
 }
 
 /// Returns the package in `dir` whose name is `start`, a version, and `end`.
@@ -104,9 +113,7 @@ pub fn package(dir: &Path, start: &str, end: &str) -> PathBuf {
 /// Returns whether packages can be built here and `programs` are installed; skips, or fails under CI.
 pub fn ready(programs: &[&str]) -> bool {
     super::require_root()
-        && ["dpkg-deb", "rpmbuild", "protoc", "jq", "python3"]
-            .iter()
-            .all(|program| super::require_program(program))
+        && ["dpkg-deb", "rpmbuild", "objcopy", "jq"].iter().all(|program| super::require_program(program))
         && programs.iter().all(|program| super::require_program(program))
 }
 
@@ -150,12 +157,11 @@ pub struct Root {
 }
 
 impl Root {
-    /// Copies the root that mmdebstrap made once.
+    /// Makes the root.
     pub fn new() -> Self {
-        let made = made_root();
         let dir = tempfile::Builder::new().prefix("root-").tempdir_in(env!("CARGO_TARGET_TMPDIR"));
         let dir = dir.expect("a directory for a root");
-        succeed(Command::new("cp").args(["-a", "--reflink=auto"]).arg(made.join(".")).arg(dir.path()));
+        succeed(tool("tests/rigs/debian-root.sh").arg(dir.path()));
         Self { dir }
     }
 
@@ -189,18 +195,6 @@ impl Root {
     pub fn boot(self) -> Booted {
         Booted::new(self)
     }
-}
-
-fn made_root() -> PathBuf {
-    let _alone = alone("debian-root");
-    let dir = kept("debian-root");
-    let complete = kept("debian-root.complete");
-    if !complete.exists() {
-        succeed(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&dir));
-        succeed(tool("tests/rigs/debian-root.sh").arg(&dir));
-        File::create(&complete).expect("marking the root as complete");
-    }
-    dir
 }
 
 /// A root whose systemd runs in a container of systemd-nspawn.
