@@ -87,7 +87,11 @@ impl Filler<'_> {
             is_needed.then(|| within.born(directory).ok().flatten()).flatten()
         });
         let births: Vec<_> = births.collect();
-        let origins = if self.writer.origins { origin::of_images(snapshot, &births) } else { Vec::new() };
+        let origins = if self.writer.origins {
+            origin::of_images(snapshot, &births, self.writer.blobs)
+        } else {
+            Vec::new()
+        };
         let mut births = births.into_iter();
         let mut origins = origins.into_iter();
         let tops = snapshot.images.iter().map(|record| self.find_layer(record.layer.as_deref()?));
@@ -135,7 +139,7 @@ impl Filler<'_> {
                 created: record.created,
                 evidence: births.next().flatten().map(of_birth).into_iter().collect(),
                 origin,
-                blobs: if self.writer.blobs { blobs } else { Vec::new() },
+                blobs,
                 is_list: lists::is_list(record),
                 pinned_by: (self.pinned_by)(&record.names, &record.digests),
                 labels: labels.next().unwrap_or_default(),
