@@ -16,7 +16,7 @@ use crate::config::{Config, ConfigOrigin, ConfigProblem};
 use crate::model::kubelet_thresholds::{IMAGEFS, NODEFS};
 use crate::model::reference;
 use crate::model::reference_set::ReferenceSet;
-use crate::model::{Finding, Image, Inventory, LabelsOf, StoreKind};
+use crate::model::{Finding, Image, Inventory, StoreKind};
 use crate::node::kubelet::Kubelet;
 use crate::node::quadlets::{self, OF_USERS, SYSTEM, UnitDirectory};
 use crate::node::{NamedImage, Unreadable, expected_images, pulls, static_pods, thresholds};
@@ -54,6 +54,7 @@ impl FromNode {
     /// When static pods, root's quadlets, the runtimes' settings or the declared set cannot be read: nothing may be
     /// deleted then.
     pub fn read(request: &ScanRequest, config: &Config) -> Result<Self, Unreadable> {
+        let request = &ScanRequest { sysroot: request.sysroot.at_once(), ..request.clone() };
         let sysroot = &request.sysroot;
         let settings = kubelet_settings(request);
         let manifests = config.static_pods.as_deref();
@@ -289,11 +290,6 @@ fn named_graphroots(request: &ScanRequest) -> Option<Vec<PathBuf>> {
         false => sysroot.resolve(&std::path::absolute(path).ok()?).ok(),
     });
     graphroots.collect()
-}
-
-/// Returns the images whose labels a scan has to read for these protections.
-pub fn labels_for(protect: &Protect) -> LabelsOf {
-    if protect.labels.is_empty() { LabelsOf::None } else { LabelsOf::All }
 }
 
 #[cfg(test)]

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use super::error::{Error, Exit};
 use super::observer::{Audience, Observer};
-use super::protect::labels_for;
 use super::request::Request;
 use super::scan_recording::ScanRecording;
 use super::state::{Purpose, State, read_clocks};
 use crate::config::Config;
 use crate::disk::Progress;
 use crate::history::ages::InventoryAges;
-use crate::model::{LabelsOf, fleet};
+use crate::model::fleet;
 use crate::stores::{self, Measure, Scan};
 use crate::sys::sysroot::Sysroot;
 
@@ -66,7 +65,7 @@ pub fn record_uses(request: &Request, observer: &dyn Observer) -> Result<Exit, E
 #[derive(Default)]
 pub(super) struct ScanOptions {
     /// Labels of images.
-    pub(super) labels: LabelsOf,
+    pub(super) labels: bool,
     /// Trees of the measured directories, to divide the bytes of a directory by owner.
     pub(super) trees: bool,
     /// Layers in the manifests of images.
@@ -78,7 +77,7 @@ pub(super) struct ScanOptions {
 impl ScanOptions {
     /// Requests the labels that the policy needs.
     pub(super) fn with_labels(config: &Config) -> Self {
-        Self { labels: labels_for(&config.images.protect), ..Self::default() }
+        Self { labels: !config.images.protect.labels.is_empty(), ..Self::default() }
     }
 }
 

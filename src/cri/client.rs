@@ -78,9 +78,21 @@ impl Client {
     pub fn images(&self) -> Result<Vec<RuntimeImage>, CriError> {
         // Without a filter: containerd ignores filters, so a filtered answer would prove nothing.
         let request = v1::ListImagesRequest { filter: None };
-        let ask = async |channel| self.image(channel).list_images(request).await;
+        let ask = async |channel| self.image_service(channel).list_images(request).await;
         let answer = self.call("ListImages", CallKind::Query, self.options.listing, ask)?;
         types::images(answer).map_err(|problem| self.error("ListImages", problem))
+    }
+
+    /// Returns an image as [`Self::images`] lists it for the runtime handler `handler`; `None` if the runtime does not
+    /// have it. `id` is an id of that listing.
+    pub fn image(&self, id: &str, handler: &str) -> Result<Option<RuntimeImage>, CriError> {
+        const CALL: &str = "ImageStatus";
+        self.whole_id(CALL, id)?;
+        let spec = image_spec(id, handler);
+        let request = v1::ImageStatusRequest { image: Some(spec), verbose: false };
+        let ask = async |channel| self.image_service(channel).image_status(request).await;
+        let answer = self.call(CALL, CallKind::Query, self.options.asking, ask)?;
+        types::image(id, handler, answer).map_err(|problem| self.error(CALL, problem))
     }
 
     /// Lists the containers in every state, without sandboxes. CRI-O omits containers whose creation has not
@@ -158,7 +170,7 @@ impl Client {
     /// Returns the directories in which the runtime stores images. The byte counts in the answer are not
     /// measurements.
     pub fn image_filesystems(&self) -> Result<v1::ImageFsInfoResponse, CriError> {
-        let ask = async |channel| self.image(channel).image_fs_info(v1::ImageFsInfoRequest {}).await;
+        let ask = async |channel| self.image_service(channel).image_fs_info(v1::ImageFsInfoRequest {}).await;
         self.call("ImageFsInfo", CallKind::Query, self.options.listing, ask)
     }
 
@@ -182,10 +194,8 @@ impl Client {
     }
 
     fn remove(&self, reference: &str, id: &str, handler: &str) -> Result<(), CriError> {
-        let runtime_handler = handler.into();
-        let image = v1::ImageSpec { image: reference.into(), runtime_handler, ..v1::ImageSpec::default() };
-        let request = v1::RemoveImageRequest { image: Some(image) };
-        let ask = async |channel| self.image(channel).remove_image(request).await;
+        let request = v1::RemoveImageRequest { image: Some(image_spec(reference, handler)) };
+        let ask = async |channel| self.image_service(channel).remove_image(request).await;
         self.act("RemoveImage", id, self.options.removing, ask)
     }
 
@@ -284,7 +294,7 @@ impl Client {
         RuntimeServiceClient::new(channel).max_decoding_message_size(self.options.max_answer_bytes)
     }
 
-    fn image(&self, channel: Channel) -> ImageServiceClient<Channel> {
+    fn image_service(&self, channel: Channel) -> ImageServiceClient<Channel> {
         ImageServiceClient::new(channel).max_decoding_message_size(self.options.max_answer_bytes)
     }
 
@@ -300,6 +310,10 @@ impl Client {
         }
         Err(self.error(call, CriProblem::BadRequest(format!("{id:?} is not a whole id"))))
     }
+}
+
+fn image_spec(reference: &str, handler: &str) -> v1::ImageSpec {
+    v1::ImageSpec { image: reference.into(), runtime_handler: handler.into(), ..v1::ImageSpec::default() }
 }
 
 /// Checks for 64 hexadecimal digits, the form of all runtimes' ids. containerd writes `sha256:` before image ids.

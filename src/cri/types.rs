@@ -100,15 +100,34 @@ pub(super) fn images(answer: v1::ListImagesResponse) -> Result<Vec<RuntimeImage>
         let handler = image.spec.as_ref().map(|spec| spec.runtime_handler.clone());
         (image.id.clone(), handler.unwrap_or_default())
     })?;
-    let images = images.into_iter().map(|image| RuntimeImage {
-        id: image.id,
-        tags: image.repo_tags,
-        digests: image.repo_digests,
-        listed_bytes: image.size,
-        pinned: image.pinned,
-        runtime_handler: image.spec.unwrap_or_default().runtime_handler,
-    });
-    Ok(images.collect())
+    Ok(images.into_iter().map(RuntimeImage::from).collect())
+}
+
+/// Converts the status of the image `id` for the runtime handler `handler`.
+pub(super) fn image(
+    id: &str,
+    handler: &str,
+    answer: v1::ImageStatusResponse,
+) -> Result<Option<RuntimeImage>, CriProblem> {
+    match answer.image {
+        Some(image) if image.id != id => {
+            Err(CriProblem::Contradiction(format!("asked for image {id}, got {:?}", image.id)))
+        }
+        image => Ok(image.map(|image| RuntimeImage { runtime_handler: handler.into(), ..image.into() })),
+    }
+}
+
+impl From<v1::Image> for RuntimeImage {
+    fn from(image: v1::Image) -> Self {
+        Self {
+            id: image.id,
+            tags: image.repo_tags,
+            digests: image.repo_digests,
+            listed_bytes: image.size,
+            pinned: image.pinned,
+            runtime_handler: image.spec.unwrap_or_default().runtime_handler,
+        }
+    }
 }
 
 pub(super) fn containers(answer: v1::ListContainersResponse) -> Result<Vec<RuntimeContainer>, CriProblem> {

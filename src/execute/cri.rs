@@ -15,8 +15,8 @@ use crate::cri::{
 use crate::editor::ReserveFile;
 use crate::execute::remover::{GONE_WITHIN, PreconditionError, Remover, reported_removed};
 use crate::execute::runtime_match::{ImageMatch, RuntimeStores, unseen_container};
-use crate::model::plan::{self, Failure, Gain, Step};
-use crate::model::reference::repository;
+use crate::model::plan::{self, Failure, Gain, Step, Target};
+use crate::model::reference::{bare_id, repository};
 use crate::model::refs::{Refs, Root};
 use crate::model::rules::Rule;
 use crate::model::{Aftermath, Answer, Image, ImageIx, Inventory, RemovalResult, in_namespace};
@@ -34,8 +34,10 @@ pub struct CriRemover {
     runtime_store: RuntimeStore,
     /// The runtime's names of the images at the last look, by layersweep's image id.
     handles: HashMap<String, Vec<Handle>>,
-    /// Request for the listings of the next look, in progress.
-    pending: Option<JoinHandle<Result<Lists, CriError>>>,
+    /// The runtime's images at the last look at all of them, each as it was when it was last looked at by itself.
+    images: Vec<RuntimeImage>,
+    /// Requests about one image, in progress.
+    pending: Option<(String, JoinHandle<Result<Answers, CriError>>)>,
     /// The runtime's listings at the last look.
     listing: Option<Listing>,
     /// References of the images that each container has mounted as volumes, by container id. The mounts of a container
@@ -54,21 +56,37 @@ struct Handle {
     runtime_handler: String,
 }
 
-/// The runtime's listings.
+/// The runtime's answers about its containers and about all images, or about one image.
 #[derive(Debug)]
-struct Lists {
+struct Answers {
     containers: Vec<RuntimeContainer>,
     sandboxes: Vec<RuntimeSandbox>,
     images: Vec<RuntimeImage>,
 }
 
-impl Lists {
-    fn of(client: &Client) -> Result<Self, CriError> {
-        // Containers first: a container created in between uses an image of the later listing, and is on the disk by
-        // the next look.
+impl Answers {
+    /// Asks for the images last: a container created in between uses an image of the later answer, and is on the disk
+    /// by the next look.
+    fn new(
+        client: &Client,
+        images: impl FnOnce() -> Result<Vec<RuntimeImage>, CriError>,
+    ) -> Result<Self, CriError> {
         let containers = client.containers()?;
         let sandboxes = client.sandboxes()?;
-        Ok(Self { containers, sandboxes, images: client.images()? })
+        Ok(Self { containers, sandboxes, images: images()? })
+    }
+
+    /// Asks for all images. CRI-O needs longer for that than for the removal of an image.
+    fn of_all(client: &Client) -> Result<Self, CriError> {
+        Self::new(client, || client.images())
+    }
+
+    /// Asks for the image with these handles.
+    fn of_image(client: &Client, handles: &[Handle]) -> Result<Self, CriError> {
+        Self::new(client, || {
+            let statuses = handles.iter().map(|handle| client.image(&handle.id, &handle.runtime_handler));
+            Ok(statuses.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        })
     }
 }
 
@@ -88,6 +106,7 @@ impl CriRemover {
             client,
             runtime_store,
             handles: HashMap::new(),
+            images: Vec::new(),
             pending: None,
             listing: None,
             mounted: HashMap::new(),
@@ -162,14 +181,27 @@ impl CriRemover {
         self.mounted.get(&container.id).map_or(&[], Vec::as_slice)
     }
 
-    /// Determines the images that the runtime can remove, with their handles, and those that it pins.
-    fn reach(
+    /// Returns the facts about images whose match is `found`, and about their users in the runtime.
+    ///
+    /// # Errors
+    /// When the runtime has a container or sandbox that is not on the disk.
+    fn facts(
         &mut self,
         inventory: &Inventory,
         stores: &RuntimeStores,
         found: &ImageMatch,
-        images: &[RuntimeImage],
-    ) -> Vec<Facts> {
+        (containers, sandboxes): (&[RuntimeContainer], &[RuntimeSandbox]),
+    ) -> Result<Vec<Facts>, PreconditionError> {
+        if let Some(message) = unseen_container(inventory, stores, containers, sandboxes) {
+            return Err(PreconditionError::stale(message));
+        }
+        let mut facts = self.reach(inventory, stores, found);
+        self.add_users(inventory, containers, &by_position(found), &mut facts);
+        Ok(facts)
+    }
+
+    /// Determines the images that the runtime can remove, with their handles, and those that it pins.
+    fn reach(&mut self, inventory: &Inventory, stores: &RuntimeStores, found: &ImageMatch) -> Vec<Facts> {
         let mut facts = vec![Facts::default(); inventory.images.len()];
         for (image, facts) in inventory.images.iter().zip(&mut facts) {
             if !stores.writes_to(image.store) {
@@ -190,7 +222,7 @@ impl CriRemover {
             let is_artifact = stores.artifacts == Some(image.store);
             let mut handles = Vec::new();
             for position in positions {
-                let RuntimeImage { id, runtime_handler, pinned, .. } = &images[*position];
+                let RuntimeImage { id, runtime_handler, pinned, .. } = &self.images[*position];
                 match is_artifact {
                     true => handles.extend(artifact_handles(image, runtime_handler)),
                     false => {
@@ -212,16 +244,15 @@ impl CriRemover {
     }
 
     /// Adds the containers that use images according to the runtime, but not according to the disk. `of_listing` maps
-    /// positions in `images` to images of the inventory.
+    /// positions in the runtime's images to images of the inventory.
     fn add_users(
         &self,
         inventory: &Inventory,
         containers: &[RuntimeContainer],
-        images: &[RuntimeImage],
         of_listing: &HashMap<usize, ImageIx>,
         facts: &mut [Facts],
     ) {
-        let names = Names::new(images);
+        let names = Names::new(&self.images);
         for container in containers {
             let name = name(container);
             for position in names.used_by(container).images {
@@ -238,7 +269,7 @@ impl CriRemover {
                     let is_certain = found.images.contains(position);
                     // The reference may be a tag that was moved to another image since. Then the mounted image may be
                     // any that has no name.
-                    let is_possible = !found.certain && images[*position].tags.is_empty();
+                    let is_possible = !found.certain && self.images[*position].tags.is_empty();
                     if (is_certain || is_possible) && !is_known_user(inventory, container, *image_ix) {
                         let perhaps = if is_certain { "" } else { " perhaps" };
                         facts[image_ix.get()]
@@ -257,13 +288,26 @@ impl CriRemover {
 }
 
 impl Handle {
+    /// Only the handle of an artifact is a reference.
+    fn is_artifact(&self) -> bool {
+        self.id.contains('@')
+    }
+
     fn remove(&self, client: &Client) -> Result<(), CriError> {
-        // Only the handle of an artifact is a reference.
-        match self.id.contains('@') {
-            true => client.remove_artifact(&self.id, &self.runtime_handler),
-            false => client.remove_image(&self.id, &self.runtime_handler),
+        if self.is_artifact() {
+            client.remove_artifact(&self.id, &self.runtime_handler)
+        } else {
+            client.remove_image(&self.id, &self.runtime_handler)
         }
     }
+}
+
+/// Image of the inventory for each position in the runtime's images.
+fn by_position(found: &ImageMatch) -> HashMap<usize, ImageIx> {
+    let known = found.known.iter();
+    let pairs =
+        known.flat_map(|(image_ix, positions)| positions.iter().map(|position| (*position, *image_ix)));
+    pairs.collect()
 }
 
 /// Returns true if the disk has the container as a user of the image. Snapshots of containerd name the pod, not the
@@ -352,31 +396,28 @@ pub(super) fn runtime_stores(
 }
 
 impl Remover for CriRemover {
-    fn ask(&mut self) {
-        let client = self.client.clone();
-        self.pending = thread::Builder::new().spawn(move || Lists::of(&client)).ok();
+    fn ask(&mut self, image: &Target) {
+        let handles = self.handles.get(&image.id).filter(|handles| !handles.iter().any(Handle::is_artifact));
+        self.pending = handles.cloned().filter(|handles| !handles.is_empty()).and_then(|handles| {
+            let client = self.client.clone();
+            let asking = thread::Builder::new().spawn(move || Answers::of_image(&client, &handles));
+            Some((image.id.clone(), asking.ok()?))
+        });
     }
 
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<Facts>, PreconditionError> {
-        let lists = self.pending.take().and_then(|pending| pending.join().ok());
         let stores = runtime_stores(&self.client, &self.runtime_store, inventory)?;
-        let Lists { containers, sandboxes, images } = lists.unwrap_or_else(|| Lists::of(&self.client))?;
+        let Answers { containers, sandboxes, images } = Answers::of_all(&self.client)?;
         self.ask_mounts(&containers)?;
         let found = ImageMatch::new(inventory, &stores, &images);
-        let objection = found
-            .objection(&images)
-            .or_else(|| unseen_container(inventory, &stores, &containers, &sandboxes));
-        if let Some(message) = objection {
+        if let Some(message) = found.objection(&images) {
             return Err(PreconditionError::stale(message));
         }
-        let mut facts = self.reach(inventory, &stores, &found, &images);
-        let known = found.known.iter();
-        let of_listing: HashMap<usize, ImageIx> = known
-            .flat_map(|(image_ix, positions)| positions.iter().map(|position| (*position, *image_ix)))
-            .collect();
-        self.add_users(inventory, &containers, &images, &of_listing, &mut facts);
+        self.images = images;
+        let facts = self.facts(inventory, &stores, &found, (&containers, &sandboxes))?;
         let store_ids = inventory.store_ids();
-        let images = images.iter().enumerate().map(|(position, image)| {
+        let of_listing = by_position(&found);
+        let images = self.images.iter().enumerate().map(|(position, image)| {
             let listed = ListedImage {
                 id: image.id.clone(),
                 size_bytes: image.listed_bytes,
@@ -394,6 +435,25 @@ impl Remover for CriRemover {
             containers: containers.collect(),
         });
         Ok(facts)
+    }
+
+    /// Takes the other images from the last listing. They matter for one question only: whether a container's reference
+    /// is certain to mean another image. An id or a digest means the same image at any time, and a name that has moved
+    /// since then is found at this image, or counts as uncertain.
+    fn look_at(&mut self, inventory: &Inventory, image_ix: ImageIx) -> Result<Vec<Facts>, PreconditionError> {
+        let id = &inventory[image_ix].id;
+        let pending = self.pending.take().filter(|(asked, _)| asked == id.as_str());
+        // The runtime may pin or use a list that contains the image.
+        let is_alone = inventory.lists_of(image_ix).next().is_none();
+        let answers = pending.filter(|_| is_alone).and_then(|(_, asking)| asking.join().ok());
+        let Some(answers) = answers else { return self.look(inventory) };
+        let Answers { containers, sandboxes, images } = answers?;
+        let stores = runtime_stores(&self.client, &self.runtime_store, inventory)?;
+        self.ask_mounts(&containers)?;
+        self.images.retain(|image| bare_id(&image.id) != id.as_str());
+        self.images.extend(images);
+        let found = ImageMatch::new(inventory, &stores, &self.images);
+        self.facts(inventory, &stores, &found, (&containers, &sandboxes))
     }
 
     fn listing(&self) -> Option<&Listing> {
@@ -461,7 +521,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::model::plan::{Cause, Target, TargetKind};
+    use crate::model::plan::{Cause, TargetKind};
 
     #[test]
     fn failures_of_runtime_and_of_image_differ() {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::execute::gauges::Gauges;
-use crate::execute::measure::{Room, SettleEnd, SettlePatience};
+use crate::execute::measure::{Room, SettleEnd, SettlePatience, Settled};
 use crate::execute::remover::{GONE_WITHIN, PreconditionError};
 use crate::history::pins::Pins;
 use crate::model::outcome::{Deletion, FreedOn, Outcome, Stopped, tolerance};
@@ -23,7 +23,7 @@ use crate::model::plan::{
     Action, Failure, Gain, Kept, Phase, Plan, Problem, Step, Target, TargetKind, bytes_on,
 };
 use crate::model::rules::Rule;
-use crate::model::space::Measured;
+use crate::model::space::{Measured, Space};
 use crate::model::{Aftermath, Answer, FilesystemIx, OutcomeKind, RemovalResult, StoreId};
 use crate::sys::stop;
 
@@ -358,21 +358,9 @@ impl<'a> Run<'a> {
 
     /// Waits until the bytes of the deleted target are free, and measures them. `reports`: notifies the observer if
     /// that takes time.
-    fn freed(
-        &mut self,
-        step: Step,
-        Gauged { before, moved_bytes, byproduct }: &Gauged,
-        handler: &dyn Handler,
-        reports: bool,
-    ) -> Deletion {
-        let deleted_at = Timestamp::now();
-        let is_late = before.iter().any(|(on, room, _)| {
-            let freed = room.zip(self.gauges.room(*on)).map(|(before, now)| now.freed_since(&before));
-            let predicted = predicted_bytes(&step, byproduct, *on);
-            let enough = predicted.saturating_sub(tolerance(predicted));
-            freed.is_some_and(|freed| i128::from(freed) < i128::from(enough))
-        });
-        if is_late && reports {
+    fn freed(&mut self, step: Step, gauged: &Gauged, handler: &dyn Handler, reports: bool) -> Deletion {
+        let at = Timestamp::now();
+        if reports && self.is_late(&step, gauged) {
             self.observer.gone(&step);
         }
         let patience = match step.target.kind {
@@ -381,75 +369,114 @@ impl<'a> Run<'a> {
             }
             _ => self.patience,
         };
-        let mut total = None;
-        let mut beside_bytes = *moved_bytes;
-        let mut ended = SettleEnd::Came;
-        let mut usage = None;
-        let mut freed = Vec::new();
-        for (on, room, own_before) in before {
-            let (Some(gauge), Some(room)) = (self.gauges.of(*on), room) else {
+        let mut freed = Freed { beside_bytes: gauged.moved_bytes, ..Freed::default() };
+        for (filesystem, room, own_before) in &gauged.before {
+            let (Some(gauge), Some(room)) = (self.gauges.of(*filesystem), room) else {
                 tracing::warn!("a filesystem cannot be measured; what is freed there is not counted");
                 continue;
             };
-            match gauge.settle(room, predicted_bytes(&step, byproduct, *on), patience) {
+            let predicted = gauged.predicted(&step, *filesystem);
+            match gauge.settle(room, predicted.sum(), patience) {
                 Ok(settled) => {
-                    let own_bytes = self.own_bytes(*on, handler).saturating_sub(*own_before);
-                    let here = settled.measured_bytes.saturating_add(own_bytes);
-                    total = Some(total.unwrap_or(0_i64).saturating_add(here));
-                    beside_bytes = beside_bytes.saturating_add(settled.fell_bytes);
-                    if settled.why != SettleEnd::Came {
-                        ended = settled.why;
-                    }
-                    let space = settled.room.space().ok();
-                    usage = usage.or(space);
-                    freed.extend(on.map(|on| {
-                        let predicted = i64::try_from(step.predicted_on(on)).unwrap_or(i64::MAX);
-                        let on_top = u64::try_from(here.saturating_sub(predicted)).unwrap_or(0);
-                        let byproduct =
-                            i64::try_from(bytes_on(byproduct, on).min(on_top)).unwrap_or(i64::MAX);
-                        FreedOn {
-                            filesystem: on,
-                            bytes: here.saturating_sub(byproduct),
-                            usage_after_percent: space.map(|space| space.used_percent()),
-                        }
-                    }));
+                    let own_bytes = self.own_bytes(*filesystem, handler).saturating_sub(*own_before);
+                    freed.add(*filesystem, predicted, own_bytes, &settled);
                 }
                 Err(error) => tracing::warn!("measuring {}: {error}", gauge.path().display()),
             }
         }
-        if let Some(on) = step.filesystem {
-            usage = self.gauges.room(Some(on)).and_then(|room| room.space().ok());
+        if let Some(filesystem) = step.filesystem {
+            freed.usage = self.gauges.room(Some(filesystem)).and_then(|room| room.space().ok());
         }
         // No bytes were expected, and none were measured.
-        let total = if before.is_empty() { Some(0) } else { total };
-        let predicted = i64::try_from(step.predicted_bytes()).unwrap_or(i64::MAX);
-        let on_top = u64::try_from(total.unwrap_or(0).saturating_sub(predicted)).unwrap_or(0);
-        let expected = byproduct.iter().fold(0_u64, |sum, gain| sum.saturating_add(gain.size.frees_bytes));
-        let byproduct_bytes = expected.min(on_top);
-        let measured =
-            total.map(|total| total.saturating_sub(i64::try_from(byproduct_bytes).unwrap_or(i64::MAX)));
-        if ended == SettleEnd::Signal {
-            freed.clear();
-        }
-        Deletion {
-            step,
-            at: deleted_at,
-            freed,
-            // The bytes freed before a signal ended the wait say little about the deletion.
-            measured_bytes: measured.filter(|_| ended != SettleEnd::Signal),
-            beside_bytes,
-            byproduct_bytes,
-            usage_after_percent: usage.map(|space| space.used_percent()),
+        freed.bytes = freed.bytes.or(gauged.before.is_empty().then_some(0));
+        freed.deletion(step, at)
+    }
+
+    /// Returns true if bytes of the deleted target are not free yet.
+    fn is_late(&self, step: &Step, gauged: &Gauged) -> bool {
+        gauged.before.iter().any(|(filesystem, room, _)| {
+            let freed = room.zip(self.gauges.room(*filesystem)).map(|(before, now)| now.freed_since(&before));
+            let predicted = gauged.predicted(step, *filesystem).sum();
+            let enough = predicted.saturating_sub(tolerance(predicted));
+            freed.is_some_and(|freed| i128::from(freed) < i128::from(enough))
+        })
+    }
+}
+
+impl Gauged {
+    /// The predictions for a filesystem; `None` means that of the pods' logs.
+    fn predicted(&self, step: &Step, filesystem: Option<FilesystemIx>) -> Predicted {
+        match filesystem {
+            Some(filesystem) => Predicted {
+                bytes: step.predicted_on(filesystem),
+                byproduct_bytes: bytes_on(&self.byproduct, filesystem),
+            },
+            None => Predicted { bytes: step.log_bytes, byproduct_bytes: 0 },
         }
     }
 }
 
-/// Bytes that the deletion of `step` and its byproduct are predicted to free on a filesystem; `None` means that of the
-/// pods' logs.
-fn predicted_bytes(step: &Step, byproduct: &[Gain], filesystem: Option<FilesystemIx>) -> u64 {
-    match filesystem {
-        Some(filesystem) => step.predicted_on(filesystem).saturating_add(bytes_on(byproduct, filesystem)),
-        None => step.log_bytes,
+/// Bytes that a deletion and its byproduct are predicted to free on a filesystem.
+#[derive(Clone, Copy)]
+struct Predicted {
+    bytes: u64,
+    byproduct_bytes: u64,
+}
+
+impl Predicted {
+    fn sum(self) -> u64 {
+        self.bytes.saturating_add(self.byproduct_bytes)
+    }
+}
+
+/// Bytes that a deletion freed on the filesystems measured so far.
+///
+/// What is freed on top of the prediction belongs to the byproduct, as far as it is that large: containerd collects its
+/// garbage together with the first image, and the two cannot be told apart.
+#[derive(Default)]
+struct Freed {
+    /// Without the byproduct; `None`: nothing was measured.
+    bytes: Option<i64>,
+    byproduct_bytes: u64,
+    beside_bytes: u64,
+    /// A signal ended a measurement: the bytes freed until then say little about the deletion.
+    is_interrupted: bool,
+    usage: Option<Space>,
+    on: Vec<FreedOn>,
+}
+
+impl Freed {
+    fn add(
+        &mut self,
+        filesystem: Option<FilesystemIx>,
+        predicted: Predicted,
+        own_bytes: i64,
+        settled: &Settled,
+    ) {
+        let measured = settled.measured_bytes.saturating_add(own_bytes);
+        let unpredicted = measured.saturating_sub(i64::try_from(predicted.bytes).unwrap_or(i64::MAX));
+        let byproduct_bytes = predicted.byproduct_bytes.min(u64::try_from(unpredicted).unwrap_or(0));
+        let bytes = measured.saturating_sub(i64::try_from(byproduct_bytes).unwrap_or(i64::MAX));
+        let space = settled.room.space().ok();
+        self.bytes = Some(self.bytes.unwrap_or(0).saturating_add(bytes));
+        self.byproduct_bytes = self.byproduct_bytes.saturating_add(byproduct_bytes);
+        self.beside_bytes = self.beside_bytes.saturating_add(settled.fell_bytes);
+        self.is_interrupted |= settled.why == SettleEnd::Signal;
+        self.usage = self.usage.or(space);
+        let usage_after_percent = space.map(|space| space.used_percent());
+        self.on.extend(filesystem.map(|filesystem| FreedOn { filesystem, bytes, usage_after_percent }));
+    }
+
+    fn deletion(self, step: Step, at: Timestamp) -> Deletion {
+        Deletion {
+            step,
+            at,
+            freed: if self.is_interrupted { Vec::new() } else { self.on },
+            measured_bytes: self.bytes.filter(|_| !self.is_interrupted),
+            beside_bytes: self.beside_bytes,
+            byproduct_bytes: self.byproduct_bytes,
+            usage_after_percent: self.usage.map(|space| space.used_percent()),
+        }
     }
 }
 

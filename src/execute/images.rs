@@ -97,8 +97,7 @@ struct Images<'a> {
 
 impl Handler for Images<'_> {
     fn prove(&mut self, step: &mut Step, pins: Option<Pins>) -> Result<(), Answer> {
-        let labels = self.context.scan_request().labels.only(std::iter::once(step.target.id.as_str()));
-        let looked = proof::look_at(&step.target, &labels, self.context, pins, self.remover)?;
+        let looked = proof::look_at(&step.target, self.context, pins, self.remover)?;
         let Some(fresh) = looked else {
             return Err(Answer::AlreadyGone);
         };

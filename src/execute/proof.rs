@@ -12,7 +12,7 @@ use crate::history::pins::Pins;
 use crate::model::display::with_causes;
 use crate::model::plan::Target;
 use crate::model::rules::Rule;
-use crate::model::{Consistency, ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
+use crate::model::{Consistency, ImageIx, Inventory, StoreId, StoreIx};
 use crate::policy::kubelet::Listing;
 use crate::policy::{Facts, FullFilesystem, Input, Policy, rules};
 use crate::stores::{self, Measure, Scan, ScanRequest};
@@ -88,7 +88,11 @@ impl ImageFacts {
             Ok(facts) => facts,
             Err(error) if error.is_stale => {
                 tracing::debug!("{error}; reading the records again");
-                let (fresh, facts) = look_together(request, &LabelsOf::None, remover)?;
+                let (fresh, facts) = until_they_agree(|| {
+                    let fresh = look(&ScanRequest { labels: false, ..request.clone() })?;
+                    let facts = remover.look(&fresh.inventory)?;
+                    Ok((fresh, facts))
+                })?;
                 facts_of_measured(&scan.inventory, &fresh.inventory, facts)
             }
             Err(error) => return Err(error),
@@ -160,8 +164,8 @@ fn facts_of_measured(measured: &Inventory, fresh: &Inventory, facts: Vec<Facts>)
 }
 
 /// Reads the records now, without measuring.
-pub(super) fn look(request: &ScanRequest, labels: LabelsOf) -> Result<Scan, PreconditionError> {
-    rescan(ScanRequest { measure: Measure::Records, labels, ..request.clone() })
+pub(super) fn look(request: &ScanRequest) -> Result<Scan, PreconditionError> {
+    rescan(ScanRequest { measure: Measure::Records, ..request.clone() })
 }
 
 /// Repeats a scan now.
@@ -171,24 +175,19 @@ pub(super) fn rescan(request: ScanRequest) -> Result<Scan, PreconditionError> {
         .map_err(|error| PreconditionError::new(format!("rescanning the store: {}", with_causes(&error))))
 }
 
-/// Reads the records and asks the remover, and repeats that until both show the same moment.
-fn look_together(
-    request: &ScanRequest,
-    labels: &LabelsOf,
-    remover: &mut dyn Remover,
-) -> Result<(Scan, Vec<Facts>), PreconditionError> {
+/// Calls `look` again until the disk and the remover show the same moment.
+fn until_they_agree<T>(
+    mut look: impl FnMut() -> Result<T, PreconditionError>,
+) -> Result<T, PreconditionError> {
     let mut attempt = 1;
     loop {
-        remover.ask();
-        let scan = look(request, labels.clone())?;
-        match remover.look(&scan.inventory) {
-            Ok(known) => return Ok((scan, known)),
+        match look() {
             Err(error) if error.is_stale && attempt < ATTEMPTS && !stop::is_requested() => {
                 tracing::debug!("{error}; looking again");
                 attempt += 1;
                 std::thread::sleep(PAUSE);
             }
-            Err(error) => return Err(error),
+            other => return other,
         }
     }
 }
@@ -200,30 +199,39 @@ pub(super) struct FreshImage {
     pub(super) facts: ImageFacts,
 }
 
-/// Reads again all facts about an image; `None`: it does not exist any more. `labels` selects the images whose labels
-/// are read.
+/// Reads again all facts about an image; `None`: it does not exist any more.
+///
+/// Everything is read that may have changed since the run's first look and that can keep this image: the records of all
+/// stores (images, layers, containers), the configuration that names the stores, the files and the keep-list that
+/// protect images, the runtime's containers and sandboxes, and the runtime's status of this image. The files and the
+/// status of other images are not read. No image uses another, except a manifest list its members: for a member, the
+/// remover reads the whole listing again.
 ///
 /// # Errors
 /// When the facts cannot be read in full.
 pub(super) fn look_at(
     target: &Target,
-    labels: &LabelsOf,
     context: &dyn PolicyContext,
     pins: Option<Pins>,
     remover: &mut dyn Remover,
 ) -> Result<Option<FreshImage>, PreconditionError> {
     let Some(store) = &target.store else { return Ok(None) };
     let facts_of = context.read_facts(pins);
-    let (scan, of_remover) = look_together(context.scan_request(), labels, remover)?;
-    let store = find_store(store, &scan.inventory)?;
-    let Some(image_ix) = scan.inventory.find_image(store, &target.id) else {
-        return match is_damaged(&scan.inventory, store) {
-            true => Err(PreconditionError::damaged(target)),
-            false => Ok(None),
+    let request = ScanRequest { image: Some(target.id.clone()), ..context.scan_request().clone() };
+    until_they_agree(|| {
+        remover.ask(target);
+        let scan = look(&request)?;
+        let store = find_store(store, &scan.inventory)?;
+        let Some(image_ix) = scan.inventory.find_image(store, &target.id) else {
+            return match is_damaged(&scan.inventory, store) {
+                true => Err(PreconditionError::damaged(target)),
+                false => Ok(None),
+            };
         };
-    };
-    let facts = ImageFacts::of(of_remover).with(facts_of(&scan.inventory));
-    Ok(Some(FreshImage { scan, image_ix, facts }))
+        let of_remover = remover.look_at(&scan.inventory, image_ix)?;
+        let facts = ImageFacts::of(of_remover).with(facts_of(&scan.inventory));
+        Ok(Some(FreshImage { scan, image_ix, facts }))
+    })
 }
 
 /// Finds a store in an inventory. An absent store is an error: its images may still exist.
@@ -257,7 +265,8 @@ pub(super) fn is_there(
             PreconditionError::new(format!("the store {root} could not be read any more: {error}"))
         });
     }
-    let inventory = look(request, LabelsOf::None)?.inventory;
+    let request = ScanRequest { labels: false, image: Some(image.id.to_string()), ..request.clone() };
+    let inventory = look(&request)?.inventory;
     let store_ix = find_store(&StoreId::of(store), &inventory)?;
     let is_there = inventory.find_image(store_ix, &image.id).is_some();
     Ok((is_there || !is_damaged(&inventory, store_ix)).then_some(is_there))

@@ -15,14 +15,23 @@ pub(super) const GONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Removes images, and reports their users that are not on the disk.
 pub trait Remover {
-    /// Starts the requests of the next [`Self::look`] in the background, while the disk is read.
-    fn ask(&mut self) {}
+    /// Starts the requests of the next [`Self::look_at`] in the background, while the disk is read.
+    fn ask(&mut self, _image: &Target) {}
 
     /// Reads the users and protections of the images of `inventory` that are not on the disk; one entry for each image.
     ///
     /// # Errors
     /// When they cannot be read in full: then nothing may be deleted.
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<Facts>, PreconditionError>;
+
+    /// Reads the same about one image, after [`Self::look`] has read it about all. What is returned about other images
+    /// may be from then.
+    ///
+    /// # Errors
+    /// As [`Self::look`].
+    fn look_at(&mut self, inventory: &Inventory, _: ImageIx) -> Result<Vec<Facts>, PreconditionError> {
+        self.look(inventory)
+    }
 
     /// Reasons for which a removal of an image of `scan` would be refused, as far as they are known in advance. Called
     /// once, before a plan. One entry for each image; nothing is known of images beyond its end.

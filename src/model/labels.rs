@@ -17,35 +17,6 @@ pub enum Labels {
     Known(Vec<(String, String)>),
 }
 
-/// Images whose labels are requested.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum LabelsOf {
-    #[default]
-    None,
-    All,
-    /// The images with these ids.
-    Images(Vec<String>),
-}
-
-impl LabelsOf {
-    /// Returns whether the labels of the image with this id are requested.
-    #[must_use]
-    pub fn covers(&self, id: &str) -> bool {
-        match self {
-            Self::None => false,
-            Self::All => true,
-            Self::Images(ids) => ids.iter().any(|requested| requested == id),
-        }
-    }
-
-    /// Limits the request to some images.
-    #[must_use]
-    pub fn only<'a>(&self, ids: impl IntoIterator<Item = &'a str>) -> Self {
-        let requested: Vec<_> = ids.into_iter().filter(|id| self.covers(id)).map(str::to_owned).collect();
-        if requested.is_empty() { Self::None } else { Self::Images(requested) }
-    }
-}
-
 impl Labels {
     /// Reads the labels of an image's configuration.
     ///
@@ -144,21 +115,6 @@ mod tests {
                 panic!("{text} is understood");
             };
             assert!(reason.contains(why), "{text}: {reason}");
-        }
-    }
-
-    #[test]
-    fn request_covers_the_named_images() {
-        let only_a = LabelsOf::Images(vec!["a".into()]);
-        for (request, of_a, of_b) in
-            [(&LabelsOf::None, false, false), (&LabelsOf::All, true, true), (&only_a, true, false)]
-        {
-            assert_eq!((request.covers("a"), request.covers("b")), (of_a, of_b), "{request:?}");
-            assert_eq!(
-                (request.only(["a"]).covers("a"), request.only(["a"]).covers("b")),
-                (of_a, false),
-                "{request:?}"
-            );
         }
     }
 

@@ -57,7 +57,7 @@ pub use image::{Image, IndexedManifest, NamedImage, PinReason, platform};
 pub use inventory::{
     Finding, Inventory, LostContainer, ManifestList, RecordBound, Use, Volume, in_namespace,
 };
-pub use labels::{Labels, LabelsOf};
+pub use labels::Labels;
 pub use leak::Leak;
 pub use leak_class::{LeakClass, Orphan, Recipe, Verdict, is_old_enough};
 pub use node::{LayerFacts, Node, NodeKind, Size};

@@ -9,8 +9,7 @@ use super::leaks::Judgement;
 use crate::disk::Tally;
 use crate::disk::filesystem::CostModel;
 use crate::model::{
-    FilesystemIx, Finding, Inventory, LabelsOf, Leak, LeakClass, Node, NodeIx, NodeKind, Size, StoreIx,
-    Verdict,
+    FilesystemIx, Finding, Inventory, Leak, LeakClass, Node, NodeIx, NodeKind, Size, StoreIx, Verdict,
 };
 use crate::sys::clock::Present;
 use crate::sys::namespaces::Mounts;
@@ -27,8 +26,10 @@ pub struct InventoryWriter<'a> {
     pub root_costs: &'a [(FilesystemIx, CostModel)],
     /// Mount points that are in use now.
     pub mounts: &'a [PathBuf],
-    /// Images whose labels are read.
-    pub labels: &'a LabelsOf,
+    /// True if the labels of images are read.
+    pub labels: bool,
+    /// The only image whose files are read; `None`: those of all images.
+    pub image: Option<&'a str>,
     /// True if the origins of images are read.
     pub origins: bool,
     /// True if the layers in the manifests of images are read.
@@ -40,6 +41,11 @@ pub struct InventoryWriter<'a> {
 }
 
 impl InventoryWriter<'_> {
+    /// Returns true if the labels of the image with this id are read.
+    pub(super) fn reads_labels_of(&self, id: &str) -> bool {
+        self.labels && self.image.is_none_or(|image| image == id)
+    }
+
     pub(super) fn cost_of(&self, root: usize) -> (FilesystemIx, CostModel) {
         self.root_costs.get(root).copied().unwrap_or((FilesystemIx::from(0), CostModel::default()))
     }

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -401,7 +402,7 @@ fn inside_sysroot(scan: &Scan, path: &Path) -> Option<(StoreIx, PathBuf)> {
 }
 
 /// Returns the device and inode number of a file that was found.
-fn identity(found: std::io::Result<(OwnedFd, PathBuf)>) -> Option<(u64, u64)> {
+fn identity(found: std::io::Result<(Arc<OwnedFd>, PathBuf)>) -> Option<(u64, u64)> {
     let stat = rustix::fs::fstat(found.ok()?.0).ok()?;
     Some((stat.st_dev, stat.st_ino))
 }

@@ -125,6 +125,7 @@ pub struct ReadStores {
 /// If a named store cannot be read at all.
 pub fn read(request: &ScanRequest) -> Result<ReadStores, Error> {
     let started = Instant::now();
+    let request = &ScanRequest { sysroot: request.sysroot.at_once(), ..request.clone() };
     let (graphroots, containerds) = rayon::join(|| graphroots::find(request), || containerds::find(request));
     Ok(ReadStores { graphroots: graphroots?, containerds: containerds?, started })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::model::{Finding, LabelsOf};
+use crate::model::Finding;
 use crate::stores::containerd::ReadCache;
 use crate::stores::containers_storage::config::Environment;
 use crate::stores::containers_storage::snapshot::{BusyStores, Patience};
@@ -37,8 +37,10 @@ pub struct ScanRequest {
     pub busy_stores: BusyStores,
     /// Extent of the measurement.
     pub measure: Measure,
-    /// Images whose labels are read: one or two files for each image.
-    pub labels: LabelsOf,
+    /// Read the labels of images: one or two files for each image.
+    pub labels: bool,
+    /// The only image whose files are read; `None`: those of all images.
+    pub image: Option<String>,
     /// Read the layers in the manifests of images.
     pub blobs: bool,
     /// Read the origins of images even if nothing is measured.
@@ -99,7 +101,8 @@ impl ScanRequest {
             patience: Patience::default(),
             busy_stores: BusyStores::default(),
             measure: Measure::Everything,
-            labels: LabelsOf::None,
+            labels: false,
+            image: None,
             blobs: false,
             origins: false,
             now: Timestamp::now(),

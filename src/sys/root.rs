@@ -5,14 +5,15 @@
 //! The permissions along the path are recorded: they determine who can use the store at all
 //! ([`DirectoryChain::admits`]) and who could replace it ([`DirectoryChain::is_trusted`]).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
 use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -49,19 +50,20 @@ impl Root {
     /// Opens a path that is absolute inside `top`, a mounted disk that the caller named. The directories above
     /// `top` are not checked, and symlinks cannot lead out of it.
     pub fn open_in(top: &Path, path: &Path) -> io::Result<Self> {
-        let mut walk = Walk::new(top)?;
+        Self::open_by(Walk::new(top, None)?, path)
+    }
+
+    /// Works like [`Self::open`], and opens no directory of `opened` again.
+    pub(super) fn open_once(opened: &OpenedDirectories, path: &Path) -> io::Result<Self> {
+        Self::open_by(Walk::new(Path::new("/"), Some(opened))?, path)
+    }
+
+    fn open_by(mut walk: Walk<'_>, path: &Path) -> io::Result<Self> {
         walk.follow(path, false)?;
-        let path = walk.path();
-        let Walk { here, mut steps, .. } = walk;
-        let stat = rustix::fs::fstat(&here)?;
-        steps.push(DirectoryRights::of(&stat));
-        Ok(Self {
-            path,
-            fd: Arc::new(here),
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            way: DirectoryChain { steps },
-        })
+        let Walk { here, reached: path, above, .. } = walk;
+        let steps = above.iter().map(|directory| directory.rights).chain([here.rights]).collect();
+        let OpenedDirectory { device, inode, .. } = *here;
+        Ok(Self { path, fd: Arc::clone(&here.fd), device, inode, way: DirectoryChain { steps } })
     }
 
     /// Returns the descriptor, opened with `O_PATH`.
@@ -145,14 +147,19 @@ pub(super) fn way_to(path: &Path) -> DirectoryChain {
 
 /// Opens any file with `O_PATH`, and returns it with its path. The path is followed with the same care as in
 /// [`Root::open`].
-pub fn find(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
-    find_by(Walk::new(Path::new("/"))?, path)
+pub fn find(path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
+    find_by(Walk::new(Path::new("/"), None)?, path)
+}
+
+/// Works like [`find`], and opens no directory of `opened` again.
+pub(super) fn find_once(opened: &OpenedDirectories, path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
+    find_by(Walk::new(Path::new("/"), Some(opened))?, path)
 }
 
 /// Works like [`find`] for a path that does not have to be found. Mounts whose filesystem depends on a process or
 /// server are not entered, even if root mounted them.
-pub fn find_at_hand(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
-    find_by(Walk { trusts_servers: false, ..Walk::new(Path::new("/"))? }, path)
+pub fn find_at_hand(path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
+    find_by(Walk { trusts_servers: false, ..Walk::new(Path::new("/"), None)? }, path)
 }
 
 /// Works like [`Opener::beneath`], for reading, but also crosses into mounts below `start`. Mounts of filesystems
@@ -217,11 +224,10 @@ fn onto_mount(opener: Opener, parent: BorrowedFd<'_>, name: &Path) -> rustix::io
     if servers::waits_for_others(mount, false) { Err(Errno::XDEV) } else { Ok(handle) }
 }
 
-fn find_by(mut walk: Walk<'_>, path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+fn find_by(mut walk: Walk<'_>, path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
     walk.follow(path, true)?;
-    let path = walk.path();
-    let Walk { here, leaf, .. } = walk;
-    Ok((leaf.map_or(here, |(leaf, _)| leaf), path))
+    let Walk { here, reached: path, leaf, .. } = walk;
+    Ok((leaf.map_or_else(|| Arc::clone(&here.fd), Arc::new), path))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -301,43 +307,110 @@ impl Who {
     }
 }
 
+/// Directories that were opened by lookups from `/`, and names that did not exist.
+///
+/// A look at the configuration of a node looks up some three hundred paths, nearly all of them in the same dozen
+/// directories, and most of which do not exist. Opening each component of each path again took more time than anything
+/// else in the proof of a deletion. So the lookups of one look share the directories that they have opened, and each
+/// name is looked up once.
+///
+/// A look lasts for milliseconds and belongs to one moment: what a process replaces during it counts as replaced
+/// afterwards, as if the file had been read first. Each proof begins a new one ([`Sysroot::at_once`]).
+///
+/// [`Sysroot::at_once`]: super::sysroot::Sysroot::at_once
+#[derive(Debug, Default)]
+pub(super) struct OpenedDirectories {
+    /// By path without symlinks.
+    entries: Mutex<HashMap<PathBuf, KnownEntry>>,
+    /// Number of directories among them.
+    opened: AtomicUsize,
+}
+
+/// Maximum number of directories that stay open: a process may have 256 descriptors, and make two looks at a time. The
+/// first ones are the most frequent.
+const MOST_OPENED: usize = 64;
+
+#[derive(Clone, Debug)]
+enum KnownEntry {
+    Directory(Arc<OpenedDirectory>),
+    /// A symlink of root's, and its target.
+    Symlink(PathBuf),
+    Absent,
+}
+
+impl OpenedDirectories {
+    fn get(&self, path: &Path) -> Option<KnownEntry> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
+    }
+
+    fn add(&self, path: PathBuf, entry: KnownEntry) {
+        let is_directory = matches!(entry, KnownEntry::Directory(_));
+        if is_directory && self.opened.fetch_add(1, Ordering::Relaxed) >= MOST_OPENED {
+            return;
+        }
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).insert(path, entry);
+    }
+}
+
+/// A directory opened with `O_PATH`, and what was read when it was opened.
+#[derive(Debug)]
+struct OpenedDirectory {
+    fd: Arc<OwnedFd>,
+    device: u64,
+    inode: u64,
+    rights: DirectoryRights,
+    mount: Option<u64>,
+}
+
+impl OpenedDirectory {
+    fn new(fd: OwnedFd, mount: Option<u64>, stat: &Stat) -> Arc<Self> {
+        let rights = DirectoryRights::of(stat);
+        Arc::new(Self { fd: Arc::new(fd), device: stat.st_dev, inode: stat.st_ino, rights, mount })
+    }
+}
+
 struct Walk<'a> {
     top: &'a Path,
-    here: OwnedFd,
-    /// Owner and mode of `here` when it was opened.
-    step: DirectoryRights,
-    mount: Option<u64>,
-    /// The directories above `here`.
-    steps: Vec<DirectoryRights>,
-    /// Their handles and mounts, for `..` in a symlink, with the name of the entry that was followed.
-    above: Vec<(OwnedFd, Option<u64>, OsString)>,
+    opened: Option<&'a OpenedDirectories>,
+    here: Arc<OpenedDirectory>,
+    /// Path of `here`, or of the file at the end of the path. It contains no symlinks.
+    reached: PathBuf,
+    /// The directories above `here`, for `..` in a symlink.
+    above: Vec<Arc<OpenedDirectory>>,
     /// File at the end of the path, if it is not a directory.
-    leaf: Option<(OwnedFd, OsString)>,
+    leaf: Option<OwnedFd>,
     symlinks: usize,
     /// Filesystems that root mounted are trusted to answer.
     trusts_servers: bool,
 }
 
 enum Next {
-    Directory,
+    Directory(Arc<OpenedDirectory>),
     Symlink(PathBuf),
     Other(OwnedFd),
 }
 
 impl<'a> Walk<'a> {
-    fn new(top: &'a Path) -> io::Result<Self> {
-        let here = rustix::fs::openat(CWD, top, HANDLE | OFlags::DIRECTORY, Mode::empty())?;
-        // The starting point is not a mount that may not answer.
-        let mount = mount_id(here.as_fd()).ok();
-        let step = DirectoryRights::of(&rustix::fs::fstat(&here)?);
-        let (steps, above) = (Vec::new(), Vec::new());
-        Ok(Self { top, here, step, mount, steps, above, leaf: None, symlinks: 0, trusts_servers: true })
+    fn new(top: &'a Path, opened: Option<&'a OpenedDirectories>) -> io::Result<Self> {
+        let known = opened.and_then(|opened| opened.get(top));
+        let here = match known {
+            Some(KnownEntry::Directory(directory)) => directory,
+            _ => Self::open_top(top, opened)?,
+        };
+        let (reached, above) = (top.to_path_buf(), Vec::new());
+        Ok(Self { top, opened, here, reached, above, leaf: None, symlinks: 0, trusts_servers: true })
     }
 
-    fn path(&self) -> PathBuf {
-        let leaf = self.leaf.iter().map(|(_, name)| name);
-        let names = self.above.iter().map(|(_, _, name)| name).chain(leaf);
-        std::iter::once(self.top.as_os_str()).chain(names.map(OsString::as_os_str)).collect()
+    fn open_top(top: &Path, opened: Option<&OpenedDirectories>) -> io::Result<Arc<OpenedDirectory>> {
+        let fd = rustix::fs::openat(CWD, top, HANDLE | OFlags::DIRECTORY, Mode::empty())?;
+        // The starting point is not a mount that may not answer.
+        let mount = mount_id(fd.as_fd()).ok();
+        let stat = rustix::fs::fstat(&fd)?;
+        let directory = OpenedDirectory::new(fd, mount, &stat);
+        if let Some(opened) = opened {
+            opened.add(top.to_path_buf(), KnownEntry::Directory(Arc::clone(&directory)));
+        }
+        Ok(directory)
     }
 
     fn follow(&mut self, path: &Path, any_kind: bool) -> io::Result<()> {
@@ -350,52 +423,81 @@ impl<'a> Walk<'a> {
                 PathPart::Top if self.above.is_empty() => {}
                 PathPart::Top => {
                     let Self { symlinks, trusts_servers, .. } = *self;
-                    *self = Self { symlinks, trusts_servers, ..Self::new(self.top)? };
+                    *self = Self { symlinks, trusts_servers, ..Self::new(self.top, self.opened)? };
                 }
                 PathPart::Up => self.up(),
-                PathPart::Down(name) => match self.down(&name)? {
-                    Next::Directory => {}
-                    Next::Symlink(target) => {
-                        self.symlinks += 1;
-                        if self.symlinks > MAX_SYMLINKS {
-                            return Err(Errno::LOOP.into());
+                PathPart::Down(name) => {
+                    let path = self.reached.join(&name);
+                    match self.down(&name, &path)? {
+                        Next::Directory(directory) => {
+                            self.above.push(std::mem::replace(&mut self.here, directory));
+                            self.reached = path;
                         }
-                        for part in parts(&target).into_iter().rev() {
-                            waiting.push_front(part);
+                        Next::Symlink(target) => {
+                            self.symlinks += 1;
+                            if self.symlinks > MAX_SYMLINKS {
+                                return Err(Errno::LOOP.into());
+                            }
+                            for part in parts(&target).into_iter().rev() {
+                                waiting.push_front(part);
+                            }
                         }
+                        Next::Other(leaf) if any_kind && waiting.is_empty() => {
+                            self.leaf = Some(leaf);
+                            self.reached = path;
+                        }
+                        Next::Other(_) => return Err(Errno::NOTDIR.into()),
                     }
-                    Next::Other(leaf) if any_kind && waiting.is_empty() => self.leaf = Some((leaf, name)),
-                    Next::Other(_) => return Err(Errno::NOTDIR.into()),
-                },
+                }
             }
         }
         Ok(())
     }
 
     fn up(&mut self) {
-        if let Some(((above, mount, _), step)) = self.above.pop().zip(self.steps.pop()) {
+        if let Some(above) = self.above.pop() {
             self.here = above;
-            self.mount = mount;
-            self.step = step;
+            self.reached.pop();
         }
     }
 
-    /// Moves to an entry if it is a directory.
-    fn down(&mut self, name: &OsStr) -> io::Result<Next> {
-        let is_trusted = self.step.is_trusted(trusted_uids());
+    /// Finds the entry `name` of this directory, whose path is `path`.
+    fn down(&self, name: &OsStr, path: &Path) -> io::Result<Next> {
+        match self.opened.and_then(|opened| opened.get(path)) {
+            Some(KnownEntry::Directory(directory)) => return Ok(Next::Directory(directory)),
+            Some(KnownEntry::Symlink(target)) => return Ok(Next::Symlink(target)),
+            Some(KnownEntry::Absent) => return Err(Errno::NOENT.into()),
+            None => {}
+        }
+        let next = self.look_up(name);
+        if let Some(opened) = self.opened {
+            let entry = match &next {
+                Ok(Next::Directory(directory)) => Some(KnownEntry::Directory(Arc::clone(directory))),
+                Ok(Next::Symlink(target)) => Some(KnownEntry::Symlink(target.clone())),
+                Err(error) if error.kind() == ErrorKind::NotFound => Some(KnownEntry::Absent),
+                Ok(Next::Other(_)) | Err(_) => None,
+            };
+            entry.into_iter().for_each(|entry| opened.add(path.to_path_buf(), entry));
+        }
+        next
+    }
+
+    fn look_up(&self, name: &OsStr) -> io::Result<Next> {
+        let here = &*self.here;
+        let is_trusted = here.rights.is_trusted(trusted_uids());
         // Usually it is on the same mount, and needs no further check.
-        let same = rustix::fs::openat2(&self.here, name, HANDLE, Mode::empty(), ResolveFlags::NO_XDEV);
+        let same = rustix::fs::openat2(&here.fd, name, HANDLE, Mode::empty(), ResolveFlags::NO_XDEV);
         let (next, mount) = match same {
-            Ok(next) => (next, self.mount),
+            Ok(next) => (next, here.mount),
             Err(error @ Errno::NOENT) => return Err(error.into()),
             Err(_) => {
-                let next = rustix::fs::openat(&self.here, name, HANDLE, Mode::empty())?;
+                let next = rustix::fs::openat(&here.fd, name, HANDLE, Mode::empty())?;
                 let mount = mount_id_of_handle(next.as_fd()).ok();
                 (next, mount)
             }
         };
         // This check must be before the file is examined, which may already wait for a server.
-        if mount != self.mount && servers::waits_for_others(mount, is_trusted && self.trusts_servers) {
+        if mount != here.mount && servers::waits_for_others(mount, is_trusted && self.trusts_servers) {
             let message = match self.trusts_servers {
                 true => "is on a filesystem that a user mounted and that may hang",
                 false => "is on a filesystem that may hang",
@@ -416,13 +518,7 @@ impl<'a> Walk<'a> {
                 );
                 Err(io::Error::new(ErrorKind::PermissionDenied, message))
             }
-            FileType::Directory => {
-                self.steps.push(std::mem::replace(&mut self.step, DirectoryRights::of(&stat)));
-                let above = std::mem::replace(&mut self.here, next);
-                self.above.push((above, self.mount, name.to_owned()));
-                self.mount = mount;
-                Ok(Next::Directory)
-            }
+            FileType::Directory => Ok(Next::Directory(OpenedDirectory::new(next, mount, &stat))),
             _ => Ok(Next::Other(next)),
         }
     }
@@ -485,6 +581,46 @@ mod tests {
 
     fn libc_eloop() -> i32 {
         Errno::LOOP.raw_os_error()
+    }
+
+    #[test]
+    fn lookups_of_one_look_agree() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        symlink("a", dir.path().join("link")).unwrap();
+        let opened = OpenedDirectories::default();
+        fn kind(opened: &OpenedDirectories, path: &Path) -> Option<ErrorKind> {
+            find_once(opened, path).err().map(|error| error.kind())
+        }
+        let absent = dir.path().join("a/none");
+        for _ in 0..2 {
+            for path in ["a/b", "link/b", "link/../a/b", "a/b"] {
+                let [once, alone] = [
+                    Root::open_once(&opened, &dir.path().join(path)).unwrap(),
+                    Root::open(&dir.path().join(path)).unwrap(),
+                ];
+                assert_eq!(
+                    (once.path(), once.identity(), once.way()),
+                    (alone.path(), alone.identity(), alone.way())
+                );
+            }
+            assert_eq!(kind(&opened, &absent), Some(ErrorKind::NotFound));
+        }
+        // What changes during the look is not seen by it.
+        std::fs::write(&absent, "").unwrap();
+        std::fs::rename(dir.path().join("a/b"), dir.path().join("moved")).unwrap();
+        assert_eq!(kind(&opened, &absent), Some(ErrorKind::NotFound));
+        for path in ["a/b", "moved"] {
+            assert_eq!(kind(&opened, &dir.path().join(path)), None);
+        }
+        for number in 0..2 * MOST_OPENED {
+            let path = dir.path().join(number.to_string());
+            std::fs::create_dir(&path).unwrap();
+            assert_eq!(kind(&opened, &path), None);
+        }
+        let entries = opened.entries.lock().unwrap();
+        let directories = entries.values().filter(|entry| matches!(entry, KnownEntry::Directory(_)));
+        assert_eq!(directories.count(), MOST_OPENED);
     }
 
     #[test]

@@ -8,6 +8,9 @@ use std::os::fd::AsFd;
 use std::process::{Child, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
 use super::{helper, stop};
 
 /// First argument of the child process. Its stdin is on the filesystem that is synchronised.
@@ -70,7 +73,6 @@ impl Syncing {
 
     /// Waits for the end, until a deadline or a signal.
     pub fn wait(&mut self, until: Instant) -> io::Result<()> {
-        let mut pause = Duration::from_millis(1);
         loop {
             if let Some(outcome) = self.outcome() {
                 return outcome;
@@ -82,8 +84,20 @@ impl Syncing {
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            std::thread::sleep(pause.min(left));
-            pause = (pause * 2).min(Duration::from_millis(50));
+            self.sleep(left.min(Duration::from_millis(50)));
+        }
+    }
+
+    /// Sleeps until the child process has ended, or for `time`.
+    fn sleep(&self, time: Duration) {
+        let SyncState::Runs(child) = &self.0 else { return };
+        let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).and_then(|ended| {
+            let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+            poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&time))
+        });
+        // Kernels before 5.3 have no descriptor for a process.
+        if ended.is_err() {
+            std::thread::sleep(time);
         }
     }
 }

@@ -12,12 +12,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode};
 
 use super::beneath;
 use super::quiet::{self, DirectoryEntry, FileKind};
-use super::root::{self, Root};
+use super::root::{self, OpenedDirectories, Root};
 use super::users;
 use ostree::Ostree;
 
@@ -25,18 +26,27 @@ use ostree::Ostree;
 const MAX_ENTRIES: usize = 200_000;
 
 /// Root of all configured paths: `/`, or a mounted disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Sysroot {
     /// Canonical, if it exists.
     root: PathBuf,
     /// Parts of an ostree system, if this is the disk of one that is not running.
     ostree: Option<Ostree>,
+    /// Directories that the lookups of one moment share; `None`: each lookup is by itself.
+    opened: Option<Arc<OpenedDirectories>>,
 }
 
 impl Sysroot {
     #[must_use]
     pub fn live() -> Self {
-        Self { root: PathBuf::from("/"), ostree: None }
+        Self { root: PathBuf::from("/"), ostree: None, opened: None }
+    }
+
+    /// Returns the same root as it is now: on the running system, no directory is opened twice by this value and its
+    /// clones, and changes are not seen. It is for one look at the configuration, and dropped afterwards.
+    #[must_use]
+    pub fn at_once(&self) -> Self {
+        Self { opened: (!self.is_foreign()).then(Arc::default), ..self.clone() }
     }
 
     /// Creates a sysroot for a mounted root at `root` (post-mortem). `/` in any spelling is the running system.
@@ -56,7 +66,7 @@ impl Sysroot {
         let root = std::fs::canonicalize(root)
             .or_else(|_| std::path::absolute(root))
             .unwrap_or_else(|_| root.to_path_buf());
-        let plain = Self { root, ostree: None };
+        let plain = Self { root, ostree: None, opened: None };
         if !plain.is_foreign() {
             return plain;
         }
@@ -88,7 +98,7 @@ impl Sysroot {
     /// errors of [`Root::open`].
     pub fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         if !self.is_foreign() {
-            return root::find(&std::path::absolute(path)?).map(|(_, path)| path);
+            return self.find(path).map(|(_, path)| path);
         }
         if let Some(ostree) = &self.ostree {
             match lookup::by_components(path, |inside| ostree.place(&self.root, inside)) {
@@ -102,7 +112,11 @@ impl Sysroot {
     /// Opens the directory that [`Self::resolve`] returns.
     pub fn open(&self, path: &Path) -> io::Result<Root> {
         if !self.is_foreign() {
-            return Root::open(&std::path::absolute(path)?);
+            let path = std::path::absolute(path)?;
+            return match &self.opened {
+                Some(opened) => Root::open_once(opened, &path),
+                None => Root::open(&path),
+            };
         }
         let placed = self.resolve(path)?;
         let inside = placed.strip_prefix(&self.root).unwrap_or(&placed);
@@ -171,12 +185,21 @@ impl Sysroot {
     }
 
     /// Opens any file as a handle, and returns it with its path on this system.
-    fn handle(&self, path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+    fn handle(&self, path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
         if !self.is_foreign() {
-            return root::find(&std::path::absolute(path)?);
+            return self.find(path);
         }
         let placed = self.resolve(path)?;
-        Ok((rustix::fs::openat(CWD, &placed, beneath::HANDLE, Mode::empty())?, placed))
+        Ok((Arc::new(rustix::fs::openat(CWD, &placed, beneath::HANDLE, Mode::empty())?), placed))
+    }
+
+    /// Finds a file of the running system.
+    fn find(&self, path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
+        let path = std::path::absolute(path)?;
+        match &self.opened {
+            Some(opened) => root::find_once(opened, &path),
+            None => root::find(&path),
+        }
     }
 
     /// Lists a directory inside the root, sorted by name as bytes.

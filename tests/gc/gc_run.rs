@@ -96,7 +96,7 @@ impl Node {
         ScanRequest {
             graphroots: vec![self.store.root().to_path_buf()],
             runroot: Some(self.store.runroot()),
-            labels: layersweep::model::LabelsOf::All,
+            labels: true,
             ..ScanRequest::of(Sysroot::live())
         }
     }

@@ -9,6 +9,7 @@ mod gc_containers;
 mod gc_containers_command;
 mod gc_containers_faults;
 mod gc_direct;
+mod gc_effort;
 mod gc_faults;
 mod gc_foreseen;
 mod gc_protection;

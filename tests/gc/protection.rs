@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support;
-use layersweep::app::protect::{FromNode, labels_for};
+use layersweep::app::protect::FromNode;
 use layersweep::config::Config;
 use layersweep::disk::Progress;
-use layersweep::model::{Labels, LabelsOf, Pattern};
+use layersweep::model::{Evidence, EvidenceKind, Labels, Pattern};
 use layersweep::policy::Policy;
 use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::{self, Measure, Scan, ScanRequest};
@@ -85,9 +85,7 @@ fn labels_written_by_podman_protect_images() {
     let store = labelled_store(dir.path());
     store.podman(["manifest", "create", "localhost/list:1"]);
     let mut policy = Policy::default();
-    assert_eq!(labels_for(&policy.protect), LabelsOf::None);
     policy.protect.labels = vec![("keep".into(), None), ("team".into(), Some("b c".into()))];
-    assert_eq!(labels_for(&policy.protect), LabelsOf::All);
 
     // A scan without labels deletes nothing.
     let unasked = look(&request(&store));
@@ -95,7 +93,7 @@ fn labels_written_by_podman_protect_images() {
     assert!(unasked.inventory.images.iter().all(|image| image.labels == Labels::NotRead));
     assert_eq!(kept(&unasked, &policy).len(), images);
 
-    let asking = ScanRequest { labels: LabelsOf::All, ..request(&store) };
+    let asking = ScanRequest { labels: true, ..request(&store) };
     let scan = look(&asking);
     fn of<'a>(scan: &'a Scan, name: &str) -> &'a layersweep::model::Image {
         let mut images = scan.inventory.images.iter();
@@ -127,14 +125,17 @@ fn labels_written_by_podman_protect_images() {
     ];
     assert_eq!(kept(&scan, &policy), expected);
 
-    // Right before a deletion, only the labels of the image to delete are read.
-    let single = look(&ScanRequest {
-        labels: asking.labels.only([of(&scan, "localhost/keep:1").id.as_str()]),
-        ..asking.clone()
-    });
+    // Right before a deletion, only the files of the image to delete are read, and the birth of lists.
+    fn birth(image: &layersweep::model::Image) -> Option<&Evidence> {
+        image.evidence.iter().find(|evidence| evidence.kind == EvidenceKind::MetadataDirectory)
+    }
+    let id = of(&scan, "localhost/keep:1").id.to_string();
+    let single = look(&ScanRequest { image: Some(id), ..asking.clone() });
     for (image, with_all) in single.inventory.images.iter().zip(&scan.inventory.images) {
         let is_it = image.names == ["localhost/keep:1"];
         assert_eq!(image.labels, if is_it { with_all.labels.clone() } else { Labels::NotRead });
+        let expected = birth(with_all).filter(|_| is_it || image.is_list);
+        assert_eq!(birth(image), expected, "{:?}", image.names);
     }
 
     // Measured or not, the labels are the same.

@@ -14,7 +14,7 @@ use layersweep::app::protect::FromNode;
 use layersweep::app::request::Request;
 use layersweep::config::Config;
 use layersweep::disk::Progress;
-use layersweep::model::{LabelsOf, Pattern};
+use layersweep::model::Pattern;
 use layersweep::policy::rules::Judge;
 use layersweep::policy::{Ages, Facts, Input, Policy};
 use layersweep::stores::{self, Measure, ScanRequest};
@@ -112,11 +112,8 @@ impl Drop for Live {
 
 /// Returns the rules that keep each image of the stores of `request`, in order.
 fn rules(request: &Request) -> BTreeMap<String, Vec<&'static str>> {
-    let request = ScanRequest {
-        measure: Measure::RecordsAndMounts,
-        labels: LabelsOf::All,
-        ..request.stores().unwrap()
-    };
+    let request =
+        ScanRequest { measure: Measure::RecordsAndMounts, labels: true, ..request.stores().unwrap() };
     let scan = stores::run(&request, &Progress::default()).unwrap();
     let found = FromNode::read(&request, &Config::defaults(&[]).unwrap()).unwrap();
     let mut policy = Policy::default();

@@ -8,7 +8,6 @@ use crate::app::gc::GcResult;
 use crate::app::gc_request::{GcRequest, Selection};
 use crate::app::observer::Audience;
 use crate::app::policy_context::{self, NodeContext};
-use crate::app::protect::labels_for;
 use crate::app::reach;
 use crate::app::rm::{self, Named};
 use crate::app::scan::{self, ScanOptions, ScanResult};
@@ -142,7 +141,8 @@ impl Gc<'_> {
             Selection::Rm { .. } => None,
         };
         let leaks = store_editing::leaks(&self.gc_request, self.via, &config, &scanned, &editors);
-        let stores = stores::ScanRequest { labels: labels_for(&config.images.protect), ..request.stores()? };
+        let stores =
+            stores::ScanRequest { labels: !config.images.protect.labels.is_empty(), ..request.stores()? };
         policy_context::protect(self.command_run.observer, &mut config, &stores)?;
         if self.gc_request.is_gc() && !self.gc_request.leaves_out_images() {
             let inventory = &scanned.scan.inventory;

@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
-use crate::execute::containers::look::{ContainerListing, CriSource, Scope};
+use crate::execute::containers::cri_source::CriSource;
+use crate::execute::containers::look::{ContainerListing, Scope};
 use crate::execute::executor::Run;
 use crate::execute::remover::PreconditionError;
 use crate::model::outcome::Stopped;

@@ -5,8 +5,7 @@
 //! store's own records are read. Failures are collected; a run ends early only if the runtime does not answer any more.
 
 mod collection;
-mod cri;
-mod files;
+mod cri_source;
 mod look;
 
 use std::time::Duration;
@@ -19,7 +18,7 @@ use crate::model::{Inventory, Plan, StoreIx};
 use crate::stores::Scan;
 
 use collection::Predictions;
-use look::CriSource;
+use cri_source::CriSource;
 pub use look::{Collection, Scope};
 
 impl Collection<'_> {

@@ -16,6 +16,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
+
 use super::inspect::mountpoints::Mounted;
 use super::needs;
 use super::records::LayerRecord;
@@ -270,30 +272,29 @@ impl Filler<'_> {
 
     /// Finds the layers whose files are in an additional layer store: their `diff` is a symlink, or a file that
     /// contains a path. The size of such a layer is unknown: the files are on another filesystem, which may fetch them
-    /// only when they are read, or several stores use them.
+    /// only when they are read, or several stores use them. Not searched for one image, whose size is not asked.
     fn layers_elsewhere(&mut self) {
         /// Maximum number of inodes of such a layer in this store: its directory, tar-split and a few small files.
         const FEW: u64 = 12;
         /// Maximum length of a path.
         const PATH_MAX: u64 = 4096;
-        if self.snapshot.places.driver != "overlay" {
+        if self.snapshot.places.driver != "overlay" || self.writer.image.is_some() {
             return;
         }
-        let mut found = Vec::new();
-        for node in
-            self.layers.iter().flatten().filter(|node| self.writer.inventory[**node].size.inodes <= FEW)
-        {
-            let directory = &self.writer.inventory[*node].path;
+        let (inventory, within) = (&*self.writer.inventory, &self.within);
+        let layers = self.layers.par_iter().flatten().filter(|node| inventory[**node].size.inodes <= FEW);
+        let found = layers.filter_map(|node| {
+            let directory = &inventory[*node].path;
             let diff = directory.join("diff");
-            let Ok(facts) = self.within.facts(&diff) else { continue };
-            let file = match facts.kind {
+            let file = match within.facts(&diff).ok()?.kind {
                 FileKind::File => diff,
                 FileKind::Symlink => directory.join("additionallayer"),
-                FileKind::Directory | FileKind::Special => continue,
+                FileKind::Directory | FileKind::Special => return None,
             };
-            let path = self.within.read(&file, PATH_MAX).unwrap_or_default();
-            found.push((*node, PathBuf::from(OsStr::from_bytes(path.trim_ascii()))));
-        }
+            let path = within.read(&file, PATH_MAX).unwrap_or_default();
+            Some((*node, PathBuf::from(OsStr::from_bytes(path.trim_ascii()))))
+        });
+        let found: Vec<_> = found.collect();
         let Some((first, _)) = found.first() else { return };
         let message = format!(
             "{}: not measured, so the sizes of their images are lower bounds",

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::records::ImageRecord;
 use super::snapshot::Snapshot;
-use crate::model::{Labels, LabelsOf};
+use crate::model::Labels;
 use crate::stores::containers_storage::places::{RecordKind, StorePlaces};
 use crate::stores::oci::{self, Document};
 use crate::sys::quiet::Within;
@@ -55,12 +55,12 @@ pub(super) fn is_manifest(key: &str) -> bool {
     key.strip_prefix(MANIFEST).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// Returns the labels of a store's images, in the order of the records.
-pub(super) fn of_images(snapshot: &Snapshot, wanted: &LabelsOf) -> Vec<Labels> {
+/// Returns the labels of a store's images, in the order of the records. With `only`, reads those of this image alone.
+pub(super) fn of_images(snapshot: &Snapshot, only: Option<&str>) -> Vec<Labels> {
     let within = snapshot.places.within();
     let tops = tops(&snapshot.places);
     let labels = snapshot.images.par_iter().map(|image| {
-        if !wanted.covers(&image.id) {
+        if only.is_some_and(|only| only != image.id) {
             return Labels::NotRead;
         }
         let labels = of_image(image, &|key| {

@@ -190,7 +190,8 @@ impl Store for Graphroot {
             store,
             root_costs,
             mounts: &mounts,
-            labels: &filling.request.labels,
+            labels: filling.request.labels,
+            image: filling.request.image.as_deref(),
             origins: filling.request.reads_origins(),
             blobs: filling.request.blobs,
             present: filling.present,
@@ -237,6 +238,17 @@ pub(crate) fn read(places: &StorePlaces, request: &ScanRequest) -> io::Result<Sn
         snapshot.consistency,
     );
     Ok(snapshot)
+}
+
+/// Returns true if the store contains an image; `None` if it is not found and the records of images are damaged.
+pub(crate) fn has_image(places: &StorePlaces, request: &ScanRequest, id: &str) -> io::Result<Option<bool>> {
+    let patience = request.busy_stores.patience(&places.graphroot, request.patience);
+    let mut snapshot = snapshot::read_images(places, patience)?;
+    request.busy_stores.note(&snapshot);
+    snapshot::validate(&mut snapshot);
+    let is_damaged = snapshot.consistency == Consistency::Damaged || places.allowance.is_exceeded();
+    let has = snapshot.images.iter().any(|image| image.id == id);
+    Ok((has || !is_damaged).then_some(has))
 }
 
 fn not_read(places: &StorePlaces) -> Finding {

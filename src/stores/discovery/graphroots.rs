@@ -12,8 +12,7 @@ use crate::stores::containers_storage::config::{self, GraphrootDiscovery, Pin, S
 use crate::stores::containers_storage::needs::{self, Need};
 use crate::stores::containers_storage::outside::{OutsideNeeds, WatchedFiles};
 use crate::stores::containers_storage::places::{self, StorePlaces};
-use crate::stores::containers_storage::snapshot::Snapshot;
-use crate::stores::containers_storage::store::{Graphroot, read};
+use crate::stores::containers_storage::store::{self, Graphroot, read};
 use crate::stores::containers_storage::temporary_files;
 use crate::stores::request::{Error, Measure, ScanRequest};
 use crate::stores::store::Store;
@@ -238,9 +237,7 @@ pub fn has_image(request: &ScanRequest, places: &StorePlaces, id: &str) -> io::R
     if !places.areas().all(|root| Root::open(root).is_ok_and(|now| now.identity() == root.identity())) {
         return Err(io::Error::other("it is no longer at its path"));
     }
-    let Snapshot { images, consistency, .. } = read(places, request)?;
-    let has = images.iter().any(|image| image.id == id);
-    Ok((has || consistency != Consistency::Damaged).then_some(has))
+    store::has_image(places, request, id)
 }
 
 /// Returns the request for a store that was not requested: flags do not apply to it.

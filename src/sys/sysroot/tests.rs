@@ -96,7 +96,7 @@ fn displayed_paths_are_inside_the_root() {
 #[test]
 fn root_in_any_spelling_is_live() {
     for spelling in ["/", "//", "/.", "/proc/.."] {
-        assert_eq!(Sysroot::at(Path::new(spelling)), Sysroot::live(), "{spelling}");
+        assert_eq!(Sysroot::at(Path::new(spelling)).root(), Sysroot::live().root(), "{spelling}");
     }
     let missing = Sysroot::at(Path::new("/does/not/exist"));
     assert!(missing.is_foreign());

@@ -8,7 +8,7 @@ use layersweep::execute::{
     FactsOf, Gauges, ImageFacts, PolicyContext, PreconditionError, Remover, Run, images,
 };
 use layersweep::history::pins::Pins;
-use layersweep::model::plan::Gain;
+use layersweep::model::plan::{Gain, Target};
 use layersweep::model::refs::Refs;
 use layersweep::model::{Answer, ImageIx, Inventory, Outcome, RemovalResult, Step, Stopped};
 use layersweep::policy::kubelet::Listing;
@@ -40,6 +40,14 @@ impl<'a> Disturbed<'a> {
 impl Remover for Disturbed<'_> {
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<Facts>, PreconditionError> {
         self.remover.look(inventory)
+    }
+
+    fn ask(&mut self, image: &Target) {
+        self.remover.ask(image);
+    }
+
+    fn look_at(&mut self, inventory: &Inventory, image_ix: ImageIx) -> Result<Vec<Facts>, PreconditionError> {
+        self.remover.look_at(inventory, image_ix)
     }
 
     fn remove(&mut self, step: &Step, inventory: &Inventory, image: ImageIx) -> RemovalResult {
@@ -165,7 +173,7 @@ fn nothing_is_read_between_listing_and_removal() {
     assert_eq!(run.finish(plan, Vec::new()).deletions.len(), 1);
     let calls = node.server.take_calls();
     let [listed, removed] =
-        ["ListImages", "RemoveImage"].map(|name| calls.iter().position(|call| call.starts_with(name)));
+        ["ImageStatus", "RemoveImage"].map(|name| calls.iter().position(|call| call.starts_with(name)));
     assert!(listed.is_some() && listed < removed, "{calls:?}");
 }
 

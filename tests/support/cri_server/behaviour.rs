@@ -5,13 +5,13 @@ use std::time::Duration;
 /// Errors of the server, and objects that it lists besides the store. The default is an honest server.
 #[derive(Clone, Debug, Default)]
 pub struct Behaviour {
-    /// Names whose images are listed as pinned.
+    /// Names whose images are pinned.
     pub pinned: Vec<String>,
     /// Delay of every answer.
     pub delay: Option<Duration>,
-    /// Misbehaviour of `ListImages`.
+    /// Misbehaviour of `ListImages`; an error or a missing answer also of `ImageStatus`.
     pub images: Listing,
-    /// Names whose images `ListImages` omits without a sign.
+    /// Names whose images `ListImages` omits without a sign, and `ImageStatus` does not know.
     pub unlisted: Vec<String>,
     /// Misbehaviour of `ListContainers`.
     pub containers: Listing,

@@ -42,6 +42,16 @@ impl Shared {
         done.map_err(|error| Status::internal(error.to_string()))?.map_err(Status::unknown)
     }
 
+    /// The images as a behaviour shows them.
+    async fn images(&self, behaviour: &Behaviour) -> Result<Vec<v1::Image>, Status> {
+        let mut images = self.ask(Podman::images).await?;
+        for image in &mut images {
+            image.pinned = image.repo_tags.iter().any(|tag| behaviour.pinned.contains(tag));
+        }
+        images.retain(|image| !image.repo_tags.iter().any(|tag| behaviour.unlisted.contains(tag)));
+        Ok(images)
+    }
+
     /// Ends the server in the middle of a call.
     async fn die(&self) -> ! {
         self.end.lock().unwrap().notify_one();
@@ -79,12 +89,8 @@ async fn spoil<T>(
 impl ImageService for Images {
     async fn list_images(&self, _: Request<v1::ListImagesRequest>) -> Answer<v1::ListImagesResponse> {
         let behaviour = self.0.enter("ListImages", "").await;
-        let mut images = self.0.ask(Podman::images).await?;
+        let mut images = self.0.images(&behaviour).await?;
         images.extend(self.0.ask(|podman| Ok(podman.artifacts())).await?);
-        for image in &mut images {
-            image.pinned = image.repo_tags.iter().any(|tag| behaviour.pinned.contains(tag));
-        }
-        images.retain(|image| !image.repo_tags.iter().any(|tag| behaviour.unlisted.contains(tag)));
         images.extend((0..behaviour.extra_images).map(extra_image));
         let images = spoil(behaviour.images, images, |image| &mut image.id).await?;
         Ok(Response::new(v1::ListImagesResponse { images }))
@@ -95,8 +101,13 @@ impl ImageService for Images {
         request: Request<v1::ImageStatusRequest>,
     ) -> Answer<v1::ImageStatusResponse> {
         let wanted = request.into_inner().image.unwrap_or_default().image;
-        self.0.enter("ImageStatus", &wanted).await;
-        let images = self.0.ask(Podman::images).await?;
+        let behaviour = self.0.enter("ImageStatus", &wanted).await;
+        match behaviour.images {
+            Listing::Error(message) => return Err(Status::unknown(message)),
+            Listing::Hang => pending().await,
+            _ => {}
+        }
+        let images = self.0.images(&behaviour).await?;
         let image = images.into_iter().find(|image| image.id == wanted || image.repo_tags.contains(&wanted));
         Ok(Response::new(v1::ImageStatusResponse { image, ..Default::default() }))
     }

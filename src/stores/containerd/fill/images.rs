@@ -156,7 +156,7 @@ impl<'a> Filler<'a> {
             blobs: if self.writer.blobs { blobs(&resolved) } else { Vec::new() },
             is_list: resolved.index && resolved.config.is_none(),
             pinned_by: self.pinned_by(namespace, &names),
-            labels: match self.writer.labels.covers(&id) {
+            labels: match self.writer.reads_labels_of(&id) {
                 true => labels(self.snapshot, &names, &resolved),
                 false => Labels::NotRead,
             },

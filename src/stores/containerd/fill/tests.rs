@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::disk::filesystem::CostModel;
-use crate::model::{ContainerState, FilesystemIx, Inventory, LabelsOf, LeakClass, Owner, StoreIx, Verdict};
+use crate::model::{ContainerState, FilesystemIx, Inventory, LeakClass, Owner, StoreIx, Verdict};
 use crate::stores::bolt::tests::build::{Builder, Value, bucket_in, tree_of};
 use crate::stores::bolt::{Database, Limits};
 use crate::stores::containerd::places::{CRI, ContainerdPlaces, META_DB};
@@ -48,7 +48,8 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
         store: StoreIx::from(0),
         root_costs: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
         mounts: &[],
-        labels: &LabelsOf::None,
+        labels: false,
+        image: None,
         origins: true,
         blobs: false,
         leaks: true,
@@ -141,7 +142,8 @@ fn cached_layers_are_kept() {
         store: StoreIx::from(0),
         root_costs: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
         mounts: &[],
-        labels: &LabelsOf::None,
+        labels: false,
+        image: None,
         origins: true,
         blobs: false,
         leaks: true,

@@ -142,7 +142,7 @@ impl<'a> Filler<'a> {
     }
 
     fn labels(&self, artifact: &Artifact) -> Labels {
-        if !self.writer.labels.covers(artifact.id()) {
+        if !self.writer.reads_labels_of(artifact.id()) {
             return Labels::NotRead;
         }
         match artifact.reach.unread.contains(&artifact.digest) {

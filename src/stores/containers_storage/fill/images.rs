@@ -68,7 +68,9 @@ impl Filler<'_> {
         let mut layer_ids: Vec<Option<LayerId>> = vec![None; self.writer.inventory.nodes.len()];
         let links: Vec<_> = self.writer.inventory.nodes.iter().map(Link::of).collect();
         let snapshot = self.snapshot;
-        let mut labels = labels::of_images(snapshot, self.writer.labels).into_iter();
+        let only = self.writer.image;
+        let labels = if self.writer.labels { labels::of_images(snapshot, only) } else { Vec::new() };
+        let mut labels = labels.into_iter();
         let in_graphroot = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Images);
         let directories = snapshot.images.iter().zip(&self.images);
         let directories: Vec<PathBuf> = directories
@@ -79,9 +81,17 @@ impl Filler<'_> {
             })
             .collect();
         let within = &self.within;
-        let births: Vec<_> =
-            directories.par_iter().map(|directory| within.born(directory).ok().flatten()).collect();
-        let origins = if self.writer.origins { origin::of_images(snapshot, &births) } else { Vec::new() };
+        // A list that is too young keeps its members.
+        let births = snapshot.images.par_iter().zip(&directories).map(|(record, directory)| {
+            let is_needed = only.is_none_or(|only| only == record.id) || lists::is_list(record);
+            is_needed.then(|| within.born(directory).ok().flatten()).flatten()
+        });
+        let births: Vec<_> = births.collect();
+        let origins = if self.writer.origins {
+            origin::of_images(snapshot, &births, self.writer.blobs)
+        } else {
+            Vec::new()
+        };
         let mut births = births.into_iter();
         let mut origins = origins.into_iter();
         let tops = snapshot.images.iter().map(|record| self.find_layer(record.layer.as_deref()?));
@@ -129,7 +139,7 @@ impl Filler<'_> {
                 created: record.created,
                 evidence: births.next().flatten().map(of_birth).into_iter().collect(),
                 origin,
-                blobs: if self.writer.blobs { blobs } else { Vec::new() },
+                blobs,
                 is_list: lists::is_list(record),
                 pinned_by: (self.pinned_by)(&record.names, &record.digests),
                 labels: labels.next().unwrap_or_default(),

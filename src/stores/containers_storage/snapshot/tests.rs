@@ -208,7 +208,7 @@ fn listings_before_and_after_are_merged() {
 fn reading_under_locks_is_complete_and_releases_them() {
     let store = TestStore::new();
     let (locks, _) = open_locks(&store.places);
-    let snapshot = read_under_locks(&store.places, &locks, Duration::ZERO).unwrap();
+    let snapshot = read_under_locks(&store.places, &RecordKind::ALL, &locks, Duration::ZERO).unwrap();
     let without = read(&store.places, SHORT).unwrap();
     assert_eq!(snapshot.consistency, Consistency::Consistent);
     assert_eq!((&snapshot.layers, &snapshot.containers), (&without.layers, &without.containers));
