@@ -8,7 +8,8 @@ use std::os::fd::AsFd;
 use std::process::{Child, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{helper, stop};
+use super::processes::helper;
+use super::stop;
 
 /// First argument of the child process. Its stdin is on the filesystem that is synchronised.
 pub const ARGUMENT: &str = "__sync-filesystem";
