@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::cri::discover;
 use crate::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeStore};
 use crate::execute::remover::PreconditionError;
-use crate::model::{Inventory, StoreKind};
+use crate::model::Inventory;
 use crate::sys::sysroot::Sysroot;
 
 /// The sockets of runtimes that may own the stores.
@@ -124,10 +124,8 @@ fn is_absent(error: &CriError) -> bool {
 
 /// Root of the store in the inventory that this runtime owns.
 fn owned(store: &RuntimeStore, inventory: &Inventory) -> Option<PathBuf> {
-    if store.store_type != StoreKind::ContainersStorage {
-        return None;
-    }
-    let stores = inventory.stores.iter().filter(|store| store.kind == StoreKind::ContainersStorage);
-    let mut roots = stores.map(|store| &store.root);
+    let stores = inventory.stores.iter();
+    let editable = stores.filter(|known| known.kind == store.kind && known.kind.facts().is_editable);
+    let mut roots = editable.map(|known| &known.root);
     roots.find(|root| **root == store.root || Some(*root) == store.image_root.as_ref()).cloned()
 }

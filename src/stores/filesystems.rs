@@ -45,7 +45,7 @@ impl Filesystems {
         reading: &dyn Store,
         inventory: &mut Inventory,
     ) -> std::io::Result<(FilesystemIx, CostModel)> {
-        let opened = reading.places().map(|places| places.within().handle(path)).transpose()?;
+        let opened = reading.within().map(|within| within.handle(path)).transpose()?;
         let open = opened.as_ref().map(|fd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())));
         // Use the descriptor: the path may name another directory by now.
         let open = open.as_deref().filter(|open| open.exists()).unwrap_or(path);

@@ -12,7 +12,7 @@ use crate::model::display::{shell_word, short_id, short_reference};
 use crate::model::reference::{
     SHORTEST_ID, bare_id, is_of_image, means_name, repository, starts_id_of_image,
 };
-use crate::model::{ContainerIx, ImageIx, LeakIx, LostContainer, Node, NodeIx, NodeKind, StoreIx, StoreKind};
+use crate::model::{ContainerIx, ImageIx, LeakIx, LostContainer, Node, NodeIx, NodeKind, StoreIx};
 use crate::sys::beneath::{HANDLE, Opener};
 use crate::sys::root::{self, Root};
 
@@ -101,10 +101,7 @@ fn unambiguous(scan: &Scan, subject: Subject) -> String {
         }
     }
     let store = &scan.inventory[store_of(scan, subject)];
-    let flag = match store.kind {
-        StoreKind::ContainersStorage => "--graphroot",
-        StoreKind::Containerd => "--containerd-root",
-    };
+    let flag = store.kind.facts().flag;
     format!("name its store, as {flag} {}", shell_word(&store.root.to_string_lossy()))
 }
 

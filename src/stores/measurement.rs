@@ -317,8 +317,8 @@ impl Measurement {
     /// Returns the open directories of all stores.
     fn within(&self) -> Within {
         let mut all = Within::default();
-        for places in self.readings.iter().filter_map(|reading| reading.places()) {
-            all.extend(places.within());
+        for within in self.readings.iter().filter_map(|reading| reading.within()) {
+            all.extend(within);
         }
         all
     }

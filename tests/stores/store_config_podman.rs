@@ -7,8 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use layersweep::stores::Environment;
 use layersweep::stores::RunningPrograms;
-use layersweep::stores::containers_storage::config::{Environment, StoreConfig, discover};
+use layersweep::stores::containers_storage::config::{StoreConfig, discover};
 use layersweep::sys::sysroot::Sysroot;
 
 /// Runs the following words in the root `$1/m`: the machine's root without its `storage.conf`, plus `$2`, as user

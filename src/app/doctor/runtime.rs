@@ -9,8 +9,8 @@ use crate::config::Via;
 use crate::cri::discover::{self, Candidate};
 use crate::cri::{Client, CriError, CriProblem, Options};
 use crate::execute::runtime_match::RuntimeStores;
+use crate::model::StoreIx;
 use crate::model::display::shell_word;
-use crate::model::{StoreIx, StoreKind};
 use crate::node::timers::{self, TimerState};
 
 /// Asks the node's runtimes.
@@ -119,10 +119,7 @@ fn serves(node: &Node<'_>, client: &Client) -> (Check, Option<StoreIx>) {
             (Check::ok(object, message), Some(stores.main))
         }
         None => {
-            let flag = match store.store_type {
-                StoreKind::Containerd => "--containerd-root",
-                StoreKind::ContainersStorage => "--graphroot",
-            };
+            let flag = store.kind.facts().flag;
             let message = format!("its store is {root} ({origin}), which was not read: gc refuses");
             (Check::error(object, message, format!("add {flag} {}", shell_word(&root))), None)
         }

@@ -6,7 +6,7 @@ use super::check::Check;
 use super::node::Node;
 use crate::app::protect::FromNode;
 use crate::model::display::count;
-use crate::model::{Consistency, Image, ImageIx, LeakClass, StoreKind};
+use crate::model::{Consistency, Image, ImageIx, LeakClass};
 use crate::policy::rules::NeverPulled;
 use crate::stores::Error;
 
@@ -56,15 +56,12 @@ pub(super) fn findings(node: &Node<'_>) -> Vec<Check> {
     let mut checks = Vec::new();
     for finding in findings.iter().take(MOST_FINDINGS) {
         let stores = node.scan().map_or(&[][..], |scan| &scan.inventory.stores);
-        let is_damaged = stores.iter().any(|store| {
-            store.kind == StoreKind::Containerd
-                && store.consistency == Consistency::Damaged
-                && finding.path.starts_with(&store.root)
+        let mut damaged = stores.iter().filter(|store| {
+            store.consistency == Consistency::Damaged && finding.path.starts_with(&store.root)
         });
-        let remedy = if is_damaged {
-            "see \"containerd's records are damaged\" in docs/recovery.md"
-        } else {
-            "fix it, or run as a user who may read it"
+        let remedy = match damaged.find_map(|store| store.kind.facts().recovery) {
+            Some(section) => format!("see \"{section}\" in docs/recovery.md"),
+            None => "fix it, or run as a user who may read it".to_owned(),
         };
         let check = Check::warning(node.shown(&finding.path), finding.message.clone(), remedy);
         checks.push(Check { is_unread: finding.incomplete, ..check });

@@ -14,7 +14,7 @@ use crate::history::pins::Pins;
 use crate::model::plan::{Action, Phase, Problem, Step, TargetKind};
 use crate::model::rules::Rule;
 use crate::model::{
-    Aftermath, Answer, Consistency, Container, ContainerState, Inventory, Plan, RemovalResult, StoreKind,
+    Aftermath, Answer, Consistency, Container, ContainerState, Inventory, Plan, RemovalResult,
 };
 use crate::policy::containers::Verdicts;
 use crate::stores::{Measure, ScanRequest};
@@ -68,9 +68,9 @@ impl CriSource<'_> {
         self.prove_no_process_in(id)?;
         let disk = self.recent_disk()?;
         let (inventory, stores) = &*disk;
-        let is_containerd = inventory[stores.main].kind == StoreKind::Containerd;
+        let unmounts_exited = inventory[stores.main].kind.facts().unmounts_exited;
         match on_disk(inventory, stores, id) {
-            Some(recorded) if is_containerd && recorded.state == ContainerState::Running => {
+            Some(recorded) if unmounts_exited && recorded.state == ContainerState::Running => {
                 Err(Answer::kept(
                     Rule::Running,
                     "the runtime reports it as exited, but its root filesystem is in use",

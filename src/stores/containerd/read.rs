@@ -14,12 +14,12 @@ use super::docker;
 use super::listing;
 use super::metadata::{Metadata, Oddity, snapshotter};
 use super::places::{self, CRI, ContainerdPlaces, digest_of_cached};
-use super::read_cache::ReadCache;
 use super::snapshot::{Backend, BlobFile, Snapshot, Transactions};
 use super::units;
 use crate::model::{Consistency, ContainerState, Finding};
 use crate::stores::bolt::{self, BoltError, Database};
 use crate::stores::oci::{self, Document};
+use crate::stores::read_cache::ReadCache;
 use crate::sys::quiet::{self, FileKind, Within};
 use crate::sys::readlink::Untraced;
 

@@ -99,17 +99,7 @@ impl Store for Containerd {
             // Mounts of this system's containers below /run mean nothing for the other system.
             mounts.retain(|mount| mount.starts_with(&self.snapshot.places.root));
         }
-        let writer = InventoryWriter {
-            inventory: filling.inventory,
-            store,
-            root_costs,
-            mounts: &mounts,
-            labels: &filling.request.labels,
-            origins: filling.request.reads_origins(),
-            blobs: filling.request.blobs,
-            present: filling.present,
-            leaks,
-        };
+        let writer = InventoryWriter::of(filling, store, root_costs, &mounts);
         fill::fill(writer, &self.snapshot, &self.units, tallies, (&crate::model::platform(), IN_FLIGHT))
     }
 }

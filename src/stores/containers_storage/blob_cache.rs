@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::inspect::engine::{TableError, opened};
+use super::engine::{TableError, opened};
 use super::places::StorePlaces;
 use crate::stores::bolt::{Bucket, BucketEntry, Database, Limits, go_time};
 use crate::sys::allowance;

@@ -25,13 +25,12 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
 use super::chains;
-use super::inspect::found::Inspection;
+use super::inspection::Inspection;
 use super::locks::LockFile;
 use super::places::{MOST_RECORD_BYTES, RecordKind, RecordPath, StorePlaces};
 use super::positions::Positions;
@@ -129,31 +128,8 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Timeouts for a store in [`BusyStores`].
-    const SHORT: Self = Self { unlocked: Duration::from_millis(20), locked: Duration::ZERO };
-}
-
-/// Stores whose last reading timed out because of a writer. They are read with short timeouts until a reading succeeds.
-///
-/// A run reads each store again for every deletion. There can be thousands of them, and a process can hold a lock for
-/// hours. Clones share the set.
-#[derive(Clone, Debug, Default)]
-pub struct BusyStores(Arc<Mutex<HashSet<PathBuf>>>);
-
-impl BusyStores {
-    pub(super) fn patience(&self, graphroot: &Path, usual: Patience) -> Patience {
-        let busy = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if busy.contains(graphroot) { Patience::SHORT } else { usual }
-    }
-
-    pub(super) fn note(&self, snapshot: &Snapshot) {
-        let graphroot = snapshot.places.graphroot.to_path_buf();
-        let mut busy = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match snapshot.consistency {
-            Consistency::WriterActive => busy.insert(graphroot),
-            _ => busy.remove(&graphroot),
-        };
-    }
+    /// Timeouts for a store whose last reading timed out.
+    pub(super) const SHORT: Self = Self { unlocked: Duration::from_millis(20), locked: Duration::ZERO };
 }
 
 /// Time between two attempts.

@@ -70,22 +70,16 @@ impl UnitKind for StorageUnit {
     }
 }
 
-/// Files of a layer that are in the listing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FilesOfLayer {
-    pub(super) directory: bool,
-}
-
-/// Sorts the listing of `snapshot` into units. Also returns the files of each recorded layer.
+/// Sorts the listing of `snapshot` into units. Also returns for each recorded layer whether its directory is listed.
 #[must_use]
-pub fn sort(snapshot: &Snapshot) -> (Vec<Unit>, Vec<FilesOfLayer>) {
+pub fn sort(snapshot: &Snapshot) -> (Vec<Unit>, Vec<bool>) {
     let mut sorter = Sorter::new(snapshot);
     for (area, root) in snapshot.places.areas().enumerate() {
         (sorter.area, sorter.root) = (area, root);
         sorter.area();
     }
     sorter.temporary_files();
-    (sorter.units, sorter.files)
+    (sorter.units, sorter.has_directory)
 }
 
 /// Capacity for units that are neither layers nor images. If the vector had to grow, it would double its memory.
@@ -107,8 +101,8 @@ struct Sorter<'a> {
     known: HashMap<(usize, StorageUnit), usize>,
     /// Positions of units, by position of the layer.
     units_of_layers: Vec<Option<usize>>,
-    /// Files of each layer, by position of the layer.
-    files: Vec<FilesOfLayer>,
+    /// For each layer, by its position, true if its directory is listed.
+    has_directory: Vec<bool>,
 }
 
 fn by_id<'a, T>(records: &'a [T], id: impl Fn(&'a T) -> &'a str) -> HashMap<&'a OsStr, usize> {
@@ -132,7 +126,7 @@ impl<'a> Sorter<'a> {
             units: Vec::with_capacity(snapshot.layers.len() + snapshot.images.len() + OTHER_UNITS),
             known: HashMap::new(),
             units_of_layers: vec![None; snapshot.layers.len()],
-            files: vec![FilesOfLayer::default(); snapshot.layers.len()],
+            has_directory: vec![false; snapshot.layers.len()],
         }
     }
 
@@ -253,7 +247,7 @@ impl<'a> Sorter<'a> {
     /// Sorts the temporary files outside the store: each is a unit.
     fn temporary_files(&mut self) {
         let snapshot = self.snapshot;
-        let first_root = snapshot.places.first_temporary();
+        let first_root = snapshot.places.own_roots().len();
         for (root, directory) in (first_root..).zip(&snapshot.places.temporary) {
             for entry in snapshot.entries(directory) {
                 self.units.push(Unit {
@@ -299,7 +293,7 @@ impl<'a> Sorter<'a> {
         let layers = self.layers_among(top, |name| name);
         for ((id, entry, path), layer) in self.entries(top).zip(layers) {
             if let Some(layer) = layer {
-                self.files[layer].directory = true;
+                self.has_directory[layer] = true;
                 self.layer(path, layer, id);
                 continue;
             }

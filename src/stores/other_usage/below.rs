@@ -50,7 +50,7 @@ pub fn below(scan: &Scan, known: &OtherUsageRequest, located: &Located, progress
     let places = places::find(scan, known, &mut findings);
     findings.retain(|finding| finding.path.starts_with(&located.path));
     let mut within = Within::default();
-    scan.places.iter().flatten().for_each(|places| within.extend(places.within()));
+    scan.editable.iter().flatten().for_each(|places| within.extend(places.within()));
     let mut plan = WalkPlan::new(scan, &located.path);
     if !plan.add_stores(scan) {
         // Opened once: a user may replace a directory on the path by a symlink into a mount of his own.

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Filler, KUBERNETES, origin, qualified};
 use crate::model::display::shell_word;
-use crate::model::{Image, ImageIx, IndexedManifest, Labels, LayerBlob, PinReason, is_for_ctr, reference};
+use crate::model::{
+    Evidence, EvidenceKind, Image, ImageIx, IndexedManifest, Labels, LayerBlob, PinReason, is_for_ctr,
+    reference,
+};
 use crate::stores::containerd::content::{self, Resolved};
 use crate::stores::containerd::gc::{Graph, Ref};
 use crate::stores::containerd::metadata::{ContainerRecord, ImageRecord, Namespace};
@@ -145,13 +148,15 @@ impl<'a> Filler<'a> {
         let mut digests: Vec<_> = names.iter().map(|name| name.target.clone()).collect();
         digests.sort();
         digests.dedup();
+        let created = names.iter().filter_map(|name| name.created).min();
+        let evidence = created.map(|at| Evidence { kind: EvidenceKind::ImageRecord, at });
         self.writer.inventory.images.push(Image {
             id: id.as_str().into(),
             store: self.writer.store,
             names: shown(&names),
             digests,
-            created: names.iter().filter_map(|name| name.created).min(),
-            evidence: Vec::new(),
+            created,
+            evidence: evidence.into_iter().collect(),
             origin: origin::origin(namespace, graph, &names, &resolved),
             blobs: if self.writer.blobs { blobs(&resolved) } else { Vec::new() },
             is_list: resolved.index && resolved.config.is_none(),

@@ -11,7 +11,8 @@ use crate::model::{ContainerState, FilesystemIx, Inventory, LabelsOf, LeakClass,
 use crate::stores::bolt::tests::build::{Builder, Value, bucket_in, tree_of};
 use crate::stores::bolt::{Database, Limits};
 use crate::stores::containerd::places::{CRI, ContainerdPlaces, META_DB};
-use crate::stores::containerd::{ReadCache, read, units};
+use crate::stores::containerd::{read, units};
+use crate::stores::read_cache::ReadCache;
 use crate::sys::clock::Present;
 
 fn fixture(path: &str) -> PathBuf {

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
+use super::layout::BLOBS;
 use super::leaks::{self, Circumstances};
 use super::read::{Artifact, ArtifactUnit, Layout, Unit};
-use super::{BLOBS, layout, users};
+use super::{layout, users};
 use crate::disk::Tally;
 use crate::model::Orphan;
 use crate::model::{

@@ -7,7 +7,7 @@ use std::io;
 use super::read::Artifact;
 use crate::model::reference::may_be;
 use crate::stores::containers_storage::cri_o::{self, ImageVolumes};
-use crate::stores::containers_storage::inspect::engine::{self, Engine, PodmanContainer};
+use crate::stores::containers_storage::engine::{self, Engine, PodmanContainer};
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::records::is_id;
 use crate::sys::allowance;

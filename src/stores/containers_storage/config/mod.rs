@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::model::StoreKind;
+use crate::stores::environment::Environment;
 use crate::stores::running::RunningPrograms;
 use crate::sys::sysroot::Sysroot;
 use containers_conf::{IMAGE_COPY_TMP_DIR, STATIC_DIR};
@@ -31,7 +32,7 @@ use merge::Stores;
 use paths::{Defaults, Owner, tidy};
 pub use pins::{pin_matches, pin_matches_image, pinned_by};
 use rootless::User;
-pub use types::{Environment, GraphrootDiscovery, Pin, StoreConfig, UnreadConfig};
+pub use types::{GraphrootDiscovery, Pin, StoreConfig, UnreadConfig};
 use types::{Problems, Settings};
 
 /// Finds the stores that the configuration names, each graphroot once:
@@ -273,7 +274,7 @@ impl<'a> Configuration<'a> {
     }
 
     fn add_reported(&mut self, running: &RunningPrograms) {
-        for store in running.stores.iter().filter(|store| store.store_type == StoreKind::ContainersStorage) {
+        for store in running.stores.iter().filter(|store| store.kind == StoreKind::ContainersStorage) {
             let config = self.unconfigured(store.root.clone(), store.origin.clone());
             self.stores.add_new(StoreConfig { imagestore: store.image_root.clone(), ..config });
         }

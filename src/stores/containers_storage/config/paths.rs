@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::types::{Environment, Problems, Settings, Sourced, StoreConfig};
+use super::types::{Problems, Settings, Sourced, StoreConfig};
+use crate::stores::environment::Environment;
 
 /// Built-in graphroot of root's store.
 const GRAPHROOT: &str = "/var/lib/containers/storage";

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use super::files::Files;
 use super::paths::{Defaults, Owner};
 use super::storage_conf;
-use super::types::{Environment, Problems, Settings, StoreConfig};
+use super::types::{Problems, Settings, StoreConfig};
+use crate::stores::environment::Environment;
 use crate::sys::quiet::{FileKind, is_absent};
 
 /// Maximum size of `/etc/passwd`; a larger file is not read.

@@ -14,7 +14,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::files::{Files, Table, with_file};
-use super::types::{Environment, Problems, Settings, Strings};
+use super::types::{Problems, Settings, Strings};
+use crate::stores::environment::Environment;
 use crate::sys::quiet::{DirectoryEntry, FileKind};
 
 /// Directories of the vendor's and the administrator's files. The latter override the former.

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Filler;
 use crate::model::Orphan;
 use crate::model::{Consistency, Finding, LeakClass, NodeIx, Verdict};
-use crate::stores::containers_storage::inspect::engine::Engine;
+use crate::stores::containers_storage::engine::Engine;
 use crate::stores::containers_storage::leaks::{self, Circumstances, UseByProcess};
 use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::needs;
@@ -98,7 +98,7 @@ impl Filler<'_> {
     fn is_unfinished(&self, name: &str) -> bool {
         let ids = self.snapshot.layers.iter().map(|layer| layer.id.as_str());
         let lost =
-            quarantine_name::lost_layer(name, ids, |layer| Ok::<_, Infallible>(self.files[layer].directory));
+            quarantine_name::lost_layer(name, ids, |layer| Ok::<_, Infallible>(self.has_directory[layer]));
         lost != Ok(None)
     }
 
@@ -140,13 +140,13 @@ impl Filler<'_> {
     /// Reports recorded layers without a directory that an image or container uses.
     pub(super) fn lost_directories(&mut self) {
         let snapshot = self.snapshot;
-        if !self.is_measured() || self.files.iter().all(|files| files.directory) {
+        if !self.is_measured() || self.has_directory.iter().all(|listed| *listed) {
             return;
         }
         let used = self.used_nodes();
         for (position, record) in snapshot.layers.iter().enumerate() {
             let Some(node) = self.layers[position].filter(|node| used[node.get()]) else { continue };
-            if !record.incomplete && !self.files[position].directory {
+            if !record.incomplete && !self.has_directory[position] {
                 let evidence = "the layer has a record and is in use, but its directory does not exist";
                 let judged = Judgement::of(LeakClass::LayerNoDir, evidence);
                 self.broken(judged, &record.id, node, record.created);

@@ -9,13 +9,14 @@ use jiff::Timestamp;
 
 use super::Filler;
 use crate::model::{Consistency, ContainerState, Finding, LeakClass, Owner};
-use crate::stores::containers_storage::inspect::engine::Engine;
-use crate::stores::containers_storage::inspect::found::{Fault, FaultOf};
+use crate::stores::containers_storage::engine::Engine;
+use crate::stores::containers_storage::inspection::{Fault, FaultOf};
 use crate::stores::containers_storage::leaks::{self, UseByProcess};
-use crate::stores::containers_storage::needs::Need;
+use crate::stores::containers_storage::needs;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::{ImageRecord, is_id};
 use crate::stores::leaks::{GRACE, Judgement, age};
+use crate::stores::lending::Need;
 
 impl Filler<'_> {
     /// Reports all of these, but only if the records are consistent.
@@ -60,7 +61,7 @@ impl Filler<'_> {
                 FaultOf::Image(position) => {
                     let id = &snapshot.images[position].id;
                     // Podman reads the missing data of a tag from the additional store that has the image.
-                    if self.additional.iter().any(|store| store.images.contains_key(id)) {
+                    if self.additional.iter().any(|store| store.images().contains_key(id)) {
                         continue;
                     }
                     // If the file is missing, its deletion changed the directory.
@@ -189,7 +190,7 @@ impl Filler<'_> {
             .collect();
         mounted.sort_unstable();
         mounted.dedup();
-        mounted.into_iter().map(|top| Need::of_mount(top)).collect()
+        mounted.into_iter().map(|top| needs::of_mount(top)).collect()
     }
 
     /// Returns true if a container may be using this layer, as its root filesystem or as a volume.

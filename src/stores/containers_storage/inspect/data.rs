@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::found::{Fault, FaultOf};
 use crate::model::LeakClass;
+use crate::stores::containers_storage::inspection::{Fault, FaultOf};
 use crate::stores::containers_storage::labels::{
     LIMIT_BYTES, MANIFEST, configuration_of, file_name, is_manifest,
 };

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use hashbrown::HashMap;
 use rayon::prelude::*;
 
-use super::found::{Fault, FaultOf, ShortName};
 use crate::disk::{Fingerprint, stamp};
 use crate::model::LeakClass;
+use crate::stores::containers_storage::inspection::{Fault, FaultOf, ShortName};
 use crate::stores::containers_storage::records::is_id;
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::leaks::Judgement;

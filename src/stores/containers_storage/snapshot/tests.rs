@@ -1,8 +1,11 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::stores::containers_storage::store;
+use crate::stores::request::ScanRequest;
 use crate::sys::allowance::Allowance;
 use crate::sys::root::Root;
+use crate::sys::sysroot::Sysroot;
 
 const LAYERS: &str = r#"[{"id":"l1"},{"id":"l2"}]"#;
 
@@ -108,23 +111,18 @@ fn writer_below_mounted_root_is_detected() {
 
 #[test]
 fn writer_is_waited_for_once() {
-    fn read_and_note(store: &TestStore, busy: &BusyStores) -> Consistency {
-        let patience = busy.patience(&store.places.graphroot, SHORT);
-        let snapshot = read(&store.places, patience).unwrap();
-        busy.note(&snapshot);
-        snapshot.consistency
-    }
     let store = TestStore::new();
-    let (busy, held) = (BusyStores::default(), write_lock(&store.path("overlay-images/images.lock")));
-    // Clones share the set.
-    let clone = busy.clone();
-    let graphroot = &store.places.graphroot;
-    assert_eq!(clone.patience(graphroot, SHORT).unlocked, SHORT.unlocked);
-    assert_eq!(read_and_note(&store, &busy), Consistency::WriterActive);
-    assert_eq!(clone.patience(graphroot, SHORT).unlocked, Patience::SHORT.unlocked);
+    let held = write_lock(&store.path("overlay-images/images.lock"));
+    // Clones share what is known of earlier readings.
+    let request = ScanRequest::of(Sysroot::live());
+    let clone = request.clone();
+    let unlocked = || store::patience(&clone, &store.places).unlocked;
+    assert_eq!(unlocked(), Patience::default().unlocked);
+    assert_eq!(store::read(&store.places, &request).unwrap().consistency, Consistency::WriterActive);
+    assert_eq!(unlocked(), Patience::SHORT.unlocked);
     drop(held);
-    assert_eq!(read_and_note(&store, &busy), Consistency::Consistent);
-    assert_eq!(clone.patience(graphroot, SHORT).unlocked, SHORT.unlocked);
+    assert_eq!(store::read(&store.places, &request).unwrap().consistency, Consistency::Consistent);
+    assert_eq!(unlocked(), Patience::default().unlocked);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use super::*;
-use crate::stores::containers_storage::inspect::engine::{Engine, PodmanRecords};
-use crate::stores::containers_storage::inspect::found::Inspection;
+use crate::stores::containers_storage::engine::{Engine, PodmanRecords};
+use crate::stores::containers_storage::inspection::Inspection;
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, LayerRecord};
 use crate::stores::containers_storage::snapshot::Listing;

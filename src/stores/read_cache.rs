@@ -1,6 +1,6 @@
-//! Cache of databases and documents: a run that deletes images reads all of them again for every proof.
+//! Knowledge of earlier readings: a run that deletes images reads every store again for every proof.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::stores::oci::Document;
 /// Maximum memory of a database that is cached.
 const MOST_BYTES: usize = 16 << 20;
 
-/// Cache of what was read from containerd roots. All clones use the same cache.
+/// Databases and documents that were read, and stores that could not be read in time. All clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct ReadCache(Arc<Mutex<Cached>>);
 
@@ -22,6 +22,9 @@ struct Cached {
     /// it afterwards.
     documents: HashMap<String, Arc<Document>>,
     databases: HashMap<PathBuf, CachedDatabase>,
+    /// Roots of the stores whose last reading timed out because of a writer. They are read with short timeouts until a
+    /// reading succeeds: there can be thousands of them, and a process can hold a lock for hours.
+    busy: HashSet<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -34,6 +37,19 @@ struct CachedDatabase {
 impl ReadCache {
     fn lock(&self) -> MutexGuard<'_, Cached> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_busy(&self, store: &Path) -> bool {
+        self.lock().busy.contains(store)
+    }
+
+    pub(super) fn note_busy(&self, store: &Path, is_busy: bool) {
+        let busy = &mut self.lock().busy;
+        if is_busy {
+            busy.insert(store.to_path_buf())
+        } else {
+            busy.remove(store)
+        };
     }
 
     pub(super) fn document(&self, digest: &str) -> Option<Arc<Document>> {

@@ -1,4 +1,4 @@
-//! Result types of the inspection.
+//! Result of the inspection of the files that records only name.
 
 use std::path::PathBuf;
 
