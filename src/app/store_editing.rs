@@ -10,7 +10,7 @@ use super::state::pins_now;
 use crate::config::{Config, Via};
 use crate::editor::{self, Deleted};
 use crate::execute::editors::Editors;
-use crate::execute::owner::{Owners, Presence};
+use crate::execute::owner::{OwnerPresence, Owners};
 use crate::history::pins::Pins;
 use crate::history::runs::DeletionRow;
 use crate::model::plan::{Phase, Problem};
@@ -71,10 +71,14 @@ fn other_way(inventory: &Inventory, needs_its_user: bool) -> &'static str {
     }
 }
 
-fn hint(presence: &Presence) -> &'static str {
+fn hint(presence: &OwnerPresence) -> &'static str {
     match presence {
-        Presence::Answers { .. } => "use --via cri, or stop the runtime; --while-runtime-runs deletes anyway",
-        Presence::Unsure(_) => "stop the runtime, or add --while-runtime-runs if it does not own the store",
+        OwnerPresence::Answers { .. } => {
+            "use --via cri, or stop the runtime; --while-runtime-runs deletes anyway"
+        }
+        OwnerPresence::Unsure(_) => {
+            "stop the runtime, or add --while-runtime-runs if it does not own the store"
+        }
     }
 }
 

@@ -99,7 +99,7 @@ impl Deleter {
 
 /// State of the node's runtimes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Runtime {
+enum RuntimeState {
     Answers,
     /// A runtime should answer: there is its socket, its configuration, or a kubelet.
     Silent,
@@ -110,13 +110,13 @@ enum Runtime {
 
 /// Chooses the way of deletion. `stores`: for each store, true if it can be edited, and true if a runtime owns it.
 /// `None`: refused.
-fn decide(runtime: Runtime, stores: &[(bool, bool)]) -> Option<Via> {
+fn decide(runtime: RuntimeState, stores: &[(bool, bool)]) -> Option<Via> {
     let is_owned = stores.iter().any(|(_, owned)| *owned);
     let can_be_edited = stores.iter().any(|(is_editable, _)| *is_editable);
     match runtime {
-        Runtime::Answers => Some(Via::Cri),
-        Runtime::Absent if can_be_edited && !is_owned => Some(Via::Direct),
-        Runtime::Silent | Runtime::Absent => None,
+        RuntimeState::Answers => Some(Via::Cri),
+        RuntimeState::Absent if can_be_edited && !is_owned => Some(Via::Direct),
+        RuntimeState::Silent | RuntimeState::Absent => None,
     }
 }
 
@@ -136,12 +136,14 @@ fn choose(
     // A runtime deletes from named stores only if its socket is named as well.
     let is_named = request.has_stores();
     let runtime = match answers.runtimes.is_empty() {
-        false if !is_named => Runtime::Answers,
-        _ if is_expected(&answers, &Kubelet::read(&Sysroot::live()), &Sysroot::live()) => Runtime::Silent,
-        _ => Runtime::Absent,
+        false if !is_named => RuntimeState::Answers,
+        _ if is_expected(&answers, &Kubelet::read(&Sysroot::live()), &Sysroot::live()) => {
+            RuntimeState::Silent
+        }
+        _ => RuntimeState::Absent,
     };
     let stores = match runtime {
-        Runtime::Absent => {
+        RuntimeState::Absent => {
             let inventory = match inventory {
                 Some(inventory) => Cow::Borrowed(inventory),
                 None => Cow::Owned(records(request)?),
@@ -151,7 +153,7 @@ fn choose(
             }
             owned(&inventory, &answers)
         }
-        Runtime::Answers | Runtime::Silent => Vec::new(),
+        RuntimeState::Answers | RuntimeState::Silent => Vec::new(),
     };
     match decide(runtime, &stores) {
         Some(Via::Direct) => Ok(None),
@@ -209,7 +211,7 @@ mod tests {
 
     #[test]
     fn auto_chooses_by_runtime_and_owners() {
-        use Runtime::{Absent, Answers, Silent};
+        use RuntimeState::{Absent, Answers, Silent};
         let (podman, containerd) = (true, false);
         let (owned, free) = (true, false);
         let (cri, direct, refused) = (Some(Via::Cri), Some(Via::Direct), None);

@@ -46,7 +46,7 @@ use filesystems::Filesystems;
 use measurement::{Measurement, MeasurementNeeds};
 pub use pulled::note_pulls;
 pub use read_cache::ReadCache;
-pub use request::{Effort, Error, Measure, ScanRequest};
+pub use request::{Effort, Measure, ScanError, ScanRequest};
 pub use running::{RunningPrograms, RuntimeStore};
 use store::{Filling, Store};
 use unit::{StoreTrees, UnitTree};
@@ -132,7 +132,7 @@ const ON_OVERLAY: &str = "a store is on this overlay filesystem: deleting files 
 ///
 /// # Errors
 /// If a named store cannot be read at all.
-pub fn read(request: &ScanRequest) -> Result<ReadStores, Error> {
+pub fn read(request: &ScanRequest) -> Result<ReadStores, ScanError> {
     let (graphroots, containerds) = rayon::join(|| graphroots::find(request), || containerds::find(request));
     Ok(graphroots?.with(containerds?))
 }
@@ -141,7 +141,7 @@ pub fn read(request: &ScanRequest) -> Result<ReadStores, Error> {
 ///
 /// # Errors
 /// If there is no store, or a named store cannot be read at all.
-pub fn run(request: &ScanRequest, progress: &Progress) -> Result<Scan, Error> {
+pub fn run(request: &ScanRequest, progress: &Progress) -> Result<Scan, ScanError> {
     measure(request, read(request)?, None, progress)
 }
 
@@ -156,7 +156,7 @@ pub fn measure(
     records: ReadStores,
     sizes: Option<SizeCache>,
     progress: &Progress,
-) -> Result<Scan, Error> {
+) -> Result<Scan, ScanError> {
     let ReadStores {
         readings,
         editable,
@@ -170,7 +170,7 @@ pub fn measure(
     } = records;
     if readings.is_empty() {
         let sysroot = request.sysroot.is_foreign().then(|| request.sysroot.root().to_path_buf());
-        return Err(unreadable.unwrap_or(Error::NoneFound { sysroot, looked, findings }));
+        return Err(unreadable.unwrap_or(ScanError::NoneFound { sysroot, looked, findings }));
     }
     let mut inventory = Inventory { findings, ..Inventory::default() };
 

@@ -130,7 +130,7 @@ pub struct Effort {
 
 /// Reasons why a scan has no result.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ScanError {
     /// A named path is not a store.
     #[error("{} {}", path.display(), if *exists { "contains no image store" } else { "does not exist, or is not mounted" })]
     NotAStore {

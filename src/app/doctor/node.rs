@@ -34,11 +34,11 @@ pub(super) struct Node<'a> {
     pub(super) stores: ScanRequest,
     /// `None` on another node's disk.
     pub(super) processes: Option<io::Result<Processes>>,
-    pub(super) scan: Result<Scan, stores::Error>,
+    pub(super) scan: Result<Scan, stores::ScanError>,
     pub(super) kubelet: Kubelet,
-    pub(super) runtime: Runtime,
+    pub(super) runtime: RuntimeChecks,
     /// `None` without a kubelet.
-    pub(super) settings: Option<Settings<'a>>,
+    pub(super) settings: Option<CheckedSettings<'a>>,
     pub(super) directory: StateDirectory,
     pub(super) database: Result<Database, Error>,
     runs: OnceCell<Option<Result<Vec<RunRow>, Error>>>,
@@ -54,7 +54,7 @@ const RUNS: usize = 200;
 
 /// Results of asking the runtimes.
 #[derive(Default)]
-pub(super) struct Runtime {
+pub(super) struct RuntimeChecks {
     pub(super) sockets: Vec<Check>,
     pub(super) chosen: Vec<Check>,
     /// Store of the node's runtime, if known.
@@ -62,7 +62,7 @@ pub(super) struct Runtime {
 }
 
 /// Settings of the kubelet and of layersweep, and the disks that they apply to.
-pub(super) struct Settings<'a> {
+pub(super) struct CheckedSettings<'a> {
     pub(super) kubelet: KubeletThresholds,
     pub(super) images: &'a Policy,
     /// `None` if layersweep's collection of containers is off.
@@ -93,7 +93,7 @@ impl<'a> Node<'a> {
             processes,
             scan: stores::run(&stores, &Progress::default()),
             kubelet,
-            runtime: Runtime::default(),
+            runtime: RuntimeChecks::default(),
             settings: None,
             directory: database::state_directory(request),
             database: Database::open(request, Access::Read),
@@ -124,7 +124,7 @@ impl<'a> Node<'a> {
     }
 
     /// Runs a check of the settings; returns no result without a kubelet.
-    pub(super) fn settings(&self, check: fn(&Settings<'_>) -> Vec<Check>) -> Vec<Check> {
+    pub(super) fn settings(&self, check: fn(&CheckedSettings<'_>) -> Vec<Check>) -> Vec<Check> {
         self.settings.as_ref().map(check).unwrap_or_default()
     }
 

@@ -8,7 +8,7 @@ use crate::app::protect::FromNode;
 use crate::model::display::count;
 use crate::model::{Consistency, Image, ImageIx, LeakClass};
 use crate::policy::rules::NeverPulled;
-use crate::stores::Error;
+use crate::stores::ScanError;
 
 /// Share of the images that are kept by `protect.not_repullable` at which the node is named: a quarter.
 const MUCH: usize = 4;
@@ -19,10 +19,10 @@ const MOST_FINDINGS: usize = 5;
 pub(super) fn stores(node: &Node<'_>) -> Vec<Check> {
     let inventory = match &node.scan {
         Ok(scan) => &scan.inventory,
-        Err(Error::Unreadable { path, source }) => return vec![Check::unread(path, source)],
+        Err(ScanError::Unreadable { path, source }) => return vec![Check::unread(path, source)],
         Err(error) => {
             let (object, remedy) = match error {
-                Error::NotAStore { path, hint, .. } => (path.display().to_string(), *hint),
+                ScanError::NotAStore { path, hint, .. } => (path.display().to_string(), *hint),
                 _ => (String::new(), "name a store with --graphroot DIR or --containerd-root DIR"),
             };
             return vec![Check::error(object, error.to_string(), remedy)];

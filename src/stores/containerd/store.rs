@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 
 use super::metadata::snapshotter::{BackendSnapshot, SnapshotKind};
 use super::snapshot::Snapshot;
-use super::units::{self, ContainerdUnit, Unit};
+use super::units::{self, ContainerdUnit, RootUnit};
 use super::{fill, read};
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Fingerprinter, Tally};
@@ -24,7 +24,7 @@ const IN_FLIGHT: SignedDuration = SignedDuration::from_mins(5);
 #[derive(Clone, Debug)]
 pub struct Containerd {
     pub(crate) snapshot: Snapshot,
-    pub(crate) units: Vec<Unit>,
+    pub(crate) units: Vec<RootUnit>,
     pub(crate) origin: String,
 }
 
@@ -105,7 +105,7 @@ impl Store for Containerd {
 }
 
 /// Returns a fingerprint of the record of each unit that is a committed snapshot.
-fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>> {
+fn fingerprints(snapshot: &Snapshot, units: &[RootUnit]) -> Vec<Option<Fingerprint>> {
     let fingerprints = units.iter().map(|unit| match unit.kind {
         ContainerdUnit::Snapshot(backend, entry) => {
             fingerprint(snapshot.backends.get(backend)?.snapshots.get(entry)?)

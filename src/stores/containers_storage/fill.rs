@@ -20,7 +20,7 @@ use super::inspect::mountpoints::Mounted;
 use super::needs;
 use super::records::LayerRecord;
 use super::snapshot::Snapshot;
-use super::units::{StorageUnit, Unit};
+use super::units::{GraphrootUnit, StorageUnit};
 use crate::disk::Tally;
 use crate::model::{ContainerState, Finding, LayerFacts, NodeIx, NodeKind, Orphan, PinReason, Size, Use};
 use crate::stores::inventory_writer::InventoryWriter;
@@ -51,14 +51,14 @@ pub(super) struct Filled {
 /// * `pinned_by` returns the reasons why an image with these names and digests is pinned.
 pub(super) fn fill(
     writer: InventoryWriter<'_>,
-    (snapshot, units, has_directory): (&Snapshot, Vec<Unit>, &[bool]),
+    (snapshot, units, has_directory): (&Snapshot, Vec<GraphrootUnit>, &[bool]),
     tallies: &[Tally],
     mounted: Option<Vec<Mounted>>,
     additional: &[&LentObjects],
     pinned_by: &PinnedBy<'_>,
 ) -> Filled {
     let first_container = writer.inventory.containers.len();
-    let mut filler = Filler {
+    let mut filler = GraphrootFiller {
         writer,
         additional,
         pinned_by,
@@ -138,7 +138,7 @@ pub(super) fn fill(
     Filled { nodes, lent }
 }
 
-struct Filler<'a> {
+struct GraphrootFiller<'a> {
     writer: InventoryWriter<'a>,
     snapshot: &'a Snapshot,
     /// Reader for files of the store.
@@ -161,12 +161,12 @@ struct Filler<'a> {
     /// Position of the first container in the inventory. The containers with a record are first, in their order.
     first_container: usize,
     mounted: Option<Vec<Mounted>>,
-    orphans: Vec<(Orphan, Unit, NodeIx)>,
+    orphans: Vec<(Orphan, GraphrootUnit, NodeIx)>,
     /// Read at the first use; `None` if they cannot be read.
     processes: OnceCell<Option<Processes>>,
 }
 
-impl Filler<'_> {
+impl GraphrootFiller<'_> {
     /// Returns the node of the layer at `position`. Adds `size` to an existing node, or creates it.
     fn layer_node(&mut self, position: usize, id: String, area: usize, path: PathBuf, size: Size) -> NodeIx {
         if let Some(node) = self.layers[position] {
@@ -189,7 +189,7 @@ impl Filler<'_> {
         node
     }
 
-    fn unit(&mut self, unit: Unit, tally: &Tally) -> NodeIx {
+    fn unit(&mut self, unit: GraphrootUnit, tally: &Tally) -> NodeIx {
         let area = unit.parts.first().map_or(0, |part| part.0);
         let size = self.writer.size(area, tally);
         let kind = match unit.kind {

@@ -27,7 +27,7 @@ use jiff::{SignedDuration, Timestamp};
 use rayon::prelude::*;
 use serde_json::Value;
 
-use super::blob_cache::{self, BlobLocations, Location};
+use super::blob_cache::{self, BlobLocation, BlobLocations};
 use super::labels;
 use super::lists;
 use super::records::{ImageRecord, LayerRecord};
@@ -57,7 +57,7 @@ pub(super) fn of_images(snapshot: &Snapshot, births: &[Option<Timestamp>]) -> Ve
         let Ok(manifest) = labels::read(&within, &tops, &image.id, labels::MANIFEST) else {
             return (Origin::doubtful("its manifest cannot be read"), Vec::new());
         };
-        let Some(manifest) = Manifest::parse(&manifest) else {
+        let Some(manifest) = LayerManifest::parse(&manifest) else {
             return (Origin::doubtful("its manifest cannot be parsed"), Vec::new());
         };
         let top = image.layer.as_deref().and_then(|id| layers.get(id).copied());
@@ -103,7 +103,7 @@ fn bringers<'a>(
 
 /// Part of a manifest that shows its origin.
 #[derive(Debug, Default)]
-struct Manifest {
+struct LayerManifest {
     /// Its layers, the base first.
     layers: Vec<LayerBlob>,
     /// True if the media type of the top layer is that of a compressed blob.
@@ -112,7 +112,7 @@ struct Manifest {
     config: Option<String>,
 }
 
-impl Manifest {
+impl LayerManifest {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let json: Value = serde_json::from_slice(bytes).ok()?;
         let Some(Document::Manifest { config, layers }) = oci::document(&json) else { return None };
@@ -135,7 +135,7 @@ impl Manifest {
 /// Decides the origin of an image with the top layer `top`.
 fn origin(
     image: &ImageRecord,
-    manifest: &Manifest,
+    manifest: &LayerManifest,
     top: Option<&LayerRecord>,
     has_come_with_top: bool,
     locations: &BlobLocations,
@@ -193,7 +193,7 @@ fn origin(
 }
 
 /// Returns true if the location was noted by the pull that created the layer, or later.
-fn was_downloaded_for(location: &Location, layer: &LayerRecord) -> bool {
+fn was_downloaded_for(location: &BlobLocation, layer: &LayerRecord) -> bool {
     layer.created.is_some_and(|created| created.duration_since(location.time) <= LONGEST_PULL)
 }
 
@@ -224,7 +224,7 @@ fn is_local(name: &str) -> bool {
 }
 
 /// Returns the location that a name of the image contains, or else the one of the latest pull.
-fn best<'a>(image: &ImageRecord, locations: &'a [Location]) -> Option<&'a Location> {
+fn best<'a>(image: &ImageRecord, locations: &'a [BlobLocation]) -> Option<&'a BlobLocation> {
     locations.iter().max_by_key(|location| {
         let is_named = image.names.iter().any(|name| {
             name.strip_prefix(&location.repository).is_some_and(|rest| rest.starts_with([':', '@']))
@@ -255,7 +255,7 @@ mod tests {
     fn locations(repositories: &[(&str, &str, &str)]) -> BlobLocations {
         let mut found = BlobLocations::default();
         for (digest, repository, time) in repositories {
-            let location = Location { repository: (*repository).into(), time: time.parse().unwrap() };
+            let location = BlobLocation { repository: (*repository).into(), time: time.parse().unwrap() };
             found.add((*digest).into(), location);
         }
         found
@@ -284,7 +284,7 @@ mod tests {
             (DIFF_ID, false, false, &[], OriginKind::Built, None),
             (DIFF_ID, true, false, &[early], OriginKind::Loaded, None),
         ] {
-            let manifest = Manifest { layers: vec![layer(blob)], is_compressed, config: None };
+            let manifest = LayerManifest { layers: vec![layer(blob)], is_compressed, config: None };
             let top = LayerRecord {
                 diff_id: Some(DIFF_ID.into()),
                 created: Some("2026-05-01T00:30:00Z".parse().unwrap()),
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn absent_and_unreadable_caches_differ() {
-        let manifest = Manifest { layers: vec![layer(COMPRESSED)], is_compressed: true, config: None };
+        let manifest = LayerManifest { layers: vec![layer(COMPRESSED)], is_compressed: true, config: None };
         let top = LayerRecord { diff_id: Some(DIFF_ID.into()), ..LayerRecord::default() };
         let absent = BlobLocations { is_absent: true, ..BlobLocations::default() };
         let unreadable = BlobLocations { unreadable: Some("x: damaged".into()), ..BlobLocations::default() };
@@ -340,7 +340,7 @@ mod tests {
                     digests: texts("sha256:m1"),
                     ..ImageRecord::default()
                 };
-                let manifest = Manifest {
+                let manifest = LayerManifest {
                     layers: vec![layer(COMPRESSED)],
                     is_compressed: true,
                     config: Some("sha256:cfg".into()),
@@ -387,15 +387,18 @@ mod tests {
 
     #[test]
     fn local_layer_on_pulled_base_is_built() {
-        let manifest =
-            Manifest { layers: vec![layer(COMPRESSED), layer(DIFF_ID)], is_compressed: false, config: None };
+        let manifest = LayerManifest {
+            layers: vec![layer(COMPRESSED), layer(DIFF_ID)],
+            is_compressed: false,
+            config: None,
+        };
         let top = LayerRecord { diff_id: Some(DIFF_ID.into()), ..LayerRecord::default() };
         let base = locations(&[(COMPRESSED, "quay.io/base", "2026-05-01T00:00:00Z")]);
         assert_eq!(
             origin(&ImageRecord::default(), &manifest, Some(&top), true, &base).kind,
             OriginKind::Built
         );
-        let empty = origin(&ImageRecord::default(), &Manifest::default(), None, true, &base);
+        let empty = origin(&ImageRecord::default(), &LayerManifest::default(), None, true, &base);
         assert_eq!(empty.kind, OriginKind::Unknown);
     }
 

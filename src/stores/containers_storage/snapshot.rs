@@ -20,7 +20,7 @@
 //! the directories are listed again and both listings are merged: a directory that was deleted in between is not a leak
 //! either.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -37,6 +37,7 @@ use super::positions::Positions;
 use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed, is_id};
 use super::temporary_files;
 use crate::model::{Consistency, Finding};
+use crate::stores::unit::DirectoryListing;
 use crate::sys::quiet::{self, DirectoryEntry, FileKind, Within};
 
 /// Maximum number of image records; the rest are ignored. Some work is proportional to images times containers, and a
@@ -45,9 +46,6 @@ const MOST_IMAGES: usize = 100_000;
 
 /// Maximum number of container records, for the same reason.
 const MOST_CONTAINERS: usize = 20_000;
-
-/// Directories with their entries.
-pub type Listing = BTreeMap<PathBuf, Vec<DirectoryEntry>>;
 
 /// Records and directories of a store at one moment.
 #[derive(Clone, Debug)]
@@ -58,7 +56,7 @@ pub struct Snapshot {
     pub images: Vec<ImageRecord>,
     pub containers: Vec<ContainerRecord>,
     /// The store's directories and their entries.
-    pub listing: Listing,
+    pub listing: DirectoryListing,
     /// Degree to which the records can be trusted.
     pub consistency: Consistency,
     /// Files that could not be read, and other problems.
@@ -114,20 +112,20 @@ impl Signature {
 
 /// Timeouts of [`read`].
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct WriterPatience {
     /// Maximum time for attempts without a lock.
     pub unlocked: Duration,
     /// Maximum time to wait for shared locks after that.
     pub locked: Duration,
 }
 
-impl Default for Patience {
+impl Default for WriterPatience {
     fn default() -> Self {
         Self { unlocked: Duration::from_millis(800), locked: Duration::from_millis(700) }
     }
 }
 
-impl Patience {
+impl WriterPatience {
     /// Timeouts for a store whose last reading timed out.
     pub(super) const SHORT: Self = Self { unlocked: Duration::from_millis(20), locked: Duration::ZERO };
 }
@@ -140,7 +138,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// # Errors
 /// When the graphroot cannot be listed, or when the process lacks the permission to read the records. Any other read
 /// error becomes a finding.
-pub fn read(places: &StorePlaces, patience: Patience) -> io::Result<Snapshot> {
+pub fn read(places: &StorePlaces, patience: WriterPatience) -> io::Result<Snapshot> {
     places.within().list(&places.graphroot)?;
     let records = places.records_dir(&places.graphroot, RecordKind::Layers);
     match places.within().directory(&records) {
@@ -386,7 +384,7 @@ fn list_again(snapshot: &mut Snapshot) {
 ///
 /// An entry with a record existed when the records were read, so it counts even if it is in only one listing: it was
 /// created after the early one or deleted before the late one. An entry without a record counts only if it is in both.
-fn merge(early: &Listing, late: Listing, recorded: &HashSet<&str>) -> Listing {
+fn merge(early: &DirectoryListing, late: DirectoryListing, recorded: &HashSet<&str>) -> DirectoryListing {
     let mut merged = late;
     for directory in early.keys() {
         merged.entry(directory.clone()).or_default();
@@ -423,7 +421,7 @@ impl Snapshot {
             layers: Vec::new(),
             images: Vec::new(),
             containers: Vec::new(),
-            listing: Listing::new(),
+            listing: DirectoryListing::new(),
             consistency: Consistency::Consistent,
             findings: Vec::new(),
             repeated: Repeated::default(),
@@ -597,7 +595,7 @@ impl Snapshot {
         layers: Vec<LayerRecord>,
         images: Vec<ImageRecord>,
         containers: Vec<ContainerRecord>,
-        listing: Listing,
+        listing: DirectoryListing,
     ) -> Self {
         Self {
             positions: Positions::of(&layers),

@@ -16,8 +16,8 @@ use super::needs;
 use super::outside::WatchedFiles;
 use super::places::StorePlaces;
 use super::records::LayerRecord;
-use super::snapshot::{self, Patience, Snapshot};
-use super::units::{self, StorageUnit, Unit};
+use super::snapshot::{self, Snapshot, WriterPatience};
+use super::units::{self, GraphrootUnit, StorageUnit};
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Fingerprinter, Tally, TreeScope};
 use crate::model::{Consistency, FilesystemIx, Finding, NodeIx, StoreId, StoreIx, StoreKind};
@@ -34,7 +34,7 @@ use crate::sys::quiet::Within;
 pub struct Graphroot {
     /// The records. The listing is cleared once the units have been built from it.
     pub(crate) snapshot: Snapshot,
-    units: Vec<Unit>,
+    units: Vec<GraphrootUnit>,
     /// For each layer, by its position, true if its directory is listed.
     has_directory: Vec<bool>,
     pub(crate) origin: String,
@@ -242,8 +242,12 @@ pub(crate) fn read(places: &StorePlaces, request: &ScanRequest) -> io::Result<Sn
     Ok(snapshot)
 }
 
-pub(super) fn patience(request: &ScanRequest, places: &StorePlaces) -> Patience {
-    if request.read_cache.is_busy(&places.graphroot) { Patience::SHORT } else { Patience::default() }
+pub(super) fn patience(request: &ScanRequest, places: &StorePlaces) -> WriterPatience {
+    if request.read_cache.is_busy(&places.graphroot) {
+        WriterPatience::SHORT
+    } else {
+        WriterPatience::default()
+    }
 }
 
 fn not_read(places: &StorePlaces) -> Finding {
@@ -256,7 +260,7 @@ fn not_read(places: &StorePlaces) -> Finding {
 /// That includes layers that are no longer written to. Such a layer has a digest or a length of its tar, which the
 /// library writes when the layer's content is complete; layers of containers have neither (container-libs,
 /// `storage/layers.go`). It also includes the directory of short names, since changing a symlink changes the directory.
-fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>> {
+fn fingerprints(snapshot: &Snapshot, units: &[GraphrootUnit]) -> Vec<Option<Fingerprint>> {
     let writable: HashSet<&str> =
         snapshot.containers.iter().filter_map(|container| container.layer.as_deref()).collect();
     let fingerprints = units.par_iter().map(|unit| match unit.kind {

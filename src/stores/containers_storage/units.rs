@@ -51,7 +51,7 @@ pub enum StorageUnit {
 }
 
 /// A unit of a graphroot. Its parts are below [`super::places::StorePlaces::roots`].
-pub type Unit = unit::Unit<StorageUnit>;
+pub type GraphrootUnit = unit::Unit<StorageUnit>;
 
 impl UnitKind for StorageUnit {
     fn tag(&self) -> &'static str {
@@ -72,8 +72,8 @@ impl UnitKind for StorageUnit {
 
 /// Sorts the listing of `snapshot` into units. Also returns for each recorded layer whether its directory is listed.
 #[must_use]
-pub fn sort(snapshot: &Snapshot) -> (Vec<Unit>, Vec<bool>) {
-    let mut sorter = Sorter::new(snapshot);
+pub fn sort(snapshot: &Snapshot) -> (Vec<GraphrootUnit>, Vec<bool>) {
+    let mut sorter = GraphrootSorter::new(snapshot);
     for (area, root) in snapshot.places.areas().enumerate() {
         (sorter.area, sorter.root) = (area, root);
         sorter.area();
@@ -85,7 +85,7 @@ pub fn sort(snapshot: &Snapshot) -> (Vec<Unit>, Vec<bool>) {
 /// Capacity for units that are neither layers nor images. If the vector had to grow, it would double its memory.
 const OTHER_UNITS: usize = 1024;
 
-struct Sorter<'a> {
+struct GraphrootSorter<'a> {
     snapshot: &'a Snapshot,
     /// Position of the area that is being sorted.
     area: usize,
@@ -95,7 +95,7 @@ struct Sorter<'a> {
     containers: HashMap<&'a OsStr, usize>,
     /// Ids of containers' layers.
     writable: HashSet<&'a str>,
-    units: Vec<Unit>,
+    units: Vec<GraphrootUnit>,
     /// Positions of units that several directories add to, by area: a unit must be on a single filesystem. Units of
     /// layers are in `units_of_layers`.
     known: HashMap<(usize, StorageUnit), usize>,
@@ -114,7 +114,7 @@ fn text(name: &OsStr) -> String {
     name.to_str().map_or_else(|| name.to_string_lossy().into_owned(), str::to_owned)
 }
 
-impl<'a> Sorter<'a> {
+impl<'a> GraphrootSorter<'a> {
     fn new(snapshot: &'a Snapshot) -> Self {
         Self {
             snapshot,
@@ -148,7 +148,7 @@ impl<'a> Sorter<'a> {
         // A layer has two parts: its directory and its tar-split.
         let mut parts = Vec::with_capacity(2);
         parts.push(part);
-        self.units.push(Unit { kind, id: id.into(), path, parts });
+        self.units.push(GraphrootUnit { kind, id: id.into(), path, parts });
     }
 
     fn metadata(&mut self, path: PathBuf, scope: TreeScope) {
@@ -250,7 +250,7 @@ impl<'a> Sorter<'a> {
         let first_root = snapshot.places.own_roots().len();
         for (root, directory) in (first_root..).zip(&snapshot.places.temporary) {
             for entry in snapshot.entries(directory) {
-                self.units.push(Unit {
+                self.units.push(GraphrootUnit {
                     kind: StorageUnit::Orphan(Orphan::VarTmp),
                     id: text(&entry.name),
                     path: directory.join(&entry.name),

@@ -10,7 +10,7 @@ use crate::stores::containerd::places::{ConfiguredPin, ContainerdPlaces, is_root
 use crate::stores::containerd::store::Containerd;
 use crate::stores::containerd::{read, units};
 use crate::stores::discovery::found::ReadStores;
-use crate::stores::request::{Error, ScanRequest};
+use crate::stores::request::{ScanError, ScanRequest};
 use crate::sys::quiet::is_absent;
 use crate::sys::root::Root;
 
@@ -37,8 +37,8 @@ fn read_root(
     request: &ScanRequest,
     config: &RootConfig,
     pins: &[ConfiguredPin],
-) -> Result<bool, Error> {
-    let unreadable = |source| Error::Unreadable { path: config.root.clone(), source };
+) -> Result<bool, ScanError> {
+    let unreadable = |source| ScanError::Unreadable { path: config.root.clone(), source };
     let mut places: ContainerdPlaces = match config.places(&request.sysroot) {
         Ok(places) => places,
         Err(error) if is_absent(&error) => return Ok(false),
@@ -128,7 +128,7 @@ impl Containerds {
 ///
 /// # Errors
 /// If a named root is not a root of containerd or cannot be read.
-pub(crate) fn find(request: &ScanRequest) -> Result<ReadStores, Error> {
+pub(crate) fn find(request: &ScanRequest) -> Result<ReadStores, ScanError> {
     let (mut stores, mut found) = (Vec::new(), ReadStores::new());
     let Containerds { roots, pins, problems, .. } = Containerds::of(request);
     for (path, message) in problems {
@@ -139,16 +139,16 @@ pub(crate) fn find(request: &ScanRequest) -> Result<ReadStores, Error> {
         match read_root(&mut stores, request, &config, &pins) {
             Ok(true) => {}
             Ok(false) if is_named => {
-                return Err(Error::NotAStore {
+                return Err(ScanError::NotAStore {
                     exists: request.exists(&config.root),
                     path: config.root,
                     hint: "pass the directory that contains `io.containerd.metadata.v1.bolt`",
                 });
             }
             Ok(false) => {}
-            Err(Error::Unreadable { path, source }) if !is_named => {
+            Err(ScanError::Unreadable { path, source }) if !is_named => {
                 found.findings.push(Finding::incomplete(&path, format!("cannot be read: {source}")));
-                found.unreadable.get_or_insert(Error::Unreadable { path, source });
+                found.unreadable.get_or_insert(ScanError::Unreadable { path, source });
             }
             Err(error) => return Err(error),
         }

@@ -7,7 +7,7 @@ use crate::model::Finding;
 use crate::stores::containers_storage::config::UnreadConfig;
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::lending::Borrower;
-use crate::stores::request::Error;
+use crate::stores::request::ScanError;
 use crate::stores::store::Store;
 
 /// Records of the stores of a request, of one kind or of all, as far as they can be read.
@@ -21,7 +21,7 @@ pub struct ReadStores {
     /// Configured paths, whether or not they contain a store.
     pub(in crate::stores) looked: Vec<PathBuf>,
     /// Error of the first store that could not be read.
-    pub(in crate::stores) unreadable: Option<Error>,
+    pub(in crate::stores) unreadable: Option<ScanError>,
     /// Stores that take images from others, but were not requested or could not be read.
     pub(in crate::stores) borrowers: Vec<Borrower>,
     pub(in crate::stores) unread_configs: Vec<UnreadConfig>,

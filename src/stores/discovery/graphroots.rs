@@ -18,7 +18,7 @@ use crate::stores::containers_storage::store::{Graphroot, read};
 use crate::stores::containers_storage::temporary_files;
 use crate::stores::discovery::found::ReadStores;
 use crate::stores::lending::Need;
-use crate::stores::request::{Error, Measure, ScanRequest};
+use crate::stores::request::{Measure, ScanError, ScanRequest};
 use crate::sys::allowance::{self, Allowance};
 use crate::sys::quiet::{Within, is_absent};
 use crate::sys::root::Root;
@@ -64,7 +64,7 @@ impl Graphroots {
 ///
 /// # Errors
 /// If a named directory is not a store or cannot be read.
-pub(crate) fn find(request: &ScanRequest) -> Result<ReadStores, Error> {
+pub(crate) fn find(request: &ScanRequest) -> Result<ReadStores, ScanError> {
     let named = request.names_stores();
     let discovery = match named {
         true => config::named(&request.sysroot, &request.environment, &request.running, &request.graphroots),
@@ -109,19 +109,19 @@ pub(crate) fn find(request: &ScanRequest) -> Result<ReadStores, Error> {
         let (before, beside) = (graphroots.stores.len(), graphroots.artifacts.len());
         match graphroots.store(request, position, known) {
             Ok(()) => {}
-            Err(Error::Unreadable { path, source }) if !named => {
+            Err(ScanError::Unreadable { path, source }) if !named => {
                 graphroots.unread.push(unread(request, store, position));
                 // A user other than root does not expect to read other users' stores: that is not reported.
                 if !is_denied_by_owner(request, &path, &source) {
                     graphroots.findings.push(Finding::incomplete(&path, format!("cannot be read: {source}")));
                 }
-                found.unreadable.get_or_insert(Error::Unreadable { path, source });
+                found.unreadable.get_or_insert(ScanError::Unreadable { path, source });
             }
             Err(error) => return Err(error),
         }
         let nothing = graphroots.stores.len() == before && graphroots.artifacts.len() == beside;
         if named && nothing && !graphroots.knows(request, &store.graphroot) {
-            return Err(Error::NotAStore {
+            return Err(ScanError::NotAStore {
                 path: store.graphroot.clone(),
                 exists: request.exists(&store.graphroot),
                 hint: "pass the directory that contains `overlay-layers` or `vfs-layers` (graphRoot in \
@@ -335,17 +335,22 @@ impl Graphroots {
     ///
     /// # Errors
     /// If the store at position `additional_store` could not be read.
-    fn readable(&self, store: &StoreConfig, additional_store: usize) -> Result<(), Error> {
+    fn readable(&self, store: &StoreConfig, additional_store: usize) -> Result<(), ScanError> {
         let Some(unread) = self.unread.iter().find(|unread| unread.position == additional_store) else {
             return Ok(());
         };
         let unread = unread.graphroot.display();
         let source = io::Error::other(format!("its additional image store {unread} could not be read"));
-        Err(Error::Unreadable { path: store.graphroot.clone(), source })
+        Err(ScanError::Unreadable { path: store.graphroot.clone(), source })
     }
 
     /// Reads the store at `position`, and stores that were not requested whose images it uses.
-    fn store(&mut self, request: &ScanRequest, position: usize, known: Configured<'_>) -> Result<(), Error> {
+    fn store(
+        &mut self,
+        request: &ScanRequest,
+        position: usize,
+        known: Configured<'_>,
+    ) -> Result<(), ScanError> {
         let store = &known.all[position];
         let mut additional = Vec::new();
         for (named, path) in known.borrowed_as_named(request, position) {
@@ -440,7 +445,7 @@ impl Graphroots {
         request: &ScanRequest,
         position: usize,
         known: Configured<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ScanError> {
         self.drivers_of(request, &known.all[position], known.imagestores(request, position), false)
     }
 
@@ -450,11 +455,11 @@ impl Graphroots {
         store: &StoreConfig,
         imagestores: Vec<Root>,
         read_only: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ScanError> {
         if self.knows(request, &store.graphroot) {
             return Ok(());
         }
-        let unreadable = |source| Error::Unreadable { path: store.graphroot.clone(), source };
+        let unreadable = |source| ScanError::Unreadable { path: store.graphroot.clone(), source };
         let graphroot = match request.sysroot.open(&store.graphroot) {
             Ok(root) => root,
             Err(error) if is_absent(&error) => return Ok(()),

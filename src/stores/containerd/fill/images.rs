@@ -36,7 +36,7 @@ pub(crate) struct ImageGroup<'a> {
 }
 
 /// All images of a root, with indexes.
-pub(crate) struct Groups<'a> {
+pub(crate) struct ImageGroups<'a> {
     pub(crate) all: Vec<ImageGroup<'a>>,
     /// Positions by namespace and name.
     by_name: HashMap<(&'a str, &'a str), usize>,
@@ -53,7 +53,7 @@ impl ImageGroup<'_> {
     }
 }
 
-impl<'a> Groups<'a> {
+impl<'a> ImageGroups<'a> {
     /// Returns the image from which a container was created: by the configuration that CRI recorded, or by name.
     pub(crate) fn of(&self, namespace: &str, container: &ContainerRecord) -> Option<&ImageGroup<'a>> {
         let cri = container.cri.as_ref();
@@ -79,8 +79,8 @@ impl<'a> Groups<'a> {
 }
 
 impl<'a> Filler<'a> {
-    pub(crate) fn images(&mut self) -> Groups<'a> {
-        let mut groups = Groups { all: Vec::new(), by_name: HashMap::new(), by_config: HashMap::new() };
+    pub(crate) fn images(&mut self) -> ImageGroups<'a> {
+        let mut groups = ImageGroups { all: Vec::new(), by_name: HashMap::new(), by_config: HashMap::new() };
         for (namespace, graph) in self.graphs {
             let mut by_id: BTreeMap<String, (Vec<&ImageRecord>, Resolved)> = BTreeMap::new();
             for record in &namespace.images {

@@ -11,7 +11,7 @@ use crate::stores::containers_storage::artifacts;
 use crate::stores::containers_storage::artifacts::read::Layout;
 use crate::stores::containers_storage::config::{Pin, pinned_by};
 use crate::stores::containers_storage::places::StorePlaces;
-use crate::stores::containers_storage::snapshot::Patience;
+use crate::stores::containers_storage::snapshot::WriterPatience;
 use crate::stores::inventory_writer::InventoryWriter;
 use crate::stores::request::ScanRequest;
 use crate::stores::store::{Filling, Store, UnitView};
@@ -39,7 +39,7 @@ impl Artifacts {
         if !artifacts::exists(places) {
             return Ok(None);
         }
-        let layout = artifacts::read(places, Patience::default())?;
+        let layout = artifacts::read(places, WriterPatience::default())?;
         Ok(Some(Self { layout, origin: origin.to_owned(), is_additional: false, pins }))
     }
 
@@ -97,7 +97,7 @@ impl Store for Artifacts {
 
     fn read_again(&mut self, _: &ScanRequest) -> io::Result<()> {
         self.layout.places.allowance.give_back();
-        self.layout = artifacts::read(&self.layout.places, Patience::default())?;
+        self.layout = artifacts::read(&self.layout.places, WriterPatience::default())?;
         Ok(())
     }
 

@@ -73,7 +73,7 @@ pub(super) type Sourced = (String, PathBuf);
 
 /// Settings as the files contain them, without expanded variables or defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(super) struct StorageSettings {
     pub(super) driver: Option<String>,
     pub(super) graphroot: Option<Sourced>,
     pub(super) runroot: Option<Sourced>,

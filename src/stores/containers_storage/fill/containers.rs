@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use super::Filler;
+use super::GraphrootFiller;
 use crate::model::{
     Consistency, Container, ContainerLog, ContainerState, Finding, ImageIx, LeakClass, LostContainer,
     NodeKind, Owner, Size,
@@ -15,7 +15,7 @@ use crate::stores::leaks::Judgement;
 use crate::stores::lending::images_of;
 use crate::sys::quiet::FileKind;
 
-impl Filler<'_> {
+impl GraphrootFiller<'_> {
     pub(super) fn containers(&mut self, images: &HashMap<String, ImageIx>) {
         let snapshot = self.snapshot;
         if let Some(volumes) = snapshot.inspection.engine.volumes().filter(|_| snapshot.inspection.valid) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Filler;
+use super::GraphrootFiller;
 use crate::model::Orphan;
 use crate::model::{Consistency, Finding, LeakClass, NodeIx, Verdict};
 use crate::stores::containers_storage::engine::Engine;
@@ -16,11 +16,11 @@ use crate::stores::containers_storage::quarantine_name;
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::temporary_files::{self, TOOLS};
-use crate::stores::containers_storage::units::Unit;
+use crate::stores::containers_storage::units::GraphrootUnit;
 use crate::stores::leaks::{Judgement, age};
 use crate::sys::processes::{Processes, describe_unknown};
 
-impl Filler<'_> {
+impl GraphrootFiller<'_> {
     pub(super) fn changed(&self, path: &Path) -> Option<Timestamp> {
         since::changed(&self.within, path)
     }
@@ -108,7 +108,7 @@ impl Filler<'_> {
 
     /// Returns true if a process holds the lock file of a staging area or temporary directory, and `None` if there is no
     /// lock file.
-    fn lock_held(&self, orphan: Orphan, unit: &Unit) -> Option<bool> {
+    fn lock_held(&self, orphan: Orphan, unit: &GraphrootUnit) -> Option<bool> {
         let lock = match orphan {
             Orphan::Staging => unit.path.join("staging.lock"),
             Orphan::TempDirectory => unit.path.parent()?.join(format!("lock-{}", unit.id)),

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::Filler;
+use super::GraphrootFiller;
 use crate::model::{Consistency, ContainerState, Finding, LeakClass, Owner};
 use crate::stores::containers_storage::engine::Engine;
-use crate::stores::containers_storage::inspection::{Fault, FaultOf};
+use crate::stores::containers_storage::inspection::{FaultOf, Inconsistency};
 use crate::stores::containers_storage::leaks::{self, UseByProcess};
 use crate::stores::containers_storage::needs;
 use crate::stores::containers_storage::places::RecordKind;
@@ -18,7 +18,7 @@ use crate::stores::containers_storage::records::{ImageRecord, is_id};
 use crate::stores::leaks::{GRACE, Judgement, age};
 use crate::stores::lending::Need;
 
-impl Filler<'_> {
+impl GraphrootFiller<'_> {
     /// Reports all of these, but only if the records are consistent.
     pub(super) fn recorded(&mut self) {
         if self.snapshot.consistency != Consistency::Consistent {
@@ -51,7 +51,7 @@ impl Filler<'_> {
     /// Reports the faults found by the inspection.
     fn faults(&mut self) {
         let snapshot = self.snapshot;
-        for Fault { of, path, judged } in &snapshot.inspection.faults {
+        for Inconsistency { of, path, judged } in &snapshot.inspection.faults {
             let changed = self.changed(path);
             let (id, since) = match *of {
                 FaultOf::Layer(position) => {

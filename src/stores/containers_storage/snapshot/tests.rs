@@ -68,7 +68,8 @@ fn write_lock(path: &Path) -> std::fs::File {
     file
 }
 
-const SHORT: Patience = Patience { unlocked: Duration::from_millis(50), locked: Duration::from_millis(50) };
+const SHORT: WriterPatience =
+    WriterPatience { unlocked: Duration::from_millis(50), locked: Duration::from_millis(50) };
 
 #[test]
 fn symlinks_below_graphroot_are_reported_and_not_followed() {
@@ -117,12 +118,12 @@ fn writer_is_waited_for_once() {
     let request = ScanRequest::of(Sysroot::live());
     let clone = request.clone();
     let unlocked = || store::patience(&clone, &store.places).unlocked;
-    assert_eq!(unlocked(), Patience::default().unlocked);
+    assert_eq!(unlocked(), WriterPatience::default().unlocked);
     assert_eq!(store::read(&store.places, &request).unwrap().consistency, Consistency::WriterActive);
-    assert_eq!(unlocked(), Patience::SHORT.unlocked);
+    assert_eq!(unlocked(), WriterPatience::SHORT.unlocked);
     drop(held);
     assert_eq!(store::read(&store.places, &request).unwrap().consistency, Consistency::Consistent);
-    assert_eq!(unlocked(), Patience::default().unlocked);
+    assert_eq!(unlocked(), WriterPatience::default().unlocked);
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn no_lock_is_taken_below_mounted_root() {
             std::thread::sleep(Duration::from_millis(300));
             drop(held);
         });
-        let patience = Patience { locked: Duration::from_secs(20), ..SHORT };
+        let patience = WriterPatience { locked: Duration::from_secs(20), ..SHORT };
         assert_eq!(read(&store.places, patience).unwrap().consistency, expected);
         writer.join().unwrap();
     }
@@ -175,7 +176,7 @@ fn active_writer_changes_only_a_consistent_snapshot() {
 
 #[test]
 fn listings_before_and_after_are_merged() {
-    fn list(names: &[&str]) -> Listing {
+    fn list(names: &[&str]) -> DirectoryListing {
         let entries =
             names.iter().map(|name| DirectoryEntry { name: name.into(), kind: FileKind::Directory });
         [(PathBuf::from("d"), entries.collect())].into()
@@ -196,7 +197,7 @@ fn listings_before_and_after_are_merged() {
         let merged = merge(&list(early), list(late), &["r"].into());
         assert_eq!(merged, list(expected), "{early:?} {late:?}");
         // A directory that is missing from the later listing.
-        let merged = merge(&list(early), Listing::new(), &["r"].into());
+        let merged = merge(&list(early), DirectoryListing::new(), &["r"].into());
         let kept: Vec<_> = early.iter().copied().filter(|name| name.starts_with('r')).collect();
         assert_eq!(merged, list(&kept), "{early:?}");
     }
