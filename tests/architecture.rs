@@ -50,6 +50,50 @@ fn files_import_in_no_circle() {
     assert!(told.is_empty(), "{} import circles\n{}", told.len(), told.join("\n"));
 }
 
+/// The files and folders in a folder import from each other in one direction, and none takes a name from the file above
+/// it that only re-exports the name: the file that defines it can be named.
+#[test]
+fn folders_import_downwards_only() {
+    let house = house(false);
+    let mut told = circles_of_rooms(&house);
+    // The files of these two share documents and commands through the head of their folder.
+    let above = house.imports_from_above().into_iter();
+    let above = above.filter(|(file, _)| !file.starts_with("report/") && !file.starts_with("app/"));
+    told.extend(above.map(|(file, path)| format!("src/{file}: {path} is only re-exported there")));
+    assert!(told.is_empty(), "{}", told.join("\n"));
+}
+
+/// Code above the stores asks for facts of a kind, never for the kind: adding a kind touches no file there.
+#[test]
+fn kind_of_store_is_only_named_above() {
+    // The name is written to the database.
+    const BY_NAME: [&str; 1] = ["history/values.rs"];
+    let ties = house(false).ties();
+    let asking = ties.iter().filter(|tie| tie.name == "StoreKind");
+    let above = asking.filter(|tie| {
+        !["stores/", "editor/", "model/store.rs"].iter().any(|below| tie.from.starts_with(below))
+    });
+    let above: Vec<_> = above.map(|tie| tie.from.as_str()).collect();
+    assert_eq!(above, BY_NAME);
+}
+
+#[test]
+fn planted_circle_of_folders_is_found() {
+    let files = [
+        ("a/mod.rs", "mod b; mod c; pub mod d; pub use d::Dee;"),
+        ("a/b/mod.rs", "pub mod x; pub mod y;"),
+        ("a/b/x.rs", "use crate::a::c::See; pub struct Ex;"),
+        ("a/b/y.rs", "pub struct Why;"),
+        ("a/c.rs", "use super::b::y::Why; use super::Dee; pub struct See;"),
+        ("a/d.rs", "pub struct Dee;"),
+    ];
+    let house = House::read(files, false);
+    assert!(circles(&house).is_empty());
+    let told = circles_of_rooms(&house);
+    assert_eq!(told, ["src/a: 2 rooms:\n  b -> c: See (a/b/x.rs)\n  c -> b: Why (a/c.rs)"]);
+    assert_eq!(house.imports_from_above(), [("a/c.rs".to_owned(), "super::Dee".to_owned())]);
+}
+
 #[test]
 fn every_module_has_a_place() {
     let root = std::fs::read_to_string(manifest_dir().join("src/lib.rs")).unwrap();
@@ -317,6 +361,22 @@ fn circles(house: &House) -> Vec<String> {
         lines.join("\n")
     });
     told.collect()
+}
+
+/// Returns each circle between the files and folders of one folder.
+fn circles_of_rooms(house: &House) -> Vec<String> {
+    let mut told = Vec::new();
+    for (folder, ties) in house.rooms() {
+        for rooms in house::circles(&ties) {
+            let within: Vec<_> = ties
+                .iter()
+                .filter(|tie| rooms.contains(tie.from.as_str()) && rooms.contains(tie.to.as_str()))
+                .map(|tie| format!("  {} -> {}: {}", tie.from, tie.to, tie.name))
+                .collect();
+            told.push(format!("src/{folder}: {} rooms:\n{}", rooms.len(), within.join("\n")));
+        }
+    }
+    told
 }
 
 fn manifest_dir() -> &'static Path {

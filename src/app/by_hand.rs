@@ -8,7 +8,7 @@ use crate::config::{Config, Via};
 use crate::disk::Progress;
 use crate::model::display::{bytes, shell_word};
 use crate::model::space::lacks_inodes;
-use crate::model::{Filesystem, FilesystemIx, Finding, Plan, StoreKind};
+use crate::model::{Filesystem, FilesystemIx, Finding, Plan};
 use crate::stores::Scan;
 use crate::stores::other_usage::{BigFile, OtherUser, OtherUserKind, OtherUsers};
 
@@ -48,9 +48,10 @@ pub(super) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
         best(&others).unwrap_or_else(|| "no file or directory outside the stores uses 1 MiB or more".into())
     };
     let by_hand = format!("free space by hand and run this again: {suggestion}");
-    let can_be_edited = inventory.stores.iter().any(|store| {
-        store.kind == StoreKind::ContainersStorage && !store.read_only && store.filesystem == fullest
-    });
+    let can_be_edited = inventory
+        .stores
+        .iter()
+        .any(|store| store.kind.facts().is_editable && !store.read_only && store.filesystem == fullest);
     problem.hint = Some(match via == Via::Cri && can_be_edited {
         true => format!("{}; or {by_hand}", crio::WHILE_IT_RUNS),
         false => by_hand,

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use crate::cri::CriProblem;
 use crate::disk::filesystem;
 use crate::model::space::lacks_inodes;
+use crate::stores::Environment;
 use crate::stores::RunningPrograms;
-use crate::stores::containers_storage::config::{self, CrioStart, Environment};
+use crate::stores::containers_storage::config::{self, CrioStart};
 use crate::sys::sysroot::Sysroot;
 
 /// Directories that CRI-O creates when it runs. Its configuration proves less: a package of podman may install it.

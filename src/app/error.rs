@@ -121,7 +121,7 @@ impl Error {
     /// Returns true if the search covered the whole node, everything could be read, and no store was found.
     pub fn proves_no_store(&self) -> bool {
         match self.cause() {
-            Some(stores::Error::NoneFound { findings, .. }) => {
+            Some(stores::ScanError::NoneFound { findings, .. }) => {
                 !findings.iter().any(|finding| finding.incomplete)
             }
             _ => false,
@@ -160,11 +160,11 @@ impl StdError for Error {
 #[error(transparent)]
 struct OutputError(io::Error);
 
-impl From<stores::Error> for Error {
-    fn from(source: stores::Error) -> Self {
+impl From<stores::ScanError> for Error {
+    fn from(source: stores::ScanError) -> Self {
         let (exit, hint) = match &source {
-            stores::Error::NotAStore { hint, .. } => (Exit::NoStore, (*hint).to_owned()),
-            stores::Error::NoneFound { sysroot: Some(sysroot), .. } => (
+            stores::ScanError::NotAStore { hint, .. } => (Exit::NoStore, (*hint).to_owned()),
+            stores::ScanError::NoneFound { sysroot: Some(sysroot), .. } => (
                 Exit::NoStore,
                 format!(
                     "is the disk's /var another partition? mount it below {}; or name the store with --graphroot \
@@ -172,11 +172,11 @@ impl From<stores::Error> for Error {
                     sysroot.display()
                 ),
             ),
-            stores::Error::NoneFound { sysroot: None, .. } => (
+            stores::ScanError::NoneFound { sysroot: None, .. } => (
                 Exit::NoStore,
                 "name a store with --graphroot DIR, or a mounted disk with --sysroot DIR".to_owned(),
             ),
-            stores::Error::Unreadable { source, .. } => (
+            stores::ScanError::Unreadable { source, .. } => (
                 Exit::Failed,
                 match source.kind() {
                     io::ErrorKind::PermissionDenied => "run as root, or with CAP_DAC_READ_SEARCH".to_owned(),
@@ -199,15 +199,17 @@ impl From<PreconditionError> for Error {
     }
 }
 
-impl From<lookup::Error> for Error {
-    fn from(error: lookup::Error) -> Self {
+impl From<lookup::LookupError> for Error {
+    fn from(error: lookup::LookupError) -> Self {
         let message = error.to_string();
         match error {
-            lookup::Error::Ambiguous { remedy, .. } => Self::usage(message).hint(remedy),
-            lookup::Error::Unknown { .. } => Self::failed(message).hint(
+            lookup::LookupError::Ambiguous { remedy, .. } => Self::usage(message).hint(remedy),
+            lookup::LookupError::Unknown { .. } => Self::failed(message).hint(
                 "`layersweep images` and `layersweep layers` list what exists; a path begins with / or ./",
             ),
-            lookup::Error::Missing { .. } | lookup::Error::Unreadable { .. } => Self::failed(message),
+            lookup::LookupError::Missing { .. } | lookup::LookupError::Unreadable { .. } => {
+                Self::failed(message)
+            }
         }
     }
 }

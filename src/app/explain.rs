@@ -158,7 +158,7 @@ pub fn explain(
                 scan::scan_with(request, observer, Purpose::Look, false, ScanOptions::with_labels(config))?;
             match lookup::look_up(&result.scan, reference) {
                 Ok(subject) => (result, Some(subject), None),
-                Err(unknown @ lookup::Error::Unknown { .. }) => {
+                Err(unknown @ lookup::LookupError::Unknown { .. }) => {
                     if let Some(lost) = lookup::lost_container(&result.scan, reference).cloned() {
                         return Ok(Explanation { lost_container: Some(lost), ..Explanation::of(result) });
                     }
@@ -278,7 +278,7 @@ fn namesakes(result: &ScanResult, reference: &str, image_ix: ImageIx) -> Result<
 ///
 /// # Errors
 /// `unknown` if the records do not know it either.
-fn absent(result: ScanResult, reference: &str, unknown: lookup::Error) -> Result<Explanation, Error> {
+fn absent(result: ScanResult, reference: &str, unknown: lookup::LookupError) -> Result<Explanation, Error> {
     let stories = result.state.stories(reference)?;
     if stories.is_empty() {
         let records = result.state.directory.dir.display();

@@ -15,7 +15,7 @@ use crate::model::plan::{Target, freed_on};
 use crate::model::reference::{self, bare_id};
 use crate::model::rules::Rule;
 use crate::model::space::{Measured, Space};
-use crate::model::{FilesystemIx, Image, ImageIx, Inventory, NodeKind, Plan, StoreIx, StoreKind};
+use crate::model::{FilesystemIx, Image, ImageIx, Inventory, NodeKind, Plan, StoreIx};
 use crate::node::image_lists::WantedImage;
 use crate::policy::{Input, Targets, Task, Thresholds, plan};
 
@@ -264,7 +264,7 @@ fn threshold(targets: &Targets, now: &Space, bytes: u64) -> u8 {
     u8::try_from(percent).unwrap_or(100).max(1)
 }
 
-/// Returns the store that the runtime of this node pulls into: that of containerd, or else the graphroot with the most
+/// Returns the store that the runtime of this node pulls into: one that only runtimes have, or else the graphroot with the most
 /// images.
 fn store_of_pulls(inventory: &Inventory) -> Option<StoreIx> {
     let stores = inventory.stores.iter().enumerate();
@@ -272,7 +272,7 @@ fn store_of_pulls(inventory: &Inventory) -> Option<StoreIx> {
     let best = stores.max_by_key(|(position, store)| {
         let images = inventory.images.iter().filter(|image| image.store.get() == *position);
         // Of equal stores the first one was configured for root.
-        (store.kind == StoreKind::Containerd, images.count(), std::cmp::Reverse(*position))
+        (store.kind.facts().is_of_runtime, images.count(), std::cmp::Reverse(*position))
     });
     best.map(|(position, _)| StoreIx::from(position))
 }

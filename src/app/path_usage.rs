@@ -13,7 +13,7 @@ use crate::model::refs::{self, Fair, LineKind, Root};
 use crate::model::{ContainerIx, Finding, ImageIx, LeakIx};
 use crate::stores::Scan;
 use crate::stores::lookup::Located;
-use crate::stores::other_usage::{self, Below, OutsideUse};
+use crate::stores::other_usage::{self, BytesBelow, OutsideUse};
 use crate::sys::mounts;
 
 /// Bytes at and below a path, by owner.
@@ -97,7 +97,7 @@ fn mounted_below(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns the rows of the stores: images, the largest first, and one row for each kind of other data.
-fn of_stores(Below { inventory, refs, .. }: &Below) -> Vec<Row> {
+fn of_stores(BytesBelow { inventory, refs, .. }: &BytesBelow) -> Vec<Row> {
     let fair = refs::fair(inventory, refs, |node| inventory[node].size.bytes);
     let inodes = refs::fair(inventory, refs, |node| inventory[node].size.inodes);
     let images = (0..inventory.images.len()).map(ImageIx::from);

@@ -16,7 +16,7 @@ use crate::config::{Config, ConfigOrigin, ConfigProblem};
 use crate::model::kubelet_thresholds::{IMAGEFS, NODEFS};
 use crate::model::reference;
 use crate::model::reference_set::ReferenceSet;
-use crate::model::{Finding, Image, Inventory, StoreKind};
+use crate::model::{Finding, Image, Inventory};
 use crate::node::kubelet::Kubelet;
 use crate::node::quadlets::{self, OF_USERS, SYSTEM, UnitDirectory};
 use crate::node::{NamedImage, Unreadable, expected_images, pulls, static_pods, thresholds};
@@ -191,8 +191,8 @@ pub(super) fn kubelet_settings(request: &ScanRequest) -> Kubelet {
 fn crio_stores(request: &ScanRequest) -> Vec<PathBuf> {
     let sysroot = &request.sysroot;
     let configured = graphroot::crio_roots(sysroot, &request.environment, crio::has_run(sysroot));
-    let reported =
-        request.running.stores.iter().filter(|store| store.store_type == StoreKind::ContainersStorage);
+    // A store of a kind that only runtimes have needs no report.
+    let reported = request.running.stores.iter().filter(|store| !store.kind.facts().is_of_runtime);
     let reported = reported.flat_map(|store| store.image_root.iter().chain([&store.root]));
     let mut roots: Vec<_> =
         configured.iter().chain(reported).filter_map(|root| sysroot.resolve(root).ok()).collect();

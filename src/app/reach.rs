@@ -19,7 +19,7 @@ use super::via::Deleter;
 use crate::config::{Config, Via};
 use crate::execute::ImageFacts;
 use crate::execute::editors::Editors;
-use crate::model::{ImageIx, Inventory, OwnersStore, StoreIx, StoreKind};
+use crate::model::{ImageIx, Inventory, OwnersStore, StoreIx};
 use crate::policy::{Facts, PolicyKind};
 use crate::stores::Scan;
 
@@ -147,11 +147,10 @@ pub(super) fn mark(
 /// does not edit them on that node either.
 fn of_other_users(scan: &Scan) -> BTreeMap<StoreIx, String> {
     let stores = scan.inventory.stores.iter().enumerate();
-    let closed =
-        stores.filter(|(_, store)| store.kind == StoreKind::ContainersStorage).filter_map(|(ix, _)| {
-            let OwnersStore { graphroot, user } = owners_store(scan, ix.into());
-            Some((ix.into(), format!("{} belongs to {}", graphroot.display(), user?)))
-        });
+    let closed = stores.filter(|(_, store)| store.kind.facts().is_editable).filter_map(|(ix, _)| {
+        let OwnersStore { graphroot, user } = owners_store(scan, ix.into());
+        Some((ix.into(), format!("{} belongs to {}", graphroot.display(), user?)))
+    });
     closed.collect()
 }
 
@@ -166,7 +165,6 @@ fn of_users(inventory: &Inventory, editors: &Editors) -> Vec<Facts> {
 
 pub(super) fn closed_stores(inventory: &Inventory, editors: &Editors) -> Vec<StoreIx> {
     let stores = inventory.stores.iter().enumerate();
-    let closed = stores
-        .filter(|(_, store)| store.kind == StoreKind::ContainersStorage && editors.store(store).is_err());
+    let closed = stores.filter(|(_, store)| store.kind.facts().is_editable && editors.store(store).is_err());
     closed.map(|(store_ix, _)| store_ix.into()).collect()
 }

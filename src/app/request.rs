@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::error::Error;
 use super::running;
 use crate::node::places::ConfiguredPlaces;
-use crate::stores::containers_storage::config::Environment;
+use crate::stores::Environment;
 use crate::stores::{self, RunningPrograms};
 use crate::sys::ioprio::IoPriority;
 use crate::sys::sysroot::Sysroot;

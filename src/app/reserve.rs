@@ -4,14 +4,14 @@ use super::observer::Observer;
 use crate::cri::RuntimeStore;
 use crate::editor::ReserveFile;
 use crate::history::StateDirectory;
+use crate::model::StoreIx;
 use crate::model::display::bytes;
-use crate::model::{StoreIx, StoreKind};
 use crate::stores::Scan;
 
 /// Returns the reserve file in the state directory, if that is on the same filesystem as containerd's root.
 pub(super) fn of_runtime(directory: &StateDirectory, store: &RuntimeStore) -> Option<ReserveFile> {
-    // Each store of podman and CRI-O has its own reserve file.
-    if store.store_type != StoreKind::Containerd {
+    // Each store that is edited has its own reserve file.
+    if store.kind.facts().is_editable {
         return None;
     }
     ReserveFile::in_state_dir(&directory.dir, &store.root).unwrap_or_else(|error| {
@@ -33,13 +33,10 @@ pub(super) fn of_all(scan: &Scan, directory: &StateDirectory) -> Vec<ReserveFile
 /// Returns the reserve files that a store of a scan can have.
 pub(super) fn of_store(scan: &Scan, store_ix: StoreIx, directory: &StateDirectory) -> Vec<ReserveFile> {
     let store = &scan.inventory[store_ix];
-    let files = match (store.kind, &scan.places[store_ix.get()]) {
+    let files = match &scan.editable[store_ix.get()] {
         _ if store.read_only => return Vec::new(),
-        (StoreKind::Containerd, _) => {
-            ReserveFile::in_state_dir(&directory.dir, &store.root).map(|file| file.into_iter().collect())
-        }
-        (StoreKind::ContainersStorage, Some(places)) => ReserveFile::of_store(places, &directory.dir),
-        (StoreKind::ContainersStorage, None) => return Vec::new(),
+        Some(places) => ReserveFile::of_store(places, &directory.dir),
+        None => ReserveFile::in_state_dir(&directory.dir, &store.root).map(Vec::from_iter),
     };
     // A missing state directory is not an error: it does not contain a reserve file yet.
     files.unwrap_or_default()

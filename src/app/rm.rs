@@ -10,7 +10,7 @@ use crate::model::plan::{Plan, TargetKind};
 use crate::model::reference::{bare_id, means, normalized, repository};
 use crate::model::rules::Rule;
 use crate::model::{
-    Container, ContainerState, Image, ImageId, ImageIx, Inventory, Owner, OwnersStore, StoreKind, is_for_ctr,
+    Container, ContainerState, Image, ImageId, ImageIx, Inventory, KindFacts, Owner, OwnersStore, is_for_ctr,
     is_of_docker, removal_command,
 };
 use crate::stores::Scan;
@@ -115,7 +115,7 @@ fn also_tagged(scan: &Scan, meant: &MeantImage) -> Option<Error> {
     if inventory.is_artifact(*image_ix) {
         return Some(error);
     }
-    let kind = inventory[image.store].kind;
+    let kind = inventory[image.store].kind.facts();
     let untagging = untagging(kind, &owners_store(scan, image.store), &image.id, names);
     Some(error.hint(format!("to remove only the name, use {untagging}")))
 }
@@ -213,18 +213,16 @@ fn other_names<'a>(image: &'a Image, given: &[String]) -> Vec<&'a str> {
 }
 
 /// The command that removes these names from an image with other names, or the program that can.
-fn untagging(kind: StoreKind, store: &OwnersStore, id: &ImageId, names: &[String]) -> String {
+fn untagging(kind: &KindFacts, store: &OwnersStore, id: &ImageId, names: &[String]) -> String {
     let names: Vec<_> = names.iter().map(|name| shell_word(name)).collect();
     let names = names.join(" ");
-    match (kind, id.namespace().unwrap_or(CRI_NAMESPACE)) {
-        (StoreKind::ContainersStorage, _) => {
+    match id.namespace().unwrap_or(CRI_NAMESPACE) {
+        _ if kind.is_of_podman => {
             format!("`{} untag {} {names}`", store.tool("podman"), shell_word(&short_id(id)))
         }
-        (StoreKind::Containerd, namespace) if is_of_docker(namespace) => format!("`docker image rm {names}`"),
-        (StoreKind::Containerd, namespace) if is_for_ctr(namespace) => {
-            format!("`ctr -n {namespace} images rm {names}`")
-        }
-        (StoreKind::Containerd, namespace) => format!("the program that uses the namespace {namespace}"),
+        namespace if is_of_docker(namespace) => format!("`docker image rm {names}`"),
+        namespace if is_for_ctr(namespace) => format!("`ctr -n {namespace} images rm {names}`"),
+        namespace => format!("the program that uses the namespace {namespace}"),
     }
 }
 
@@ -249,7 +247,7 @@ pub(super) fn hints(plan: &Plan, scan: &Scan) -> Vec<String> {
     let images =
         images.filter(|image| image.id.namespace().is_some() && unreached.contains(&image.id.as_str()));
     let images = images.map(|image| {
-        let kind = inventory[image.store].kind;
+        let kind = inventory[image.store].kind.facts();
         let remover = untagging(kind, &owners_store(scan, image.store), &image.id, &image.names);
         format!("{remover} can delete {}", short_reference(&image.id))
     });
@@ -300,6 +298,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
+    use crate::model::StoreKind;
     use crate::model::plan::{Kept, Target};
     use crate::model::rules::Ruling;
 
@@ -374,6 +373,7 @@ mod tests {
     #[test]
     fn ctr_is_suggested_for_its_namespaces_only() {
         let store = OwnersStore { graphroot: "/var/lib/containerd".into(), user: None };
+        let containerd = StoreKind::Containerd.facts();
         for (id, expected) in [
             ("00", "`ctr -n k8s.io images rm a:1`"),
             ("default/00", "`ctr -n default images rm a:1`"),
@@ -381,7 +381,7 @@ mod tests {
             ("moby-1000.1000/00", "`docker image rm a:1`"),
             ("buildkit/00", "the program that uses the namespace buildkit"),
         ] {
-            assert_eq!(untagging(StoreKind::Containerd, &store, &id.into(), &["a:1".to_owned()]), expected);
+            assert_eq!(untagging(containerd, &store, &id.into(), &["a:1".to_owned()]), expected);
         }
     }
 }

@@ -5,7 +5,6 @@ use super::error::Error;
 use super::request::Request;
 use crate::cri::discover::{self, Answers};
 use crate::cri::{Client, CriError, CriProblem, Endpoint, Options};
-use crate::model::StoreKind;
 use crate::stores::Scan;
 use crate::sys::sysroot::Sysroot;
 
@@ -178,10 +177,10 @@ fn decide(answering: &[bool], silent: &[(bool, bool)]) -> NodeRuntime {
     }
 }
 
-/// Returns true if the node has a runtime that deletes images of these stores: containerd, or a runtime with a
-/// socket.
+/// Returns true if the node has a runtime that deletes images of these stores: the daemon of a store, or a runtime
+/// with a socket.
 pub(super) fn is_seen(request: &Request, scan: &Scan) -> bool {
-    if scan.inventory.stores.iter().any(|store| store.kind == StoreKind::Containerd) {
+    if scan.inventory.stores.iter().any(|store| store.kind.facts().is_of_runtime) {
         return true;
     }
     match request.names_stores {

@@ -111,7 +111,7 @@ pub(super) fn scan_with(
     let sizes = measures.then(|| std::mem::take(&mut state.sizes));
     let measured = records.and_then(|records| stores::measure(&scan_request, records, sizes, &progress));
     drop(shown);
-    if let Err(stores::Error::NoneFound { findings, .. }) = &measured {
+    if let Err(stores::ScanError::NoneFound { findings, .. }) = &measured {
         observer.findings(Audience::Always, findings);
     }
     let measured = measured.map_err(Error::from);

@@ -10,11 +10,11 @@ use super::state::pins_now;
 use crate::config::{Config, Via};
 use crate::editor::{self, Deleted};
 use crate::execute::editors::Editors;
-use crate::execute::owner::{Owners, Presence};
+use crate::execute::owner::{OwnerPresence, Owners};
 use crate::history::pins::Pins;
 use crate::history::runs::DeletionRow;
 use crate::model::plan::{Phase, Problem};
-use crate::model::{Inventory, StoreIx, StoreKind, is_of_docker};
+use crate::model::{Inventory, StoreIx, is_of_docker};
 use crate::policy::leaks::{self, LeakPlan, LeakRequest};
 use crate::stores::Scan;
 use crate::sys::namespaces;
@@ -58,12 +58,12 @@ fn other_way(inventory: &Inventory, needs_its_user: bool) -> &'static str {
     let images = &inventory.images;
     let is_dockers_alone =
         !images.is_empty() && images.iter().all(|image| image.id.namespace().is_some_and(is_of_docker));
-    match inventory.stores.first().map(|store| store.kind) {
+    match inventory.stores.first().map(|store| store.kind.facts().is_editable) {
         _ if needs_its_user => "run this command as the user whose store it is, behind `podman unshare`",
-        Some(StoreKind::Containerd) if is_dockers_alone => {
+        Some(false) if is_dockers_alone => {
             "only Docker uses this store: delete images with `docker image rm`"
         }
-        Some(StoreKind::Containerd) => {
+        Some(false) => {
             "use --via cri: containerd can delete on a full ext4 or XFS; where it cannot, free 1 MiB by hand first \
              (a log, the journal)"
         }
@@ -71,10 +71,14 @@ fn other_way(inventory: &Inventory, needs_its_user: bool) -> &'static str {
     }
 }
 
-fn hint(presence: &Presence) -> &'static str {
+fn hint(presence: &OwnerPresence) -> &'static str {
     match presence {
-        Presence::Answers { .. } => "use --via cri, or stop the runtime; --while-runtime-runs deletes anyway",
-        Presence::Unsure(_) => "stop the runtime, or add --while-runtime-runs if it does not own the store",
+        OwnerPresence::Answers { .. } => {
+            "use --via cri, or stop the runtime; --while-runtime-runs deletes anyway"
+        }
+        OwnerPresence::Unsure(_) => {
+            "stop the runtime, or add --while-runtime-runs if it does not own the store"
+        }
     }
 }
 
@@ -182,6 +186,7 @@ pub(super) fn resume(editors: &Editors, begun: &[DeletionRow], pins: &Pins) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::StoreKind;
     use crate::policy::scenario::Scenario;
 
     #[test]

@@ -21,7 +21,7 @@ use crate::execute::cri::CriRemover;
 use crate::execute::direct::DirectRemover;
 use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
-use crate::model::{Inventory, Owner, StoreIx, StoreKind};
+use crate::model::{Inventory, Owner, StoreIx};
 use crate::node::kubelet::Kubelet;
 use crate::stores::containers_storage::config::crio_start;
 use crate::stores::{self, Measure};
@@ -99,7 +99,7 @@ impl Deleter {
 
 /// State of the node's runtimes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Runtime {
+enum RuntimeState {
     Answers,
     /// A runtime should answer: there is its socket, its configuration, or a kubelet.
     Silent,
@@ -108,14 +108,15 @@ enum Runtime {
     Absent,
 }
 
-/// Chooses the way of deletion. `stores`: the kind of each store, and true if a runtime owns it. `None`: refused.
-fn decide(runtime: Runtime, stores: &[(StoreKind, bool)]) -> Option<Via> {
+/// Chooses the way of deletion. `stores`: for each store, true if it can be edited, and true if a runtime owns it.
+/// `None`: refused.
+fn decide(runtime: RuntimeState, stores: &[(bool, bool)]) -> Option<Via> {
     let is_owned = stores.iter().any(|(_, owned)| *owned);
-    let can_be_edited = stores.iter().any(|(kind, _)| *kind == StoreKind::ContainersStorage);
+    let can_be_edited = stores.iter().any(|(is_editable, _)| *is_editable);
     match runtime {
-        Runtime::Answers => Some(Via::Cri),
-        Runtime::Absent if can_be_edited && !is_owned => Some(Via::Direct),
-        Runtime::Silent | Runtime::Absent => None,
+        RuntimeState::Answers => Some(Via::Cri),
+        RuntimeState::Absent if can_be_edited && !is_owned => Some(Via::Direct),
+        RuntimeState::Silent | RuntimeState::Absent => None,
     }
 }
 
@@ -135,12 +136,14 @@ fn choose(
     // A runtime deletes from named stores only if its socket is named as well.
     let is_named = request.has_stores();
     let runtime = match answers.runtimes.is_empty() {
-        false if !is_named => Runtime::Answers,
-        _ if is_expected(&answers, &Kubelet::read(&Sysroot::live()), &Sysroot::live()) => Runtime::Silent,
-        _ => Runtime::Absent,
+        false if !is_named => RuntimeState::Answers,
+        _ if is_expected(&answers, &Kubelet::read(&Sysroot::live()), &Sysroot::live()) => {
+            RuntimeState::Silent
+        }
+        _ => RuntimeState::Absent,
     };
     let stores = match runtime {
-        Runtime::Absent => {
+        RuntimeState::Absent => {
             let inventory = match inventory {
                 Some(inventory) => Cow::Borrowed(inventory),
                 None => Cow::Owned(records(request)?),
@@ -150,7 +153,7 @@ fn choose(
             }
             owned(&inventory, &answers)
         }
-        Runtime::Answers | Runtime::Silent => Vec::new(),
+        RuntimeState::Answers | RuntimeState::Silent => Vec::new(),
     };
     match decide(runtime, &stores) {
         Some(Via::Direct) => Ok(None),
@@ -159,11 +162,10 @@ fn choose(
     }
 }
 
-/// Removes the hint to delete directly from `error` on a node without a store of containers/storage: nothing can be
-/// edited there.
+/// Removes the hint to delete directly from `error` on a node without a store that can be edited.
 fn without_direct(error: Error, request: &Request, inventory: Option<&Inventory>) -> Error {
     fn can_be_edited(inventory: &Inventory) -> bool {
-        inventory.stores.iter().any(|store| store.kind == StoreKind::ContainersStorage)
+        inventory.stores.iter().any(|store| store.kind.facts().is_editable)
     }
     let is_direct_possible = match inventory {
         Some(inventory) => can_be_edited(inventory),
@@ -189,15 +191,16 @@ pub(super) fn is_expected(answers: &Answers, kubelet: &Kubelet, sysroot: &Sysroo
         || crio_start(sysroot).is_some()
 }
 
-/// The kind of each store, and true if a runtime owns it.
-fn owned(inventory: &Inventory, answers: &Answers) -> Vec<(StoreKind, bool)> {
+/// For each store: true if it can be edited, and true if a runtime owns it.
+fn owned(inventory: &Inventory, answers: &Answers) -> Vec<(bool, bool)> {
     let without_cri = answers.silent.iter().any(|(_, error)| matches!(error.problem, CriProblem::NoCri(_)));
     let crio_containers = inventory.containers.iter().filter(|container| container.owner == Owner::CriO);
     let crio_stores: HashSet<StoreIx> = crio_containers.map(|container| container.store).collect();
     let stores = inventory.stores.iter().enumerate();
-    let owned = stores.map(|(position, store)| match store.kind {
-        StoreKind::Containerd => (store.kind, !without_cri),
-        StoreKind::ContainersStorage => (store.kind, crio_stores.contains(&position.into())),
+    let owned = stores.map(|(position, store)| {
+        let kind = store.kind.facts();
+        let is_owned = if kind.is_of_runtime { !without_cri } else { crio_stores.contains(&position.into()) };
+        (kind.is_editable, is_owned)
     });
     owned.collect()
 }
@@ -208,32 +211,32 @@ mod tests {
 
     #[test]
     fn auto_chooses_by_runtime_and_owners() {
-        use Runtime::{Absent, Answers, Silent};
-        use StoreKind::{Containerd, ContainersStorage as Podman};
+        use RuntimeState::{Absent, Answers, Silent};
+        let (podman, containerd) = (true, false);
         let (owned, free) = (true, false);
         let (cri, direct, refused) = (Some(Via::Cri), Some(Via::Direct), None);
         for (runtime, stores, expected) in [
             // Podman alone, with the stores of its users.
-            (Absent, &[(Podman, free)][..], direct),
-            (Absent, &[(Podman, free), (Podman, free)], direct),
+            (Absent, &[(podman, free)][..], direct),
+            (Absent, &[(podman, free), (podman, free)], direct),
             // Docker's containerd has no CRI, so its store counts as not owned: no runtime has to answer for it.
-            (Absent, &[(Podman, free), (Containerd, free)], direct),
+            (Absent, &[(podman, free), (containerd, free)], direct),
             // The store has containers of CRI-O, so CRI-O owns it, although there is no other sign of CRI-O.
-            (Absent, &[(Podman, owned)], refused),
-            (Absent, &[(Podman, free), (Podman, owned)], refused),
+            (Absent, &[(podman, owned)], refused),
+            (Absent, &[(podman, free), (podman, owned)], refused),
             // containerd owns its store, and only containerd can delete there.
-            (Absent, &[(Podman, free), (Containerd, owned)], refused),
-            (Absent, &[(Containerd, owned)], refused),
-            (Absent, &[(Containerd, free)], refused),
+            (Absent, &[(podman, free), (containerd, owned)], refused),
+            (Absent, &[(containerd, owned)], refused),
+            (Absent, &[(containerd, free)], refused),
             (Absent, &[], refused),
             // CRI-O or containerd is stopped, or starting.
-            (Silent, &[(Podman, free)], refused),
-            (Silent, &[(Podman, owned)], refused),
-            (Silent, &[(Containerd, owned)], refused),
-            (Answers, &[(Podman, owned)], cri),
-            (Answers, &[(Containerd, owned)], cri),
+            (Silent, &[(podman, free)], refused),
+            (Silent, &[(podman, owned)], refused),
+            (Silent, &[(containerd, owned)], refused),
+            (Answers, &[(podman, owned)], cri),
+            (Answers, &[(containerd, owned)], cri),
             // A run uses one remover: podman's images are kept unless its store is named.
-            (Answers, &[(Podman, free), (Containerd, owned)], cri),
+            (Answers, &[(podman, free), (containerd, owned)], cri),
         ] {
             assert_eq!(decide(runtime, stores), expected, "{runtime:?} {stores:?}");
         }

@@ -49,7 +49,8 @@ use args::{Args, Command};
 use crate::app::error::{Error, Exit};
 use crate::app::observer::Observer as _;
 use crate::app::user_records;
-use crate::sys::{allocator, helper, sync};
+use crate::sys::processes::helper;
+use crate::sys::{allocator, sync};
 
 /// Runs the program.
 pub fn main() -> ExitCode {

@@ -17,7 +17,6 @@ use super::client::Client;
 use super::endpoint::Endpoint;
 use super::error::CriError;
 use super::raw;
-use crate::model::StoreKind;
 use crate::stores::RuntimeStore;
 
 /// Prefix of the directories in which containerd keeps the data of its plugins.
@@ -83,13 +82,10 @@ fn of_status(status: &v1::StatusResponse) -> Option<RuntimeStore> {
     let state = absolute_path(&config, "stateDir");
     let snapshotter = config.pointer("/containerd/snapshotter").and_then(Value::as_str);
     Some(RuntimeStore {
-        store_type: StoreKind::Containerd,
-        root,
         state: state.and_then(|state| plugin_parent(&state).map(Path::to_path_buf)),
         driver: snapshotter.filter(|name| !name.is_empty()).map(str::to_owned),
-        image_root: None,
         sandbox_image: sandbox_image(&config),
-        origin: "the runtime's Status".into(),
+        ..RuntimeStore::of_containerd(root, "the runtime's Status")
     })
 }
 
@@ -99,13 +95,9 @@ fn of_info(info: &str) -> Option<RuntimeStore> {
     let driver = info.get("storage_driver")?;
     let driver = driver.as_str().or_else(|| driver.as_array()?.first()?.as_str());
     Some(RuntimeStore {
-        store_type: StoreKind::ContainersStorage,
-        root: absolute_path(&info, "storage_root")?,
         driver: driver.filter(|name| !name.is_empty()).map(str::to_owned),
-        state: None,
         image_root: absolute_path(&info, "storage_image"),
-        sandbox_image: None,
-        origin: "CRI-O's /info".into(),
+        ..RuntimeStore::of_graphroot(absolute_path(&info, "storage_root")?, "CRI-O's /info")
     })
 }
 
@@ -118,16 +110,11 @@ fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<RuntimeStore>
     let containers = first_directory(&filesystems.container_filesystems);
     let directory = first_directory(&filesystems.image_filesystems)?;
     let name = directory.file_name()?.to_str()?;
-    let origin = "the runtime's ImageFsInfo".to_owned();
+    const ORIGIN: &str = "the runtime's ImageFsInfo";
     if let Some(root) = plugin_parent(&directory) {
         return Some(RuntimeStore {
-            store_type: StoreKind::Containerd,
-            root: root.to_path_buf(),
             driver: name.strip_prefix(SNAPSHOTTER).map(str::to_owned),
-            state: None,
-            image_root: None,
-            sandbox_image: None,
-            origin,
+            ..RuntimeStore::of_containerd(root.to_path_buf(), ORIGIN)
         });
     }
     // CRI-O with a separate imagestore names the imagestore's records as the image filesystem, and the graphroot's
@@ -136,13 +123,9 @@ fn of_filesystems(filesystems: &v1::ImageFsInfoResponse) -> Option<RuntimeStore>
     let containers = containers.and_then(|directory| root_and_driver(&directory)).map(|(root, _)| root);
     let root = containers.unwrap_or_else(|| images.clone());
     Some(RuntimeStore {
-        store_type: StoreKind::ContainersStorage,
-        state: None,
         image_root: (images != root).then_some(images),
-        sandbox_image: None,
-        root,
         driver: Some(driver),
-        origin,
+        ..RuntimeStore::of_graphroot(root, ORIGIN)
     })
 }
 
@@ -185,20 +168,21 @@ fn http_info(endpoint: &Endpoint, deadline: Duration) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::StoreKind;
 
     fn brief(store: Option<RuntimeStore>) -> Option<(StoreKind, String, Option<String>, Option<String>)> {
-        let RuntimeStore { store_type, root, driver, image_root, .. } = store?;
+        let RuntimeStore { kind, root, driver, image_root, .. } = store?;
         let image_root = image_root.map(|path| path.display().to_string());
-        Some((store_type, root.display().to_string(), driver, image_root))
+        Some((kind, root.display().to_string(), driver, image_root))
     }
 
     fn expect(
-        store_type: StoreKind,
+        kind: StoreKind,
         root: &str,
         driver: Option<&str>,
         images: Option<&str>,
     ) -> Option<(StoreKind, String, Option<String>, Option<String>)> {
-        Some((store_type, root.into(), driver.map(Into::into), images.map(Into::into)))
+        Some((kind, root.into(), driver.map(Into::into), images.map(Into::into)))
     }
 
     fn status_of(config: &str) -> Option<(StoreKind, String, Option<String>, Option<String>)> {

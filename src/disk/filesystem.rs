@@ -7,8 +7,8 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, StatVfs, StatVfsMountFlags};
 
-use crate::disk::Tally;
 use crate::disk::inode_chunks::ChunkRule;
+use crate::disk::walk::Tally;
 use crate::model::Filesystem;
 use crate::sys::beneath::mount_id;
 use crate::sys::mounts::{self, Mount};

@@ -9,7 +9,8 @@
 use hashbrown::HashMap;
 use jiff::SignedDuration;
 
-use super::{Extents, Fingerprint, Tally};
+use super::fingerprint::Fingerprint;
+use super::walk::{Extents, Tally};
 use crate::model::StoreId;
 
 /// Minimum age of the last change of a measured layer. The next scan measures younger ones again.

@@ -13,8 +13,9 @@ use rayon::prelude::*;
 use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::{Errno, Result};
 
+use super::fingerprint::{Fingerprint, Fingerprinter};
 use super::top::Top;
-use super::{Fingerprint, Fingerprinter, Tree, TreeScope};
+use super::walk::{Tree, TreeScope};
 use crate::sys::beneath::{AS_IT_IS, HANDLE, Opener};
 use crate::sys::quiet::Within;
 

@@ -10,11 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::error::Fault;
-use crate::sys::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener, without_atime};
+use crate::sys::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener, entries, without_atime};
 use crate::sys::removal::{self, Removal};
 use crate::sys::root::{Root, into_mounts};
 
@@ -202,15 +202,7 @@ impl Directory {
 }
 
 fn list(directory: BorrowedFd<'_>) -> Result<Vec<OsString>, Errno> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." {
-            names.push(OsString::from_vec(name.to_vec()));
-        }
-    }
-    Ok(names)
+    entries(directory)?.map(|entry| Ok(OsString::from_vec(entry?.file_name().to_bytes().to_vec()))).collect()
 }
 
 /// Opens `path` below `directory` if it is a regular file, and checks again after opening: the file may have been

@@ -8,7 +8,7 @@ use super::directory::{Directory, id_of};
 use super::error::{Error, Refusal};
 use super::graphroot_editor::Editor;
 use super::links;
-use super::mounted::{Evidence, Read};
+use super::mounted::{Read, UseEvidence};
 use super::store_directory::StoreDirectory;
 
 impl Editor {
@@ -24,7 +24,7 @@ impl Editor {
 
     fn find_mounted_layers(&self) -> Result<HashMap<String, Refusal>, Error> {
         let directories = StoreDirectory::open_all(&self.places)?;
-        let evidence = Evidence::of_store(&directories, Read::Mounts, self.options.trust_pid_namespace)?;
+        let evidence = UseEvidence::of_store(&directories, Read::Mounts, self.options.trust_pid_namespace)?;
         let mut mounted = HashMap::new();
         for layers in directories.iter().filter_map(|directory| directory.layers.as_ref()) {
             for (id, names) in suspects(layers, &evidence)? {
@@ -38,7 +38,7 @@ impl Editor {
 }
 
 /// Ids of layers in `layers` that a mount may use, each with those of its short names that are in an overlay's options.
-fn suspects(layers: &Directory, evidence: &Evidence) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
+fn suspects(layers: &Directory, evidence: &UseEvidence) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for id in evidence.names_in_use(layers.path()).filter_map(id_of) {
         found.entry(id.to_owned()).or_default();

@@ -13,7 +13,7 @@ use super::commit::{FREED_WITHIN, commit};
 use super::deleted::Deleted;
 use super::directory::device;
 use super::error::{Error, Fault, Refusal};
-use super::links::Links;
+use super::links::ShortLinks;
 use super::locks::{HeldLocks, Lock};
 use super::outside::LookOutside;
 use super::reserve_file::ReserveFile;
@@ -98,7 +98,7 @@ pub struct Editor {
     pub(super) places: StorePlaces,
     pub(super) options: Options,
     /// Links of each of its directories, by index; kept from one deletion to the next.
-    links: Mutex<HashMap<usize, Links>>,
+    links: Mutex<HashMap<usize, ShortLinks>>,
 }
 
 impl Editor {
@@ -180,7 +180,11 @@ impl Editor {
     }
 
     /// Calls `use_links` with the links of a directory. Only overlay has any.
-    pub(super) fn with_links<T>(&self, dir_index: usize, use_links: impl FnOnce(&Links) -> T) -> Option<T> {
+    pub(super) fn with_links<T>(
+        &self,
+        dir_index: usize,
+        use_links: impl FnOnce(&ShortLinks) -> T,
+    ) -> Option<T> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         links.get(&dir_index).map(use_links)
     }

@@ -20,7 +20,7 @@ pub(super) const DIRECTORY: &str = "l";
 
 /// The links of one area.
 #[derive(Debug, Default)]
-pub(super) struct Links {
+pub(super) struct ShortLinks {
     /// Names in `l/`, each with the layer directory that it leads to.
     targets: BTreeMap<OsString, Option<String>>,
     /// Short names and ids of the layers below each directory, by the directory's name and inode number.
@@ -40,7 +40,7 @@ struct Index {
     users: HashMap<String, Vec<String>>,
 }
 
-impl Links {
+impl ShortLinks {
     /// Reads new links and `lower` files, and forgets deleted ones.
     pub(super) fn refresh(&mut self, driver: &Directory) -> Result<(), Fault> {
         let mut directories = HashMap::new();
@@ -179,7 +179,7 @@ mod tests {
             std::os::unix::fs::symlink(target, root.join("l").join(name)).unwrap();
         }
         let driver = Directory::top(&Root::open(dir.path()).unwrap()).unwrap();
-        let mut links = Links::default();
+        let mut links = ShortLinks::default();
         links.refresh(&driver).unwrap();
         let names = links.of("a", &driver).unwrap();
         assert_eq!(names.iter().collect::<Vec<_>>(), [A, C]);

@@ -30,7 +30,7 @@ pub(super) enum Read {
 
 /// The mounts and processes of the machine as of one moment.
 #[derive(Debug)]
-pub(super) struct Evidence {
+pub(super) struct UseEvidence {
     mounts: Mounts,
     /// Mount table of this process, before the others were read.
     own_table: Vec<u8>,
@@ -40,7 +40,7 @@ pub(super) struct Evidence {
     since: HashSet<String>,
 }
 
-impl Evidence {
+impl UseEvidence {
     /// Reads the mounts and processes that may use a store's directories.
     pub(super) fn of_store(
         directories: &[StoreDirectory],

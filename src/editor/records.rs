@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::error::{Error, Refusal};
 use super::store_directory::StoreDirectory;
-use super::table::{self, Table};
+use super::table::{self, RecordTable};
 use crate::stores::containers_storage::places::{MOST_RECORD_BYTES, RecordKind};
 use crate::stores::containers_storage::records::{self, ContainerRecord, ImageRecord, LayerRecord};
 use crate::sys::allowance::Allowance;
@@ -20,14 +20,14 @@ pub(super) struct RecordFile {
     pub(super) path: PathBuf,
     /// The library does not sync the file.
     pub(super) volatile: bool,
-    pub(super) table: Table,
+    pub(super) table: RecordTable,
 }
 
 impl RecordFile {
     /// Changes the table in memory; [`super::session::Session::save`] writes it.
     pub(super) fn change(
         &mut self,
-        change: impl FnOnce(&mut Table) -> Result<(), table::Error>,
+        change: impl FnOnce(&mut RecordTable) -> Result<(), table::TableFault>,
     ) -> Result<(), Refusal> {
         change(&mut self.table)
             .map_err(|error| Refusal::Damaged { path: self.path.clone(), message: error.to_string() })
@@ -78,7 +78,7 @@ impl LockedRecords {
         volatile: bool,
         content: &[u8],
     ) -> Result<(), Error> {
-        let table = match Table::parse(content) {
+        let table = match RecordTable::parse(content) {
             Ok(table) => table,
             Err(error) => return Err(Refusal::Damaged { path, message: error.to_string() }.into()),
         };

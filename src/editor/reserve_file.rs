@@ -15,12 +15,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags, Stat, statat, unlinkat};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, Stat, statat, unlinkat};
 use rustix::io::Errno;
 
 use crate::stores::containers_storage::places::{RecordKind, StorePlaces};
 use crate::stores::containers_storage::units::RESERVE_FILE;
-use crate::sys::beneath::{AS_IT_IS, DIRECTORY, Opener};
+use crate::sys::beneath::{AS_IT_IS, DIRECTORY, Opener, entries};
 use crate::sys::btrfs;
 use crate::sys::root::Root;
 
@@ -130,7 +130,7 @@ impl ReserveFile {
     pub fn taken_bytes(&self) -> u64 {
         let mut sum = self.examine().as_ref().map_or(0, allocated_bytes);
         if let Ok(directory) = self.directory()
-            && let Ok(entries) = Dir::read_from(&directory)
+            && let Ok(entries) = entries(&directory)
         {
             for entry in entries.flatten().filter(|entry| entry.file_type() == FileType::RegularFile) {
                 let stat = statat(&directory, entry.file_name(), AS_IT_IS);

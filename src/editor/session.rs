@@ -28,7 +28,7 @@ use super::directory::{Directory, device};
 use super::error::{Error, Fault, Refusal, is_no_space};
 use super::graphroot_editor::{Editor, LayerFlag};
 use super::locks::HeldLocks;
-use super::mounted::{Evidence, Read};
+use super::mounted::{Read, UseEvidence};
 use super::records::LockedRecords;
 use super::room::RoomFromLayers;
 use super::store_directory::{self, StoreDirectory};
@@ -82,7 +82,7 @@ pub(super) struct Session<'e> {
     trashes: Vec<DirectoryTrash>,
     /// Entries of the trashes, in the order in which they were moved there.
     pub(super) moved: Vec<Moved>,
-    pub(super) evidence: Evidence,
+    pub(super) evidence: UseEvidence,
     pub(super) room: RoomFromLayers,
     /// Number of the temporary directory, chosen before the directory is created.
     pub(super) number: String,
@@ -108,7 +108,7 @@ impl<'e> Session<'e> {
         let outside = editor.look_outside();
         let directories = StoreDirectory::open_all(&editor.places)?;
         editor.refresh_links(&directories)?;
-        let mut evidence = Evidence::of_store(&directories, read, editor.options.trust_pid_namespace)?;
+        let mut evidence = UseEvidence::of_store(&directories, read, editor.options.trust_pid_namespace)?;
         let looked = Instant::now();
         editor.step("looked");
         let held = editor.lock(store_directory::locks(&directories)?)?;

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 /// Reason for which a record file is not edited.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TableFault {
     /// It is not a JSON array of objects.
     #[error("is not an array of records: {0}")]
     Json(#[from] serde_json::Error),
@@ -28,7 +28,7 @@ pub enum Error {
 
 /// The records of one file, in its order.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct RecordTable {
     records: Vec<RawRecord>,
 }
 
@@ -40,37 +40,37 @@ struct RawRecord {
 
 /// An object with the raw text of its values, in the order of the file.
 #[derive(Debug)]
-struct Object(Vec<(String, Box<RawValue>)>);
+struct RawObject(Vec<(String, Box<RawValue>)>);
 
-impl<'de> Deserialize<'de> for Object {
+impl<'de> Deserialize<'de> for RawObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Object;
+        struct ObjectVisitor;
+        impl<'de> Visitor<'de> for ObjectVisitor {
+            type Value = RawObject;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawObject, A::Error> {
                 let mut fields = Vec::new();
                 while let Some(field) = map.next_entry()? {
                     fields.push(field);
                 }
-                Ok(Object(fields))
+                Ok(RawObject(fields))
             }
         }
-        deserializer.deserialize_map(Fields)
+        deserializer.deserialize_map(ObjectVisitor)
     }
 }
 
-impl Serialize for Object {
+impl Serialize for RawObject {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
 }
 
-impl Object {
+impl RawObject {
     /// The last field of that name, which is the one that Go's decoder uses.
     fn get(&self, name: &str) -> Option<&RawValue> {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| &**value)
@@ -84,12 +84,12 @@ impl Object {
     }
 }
 
-impl Table {
+impl RecordTable {
     /// Reads a record file. An empty file and `null` have no records.
     ///
     /// # Errors
     /// When any part of it cannot be parsed: then the file is not edited.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, TableFault> {
         if bytes.is_empty() {
             return Ok(Self { records: Vec::new() });
         }
@@ -97,11 +97,11 @@ impl Table {
         let mut records = Vec::new();
         let mut seen = std::collections::HashSet::new();
         for (position, raw) in raw.unwrap_or_default().into_iter().enumerate() {
-            let object: Object = serde_json::from_str(raw.get())?;
+            let object: RawObject = serde_json::from_str(raw.get())?;
             let id = object.get("id").and_then(|id| serde_json::from_str(id.get()).ok());
-            let id: String = id.ok_or(Error::NoId(position))?;
+            let id: String = id.ok_or(TableFault::NoId(position))?;
             if !seen.insert(id.clone()) {
-                return Err(Error::Twice(id));
+                return Err(TableFault::Twice(id));
             }
             records.push(RawRecord { id, raw });
         }
@@ -118,7 +118,7 @@ impl Table {
     ///
     /// # Errors
     /// When it does not exist.
-    pub fn remove(&mut self, id: &str) -> Result<(), Error> {
+    pub fn remove(&mut self, id: &str) -> Result<(), TableFault> {
         let position = self.position(id)?;
         self.records.remove(position);
         Ok(())
@@ -129,20 +129,23 @@ impl Table {
     ///
     /// # Errors
     /// When it does not exist, or its flags are not an object.
-    pub fn flag_incomplete(&mut self, id: &str) -> Result<(), Error> {
+    pub fn flag_incomplete(&mut self, id: &str) -> Result<(), TableFault> {
         let position = self.position(id)?;
-        let mut record: Object = serde_json::from_str(self.records[position].raw.get())?;
-        let flags: Option<Option<Object>> =
+        let mut record: RawObject = serde_json::from_str(self.records[position].raw.get())?;
+        let flags: Option<Option<RawObject>> =
             record.get("flags").map(|flags| serde_json::from_str(flags.get())).transpose()?;
-        let mut flags = flags.flatten().unwrap_or(Object(Vec::new()));
+        let mut flags = flags.flatten().unwrap_or(RawObject(Vec::new()));
         flags.set("incomplete", RawValue::from_string("true".into())?);
         record.set("flags", serde_json::value::to_raw_value(&flags)?);
         self.records[position].raw = serde_json::value::to_raw_value(&record)?;
         Ok(())
     }
 
-    fn position(&self, id: &str) -> Result<usize, Error> {
-        self.records.iter().position(|record| record.id == id).ok_or_else(|| Error::Unknown(id.to_owned()))
+    fn position(&self, id: &str) -> Result<usize, TableFault> {
+        self.records
+            .iter()
+            .position(|record| record.id == id)
+            .ok_or_else(|| TableFault::Unknown(id.to_owned()))
     }
 
     /// The file's new content.
@@ -175,7 +178,7 @@ mod tests {
 
     #[test]
     fn other_records_are_kept_byte_for_byte() {
-        let table = Table::parse(FILE.as_bytes()).unwrap();
+        let table = RecordTable::parse(FILE.as_bytes()).unwrap();
         let ids: Vec<_> = table.records.iter().map(|record| record.id.as_str()).collect();
         assert_eq!(ids, ["aa", "bb", "cc"], "Go takes the last field");
         assert_eq!(String::from_utf8(table.to_bytes()).unwrap(), FILE);
@@ -187,12 +190,12 @@ mod tests {
             String::from_utf8(table.to_bytes()).unwrap(),
             format!("{}{}", &FILE[..start], &FILE[end..])
         );
-        assert!(matches!(table.remove("bb"), Err(Error::Unknown(_))));
+        assert!(matches!(table.remove("bb"), Err(TableFault::Unknown(_))));
     }
 
     #[test]
     fn flag_is_set_beside_other_flags() {
-        let mut table = Table::parse(FILE.as_bytes()).unwrap();
+        let mut table = RecordTable::parse(FILE.as_bytes()).unwrap();
         for id in ["aa", "bb", "cc"] {
             table.flag_incomplete(id).unwrap();
         }
@@ -219,9 +222,9 @@ mod tests {
             "[{\"id\":\"a\"}] x",
             r#"[{"id":"a"},{"id":"a"}]"#,
         ] {
-            assert!(Table::parse(bad.as_bytes()).is_err(), "{bad}");
+            assert!(RecordTable::parse(bad.as_bytes()).is_err(), "{bad}");
         }
-        let mut odd = Table::parse(br#"[{"id":"a","flags":[]}]"#).unwrap();
+        let mut odd = RecordTable::parse(br#"[{"id":"a","flags":[]}]"#).unwrap();
         assert!(odd.flag_incomplete("a").is_err());
         assert_eq!(odd.to_bytes(), br#"[{"id":"a","flags":[]}]"#);
     }
@@ -229,21 +232,21 @@ mod tests {
     #[test]
     fn empty_files_have_no_records() {
         for none in ["", "null", "[]", " [ ] "] {
-            assert_eq!(Table::parse(none.as_bytes()).unwrap().to_bytes(), b"[]", "{none:?}");
+            assert_eq!(RecordTable::parse(none.as_bytes()).unwrap().to_bytes(), b"[]", "{none:?}");
         }
     }
 
     proptest! {
         #[test]
         fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(table) = Table::parse(&bytes) {
-                Table::parse(&table.to_bytes()).unwrap();
+            if let Ok(table) = RecordTable::parse(&bytes) {
+                RecordTable::parse(&table.to_bytes()).unwrap();
             }
         }
 
         #[test]
         fn cut_files_are_refused(cut in 1..FILE.len()) {
-            prop_assert!(Table::parse(&FILE.as_bytes()[..cut]).is_err());
+            prop_assert!(RecordTable::parse(&FILE.as_bytes()[..cut]).is_err());
         }
     }
 }

@@ -11,7 +11,7 @@ use super::deleted::Deleted;
 use super::directory::Directory;
 use super::error::{Error, Fault, Refusal};
 use super::graphroot_editor::Editor;
-use super::mounted::{Evidence, Read};
+use super::mounted::{Read, UseEvidence};
 use crate::model::{Consistency, Orphan, Verdict, is_old_enough};
 use crate::stores::containers_storage::leaks::{self, Circumstances, UseByProcess};
 use crate::stores::containers_storage::since;
@@ -44,7 +44,8 @@ impl Editor {
             return Err(Refusal::Young { path: path.to_path_buf(), age, wanted: min_age }.into());
         }
         let trusts_namespace = self.options.trust_pid_namespace;
-        let evidence = Evidence::of_directories(&[holder.to_path_buf()], Read::Processes, trusts_namespace)?;
+        let evidence =
+            UseEvidence::of_directories(&[holder.to_path_buf()], Read::Processes, trusts_namespace)?;
         let known = Circumstances {
             consistency: Consistency::Consistent,
             mounted: false,

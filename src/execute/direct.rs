@@ -14,7 +14,7 @@ use crate::execute::remover::{PreconditionError, Remover};
 use crate::model::plan::{Failure, Step};
 use crate::model::refs::Root;
 use crate::model::{
-    Aftermath, Answer, Image, ImageIx, Inventory, LeakClass, NodeIx, RemovalResult, Store, StoreIx, StoreKind,
+    Aftermath, Answer, Image, ImageIx, Inventory, LeakClass, NodeIx, RemovalResult, Store, StoreIx,
 };
 use crate::policy::{Facts, FullFilesystem};
 use crate::stores::Scan;
@@ -35,8 +35,8 @@ impl<'a> DirectRemover<'a> {
     }
 
     fn out_of_reach(&self, store: &Store) -> Option<String> {
-        if store.kind == StoreKind::Containerd {
-            return Some("it is in a store of containerd, which is never edited".into());
+        if !store.kind.facts().is_editable {
+            return Some(format!("it is in a store of {}, which is never edited", store.kind.as_str()));
         }
         self.editors.store(store).err().map(str::to_owned)
     }

@@ -44,7 +44,7 @@ impl Editors {
     #[must_use]
     pub fn of(scan: &Scan, state_dir: &Path, trusts_namespace: bool) -> Self {
         let mut all: Vec<ReserveFile> = Vec::new();
-        let stores = scan.inventory.stores.iter().zip(&scan.places).map(|(store, places)| {
+        let stores = scan.inventory.stores.iter().zip(&scan.editable).map(|(store, places)| {
             let key = StoreId::of(store);
             let Some(places) = places else {
                 let why = format!("only {} deletes there", store.kind.as_str());

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::cri::discover;
 use crate::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeStore};
 use crate::execute::remover::PreconditionError;
-use crate::model::{Inventory, StoreKind};
+use crate::model::Inventory;
 use crate::sys::sysroot::Sysroot;
 
 /// The sockets of runtimes that may own the stores.
@@ -25,7 +25,7 @@ pub struct Owners {
 
 /// A runtime that owns a store, or may own it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Presence {
+pub enum OwnerPresence {
     /// It answers, and it owns the store.
     #[error("{runtime} is running on {endpoint} and owns the store {}", root.display())]
     Answers {
@@ -39,8 +39,8 @@ pub enum Presence {
     Unsure(String),
 }
 
-impl From<Presence> for PreconditionError {
-    fn from(presence: Presence) -> Self {
+impl From<OwnerPresence> for PreconditionError {
+    fn from(presence: OwnerPresence) -> Self {
         Self::new(presence.to_string())
     }
 }
@@ -63,7 +63,7 @@ impl Owners {
     ///
     /// # Errors
     /// The first runtime that owns, or may own, one of the stores.
-    pub fn absent(&self, inventory: &Inventory) -> Result<(), Presence> {
+    pub fn absent(&self, inventory: &Inventory) -> Result<(), OwnerPresence> {
         if self.ignored {
             return Ok(());
         }
@@ -75,7 +75,7 @@ impl Owners {
                 continue;
             }
             match self.is_no_owner(candidate.endpoint, inventory) {
-                Err(Presence::Unsure(message)) if !self.strict => {
+                Err(OwnerPresence::Unsure(message)) if !self.strict => {
                     tracing::warn!("{message}; one of these stores may be its own")
                 }
                 other => other?,
@@ -84,21 +84,21 @@ impl Owners {
         Ok(())
     }
 
-    fn is_no_owner(&self, endpoint: Endpoint, inventory: &Inventory) -> Result<(), Presence> {
+    fn is_no_owner(&self, endpoint: Endpoint, inventory: &Inventory) -> Result<(), OwnerPresence> {
         let answer = Client::connect(endpoint, self.options.clone())
             .and_then(|client| client.runtime_store().map(|store| (client, store)));
         match answer {
             Err(error) if is_absent(&error) => Ok(()),
-            Err(error) => Err(Presence::Unsure(error.to_string())),
+            Err(error) => Err(OwnerPresence::Unsure(error.to_string())),
             Ok((client, Some(store))) => match owned(&store, inventory) {
                 Some(root) => {
                     let version = client.version();
                     let runtime = format!("{} {}", version.runtime_name, version.runtime_version);
-                    Err(Presence::Answers { runtime, endpoint: client.endpoint().to_string(), root })
+                    Err(OwnerPresence::Answers { runtime, endpoint: client.endpoint().to_string(), root })
                 }
                 None => Ok(()),
             },
-            Ok((client, None)) => Err(Presence::Unsure(format!(
+            Ok((client, None)) => Err(OwnerPresence::Unsure(format!(
                 "{} at {} does not report where its images are stored",
                 client.version().runtime_name,
                 client.endpoint()
@@ -124,10 +124,8 @@ fn is_absent(error: &CriError) -> bool {
 
 /// Root of the store in the inventory that this runtime owns.
 fn owned(store: &RuntimeStore, inventory: &Inventory) -> Option<PathBuf> {
-    if store.store_type != StoreKind::ContainersStorage {
-        return None;
-    }
-    let stores = inventory.stores.iter().filter(|store| store.kind == StoreKind::ContainersStorage);
-    let mut roots = stores.map(|store| &store.root);
+    let stores = inventory.stores.iter();
+    let editable = stores.filter(|known| known.kind == store.kind && known.kind.facts().is_editable);
+    let mut roots = editable.map(|known| &known.root);
     roots.find(|root| **root == store.root || Some(*root) == store.image_root.as_ref()).cloned()
 }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::cri::{RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStore};
 use crate::model::reference::bare_id;
-use crate::model::{ImageIx, Inventory, StoreIx, StoreKind};
+use crate::model::{ImageIx, Inventory, StoreIx};
 
 /// The stores of the inventory that a runtime serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,9 +26,8 @@ impl RuntimeStores {
     /// so both have to be canonical.
     #[must_use]
     pub fn find(runtime: &RuntimeStore, inventory: &Inventory) -> Option<Self> {
-        let kind = runtime.store_type;
-        // A graphroot can contain the stores of several drivers. All snapshotters of a containerd are one store.
-        let driver = runtime.driver.as_ref().filter(|_| kind == StoreKind::ContainersStorage);
+        let kind = runtime.kind;
+        let driver = runtime.driver.as_ref().filter(|_| kind.facts().is_per_driver);
         let (mut main, mut artifacts, mut additional) = (None, None, Vec::new());
         for (position, store) in inventory.stores.iter().enumerate() {
             let store_ix = StoreIx::from(position);

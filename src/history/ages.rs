@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::model::names::names;
-use crate::model::{Evidence, EvidenceKind, ImageIx, Inventory, StoreKind};
+use crate::model::{Evidence, EvidenceKind, ImageIx, Inventory};
 
 /// 2015-01-01T00:00:00Z. An earlier date was written by a clock that was not set, or has no meaning: no store existed
 /// in today's form by then.
@@ -120,15 +120,17 @@ pub fn first_detection(
     (first, FirstDetection { rule, found: evidence.to_vec() })
 }
 
-/// Returns the creation date of the part of an image that every pull creates anew: the metadata directory, or
-/// containerd's image record.
+/// Returns the creation date of the part of an image that every pull creates anew: the metadata directory, or the
+/// image's record. A store dates one of them.
 #[must_use]
-pub fn made(kind: StoreKind, evidence: &[Evidence]) -> Option<Timestamp> {
-    let part = match kind {
-        StoreKind::ContainersStorage => EvidenceKind::MetadataDirectory,
-        StoreKind::Containerd => EvidenceKind::ImageRecord,
-    };
-    evidence.iter().find(|evidence| evidence.kind == part).map(|evidence| evidence.at)
+pub fn made(evidence: &[Evidence]) -> Option<Timestamp> {
+    part_made(evidence).map(|part| part.at)
+}
+
+fn part_made(evidence: &[Evidence]) -> Option<&Evidence> {
+    evidence
+        .iter()
+        .find(|part| matches!(part.kind, EvidenceKind::MetadataDirectory | EvidenceKind::ImageRecord))
 }
 
 /// Knowledge about an image from the scan that saw it last.
@@ -142,21 +144,19 @@ pub struct Before {
 
 /// Checks whether an image that exists now, and existed when it was last seen, was deleted and pulled again in between.
 #[must_use]
-pub fn was_remade(kind: StoreKind, before: &Before, evidence: &[Evidence], now: &Moment) -> bool {
-    let Some(made) = made(kind, evidence) else { return false };
+pub fn was_remade(before: &Before, evidence: &[Evidence], now: &Moment) -> bool {
+    let Some(&Evidence { kind, at: made }) = part_made(evidence) else { return false };
     let since_seen = made > before.seen_wall && made <= now.wall;
     let Some(known) = before.made else { return since_seen };
     if made.as_microsecond() == known.as_microsecond() {
         return false;
     }
-    match kind {
-        // A directory is created once.
-        StoreKind::ContainersStorage => true,
-        // `made` is the date of the oldest record among all names of the image. It also changes when the oldest name
-        // is removed, but then the next oldest record already existed at the last scan. If the clock was set back
-        // since, the dates prove nothing, and the image counts as pulled again, which makes it younger.
-        StoreKind::Containerd => made > known && (made > before.seen_wall || before.seen_wall > now.wall),
-    }
+    // A directory is created once. Otherwise `made` is the date of the oldest record among all names of the image. It
+    // also changes when the oldest name is removed, but then the next oldest record already existed at the last scan.
+    // If the clock was set back since, the dates prove nothing, and the image counts as pulled again, which makes it
+    // younger.
+    kind == EvidenceKind::MetadataDirectory
+        || made > known && (made > before.seen_wall || before.seen_wall > now.wall)
 }
 
 names! {

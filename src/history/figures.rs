@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::values::{from_json, store, time, unsigned};
 use crate::model::refs::{self, Fair, GroupBy, GroupKeys, GroupKind, Refs, Root};
-use crate::model::{ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx};
+use crate::model::{ImageIx, Inventory, LeakIx, StoreId, StoreIx};
 
 /// Counts and bytes of a store. Each field has the meaning of the field with the same name in the documents of `scan`
 /// and `usage`.
@@ -127,7 +127,7 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
             inodes: sums.total().inodes,
             reclaimable_bytes: refs::reclaimable(inventory, refs, &[store_ix]).frees_bytes,
             images,
-            layers: refs.nodes_of(store_ix).iter().filter(|node| is_layer(inventory[**node].kind)).count()
+            layers: refs.nodes_of(store_ix).iter().filter(|node| inventory[**node].kind.is_layer()).count()
                 as u64,
             containers,
             leaks: leaks
@@ -188,10 +188,6 @@ pub fn largest_namespaces(
         *sum = sum.saturating_add(bytes);
     }
     sums
-}
-
-fn is_layer(kind: NodeKind) -> bool {
-    matches!(kind, NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob)
 }
 
 fn leak_bytes(inventory: &Inventory, leak: LeakIx) -> u64 {

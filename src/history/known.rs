@@ -116,7 +116,7 @@ impl KnownImages {
         let is_out_of_sight = life.last_seen < seen.last_seen;
         let seen_wall = if is_out_of_sight { life.last_seen } else { seen.last_wall };
         let before = Before { made: life.made, seen_wall };
-        if ages::was_remade(store.kind(), &before, &image.evidence, now) {
+        if ages::was_remade(&before, &image.evidence, now) {
             let next = life.age.life + 1;
             return ages::unrecorded(&image.evidence, Some(life.last_seen), users, next, now);
         }

@@ -17,8 +17,8 @@ use super::clock::{self, ClockState, Correction};
 use super::scan_record::{ScanRecord, SeenContainer};
 use super::values::{json, micros, signed};
 use super::{known, retention};
+use crate::model::Consistency;
 use crate::model::path_text;
-use crate::model::{Consistency, StoreKind};
 
 /// Records a scan record and returns its record time. Nothing is recorded for a store that a later scan has recorded
 /// already, which happens when two scans run at the same time.
@@ -124,7 +124,6 @@ struct Writer<'a> {
 /// A store as recorded before this scan record.
 struct StoreRow {
     id: i64,
-    kind: StoreKind,
     /// Indices into the scan record; several if a store was read twice.
     positions: Vec<usize>,
     /// The scan listed everything in the store.
@@ -159,7 +158,6 @@ impl Writer<'_> {
                 .query_row(params![kind, root, driver], |row| {
                     Ok(StoreRow {
                         id: row.get("id")?,
-                        kind,
                         positions: vec![position],
                         is_complete: seen.consistency == Consistency::Consistent,
                         is_of_another_user: seen.is_of_another_user,

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
@@ -21,6 +21,7 @@ use super::run_record::RunRecord;
 use super::scan_record::ScanRun;
 use super::state_directory::{StateDirectory, make_private};
 use super::uses::Uses;
+use crate::sys::beneath::entries;
 
 const ENDING: &str = ".json";
 const USES: &str = ".uses";
@@ -224,16 +225,10 @@ impl PendingDirectory {
     /// Lists the names and lengths of its files with this ending, those of the oldest run first.
     fn list(&self, ending: &str) -> io::Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
-        for entry in Dir::read_from(&self.fd)? {
+        for entry in entries(&self.fd)? {
             let entry = entry?;
-            let Some(name) = entry
-                .file_name()
-                .to_str()
-                .ok()
-                .filter(|name| name.ends_with(ending) && !matches!(*name, "." | ".."))
-            else {
-                continue;
-            };
+            let name = entry.file_name().to_str().ok().filter(|name| name.ends_with(ending));
+            let Some(name) = name else { continue };
             match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
                 // Another run has saved and removed it.
                 Err(Errno::NOENT) => {}

@@ -18,7 +18,7 @@ use super::leak::Leak;
 use super::node::{Node, NodeKind};
 use super::reference::is_removed_by_cri;
 use super::rules::Ruling;
-use super::store::{Consistency, Store, StoreId, StoreKind, UnreadUser};
+use super::store::{Consistency, Store, StoreId, UnreadUser};
 
 /// Everything that one scan found.
 #[derive(Clone, Debug, Default)]
@@ -267,7 +267,7 @@ impl Inventory {
     /// Returns whether another store's layer can build on a node. Shared inodes and extents do not count: the
     /// filesystem shares them, not the store.
     pub(super) fn is_lendable(&self, node: NodeIx) -> bool {
-        matches!(self[node].kind, NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob | NodeKind::Orphan)
+        self[node].kind.is_layer() || self[node].kind == NodeKind::Orphan
     }
 
     /// Returns whether a node is in the image's own store.
@@ -288,14 +288,7 @@ impl Inventory {
             let nodes = image.holds.iter().map(|node| &self.nodes[node.get()]);
             let mut layers = nodes.filter(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
             let top = layers.next().and_then(|node| node.layer.as_ref()?.created);
-            let is_recorded_here = self.stores[image.store.get()].kind == StoreKind::Containerd;
-            let record = image.created.filter(|_| is_recorded_here);
-            let found = [
-                (EvidenceKind::ImageRecord, record),
-                (EvidenceKind::TopLayer, top),
-                (EvidenceKind::Container, container),
-            ];
-            let found = found.into_iter();
+            let found = [(EvidenceKind::TopLayer, top), (EvidenceKind::Container, container)].into_iter();
             image.evidence.extend(found.filter_map(|(kind, time)| Some(Evidence { kind, at: time? })));
             image.evidence.sort_unstable();
         }

@@ -66,4 +66,4 @@ pub use outcome::{Deletion, Outcome, Stopped};
 pub use outcome_kind::OutcomeKind;
 pub use pattern::Pattern;
 pub use plan::{Kept, Plan, Problem, Step};
-pub use store::{ARTIFACTS, Consistency, Store, StoreId, StoreKind, UnreadUser};
+pub use store::{ARTIFACTS, Consistency, KindFacts, Store, StoreId, StoreKind, UnreadUser};

@@ -44,6 +44,12 @@ pub enum NodeKind {
 }
 
 impl NodeKind {
+    /// Returns true if an image consists of nodes of this kind: its layers, snapshots and blobs.
+    #[must_use]
+    pub fn is_layer(self) -> bool {
+        matches!(self, Self::Layer | Self::Snapshot | Self::Blob)
+    }
+
     /// Returns the word for a layer of this kind in documents.
     #[must_use]
     pub fn layer_name(self) -> &'static str {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::FilesystemIx;
+use super::ids::FilesystemIx;
 pub use super::outcome_kind::OutcomeKind;
 use super::plan::{Failure, Plan, Problem, Step, Target};
 use super::space::Measured;

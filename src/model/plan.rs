@@ -7,13 +7,17 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::display::{shell_reference, shell_word};
+use super::ids::{FilesystemIx, ImageIx, LayerId};
+use super::inventory::Inventory;
+use super::leak::Leak;
+use super::leak_class::LeakClass;
 use super::names::names;
+use super::node::Size;
+use super::outcome_kind::OutcomeKind;
 use super::refs::{Live, Root};
 use super::rules::{Rule, Ruling};
 use super::space::{BytesAndInodes, InvalidStats, Measured, Space, Started};
-use super::{
-    FilesystemIx, ImageIx, Inventory, LayerId, Leak, LeakClass, OutcomeKind, Size, StoreId, StoreKind,
-};
+use super::store::StoreId;
 
 names! {
     /// Kind of object that a step deletes.
@@ -576,11 +580,7 @@ impl Plan {
         let root = target.store_root();
         match &target.store {
             Some(store) if targets.any(|other| other.id == target.id && other.store_root() != root) => {
-                let flag = match store.kind() {
-                    StoreKind::ContainersStorage => "--graphroot",
-                    StoreKind::Containerd => "--containerd-root",
-                };
-                format!("{command} {flag} {}", shell_word(&root))
+                format!("{command} {} {}", store.kind().facts().flag, shell_word(&root))
             }
             _ => command,
         }
@@ -612,6 +612,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::StoreKind;
 
     fn kept(root: &str, driver: &str, id: &str) -> Kept {
         let store = StoreId::new(StoreKind::ContainersStorage, root.into(), driver.into());

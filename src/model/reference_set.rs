@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, iter};
 
-use super::Image;
+use super::image::Image;
 use super::reference::{bare_id, has_tag, host, normalized, repository};
 
 /// References of a file, each with its line.

@@ -6,7 +6,9 @@
 
 use rayon::prelude::*;
 
-use super::{ContainerIx, ImageIx, Inventory, LeakIx, NodeIx, NodeKind, Size, StoreIx, Use};
+use super::ids::{ContainerIx, ImageIx, LeakIx, NodeIx, StoreIx};
+use super::inventory::{Inventory, Use};
+use super::node::{NodeKind, Size};
 
 mod column;
 mod fair;

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::container::Container;
 use super::display::short_reference;
+use super::ids::{ImageIx, StoreIx};
+use super::inventory::{Inventory, RecordBound};
 use super::names::names;
 use super::refs::{self, Refs, Root};
-use super::{Container, ImageIx, Inventory, RecordBound, StoreIx};
 
 /// Maximum length of the ids and names of a kind that are kept of a store of another user. About seventy summaries are
 /// kept.

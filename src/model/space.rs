@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Size, display};
+use super::display;
+use super::node::Size;
 
 /// Numbers of a filesystem at one moment. [`Space::checked`] makes sure that they can be true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,6 +17,62 @@ names! {
     }
 }
 
+/// Facts in which the kinds of stores differ. Everything above `stores` and `editor` asks for these, and never for the
+/// kind: `docs/adding-a-store.md`.
+#[derive(Debug)]
+pub struct KindFacts {
+    /// Flag that names a store of this kind.
+    pub flag: &'static str,
+    /// Each storage driver of a root is a store of its own. Otherwise a root is one store with any number of drivers.
+    pub is_per_driver: bool,
+    /// layersweep deletes in the store itself, under the locks that all programs take. Otherwise the store belongs to
+    /// one daemon, and only that deletes.
+    pub is_editable: bool,
+    /// Podman takes images from it, and deletes them.
+    pub is_of_podman: bool,
+    /// Each store of this kind has a CRI runtime, unless that serves no CRI. A store of another kind has one if the
+    /// runtime reports the store, or has containers in it.
+    pub is_of_runtime: bool,
+    /// The runtime does not delete an image that has a container.
+    pub keeps_used_images: bool,
+    /// The root filesystem of an exited container is not mounted.
+    pub unmounts_exited: bool,
+    /// Section of `docs/recovery.md` about damaged records.
+    pub recovery: Option<&'static str>,
+}
+
+const CONTAINERS_STORAGE: KindFacts = KindFacts {
+    flag: "--graphroot",
+    is_per_driver: true,
+    is_editable: true,
+    is_of_podman: true,
+    is_of_runtime: false,
+    keeps_used_images: true,
+    unmounts_exited: false,
+    recovery: None,
+};
+
+const CONTAINERD: KindFacts = KindFacts {
+    flag: "--containerd-root",
+    is_per_driver: false,
+    is_editable: false,
+    is_of_podman: false,
+    is_of_runtime: true,
+    keeps_used_images: false,
+    unmounts_exited: true,
+    recovery: Some("containerd's records are damaged"),
+};
+
+impl StoreKind {
+    #[must_use]
+    pub fn facts(self) -> &'static KindFacts {
+        match self {
+            Self::ContainersStorage => &CONTAINERS_STORAGE,
+            Self::Containerd => &CONTAINERD,
+        }
+    }
+}
+
 /// One store: a graphroot with one driver, or a containerd root.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -86,10 +142,7 @@ impl StoreId {
     /// which of them is first; its driver is therefore ignored.
     #[must_use]
     pub fn new(kind: StoreKind, root: PathBuf, driver: String) -> Self {
-        let driver = match kind {
-            StoreKind::ContainersStorage => driver,
-            StoreKind::Containerd => String::new(),
-        };
+        let driver = if kind.facts().is_per_driver { driver } else { String::new() };
         Self { kind, root, driver }
     }
 
@@ -108,7 +161,7 @@ impl StoreId {
         &self.root
     }
 
-    /// Storage driver; empty for containerd.
+    /// Storage driver; empty if a root is one store.
     #[must_use]
     pub fn driver(&self) -> &str {
         &self.driver

@@ -11,10 +11,10 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::NamedImage;
 use super::kubelet::Kubelet;
 use super::places;
 use crate::model::Finding;
+use crate::model::NamedImage;
 use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
 

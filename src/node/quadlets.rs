@@ -11,8 +11,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::{ImageNamers, NamedImage, Unreadable, content, manifest};
+use super::{ImageNamers, Unreadable, content, manifest};
 use crate::model::Finding;
+use crate::model::NamedImage;
 use crate::sys::quiet::{FileKind, is_absent};
 use crate::sys::root::Root;
 use crate::sys::sysroot::Sysroot;

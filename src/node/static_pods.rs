@@ -6,8 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::kubelet::Kubelet;
-use super::{ImageNamers, NamedImage, Unreadable, content, manifest};
+use super::{ImageNamers, Unreadable, content, manifest};
 use crate::model::Finding;
+use crate::model::NamedImage;
 use crate::sys::quiet::{FileKind, is_absent};
 use crate::sys::sysroot::Sysroot;
 

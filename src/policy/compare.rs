@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::model::display::two_decimals;
 use crate::model::plan::Cause;
 use crate::model::space::{Measured, Space};
-use crate::model::{Container, FilesystemIx, ImageIx, Plan, StoreKind};
+use crate::model::{Container, FilesystemIx, ImageIx, Plan};
 use crate::policy::input::Input;
 use crate::policy::kubelet::{
     self, FsStats, IMAGE_GC_PERIOD, ListedContainer, ListedImage, ListedNode, Listing, Runtime, RuntimeError,
@@ -205,13 +205,13 @@ impl<'a> SimulatedRuntime<'a> {
         images.iter().map(|image| self.input.inventory[*image].id.to_string()).collect()
     }
 
-    /// Returns a container that uses the image, if containers/storage knows it: then it refuses the deletion.
+    /// Returns a container that uses the image, if the store then refuses the deletion.
     fn blocking_container(&self, image: ImageIx) -> Option<&'a Container> {
         let inventory = self.input.inventory;
         let store = &inventory[inventory[image].store];
         let mut containers = inventory.containers.iter();
         let user = containers.find(|container| container.image == Some(image));
-        user.filter(|_| store.kind == StoreKind::ContainersStorage)
+        user.filter(|_| store.kind.facts().keeps_used_images)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::model::reference_set::ReferenceSet;
 use crate::model::refs::Refs;
 use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
-use crate::model::{FilesystemIx, Image, ImageIx, Inventory, NamedImage, Pattern, Store, StoreIx, StoreKind};
+use crate::model::{FilesystemIx, Image, ImageIx, Inventory, NamedImage, Pattern, Store, StoreIx};
 use crate::policy::image_rules::{ImageRule, Limit};
 use crate::policy::space::Targets;
 
@@ -148,7 +148,7 @@ impl Quadlet {
     /// Returns true if podman may use `image`, which is in `store`, for the quadlet.
     #[must_use]
     pub fn means(&self, store: &Store, image: &Image) -> bool {
-        store.kind == StoreKind::ContainersStorage
+        store.kind.facts().is_of_podman
             && self.stores.has(&store.root)
             && (self.any || reference::may_mean(&self.named.reference, &image.names, &image.digests))
     }

@@ -11,8 +11,7 @@ use crate::model::display::span;
 use crate::model::plan::{Action, Cause, Gain, Step, Target, freed_on, sum};
 use crate::model::refs::{Refs, Root};
 use crate::model::{
-    Inventory, Leak, LeakClass, LeakIx, NodeIx, OriginKind, Recipe, Size, StoreIx, StoreKind, Verdict,
-    is_old_enough,
+    Inventory, Leak, LeakClass, LeakIx, NodeIx, OriginKind, Recipe, Size, StoreIx, Verdict, is_old_enough,
 };
 use crate::policy::input::FullFilesystem;
 
@@ -192,7 +191,7 @@ fn decide(
         (_, None) => return Decision::Stay(KeepReason::ByHand),
         _ => {}
     }
-    if inventory[leak.store].kind == StoreKind::Containerd {
+    if !inventory[leak.store].kind.facts().is_editable {
         return Decision::Stay(KeepReason::ByHand);
     }
     let repairs = recipe == Some(Recipe::RepairLink);

@@ -10,7 +10,7 @@ use crate::model::reference;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{
     Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, NamedImage, Owner, Store,
-    StoreKind, UnreadUser,
+    UnreadUser,
 };
 use crate::policy::image_rules::Limit;
 use crate::policy::input::{Input, NotRepullable, Protect, Quadlet};
@@ -387,7 +387,7 @@ impl NeverPulled {
     pub fn new(inventory: &Inventory, protect: &Protect) -> Self {
         let stores = inventory.stores.iter();
         let mut is_of_kubernetes: Vec<_> = stores
-            .map(|store| store.kind == StoreKind::Containerd || protect.crio_stores.contains(&store.root))
+            .map(|store| store.kind.facts().is_of_runtime || protect.crio_stores.contains(&store.root))
             .collect();
         for container in inventory.containers.iter().filter(|container| container.owner == Owner::CriO) {
             is_of_kubernetes[container.store.get()] = true;

@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 
 use hashbrown::HashMap;
 
-use super::store::{Borrower, Store};
-use crate::model::{ImageIx, Inventory, StoreIx, UnreadUser, Use};
+use super::lending::{Borrower, LentObjects, Need};
+use super::store::Store;
+use crate::model::{ImageIx, Inventory, StoreId, StoreIx, UnreadUser, Use};
 use crate::stores::containers_storage::config::{StoreConfig, UnreadConfig};
-use crate::stores::containers_storage::fill::Ids;
-use crate::stores::containers_storage::needs::Need;
 use crate::sys::root::{Root, Who};
 use crate::sys::sysroot::Sysroot;
 
@@ -136,7 +135,7 @@ pub(super) struct Unread {
 
 impl Unread {
     /// Returns it as a borrower with unknown needs.
-    pub(super) fn borrower(&self) -> Borrower<'_> {
+    pub(super) fn borrower(&self) -> Borrower {
         Borrower {
             position: None,
             root: self.graphroot.clone(),
@@ -181,7 +180,7 @@ struct AdditionalStore<'a> {
     position: usize,
     roots: Vec<RealDirectory>,
     driver: String,
-    ids: &'a Ids,
+    lent: &'a LentObjects,
 }
 
 /// Adds the uses between stores to the inventory: the images and layers of a store that another store needs, and the
@@ -190,8 +189,8 @@ pub(super) fn note(
     inventory: &mut Inventory,
     sysroot: &Sysroot,
     readings: &[Box<dyn Store>],
-    ids: &HashMap<(PathBuf, String), Ids>,
-    borrowers: &[Borrower<'_>],
+    lent: &HashMap<StoreId, LentObjects>,
+    borrowers: &[Borrower],
     unread: &[UnreadConfig],
 ) {
     let additional_stores: Vec<AdditionalStore<'_>> = readings
@@ -199,9 +198,9 @@ pub(super) fn note(
         .enumerate()
         .filter_map(|(position, reading)| {
             let store = &inventory.stores[position];
-            let ids = ids.get(&(store.root.clone(), store.driver.clone()))?;
+            let lent = lent.get(&StoreId::of(store))?;
             let roots = reading.roots().into_iter().map(RealDirectory::of).collect();
-            Some(AdditionalStore { position, roots, driver: store.driver.clone(), ids })
+            Some(AdditionalStore { position, roots, driver: store.driver.clone(), lent })
         })
         .collect();
     // The image of a container that is shown is known from the container itself.
@@ -213,7 +212,8 @@ pub(super) fn note(
         let mut from =
             additional_stores_of(&borrower.borrows_from, &additional_stores, sysroot, &borrower.root);
         from.retain(|additional_store| {
-            let same_driver = borrower.driver.is_none_or(|driver| driver == additional_store.driver);
+            let same_driver =
+                borrower.driver.as_ref().is_none_or(|driver| *driver == additional_store.driver);
             Some(additional_store.position) != borrower.position && same_driver
         });
         for additional_store in from {
@@ -257,16 +257,17 @@ fn additional_stores_of<'a, 'b>(
 
 fn use_of(
     inventory: &Inventory,
-    (borrower, shown): (&Borrower<'_>, &HashSet<(StoreIx, ImageIx)>),
+    (borrower, shown): (&Borrower, &HashSet<(StoreIx, ImageIx)>),
     additional_store: &AdditionalStore<'_>,
     need: &Need,
 ) -> Option<Use> {
     let named = need.images.iter();
-    let mut images: Vec<_> = named.flat_map(|name| additional_store.ids.images(inventory, name)).collect();
+    let mut images: Vec<_> =
+        named.flat_map(|name| additional_store.lent.images_of(inventory, name)).collect();
     let store = borrower.position.map(StoreIx::from);
     images.retain(|image| store.is_none_or(|store| !shown.contains(&(store, *image))));
     let holds: Vec<_> =
-        need.layers.iter().filter_map(|id| additional_store.ids.layer(inventory, id)).collect();
+        need.layers.iter().filter_map(|id| additional_store.lent.layer(inventory, id)).collect();
     let by = format!("{} in the store {}", need.by, borrower.root.display());
     let is_listed = borrower.position.is_some();
     (!(images.is_empty() && holds.is_empty())).then_some(Use {

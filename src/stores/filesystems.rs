@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hashbrown::HashMap;
 
-use super::request::Error;
+use super::request::ScanError;
 use super::store::Store;
 use crate::disk::filesystem::{self, CostModel};
 use crate::model::{Filesystem, FilesystemIx, Inventory};
@@ -26,14 +26,14 @@ impl Filesystems {
         &mut self,
         reading: &dyn Store,
         inventory: &mut Inventory,
-    ) -> Result<Vec<(FilesystemIx, CostModel)>, Error> {
+    ) -> Result<Vec<(FilesystemIx, CostModel)>, ScanError> {
         let mut root_costs: Vec<(FilesystemIx, CostModel)> = Vec::new();
         for root in reading.roots() {
             match (self.of(&root, reading, inventory), root_costs.first()) {
                 (Ok(cost), _) => root_costs.push(cost),
                 // A directory that does not exist contains nothing, so any filesystem will do.
                 (Err(_), Some(first)) => root_costs.push(*first),
-                (Err(source), None) => return Err(Error::Unreadable { path: root, source }),
+                (Err(source), None) => return Err(ScanError::Unreadable { path: root, source }),
             }
         }
         Ok(root_costs)
@@ -45,7 +45,7 @@ impl Filesystems {
         reading: &dyn Store,
         inventory: &mut Inventory,
     ) -> std::io::Result<(FilesystemIx, CostModel)> {
-        let opened = reading.places().map(|places| places.within().handle(path)).transpose()?;
+        let opened = reading.within().map(|within| within.handle(path)).transpose()?;
         let open = opened.as_ref().map(|fd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())));
         // Use the descriptor: the path may name another directory by now.
         let open = open.as_deref().filter(|open| open.exists()).unwrap_or(path);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::leaks::Judgement;
+use super::store::Filling;
 use crate::disk::Tally;
 use crate::disk::filesystem::CostModel;
 use crate::model::{
@@ -38,6 +39,29 @@ pub struct InventoryWriter<'a> {
     pub present: &'a Present,
     /// True if leaks are searched. Dangling records are always reported.
     pub leaks: bool,
+}
+
+impl<'a> InventoryWriter<'a> {
+    pub(super) fn of(
+        filling: &'a mut Filling<'_>,
+        store: StoreIx,
+        root_costs: &'a [(FilesystemIx, CostModel)],
+        mounts: &'a [PathBuf],
+    ) -> Self {
+        let request = filling.request;
+        Self {
+            inventory: filling.inventory,
+            store,
+            root_costs,
+            mounts,
+            labels: request.labels,
+            image: request.image.as_deref(),
+            origins: request.reads_origins(),
+            blobs: request.blobs,
+            present: filling.present,
+            leaks: request.measure.finds_leaks(),
+        }
+    }
 }
 
 impl InventoryWriter<'_> {

@@ -13,7 +13,7 @@ use crate::model::display::{shell_word, short_id, short_reference};
 use crate::model::reference::{
     SHORTEST_ID, bare_id, is_of_image, means_name, repository, starts_id_of_image,
 };
-use crate::model::{ContainerIx, ImageIx, LeakIx, LostContainer, Node, NodeIx, NodeKind, StoreIx, StoreKind};
+use crate::model::{ContainerIx, ImageIx, LeakIx, LostContainer, Node, NodeIx, NodeKind, StoreIx};
 use crate::sys::beneath::{HANDLE, Opener};
 use crate::sys::root::{self, Root};
 
@@ -40,7 +40,7 @@ pub struct Located {
 
 /// Reasons why a reference could not be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum LookupError {
     /// Nothing matches.
     #[error("no image, layer, container or path matches {reference:?}{}", too_short(reference))]
     Unknown { reference: String },
@@ -70,17 +70,17 @@ fn too_short(reference: &str) -> String {
 ///
 /// # Errors
 /// If no object matches, or more than one.
-pub fn look_up(scan: &Scan, reference: &str) -> Result<Subject, Error> {
+pub fn look_up(scan: &Scan, reference: &str) -> Result<Subject, LookupError> {
     if is_path(reference) {
         let found = at_path(scan, &locate(scan, Path::new(reference))?);
-        return found.ok_or_else(|| Error::Unknown { reference: reference.to_owned() });
+        return found.ok_or_else(|| LookupError::Unknown { reference: reference.to_owned() });
     }
     let found = candidates(scan, reference);
     match found.as_slice() {
-        [] => Err(Error::Unknown { reference: reference.to_owned() }),
+        [] => Err(LookupError::Unknown { reference: reference.to_owned() }),
         [Subject::Node(node)] => Ok(leak_or_node(scan, *node)),
         [subject] => Ok(*subject),
-        [first, ..] => Err(Error::Ambiguous {
+        [first, ..] => Err(LookupError::Ambiguous {
             reference: reference.to_owned(),
             candidates: found.iter().take(10).map(|subject| describe_in_store(scan, *subject)).collect(),
             remedy: unambiguous(scan, *first),
@@ -102,10 +102,7 @@ fn unambiguous(scan: &Scan, subject: Subject) -> String {
         }
     }
     let store = &scan.inventory[store_of(scan, subject)];
-    let flag = match store.kind {
-        StoreKind::ContainersStorage => "--graphroot",
-        StoreKind::Containerd => "--containerd-root",
-    };
+    let flag = store.kind.facts().flag;
     format!("name its store, as {flag} {}", shell_word(&store.root.to_string_lossy()))
 }
 
@@ -277,7 +274,7 @@ fn describe(scan: &Scan, subject: Subject) -> String {
 ///
 /// # Errors
 /// If the path does not exist or cannot be examined.
-pub fn locate(scan: &Scan, path: &Path) -> Result<Located, Error> {
+pub fn locate(scan: &Scan, path: &Path) -> Result<Located, LookupError> {
     let absolute = std::path::absolute(path).map_err(|error| unreadable(path, &error))?;
     // With a sysroot, the path may be that on the other system, or that on this one.
     let there = scan.sysroot.is_foreign().then(|| inside_sysroot(scan, &absolute)).flatten();
@@ -294,20 +291,20 @@ pub fn locate(scan: &Scan, path: &Path) -> Result<Located, Error> {
     };
     if below.components().any(|component| component == Component::ParentDir) {
         let message = "name it without `..`".to_owned();
-        return Err(Error::Unreadable { path: path.to_path_buf(), message });
+        return Err(LookupError::Unreadable { path: path.to_path_buf(), message });
     }
     let root = &scan.inventory[store].root;
     let wanted = if below.as_os_str().is_empty() { root.clone() } else { root.join(&below) };
     if is_missing(root, &wanted) {
-        return Err(Error::Missing { path: path.to_path_buf() });
+        return Err(LookupError::Missing { path: path.to_path_buf() });
     }
     Ok(Located { path: wanted, is_directory: true, store: Some((store, below)) })
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Error {
+fn unreadable(path: &Path, error: &std::io::Error) -> LookupError {
     match error.kind() {
-        ErrorKind::NotFound => Error::Missing { path: path.to_path_buf() },
-        _ => Error::Unreadable { path: path.to_path_buf(), message: error.to_string() },
+        ErrorKind::NotFound => LookupError::Missing { path: path.to_path_buf() },
+        _ => LookupError::Unreadable { path: path.to_path_buf(), message: error.to_string() },
     }
 }
 

@@ -29,7 +29,7 @@ use crate::disk::{
 use crate::model::{FilesystemIx, Finding, Inventory, NodeIx, StoreId};
 use crate::sys::quiet::Within;
 pub(super) use cached::MeasurementNeeds;
-use cached::{Cached, Subject};
+use cached::{CachedSizes, CachedUnit};
 pub(super) use shares::Shares;
 
 /// Maximum number of walks while the records keep changing.
@@ -56,7 +56,7 @@ pub(super) struct Measurement {
     errors: Vec<WalkError>,
     /// Extents that each walk since the last reset examined.
     looked: Vec<Extents>,
-    cached: Cached,
+    cached: CachedSizes,
     /// Reasons why readings could not be read again, by position.
     stale: HashMap<usize, String>,
 }
@@ -67,7 +67,7 @@ impl Measurement {
         let stores: Vec<_> = stores.collect();
         Self {
             units: Vec::new(),
-            cached: Cached::new(sizes, stores.clone()),
+            cached: CachedSizes::new(sizes, stores.clone()),
             stores,
             readings,
             slots: HashMap::new(),
@@ -221,7 +221,7 @@ impl Measurement {
 
     /// Returns the finished layers among `fresh` that contain no root: the size of a layer without the root in it
     /// depends on the stores that are scanned.
-    fn subjects(&self, fresh: &HashSet<usize>, roots: &[PathBuf]) -> Vec<Subject> {
+    fn subjects(&self, fresh: &HashSet<usize>, roots: &[PathBuf]) -> Vec<CachedUnit> {
         let roots_inside = roots.iter().map(|outer| {
             let below = roots.iter().filter_map(|root| root.strip_prefix(outer).ok());
             below.filter(|path| !path.as_os_str().is_empty()).map(Path::to_path_buf).collect()
@@ -248,7 +248,7 @@ impl Measurement {
         let subjects = finished.into_par_iter().map(|(slot, store, record, stamp)| {
             let mut key = Fingerprinter::new("layer and record, 1");
             key.bytes(&names[slot].0).bytes(&record.0);
-            Subject { slot, store, key: key.finish(), stamp }
+            CachedUnit { slot, store, key: key.finish(), stamp }
         });
         subjects.collect()
     }
@@ -317,8 +317,8 @@ impl Measurement {
     /// Returns the open directories of all stores.
     fn within(&self) -> Within {
         let mut all = Within::default();
-        for places in self.readings.iter().filter_map(|reading| reading.places()) {
-            all.extend(places.within());
+        for within in self.readings.iter().filter_map(|reading| reading.within()) {
+            all.extend(within);
         }
         all
     }

@@ -5,20 +5,24 @@ pub mod bolt;
 pub mod containerd;
 pub mod containers_storage;
 mod discovery;
+mod environment;
 mod filesystems;
 pub mod inventory_writer;
 pub(crate) mod leaks;
+mod lending;
 pub mod lookup;
 mod measurement;
 pub mod oci;
 pub mod other_usage;
 mod pulled;
+mod read_cache;
 mod request;
 mod running;
 mod store;
 pub mod unit;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use hashbrown::{HashMap, HashSet};
@@ -28,20 +32,21 @@ use crate::disk::filesystem::{self, CostModel};
 use crate::disk::size_cache::{SizeCache, StoreSizes};
 use crate::disk::{Extents, Progress};
 use crate::model::refs::{self, Refs};
-use crate::model::{FilesystemIx, Finding, Image, Inventory, Node, NodeIx, StoreId, StoreIx};
+use crate::model::{FilesystemIx, Finding, Image, Inventory, Node, NodeIx, StoreId, StoreIx, StoreKind};
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::sys::clock::Present;
 use crate::sys::sysroot::Sysroot;
 
-use additional::Unread;
-pub use containerd::ReadCache;
+pub use discovery::found::ReadStores;
 pub use discovery::graphroots::outside;
 use discovery::{containerds, graphroots};
 pub use discovery::{data_dirs, directories, sandbox_images};
+pub use environment::Environment;
 use filesystems::Filesystems;
 use measurement::{Measurement, MeasurementNeeds};
 pub use pulled::note_pulls;
-pub use request::{Effort, Error, Measure, ScanRequest};
+pub use read_cache::ReadCache;
+pub use request::{Effort, Measure, ScanError, ScanRequest};
 pub use running::{RunningPrograms, RuntimeStore};
 use store::{Filling, Store};
 use unit::{StoreTrees, UnitTree};
@@ -62,8 +67,8 @@ pub struct Scan {
     /// Sizes to store for later scans, by store (`None`: unchanged). Present only if [`measure`] was given sizes, and
     /// never for another system's disk.
     pub sizes: Option<Vec<(StoreId, Option<StoreSizes>)>>,
-    /// Locations of the parts of each store, if it can be edited.
-    pub places: Vec<Option<StorePlaces>>,
+    /// Directories of each store that can be edited, for its editor.
+    pub editable: Vec<Option<StorePlaces>>,
     /// Directories that belong to each store, its root first.
     pub areas: Vec<Vec<PathBuf>>,
     /// Snapshotters that run beside containerd and whose records cannot be read: name and directory.
@@ -83,10 +88,14 @@ pub struct Scan {
 ///
 /// # Errors
 /// If the records cannot be read at all.
-pub fn has_image(request: &ScanRequest, scan: &Scan, image: &Image) -> std::io::Result<Option<bool>> {
-    match &scan.places[image.store.get()] {
-        Some(places) => graphroots::has_image(request, places, &image.id),
-        None => containerds::has_image(request, &scan.inventory.stores[image.store.get()].root, image),
+pub fn has_image(request: &ScanRequest, scan: &Scan, image: &Image) -> io::Result<Option<bool>> {
+    let store = &scan.inventory[image.store];
+    match store.kind {
+        StoreKind::ContainersStorage => {
+            let places = scan.editable[image.store.get()].as_ref();
+            graphroots::has_image(request, places.ok_or(io::ErrorKind::NotFound)?, &image.id)
+        }
+        StoreKind::Containerd => containerds::has_image(request, &store.root, image),
     }
 }
 
@@ -105,36 +114,35 @@ impl Scan {
         here.all(|node| self.inventory[node.store].read_only)
             && filesystem::is_mounted_read_only(&self.inventory[ix].mount)
     }
+
+    /// Returns the directories of the stores: roots, runroots and imagestores.
+    pub fn directories(&self) -> impl Iterator<Item = &Path> {
+        let opened = self.editable.iter().flatten();
+        let opened = opened.flat_map(|places| places.runroots.iter().chain(&places.imagestores));
+        let roots = self.inventory.stores.iter().map(|store| store.root.as_path());
+        roots.chain(opened.map(|root| -> &Path { root }))
+    }
 }
 
 /// Message about a store on an overlay filesystem ([`CostModel::is_unknown`]).
 const ON_OVERLAY: &str = "a store is on this overlay filesystem: deleting files of its lower layers frees nothing, and \
                           which files these are is unknown, so no freed bytes are predicted";
 
-/// Records of all stores of a request, as far as they can be read.
-#[derive(Debug)]
-pub struct ReadStores {
-    graphroots: graphroots::Graphroots,
-    containerds: containerds::ContainerdRoots,
-    started: Instant,
-}
-
 /// Reads the records of all stores of the request: the first half of [`run`].
 ///
 /// # Errors
 /// If a named store cannot be read at all.
-pub fn read(request: &ScanRequest) -> Result<ReadStores, Error> {
-    let started = Instant::now();
+pub fn read(request: &ScanRequest) -> Result<ReadStores, ScanError> {
     let request = &ScanRequest { sysroot: request.sysroot.at_once(), ..request.clone() };
     let (graphroots, containerds) = rayon::join(|| graphroots::find(request), || containerds::find(request));
-    Ok(ReadStores { graphroots: graphroots?, containerds: containerds?, started })
+    Ok(graphroots?.with(containerds?))
 }
 
 /// Scans all stores of the request. Files of a store that cannot be read become findings of the inventory.
 ///
 /// # Errors
 /// If there is no store, or a named store cannot be read at all.
-pub fn run(request: &ScanRequest, progress: &Progress) -> Result<Scan, Error> {
+pub fn run(request: &ScanRequest, progress: &Progress) -> Result<Scan, ScanError> {
     measure(request, read(request)?, None, progress)
 }
 
@@ -149,21 +157,21 @@ pub fn measure(
     records: ReadStores,
     sizes: Option<SizeCache>,
     progress: &Progress,
-) -> Result<Scan, Error> {
-    let ReadStores { mut graphroots, containerds, started } = records;
-    let findings = [graphroots.findings.clone(), containerds.findings.clone()].concat();
-    let looked = [graphroots.looked.clone(), containerds.looked.clone()].concat();
-    let pins = graphroots.pins.clone();
-    let (unread, others) = (graphroots.unread.clone(), graphroots.others());
-    let unread_configs = std::mem::take(&mut graphroots.unread_configs);
-    let layer_stores = std::mem::take(&mut graphroots.layer_stores);
-    let (mut readings, mut unreadable) = graphroots.into_stores();
-    let (more, failed) = containerds.into_stores();
-    readings.extend(more);
-    unreadable = unreadable.or(failed);
+) -> Result<Scan, ScanError> {
+    let ReadStores {
+        readings,
+        editable,
+        findings,
+        looked,
+        unreadable,
+        borrowers,
+        unread_configs,
+        layer_stores,
+        started,
+    } = records;
     if readings.is_empty() {
         let sysroot = request.sysroot.is_foreign().then(|| request.sysroot.root().to_path_buf());
-        return Err(unreadable.unwrap_or(Error::NoneFound { sysroot, looked, findings }));
+        return Err(unreadable.unwrap_or(ScanError::NoneFound { sysroot, looked, findings }));
     }
     let mut inventory = Inventory { findings, ..Inventory::default() };
 
@@ -184,21 +192,17 @@ pub fn measure(
 
     let leaps = if request.sysroot.is_foreign() { Vec::new() } else { request.leaps.clone() };
     let present = Present::at(request.now, leaps);
-    let mut filling =
-        Filling { inventory: &mut inventory, request, pins: &pins, ids: HashMap::new(), present: &present };
+    let mut filling = Filling { inventory: &mut inventory, request, lent: HashMap::new(), present: &present };
     let mut readings = measurement.take_readings();
     let (nodes, trees) = fill(&mut filling, &mut readings, &root_filesystems, &measurement);
-    let ids = filling.ids;
+    let lent = filling.lent;
     let shown = readings.iter().enumerate().filter_map(|(position, reading)| reading.borrower(position));
-    let others = others.iter().map(|other| other.borrower(None)).chain(unread.iter().map(Unread::borrower));
-    let borrowers: Vec<_> = shown.chain(others).collect();
-    additional::note(&mut inventory, &request.sysroot, &readings, &ids, &borrowers, &unread_configs);
-    drop(borrowers);
+    let borrowers: Vec<_> = shown.chain(borrowers).collect();
+    additional::note(&mut inventory, &request.sysroot, &readings, &lent, &borrowers, &unread_configs);
     measurement.share(&mut inventory, &nodes, &filesystems.costs);
     let from_cache: HashSet<_> =
         nodes.iter().filter(|(slot, _)| from_cache.contains(*slot)).map(|(_, node)| node.get()).collect();
-    let places = readings.iter().map(|reading| reading.places().cloned()).collect();
-    let areas = readings.iter().map(|reading| areas_of(reading.as_ref())).collect();
+    let areas = readings.iter().map(|reading| reading.own_roots()).collect();
     let snapshotters = readings.iter().flat_map(|reading| reading.snapshotters()).collect();
     // Free the records: they are no longer needed.
     drop(readings);
@@ -217,7 +221,7 @@ pub fn measure(
         taken_at,
         sysroot,
         sizes,
-        places,
+        editable,
         areas,
         snapshotters,
         layer_stores,
@@ -248,15 +252,6 @@ fn fill(
         nodes.extend(measurement.slots(position).iter().copied().zip(filled));
     }
     (nodes, trees)
-}
-
-/// Returns the directories that belong to a store, its root first; each may be a mount.
-fn areas_of(reading: &dyn Store) -> Vec<PathBuf> {
-    match reading.places() {
-        // Its roots include directories in which other programs leave temporary files.
-        Some(places) => places.roots().drain(..places.first_temporary()).collect(),
-        None => reading.roots(),
-    }
 }
 
 fn effort_of(started: Instant, progress: &Progress, nodes: &[Node], from_cache: &HashSet<usize>) -> Effort {

@@ -7,9 +7,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::model::Finding;
-use crate::stores::containerd::ReadCache;
-use crate::stores::containers_storage::config::Environment;
-use crate::stores::containers_storage::snapshot::{BusyStores, Patience};
+use crate::stores::environment::Environment;
+use crate::stores::read_cache::ReadCache;
 use crate::stores::running::RunningPrograms;
 use crate::sys::clock::Leap;
 use crate::sys::sysroot::Sysroot;
@@ -31,10 +30,6 @@ pub struct ScanRequest {
     pub running: Arc<RunningPrograms>,
     /// Number of walker threads; 0 for the default.
     pub threads: usize,
-    /// Maximum time to wait for writers.
-    pub patience: Patience,
-    /// Stores whose writers are not waited for again.
-    pub busy_stores: BusyStores,
     /// Extent of the measurement.
     pub measure: Measure,
     /// Read the labels of images: one or two files for each image.
@@ -51,7 +46,7 @@ pub struct ScanRequest {
     pub leaps: Vec<Leap>,
     /// Measure everything, even if sizes are cached.
     pub full: bool,
-    /// Content of containerd's databases that scans with a clone of this have already read.
+    /// Knowledge that scans with a clone of this share.
     pub read_cache: ReadCache,
     /// Keep the trees of all units, to attribute a directory's bytes to them.
     pub keep_trees: bool,
@@ -98,8 +93,6 @@ impl ScanRequest {
             containerd_roots: Vec::new(),
             runroot: None,
             threads: 0,
-            patience: Patience::default(),
-            busy_stores: BusyStores::default(),
             measure: Measure::Everything,
             labels: false,
             image: None,
@@ -140,7 +133,7 @@ pub struct Effort {
 
 /// Reasons why a scan has no result.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ScanError {
     /// A named path is not a store.
     #[error("{} {}", path.display(), if *exists { "contains no image store" } else { "does not exist, or is not mounted" })]
     NotAStore {

@@ -16,7 +16,7 @@ pub struct RunningPrograms {
 /// Directory of a runtime's images, as it reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeStore {
-    pub store_type: StoreKind,
+    pub kind: StoreKind,
     /// Graphroot, or containerd's root. Symlinks are resolved if it exists on this system.
     pub root: PathBuf,
     /// containerd's state directory, if reported.
@@ -29,4 +29,23 @@ pub struct RuntimeStore {
     pub sandbox_image: Option<String>,
     /// Source of these facts, for messages.
     pub origin: String,
+}
+
+impl RuntimeStore {
+    /// Returns a root of containerd about which nothing else is known.
+    #[must_use]
+    pub fn of_containerd(root: PathBuf, origin: &str) -> Self {
+        Self::of(StoreKind::Containerd, root, origin)
+    }
+
+    /// Returns a graphroot about which nothing else is known.
+    #[must_use]
+    pub fn of_graphroot(root: PathBuf, origin: &str) -> Self {
+        Self::of(StoreKind::ContainersStorage, root, origin)
+    }
+
+    fn of(kind: StoreKind, root: PathBuf, origin: &str) -> Self {
+        let (state, driver, image_root, sandbox_image) = (None, None, None, None);
+        Self { kind, root, state, driver, image_root, sandbox_image, origin: origin.to_owned() }
+    }
 }

@@ -1,4 +1,27 @@
-//! Interface of a store that has been read, for all kinds of stores.
+//! Interface between a kind of store and everything above it.
+//!
+//! A scan knows nothing of a kind but this trait; after the scan, only the [`Inventory`] remains. A kind of store
+//! provides:
+//!
+//! * **Find**: `discovery/` has a function that takes the [`ScanRequest`] and returns the stores that are named or
+//!   configured, read, as [`ReadStores`](super::discovery::found::ReadStores). Facts of the node that other kinds
+//!   need as well (environment, programs that run, earlier readings) are in the request.
+//! * **Read**: [`Store::entry`] (kind, root, driver, consistency), [`Store::moved`] and [`Store::read_again`]. Reading
+//!   never waits long for a writer, never writes, and never follows a link out of the store.
+//! * **Name nodes and bytes**: [`Store::units`] divides all files below [`Store::roots`] into units, each counted
+//!   once. The measurement walks them; [`Store::fill`] makes each a node. [`Store::fingerprints`] and
+//!   [`Store::stamps`] allow the use of sizes from an earlier scan.
+//! * **Who uses what**: [`Store::fill`] adds images, containers, uses, leaks and findings to the inventory, through an
+//!   [`InventoryWriter`](super::inventory_writer::InventoryWriter). What cannot be read is a finding, and protects
+//!   everything that it may use. Images that a store takes from another are [`Borrower::needs`], and those that others
+//!   may take from it are [`LentObjects`].
+//! * **How its images are deleted, and by whom**: a row of [`KindFacts`](crate::model::KindFacts). A kind that
+//!   layersweep edits itself has an editor in `crate::editor`, which gets the directories that were opened when the
+//!   store was found ([`Scan::editable`](super::Scan::editable)). Of other kinds, the daemon deletes, and a runtime
+//!   that answers on CRI names the store as [`RuntimeStore`](super::RuntimeStore).
+//! * **A last look**: `has_image` in `discovery/`, which reads only what proves that an image is still there.
+//!
+//! `docs/adding-a-store.md` has the steps in their order.
 
 use std::fmt::Debug;
 use std::io;
@@ -6,16 +29,14 @@ use std::path::PathBuf;
 
 use hashbrown::HashMap;
 
+use super::lending::{Borrower, LentObjects};
 use super::request::ScanRequest;
 pub(super) use super::unit::UnitView;
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Tally};
-use crate::model::{FilesystemIx, Inventory, NodeIx, StoreIx};
-use crate::stores::containers_storage::config::Pin;
-use crate::stores::containers_storage::fill::Ids;
-use crate::stores::containers_storage::needs::Need;
-use crate::stores::containers_storage::places::StorePlaces;
+use crate::model::{FilesystemIx, Inventory, NodeIx, StoreId, StoreIx};
 use crate::sys::clock::Present;
+use crate::sys::quiet::Within;
 
 /// An inode in the tree of one unit that is deleted with another unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +50,7 @@ pub(super) struct Reassigned {
 }
 
 /// A store whose records have been read.
-pub(super) trait Store: Debug {
+pub(super) trait Store: Debug + Send {
     /// Returns the store's entry in the inventory.
     fn entry(&self, filesystem: FilesystemIx) -> crate::model::Store;
 
@@ -39,7 +60,7 @@ pub(super) trait Store: Debug {
 
     /// Returns the images and layers that it takes from other stores, if its kind of store can. `position` is its
     /// position among the stores shown.
-    fn borrower(&self, position: usize) -> Option<Borrower<'_>> {
+    fn borrower(&self, position: usize) -> Option<Borrower> {
         let _ = position;
         None
     }
@@ -59,8 +80,13 @@ pub(super) trait Store: Debug {
         Vec::new()
     }
 
-    /// Returns the locations of a graphroot's parts, for its editor; `None` for other kinds of stores.
-    fn places(&self) -> Option<&StorePlaces> {
+    /// Returns the roots without directories in which other programs leave temporary files.
+    fn own_roots(&self) -> Vec<PathBuf> {
+        self.roots()
+    }
+
+    /// Returns a reader for the directories that were opened when the store was found; `None` if it is read by path.
+    fn within(&self) -> Option<Within> {
         None
     }
 
@@ -99,27 +125,13 @@ pub(super) trait Store: Debug {
     ) -> Vec<NodeIx>;
 }
 
-/// A store that has been read and may take images from others.
-pub(crate) struct Borrower<'a> {
-    /// Position among the stores shown; `None` if the store was not requested.
-    pub(super) position: Option<usize>,
-    pub(super) root: PathBuf,
-    /// Storage driver; `None` if the store could not be read, so that it may have any.
-    pub(super) driver: Option<&'a str>,
-    pub(super) is_damaged: bool,
-    pub(super) borrows_from: Vec<PathBuf>,
-    pub(super) needs: Vec<Need>,
-}
-
 /// Target of filling an inventory, and facts that the stores look up for it.
 pub(super) struct Filling<'a> {
     pub(super) inventory: &'a mut Inventory,
     pub(super) request: &'a ScanRequest,
-    /// CRI-O's pins.
-    pub(super) pins: &'a [Pin],
-    /// Ids of the graphroots filled so far, by path and driver. Stores look up those of their additional image
-    /// stores.
-    pub(super) ids: HashMap<(PathBuf, String), Ids>,
+    /// Objects of the stores filled so far that others may use. A store is filled after those that it takes images
+    /// from.
+    pub(super) lent: HashMap<StoreId, LentObjects>,
     /// Time that ages refer to.
     pub(super) present: &'a Present,
 }

@@ -1,10 +1,15 @@
 //! Units of all kinds of stores: files and directories that are counted together.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::PathBuf;
 
 use crate::disk::TreeScope;
 use crate::model::NodeIx;
+use crate::sys::quiet::DirectoryEntry;
+
+/// Entries of each directory that was listed, by its path.
+pub type DirectoryListing = BTreeMap<PathBuf, Vec<DirectoryEntry>>;
 
 /// A tree to walk: position of its root, path below that root, part of the tree.
 pub type UnitTree = (usize, PathBuf, TreeScope);

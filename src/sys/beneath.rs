@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 use std::sync::OnceLock;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Dir, DirEntry, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::{Errno, Result};
 
 /// Flags for opening a directory to read it. `O_NOATIME`: reading a store must not change it.
@@ -209,6 +209,18 @@ fn retry(open: impl Fn() -> Result<OwnedFd>) -> Result<OwnedFd> {
         }
     }
     open()
+}
+
+/// Lists a directory, without `.` and `..`. The directory is opened again, so that the position of
+/// `directory` does not change.
+///
+/// # Errors
+/// If the directory cannot be opened for reading.
+pub fn entries(directory: impl AsFd) -> Result<impl Iterator<Item = Result<DirEntry>>> {
+    fn is_dots(entry: &DirEntry) -> bool {
+        matches!(entry.file_name().to_bytes(), b"." | b"..")
+    }
+    Ok(Dir::read_from(directory)?.filter(|entry| !entry.as_ref().is_ok_and(is_dots)))
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use super::helper;
 use super::namespaces::Unknown;
+use super::processes::helper;
 use super::processes::read::{ProcRecord, ProcessFacts};
 pub use super::processes::records::Backing;
 use super::processes::{Builder, describe_unknown};

@@ -9,7 +9,6 @@ pub mod clock;
 pub mod deleted;
 pub mod ext4;
 pub mod fiemap;
-pub mod helper;
 pub mod ioprio;
 mod kernel_files;
 mod mount_namespace;

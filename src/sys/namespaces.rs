@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 
 use super::beneath::{self, Opener};
 use super::mounts::{self, Location, Mount, location, shown};
+use super::processes::helper;
 use super::processes::read::{self, ProcRecord, ProcessFacts};
 use super::processes::{Builder, Processes};
+use super::quiet;
 use super::quiet::FileKind;
 use super::root::{DirectoryChain, Root, way_to};
-use super::{helper, quiet};
 
 /// A mount, and one process that sees it.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 //! The result is a snapshot and may be incomplete: processes of other users, in foreign PID namespaces, or behind
 //! `hidepid` are not visible. [`Processes::sees_all`] returns whether it is complete.
 
+pub mod helper;
 mod open_paths;
 pub(super) mod read;
 pub(super) mod records;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::root::{DirectoryChain, Who, way_to};
-use super::{cgroups, helper, kernel_files};
+use super::{cgroups, kernel_files};
 use read::{Hiding, KUBELETS, ProcRecord, ProcessFacts};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
-use super::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener};
+use super::beneath::{self, AS_IT_IS, DIRECTORY, HANDLE, Opener};
 
 pub use within::{Below, Within, if_present, is_absent, is_symlink};
 
@@ -220,12 +220,9 @@ fn newest(top: OwnedFd, times: Times, limit: usize) -> io::Result<Option<Timesta
             Err(Errno::XDEV) => continue,
             other => other?,
         };
-        for entry in Dir::read_from(&directory)? {
+        for entry in beneath::entries(&directory)? {
             let entry = entry?;
             let name = entry.file_name();
-            if name == c"." || name == c".." {
-                continue;
-            }
             count += 1;
             if count > limit {
                 return Ok(None);
@@ -294,12 +291,9 @@ pub fn walk_below(
         visit(Step::Directory(&below, own_bytes));
         waiting.push(None);
         let Ok(directory) = opener.beneath(start.as_fd(), &below, DIRECTORY, false) else { continue };
-        let Ok(entries) = Dir::read_from(&directory) else { continue };
+        let Ok(entries) = beneath::entries(&directory) else { continue };
         for entry in entries.map_while(Result::ok) {
             let name = entry.file_name();
-            if name == c"." || name == c".." {
-                continue;
-            }
             let handle = opener.beneath(directory.as_fd(), name_of(name), HANDLE, false);
             let Ok(stat) = handle.and_then(rustix::fs::fstat) else { continue };
             let (path, facts, bytes) = (below.join(name_of(name)), facts_of(&stat), size_of(&stat).0);

@@ -12,10 +12,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType};
+use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
-use super::beneath::{AS_IT_IS, Opener};
+use super::beneath::{self, AS_IT_IS, Opener};
 use super::stop;
 
 /// Maximum number of directories that are open at the same time. Deeper trees are taken apart: directories below
@@ -278,16 +278,8 @@ impl Work<'_> {
 }
 
 fn entries(directory: BorrowedFd<'_>) -> Result<Vec<(CString, FileType)>, Errno> {
-    let mut names = Vec::new();
-    // `read_from` opens the directory again, so that the position of `directory` does not change.
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name != c"." && name != c".." {
-            names.push((name.to_owned(), entry.file_type()));
-        }
-    }
-    Ok(names)
+    let entries = beneath::entries(directory)?;
+    entries.map(|entry| entry.map(|entry| (entry.file_name().to_owned(), entry.file_type()))).collect()
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::{helper, stop};
+use super::processes::helper;
+use super::stop;
 
 /// First argument of the child process. Its stdin is on the filesystem that is synchronised.
 pub const ARGUMENT: &str = "__sync-filesystem";

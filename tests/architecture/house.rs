@@ -100,6 +100,57 @@ impl House {
         ties
     }
 
+    /// Imports of a name from a module above the file that only re-exports it: the file and the path. The file that
+    /// defines the name is below, too, and can be named.
+    pub fn imports_from_above(&self) -> Vec<(String, String)> {
+        let mut found = vec![];
+        for (module, contents) in &self.modules {
+            for import in contents.uses.iter().filter(|import| import.name != "*") {
+                let Some((name, path)) = import.path.split_last() else { continue };
+                let above = match path.first().map(String::as_str) {
+                    Some("crate") => path[1..].to_vec(),
+                    Some("super") => {
+                        let up = path.iter().take_while(|name| *name == "super").count();
+                        let up_to = &module[..module.len().saturating_sub(up)];
+                        up_to.iter().chain(&path[up..]).cloned().collect()
+                    }
+                    _ => continue,
+                };
+                let is_above = module.len() > above.len() && module.starts_with(&above) && !above.is_empty();
+                let facade = self.modules.get(&above).filter(|facade| facade.file != contents.file);
+                let Some(facade) = facade.filter(|_| is_above) else { continue };
+                let is_defined =
+                    facade.items.contains(name) || self.modules.contains_key(&child(&above, name));
+                if !is_defined && facade.uses.iter().any(|import| import.name == *name) {
+                    found.push((contents.file.clone(), import.path.join("::")));
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// Ties between the rooms of each folder, which are its files and folders. A file with a folder of the same name
+    /// is the head of that folder.
+    pub fn rooms(&self) -> BTreeMap<String, BTreeSet<Tie>> {
+        let files: BTreeSet<&str> = self.modules.values().map(|contents| contents.file.as_str()).collect();
+        let place = |file: &str| -> Vec<String> {
+            let stem = file.trim_end_matches(".rs");
+            let is_head = files.iter().any(|other| other.starts_with(&format!("{stem}/")));
+            let stem = if is_head { format!("{stem}/mod") } else { stem.to_owned() };
+            stem.split('/').map(str::to_owned).collect()
+        };
+        let mut folders: BTreeMap<String, BTreeSet<Tie>> = BTreeMap::new();
+        for tie in self.ties() {
+            let (from, to) = (place(&tie.from), place(&tie.to));
+            let common = from.iter().zip(&to).take_while(|(from, to)| from == to).count();
+            let rooms = (from[common].clone(), to[common].clone());
+            let room = Tie { from: rooms.0, to: rooms.1, name: format!("{} ({})", tie.name, tie.from) };
+            folders.entry(from[..common].join("/")).or_default().insert(room);
+        }
+        folders
+    }
+
     fn resolve(&self, from: &Module, path: &[String], seen: &mut Vec<(Module, String)>) -> Option<Found> {
         let (mut module, rest) = match path.first()?.as_str() {
             "crate" | "layersweep" => (vec![], &path[1..]),

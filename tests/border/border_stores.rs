@@ -11,7 +11,7 @@ use crate::support;
 use crate::support::cri_server;
 use cri_server::gc_node::{self, GcNode};
 use layersweep::editor::{Editor, Options, PlannedImage, Refusal};
-use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::Environment;
 use layersweep::stores::{self, Measure, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 use serde_json::Value;

@@ -65,7 +65,7 @@ fn containerd_with_pods() {
 
 fn where_its_images_lie(client: &Client, root: &std::path::Path) {
     let store = client.runtime_store().unwrap().unwrap();
-    assert_eq!((store.store_type, store.root.as_path()), (StoreKind::Containerd, root));
+    assert_eq!((store.kind, store.root.as_path()), (StoreKind::Containerd, root));
     assert_eq!((store.driver.as_deref(), store.origin.as_str()), (Some("overlayfs"), "the runtime's Status"));
     let filesystems = client.image_filesystems().unwrap();
     let directory = &filesystems.image_filesystems[0].fs_id.as_ref().unwrap().mountpoint;

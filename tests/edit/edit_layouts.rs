@@ -7,7 +7,7 @@ use std::process::Command;
 
 use layersweep::editor::{Editor, Error, Options, PlannedImage, Refusal, ReserveFile};
 use layersweep::stores::containers_storage::places::StorePlaces;
-use layersweep::stores::containers_storage::snapshot::{self, Patience};
+use layersweep::stores::containers_storage::snapshot::{self, WriterPatience};
 use layersweep::stores::containers_storage::units::{self, StorageUnit};
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ fn mv(from: &Path, to: &Path) {
 
 /// Returns the files that have no record, by layersweep's reading.
 fn debris(places: &StorePlaces) -> Vec<String> {
-    let snapshot = snapshot::read(places, Patience::default()).unwrap();
+    let snapshot = snapshot::read(places, WriterPatience::default()).unwrap();
     assert!(snapshot.findings.is_empty(), "{:?}", snapshot.findings);
     let units = units::sort(&snapshot).0.into_iter();
     units

@@ -117,7 +117,7 @@ fn honest_runtime_lists_and_removes() {
 
     // The runtime reports the place of its images over HTTP on the same socket.
     let store = client.runtime_store().unwrap().unwrap();
-    assert_eq!(store.store_type, StoreKind::ContainersStorage);
+    assert_eq!(store.kind, StoreKind::ContainersStorage);
     assert_eq!(store.root, setup.store.root().canonicalize().unwrap());
     assert_eq!((store.driver.as_deref(), store.origin.as_str()), (Some("overlay"), "CRI-O's /info"));
     let filesystems = client.image_filesystems().unwrap();

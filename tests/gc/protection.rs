@@ -11,7 +11,7 @@ use layersweep::config::Config;
 use layersweep::disk::Progress;
 use layersweep::model::{Evidence, EvidenceKind, Labels, Pattern};
 use layersweep::policy::Policy;
-use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::Environment;
 use layersweep::stores::{self, Measure, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 use support::rulings::rulings_of_old;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::support;
 use layersweep::disk::Progress;
 use layersweep::model::refs::standing;
-use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::Environment;
 use layersweep::stores::{self, Measure, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 use nix::fcntl::{Flock, FlockArg};

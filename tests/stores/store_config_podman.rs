@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use layersweep::stores::Environment;
 use layersweep::stores::RunningPrograms;
-use layersweep::stores::containers_storage::config::{Environment, StoreConfig, discover};
+use layersweep::stores::containers_storage::config::{StoreConfig, discover};
 use layersweep::sys::sysroot::Sysroot;
 
 use crate::support;

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use layersweep::disk::{self, Progress, TreeScope, WalkOptions, filesystem};
 use layersweep::model::refs::Refs;
 use layersweep::model::{Consistency, FilesystemIx, Image, Inventory, Leak, Node, Store, StoreIx, StoreKind};
-use layersweep::stores::containerd::ReadCache;
+use layersweep::stores::ReadCache;
 use layersweep::stores::containerd::fill::fill;
 use layersweep::stores::containerd::places::{ConfiguredPin, ContainerdPlaces};
 use layersweep::stores::containerd::read::{self, ReadPatience};

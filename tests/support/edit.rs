@@ -49,7 +49,7 @@ pub fn editor(store: &Store) -> Editor {
 /// Returns an editor with these options and a short timeout.
 pub fn with(store: &Store, options: Options) -> Editor {
     // As in the program: a helper process reads the other processes.
-    layersweep::sys::helper::set_program(env!("CARGO_BIN_EXE_layersweep"));
+    layersweep::sys::processes::helper::set_program(env!("CARGO_BIN_EXE_layersweep"));
     let options = Options { patience: Duration::from_secs(10), ..options };
     Editor::new(&places(store), options).expect("a store that can be edited")
 }

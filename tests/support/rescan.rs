@@ -8,7 +8,7 @@ use layersweep::disk::Progress;
 use layersweep::disk::size_cache::SizeCache;
 use layersweep::history::sizes;
 use layersweep::model::Inventory;
-use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::Environment;
 use layersweep::stores::{self, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 use tempfile::TempDir;

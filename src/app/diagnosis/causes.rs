@@ -17,8 +17,7 @@ use crate::model::refs::{self, Root, Standing};
 use crate::model::rules::Rule;
 use crate::model::{
     Consistency, Container, ContainerIx, ContainerState, FilesystemIx, ImageIx, Inventory, Leak, LeakClass,
-    LeakIx, NodeKind, Owner, OwnersStore, PinReason, PrintedCommand, StoreIx, StoreKind, Verdict,
-    removal_command,
+    LeakIx, NodeKind, Owner, OwnersStore, PinReason, PrintedCommand, StoreIx, Verdict, removal_command,
 };
 use crate::policy::leaks::{self, Decision, KeepReason};
 use crate::stores::Scan;
@@ -133,25 +132,23 @@ fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
     let inventory = &scan.inventory;
     let image = &inventory[image_ix];
     let store = &inventory[image.store];
-    match (store.kind, image.id.namespace()) {
+    match image.id.namespace() {
         _ if store.consistency == Consistency::Damaged => "see the warnings".into(),
-        (StoreKind::Containerd, Some("moby")) => "Docker deletes them; `docker image ls` lists them".into(),
-        (StoreKind::Containerd, Some(namespace)) => {
-            format!("the program that uses the namespace {namespace} deletes them")
-        }
-        (StoreKind::Containerd, None) if inventory.removal_by_ctr(image_ix).is_some() => {
+        Some("moby") => "Docker deletes them; `docker image ls` lists them".into(),
+        Some(namespace) => format!("the program that uses the namespace {namespace} deletes them"),
+        None if inventory.removal_by_ctr(image_ix).is_some() => {
             let image = shell_reference(&image.id);
             format!("`layersweep explain {image}` names the command that removes such an image")
         }
-        (StoreKind::Containerd, None) => String::new(),
-        (StoreKind::ContainersStorage, _) if inventory.closed_stores.contains(&image.store) => {
+        None if inventory.closed_stores.contains(&image.store) => {
             let command = owners_store(scan, image.store).gc_of_user();
             command.map_or_else(String::new, |command| format!("`{command}` deletes them by policy"))
         }
-        (StoreKind::ContainersStorage, _) => {
-            let root = shell_word(&store.root.to_string_lossy());
-            format!("`layersweep gc --via direct --graphroot {root}` deletes them by policy")
+        None if store.kind.facts().is_editable => {
+            let (flag, root) = (store.kind.facts().flag, shell_word(&store.root.to_string_lossy()));
+            format!("`layersweep gc --via direct {flag} {root}` deletes them by policy")
         }
+        None => String::new(),
     }
 }
 
@@ -528,7 +525,7 @@ fn remedy_of_leak(
     many: bool,
 ) -> (CauseGroup, String, Option<PrintedCommand>) {
     let pronoun = if many { "them" } else { "it" };
-    let by_containerd = context.scan.inventory.stores[leak.store.get()].kind == StoreKind::Containerd;
+    let store_kind = context.scan.inventory[leak.store].kind;
     let kept = decision.and_then(|decision| match decision {
         Decision::Stay(stay) => Some(stay),
         Decision::Delete(_) | Decision::Repair => None,
@@ -536,8 +533,10 @@ fn remedy_of_leak(
     let class = leak.class;
     let command = format!("layersweep sweep --delete --class {class}");
     match (leak.verdict, kept) {
-        (Verdict::Reclaim, _) if by_containerd => {
-            (CauseGroup::Kept, format!("containerd removes {pronoun} automatically; see docs/leaks.md"), None)
+        (Verdict::Reclaim, _) if !store_kind.facts().is_editable => {
+            let remedy =
+                format!("{} removes {pronoun} automatically; see docs/leaks.md", store_kind.as_str());
+            (CauseGroup::Kept, remedy, None)
         }
         (Verdict::Reclaim, None) => {
             (CauseGroup::Layersweep, String::new(), Some(PrintedCommand::Deletes(command)))
@@ -643,7 +642,7 @@ fn large(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         });
         let (group, frees_bytes, command) = match directory.unread_store {
             Some(store_kind) => {
-                let command = outside_causes::usage_of_store(store_kind, &path);
+                let command = outside_causes::usage_of_store(store_kind.facts().flag, &path);
                 (CauseGroup::OnlyYouCanJudge, directory.bytes, command)
             }
             None => (CauseGroup::Kept, 0, format!("layersweep explain {}", shell_word(&path))),

@@ -8,7 +8,7 @@ use crate::app::diagnosis::context::{Context, LEAST};
 use crate::app::diagnosis::{Cause, CauseGroup, CauseKind, Part, PartKind};
 use crate::model::display::{self, shell_word};
 use crate::model::refs;
-use crate::model::{FilesystemIx, NodeKind, PrintedCommand, StoreKind};
+use crate::model::{FilesystemIx, NodeKind, PrintedCommand};
 use crate::stores::Scan;
 use crate::stores::other_usage::{BigFile, OtherUserKind, OtherUsers};
 
@@ -134,7 +134,7 @@ pub(super) fn unread_stores(context: &Context<'_>, ix: FilesystemIx) -> Vec<Caus
                     "images need its layers",
                     format!("layersweep explain {}", shell_word(&path)),
                 ),
-                None => ("another store", "", usage_of_store(kind, &path)),
+                None => ("another store", "", usage_of_store(kind.facts().flag, &path)),
             };
             Cause {
                 remedy: remedy.into(),
@@ -148,12 +148,8 @@ pub(super) fn unread_stores(context: &Context<'_>, ix: FilesystemIx) -> Vec<Caus
         .collect()
 }
 
-/// Formats the command that shows what is in a store that was not read.
-pub(super) fn usage_of_store(kind: StoreKind, path: &str) -> String {
-    let flag = match kind {
-        StoreKind::ContainersStorage => "--graphroot",
-        StoreKind::Containerd => "--containerd-root",
-    };
+/// Formats the command that shows what is in a store that was not read. `flag` names stores of its kind.
+pub(super) fn usage_of_store(flag: &str, path: &str) -> String {
     format!("layersweep {flag} {} usage", shell_word(path))
 }
 

@@ -1,12 +1,12 @@
 //! Comparison of layersweep's container collection with the kubelet's, which runs every minute.
 
 use super::check::Check;
-use super::node::Settings;
+use super::node::CheckedSettings;
 use crate::model::kubelet_thresholds::KubeletThresholds;
 use crate::policy::containers::ContainerPolicy;
 
 /// Compares the kubelet's limits for dead containers with layersweep's.
-pub(super) fn limits(settings: &Settings<'_>) -> Vec<Check> {
+pub(super) fn limits(settings: &CheckedSettings<'_>) -> Vec<Check> {
     vec![containers(&settings.kubelet, settings.containers)]
 }
 

@@ -38,8 +38,8 @@ pub(super) fn file(node: &Node<'_>) -> Vec<Check> {
         })),
         Err(error) => checks.push(Check::unread(&object, &error)),
     }
-    if let Some(Err(failure)) = super::runs::list(node) {
-        checks.push(failed(&object, &failure));
+    if let Some(Err(failure)) = node.runs() {
+        checks.push(failed(&object, failure));
     }
     checks
 }

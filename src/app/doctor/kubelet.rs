@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::check::Check;
-use super::node::{Node, Settings};
+use super::node::{CheckedSettings, Node};
 use crate::disk::filesystem;
 use crate::model::FilesystemIx;
 use crate::node::places::KubeletPlaces;
@@ -45,14 +45,14 @@ pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
     checks
 }
 
-pub(super) fn settings<'a>(node: &Node<'a>) -> Option<Settings<'a>> {
+pub(super) fn settings<'a>(node: &Node<'a>) -> Option<CheckedSettings<'a>> {
     let disks = match node.scan() {
         _ if !node.kubelet.is_here() => return None,
         Some(scan) => disks(node, scan),
         None => nodefs_alone(node).into_iter().collect(),
     };
     let containers = &node.config.containers;
-    Some(Settings {
+    Some(CheckedSettings {
         kubelet: thresholds::read(&node.kubelet).0,
         images: &node.config.images,
         containers: containers.enabled.then_some(&containers.policy),

@@ -1,18 +1,25 @@
-//! Facts about the node that several checks need, read once.
+//! Facts about the node that several checks need. Each is read once: those that no check can do without at the
+//! beginning, the others when a check asks for them.
 
+use std::cell::OnceCell;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::check::Check;
 use crate::app::database::{self, Database};
 use crate::app::error::Error;
+use crate::app::protect;
 use crate::app::request::Request;
 use crate::config::{Config, ConfigProblem};
 use crate::disk::Progress;
+use crate::history::runs::{self, Query, RunRow};
 use crate::history::{Access, StateDirectory};
 use crate::model::StoreIx;
 use crate::model::kubelet_thresholds::KubeletThresholds;
+use crate::node::Unreadable;
 use crate::node::kubelet::Kubelet;
+use crate::node::static_pods::{self, StaticPods};
+use crate::node::timers::{self, GC, SCAN, Timer};
 use crate::policy::Policy;
 use crate::policy::containers::ContainerPolicy;
 use crate::policy::thresholds::Disk;
@@ -27,18 +34,27 @@ pub(super) struct Node<'a> {
     pub(super) stores: ScanRequest,
     /// `None` on another node's disk.
     pub(super) processes: Option<io::Result<Processes>>,
-    pub(super) scan: Result<Scan, stores::Error>,
+    pub(super) scan: Result<Scan, stores::ScanError>,
     pub(super) kubelet: Kubelet,
-    pub(super) runtime: Runtime,
+    pub(super) runtime: RuntimeChecks,
     /// `None` without a kubelet.
-    pub(super) settings: Option<Settings<'a>>,
+    pub(super) settings: Option<CheckedSettings<'a>>,
     pub(super) directory: StateDirectory,
     pub(super) database: Result<Database, Error>,
+    runs: OnceCell<Option<Result<Vec<RunRow>, Error>>>,
+    scan_timer: OnceCell<TimerRead>,
+    gc_timer: OnceCell<TimerRead>,
+    static_pods: OnceCell<Option<Result<StaticPods, Unreadable>>>,
 }
+
+type TimerRead = Result<Timer, (PathBuf, io::Error)>;
+
+/// Maximum number of runs that are read.
+const RUNS: usize = 200;
 
 /// Results of asking the runtimes.
 #[derive(Default)]
-pub(super) struct Runtime {
+pub(super) struct RuntimeChecks {
     pub(super) sockets: Vec<Check>,
     pub(super) chosen: Vec<Check>,
     /// Store of the node's runtime, if known.
@@ -46,7 +62,7 @@ pub(super) struct Runtime {
 }
 
 /// Settings of the kubelet and of layersweep, and the disks that they apply to.
-pub(super) struct Settings<'a> {
+pub(super) struct CheckedSettings<'a> {
     pub(super) kubelet: KubeletThresholds,
     pub(super) images: &'a Policy,
     /// `None` if layersweep's collection of containers is off.
@@ -77,10 +93,14 @@ impl<'a> Node<'a> {
             processes,
             scan: stores::run(&stores, &Progress::default()),
             kubelet,
-            runtime: Runtime::default(),
+            runtime: RuntimeChecks::default(),
             settings: None,
             directory: database::state_directory(request),
             database: Database::open(request, Access::Read),
+            runs: OnceCell::new(),
+            scan_timer: OnceCell::new(),
+            gc_timer: OnceCell::new(),
+            static_pods: OnceCell::new(),
             stores,
         })
     }
@@ -104,7 +124,37 @@ impl<'a> Node<'a> {
     }
 
     /// Runs a check of the settings; returns no result without a kubelet.
-    pub(super) fn settings(&self, check: fn(&Settings<'_>) -> Vec<Check>) -> Vec<Check> {
+    pub(super) fn settings(&self, check: fn(&CheckedSettings<'_>) -> Vec<Check>) -> Vec<Check> {
         self.settings.as_ref().map(check).unwrap_or_default()
+    }
+
+    /// Returns the last runs, the newest first; `None` without records.
+    pub(super) fn runs(&self) -> Option<Result<&[RunRow], &Error>> {
+        let runs = self.runs.get_or_init(|| {
+            let open = self.database.as_ref().ok()?;
+            let query = Query { limit: RUNS, quiet: true, ..Query::default() };
+            match open.read(|connection| runs::list(connection, &query)) {
+                Ok((runs, _)) if !open.found && runs.is_empty() => None,
+                read => Some(read.map(|(runs, _)| runs)),
+            }
+        });
+        Some(runs.as_ref()?.as_deref())
+    }
+
+    pub(super) fn scan_timer(&self) -> &TimerRead {
+        self.scan_timer.get_or_init(|| timers::read(&self.stores.sysroot, SCAN))
+    }
+
+    pub(super) fn gc_timer(&self) -> &TimerRead {
+        self.gc_timer.get_or_init(|| timers::read(&self.stores.sysroot, GC))
+    }
+
+    /// Returns the static pods; `None` if their images are not protected.
+    pub(super) fn static_pods(&self) -> Option<&Result<StaticPods, Unreadable>> {
+        let read = self.static_pods.get_or_init(|| {
+            let place = self.config.static_pods.as_deref()?;
+            Some(static_pods::read(&self.stores.sysroot, &protect::kubelet_settings(&self.stores), place))
+        });
+        read.as_ref()
     }
 }

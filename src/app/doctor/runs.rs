@@ -4,31 +4,16 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::check::{Check, Status};
 use super::node::Node;
-use crate::app::error::Error;
 use crate::history::checkup;
-use crate::history::runs::{self, Command, OutcomeKind, Query, RunRow};
+use crate::history::runs::{Command, OutcomeKind, RunRow};
 
 /// Maximum age of the last scan. The timer scans every five minutes.
 const LATE: SignedDuration = SignedDuration::from_hours(1);
 /// Minimum number of consecutive failed runs that is an error.
 const IN_A_ROW: u64 = 3;
-/// Maximum number of runs that are read.
-const RUNS: usize = 200;
-
-/// Returns the last runs, the newest first; `None` without records.
-pub(super) fn list(node: &Node<'_>) -> Option<Result<Vec<RunRow>, Error>> {
-    let open = node.database.as_ref().ok()?;
-    let query = Query { limit: RUNS, quiet: true, ..Query::default() };
-    match open.read(|connection| runs::list(connection, &query)) {
-        Ok((runs, _)) if !open.found && runs.is_empty() => None,
-        read => Some(read.map(|(runs, _)| runs)),
-    }
-}
-
-fn of_command(node: &Node<'_>, command: Command) -> Option<Vec<RunRow>> {
-    let mut runs = list(node)?.ok()?;
-    runs.retain(|run| run.start.command == command);
-    Some(runs)
+fn of_command<'n>(node: &'n Node<'_>, command: Command) -> Option<Vec<&'n RunRow>> {
+    let runs = node.runs()?.ok()?;
+    Some(runs.iter().filter(|run| run.start.command == command).collect())
 }
 
 pub(super) fn under_way(node: &Node<'_>) -> Vec<Check> {
@@ -96,6 +81,6 @@ pub(super) fn last_gc(node: &Node<'_>) -> Vec<Check> {
 }
 
 /// Counts the newest consecutive runs for which `is_wrong` returns true.
-fn count_consecutive(runs: &[RunRow], is_wrong: impl Fn(&RunRow) -> bool) -> u64 {
+fn count_consecutive(runs: &[&RunRow], is_wrong: impl Fn(&RunRow) -> bool) -> u64 {
     runs.iter().take_while(|run| is_wrong(run)).map(|run| run.runs.max(1)).sum()
 }

@@ -1,7 +1,7 @@
 //! Checks of the runtimes' sockets and of the store of the chosen runtime.
 
 use super::check::Check;
-use super::node::{Node, Runtime};
+use super::node::{Node, RuntimeChecks};
 use crate::app::crio;
 use crate::app::runtime::{choose, hint};
 use crate::app::via;
@@ -9,12 +9,12 @@ use crate::config::Via;
 use crate::cri::discover::{self, Candidate};
 use crate::cri::{Client, CriError, CriProblem, Options};
 use crate::execute::runtime_match::RuntimeStores;
+use crate::model::StoreIx;
 use crate::model::display::shell_word;
-use crate::model::{StoreIx, StoreKind};
 use crate::node::timers::{self, TimerState};
 
 /// Asks the node's runtimes.
-pub(super) fn ask(node: &Node<'_>) -> Runtime {
+pub(super) fn ask(node: &Node<'_>) -> RuntimeChecks {
     let not_asked = match node.is_foreign() {
         true => Some("not asked: this is another node's disk (--sysroot)"),
         false if node.request.cri_endpoint.is_none() && node.request.has_stores() => {
@@ -23,7 +23,7 @@ pub(super) fn ask(node: &Node<'_>) -> Runtime {
         false => None,
     };
     if let Some(why) = not_asked {
-        return Runtime { chosen: vec![Check::note("", why)], ..Runtime::default() };
+        return RuntimeChecks { chosen: vec![Check::note("", why)], ..RuntimeChecks::default() };
     }
     let (candidates, mut sockets) = match &node.request.cri_endpoint {
         None => {
@@ -40,7 +40,7 @@ pub(super) fn ask(node: &Node<'_>) -> Runtime {
             Err(error) => {
                 let remedy = "use a socket like unix:///run/crio/crio.sock";
                 let sockets = vec![Check::error(named, error.to_string(), remedy)];
-                return Runtime { sockets, ..Runtime::default() };
+                return RuntimeChecks { sockets, ..RuntimeChecks::default() };
             }
         },
     };
@@ -69,7 +69,7 @@ pub(super) fn ask(node: &Node<'_>) -> Runtime {
             (check, None)
         }
     };
-    Runtime { sockets, chosen: vec![chosen], store }
+    RuntimeChecks { sockets, chosen: vec![chosen], store }
 }
 
 fn silent(candidate: &Candidate, error: &CriError) -> Check {
@@ -119,10 +119,7 @@ fn serves(node: &Node<'_>, client: &Client) -> (Check, Option<StoreIx>) {
             (Check::ok(object, message), Some(stores.main))
         }
         None => {
-            let flag = match store.store_type {
-                StoreKind::Containerd => "--containerd-root",
-                StoreKind::ContainersStorage => "--graphroot",
-            };
+            let flag = store.kind.facts().flag;
             let message = format!("its store is {root} ({origin}), which was not read: gc refuses");
             (Check::error(object, message, format!("add {flag} {}", shell_word(&root))), None)
         }

@@ -4,15 +4,13 @@ use std::io::ErrorKind;
 
 use super::check::{AS_ROOT, Check};
 use super::node::Node;
-use crate::app::protect;
 use crate::model::display::count;
-use crate::node::static_pods;
 
 pub(super) fn manifests(node: &Node<'_>) -> Vec<Check> {
-    let Some(place) = node.config.static_pods.as_deref() else {
+    let (Some(place), Some(read)) = (node.config.static_pods.as_deref(), node.static_pods()) else {
         return vec![Check::note("", "protect.static_pods is off: images of static pods are not protected")];
     };
-    match static_pods::read(&node.stores.sysroot, &protect::kubelet_settings(&node.stores), place) {
+    match read {
         Ok(found) => {
             let findings = found.findings.iter();
             let mut checks: Vec<_> = findings

@@ -6,9 +6,9 @@ use super::check::Check;
 use super::node::Node;
 use crate::app::protect::FromNode;
 use crate::model::display::count;
-use crate::model::{Consistency, Image, ImageIx, LeakClass, StoreKind};
+use crate::model::{Consistency, Image, ImageIx, LeakClass};
 use crate::policy::rules::NeverPulled;
-use crate::stores::Error;
+use crate::stores::ScanError;
 
 /// Share of the images that are kept by `protect.not_repullable` at which the node is named: a quarter.
 const MUCH: usize = 4;
@@ -19,10 +19,10 @@ const MOST_FINDINGS: usize = 5;
 pub(super) fn stores(node: &Node<'_>) -> Vec<Check> {
     let inventory = match &node.scan {
         Ok(scan) => &scan.inventory,
-        Err(Error::Unreadable { path, source }) => return vec![Check::unread(path, source)],
+        Err(ScanError::Unreadable { path, source }) => return vec![Check::unread(path, source)],
         Err(error) => {
             let (object, remedy) = match error {
-                Error::NotAStore { path, hint, .. } => (path.display().to_string(), *hint),
+                ScanError::NotAStore { path, hint, .. } => (path.display().to_string(), *hint),
                 _ => (String::new(), "name a store with --graphroot DIR or --containerd-root DIR"),
             };
             return vec![Check::error(object, error.to_string(), remedy)];
@@ -56,15 +56,12 @@ pub(super) fn findings(node: &Node<'_>) -> Vec<Check> {
     let mut checks = Vec::new();
     for finding in findings.iter().take(MOST_FINDINGS) {
         let stores = node.scan().map_or(&[][..], |scan| &scan.inventory.stores);
-        let is_damaged = stores.iter().any(|store| {
-            store.kind == StoreKind::Containerd
-                && store.consistency == Consistency::Damaged
-                && finding.path.starts_with(&store.root)
+        let mut damaged = stores.iter().filter(|store| {
+            store.consistency == Consistency::Damaged && finding.path.starts_with(&store.root)
         });
-        let remedy = if is_damaged {
-            "see \"containerd's records are damaged\" in docs/recovery.md"
-        } else {
-            "fix it, or run as a user who may read it"
+        let remedy = match damaged.find_map(|store| store.kind.facts().recovery) {
+            Some(section) => format!("see \"{section}\" in docs/recovery.md"),
+            None => "fix it, or run as a user who may read it".to_owned(),
         };
         let check = Check::warning(node.shown(&finding.path), finding.message.clone(), remedy);
         checks.push(Check { is_unread: finding.incomplete, ..check });

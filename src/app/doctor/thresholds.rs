@@ -6,7 +6,7 @@
 //! image collection, then eviction.
 
 use super::check::{Check, Status};
-use super::node::Settings;
+use super::node::CheckedSettings;
 use crate::model::kubelet_thresholds::{IMAGEFS, IMAGEFS_INODES, KubeletThresholds, NODEFS, NODEFS_INODES};
 use crate::policy::kubelet::{ConfigFault, KubeletPolicy};
 use crate::policy::space::Targets;
@@ -30,7 +30,7 @@ struct Threshold {
 }
 
 /// Checks that the kubelet would start with its settings.
-pub(super) fn validity(settings: &Settings<'_>) -> Vec<Check> {
+pub(super) fn validity(settings: &CheckedSettings<'_>) -> Vec<Check> {
     let KubeletThresholds { image_high: high, image_low: low, min_age: min, max_age: max, .. } =
         &settings.kubelet;
     let policy = KubeletPolicy {
@@ -82,7 +82,7 @@ fn no_percentage(source: &str, which: &str, percent: i64) -> Check {
 }
 
 /// Checks for hard eviction without some default thresholds: setting one threshold removes all defaults.
-pub(super) fn dropped(settings: &Settings<'_>) -> Vec<Check> {
+pub(super) fn dropped(settings: &CheckedSettings<'_>) -> Vec<Check> {
     let (hard, dropped) = (&settings.kubelet.hard, &settings.kubelet.dropped);
     if !dropped.is_empty() {
         let message = format!(
@@ -102,7 +102,7 @@ pub(super) fn dropped(settings: &Settings<'_>) -> Vec<Check> {
 }
 
 /// Compares collection by age of the kubelet and of layersweep.
-pub(super) fn age(settings: &Settings<'_>) -> Vec<Check> {
+pub(super) fn age(settings: &CheckedSettings<'_>) -> Vec<Check> {
     let kubelet_age = &settings.kubelet.max_age;
     if kubelet_age.value.is_zero() || kubelet_age.value.is_negative() {
         return Vec::new();
@@ -147,7 +147,7 @@ pub(super) fn is_collection_off(kubelet: &KubeletThresholds) -> bool {
 }
 
 /// Returns true if pods are evicted for lack of bytes on a disk.
-pub(super) fn has_eviction(settings: &Settings<'_>) -> bool {
+pub(super) fn has_eviction(settings: &CheckedSettings<'_>) -> bool {
     settings.disks.iter().any(|disk| !first_evictions(&settings.kubelet, disk, Counted::Bytes).is_empty())
 }
 
@@ -175,11 +175,11 @@ fn lower_high_percent(below: f64) -> String {
 }
 
 /// Compares the kubelet's image collection with its eviction.
-pub(super) fn order(settings: &Settings<'_>) -> Vec<Check> {
+pub(super) fn order(settings: &CheckedSettings<'_>) -> Vec<Check> {
     settings.disks.iter().map(|disk| order_on(settings, disk)).collect()
 }
 
-fn order_on(settings: &Settings<'_>, disk: &Disk) -> Check {
+fn order_on(settings: &CheckedSettings<'_>, disk: &Disk) -> Check {
     let (kubelet, mount) = (&settings.kubelet, &disk.mount);
     let (high, source) = (kubelet.image_high.value, kubelet.image_high.source());
     let evictions = first_evictions(kubelet, disk, Counted::Bytes);
@@ -232,11 +232,11 @@ fn order_on(settings: &Settings<'_>, disk: &Disk) -> Check {
 }
 
 /// Compares layersweep's thresholds with image collection and eviction.
-pub(super) fn our_bytes(settings: &Settings<'_>) -> Vec<Check> {
+pub(super) fn our_bytes(settings: &CheckedSettings<'_>) -> Vec<Check> {
     settings.disks.iter().map(|disk| our_bytes_on(settings, disk)).collect()
 }
 
-fn our_bytes_on(settings: &Settings<'_>, disk: &Disk) -> Check {
+fn our_bytes_on(settings: &CheckedSettings<'_>, disk: &Disk) -> Check {
     let (kubelet, mount) = (&settings.kubelet, &disk.mount);
     // The threshold with the worst consequence is first.
     let mut thresholds = first_evictions(kubelet, disk, Counted::Bytes);
@@ -271,12 +271,12 @@ fn our_bytes_on(settings: &Settings<'_>, disk: &Disk) -> Check {
 
 /// Compares the thresholds for inodes on filesystems with a fixed number of them. A lack of inodes starts the
 /// kubelet's eviction, but not its image collection.
-pub(super) fn our_inodes(settings: &Settings<'_>) -> Vec<Check> {
+pub(super) fn our_inodes(settings: &CheckedSettings<'_>) -> Vec<Check> {
     let disks = settings.disks.iter().filter(|disk| disk.inodes > 0);
     disks.filter_map(|disk| our_inodes_on(settings, disk)).collect()
 }
 
-fn our_inodes_on(settings: &Settings<'_>, disk: &Disk) -> Option<Check> {
+fn our_inodes_on(settings: &CheckedSettings<'_>, disk: &Disk) -> Option<Check> {
     let evictions = first_evictions(&settings.kubelet, disk, Counted::Inodes);
     let Threshold { percent, words, status } = lowest(&evictions)?;
     let remedy = format!("set images.inodes_high_percent to {} or less", well_below(*percent));

@@ -13,16 +13,16 @@ use crate::node::timers::{self, GC, SCAN, Timer, TimerState};
 const LATE: SignedDuration = SignedDuration::from_hours(1);
 
 pub(super) fn scan(node: &Node<'_>) -> Vec<Check> {
-    let timer = match timers::read(&node.stores.sysroot, SCAN) {
+    let timer = match node.scan_timer() {
         Ok(timer) => timer,
-        Err((path, error)) => return vec![Check::unread(path, &error)],
+        Err((path, error)) => return vec![Check::unread(path, error)],
     };
     let cron = match timers::cron(&node.stores.sysroot, "scan") {
         Ok(cron) => cron,
         Err(error) => return vec![Check::unread("/etc/cron.d", &error)],
     };
     vec![match (&timer.state, cron) {
-        (TimerState::Enabled, _) => pace(node, SCAN, &timer),
+        (TimerState::Enabled, _) => pace(node, SCAN, timer),
         (_, Some(job)) => Check::note(job, "a cron job is installed; cron itself was not checked"),
         (TimerState::Missing, None) => Check::note(
             SCAN,
@@ -43,9 +43,9 @@ pub(super) fn scan(node: &Node<'_>) -> Vec<Check> {
 }
 
 pub(super) fn gc(node: &Node<'_>) -> Vec<Check> {
-    let timer = match timers::read(&node.stores.sysroot, GC) {
+    let timer = match node.gc_timer() {
         Ok(timer) => timer,
-        Err((path, error)) => return vec![Check::unread(path, &error)],
+        Err((path, error)) => return vec![Check::unread(path, error)],
     };
     match &timer.state {
         TimerState::Missing => match timers::cron(&node.stores.sysroot, "gc") {
@@ -56,7 +56,7 @@ pub(super) fn gc(node: &Node<'_>) -> Vec<Check> {
             }
             Err(error) => vec![Check::unread("/etc/cron.d", &error)],
         },
-        TimerState::Enabled => vec![pace(node, GC, &timer)],
+        TimerState::Enabled => vec![pace(node, GC, timer)],
         TimerState::Disabled | TimerState::Masked(_) => {
             let unmask = match timer.state {
                 TimerState::Masked(_) => format!("systemctl unmask {GC} && "),
@@ -89,7 +89,7 @@ fn gc_off(node: &Node<'_>, message: &str, remedy: &str) -> Check {
 }
 
 pub(super) fn holds(node: &Node<'_>) -> Vec<Check> {
-    let Ok(timer) = timers::read(&node.stores.sysroot, GC) else { return Vec::new() };
+    let Ok(timer) = node.gc_timer() else { return Vec::new() };
     let checks = timers::holds(&node.stores.sysroot).into_iter().map(|(path, since)| {
         let since = since.and_then(|since| Timestamp::try_from(since).ok());
         let since = since.map(|since| format!(" since {since:.0}")).unwrap_or_default();

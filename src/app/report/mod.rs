@@ -72,11 +72,7 @@ impl Report {
 
     /// Directories of the stores: roots, runroots and imagestores.
     pub fn places(&self) -> impl Iterator<Item = &Path> {
-        let scan = &self.result.scan;
-        let further = scan.places.iter().flatten();
-        let further = further.flat_map(|places| places.runroots.iter().chain(&places.imagestores));
-        let further = further.map(|root| -> &Path { root });
-        scan.inventory.stores.iter().map(|store| store.root.as_path()).chain(further)
+        self.result.scan.directories()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Thresholds of the filesystems in a report.
 
 use crate::config::Config;
-use crate::model::{FilesystemIx, Finding, NodeKind};
+use crate::model::{FilesystemIx, Finding};
 use crate::node::kubelet::Kubelet;
 use crate::node::places::KubeletPlaces;
 use crate::node::thresholds as kubelet_thresholds;
@@ -41,9 +41,7 @@ pub(in crate::app) fn impossible(config: &Config, scan: &Scan) -> Vec<Finding> {
 
 fn has_images(scan: &Scan, ix: FilesystemIx) -> bool {
     let inventory = &scan.inventory;
-    let mut layers = inventory.nodes.iter().filter(|node| {
-        node.filesystem == ix && matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob)
-    });
+    let mut layers = inventory.nodes.iter().filter(|node| node.filesystem == ix && node.kind.is_layer());
     inventory.stores.iter().any(|store| store.filesystem == ix && !store.read_only)
         || layers.any(|node| !inventory[node.store].read_only)
 }

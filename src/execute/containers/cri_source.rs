@@ -27,7 +27,7 @@ use crate::model::display::with_causes;
 use crate::model::plan::{Action, Cause, Kept, Phase, Problem, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{
-    Aftermath, Answer, Consistency, Container, ContainerState, Inventory, Plan, RemovalResult, StoreKind,
+    Aftermath, Answer, Consistency, Container, ContainerState, Inventory, Plan, RemovalResult,
 };
 use crate::node::logs as node_logs;
 use crate::node::logs::Link;
@@ -264,9 +264,9 @@ impl<'a> CriSource<'a> {
         self.prove_no_process_in(id)?;
         let disk = self.recent_disk()?;
         let (inventory, stores) = &*disk;
-        let is_containerd = inventory[stores.main].kind == StoreKind::Containerd;
+        let unmounts_exited = inventory[stores.main].kind.facts().unmounts_exited;
         match on_disk(inventory, stores, id) {
-            Some(recorded) if is_containerd && recorded.state == ContainerState::Running => {
+            Some(recorded) if unmounts_exited && recorded.state == ContainerState::Running => {
                 Err(Answer::kept(
                     Rule::Running,
                     "the runtime reports it as exited, but its root filesystem is in use",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::execute::runtime_match::*;
 use crate::model::{
-    Consistency, Container, ContainerState, FilesystemIx, Image, Labels, Origin, Owner, Store,
+    Consistency, Container, ContainerState, FilesystemIx, Image, Labels, Origin, Owner, Store, StoreKind,
 };
 
 fn store(kind: StoreKind, root: &str, driver: &str, read_only: bool) -> Store {
@@ -105,9 +105,9 @@ fn ix(image_numbers: &[usize]) -> Vec<ImageIx> {
     image_numbers.iter().map(|number| ImageIx::from(*number)).collect()
 }
 
-fn runtime_store(store_type: StoreKind, root: &str, driver: Option<&str>) -> RuntimeStore {
+fn runtime_store(kind: StoreKind, root: &str, driver: Option<&str>) -> RuntimeStore {
     RuntimeStore {
-        store_type,
+        kind,
         root: PathBuf::from(root),
         state: None,
         driver: driver.map(Into::into),

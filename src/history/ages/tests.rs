@@ -119,36 +119,34 @@ fn dates_are_converted_to_record_time() {
 
 #[test]
 fn second_pull_differs_from_a_long_stay() {
-    use StoreKind::{Containerd, ContainersStorage};
-    type Case = (&'static str, StoreKind, Option<&'static str>, &'static str, Option<&'static str>, bool);
+    type Case = (&'static str, EvidenceKind, Option<&'static str>, &'static str, Option<&'static str>, bool);
     let cases: &[Case] = &[
-        ("same directory", ContainersStorage, Some("T10:00"), "T11:00", Some("T10:00"), false),
-        ("another directory", ContainersStorage, Some("T10:00"), "T11:00", Some("T11:30"), true),
+        ("same directory", MetadataDirectory, Some("T10:00"), "T11:00", Some("T10:00"), false),
+        ("another directory", MetadataDirectory, Some("T10:00"), "T11:00", Some("T11:30"), true),
         (
             "another, the clock was set back",
-            ContainersStorage,
+            MetadataDirectory,
             Some("T10:00"),
             "T11:00",
             Some("T09:00"),
             true,
         ),
-        ("no evidence now", ContainersStorage, Some("T10:00"), "T11:00", None, false),
-        ("none before, older than the last scan", ContainersStorage, None, "T11:00", Some("T10:00"), false),
-        ("none before, newer than the last scan", ContainersStorage, None, "T11:00", Some("T11:30"), true),
-        ("none before, from the future", ContainersStorage, None, "T11:00", Some("T13:00"), false),
-        ("same record", Containerd, Some("T10:00"), "T11:00", Some("T10:00"), false),
-        ("a new record", Containerd, Some("T10:00"), "T11:00", Some("T11:30"), true),
-        ("the oldest name was removed", Containerd, Some("T10:00"), "T11:00", Some("T10:30"), false),
-        ("an older name", Containerd, Some("T10:00"), "T11:00", Some("T09:00"), false),
-        ("the clock was set back since", Containerd, Some("T10:00"), "T20:00", Some("T11:30"), true),
+        ("no evidence now", MetadataDirectory, Some("T10:00"), "T11:00", None, false),
+        ("none before, older than the last scan", MetadataDirectory, None, "T11:00", Some("T10:00"), false),
+        ("none before, newer than the last scan", MetadataDirectory, None, "T11:00", Some("T11:30"), true),
+        ("none before, from the future", MetadataDirectory, None, "T11:00", Some("T13:00"), false),
+        ("same record", ImageRecord, Some("T10:00"), "T11:00", Some("T10:00"), false),
+        ("a new record", ImageRecord, Some("T10:00"), "T11:00", Some("T11:30"), true),
+        ("the oldest name was removed", ImageRecord, Some("T10:00"), "T11:00", Some("T10:30"), false),
+        ("an older name", ImageRecord, Some("T10:00"), "T11:00", Some("T09:00"), false),
+        ("the clock was set back since", ImageRecord, Some("T10:00"), "T20:00", Some("T11:30"), true),
     ];
     for (name, kind, known, seen, found, expected) in cases {
         let time = |text: &str| at(&format!("2026-03-01{text}:00Z"));
-        let part = if *kind == Containerd { ImageRecord } else { MetadataDirectory };
-        let found: Vec<_> = found.iter().map(|text| Evidence { kind: part, at: time(text) }).collect();
+        let found: Vec<_> = found.iter().map(|text| Evidence { kind: *kind, at: time(text) }).collect();
         let before = Before { made: known.map(time), seen_wall: time(seen) };
         let now = right(at(NOW));
-        assert_eq!(was_remade(*kind, &before, &found, &now), *expected, "{name}");
+        assert_eq!(was_remade(&before, &found, &now), *expected, "{name}");
     }
 }
 

@@ -103,7 +103,7 @@ impl Writer<'_> {
         // The wall clock at which it dropped out of sight is not stored; record time is nearly the same.
         let seen_wall = moment(life.last_seen.unwrap_or(store.last_wall))?;
         let before = Before { made: life.made.map(moment).transpose()?, seen_wall };
-        Ok(ages::was_remade(store.kind, &before, &image.evidence, &self.now))
+        Ok(ages::was_remade(&before, &image.evidence, &self.now))
     }
 
     /// Begins a life; returns its row.
@@ -137,7 +137,7 @@ impl Writer<'_> {
                 lives + 1,
                 micros(first_detected),
                 json(&detection)?,
-                ages::made(store.kind, &image.evidence).map(micros),
+                ages::made(&image.evidence).map(micros),
                 in_use,
                 json(&image.names)?,
                 self.bytes(image.total_bytes),
@@ -157,7 +157,7 @@ impl Writer<'_> {
     }
 
     fn resume(&self, store: &StoreRow, life: &Life, image: &SeenImage, in_use: bool) -> rusqlite::Result<()> {
-        let made = life.made.or(ages::made(store.kind, &image.evidence).map(micros));
+        let made = life.made.or(ages::made(&image.evidence).map(micros));
         // While the image is in use, `last_used` does not change.
         let last_used = if in_use { life.last_used } else { life.used(store) };
         // Its last container may have existed until now, so it is proven unused only from now on.

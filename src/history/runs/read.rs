@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use super::types::{DeletionRow, Event, RunError, Start};
 use crate::history::values::{from_json, maybe_time, maybe_unsigned, micros, signed, store, time, unsigned};
+use crate::model::OutcomeKind;
 use crate::model::path_text;
 use crate::model::plan::TargetKind;
-use crate::model::{OutcomeKind, StoreKind};
 
 /// Selection of runs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -201,7 +201,7 @@ pub(in crate::history) fn deletion(row: &Row<'_>) -> rusqlite::Result<DeletionRo
     Ok(DeletionRow {
         at: time(row, "at")?,
         kind: row.get("kind")?,
-        store: match row.get::<_, Option<StoreKind>>("store_kind")? {
+        store: match row.get::<_, Option<String>>("store_kind")? {
             Some(_) => Some(store(row, "store_kind")?),
             None => None,
         },

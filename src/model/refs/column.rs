@@ -2,10 +2,15 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Refs, Root, Standing, is_deletable, second_snapshotter, standing};
+use super::summary::{Standing, is_deletable, second_snapshotter, standing};
+use super::{Refs, Root};
+use crate::model::container::ContainerState;
+use crate::model::ids::{FilesystemIx, NodeIx, StoreIx};
+use crate::model::inventory::Inventory;
 use crate::model::names::names;
+use crate::model::node::NodeKind;
 use crate::model::space::BytesAndInodes;
-use crate::model::{Consistency, ContainerState, FilesystemIx, Inventory, NodeIx, NodeKind, StoreIx};
+use crate::model::store::Consistency;
 
 names! {
     /// Kind of the objects that a line counts. If roots of several kinds reach a byte, the first kind contains it.

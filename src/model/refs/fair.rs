@@ -6,7 +6,9 @@ use std::cmp::Reverse;
 use hashbrown::HashMap;
 
 use super::{Refs, Root};
-use crate::model::{ContainerIx, ImageIx, Inventory, NodeIx, NodeKind};
+use crate::model::ids::{ContainerIx, ImageIx, NodeIx};
+use crate::model::inventory::Inventory;
+use crate::model::node::NodeKind;
 
 /// Bytes divided among images and containers. The bytes of a node are divided equally among the images and
 /// containers that reach it, which is the Shapley value of a cost that its users share. The sum of all shares and

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Fair;
+use super::fair::Fair;
+use crate::model::container::Container;
+use crate::model::image::Image;
+use crate::model::inventory::Inventory;
 use crate::model::names::names;
 use crate::model::reference::{registry, repository};
-use crate::model::{Container, Image, Inventory};
 
 names! {
     /// Property by which images and containers are grouped.

@@ -3,11 +3,15 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::{Refs, Root, RootSizes};
-use crate::model::LeakClass;
+use crate::model::ids::{ImageIx, LeakIx, StoreIx};
+use crate::model::image::Image;
+use crate::model::inventory::Inventory;
+use crate::model::leak::Leak;
+use crate::model::leak_class::LeakClass;
+use crate::model::leak_class::Verdict;
 use crate::model::names::names;
-use crate::model::{
-    Consistency, Image, ImageIx, Inventory, Leak, LeakIx, Node, NodeKind, Size, StoreIx, Verdict,
-};
+use crate::model::node::{Node, NodeKind, Size};
+use crate::model::store::Consistency;
 
 names! {
     /// Reason for which an image is kept, the strongest first.

@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use crate::model::ContainerState;
 use crate::model::plan::Cause;
 use crate::model::rules::{Rule, Ruling};
-use crate::policy::containers::ContainerPolicy;
-use crate::policy::containers::{Container, Pods, Removal, Sandbox, Verdicts};
+use crate::policy::containers::types::ContainerPolicy;
+use crate::policy::containers::types::{Container, Pods, Removal, Sandbox, Verdicts};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::ContainerState;
 use crate::model::rules::{Rule, Ruling};
-use crate::policy::containers::Pods;
+use crate::policy::containers::types::Pods;
 
 /// State of the container that a link is named after, as the runtime reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

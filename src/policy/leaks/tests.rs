@@ -1,7 +1,9 @@
 use jiff::ToSpan;
 
 use crate::model::space::BytesAndInodes;
-use crate::model::{Consistency, FilesystemIx, Image, Labels, Node, NodeKind, Origin, Orphan, Store};
+use crate::model::{
+    Consistency, FilesystemIx, Image, Labels, Node, NodeKind, Origin, Orphan, Store, StoreKind,
+};
 use crate::policy::leaks::*;
 
 fn now() -> Timestamp {

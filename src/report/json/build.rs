@@ -39,10 +39,6 @@ fn mount(scan: &Scan, filesystem: FilesystemIx) -> String {
     path(&scan.inventory.filesystems[filesystem.get()].mount)
 }
 
-fn is_layer(kind: NodeKind) -> bool {
-    matches!(kind, NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob)
-}
-
 /// Builds the object of a store.
 pub fn store(scan: &Scan, store_ix: StoreIx) -> StoreDoc {
     let inventory = &scan.inventory;
@@ -57,7 +53,7 @@ pub fn store(scan: &Scan, store_ix: StoreIx) -> StoreDoc {
         driver: store.driver.clone(),
         filesystem: mount(scan, store.filesystem),
         images: roots.clone().filter(|root| matches!(root, Root::Image(_))).count(),
-        layers: nodes.filter(|node| is_layer(node.kind)).count(),
+        layers: nodes.filter(|node| node.kind.is_layer()).count(),
         containers: roots.filter(|root| matches!(root, Root::Container(_))).count(),
         bytes: BytesDoc {
             images: sums.images.bytes,
@@ -297,7 +293,7 @@ pub fn totals(scan: &Scan) -> TotalsDoc {
         images_unused: images
             .filter(|image_ix| refs::standing(inventory, &scan.refs, *image_ix) == Standing::Unused)
             .count(),
-        layers: inventory.nodes.iter().filter(|node| is_layer(node.kind)).count(),
+        layers: inventory.nodes.iter().filter(|node| node.kind.is_layer()).count(),
         containers: inventory.containers.len(),
         leaks: inventory.leaks.iter().filter(|leak| leak.class.is_counted()).count(),
         bytes: nodes.clone().map(|node| node.size.bytes).sum(),

@@ -1,13 +1,13 @@
 //! Reading from a checked tree. [`super::check`] has checked all of it, so nothing here can fail; anything unexpected
 //! is treated as the end.
 
-use super::page::{Leaf, Page, PageKind, Pages, Root};
+use super::page::{BoltPage, BucketRoot, Leaf, PageKind, Pages};
 
 /// Keys in the order of their bytes, each with a value or another bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket<'a> {
     pages: Pages<'a>,
-    root: Root<'a>,
+    root: BucketRoot<'a>,
 }
 
 /// Content of a key.
@@ -18,7 +18,7 @@ pub enum BucketEntry<'a> {
 }
 
 impl<'a> Bucket<'a> {
-    pub(super) fn new(pages: Pages<'a>, root: Root<'a>) -> Self {
+    pub(super) fn new(pages: Pages<'a>, root: BucketRoot<'a>) -> Self {
         Self { pages, root }
     }
 
@@ -68,10 +68,10 @@ impl<'a> Bucket<'a> {
         }
     }
 
-    fn first_page(&self) -> Option<Page<'a>> {
+    fn first_page(&self) -> Option<BoltPage<'a>> {
         match self.root {
-            Root::Inline(page) => Some(page),
-            Root::Tree(id) => self.pages.get(id).ok(),
+            BucketRoot::Inline(page) => Some(page),
+            BucketRoot::Tree(id) => self.pages.get(id).ok(),
         }
     }
 }
@@ -91,7 +91,7 @@ fn first_where(count: usize, holds: impl Fn(usize) -> Option<bool>) -> Option<us
     Some(low)
 }
 
-fn entry<'a>(pages: Pages<'a>, page: &Page<'a>, leaf: &Leaf<'a>) -> Option<BucketEntry<'a>> {
+fn entry<'a>(pages: Pages<'a>, page: &BoltPage<'a>, leaf: &Leaf<'a>) -> Option<BucketEntry<'a>> {
     Some(if leaf.is_bucket {
         BucketEntry::Bucket(Bucket::new(pages, page.bucket(leaf).ok()?))
     } else {
@@ -104,7 +104,7 @@ fn entry<'a>(pages: Pages<'a>, page: &Page<'a>, leaf: &Leaf<'a>) -> Option<Bucke
 pub struct Entries<'a> {
     pages: Pages<'a>,
     /// Pages from the root to the leaf, each with the index of its next element.
-    path: Vec<(Page<'a>, usize)>,
+    path: Vec<(BoltPage<'a>, usize)>,
 }
 
 impl<'a> Iterator for Entries<'a> {

@@ -1,7 +1,7 @@
 //! Checks a whole tree before anything reads it: each page is used once, keys ascend, and all offsets are inside
 //! their page. Reading a tree that passes cannot fail, and takes no more steps than the tree has bytes.
 
-use super::page::{Damage, OUTSIDE, Page, PageKind, Pages, Root};
+use super::page::{BoltPage, BucketRoot, Damage, OUTSIDE, PageKind, Pages};
 
 /// Maximum depth of pages and buckets together. containerd's databases have about ten levels.
 const DEPTH: usize = 64;
@@ -13,12 +13,12 @@ const DEPTH: usize = 64;
 pub fn check(pages: &Pages<'_>, root: u64) -> Result<u64, Damage> {
     let words = usize::try_from(pages.high_water / 64 + 1).unwrap_or(0);
     let words = words.min(pages.bytes.len() / pages.page_size / 64 + 1);
-    let mut check = Check { pages, seen: vec![0; words], used: 0 };
+    let mut check = TreeCheck { pages, seen: vec![0; words], used: 0 };
     check.tree(root, 0, Bounds::default())?;
     Ok(check.used)
 }
 
-struct Check<'p, 'a> {
+struct TreeCheck<'p, 'a> {
     pages: &'p Pages<'a>,
     /// Bitmap of the pages visited so far.
     seen: Vec<u64>,
@@ -32,7 +32,7 @@ struct Bounds<'a> {
     below: Option<&'a [u8]>,
 }
 
-impl<'a> Check<'_, 'a> {
+impl<'a> TreeCheck<'_, 'a> {
     fn tree(&mut self, id: u64, depth: usize, bounds: Bounds<'a>) -> Result<(), Damage> {
         let page = self.pages.get(id)?;
         if depth >= DEPTH {
@@ -46,7 +46,7 @@ impl<'a> Check<'_, 'a> {
     }
 
     /// Marks a page and its overflow as used.
-    fn mark(&mut self, page: &Page<'_>) -> Result<(), Damage> {
+    fn mark(&mut self, page: &BoltPage<'_>) -> Result<(), Damage> {
         for id in page.id..=page.id + page.overflow {
             let word = usize::try_from(id / 64).ok();
             let word = word.and_then(|word| self.seen.get_mut(word));
@@ -61,7 +61,7 @@ impl<'a> Check<'_, 'a> {
         Ok(())
     }
 
-    fn branch(&mut self, page: &Page<'a>, depth: usize, bounds: Bounds<'a>) -> Result<(), Damage> {
+    fn branch(&mut self, page: &BoltPage<'a>, depth: usize, bounds: Bounds<'a>) -> Result<(), Damage> {
         if page.count == 0 {
             return Err(page.damage("it is an empty branch"));
         }
@@ -89,7 +89,7 @@ impl<'a> Check<'_, 'a> {
     /// bucket.
     fn leaf(
         &mut self,
-        page: &Page<'a>,
+        page: &BoltPage<'a>,
         (depth, nests): (usize, bool),
         bounds: Bounds<'a>,
     ) -> Result<(), Damage> {
@@ -104,8 +104,8 @@ impl<'a> Check<'_, 'a> {
                 return Err(page.damage("an inline bucket contains a bucket"));
             }
             match page.bucket(&element)? {
-                Root::Tree(root) => self.tree(root, depth + 1, Bounds::default())?,
-                Root::Inline(inner) => self.leaf(&inner, (depth + 1, false), Bounds::default())?,
+                BucketRoot::Tree(root) => self.tree(root, depth + 1, Bounds::default())?,
+                BucketRoot::Inline(inner) => self.leaf(&inner, (depth + 1, false), Bounds::default())?,
             }
         }
         Ok(())
@@ -121,13 +121,13 @@ struct Order<'a> {
 }
 
 impl<'a> Order<'a> {
-    fn new(page: &Page<'a>, bounds: Bounds<'a>) -> Self {
+    fn new(page: &BoltPage<'a>, bounds: Bounds<'a>) -> Self {
         Self { bounds, last: None, end: page.elements_end() }
     }
 
     fn next(
         &mut self,
-        page: &Page<'a>,
+        page: &BoltPage<'a>,
         index: usize,
         value: usize,
         key: &'a [u8],

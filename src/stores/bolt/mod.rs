@@ -4,7 +4,7 @@
 //!
 //! 1. `copy.rs` copies the pages of one transaction, although another process may be writing.
 //! 2. `check.rs` checks the whole tree of that transaction.
-//! 3. Only then is there a [`Database`] to read from. Reading it cannot fail.
+//! 3. Only then is there a [`BoltDatabase`] to read from. Reading it cannot fail.
 //!
 //! The list of free pages is not needed for reading; containerd 1.7 and later do not write it.
 //!
@@ -30,17 +30,17 @@ pub use time::go_time;
 
 use copy::Copy;
 use meta::Meta;
-use page::{Pages, Root};
+use page::{BucketRoot, Pages};
 
 /// In-memory copy of one transaction of a bolt file whose tree has been checked.
 #[derive(Debug)]
-pub struct Database {
+pub struct BoltDatabase {
     bytes: Vec<u8>,
     meta: Meta,
     used_pages: u64,
 }
 
-impl Database {
+impl BoltDatabase {
     /// Reads the newest transaction of `file`, even while another process writes the file. The caller opens it
     /// read-only.
     ///
@@ -105,7 +105,7 @@ impl Database {
     /// The bucket that contains all others.
     #[must_use]
     pub fn root(&self) -> Bucket<'_> {
-        Bucket::new(Pages::of(&self.bytes, &self.meta), Root::Tree(self.meta.root))
+        Bucket::new(Pages::of(&self.bytes, &self.meta), BucketRoot::Tree(self.meta.root))
     }
 
     /// Returns true if one of the two meta pages is invalid. After a crash the transaction may then be the one

@@ -35,7 +35,7 @@ pub enum PageKind {
 
 /// A page with its overflow pages, or the page inside an inline bucket.
 #[derive(Clone, Copy, Debug)]
-pub struct Page<'a> {
+pub struct BoltPage<'a> {
     /// Page number; for an inline bucket the number of the page that contains it.
     pub id: u64,
     /// Number of overflow pages that follow it.
@@ -69,11 +69,11 @@ pub struct Leaf<'a> {
 
 /// Location of the entries of a bucket.
 #[derive(Clone, Copy, Debug)]
-pub enum Root<'a> {
+pub enum BucketRoot<'a> {
     /// Tree whose root page has this number.
     Tree(u64),
     /// Leaf page inside the bucket's value.
-    Inline(Page<'a>),
+    Inline(BoltPage<'a>),
 }
 
 /// All pages of a transaction.
@@ -96,7 +96,7 @@ impl<'a> Pages<'a> {
     ///
     /// # Errors
     /// If the page is outside the file, its header contains another number, or it is of another kind.
-    pub fn get(&self, id: u64) -> Result<Page<'a>, Damage> {
+    pub fn get(&self, id: u64) -> Result<BoltPage<'a>, Damage> {
         if id < 2 || id >= self.high_water {
             return Err(Damage { page: id, reason: OUTSIDE });
         }
@@ -112,11 +112,11 @@ impl<'a> Pages<'a> {
             .filter(|_| overflow < self.high_water - id)
             .and_then(|length| from.get(..length))
             .ok_or(Damage { page: id, reason: "it extends past the end of the file" })?;
-        Page::parse(id, overflow, bytes)
+        BoltPage::parse(id, overflow, bytes)
     }
 }
 
-impl<'a> Page<'a> {
+impl<'a> BoltPage<'a> {
     fn parse(id: u64, overflow: u64, bytes: &'a [u8]) -> Result<Self, Damage> {
         let kind = match u16_at(bytes, 8) {
             Some(BRANCH) => PageKind::Branch,
@@ -192,18 +192,18 @@ impl<'a> Page<'a> {
     ///
     /// # Errors
     /// If its header is truncated, or the page inside it is not a leaf.
-    pub fn bucket(&self, leaf: &Leaf<'a>) -> Result<Root<'a>, Damage> {
+    pub fn bucket(&self, leaf: &Leaf<'a>) -> Result<BucketRoot<'a>, Damage> {
         let root = u64_at(leaf.value, 0);
         match (root, leaf.value.get(BUCKET_HEADER..)) {
             (Some(0), Some(page)) => {
                 let page = Self::parse(self.id, 0, page)?;
                 if page.kind == PageKind::Leaf {
-                    Ok(Root::Inline(page))
+                    Ok(BucketRoot::Inline(page))
                 } else {
                     Err(self.damage("an inline bucket is not a leaf"))
                 }
             }
-            (Some(root), Some(_)) => Ok(Root::Tree(root)),
+            (Some(root), Some(_)) => Ok(BucketRoot::Tree(root)),
             _ => Err(self.damage("a bucket is truncated")),
         }
     }

@@ -98,7 +98,7 @@ pub fn discover(sysroot: &Sysroot, running: &RunningPrograms) -> ContainerdDisco
     for flavour in [first].into_iter().chain(rancher).chain(others).chain(docker) {
         discovery.add_flavour(sysroot, &flavour);
     }
-    for store in running.stores.iter().filter(|store| store.store_type == StoreKind::Containerd) {
+    for store in running.stores.iter().filter(|store| store.kind == StoreKind::Containerd) {
         discovery.add(sysroot, RootConfig::reported(store));
     }
     discovery

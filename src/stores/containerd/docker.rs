@@ -41,17 +41,17 @@ pub struct DockerRecord {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
-struct Config {
+struct ContainerConfig {
     name: String,
     image: String,
-    image_manifest: Option<Descriptor>,
+    image_manifest: Option<ManifestDescriptor>,
     config: ImageConfig,
-    state: State,
+    state: RunState,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Descriptor {
+struct ManifestDescriptor {
     digest: String,
 }
 
@@ -63,7 +63,7 @@ struct ImageConfig {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
-struct State {
+struct RunState {
     running: bool,
     paused: bool,
     restarting: bool,
@@ -71,7 +71,7 @@ struct State {
     finished_at: String,
 }
 
-impl State {
+impl RunState {
     fn state(&self) -> ContainerState {
         if self.running || self.paused || self.restarting {
             ContainerState::Running
@@ -98,7 +98,7 @@ impl DockerRecord {
     /// # Errors
     /// If it is not JSON of this structure.
     pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
-        let config: Config = serde_json::from_slice(bytes)?;
+        let config: ContainerConfig = serde_json::from_slice(bytes)?;
         let manifest = config.image_manifest.and_then(|manifest| non_empty(manifest.digest));
         Ok(Self {
             name: non_empty(config.name.trim_start_matches('/').to_owned()),

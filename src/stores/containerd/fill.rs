@@ -16,7 +16,7 @@ use super::gc::{Graph, Ref};
 use super::metadata::Namespace;
 use super::places::META_DB;
 use super::snapshot::Snapshot;
-use super::units::{ContainerdUnit, Unit};
+use super::units::{ContainerdUnit, RootUnit};
 use crate::disk::Tally;
 use crate::model::{Consistency, LayerFacts, NodeIx, NodeKind};
 use crate::stores::inventory_writer::InventoryWriter;
@@ -30,7 +30,7 @@ pub const KUBERNETES: &str = "k8s.io";
 pub fn fill(
     writer: InventoryWriter<'_>,
     snapshot: &Snapshot,
-    units: &[Unit],
+    units: &[RootUnit],
     tallies: &[Tally],
     (platform, in_flight): (&str, SignedDuration),
 ) -> Vec<NodeIx> {
@@ -110,7 +110,7 @@ pub(super) struct Filler<'a> {
 }
 
 impl<'a> Filler<'a> {
-    fn unit(&mut self, unit: &Unit, tally: &Tally) -> NodeIx {
+    fn unit(&mut self, unit: &RootUnit, tally: &Tally) -> NodeIx {
         let area = unit.parts.first().map_or(0, |part| part.0);
         let kind = match unit.kind {
             ContainerdUnit::Blob => NodeKind::Blob,

@@ -13,7 +13,8 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 
 use super::metadata::{
-    BlobRecord, ContainerRecord, ImageRecord, IngestRecord, Labels, LeaseRecord, Namespace, SnapshotRecord,
+    BlobRecord, ContainerRecord, ImageRecord, IngestRecord, LeaseRecord, Namespace, RecordLabels,
+    SnapshotRecord,
 };
 
 pub(super) const ROOT: &str = "containerd.io/gc.root";
@@ -145,7 +146,7 @@ impl<'a> Graph<'a> {
 
     /// Returns the objects that labels alone keep.
     #[must_use]
-    pub fn labelled(&self, labels: &'a Labels) -> Vec<Ref<'a>> {
+    pub fn labelled(&self, labels: &'a RecordLabels) -> Vec<Ref<'a>> {
         self.reach(label_edges(labels))
     }
 
@@ -168,7 +169,7 @@ impl<'a> Graph<'a> {
     /// Returns the objects that a blob or snapshot (`this`) keeps as a root by its label, including itself; empty if
     /// it has no such label.
     #[must_use]
-    pub fn rooted(&self, this: Ref<'a>, labels: &Labels) -> Vec<Ref<'a>> {
+    pub fn rooted(&self, this: Ref<'a>, labels: &RecordLabels) -> Vec<Ref<'a>> {
         // Any value counts. containerd before 2.2 uses only the exact label, later versions also labels that start
         // with it.
         if labels.keys().any(|label| label.starts_with(ROOT)) { self.reach([this]) } else { Vec::new() }
@@ -262,7 +263,7 @@ fn before_slash(text: &str) -> &str {
 }
 
 /// Returns the targets of labels: digests and snapshots in their values.
-fn label_edges(labels: &Labels) -> impl Iterator<Item = Ref<'_>> {
+fn label_edges(labels: &RecordLabels) -> impl Iterator<Item = Ref<'_>> {
     labels.iter().filter_map(|(label, value)| label_edge(label, value))
 }
 
@@ -301,17 +302,17 @@ fn back_edge<'a>(label: &'a str, value: &'a str) -> Option<Ref<'a>> {
 
 /// Returns true if a lease has no expiry.
 #[must_use]
-pub fn is_unlimited(labels: &Labels) -> bool {
+pub fn is_unlimited(labels: &RecordLabels) -> bool {
     expiry(labels).is_none()
 }
 
-fn expiry(labels: &Labels) -> Option<Timestamp> {
+fn expiry(labels: &RecordLabels) -> Option<Timestamp> {
     labels.get(EXPIRE)?.parse().ok()
 }
 
 /// Returns the lifetime of a lease or an image by its labels. containerd ignores an expiry that is not a time.
 #[must_use]
-pub fn term(labels: &Labels, now: Timestamp) -> Term {
+pub fn term(labels: &RecordLabels, now: Timestamp) -> Term {
     match expiry(labels) {
         None => Term::Unlimited,
         Some(expires) if expires > now => Term::Until(expires),

@@ -9,10 +9,10 @@ use std::collections::HashSet;
 use jiff::{SignedDuration, Timestamp};
 
 use super::build_cache;
-use super::fill::images::Groups;
+use super::fill::images::ImageGroups;
 use super::fill::{Filler, qualified, volumes as image_volumes};
 use super::gc::{ROOT, Ref, Term, term};
-use super::metadata::{Labels, LeaseRecord, Namespace};
+use super::metadata::{LeaseRecord, Namespace, RecordLabels};
 use crate::model::display::{listed, shell_word};
 use crate::model::{Consistency, LeakClass, NodeIx, NodeKind, Verdict, is_for_ctr};
 use crate::stores::leaks::Judgement;
@@ -34,7 +34,7 @@ fn is_of_volumes(lease: &LeaseRecord) -> bool {
 
 /// Returns a clause that names the labels that make an object a root, and the command that shows the object. containerd
 /// deletes it once they are removed; only a person can judge whether something needs it.
-fn label_remedy(namespace: &str, object: Ref<'_>, labels: &Labels) -> String {
+fn label_remedy(namespace: &str, object: Ref<'_>, labels: &RecordLabels) -> String {
     let show = match object {
         _ if !is_for_ctr(namespace) => {
             return format!("only the program that uses the namespace {namespace} may remove it");
@@ -104,7 +104,7 @@ impl<'a> Filler<'a> {
     }
 
     /// Adds expired image names, with the content that only they would keep.
-    pub(super) fn expired_images(&mut self, groups: &Groups<'a>) {
+    pub(super) fn expired_images(&mut self, groups: &ImageGroups<'a>) {
         let now = self.writer.present.now();
         for (namespace, graph) in self.graphs {
             for name in &namespace.images {
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn labels_of_other_programs_get_no_command() {
-        let labels: Labels = ["containerd.io/gc.root", "containerd.io/gc.root.x", "other"]
+        let labels: RecordLabels = ["containerd.io/gc.root", "containerd.io/gc.root.x", "other"]
             .into_iter()
             .map(|label| (label.to_owned(), "1".to_owned()))
             .collect();

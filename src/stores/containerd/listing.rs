@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::metadata::Metadata;
 use super::places::{CONTENT, CRI, ContainerdPlaces, OF_SNAPSHOTS, SNAPSHOTTER, TASKS, TMP_MOUNTS, digest};
-use super::snapshot::{Backend, BlobFile, IngestDirectory, Listing, Snapshot};
+use super::snapshot::{Backend, BlobFile, IngestDirectory, Snapshot};
 use crate::model::Consistency;
+use crate::stores::unit::DirectoryListing;
 use crate::sys::quiet::{self, DirectoryEntry, FileKind, InodeFacts, Within};
 
 /// Maximum size of a download's reference that is read; references are much shorter.
@@ -67,7 +68,7 @@ impl Snapshot {
             places: places.clone(),
             within,
             metadata: Metadata::default(),
-            listing: Listing::new(),
+            listing: DirectoryListing::new(),
             blobs: BTreeMap::new(),
             ingests: Vec::new(),
             documents: HashMap::new(),

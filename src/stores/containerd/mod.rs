@@ -16,9 +16,6 @@ mod listing;
 pub mod metadata;
 pub mod places;
 pub mod read;
-mod read_cache;
 pub mod snapshot;
 pub(crate) mod store;
 pub mod units;
-
-pub use read_cache::ReadCache;

@@ -14,12 +14,12 @@ use super::docker;
 use super::listing;
 use super::metadata::{Metadata, Oddity, snapshotter};
 use super::places::{self, CRI, ContainerdPlaces, digest_of_cached};
-use super::read_cache::ReadCache;
 use super::snapshot::{Backend, BlobFile, Snapshot, Transactions};
 use super::units;
 use crate::model::{Consistency, ContainerState, Finding};
-use crate::stores::bolt::{self, BoltError, Database};
+use crate::stores::bolt::{self, BoltDatabase, BoltError};
 use crate::stores::oci::{self, Document};
+use crate::stores::read_cache::ReadCache;
 use crate::sys::quiet::{self, FileKind, Within};
 use crate::sys::readlink::Untraced;
 
@@ -181,7 +181,7 @@ fn read_once(places: &ContainerdPlaces, leaks: bool, cache: &ReadCache) -> io::R
 }
 
 /// Opens and reads a database; returns `None` if it does not exist.
-fn database(within: &Within, path: &Path, cache: &ReadCache) -> Result<Option<Arc<Database>>, BoltError> {
+fn database(within: &Within, path: &Path, cache: &ReadCache) -> Result<Option<Arc<BoltDatabase>>, BoltError> {
     let file = quiet::if_present(within.open_file(path))?;
     file.map(|file| cache.database(path, &file)).transpose()
 }
@@ -215,7 +215,7 @@ impl Snapshot {
         self.consistency = Consistency::Damaged;
     }
 
-    fn describe(&mut self, path: &Path, database: &Database, oddities: &[Oddity]) {
+    fn describe(&mut self, path: &Path, database: &BoltDatabase, oddities: &[Oddity]) {
         if let Ok(facts) = self.within.facts(path) {
             self.databases.push((path.to_path_buf(), database.used_bytes(), facts.length));
         }

@@ -12,10 +12,8 @@ use super::metadata::snapshotter::{BackendSnapshot, SnapshotKind};
 use super::places::{CONTENT, ContainerdPlaces, PLAIN};
 use crate::model::{Consistency, ContainerState, Finding};
 use crate::stores::oci::Document;
+use crate::stores::unit::DirectoryListing;
 use crate::sys::quiet::{DirectoryEntry, Within};
-
-/// Entries of each directory that was listed, by its path.
-pub type Listing = BTreeMap<PathBuf, Vec<DirectoryEntry>>;
 
 /// A blob's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +82,7 @@ pub struct Snapshot {
     pub metadata: Metadata,
     pub backends: Vec<Backend>,
     /// Entries of the listed directories.
-    pub listing: Listing,
+    pub listing: DirectoryListing,
     /// Files of blobs by digest; `None` if the file exists but was not examined.
     pub blobs: BTreeMap<String, Option<BlobFile>>,
     /// Directories of downloads.

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 
 use super::metadata::snapshotter::{BackendSnapshot, SnapshotKind};
 use super::snapshot::Snapshot;
-use super::units::{self, ContainerdUnit, Unit};
+use super::units::{self, ContainerdUnit, RootUnit};
 use super::{fill, read};
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Fingerprinter, Tally};
@@ -24,7 +24,7 @@ const IN_FLIGHT: SignedDuration = SignedDuration::from_mins(5);
 #[derive(Clone, Debug)]
 pub struct Containerd {
     pub(crate) snapshot: Snapshot,
-    pub(crate) units: Vec<Unit>,
+    pub(crate) units: Vec<RootUnit>,
     pub(crate) origin: String,
 }
 
@@ -99,24 +99,13 @@ impl Store for Containerd {
             // Mounts of this system's containers below /run mean nothing for the other system.
             mounts.retain(|mount| mount.starts_with(&self.snapshot.places.root));
         }
-        let writer = InventoryWriter {
-            inventory: filling.inventory,
-            store,
-            root_costs,
-            mounts: &mounts,
-            labels: filling.request.labels,
-            image: filling.request.image.as_deref(),
-            origins: filling.request.reads_origins(),
-            blobs: filling.request.blobs,
-            present: filling.present,
-            leaks,
-        };
+        let writer = InventoryWriter::of(filling, store, root_costs, &mounts);
         fill::fill(writer, &self.snapshot, &self.units, tallies, (&crate::model::platform(), IN_FLIGHT))
     }
 }
 
 /// Returns a fingerprint of the record of each unit that is a committed snapshot.
-fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>> {
+fn fingerprints(snapshot: &Snapshot, units: &[RootUnit]) -> Vec<Option<Fingerprint>> {
     let fingerprints = units.iter().map(|unit| match unit.kind {
         ContainerdUnit::Snapshot(backend, entry) => {
             fingerprint(snapshot.backends.get(backend)?.snapshots.get(entry)?)

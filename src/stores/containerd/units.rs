@@ -52,7 +52,7 @@ pub enum ContainerdOrphan {
 }
 
 /// A unit of a containerd root. Its parts are below [`Snapshot::areas`].
-pub type Unit = unit::Unit<ContainerdUnit>;
+pub type RootUnit = unit::Unit<ContainerdUnit>;
 
 impl ContainerdUnit {
     #[must_use]
@@ -79,9 +79,9 @@ impl UnitKind for ContainerdUnit {
 
 /// Assigns the entries of `snapshot` to units.
 #[must_use]
-pub fn sort(snapshot: &Snapshot) -> Vec<Unit> {
+pub fn sort(snapshot: &Snapshot) -> Vec<RootUnit> {
     let namespaces = &snapshot.metadata.namespaces;
-    let mut sorter = Sorter {
+    let mut sorter = RootSorter {
         snapshot,
         areas: snapshot.areas(),
         blobs: namespaces
@@ -115,22 +115,22 @@ pub fn sort(snapshot: &Snapshot) -> Vec<Unit> {
     sorter.units
 }
 
-struct Sorter<'a> {
+struct RootSorter<'a> {
     snapshot: &'a Snapshot,
     areas: Vec<PathBuf>,
     blobs: HashSet<&'a str>,
     ingests: HashSet<&'a str>,
     containers: HashSet<&'a str>,
-    units: Vec<Unit>,
+    units: Vec<RootUnit>,
     /// Position of the unit for all bookkeeping.
     metadata: Option<usize>,
 }
 
-impl<'a> Sorter<'a> {
+impl<'a> RootSorter<'a> {
     fn add(&mut self, kind: ContainerdUnit, id: &str, area: usize, path: PathBuf) {
         let absolute = self.areas[area].join(&path);
         let parts = vec![(area, path, TreeScope::Whole)];
-        self.units.push(Unit { kind, id: id.to_owned(), path: absolute, parts });
+        self.units.push(RootUnit { kind, id: id.to_owned(), path: absolute, parts });
     }
 
     fn bookkeeping(&mut self, area: usize, path: PathBuf, scope: TreeScope) {
@@ -140,7 +140,12 @@ impl<'a> Sorter<'a> {
             None => {
                 self.metadata = Some(self.units.len());
                 let (kind, id) = (ContainerdUnit::Metadata, "store metadata".to_owned());
-                self.units.push(Unit { kind, id, path: self.areas[area].join(&part.1), parts: vec![part] });
+                self.units.push(RootUnit {
+                    kind,
+                    id,
+                    path: self.areas[area].join(&part.1),
+                    parts: vec![part],
+                });
             }
         }
     }

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::inspect::engine::{TableError, opened};
+use super::engine::{TableError, opened};
 use super::places::StorePlaces;
-use crate::stores::bolt::{Bucket, BucketEntry, Database, Limits, go_time};
+use crate::stores::bolt::{BoltDatabase, Bucket, BucketEntry, Limits, go_time};
 use crate::sys::allowance;
 use crate::sys::quiet::Within;
 use crate::sys::sqlite;
@@ -35,7 +35,7 @@ const REGISTRY: &str = "docker";
 
 /// A repository that has a blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Location {
+pub(super) struct BlobLocation {
     /// Registry and repository: `quay.io/team/app`.
     pub(super) repository: String,
     /// Time at which the blob was last pulled from there, or pushed there.
@@ -45,7 +45,7 @@ pub(super) struct Location {
 /// Blobs that registries are known to have, by digest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct BlobLocations {
-    pub(super) by_digest: HashMap<String, Vec<Location>>,
+    pub(super) by_digest: HashMap<String, Vec<BlobLocation>>,
     /// There is no cache: no tool has pulled anything here.
     pub(super) is_absent: bool,
     /// Error of a cache that cannot be read.
@@ -53,7 +53,7 @@ pub(super) struct BlobLocations {
 }
 
 impl BlobLocations {
-    pub(super) fn of(&self, digest: &str) -> &[Location] {
+    pub(super) fn of(&self, digest: &str) -> &[BlobLocation] {
         self.by_digest.get(digest).map_or(&[], Vec::as_slice)
     }
 
@@ -62,7 +62,7 @@ impl BlobLocations {
         self.by_digest.values().flatten().map(|location| location.time).min()
     }
 
-    pub(super) fn add(&mut self, digest: String, location: Location) {
+    pub(super) fn add(&mut self, digest: String, location: BlobLocation) {
         self.by_digest.entry(digest).or_default().push(location);
     }
 }
@@ -97,7 +97,7 @@ fn read_bolt(
         file => file.map_err(|error| error.to_string())?,
     };
     within.charge(&file).map_err(|error| error.to_string())?;
-    let database = Database::read(&file, &limits).map_err(|error| error.to_string())?;
+    let database = BoltDatabase::read(&file, &limits).map_err(|error| error.to_string())?;
     let locations = database.root().bucket("knownLocations").and_then(|bucket| bucket.bucket(REGISTRY));
     for (_, registry) in locations.iter().flat_map(Bucket::buckets) {
         for (digest, repositories) in registry.buckets() {
@@ -107,7 +107,7 @@ fn read_bolt(
                 let time = go_time(time).flatten();
                 let digest = String::from_utf8_lossy(digest).into_owned();
                 let repository = String::from_utf8_lossy(repository).into_owned();
-                found.add(digest, Location { repository, time: time.unwrap_or_default() });
+                found.add(digest, BlobLocation { repository, time: time.unwrap_or_default() });
             }
         }
     }
@@ -130,7 +130,7 @@ fn read_sqlite(
         places.allowance.charge(allowance::TEXT)?;
         let time = row.get::<_, String>(2).unwrap_or_default();
         let time = time.replacen(' ', "T", 1).parse().unwrap_or_default();
-        found.add(row.get(0)?, Location { repository: row.get(1)?, time });
+        found.add(row.get(0)?, BlobLocation { repository: row.get(1)?, time });
     }
     Ok(())
 }

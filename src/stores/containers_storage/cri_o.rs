@@ -22,21 +22,21 @@ const WITHOUT_INFRA: [&str; 2] = ["spoofed.crio.io", "io.kubernetes.cri-o.Spoofe
 const METADATA: &str = "io.kubernetes.cri-o.Metadata";
 
 #[derive(Deserialize)]
-struct Config {
+struct BundleConfig {
     #[serde(default)]
     annotations: Map<String, Value>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Metadata {
+struct SandboxMetadata {
     name: String,
 }
 
 /// Entry of the annotation with a container's volumes (cri-o `internal/oci/container.go`, `ContainerVolume`). `image` is
 /// set only for image volumes.
 #[derive(Deserialize)]
-struct Volume {
+struct BundleVolume {
     #[serde(default)]
     image: Option<VolumeImage>,
 }
@@ -73,13 +73,13 @@ pub fn image_volumes(within: &Within, directory: &Path) -> io::Result<ImageVolum
 /// When the configuration cannot be read or parsed.
 pub(super) fn is_without_infra(within: &Within, directory: &Path) -> io::Result<bool> {
     let config = within.read(&directory.join("userdata/config.json"), MAX_BYTES)?;
-    let Config { annotations } = serde_json::from_slice(&config)?;
+    let BundleConfig { annotations } = serde_json::from_slice(&config)?;
     Ok(WITHOUT_INFRA.iter().any(|name| annotations.get(*name).and_then(Value::as_str) == Some("true")))
 }
 
 fn volumes_of(config: &[u8]) -> io::Result<ImageVolumes> {
-    let Config { annotations } = serde_json::from_slice(config)?;
-    let volumes: Vec<Volume> = match annotations.get(VOLUMES) {
+    let BundleConfig { annotations } = serde_json::from_slice(config)?;
+    let volumes: Vec<BundleVolume> = match annotations.get(VOLUMES) {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::String(text)) if text.is_empty() => Vec::new(),
         // Go writes `null` for an empty list.
@@ -89,7 +89,7 @@ fn volumes_of(config: &[u8]) -> io::Result<ImageVolumes> {
         }
     };
     let metadata = annotations.get(METADATA).and_then(Value::as_str);
-    let metadata = metadata.and_then(|text| serde_json::from_str::<Metadata>(text).ok());
+    let metadata = metadata.and_then(|text| serde_json::from_str::<SandboxMetadata>(text).ok());
     let ids = volumes.into_iter().filter_map(|volume| Some(volume.image?.image));
     Ok(ImageVolumes {
         name: metadata.map(|metadata| metadata.name).filter(|name| !name.is_empty()),

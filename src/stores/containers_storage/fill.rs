@@ -22,62 +22,16 @@ use super::inspect::mountpoints::Mounted;
 use super::needs;
 use super::records::LayerRecord;
 use super::snapshot::Snapshot;
-use super::units::{FilesOfLayer, StorageUnit, Unit};
+use super::units::{GraphrootUnit, StorageUnit};
 use crate::disk::Tally;
-use crate::model::reference::may_be;
-use crate::model::{
-    ContainerState, Finding, ImageIx, Inventory, LayerFacts, NodeIx, NodeKind, Orphan, PinReason, Size, Use,
-};
+use crate::model::{ContainerState, Finding, LayerFacts, NodeIx, NodeKind, Orphan, PinReason, Size, Use};
 use crate::stores::inventory_writer::InventoryWriter;
+use crate::stores::lending::LentObjects;
 use crate::sys::processes::Processes;
 use crate::sys::quiet::{FileKind, Within};
 
 /// Drivers with a directory for each layer in a known place.
 const MEASURED: [&str; 3] = ["overlay", "vfs", "btrfs"];
-
-/// Ids of one store, for the stores that use it as an additional store.
-#[derive(Clone, Debug, Default)]
-pub struct Ids {
-    layers: Vec<NodeIx>,
-    /// Built at the first use, since few stores are used as an additional store.
-    layers_by_id: OnceCell<HashMap<String, NodeIx>>,
-    images: HashMap<String, ImageIx>,
-    /// Directories of layers without a record.
-    strays: HashMap<String, NodeIx>,
-}
-
-impl Ids {
-    /// Returns the node of the layer with this id, which may lack a record.
-    #[must_use]
-    pub fn layer(&self, inventory: &Inventory, id: &str) -> Option<NodeIx> {
-        self.recorded_layer(inventory, id).or_else(|| self.strays.get(id).copied())
-    }
-
-    fn recorded_layer(&self, inventory: &Inventory, id: &str) -> Option<NodeIx> {
-        let by_id = self
-            .layers_by_id
-            .get_or_init(|| self.layers.iter().map(|node| (inventory[*node].id.clone(), *node)).collect());
-        by_id.get(id).copied()
-    }
-
-    /// Returns the images that `reference` may mean.
-    #[must_use]
-    pub fn images(&self, inventory: &Inventory, reference: &str) -> Vec<ImageIx> {
-        images_of(&self.images, inventory, reference)
-    }
-}
-
-/// Returns those of `images`, by id, that `reference` may mean.
-fn images_of(images: &HashMap<String, ImageIx>, inventory: &Inventory, reference: &str) -> Vec<ImageIx> {
-    if let Some(image) = images.get(reference) {
-        return vec![*image];
-    }
-    let possible = images.values().copied().filter(|image_ix| {
-        let image = &inventory[*image_ix];
-        may_be(reference, &image.id, &image.names, &image.digests)
-    });
-    possible.collect()
-}
 
 /// Function from an image's names and digests to the reasons why it is pinned.
 pub type PinnedBy<'a> = dyn Fn(&[String], &[String]) -> Vec<PinReason> + 'a;
@@ -87,26 +41,26 @@ pub type PinnedBy<'a> = dyn Fn(&[String], &[String]) -> Vec<PinReason> + 'a;
 pub(super) struct Filled {
     /// Node of each unit.
     pub nodes: Vec<NodeIx>,
-    /// Ids for stores that use this one as an additional store.
-    pub ids: Ids,
+    /// Objects for stores that use this one as an additional store.
+    pub lent: LentObjects,
 }
 
 /// Adds the nodes, images, containers, leaks and findings of a store to the inventory.
 ///
-/// * `tallies` has an element for each unit, `files` an element for each recorded layer.
+/// * `tallies` has an element for each unit, `has_directory` an element for each recorded layer.
 /// * `mounted` contains the mounts that the library has recorded, read at the same time as the mounts of `writer`.
 /// * `additional` are the stores whose layers and images this store can use.
 /// * `pinned_by` returns the reasons why an image with these names and digests is pinned.
 pub(super) fn fill(
     writer: InventoryWriter<'_>,
-    (snapshot, units, files): (&Snapshot, Vec<Unit>, &[FilesOfLayer]),
+    (snapshot, units, has_directory): (&Snapshot, Vec<GraphrootUnit>, &[bool]),
     tallies: &[Tally],
     mounted: Option<Vec<Mounted>>,
-    additional: &[&Ids],
+    additional: &[&LentObjects],
     pinned_by: &PinnedBy<'_>,
 ) -> Filled {
     let first_container = writer.inventory.containers.len();
-    let mut filler = Filler {
+    let mut filler = GraphrootFiller {
         writer,
         additional,
         pinned_by,
@@ -117,7 +71,7 @@ pub(super) fn fill(
         images: vec![None; snapshot.images.len()],
         containers: vec![None; snapshot.containers.len()],
         contents: HashMap::new(),
-        files,
+        has_directory,
         recorded_states: Vec::with_capacity(snapshot.containers.len()),
         first_container,
         mounted,
@@ -161,37 +115,37 @@ pub(super) fn fill(
     let layers = filler.layers.iter().copied().flatten().collect();
     let mut needs = needs::beside_records(snapshot);
     needs.extend(filler.mounted_images());
-    let ids = Ids { layers, layers_by_id: OnceCell::new(), images, strays };
+    let lent = LentObjects::new(layers, images, strays);
     let (nodes, inventory) = (filler.nodes, filler.writer.inventory);
     for need in needs {
         let images: Vec<_> = match need.any_image {
-            true => ids.images.values().copied().collect(),
+            true => lent.images().values().copied().collect(),
             false => {
                 let mut images: Vec<_> =
-                    need.images.iter().flat_map(|reference| ids.images(inventory, reference)).collect();
+                    need.images.iter().flat_map(|reference| lent.images_of(inventory, reference)).collect();
                 for record in &snapshot.images {
                     if record.tops().any(|top| need.tops.contains(top)) {
-                        images.push(ids.images[&record.id]);
+                        images.push(lent.images()[&record.id]);
                     }
                 }
                 images
             }
         };
-        let holds: Vec<_> = need.layers.iter().filter_map(|id| ids.layer(inventory, id)).collect();
+        let holds: Vec<_> = need.layers.iter().filter_map(|id| lent.layer(inventory, id)).collect();
         if !(images.is_empty() && holds.is_empty()) {
             inventory.uses.push(Use { by: need.by, container: None, images, holds, is_listed: false });
         }
     }
     inventory.findings.extend(snapshot.findings.iter().cloned());
-    Filled { nodes, ids }
+    Filled { nodes, lent }
 }
 
-struct Filler<'a> {
+struct GraphrootFiller<'a> {
     writer: InventoryWriter<'a>,
     snapshot: &'a Snapshot,
     /// Reader for files of the store.
     within: Within,
-    additional: &'a [&'a Ids],
+    additional: &'a [&'a LentObjects],
     pinned_by: &'a PinnedBy<'a>,
     nodes: Vec<NodeIx>,
     /// Node of each recorded layer, by position.
@@ -202,19 +156,19 @@ struct Filler<'a> {
     containers: Vec<Option<NodeIx>>,
     /// Apparent bytes of the content of containers' layers, by position of the layer.
     contents: HashMap<usize, u64>,
-    /// Files of each layer, by position of the layer.
-    files: &'a [FilesOfLayer],
+    /// For each layer, by its position, true if its directory is listed.
+    has_directory: &'a [bool],
     /// State of each container according to its engine, by position of the container. Mounts are not considered.
     recorded_states: Vec<ContainerState>,
     /// Position of the first container in the inventory. The containers with a record are first, in their order.
     first_container: usize,
     mounted: Option<Vec<Mounted>>,
-    orphans: Vec<(Orphan, Unit, NodeIx)>,
+    orphans: Vec<(Orphan, GraphrootUnit, NodeIx)>,
     /// Read at the first use; `None` if they cannot be read.
     processes: OnceCell<Option<Processes>>,
 }
 
-impl Filler<'_> {
+impl GraphrootFiller<'_> {
     /// Returns the node of the layer at `position`. Adds `size` to an existing node, or creates it.
     fn layer_node(&mut self, position: usize, id: String, area: usize, path: PathBuf, size: Size) -> NodeIx {
         if let Some(node) = self.layers[position] {
@@ -237,7 +191,7 @@ impl Filler<'_> {
         node
     }
 
-    fn unit(&mut self, unit: Unit, tally: &Tally) -> NodeIx {
+    fn unit(&mut self, unit: GraphrootUnit, tally: &Tally) -> NodeIx {
         let area = unit.parts.first().map_or(0, |part| part.0);
         let size = self.writer.size(area, tally);
         let kind = match unit.kind {

@@ -91,7 +91,7 @@ pub(super) fn read(within: &Within, tops: &[PathBuf], id: &str, key: &str) -> io
 }
 
 /// Configuration of an image, according to its manifest.
-enum Configuration {
+enum ImageConfiguration {
     /// The manifest is a list of other images.
     None,
     /// Digest of the configuration, which is also its key.
@@ -108,9 +108,9 @@ fn of_image(image: &ImageRecord, read: &dyn Fn(&str) -> Result<Vec<u8>, String>)
     for (key, _) in image.big_data.iter().filter(|(key, _)| is_manifest(key)) {
         manifests += 1;
         match parsed(&read(key)?, configuration).ok_or_else(|| format!("cannot parse its {key}"))? {
-            Configuration::None => {}
-            Configuration::Digest(digest) => configurations.push(digest),
-            Configuration::Inline(text) => {
+            ImageConfiguration::None => {}
+            ImageConfiguration::Digest(digest) => configurations.push(digest),
+            ImageConfiguration::Inline(text) => {
                 labels = joined(labels, Labels::of_configuration(text.as_bytes()));
             }
         }
@@ -134,8 +134,8 @@ fn of_image(image: &ImageRecord, read: &dyn Fn(&str) -> Result<Vec<u8>, String>)
 /// Returns the digest of the configuration that a manifest names.
 pub(super) fn configuration_of(manifest: &[u8]) -> Option<String> {
     match configuration(manifest)? {
-        Configuration::Digest(digest) => Some(digest),
-        Configuration::None | Configuration::Inline(_) => None,
+        ImageConfiguration::Digest(digest) => Some(digest),
+        ImageConfiguration::None | ImageConfiguration::Inline(_) => None,
     }
 }
 
@@ -147,14 +147,16 @@ fn joined(left: Labels, right: Labels) -> Labels {
 }
 
 /// Parses a manifest. Docker's schema 1 contains the configuration as a string, in the first entry of its history.
-fn configuration(manifest: &[u8]) -> Option<Configuration> {
+fn configuration(manifest: &[u8]) -> Option<ImageConfiguration> {
     let json: Value = serde_json::from_slice(manifest).ok()?;
     match oci::document(&json) {
-        Some(Document::Index(_)) => Some(Configuration::None),
-        Some(Document::Manifest { config: Some(config), .. }) => Some(Configuration::Digest(config.digest)),
+        Some(Document::Index(_)) => Some(ImageConfiguration::None),
+        Some(Document::Manifest { config: Some(config), .. }) => {
+            Some(ImageConfiguration::Digest(config.digest))
+        }
         _ => {
             let text = json.pointer("/history/0/v1Compatibility").and_then(Value::as_str);
-            text.map(|text| Configuration::Inline(text.to_owned()))
+            text.map(|text| ImageConfiguration::Inline(text.to_owned()))
         }
     }
 }

@@ -9,9 +9,10 @@ pub(in crate::stores) mod blob_cache;
 pub(crate) mod chains;
 pub mod config;
 pub mod cri_o;
-
+pub(in crate::stores) mod engine;
 pub mod fill;
 pub mod inspect;
+pub(in crate::stores) mod inspection;
 mod labels;
 pub(crate) mod leaks;
 pub(crate) mod lists;

@@ -11,8 +11,8 @@
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 
+use super::engine::{self, Engine, PodmanContainer};
 use super::inspect::data;
-use super::inspect::engine::{self, Engine, PodmanContainer};
 use super::inspect::mountpoints;
 use super::lists;
 use super::owner;
@@ -20,48 +20,20 @@ use super::places::{RecordKind, StorePlaces};
 use super::records::{ImageRecord, LayerRecord, is_id};
 use super::snapshot::Snapshot;
 use crate::model::Consistency;
-use crate::model::reference::{bare_id, is_surely, may_be};
+use crate::model::reference::{bare_id, is_surely};
+use crate::stores::lending::Need;
 
-/// Images and layers that a user needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Need {
-    /// The user, for messages: `the podman container web`.
-    pub by: String,
-    /// Ids of layers.
-    pub layers: Vec<String>,
-    /// Ids of images, or other references to them ([`may_be`]).
-    pub images: Vec<String>,
-    /// Ids of top layers. Any image with one of them may be needed.
-    pub tops: Vec<String>,
-    /// The images are not known, so any image may be needed.
-    pub any_image: bool,
+/// Returns the need of a mount of an image. A mount shows only the image's top layer.
+pub(super) fn of_mount(top: &str) -> Need {
+    let by = "a mount (`podman image unmount` ends it)".to_owned();
+    Need { by, layers: vec![top.to_owned()], tops: vec![top.to_owned()], ..Need::default() }
 }
 
-impl Need {
-    fn is_nothing(&self) -> bool {
-        self.layers.is_empty() && self.images.is_empty() && self.tops.is_empty() && !self.any_image
-    }
-
-    /// Returns true if this image is needed, or may be needed.
-    #[must_use]
-    pub fn needs_image(&self, image: &ImageRecord) -> bool {
-        self.any_image
-            || self.images.iter().any(|needed| may_be(needed, &image.id, &image.names, &image.digests))
-            || image.tops().any(|top| self.tops.contains(top))
-    }
-
-    /// Returns the need of a mount of an image. A mount shows only the image's top layer.
-    pub(super) fn of_mount(top: &str) -> Self {
-        let by = "a mount (`podman image unmount` ends it)".to_owned();
-        Self { by, layers: vec![top.to_owned()], tops: vec![top.to_owned()], ..Self::default() }
-    }
-
-    /// Returns the need of possible containers in a database that cannot be read.
-    fn perhaps(engine: &Engine) -> Option<Self> {
-        let Engine::Unreadable(why) = engine else { return None };
-        let by = format!("possibly a podman container: podman's database cannot be read ({why})");
-        Some(Self { by, any_image: true, ..Self::default() })
-    }
+/// Returns the need of possible containers in a database that cannot be read.
+fn perhaps(engine: &Engine) -> Option<Need> {
+    let Engine::Unreadable(why) = engine else { return None };
+    let by = format!("possibly a podman container: podman's database cannot be read ({why})");
+    Some(Need { by, any_image: true, ..Need::default() })
 }
 
 /// Returns the needs for images and layers that the store itself lacks. It can only use them from another store.
@@ -128,7 +100,7 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
 #[must_use]
 pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
     let recorded = LazyCell::new(|| Recorded::new(snapshot));
-    let mut needs: Vec<_> = Need::perhaps(&snapshot.inspection.engine).into_iter().collect();
+    let mut needs: Vec<_> = perhaps(&snapshot.inspection.engine).into_iter().collect();
     for (id, container) in snapshot.inspection.engine.containers() {
         needs.push(recorded.images_of_podman(id, container));
     }
@@ -150,7 +122,7 @@ pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
 #[must_use]
 pub fn beside(places: &StorePlaces) -> Vec<Need> {
     let engine = engine::read(places);
-    let mut needs: Vec<_> = Need::perhaps(&engine).into_iter().collect();
+    let mut needs: Vec<_> = perhaps(&engine).into_iter().collect();
     needs.extend(engine.containers().map(|(_, container)| {
         let images = container.image.iter().chain(&container.image_volumes).cloned().collect();
         Need { by: by_podman(container), images, ..Need::default() }
@@ -203,7 +175,7 @@ fn of_repeated(snapshot: &Snapshot) -> Vec<Need> {
 
 fn mounted(places: &StorePlaces) -> Vec<Need> {
     match mountpoints::counted(places) {
-        Ok(counted) => counted.iter().map(|mounted| Need::of_mount(&mounted.layer)).collect(),
+        Ok(counted) => counted.iter().map(|mounted| of_mount(&mounted.layer)).collect(),
         Err(error) => {
             let by =
                 format!("possibly a mount: which images are mounted is unknown (mountpoints.json: {error})");

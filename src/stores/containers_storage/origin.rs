@@ -30,7 +30,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::blob_cache::{self, BlobLocations, Location};
+use super::blob_cache::{self, BlobLocation, BlobLocations};
 use super::labels;
 use super::lists;
 use super::records::{ImageRecord, LayerRecord};
@@ -64,7 +64,7 @@ pub(super) fn of_images(
         let Ok(manifest) = labels::read(&within, &tops, &image.id, labels::MANIFEST) else {
             return (Origin::doubtful("its manifest cannot be read"), Vec::new());
         };
-        let Some(manifest) = Manifest::parse(&manifest) else {
+        let Some(manifest) = LayerManifest::parse(&manifest) else {
             return (Origin::doubtful("its manifest cannot be parsed"), Vec::new());
         };
         let top = image.layer.as_deref().and_then(|id| layers.get(id).copied());
@@ -111,7 +111,7 @@ fn bringers<'a>(
 
 /// Part of a manifest that shows its origin.
 #[derive(Debug, Default)]
-struct Manifest {
+struct LayerManifest {
     /// Its layers, the base first.
     layers: Vec<LayerBlob>,
     /// True if the media type of the top layer is that of a compressed blob.
@@ -149,7 +149,7 @@ fn is_of_compressed(media_type: &str) -> bool {
     media_type.ends_with("gzip") || media_type.ends_with("zstd")
 }
 
-impl Manifest {
+impl LayerManifest {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let usual = serde_json::from_slice(bytes).ok();
         let usual = usual.filter(|usual: &UsualManifest<'_>| usual.manifests.is_none());
@@ -175,7 +175,7 @@ impl Manifest {
     }
 }
 
-impl From<UsualManifest<'_>> for Manifest {
+impl From<UsualManifest<'_>> for LayerManifest {
     fn from(usual: UsualManifest<'_>) -> Self {
         let UsualManifest { config, layers, .. } = usual;
         Self {
@@ -192,7 +192,7 @@ impl From<UsualManifest<'_>> for Manifest {
 /// Decides the origin of an image with the top layer `top`.
 fn origin(
     image: &ImageRecord,
-    manifest: &Manifest,
+    manifest: &LayerManifest,
     top: Option<&LayerRecord>,
     has_come_with_top: bool,
     locations: &BlobLocations,
@@ -250,7 +250,7 @@ fn origin(
 }
 
 /// Returns true if the location was noted by the pull that created the layer, or later.
-fn was_downloaded_for(location: &Location, layer: &LayerRecord) -> bool {
+fn was_downloaded_for(location: &BlobLocation, layer: &LayerRecord) -> bool {
     layer.created.is_some_and(|created| created.duration_since(location.time) <= LONGEST_PULL)
 }
 
@@ -281,7 +281,7 @@ fn is_local(name: &str) -> bool {
 }
 
 /// Returns the location that a name of the image contains, or else the one of the latest pull.
-fn best<'a>(image: &ImageRecord, locations: &'a [Location]) -> Option<&'a Location> {
+fn best<'a>(image: &ImageRecord, locations: &'a [BlobLocation]) -> Option<&'a BlobLocation> {
     locations.iter().max_by_key(|location| {
         let is_named = image.names.iter().any(|name| {
             name.strip_prefix(&location.repository).is_some_and(|rest| rest.starts_with([':', '@']))
@@ -312,7 +312,7 @@ mod tests {
     fn locations(repositories: &[(&str, &str, &str)]) -> BlobLocations {
         let mut found = BlobLocations::default();
         for (digest, repository, time) in repositories {
-            let location = Location { repository: (*repository).into(), time: time.parse().unwrap() };
+            let location = BlobLocation { repository: (*repository).into(), time: time.parse().unwrap() };
             found.add((*digest).into(), location);
         }
         found
@@ -335,7 +335,7 @@ mod tests {
             let usual = serde_json::from_slice::<UsualManifest<'_>>(text.as_bytes());
             assert_eq!(usual.is_ok_and(|usual| usual.manifests.is_none()), is_usual, "{text}");
             let [parsed, expected] =
-                [Manifest::parse, Manifest::parse_unusual].map(|parse| parse(text.as_bytes()));
+                [LayerManifest::parse, LayerManifest::parse_unusual].map(|parse| parse(text.as_bytes()));
             assert_eq!(format!("{parsed:?}"), format!("{expected:?}"), "{text}");
         }
     }
@@ -363,7 +363,7 @@ mod tests {
             (DIFF_ID, false, false, &[], OriginKind::Built, None),
             (DIFF_ID, true, false, &[early], OriginKind::Loaded, None),
         ] {
-            let manifest = Manifest { layers: vec![layer(blob)], is_compressed, config: None };
+            let manifest = LayerManifest { layers: vec![layer(blob)], is_compressed, config: None };
             let top = LayerRecord {
                 diff_id: Some(DIFF_ID.into()),
                 created: Some("2026-05-01T00:30:00Z".parse().unwrap()),
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn absent_and_unreadable_caches_differ() {
-        let manifest = Manifest { layers: vec![layer(COMPRESSED)], is_compressed: true, config: None };
+        let manifest = LayerManifest { layers: vec![layer(COMPRESSED)], is_compressed: true, config: None };
         let top = LayerRecord { diff_id: Some(DIFF_ID.into()), ..LayerRecord::default() };
         let absent = BlobLocations { is_absent: true, ..BlobLocations::default() };
         let unreadable = BlobLocations { unreadable: Some("x: damaged".into()), ..BlobLocations::default() };
@@ -419,7 +419,7 @@ mod tests {
                     digests: texts("sha256:m1"),
                     ..ImageRecord::default()
                 };
-                let manifest = Manifest {
+                let manifest = LayerManifest {
                     layers: vec![layer(COMPRESSED)],
                     is_compressed: true,
                     config: Some("sha256:cfg".into()),
@@ -466,15 +466,18 @@ mod tests {
 
     #[test]
     fn local_layer_on_pulled_base_is_built() {
-        let manifest =
-            Manifest { layers: vec![layer(COMPRESSED), layer(DIFF_ID)], is_compressed: false, config: None };
+        let manifest = LayerManifest {
+            layers: vec![layer(COMPRESSED), layer(DIFF_ID)],
+            is_compressed: false,
+            config: None,
+        };
         let top = LayerRecord { diff_id: Some(DIFF_ID.into()), ..LayerRecord::default() };
         let base = locations(&[(COMPRESSED, "quay.io/base", "2026-05-01T00:00:00Z")]);
         assert_eq!(
             origin(&ImageRecord::default(), &manifest, Some(&top), true, &base).kind,
             OriginKind::Built
         );
-        let empty = origin(&ImageRecord::default(), &Manifest::default(), None, true, &base);
+        let empty = origin(&ImageRecord::default(), &LayerManifest::default(), None, true, &base);
         assert_eq!(empty.kind, OriginKind::Unknown);
     }
 

@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::needs::Need;
 use super::places::StorePlaces;
 use super::records::ImageRecord;
+use crate::model::reference::may_be;
+use crate::stores::lending::Need;
 use crate::sys::quiet::InodeFacts;
 use crate::sys::root::Root;
 
@@ -89,7 +90,7 @@ impl OutsideNeeds {
     /// Returns the first need for `image`.
     #[must_use]
     pub fn of_image(&self, image: &ImageRecord) -> Option<&Need> {
-        self.needs.iter().find(|need| need.needs_image(image))
+        self.needs.iter().find(|need| needs_image(need, image))
     }
 
     /// Returns the first need for the layer `id`.
@@ -103,4 +104,11 @@ impl OutsideNeeds {
     pub fn moved(&self) -> bool {
         self.watch.iter().any(WatchedFiles::moved)
     }
+}
+
+/// Returns true if this image is needed, or may be needed.
+fn needs_image(need: &Need, image: &ImageRecord) -> bool {
+    need.any_image
+        || need.images.iter().any(|needed| may_be(needed, &image.id, &image.names, &image.digests))
+        || image.tops().any(|top| need.tops.contains(top))
 }

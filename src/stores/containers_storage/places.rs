@@ -84,9 +84,11 @@ impl StorePlaces {
         areas.chain(self.temporary.iter().map(|root| root.to_path_buf())).collect()
     }
 
-    /// Returns the position of the first temporary directory in [`Self::roots`].
-    pub(in crate::stores) fn first_temporary(&self) -> usize {
-        2 * self.areas().count()
+    /// Returns the roots that belong to the store alone: [`Self::roots`] without the temporary directories.
+    pub(super) fn own_roots(&self) -> Vec<PathBuf> {
+        let mut roots = self.roots();
+        roots.truncate(2 * self.areas().count());
+        roots
     }
 
     /// Returns `<area>/<driver>-<kind>`.

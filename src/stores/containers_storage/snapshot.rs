@@ -20,24 +20,24 @@
 //! the directories are listed again and both listings are merged: a directory that was deleted in between is not a leak
 //! either.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
 use super::chains;
-use super::inspect::found::Inspection;
+use super::inspection::Inspection;
 use super::locks::LockFile;
 use super::places::{MOST_RECORD_BYTES, RecordKind, RecordPath, StorePlaces};
 use super::positions::Positions;
 use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed, is_id};
 use super::temporary_files;
 use crate::model::{Consistency, Finding};
+use crate::stores::unit::DirectoryListing;
 use crate::sys::quiet::{self, DirectoryEntry, FileKind, Within};
 
 /// Maximum number of image records; the rest are ignored. Some work is proportional to images times containers, and a
@@ -46,9 +46,6 @@ const MOST_IMAGES: usize = 100_000;
 
 /// Maximum number of container records, for the same reason.
 const MOST_CONTAINERS: usize = 20_000;
-
-/// Directories with their entries.
-pub type Listing = BTreeMap<PathBuf, Vec<DirectoryEntry>>;
 
 /// Records and directories of a store at one moment.
 #[derive(Clone, Debug)]
@@ -61,7 +58,7 @@ pub struct Snapshot {
     pub images: Vec<ImageRecord>,
     pub containers: Vec<ContainerRecord>,
     /// The store's directories and their entries.
-    pub listing: Listing,
+    pub listing: DirectoryListing,
     /// Degree to which the records can be trusted.
     pub consistency: Consistency,
     /// Files that could not be read, and other problems.
@@ -117,45 +114,22 @@ impl Signature {
 
 /// Timeouts of [`read`].
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct WriterPatience {
     /// Maximum time for attempts without a lock.
     pub unlocked: Duration,
     /// Maximum time to wait for shared locks after that.
     pub locked: Duration,
 }
 
-impl Default for Patience {
+impl Default for WriterPatience {
     fn default() -> Self {
         Self { unlocked: Duration::from_millis(800), locked: Duration::from_millis(700) }
     }
 }
 
-impl Patience {
-    /// Timeouts for a store in [`BusyStores`].
-    const SHORT: Self = Self { unlocked: Duration::from_millis(20), locked: Duration::ZERO };
-}
-
-/// Stores whose last reading timed out because of a writer. They are read with short timeouts until a reading succeeds.
-///
-/// A run reads each store again for every deletion. There can be thousands of them, and a process can hold a lock for
-/// hours. Clones share the set.
-#[derive(Clone, Debug, Default)]
-pub struct BusyStores(Arc<Mutex<HashSet<PathBuf>>>);
-
-impl BusyStores {
-    pub(super) fn patience(&self, graphroot: &Path, usual: Patience) -> Patience {
-        let busy = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if busy.contains(graphroot) { Patience::SHORT } else { usual }
-    }
-
-    pub(super) fn note(&self, snapshot: &Snapshot) {
-        let graphroot = snapshot.places.graphroot.to_path_buf();
-        let mut busy = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match snapshot.consistency {
-            Consistency::WriterActive => busy.insert(graphroot),
-            _ => busy.remove(&graphroot),
-        };
-    }
+impl WriterPatience {
+    /// Timeouts for a store whose last reading timed out.
+    pub(super) const SHORT: Self = Self { unlocked: Duration::from_millis(20), locked: Duration::ZERO };
 }
 
 /// Time between two attempts.
@@ -166,7 +140,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// # Errors
 /// When the graphroot cannot be listed, or when the process lacks the permission to read the records. Any other read
 /// error becomes a finding.
-pub fn read(places: &StorePlaces, patience: Patience) -> io::Result<Snapshot> {
+pub fn read(places: &StorePlaces, patience: WriterPatience) -> io::Result<Snapshot> {
     read_kinds(places, &RecordKind::ALL, patience)
 }
 
@@ -174,14 +148,14 @@ pub fn read(places: &StorePlaces, patience: Patience) -> io::Result<Snapshot> {
 ///
 /// # Errors
 /// See [`read`].
-pub fn read_images(places: &StorePlaces, patience: Patience) -> io::Result<Snapshot> {
+pub fn read_images(places: &StorePlaces, patience: WriterPatience) -> io::Result<Snapshot> {
     read_kinds(places, &[RecordKind::Images], patience)
 }
 
 fn read_kinds(
     places: &StorePlaces,
     kinds: &'static [RecordKind],
-    patience: Patience,
+    patience: WriterPatience,
 ) -> io::Result<Snapshot> {
     places.within().list(&places.graphroot)?;
     let records = places.records_dir(&places.graphroot, RecordKind::Layers);
@@ -438,7 +412,7 @@ fn list_again(snapshot: &mut Snapshot) {
 ///
 /// An entry with a record existed when the records were read, so it counts even if it is in only one listing: it was
 /// created after the early one or deleted before the late one. An entry without a record counts only if it is in both.
-fn merge(early: &Listing, late: Listing, recorded: &HashSet<&str>) -> Listing {
+fn merge(early: &DirectoryListing, late: DirectoryListing, recorded: &HashSet<&str>) -> DirectoryListing {
     let mut merged = late;
     for directory in early.keys() {
         merged.entry(directory.clone()).or_default();
@@ -476,7 +450,7 @@ impl Snapshot {
             layers: Vec::new(),
             images: Vec::new(),
             containers: Vec::new(),
-            listing: Listing::new(),
+            listing: DirectoryListing::new(),
             consistency: Consistency::Consistent,
             findings: Vec::new(),
             repeated: Repeated::default(),
@@ -660,7 +634,7 @@ impl Snapshot {
         layers: Vec<LayerRecord>,
         images: Vec<ImageRecord>,
         containers: Vec<ContainerRecord>,
-        listing: Listing,
+        listing: DirectoryListing,
     ) -> Self {
         Self {
             positions: Positions::of(&layers),

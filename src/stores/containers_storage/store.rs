@@ -3,64 +3,74 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::config::pinned_by;
+use super::config::{Pin, pinned_by};
 use super::fill;
-use super::inspect::found::Inspection;
 use super::inspect::inspect;
 use super::inspect::mountpoints::{self, MountTables};
+use super::inspection::Inspection;
 use super::needs;
 use super::outside::WatchedFiles;
 use super::places::StorePlaces;
 use super::records::LayerRecord;
-use super::snapshot::{self, Snapshot};
-use super::units::{self, FilesOfLayer, StorageUnit, Unit};
+use super::snapshot::{self, Snapshot, WriterPatience};
+use super::units::{self, GraphrootUnit, StorageUnit};
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Fingerprinter, Tally, TreeScope};
-use crate::model::{Consistency, FilesystemIx, Finding, NodeIx, StoreIx, StoreKind};
+use crate::model::{Consistency, FilesystemIx, Finding, NodeIx, StoreId, StoreIx, StoreKind};
 use crate::stores::inventory_writer::{InventoryWriter, mounts_below};
+use crate::stores::lending::Borrower;
 use crate::stores::request::ScanRequest;
-use crate::stores::store::{Borrower, Filling, Reassigned, Store, UnitView};
+use crate::stores::store::{Filling, Reassigned, Store, UnitView};
 use crate::stores::unit::views;
 use crate::sys::allowance;
+use crate::sys::quiet::Within;
 
 /// A graphroot, read with one driver.
 #[derive(Clone, Debug)]
 pub struct Graphroot {
     /// The records. The listing is cleared once the units have been built from it.
     pub(crate) snapshot: Snapshot,
-    units: Vec<Unit>,
-    /// Files of each layer, by the layer's position.
-    files: Vec<FilesOfLayer>,
+    units: Vec<GraphrootUnit>,
+    /// For each layer, by its position, true if its directory is listed.
+    has_directory: Vec<bool>,
     pub(crate) origin: String,
     /// Graphroots of the additional image stores that this store uses.
     pub(crate) additional: Vec<PathBuf>,
     /// State of the files before they were read.
     pub(crate) watch: WatchedFiles,
+    /// CRI-O's pins.
+    pins: Arc<[Pin]>,
 }
 
 impl Graphroot {
-    pub(in crate::stores) fn new(snapshot: Snapshot, origin: String, watch: WatchedFiles) -> Self {
-        let (units, files, additional) = (Vec::new(), Vec::new(), Vec::new());
-        let mut new = Self { snapshot, units, files, origin, additional, watch };
+    pub(in crate::stores) fn new(
+        snapshot: Snapshot,
+        origin: String,
+        watch: WatchedFiles,
+        pins: Arc<[Pin]>,
+    ) -> Self {
+        let (units, has_directory, additional) = (Vec::new(), Vec::new(), Vec::new());
+        let mut new = Self { snapshot, units, has_directory, origin, additional, watch, pins };
         new.sort();
         new
     }
 
     fn sort(&mut self) {
-        (self.units, self.files) = units::sort(&self.snapshot);
+        (self.units, self.has_directory) = units::sort(&self.snapshot);
         // The listing of a large store takes as much memory as its records.
         self.snapshot.listing.clear();
     }
 
     /// Describes the store as a user of other stores' images. `position` is its position among the stores shown.
-    pub(crate) fn borrower(&self, position: Option<usize>) -> Borrower<'_> {
+    pub(in crate::stores) fn borrower(&self, position: Option<usize>) -> Borrower {
         Borrower {
             position,
             root: self.snapshot.places.graphroot.to_path_buf(),
-            driver: Some(&self.snapshot.places.driver),
+            driver: Some(self.snapshot.places.driver.clone()),
             is_damaged: !needs::knows_all(&self.snapshot),
             borrows_from: self.additional.clone(),
             needs: match self.additional.is_empty() {
@@ -88,7 +98,7 @@ impl Store for Graphroot {
         self.snapshot.places.roots()
     }
 
-    fn borrower(&self, position: usize) -> Option<Borrower<'_>> {
+    fn borrower(&self, position: usize) -> Option<Borrower> {
         Some(self.borrower(Some(position)))
     }
 
@@ -106,14 +116,18 @@ impl Store for Graphroot {
             // The inspection read the stamp of the layer's directory in the driver's directory. A layer with a second
             // directory has no stamp that covers both.
             let directories = unit.parts.iter().filter(|part| part.2 == TreeScope::Whole).count();
-            let is_covered = self.files[layer].directory && directories == 1;
+            let is_covered = self.has_directory[layer] && directories == 1;
             *self.snapshot.inspection.stamps.get(layer).filter(|_| is_covered)?
         });
         stamps.collect()
     }
 
-    fn places(&self) -> Option<&StorePlaces> {
-        Some(&self.snapshot.places)
+    fn own_roots(&self) -> Vec<PathBuf> {
+        self.snapshot.places.own_roots()
+    }
+
+    fn within(&self) -> Option<Within> {
+        Some(self.snapshot.places.within())
     }
 
     /// The vfs driver copies a whole root filesystem for each layer, by reflink if the filesystem supports it; btrfs
@@ -158,13 +172,12 @@ impl Store for Graphroot {
         if self.snapshot.places.allowance.is_limited() {
             filling.inventory.of_other_users.insert(store);
         }
-        let graphroot = self.snapshot.places.graphroot.to_path_buf();
-        let driver = self.snapshot.places.driver.clone();
-        let additional: Vec<_> = self
-            .additional
-            .iter()
-            .filter_map(|path| filling.ids.get(&(path.clone(), driver.clone())))
-            .collect();
+        let driver = &self.snapshot.places.driver;
+        let mut lent = std::mem::take(&mut filling.lent);
+        let store_at =
+            |path: &PathBuf| StoreId::new(StoreKind::ContainersStorage, path.clone(), driver.clone());
+        let additional: Vec<_> =
+            self.additional.iter().filter_map(|path| lent.get(&store_at(path))).collect();
         let areas_of_store: Vec<_> = self.snapshot.places.areas().map(|root| root.to_path_buf()).collect();
         let leaks = filling.request.measure.finds_leaks();
         // Mounts matter only for containers and leaks.
@@ -185,28 +198,18 @@ impl Store for Graphroot {
             };
             MountTables { recorded: None, mounts }
         });
-        let writer = InventoryWriter {
-            inventory: filling.inventory,
-            store,
-            root_costs,
-            mounts: &mounts,
-            labels: filling.request.labels,
-            image: filling.request.image.as_deref(),
-            origins: filling.request.reads_origins(),
-            blobs: filling.request.blobs,
-            present: filling.present,
-            leaks,
-        };
+        let writer = InventoryWriter::of(filling, store, root_costs, &mounts);
         let units = std::mem::take(&mut self.units);
         let filled = fill::fill(
             writer,
-            (&self.snapshot, units, &self.files),
+            (&self.snapshot, units, &self.has_directory),
             tallies,
             recorded,
             &additional,
-            &|names, digests| pinned_by(filling.pins, names, digests),
+            &|names, digests| pinned_by(&self.pins, names, digests),
         );
-        filling.ids.insert((graphroot, driver), filled.ids);
+        lent.insert(StoreId::of(&filling.inventory[store]), filled.lent);
+        filling.lent = lent;
         if self.snapshot.places.allowance.is_exceeded() && self.snapshot.consistency != Consistency::Damaged {
             self.snapshot.consistency = Consistency::Damaged;
             filling.inventory[store].consistency = Consistency::Damaged;
@@ -218,9 +221,8 @@ impl Store for Graphroot {
 
 /// Reads the records. Marks them as damaged if they exceed the allowance.
 pub(crate) fn read(places: &StorePlaces, request: &ScanRequest) -> io::Result<Snapshot> {
-    let patience = request.busy_stores.patience(&places.graphroot, request.patience);
-    let mut snapshot = snapshot::read(places, patience)?;
-    request.busy_stores.note(&snapshot);
+    let mut snapshot = snapshot::read(places, patience(request, places))?;
+    request.read_cache.note_busy(&places.graphroot, snapshot.consistency == Consistency::WriterActive);
     snapshot::validate(&mut snapshot);
     inspect(&mut snapshot, request.measure);
     if places.allowance.is_exceeded() {
@@ -242,13 +244,20 @@ pub(crate) fn read(places: &StorePlaces, request: &ScanRequest) -> io::Result<Sn
 
 /// Returns true if the store contains an image; `None` if it is not found and the records of images are damaged.
 pub(crate) fn has_image(places: &StorePlaces, request: &ScanRequest, id: &str) -> io::Result<Option<bool>> {
-    let patience = request.busy_stores.patience(&places.graphroot, request.patience);
-    let mut snapshot = snapshot::read_images(places, patience)?;
-    request.busy_stores.note(&snapshot);
+    let mut snapshot = snapshot::read_images(places, patience(request, places))?;
+    request.read_cache.note_busy(&places.graphroot, snapshot.consistency == Consistency::WriterActive);
     snapshot::validate(&mut snapshot);
     let is_damaged = snapshot.consistency == Consistency::Damaged || places.allowance.is_exceeded();
     let has = snapshot.images.iter().any(|image| image.id == id);
     Ok((has || !is_damaged).then_some(has))
+}
+
+pub(super) fn patience(request: &ScanRequest, places: &StorePlaces) -> WriterPatience {
+    if request.read_cache.is_busy(&places.graphroot) {
+        WriterPatience::SHORT
+    } else {
+        WriterPatience::default()
+    }
 }
 
 fn not_read(places: &StorePlaces) -> Finding {
@@ -261,7 +270,7 @@ fn not_read(places: &StorePlaces) -> Finding {
 /// That includes layers that are no longer written to. Such a layer has a digest or a length of its tar, which the
 /// library writes when the layer's content is complete; layers of containers have neither (container-libs,
 /// `storage/layers.go`). It also includes the directory of short names, since changing a symlink changes the directory.
-fn fingerprints(snapshot: &Snapshot, units: &[Unit]) -> Vec<Option<Fingerprint>> {
+fn fingerprints(snapshot: &Snapshot, units: &[GraphrootUnit]) -> Vec<Option<Fingerprint>> {
     let writable: HashSet<&str> =
         snapshot.containers.iter().filter_map(|container| container.layer.as_deref()).collect();
     let fingerprints = units.par_iter().map(|unit| match unit.kind {

@@ -51,7 +51,7 @@ pub enum StorageUnit {
 }
 
 /// A unit of a graphroot. Its parts are below [`super::places::StorePlaces::roots`].
-pub type Unit = unit::Unit<StorageUnit>;
+pub type GraphrootUnit = unit::Unit<StorageUnit>;
 
 impl UnitKind for StorageUnit {
     fn tag(&self) -> &'static str {
@@ -70,28 +70,22 @@ impl UnitKind for StorageUnit {
     }
 }
 
-/// Files of a layer that are in the listing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FilesOfLayer {
-    pub(super) directory: bool,
-}
-
-/// Sorts the listing of `snapshot` into units. Also returns the files of each recorded layer.
+/// Sorts the listing of `snapshot` into units. Also returns for each recorded layer whether its directory is listed.
 #[must_use]
-pub fn sort(snapshot: &Snapshot) -> (Vec<Unit>, Vec<FilesOfLayer>) {
-    let mut sorter = Sorter::new(snapshot);
+pub fn sort(snapshot: &Snapshot) -> (Vec<GraphrootUnit>, Vec<bool>) {
+    let mut sorter = GraphrootSorter::new(snapshot);
     for (area, root) in snapshot.places.areas().enumerate() {
         (sorter.area, sorter.root) = (area, root);
         sorter.area();
     }
     sorter.temporary_files();
-    (sorter.units, sorter.files)
+    (sorter.units, sorter.has_directory)
 }
 
 /// Capacity for units that are neither layers nor images. If the vector had to grow, it would double its memory.
 const OTHER_UNITS: usize = 1024;
 
-struct Sorter<'a> {
+struct GraphrootSorter<'a> {
     snapshot: &'a Snapshot,
     /// Position of the area that is being sorted.
     area: usize,
@@ -101,14 +95,14 @@ struct Sorter<'a> {
     containers: HashMap<&'a OsStr, usize>,
     /// Ids of containers' layers.
     writable: HashSet<&'a str>,
-    units: Vec<Unit>,
+    units: Vec<GraphrootUnit>,
     /// Positions of units that several directories add to, by area: a unit must be on a single filesystem. Units of
     /// layers are in `units_of_layers`.
     known: HashMap<(usize, StorageUnit), usize>,
     /// Positions of units, by position of the layer.
     units_of_layers: Vec<Option<usize>>,
-    /// Files of each layer, by position of the layer.
-    files: Vec<FilesOfLayer>,
+    /// For each layer, by its position, true if its directory is listed.
+    has_directory: Vec<bool>,
 }
 
 fn by_id<'a, T>(records: &'a [T], id: impl Fn(&'a T) -> &'a str) -> HashMap<&'a OsStr, usize> {
@@ -120,7 +114,7 @@ fn text(name: &OsStr) -> String {
     name.to_str().map_or_else(|| name.to_string_lossy().into_owned(), str::to_owned)
 }
 
-impl<'a> Sorter<'a> {
+impl<'a> GraphrootSorter<'a> {
     fn new(snapshot: &'a Snapshot) -> Self {
         Self {
             snapshot,
@@ -132,7 +126,7 @@ impl<'a> Sorter<'a> {
             units: Vec::with_capacity(snapshot.layers.len() + snapshot.images.len() + OTHER_UNITS),
             known: HashMap::new(),
             units_of_layers: vec![None; snapshot.layers.len()],
-            files: vec![FilesOfLayer::default(); snapshot.layers.len()],
+            has_directory: vec![false; snapshot.layers.len()],
         }
     }
 
@@ -154,7 +148,7 @@ impl<'a> Sorter<'a> {
         // A layer has two parts: its directory and its tar-split.
         let mut parts = Vec::with_capacity(2);
         parts.push(part);
-        self.units.push(Unit { kind, id: id.into(), path, parts });
+        self.units.push(GraphrootUnit { kind, id: id.into(), path, parts });
     }
 
     fn metadata(&mut self, path: PathBuf, scope: TreeScope) {
@@ -253,10 +247,10 @@ impl<'a> Sorter<'a> {
     /// Sorts the temporary files outside the store: each is a unit.
     fn temporary_files(&mut self) {
         let snapshot = self.snapshot;
-        let first_root = snapshot.places.first_temporary();
+        let first_root = snapshot.places.own_roots().len();
         for (root, directory) in (first_root..).zip(&snapshot.places.temporary) {
             for entry in snapshot.entries(directory) {
-                self.units.push(Unit {
+                self.units.push(GraphrootUnit {
                     kind: StorageUnit::Orphan(Orphan::VarTmp),
                     id: text(&entry.name),
                     path: directory.join(&entry.name),
@@ -299,7 +293,7 @@ impl<'a> Sorter<'a> {
         let layers = self.layers_among(top, |name| name);
         for ((id, entry, path), layer) in self.entries(top).zip(layers) {
             if let Some(layer) = layer {
-                self.files[layer].directory = true;
+                self.has_directory[layer] = true;
                 self.layer(path, layer, id);
                 continue;
             }

@@ -9,81 +9,56 @@ use crate::stores::containerd::fill::unqualified;
 use crate::stores::containerd::places::{ConfiguredPin, ContainerdPlaces, is_root};
 use crate::stores::containerd::store::Containerd;
 use crate::stores::containerd::{read, units};
-use crate::stores::request::{Error, ScanRequest};
-use crate::stores::store::Store;
+use crate::stores::discovery::found::ReadStores;
+use crate::stores::request::{ScanError, ScanRequest};
 use crate::sys::quiet::is_absent;
 use crate::sys::root::Root;
 
-/// containerd roots that have been read.
-#[derive(Debug, Default)]
-pub(crate) struct ContainerdRoots {
-    stores: Vec<Containerd>,
-    pub(crate) findings: Vec<Finding>,
-    /// Configured paths, whether or not they contain a store.
-    pub(crate) looked: Vec<PathBuf>,
-    /// Error of the first store that could not be read.
-    unreadable: Option<Error>,
+/// Returns true if the root was already read. The same directory may be configured twice, and be mounted twice.
+fn is_among(stores: &[Containerd], root: &Path) -> bool {
+    let wanted = identity_of(root);
+    let mut roots = stores.iter().map(|known| &known.snapshot.places.root);
+    roots.any(|known| known == root || (wanted.is_some() && identity_of(known) == wanted))
 }
 
-impl ContainerdRoots {
-    /// Returns the stores, and the error of the first store that could not be read.
-    pub(crate) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
-        let stores = self.stores.into_iter();
-        (stores.map(|store| Box::new(store) as Box<dyn Store>).collect(), self.unreadable)
+/// Removes directories outside its root from `places` that an earlier root already has: a configuration file may
+/// be about several roots, but the snapshots in a directory are recorded in only one of them.
+fn claim(stores: &[Containerd], places: &mut ContainerdPlaces) {
+    for known in stores.iter().map(|known| &known.snapshot.places) {
+        places.snapshotters.retain(|(_, path)| known.snapshotters.iter().all(|(_, taken)| taken != path));
+        places.proxies.retain(|proxy| known.proxies.iter().all(|taken| taken.directory != proxy.directory));
+        places.layer_caches.retain(|path| !known.layer_caches.contains(path));
     }
+}
 
-    /// Returns true if the root was already read. The same directory may be configured twice, and be mounted twice.
-    fn knows(&self, root: &Path) -> bool {
-        let wanted = identity_of(root);
-        let mut roots = self.stores.iter().map(|known| &known.snapshot.places.root);
-        roots.any(|known| known == root || (wanted.is_some() && identity_of(known) == wanted))
+/// Reads a root whose images `pins` protect, and adds it to `stores`; returns false if it does not exist.
+fn read_root(
+    stores: &mut Vec<Containerd>,
+    request: &ScanRequest,
+    config: &RootConfig,
+    pins: &[ConfiguredPin],
+) -> Result<bool, ScanError> {
+    let unreadable = |source| ScanError::Unreadable { path: config.root.clone(), source };
+    let mut places: ContainerdPlaces = match config.places(&request.sysroot) {
+        Ok(places) => places,
+        Err(error) if is_absent(&error) => return Ok(false),
+        Err(error) => return Err(unreadable(error)),
+    };
+    if is_among(stores, &places.root) {
+        return Ok(true);
     }
-
-    /// Removes directories outside its root from `places` that an earlier root already has: a configuration file may
-    /// be about several roots, but the snapshots in a directory are recorded in only one of them.
-    fn claim(&self, places: &mut ContainerdPlaces) {
-        for known in self.stores.iter().map(|known| &known.snapshot.places) {
-            places.snapshotters.retain(|(_, path)| known.snapshotters.iter().all(|(_, taken)| taken != path));
-            places
-                .proxies
-                .retain(|proxy| known.proxies.iter().all(|taken| taken.directory != proxy.directory));
-            places.layer_caches.retain(|path| !known.layer_caches.contains(path));
-        }
+    if !is_root(&places.root).map_err(unreadable)? {
+        return Ok(false);
     }
-
-    /// Reads a root whose images `pins` protect; returns false if it does not exist.
-    fn store(
-        &mut self,
-        request: &ScanRequest,
-        config: &RootConfig,
-        pins: &[ConfiguredPin],
-    ) -> Result<bool, Error> {
-        let unreadable = |source| Error::Unreadable { path: config.root.clone(), source };
-        let mut places: ContainerdPlaces = match config.places(&request.sysroot) {
-            Ok(places) => places,
-            Err(error) if is_absent(&error) => return Ok(false),
-            Err(error) => return Err(unreadable(error)),
-        };
-        if self.knows(&places.root) {
-            return Ok(true);
-        }
-        if !is_root(&places.root).map_err(unreadable)? {
-            return Ok(false);
-        }
-        self.claim(&mut places);
-        places.pins = pins.to_vec();
-        // Without a search for leaks, the records need not be confirmed by a second reading.
-        let patience = read::ReadPatience::default();
-        let confirm = patience.confirm.filter(|_| request.measure.finds_leaks());
-        let snapshot = read::read(&places, read::ReadPatience { confirm, ..patience }, &request.read_cache);
-        let snapshot = snapshot.map_err(unreadable)?;
-        self.stores.push(Containerd {
-            units: units::sort(&snapshot),
-            snapshot,
-            origin: config.origin.clone(),
-        });
-        Ok(true)
-    }
+    claim(stores, &mut places);
+    places.pins = pins.to_vec();
+    // Without a search for leaks, the records need not be confirmed by a second reading.
+    let patience = read::ReadPatience::default();
+    let confirm = patience.confirm.filter(|_| request.measure.finds_leaks());
+    let snapshot = read::read(&places, read::ReadPatience { confirm, ..patience }, &request.read_cache);
+    let snapshot = snapshot.map_err(unreadable)?;
+    stores.push(Containerd { units: units::sort(&snapshot), snapshot, origin: config.origin.clone() });
+    Ok(true)
 }
 
 fn identity_of(path: &Path) -> Option<(u64, u64)> {
@@ -153,31 +128,32 @@ impl Containerds {
 ///
 /// # Errors
 /// If a named root is not a root of containerd or cannot be read.
-pub(crate) fn find(request: &ScanRequest) -> Result<ContainerdRoots, Error> {
-    let mut found = ContainerdRoots::default();
+pub(crate) fn find(request: &ScanRequest) -> Result<ReadStores, ScanError> {
+    let (mut stores, mut found) = (Vec::new(), ReadStores::new());
     let Containerds { roots, pins, problems, .. } = Containerds::of(request);
     for (path, message) in problems {
         found.findings.push(Finding::new(path, message));
     }
     let is_named = request.names_stores();
     for config in roots {
-        match found.store(request, &config, &pins) {
+        match read_root(&mut stores, request, &config, &pins) {
             Ok(true) => {}
             Ok(false) if is_named => {
-                return Err(Error::NotAStore {
+                return Err(ScanError::NotAStore {
                     exists: request.exists(&config.root),
                     path: config.root,
                     hint: "pass the directory that contains `io.containerd.metadata.v1.bolt`",
                 });
             }
             Ok(false) => {}
-            Err(Error::Unreadable { path, source }) if !is_named => {
+            Err(ScanError::Unreadable { path, source }) if !is_named => {
                 found.findings.push(Finding::incomplete(&path, format!("cannot be read: {source}")));
-                found.unreadable.get_or_insert(Error::Unreadable { path, source });
+                found.unreadable.get_or_insert(ScanError::Unreadable { path, source });
             }
             Err(error) => return Err(error),
         }
         found.looked.push(config.root);
     }
+    stores.into_iter().for_each(|store| found.push(store, None));
     Ok(found)
 }

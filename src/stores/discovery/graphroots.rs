@@ -2,60 +2,58 @@
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::model::{Consistency, Finding, StoreKind};
 use crate::stores::additional::{self, RealDirectory, Unread, WrittenDirectories};
 use crate::stores::containers_storage::artifacts;
 use crate::stores::containers_storage::artifacts::store::Artifacts;
 use crate::stores::containers_storage::blob_cache;
-use crate::stores::containers_storage::config::{self, GraphrootDiscovery, Pin, StoreConfig, UnreadConfig};
-use crate::stores::containers_storage::needs::{self, Need};
+use crate::stores::containers_storage::config::{self, GraphrootDiscovery, Pin, StoreConfig};
+use crate::stores::containers_storage::needs;
 use crate::stores::containers_storage::outside::{OutsideNeeds, WatchedFiles};
 use crate::stores::containers_storage::places::{self, StorePlaces};
 use crate::stores::containers_storage::store::{self, Graphroot, read};
 use crate::stores::containers_storage::temporary_files;
-use crate::stores::request::{Error, Measure, ScanRequest};
-use crate::stores::store::Store;
+use crate::stores::discovery::found::ReadStores;
+use crate::stores::lending::Need;
+use crate::stores::request::{Measure, ScanError, ScanRequest};
 use crate::sys::allowance::{self, Allowance};
 use crate::sys::quiet::{Within, is_absent};
 use crate::sys::root::Root;
 
 /// Graphroots that have been read. Additional image stores come before the stores that read from them.
 #[derive(Debug, Default)]
-pub(crate) struct Graphroots {
+struct Graphroots {
     stores: Vec<Graphroot>,
     /// Stores that were not requested but use images of the requested ones; only their records are read.
     others: Vec<Graphroot>,
     /// Artifact stores beside the images.
     artifacts: Vec<Artifacts>,
-    pub(crate) pins: Vec<Pin>,
-    pub(crate) findings: Vec<Finding>,
-    /// Configured paths, whether or not they contain a store.
-    pub(crate) looked: Vec<PathBuf>,
+    pins: Arc<[Pin]>,
     /// Stores that could not be read.
-    pub(crate) unread: Vec<Unread>,
-    pub(crate) unread_configs: Vec<UnreadConfig>,
-    /// Error of the first store that could not be read.
-    unreadable: Option<Error>,
+    unread: Vec<Unread>,
     /// Configured directories in which the tools leave temporary files.
     temporary: Vec<PathBuf>,
-    /// Additional layer stores.
-    pub(crate) layer_stores: Vec<PathBuf>,
     /// Limits for reading all stores of other users together.
     allowance: Allowance,
+    findings: Vec<Finding>,
 }
 
 impl Graphroots {
-    /// Returns the stores, and the error of the first store that could not be read.
-    pub(crate) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
-        let stores = self.stores.into_iter().map(|store| Box::new(store) as Box<dyn Store>);
-        let artifacts = self.artifacts.into_iter().map(|store| Box::new(store) as Box<dyn Store>);
-        (stores.chain(artifacts).collect(), self.unreadable)
-    }
-
-    /// Returns the stores that were not requested.
-    pub(crate) fn others(&mut self) -> Vec<Graphroot> {
-        std::mem::take(&mut self.others)
+    /// Moves the stores to `found`.
+    fn move_to(self, found: &mut ReadStores) {
+        for store in self.stores {
+            let places = store.snapshot.places.clone();
+            found.push(store, Some(places));
+        }
+        for store in self.artifacts {
+            let places = store.places().clone();
+            found.push(store, Some(places));
+        }
+        found.findings.extend(self.findings);
+        found.borrowers.extend(self.others.iter().map(|other| other.borrower(None)));
+        found.borrowers.extend(self.unread.iter().map(Unread::borrower));
     }
 }
 
@@ -65,7 +63,7 @@ impl Graphroots {
 ///
 /// # Errors
 /// If a named directory is not a store or cannot be read.
-pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
+pub(crate) fn find(request: &ScanRequest) -> Result<ReadStores, ScanError> {
     let named = request.names_stores();
     let discovery = match named {
         true => config::named(&request.sysroot, &request.environment, &request.running, &request.graphroots),
@@ -80,16 +78,16 @@ pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
         temporary,
         unread: unread_configs,
     } = discovery;
-    let reported =
-        request.running.stores.iter().filter(|store| store.store_type == StoreKind::ContainersStorage);
+    let reported = request.running.stores.iter().filter(|store| store.kind == StoreKind::ContainersStorage);
     let reported = reported.filter_map(|store| {
         Some(Pin { pattern: store.sandbox_image.clone()?, origin: store.origin.clone() })
     });
     let pins = pins.into_iter().chain(reported).collect();
     let allowance = Allowance::limited(allowance::OF_OTHER_USERS);
-    let mut found = Graphroots { pins, unread_configs, temporary, allowance, ..Graphroots::default() };
+    let mut graphroots = Graphroots { pins, temporary, allowance, ..Graphroots::default() };
+    let mut found = ReadStores { unread_configs, ..ReadStores::new() };
     for (path, message) in problems {
-        found.findings.push(Finding::new(path, message));
+        graphroots.findings.push(Finding::new(path, message));
     }
     let requested = stores.len();
     let mut all = [stores, others].concat();
@@ -107,22 +105,22 @@ pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
             continue;
         }
         let store = &all[position];
-        let (before, beside) = (found.stores.len(), found.artifacts.len());
-        match found.store(request, position, known) {
+        let (before, beside) = (graphroots.stores.len(), graphroots.artifacts.len());
+        match graphroots.store(request, position, known) {
             Ok(()) => {}
-            Err(Error::Unreadable { path, source }) if !named => {
-                found.unread.push(unread(request, store, position));
+            Err(ScanError::Unreadable { path, source }) if !named => {
+                graphroots.unread.push(unread(request, store, position));
                 // A user other than root does not expect to read other users' stores: that is not reported.
                 if !is_denied_by_owner(request, &path, &source) {
-                    found.findings.push(Finding::incomplete(&path, format!("cannot be read: {source}")));
+                    graphroots.findings.push(Finding::incomplete(&path, format!("cannot be read: {source}")));
                 }
-                found.unreadable.get_or_insert(Error::Unreadable { path, source });
+                found.unreadable.get_or_insert(ScanError::Unreadable { path, source });
             }
             Err(error) => return Err(error),
         }
-        let nothing = found.stores.len() == before && found.artifacts.len() == beside;
-        if named && nothing && !found.knows(request, &store.graphroot) {
-            return Err(Error::NotAStore {
+        let nothing = graphroots.stores.len() == before && graphroots.artifacts.len() == beside;
+        if named && nothing && !graphroots.knows(request, &store.graphroot) {
+            return Err(ScanError::NotAStore {
                 path: store.graphroot.clone(),
                 exists: request.exists(&store.graphroot),
                 hint: "pass the directory that contains `overlay-layers` or `vfs-layers` (graphRoot in \
@@ -132,11 +130,12 @@ pub(crate) fn find(request: &ScanRequest) -> Result<Graphroots, Error> {
         found.looked.push(store.graphroot.clone());
     }
     if !named {
-        found.additional_artifacts(request, &artifact_stores);
+        graphroots.additional_artifacts(request, &artifact_stores);
     }
     for position in requested..all.len() {
-        found.other(request, position, known);
+        graphroots.other(request, position, known);
     }
+    graphroots.move_to(&mut found);
     Ok(found)
 }
 
@@ -333,17 +332,22 @@ impl Graphroots {
     ///
     /// # Errors
     /// If the store at position `additional_store` could not be read.
-    fn readable(&self, store: &StoreConfig, additional_store: usize) -> Result<(), Error> {
+    fn readable(&self, store: &StoreConfig, additional_store: usize) -> Result<(), ScanError> {
         let Some(unread) = self.unread.iter().find(|unread| unread.position == additional_store) else {
             return Ok(());
         };
         let unread = unread.graphroot.display();
         let source = io::Error::other(format!("its additional image store {unread} could not be read"));
-        Err(Error::Unreadable { path: store.graphroot.clone(), source })
+        Err(ScanError::Unreadable { path: store.graphroot.clone(), source })
     }
 
     /// Reads the store at `position`, and stores that were not requested whose images it uses.
-    fn store(&mut self, request: &ScanRequest, position: usize, known: Configured<'_>) -> Result<(), Error> {
+    fn store(
+        &mut self,
+        request: &ScanRequest,
+        position: usize,
+        known: Configured<'_>,
+    ) -> Result<(), ScanError> {
         let store = &known.all[position];
         let mut additional = Vec::new();
         for (named, path) in known.borrowed_as_named(request, position) {
@@ -438,7 +442,7 @@ impl Graphroots {
         request: &ScanRequest,
         position: usize,
         known: Configured<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ScanError> {
         self.drivers_of(request, &known.all[position], known.imagestores(request, position), false)
     }
 
@@ -448,11 +452,11 @@ impl Graphroots {
         store: &StoreConfig,
         imagestores: Vec<Root>,
         read_only: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ScanError> {
         if self.knows(request, &store.graphroot) {
             return Ok(());
         }
-        let unreadable = |source| Error::Unreadable { path: store.graphroot.clone(), source };
+        let unreadable = |source| ScanError::Unreadable { path: store.graphroot.clone(), source };
         let graphroot = match request.sysroot.open(&store.graphroot) {
             Ok(root) => root,
             Err(error) if is_absent(&error) => return Ok(()),
@@ -507,7 +511,7 @@ impl Graphroots {
                     "the store is transient and this runroot does not exist: its containers are unknown";
                 snapshot.findings.push(Finding::incomplete(runroot, message));
             }
-            self.stores.push(Graphroot::new(snapshot, origin.clone(), watch));
+            self.stores.push(Graphroot::new(snapshot, origin.clone(), watch, Arc::clone(&self.pins)));
         }
         self.artifacts_of(request, &graphroot, &origin, (read_only, &allowance));
         Ok(())
@@ -525,7 +529,7 @@ impl Graphroots {
         let allowance = allowance.for_store();
         let places = StorePlaces::new(graphroot.clone(), artifacts::DRIVER);
         let places = StorePlaces { read_only, foreign, allowance, ..places };
-        match Artifacts::find(&places, origin, request) {
+        match Artifacts::find(&places, origin, Arc::clone(&self.pins)) {
             Ok(found) => self.artifacts.extend(found),
             Err(error) => {
                 let message = format!("cannot be read: {error}");

@@ -1,6 +1,7 @@
 //! Facts from the configuration alone, without reading a store: the places that a scan reads, and the sandbox images.
 
 pub(crate) mod containerds;
+pub(in crate::stores) mod found;
 pub(crate) mod graphroots;
 
 use std::io;

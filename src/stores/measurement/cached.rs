@@ -17,7 +17,7 @@ pub(crate) struct MeasurementNeeds {
 
 /// A finished layer that is about to be measured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Subject {
+pub(super) struct CachedUnit {
     pub(super) slot: usize,
     /// Position of its store.
     pub(super) store: usize,
@@ -29,7 +29,7 @@ pub(super) struct Subject {
 
 /// The finished layers of a scan.
 #[derive(Debug, Default)]
-pub(super) struct Cached {
+pub(super) struct CachedSizes {
     /// `None`: no size is taken from earlier scans or stored for later ones.
     cache: Option<SizeCache>,
     stores: Vec<StoreId>,
@@ -67,7 +67,7 @@ enum SizeState {
     Measured(Option<Box<CachedSize>>),
 }
 
-impl Cached {
+impl CachedSizes {
     pub(super) fn new(cache: Option<SizeCache>, stores: Vec<StoreId>) -> Self {
         Self { cache, stores, ..Self::default() }
     }
@@ -96,7 +96,7 @@ impl Cached {
     /// in 16 if files can share extents, because no time of a file changes in a deduplication.
     pub(super) fn take(
         &mut self,
-        subjects: &[Subject],
+        subjects: &[CachedUnit],
         stamps: &HashMap<usize, Fingerprint>,
         wanted: MeasurementNeeds,
     ) -> Vec<(usize, &CachedSize)> {
@@ -104,7 +104,7 @@ impl Cached {
         let known: Vec<_> = stores.iter().map(|store| cache.as_ref()?.stores.get(store)).collect();
         let mut usable = Vec::new();
         layers.reserve(subjects.len());
-        for Subject { slot, store, key, stamp } in subjects.iter().copied() {
+        for CachedUnit { slot, store, key, stamp } in subjects.iter().copied() {
             let Some(stamp) = stamp.or_else(|| stamps.get(&slot).copied()) else { continue };
             let earlier = known[store].filter(|_| !distrusted.contains(&store));
             let earlier = earlier.and_then(|sizes| sizes.layers.get(&key));

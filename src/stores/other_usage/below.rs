@@ -21,7 +21,7 @@ use crate::sys::quiet::{self, Within};
 
 /// Use of a directory.
 #[derive(Clone, Debug)]
-pub struct Below {
+pub struct BytesBelow {
     /// Inventory of the scan, with only those bytes that are in the directory.
     pub inventory: Inventory,
     pub refs: Refs,
@@ -45,12 +45,12 @@ pub struct OutsideUse {
 
 /// Measures a path and everything below it. The scan must have kept its trees.
 #[must_use]
-pub fn below(scan: &Scan, known: &OtherUsageRequest, located: &Located, progress: &Progress) -> Below {
+pub fn below(scan: &Scan, known: &OtherUsageRequest, located: &Located, progress: &Progress) -> BytesBelow {
     let mut findings = Vec::new();
     let places = places::find(scan, known, &mut findings);
     findings.retain(|finding| finding.path.starts_with(&located.path));
     let mut within = Within::default();
-    scan.places.iter().flatten().for_each(|places| within.extend(places.within()));
+    scan.editable.iter().flatten().for_each(|places| within.extend(places.within()));
     let mut plan = WalkPlan::new(scan, &located.path);
     if !plan.add_stores(scan) {
         // Opened once: a user may replace a directory on the path by a symlink into a mount of his own.
@@ -83,7 +83,7 @@ pub fn below(scan: &Scan, known: &OtherUsageRequest, located: &Located, progress
             .push(Finding::new(&located.path, "a filesystem is mounted there: what it shows is not counted"));
     }
     let (inventory, outside) = divided(scan, measured, plan.outside);
-    Below { refs: Refs::new(&inventory), inventory, outside, findings }
+    BytesBelow { refs: Refs::new(&inventory), inventory, outside, findings }
 }
 
 /// Trees to walk. The first units are the nodes of the inventory, the others are uses outside the stores.

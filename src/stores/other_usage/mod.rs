@@ -23,7 +23,7 @@ use crate::sys::deleted::{self, Backing, DeletedFile, DeletedFiles};
 use crate::sys::mounts::{self, Location, Mount};
 use crate::sys::quiet;
 
-pub use below::{Below, OutsideUse, below};
+pub use below::{BytesBelow, OutsideUse, below};
 pub use places::filesystem_of;
 use sizes::{by_unit, tree};
 use types::KnownUse;
@@ -39,7 +39,7 @@ const LEAST: u64 = 1 << 20;
 
 /// Unit of the walk.
 #[derive(Clone, Debug)]
-struct Unit {
+struct UserTree {
     kind: OtherUserKind,
     /// Top path of the user: units of the same user have the same one.
     user: PathBuf,
@@ -131,7 +131,7 @@ fn of_filesystem(
     let mounts = mounts::read().unwrap_or_default();
     let mount = mounts::widest(&mounts, &facts.mount, scan.sysroot.root()).to_path_buf();
     let mut roots = vec![mount.clone()];
-    let mut units: Vec<Unit> = Vec::new();
+    let mut units: Vec<UserTree> = Vec::new();
     let mut trees = Vec::new();
     let earlier_findings = all.findings.len();
     let is_wanted = known
@@ -144,7 +144,7 @@ fn of_filesystem(
         // Only the directories themselves: each entry in them gets a unit of its own, files included.
         for (root_ix, path) in roots.iter().enumerate() {
             let (user, path) = (path.clone(), path.clone());
-            let top = Unit { kind: OtherUserKind::Directory, user, pod: None, path, holder: None };
+            let top = UserTree { kind: OtherUserKind::Directory, user, pod: None, path, holder: None };
             add(&mut units, &mut trees, root_ix, top, all);
         }
     }
@@ -152,7 +152,7 @@ fn of_filesystem(
     for place in &here {
         roots.push(place.path.clone());
         let KnownUse { kind, path, holder, .. } = (*place).clone();
-        let unit = Unit { kind, user: path.clone(), pod: None, path, holder };
+        let unit = UserTree { kind, user: path.clone(), pod: None, path, holder };
         if kind.is_by_pod() {
             add(&mut units, &mut trees, roots.len() - 1, unit, all);
         } else if !place.is_store {
@@ -216,7 +216,13 @@ fn inodes_outside(scan: &Scan, filesystem_ix: FilesystemIx) -> Option<u64> {
 
 /// Adds a tree for each entry of a directory, and one for the directory itself. In a directory of pods all units have
 /// the same user. In the top directory of a filesystem each entry is a user of its own.
-fn add(units: &mut Vec<Unit>, trees: &mut Vec<Tree<'_>>, root: usize, unit: Unit, all: &mut OtherUsers) {
+fn add(
+    units: &mut Vec<UserTree>,
+    trees: &mut Vec<Tree<'_>>,
+    root: usize,
+    unit: UserTree,
+    all: &mut OtherUsers,
+) {
     trees.push(tree(root, PathBuf::new(), units.len(), TreeScope::EntryOnly));
     units.push(unit.clone());
     let entries = match quiet::list(&unit.path) {
@@ -232,14 +238,14 @@ fn add(units: &mut Vec<Unit>, trees: &mut Vec<Tree<'_>>, root: usize, unit: Unit
         trees.push(tree(root, PathBuf::from(&entry.name), units.len(), TreeScope::Whole));
         units.push(match unit.kind {
             OtherUserKind::Directory => {
-                Unit { kind: places::kind_on_top(&entry), user: path.clone(), path, ..unit.clone() }
+                UserTree { kind: places::kind_on_top(&entry), user: path.clone(), path, ..unit.clone() }
             }
-            _ => Unit { pod: Some(places::pod_name(&entry.name)), path, ..unit.clone() },
+            _ => UserTree { pod: Some(places::pod_name(&entry.name)), path, ..unit.clone() },
         });
     }
 }
 
-fn gather(filesystem: FilesystemIx, units: Vec<Unit>, sizes: &[BytesAndInodes], all: &mut OtherUsers) {
+fn gather(filesystem: FilesystemIx, units: Vec<UserTree>, sizes: &[BytesAndInodes], all: &mut OtherUsers) {
     // A directory of known use can be at the top of its filesystem, where it also has a unit, without bytes.
     let mut sums: HashMap<(OtherUserKind, PathBuf), usize> = HashMap::new();
     for (unit, size) in units.into_iter().zip(sizes) {

@@ -36,7 +36,7 @@ const DEEPEST: usize = 8;
 const COUNTS: [fn(&BytesAndInodes) -> u64; 2] = [|size| size.bytes, |size| size.inodes];
 
 /// Entries of a directory that contain nearly all of it, the deepest first; by bytes and by inodes.
-type Chains = [Vec<(PathBuf, BytesAndInodes)>; 2];
+type LargestChains = [Vec<(PathBuf, BytesAndInodes)>; 2];
 
 /// Moves the bytes of the largest directories to the file or directory in each that contains at least four fifths of
 /// them, as deep as there is one. The remaining bytes stay with the directory. Then does the same for inodes.
@@ -48,7 +48,7 @@ pub(super) fn narrow(
     apart: &Apart,
     all: &mut OtherUsers,
 ) {
-    let mut read: HashMap<PathBuf, Chains> = HashMap::new();
+    let mut read: HashMap<PathBuf, LargestChains> = HashMap::new();
     for (number, least) in [LEAST, facts.inodes / FEW_INODES].into_iter().enumerate() {
         if least == 0 {
             continue;
@@ -121,38 +121,38 @@ pub(super) fn divide(
 
 /// A directory that is being read.
 #[derive(Default)]
-struct Frame {
+struct OpenDirectory {
     path: PathBuf,
     size: BytesAndInodes,
     /// Largest entry by each count.
-    largest: [Option<Largest>; 2],
+    largest: [Option<LargestEntry>; 2],
 }
 
 /// An entry of a directory, with the entries that contain nearly all of it.
-struct Largest {
+struct LargestEntry {
     path: PathBuf,
     size: BytesAndInodes,
     chain: Vec<(PathBuf, BytesAndInodes)>,
 }
 
-impl Frame {
-    fn add(&mut self, path: &Path, size: BytesAndInodes, mut chains: Chains) {
+impl OpenDirectory {
+    fn add(&mut self, path: &Path, size: BytesAndInodes, mut chains: LargestChains) {
         self.size.bytes = self.size.bytes.saturating_add(size.bytes);
         self.size.inodes += size.inodes;
         for (number, count) in COUNTS.iter().enumerate() {
             let known = self.largest[number].as_ref().map_or(0, |largest| count(&largest.size));
             if count(&size) > known {
                 let chain = std::mem::take(&mut chains[number]);
-                self.largest[number] = Some(Largest { path: path.to_path_buf(), size, chain });
+                self.largest[number] = Some(LargestEntry { path: path.to_path_buf(), size, chain });
             }
         }
     }
 
     /// Returns the entries that contain nearly all of the directory.
-    fn chains(&mut self) -> Chains {
-        let mut chains = Chains::default();
+    fn chains(&mut self) -> LargestChains {
+        let mut chains = LargestChains::default();
         for (number, count) in COUNTS.iter().enumerate() {
-            if let Some(Largest { path, size, mut chain }) = self.largest[number].take()
+            if let Some(LargestEntry { path, size, mut chain }) = self.largest[number].take()
                 && count(&size) >= count(&self.size) / 5 * 4
             {
                 chain.push((path, size));
@@ -165,7 +165,7 @@ impl Frame {
 
 /// Returns the size of everything below `top`, except directories in `apart`, and the entries that contain nearly all
 /// of it. Hard links count once, and not at all if further ones are elsewhere; reflinked bytes count with each copy.
-pub(super) fn measure(scan: &Scan, top: &Path, apart: &Apart) -> (BytesAndInodes, Chains) {
+pub(super) fn measure(scan: &Scan, top: &Path, apart: &Apart) -> (BytesAndInodes, LargestChains) {
     // Opened with care: a user may have replaced a directory on the path by a symlink into a mount of his own.
     let opened = scan.sysroot.open(&scan.sysroot.display(top)).and_then(|root| root.directory());
     match opened {
@@ -177,14 +177,14 @@ pub(super) fn measure(scan: &Scan, top: &Path, apart: &Apart) -> (BytesAndInodes
     }
 }
 
-fn measure_open(directory: &OwnedFd, top: &Path, apart: &Apart) -> (BytesAndInodes, Chains) {
+fn measure_open(directory: &OwnedFd, top: &Path, apart: &Apart) -> (BytesAndInodes, LargestChains) {
     let mut links: HashMap<(u64, u64), u64> = HashMap::new();
-    let mut open: Vec<Frame> = Vec::new();
-    let mut whole = (BytesAndInodes::default(), Chains::default());
+    let mut open: Vec<OpenDirectory> = Vec::new();
+    let mut whole = (BytesAndInodes::default(), LargestChains::default());
     quiet::walk_below(directory, &|facts| apart.contains(&facts.identity()), &mut |step| match step {
         Step::Directory(below, bytes) => {
             let size = BytesAndInodes { bytes, inodes: 1 };
-            open.push(Frame { path: top.join(below), size, ..Frame::default() });
+            open.push(OpenDirectory { path: top.join(below), size, ..OpenDirectory::default() });
         }
         Step::Entry(below, facts, bytes) => {
             if facts.links > 1 {
@@ -195,7 +195,11 @@ fn measure_open(directory: &OwnedFd, top: &Path, apart: &Apart) -> (BytesAndInod
                 }
             }
             if let Some(directory) = open.last_mut() {
-                directory.add(&top.join(below), BytesAndInodes { bytes, inodes: 1 }, Chains::default());
+                directory.add(
+                    &top.join(below),
+                    BytesAndInodes { bytes, inodes: 1 },
+                    LargestChains::default(),
+                );
             }
         }
         Step::End => {

@@ -4,8 +4,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use layersweep::stores::Environment;
 use layersweep::stores::RunningPrograms;
-use layersweep::stores::containers_storage::config::{Environment, discover, named};
+use layersweep::stores::containers_storage::config::{discover, named};
 use proptest::prelude::*;
 
 use super::{lines, made, root};

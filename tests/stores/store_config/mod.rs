@@ -9,7 +9,8 @@ mod users;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use layersweep::stores::containers_storage::config::{Environment, GraphrootDiscovery, StoreConfig};
+use layersweep::stores::Environment;
+use layersweep::stores::containers_storage::config::{GraphrootDiscovery, StoreConfig};
 use layersweep::sys::sysroot::Sysroot;
 
 fn fixture(case: &str) -> Sysroot {

@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use layersweep::stores::Environment;
 use layersweep::stores::RunningPrograms;
-use layersweep::stores::containers_storage::config::{Environment, discover, named};
+use layersweep::stores::containers_storage::config::{discover, named};
 use layersweep::sys::sysroot::Sysroot;
 
 use super::{fixture, line, lines, made, path, root};

@@ -5,8 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
+use layersweep::stores::Environment;
 use layersweep::stores::RunningPrograms;
-use layersweep::stores::containers_storage::config::{Environment, discover};
+use layersweep::stores::containers_storage::config::discover;
 
 use super::{fixture, lines, made, path, root, user};
 

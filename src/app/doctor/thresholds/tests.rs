@@ -36,7 +36,7 @@ fn found(text: &str, targets: Targets, disk: Disk) -> Vec<Check> {
 }
 
 fn found_on(text: &str, images: Policy, disks: Vec<Disk>) -> Vec<Check> {
-    type SettingsCheck = (&'static str, fn(&Settings<'_>) -> Vec<Check>);
+    type SettingsCheck = (&'static str, fn(&CheckedSettings<'_>) -> Vec<Check>);
     const CHECKS: [SettingsCheck; 6] = [
         ("kubelet-settings", validity),
         ("kubelet-eviction", dropped),
@@ -45,7 +45,7 @@ fn found_on(text: &str, images: Policy, disks: Vec<Disk>) -> Vec<Check> {
         ("our-thresholds", our_bytes),
         ("our-inodes", our_inodes),
     ];
-    let settings = Settings { kubelet: kubelet(text), images: &images, containers: None, disks };
+    let settings = CheckedSettings { kubelet: kubelet(text), images: &images, containers: None, disks };
     let checks: Vec<_> = CHECKS
         .iter()
         .flat_map(|(name, run)| run(&settings).into_iter().map(|check| Check { name, ..check }))

@@ -6,7 +6,7 @@ mod real;
 mod writing;
 
 use super::meta::fnv1a;
-use super::{Bucket, BucketEntry, Database, Limits, PageSource};
+use super::{BoltDatabase, Bucket, BucketEntry, Limits, PageSource};
 use std::io;
 
 /// A file that does not change.
@@ -26,8 +26,8 @@ impl PageSource for Still<'_> {
     }
 }
 
-fn read(bytes: &[u8]) -> Result<Database, super::BoltError> {
-    Database::read_from(&Still(bytes), &Limits::default())
+fn read(bytes: &[u8]) -> Result<BoltDatabase, super::BoltError> {
+    BoltDatabase::read_from(&Still(bytes), &Limits::default())
 }
 
 /// Returns all content of a bucket as one string of bytes: depth, key, value. A bucket has the length `u32::MAX`.

@@ -41,7 +41,7 @@ fn count(bucket: &Bucket<'_>) -> (usize, usize) {
 fn databases_match_an_independent_reader() {
     for &(name, txid, buckets, values, hash) in FILES {
         let file = File::open(fixture(name)).expect(name);
-        let database = Database::read(&file, &Limits::default()).expect(name);
+        let database = BoltDatabase::read(&file, &Limits::default()).expect(name);
         assert_eq!(database.txid(), txid, "{name}");
         assert_eq!(count(&database.root()), (buckets, values), "{name}");
         assert_eq!(fnv1a(&flatten(&database.root())), hash, "{name}");

@@ -50,7 +50,7 @@ fn changing(changes: u32) -> Changing {
 #[test]
 fn commit_during_copy_restarts_it() {
     let source = changing(3);
-    let database = Database::read_from(&source, &Limits::default()).expect("reads");
+    let database = BoltDatabase::read_from(&source, &Limits::default()).expect("reads");
     assert_eq!(database.txid(), 10, "the transaction after the last commit");
     assert_eq!(source.changes.get(), 0);
 }
@@ -58,12 +58,12 @@ fn commit_during_copy_restarts_it() {
 #[test]
 fn endless_writer_makes_read_fail() {
     let limits = Limits { attempts: 5, ..Limits::default() };
-    match Database::read_from(&changing(u32::MAX), &limits) {
+    match BoltDatabase::read_from(&changing(u32::MAX), &limits) {
         Err(BoltError::Busy { attempts: 5 }) => {}
         other => panic!("{other:?}"),
     }
     let limits = Limits { patience: Duration::ZERO, ..Limits::default() };
-    match Database::read_from(&changing(u32::MAX), &limits) {
+    match BoltDatabase::read_from(&changing(u32::MAX), &limits) {
         Err(BoltError::Busy { attempts: 1 }) => {}
         other => panic!("{other:?}"),
     }
@@ -88,7 +88,7 @@ fn unusable_files_are_refused() {
         ("too large: ", &good, limits),
     ];
     for (message, bytes, limits) in table {
-        let error = Database::read_from(&Still(bytes), &limits).expect_err(message);
+        let error = BoltDatabase::read_from(&Still(bytes), &limits).expect_err(message);
         assert!(error.to_string().starts_with(message), "{error}");
     }
 }
@@ -147,13 +147,13 @@ fn too_deep_tree_is_refused() {
 #[test]
 fn reading_is_reused_until_a_commit() {
     let source = changing(0);
-    let first = Arc::new(Database::read_from(&source, &Limits::default()).expect("reads"));
+    let first = Arc::new(BoltDatabase::read_from(&source, &Limits::default()).expect("reads"));
     let bytes = first.bytes.as_ptr();
-    let again = Database::read_again(Arc::clone(&first), &source, &Limits::default()).expect("reads");
+    let again = BoltDatabase::read_again(Arc::clone(&first), &source, &Limits::default()).expect("reads");
     assert!(Arc::ptr_eq(&first, &again));
     commit(&mut source.now.borrow_mut(), 8);
     drop(first);
-    let after = Database::read_again(again, &source, &Limits::default()).expect("reads");
+    let after = BoltDatabase::read_again(again, &source, &Limits::default()).expect("reads");
     assert_eq!(after.txid(), 8, "the transaction after the last commit");
     assert_eq!(after.bytes.as_ptr(), bytes, "in the memory of the one before");
 }

@@ -161,7 +161,7 @@ fn every_source_adds_its_root() {
     }
     fn reported(root: &str) -> RuntimeStore {
         RuntimeStore {
-            store_type: StoreKind::Containerd,
+            kind: StoreKind::Containerd,
             root: root.into(),
             state: None,
             driver: None,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::images::Groups;
+use super::images::ImageGroups;
 use super::volumes::Volumes;
 use super::{Filler, qualified};
 use crate::model::reference::bare_id;
@@ -12,7 +12,7 @@ use crate::stores::containerd::metadata::Namespace;
 use crate::stores::containerd::places::TASKS;
 
 impl<'a> Filler<'a> {
-    pub(crate) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
+    pub(crate) fn containers(&mut self, groups: &ImageGroups<'a>, volumes: &Volumes<'a>) {
         for (namespace, graph) in self.graphs {
             let pods = namespaces_of_pods(namespace);
             // Sandboxes that another sandboxer than containerd's own created: `sandboxer = "shim"` of a runtime in

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::images::{Groups, ImageGroup};
+use super::images::{ImageGroup, ImageGroups};
 use super::{Filler, qualified};
 use crate::model::{BuildCache, Container, ContainerState, ImageIx, NodeIx, Owner, Use};
 use crate::stores::containerd::build_cache;
@@ -11,7 +11,7 @@ use crate::stores::containerd::metadata::Namespace;
 
 impl<'a> Filler<'a> {
     /// Adds the containers without a record in containerd, and completes the others.
-    pub(crate) fn docker_containers(&mut self, groups: &Groups<'a>) {
+    pub(crate) fn docker_containers(&mut self, groups: &ImageGroups<'a>) {
         for (namespace, graph) in self.graphs {
             let found = docker::containers(namespace);
             if found.is_empty() {
@@ -105,7 +105,7 @@ impl<'a> Filler<'a> {
 /// record decides, because a tag may have moved since. Without it, all images with the container's top snapshot are
 /// returned.
 fn images_of(
-    groups: &Groups<'_>,
+    groups: &ImageGroups<'_>,
     namespace: &Namespace,
     container: &DockerLease<'_>,
     record: Option<&DockerRecord>,

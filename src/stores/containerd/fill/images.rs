@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Filler, KUBERNETES, origin, qualified};
 use crate::model::display::shell_word;
-use crate::model::{Image, ImageIx, IndexedManifest, Labels, LayerBlob, PinReason, is_for_ctr, reference};
+use crate::model::{
+    Evidence, EvidenceKind, Image, ImageIx, IndexedManifest, Labels, LayerBlob, PinReason, is_for_ctr,
+    reference,
+};
 use crate::stores::containerd::content::{self, Resolved};
 use crate::stores::containerd::gc::{Graph, Ref};
 use crate::stores::containerd::metadata::{ContainerRecord, ImageRecord, Namespace};
@@ -33,7 +36,7 @@ pub(crate) struct ImageGroup<'a> {
 }
 
 /// All images of a root, with indexes.
-pub(crate) struct Groups<'a> {
+pub(crate) struct ImageGroups<'a> {
     pub(crate) all: Vec<ImageGroup<'a>>,
     /// Positions by namespace and name.
     by_name: HashMap<(&'a str, &'a str), usize>,
@@ -50,7 +53,7 @@ impl ImageGroup<'_> {
     }
 }
 
-impl<'a> Groups<'a> {
+impl<'a> ImageGroups<'a> {
     /// Returns the image from which a container was created: by the configuration that CRI recorded, or by name.
     pub(crate) fn of(&self, namespace: &str, container: &ContainerRecord) -> Option<&ImageGroup<'a>> {
         let cri = container.cri.as_ref();
@@ -76,8 +79,8 @@ impl<'a> Groups<'a> {
 }
 
 impl<'a> Filler<'a> {
-    pub(crate) fn images(&mut self) -> Groups<'a> {
-        let mut groups = Groups { all: Vec::new(), by_name: HashMap::new(), by_config: HashMap::new() };
+    pub(crate) fn images(&mut self) -> ImageGroups<'a> {
+        let mut groups = ImageGroups { all: Vec::new(), by_name: HashMap::new(), by_config: HashMap::new() };
         for (namespace, graph) in self.graphs {
             let mut by_id: BTreeMap<String, (Vec<&ImageRecord>, Resolved)> = BTreeMap::new();
             for record in &namespace.images {
@@ -145,13 +148,15 @@ impl<'a> Filler<'a> {
         let mut digests: Vec<_> = names.iter().map(|name| name.target.clone()).collect();
         digests.sort();
         digests.dedup();
+        let created = names.iter().filter_map(|name| name.created).min();
+        let evidence = created.map(|at| Evidence { kind: EvidenceKind::ImageRecord, at });
         self.writer.inventory.images.push(Image {
             id: id.as_str().into(),
             store: self.writer.store,
             names: shown(&names),
             digests,
-            created: names.iter().filter_map(|name| name.created).min(),
-            evidence: Vec::new(),
+            created,
+            evidence: evidence.into_iter().collect(),
             origin: origin::origin(namespace, graph, &names, &resolved),
             blobs: if self.writer.blobs { blobs(&resolved) } else { Vec::new() },
             is_list: resolved.index && resolved.config.is_none(),

@@ -9,9 +9,10 @@ use super::*;
 use crate::disk::filesystem::CostModel;
 use crate::model::{ContainerState, FilesystemIx, Inventory, LeakClass, Owner, StoreIx, Verdict};
 use crate::stores::bolt::tests::build::{Builder, Value, bucket_in, tree_of};
-use crate::stores::bolt::{Database, Limits};
+use crate::stores::bolt::{BoltDatabase, Limits};
 use crate::stores::containerd::places::{CRI, ContainerdPlaces, META_DB};
-use crate::stores::containerd::{ReadCache, read, units};
+use crate::stores::containerd::{read, units};
+use crate::stores::read_cache::ReadCache;
 use crate::sys::clock::Present;
 
 fn fixture(path: &str) -> PathBuf {
@@ -27,7 +28,7 @@ fn noted(key: &str) -> String {
 /// sandboxes has its directory.
 fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) -> Inventory {
     let original = File::open(fixture("root").join(META_DB)).unwrap();
-    let mut tree = tree_of(&Database::read(&original, &Limits::default()).unwrap().root());
+    let mut tree = tree_of(&BoltDatabase::read(&original, &Limits::default()).unwrap().root());
     change(bucket_in(&mut tree, &["v1", KUBERNETES]));
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
@@ -70,7 +71,7 @@ fn cached_layers_are_kept() {
     }
     fn database(path: &str) -> std::collections::BTreeMap<Vec<u8>, Value> {
         let original = File::open(fixture("root").join(path)).unwrap();
-        tree_of(&Database::read(&original, &Limits::default()).unwrap().root())
+        tree_of(&BoltDatabase::read(&original, &Limits::default()).unwrap().root())
     }
     let dir = tempfile::tempdir().unwrap();
     let (root, cache) = (dir.path().join("root"), dir.path().join("cache"));

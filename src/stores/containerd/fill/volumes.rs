@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::images::Groups;
+use super::images::ImageGroups;
 use super::{Filler, KUBERNETES, qualified};
 use crate::model::display::shell_word;
 use crate::model::{ImageIx, LeakClass};
@@ -20,7 +20,7 @@ use crate::sys::quiet;
 const DIRECTORY: &str = "image-volumes";
 
 /// An image volume of a pod.
-struct Volume<'a> {
+struct ImageVolume<'a> {
     namespace: &'a Namespace,
     record: &'a SnapshotRecord,
     /// Id of the pod's sandbox, which may no longer exist.
@@ -30,7 +30,7 @@ struct Volume<'a> {
 }
 
 /// All image volumes of a root.
-pub(crate) struct Volumes<'a>(Vec<Volume<'a>>);
+pub(crate) struct Volumes<'a>(Vec<ImageVolume<'a>>);
 
 impl Volumes<'_> {
     /// Returns the images that are mounted for a sandbox.
@@ -56,14 +56,14 @@ pub(crate) fn parse(path: &str) -> Option<(&str, &str)> {
 
 impl<'a> Filler<'a> {
     /// Finds the image volumes and their images.
-    pub(crate) fn volumes(&self, groups: &Groups<'a>) -> Volumes<'a> {
+    pub(crate) fn volumes(&self, groups: &ImageGroups<'a>) -> Volumes<'a> {
         let mut volumes = Vec::new();
         // Only CRI creates image volumes.
         if let Some(namespace) = self.snapshot.metadata.namespace(KUBERNETES) {
             for record in &namespace.snapshots {
                 let Some((sandbox, hex)) = parse(&record.key) else { continue };
                 let images = of_volume(groups, namespace, record, hex);
-                volumes.push(Volume { namespace, record, sandbox, images });
+                volumes.push(ImageVolume { namespace, record, sandbox, images });
             }
         }
         Volumes(volumes)
@@ -127,7 +127,12 @@ impl<'a> Filler<'a> {
 
 /// Returns the images of a volume: by digest, or if no image has it (the tag has moved since), all images with the
 /// layers below it.
-fn of_volume(groups: &Groups<'_>, namespace: &Namespace, record: &SnapshotRecord, hex: &str) -> Vec<ImageIx> {
+fn of_volume(
+    groups: &ImageGroups<'_>,
+    namespace: &Namespace,
+    record: &SnapshotRecord,
+    hex: &str,
+) -> Vec<ImageIx> {
     let digest = format!("sha256:{hex}");
     let here = groups.all.iter().filter(|group| group.namespace.name == namespace.name);
     let (named, others): (Vec<_>, Vec<_>) = here.partition(|group| group.has_digest(&digest));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn labels(pairs: &[(&str, &str)]) -> Labels {
+fn labels(pairs: &[(&str, &str)]) -> RecordLabels {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::model::display::shell_word;
 use crate::model::{LeakClass, NodeKind, Verdict, display, is_for_ctr, is_of_docker};
-use crate::stores::containerd::fill::images::{Groups, ImageGroup};
+use crate::stores::containerd::fill::images::{ImageGroup, ImageGroups};
 use crate::stores::containerd::fill::{Filler, KUBERNETES, qualified};
 use crate::stores::containerd::gc::Ref;
 use crate::stores::containerd::places::PLAIN;
@@ -24,7 +24,7 @@ impl<'a> Filler<'a> {
 
     /// Adds images without some of their blobs, truncated blobs, snapshots without a directory, and containers that
     /// CRI does not know.
-    pub(crate) fn damage(&mut self, groups: &Groups<'a>) {
+    pub(crate) fn damage(&mut self, groups: &ImageGroups<'a>) {
         for group in &groups.all {
             self.image_damage(group);
         }
@@ -166,7 +166,7 @@ impl<'a> Filler<'a> {
     }
 
     /// Adds namespaces and snapshotters whose images and snapshots CRI does not see.
-    pub(crate) fn other_namespaces(&mut self, groups: &Groups<'a>) {
+    pub(crate) fn other_namespaces(&mut self, groups: &ImageGroups<'a>) {
         let cri_is_used = self
             .snapshot
             .metadata

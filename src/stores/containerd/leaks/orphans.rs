@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use crate::model::{LeakClass, NodeIx, Verdict};
 use crate::stores::containerd::fill::{Filler, qualified};
 use crate::stores::containerd::metadata::Namespace;
-use crate::stores::containerd::units::{ContainerdOrphan, ContainerdUnit, Unit};
+use crate::stores::containerd::units::{ContainerdOrphan, ContainerdUnit, RootUnit};
 use crate::stores::leaks::Judgement;
 
 /// Returns the class and the evidence of an object without a record.
@@ -51,7 +51,7 @@ fn class_of(orphan: ContainerdOrphan) -> (LeakClass, &'static str) {
 }
 
 impl<'a> Filler<'a> {
-    pub(crate) fn orphans(&mut self, units: &[Unit], nodes: &[NodeIx]) {
+    pub(crate) fn orphans(&mut self, units: &[RootUnit], nodes: &[NodeIx]) {
         for (unit, node) in units.iter().zip(nodes) {
             let ContainerdUnit::Orphan(orphan) = unit.kind else { continue };
             if orphan == ContainerdOrphan::TmpMount && self.writer.inventory[*node].size.inodes <= 1 {

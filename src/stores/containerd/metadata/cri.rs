@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::fields::Fields;
+use super::fields::RecordFields;
 
 /// Label of CRI's containers and sandboxes.
 pub(super) const KIND_LABEL: &str = "io.cri-containerd.kind";
@@ -36,7 +36,7 @@ fn text(value: &Value, path: &str) -> Option<String> {
 }
 
 /// Reads the facts from a container's record; returns `None` for a container that CRI did not create.
-pub(super) fn read(fields: &mut Fields<'_, '_>, kind: Option<&str>) -> Option<CriContainer> {
+pub(super) fn read(fields: &mut RecordFields<'_, '_>, kind: Option<&str>) -> Option<CriContainer> {
     let sandbox = match kind {
         Some("sandbox") => true,
         Some("container") => false,
@@ -49,7 +49,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, kind: Option<&str>) -> Option<Cr
 
 /// Reads the facts from a record of containerd 2's sandbox store; returns `None` for a sandbox that CRI did not
 /// create.
-pub(super) fn read_sandbox(fields: &mut Fields<'_, '_>, kind: Option<&str>) -> Option<CriContainer> {
+pub(super) fn read_sandbox(fields: &mut RecordFields<'_, '_>, kind: Option<&str>) -> Option<CriContainer> {
     if kind != Some("sandbox") {
         return None;
     }

@@ -9,7 +9,7 @@ use super::values;
 use crate::stores::bolt::{Bucket, BucketEntry, go_time};
 
 /// Labels or annotations, by key.
-pub type Labels = BTreeMap<String, String>;
+pub type RecordLabels = BTreeMap<String, String>;
 
 /// A field that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Oddity {
 }
 
 /// A record: a bucket and its location.
-pub(super) struct Fields<'a, 'o> {
+pub(super) struct RecordFields<'a, 'o> {
     bucket: Bucket<'a>,
     location: String,
     odd: &'o mut Vec<Oddity>,
@@ -31,7 +31,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-impl<'a, 'o> Fields<'a, 'o> {
+impl<'a, 'o> RecordFields<'a, 'o> {
     pub(super) fn new(bucket: Bucket<'a>, location: String, odd: &'o mut Vec<Oddity>) -> Self {
         Self { bucket, location, odd }
     }
@@ -72,7 +72,7 @@ impl<'a, 'o> Fields<'a, 'o> {
         size
     }
 
-    pub(super) fn labels(&self, key: &str) -> Labels {
+    pub(super) fn labels(&self, key: &str) -> RecordLabels {
         let labels = self.bucket.bucket(key);
         let entries = labels.into_iter().flat_map(|labels| labels.entries());
         entries

@@ -12,12 +12,12 @@ pub mod snapshotter;
 pub mod values;
 
 pub use cri::CriContainer;
-pub use fields::{Labels, Oddity};
+pub use fields::{Oddity, RecordLabels};
 pub use records::{
     BlobRecord, ContainerRecord, ImageRecord, IngestRecord, LeaseRecord, Namespace, SnapshotRecord,
 };
 
-use crate::stores::bolt::Database;
+use crate::stores::bolt::BoltDatabase;
 
 /// Content of `meta.db`.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +32,7 @@ pub struct Metadata {
 impl Metadata {
     /// Reads all records of `meta.db`.
     #[must_use]
-    pub fn read(database: &Database) -> Self {
+    pub fn read(database: &BoltDatabase) -> Self {
         let mut metadata = Self::default();
         let Some(top) = database.root().bucket("v1") else {
             // A new database is empty.
@@ -48,7 +48,7 @@ impl Metadata {
 
     /// Returns the names and digests of the images of a namespace; a digest that cannot be read is empty.
     pub fn targets<'a>(
-        database: &'a Database,
+        database: &'a BoltDatabase,
         namespace: &str,
     ) -> impl Iterator<Item = (String, String)> + use<'a> {
         let bucket = database.root().bucket("v1").and_then(|top| top.bucket(namespace));

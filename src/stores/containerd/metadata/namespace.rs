@@ -1,7 +1,7 @@
 //! Reads the records of a namespace.
 
 use super::cri::{self, KIND_LABEL};
-use super::fields::{Fields, Oddity, buckets, text};
+use super::fields::{Oddity, RecordFields, buckets, text};
 use super::records::{
     BlobRecord, ContainerRecord, ImageRecord, IngestRecord, LeaseRecord, Namespace, SnapshotRecord,
 };
@@ -10,7 +10,7 @@ use crate::stores::bolt::Bucket;
 
 /// Reads the namespace `name`.
 pub(super) fn read(name: &str, bucket: Bucket<'_>, odd: &mut Vec<Oddity>) -> Namespace {
-    let mut reader = Reader { name, bucket, odd };
+    let mut reader = NamespaceReader { name, bucket, odd };
     let snapshots = buckets(bucket.bucket("snapshots"));
     Namespace {
         name: name.to_owned(),
@@ -38,27 +38,27 @@ fn digest(target: Bucket<'_>) -> String {
     target.value("digest").map(text).unwrap_or_default()
 }
 
-struct Reader<'a, 'o> {
+struct NamespaceReader<'a, 'o> {
     name: &'o str,
     bucket: Bucket<'a>,
     odd: &'o mut Vec<Oddity>,
 }
 
-impl Reader<'_, '_> {
+impl NamespaceReader<'_, '_> {
     /// Reads each bucket below `path` as a record.
-    fn each<T>(&mut self, path: &[&str], read: impl Fn(&mut Fields<'_, '_>, String) -> T) -> Vec<T> {
+    fn each<T>(&mut self, path: &[&str], read: impl Fn(&mut RecordFields<'_, '_>, String) -> T) -> Vec<T> {
         let bucket = path.iter().try_fold(self.bucket, |bucket, key| bucket.bucket(key));
         let location = format!("{}/{}", self.name, path.join("/"));
         buckets(bucket)
             .map(|(key, bucket)| {
-                let mut fields = Fields::new(bucket, format!("{location}/{key}"), self.odd);
+                let mut fields = RecordFields::new(bucket, format!("{location}/{key}"), self.odd);
                 read(&mut fields, key)
             })
             .collect()
     }
 }
 
-fn image(fields: &mut Fields<'_, '_>, name: String) -> ImageRecord {
+fn image(fields: &mut RecordFields<'_, '_>, name: String) -> ImageRecord {
     let mut image = ImageRecord {
         name,
         created: fields.time("createdat"),
@@ -76,7 +76,7 @@ fn image(fields: &mut Fields<'_, '_>, name: String) -> ImageRecord {
     image
 }
 
-fn blob(fields: &mut Fields<'_, '_>, digest: String) -> BlobRecord {
+fn blob(fields: &mut RecordFields<'_, '_>, digest: String) -> BlobRecord {
     BlobRecord {
         digest,
         size: fields.size("size"),
@@ -85,7 +85,7 @@ fn blob(fields: &mut Fields<'_, '_>, digest: String) -> BlobRecord {
     }
 }
 
-fn ingest(fields: &mut Fields<'_, '_>, key: String) -> IngestRecord {
+fn ingest(fields: &mut RecordFields<'_, '_>, key: String) -> IngestRecord {
     IngestRecord {
         key,
         backend_ref: fields.text("ref"),
@@ -94,7 +94,7 @@ fn ingest(fields: &mut Fields<'_, '_>, key: String) -> IngestRecord {
     }
 }
 
-fn snapshot(fields: &mut Fields<'_, '_>, snapshotter: &str, key: String) -> SnapshotRecord {
+fn snapshot(fields: &mut RecordFields<'_, '_>, snapshotter: &str, key: String) -> SnapshotRecord {
     if !fields.has("name") {
         fields.odd("name", "the snapshot has no name in its snapshotter");
     }
@@ -108,7 +108,7 @@ fn snapshot(fields: &mut Fields<'_, '_>, snapshotter: &str, key: String) -> Snap
     }
 }
 
-fn container(fields: &mut Fields<'_, '_>, id: String) -> ContainerRecord {
+fn container(fields: &mut RecordFields<'_, '_>, id: String) -> ContainerRecord {
     let labels = fields.labels("labels");
     ContainerRecord {
         id,
@@ -121,7 +121,7 @@ fn container(fields: &mut Fields<'_, '_>, id: String) -> ContainerRecord {
     }
 }
 
-fn lease(fields: &mut Fields<'_, '_>, id: String) -> LeaseRecord {
+fn lease(fields: &mut RecordFields<'_, '_>, id: String) -> LeaseRecord {
     let mut snapshots = Vec::new();
     for (snapshotter, bucket) in buckets(fields.bucket("snapshots")) {
         for (key, _) in bucket.entries() {
@@ -139,7 +139,7 @@ fn lease(fields: &mut Fields<'_, '_>, id: String) -> LeaseRecord {
     }
 }
 
-fn sandbox(fields: &mut Fields<'_, '_>, id: String) -> ContainerRecord {
+fn sandbox(fields: &mut RecordFields<'_, '_>, id: String) -> ContainerRecord {
     let labels = fields.labels("labels");
     ContainerRecord {
         id,

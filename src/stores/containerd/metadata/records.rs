@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 
 use super::cri::CriContainer;
-use super::fields::Labels;
+use super::fields::RecordLabels;
 
 /// A namespace with its own names, snapshots and leases. Blobs are stored once for all namespaces.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ pub struct ImageRecord {
     pub target_size: Option<u64>,
     /// Time at which the name was created.
     pub created: Option<Timestamp>,
-    pub labels: Labels,
+    pub labels: RecordLabels,
 }
 
 /// Record of a blob in one namespace.
@@ -50,7 +50,7 @@ pub struct BlobRecord {
     pub size: Option<u64>,
     pub created: Option<Timestamp>,
     /// Labels, including the edges that the garbage collection follows.
-    pub labels: Labels,
+    pub labels: RecordLabels,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub struct SnapshotRecord {
     /// Key of the parent, in the same snapshotter and namespace.
     pub parent: Option<String>,
     pub created: Option<Timestamp>,
-    pub labels: Labels,
+    pub labels: RecordLabels,
 }
 
 /// A container, or a sandbox of containerd 2's sandbox store, which has neither image nor snapshot.
@@ -91,7 +91,7 @@ pub struct ContainerRecord {
     /// Key of its writable snapshot.
     pub snapshot_key: Option<String>,
     pub created: Option<Timestamp>,
-    pub labels: Labels,
+    pub labels: RecordLabels,
     /// Facts recorded by CRI.
     pub cri: Option<CriContainer>,
 }
@@ -102,7 +102,7 @@ pub struct LeaseRecord {
     pub id: String,
     pub created: Option<Timestamp>,
     /// Labels; `containerd.io/gc.expire` is the expiry.
-    pub labels: Labels,
+    pub labels: RecordLabels,
     /// Digests of blobs.
     pub content: Vec<String>,
     /// Snapshots: snapshotter and key.

@@ -3,9 +3,9 @@
 
 use jiff::Timestamp;
 
-use super::fields::{Fields, Oddity, buckets};
+use super::fields::{Oddity, RecordFields, buckets};
 use super::values;
-use crate::stores::bolt::Database;
+use crate::stores::bolt::BoltDatabase;
 
 /// Labels of the erofs snapshotter of containerd 2.4 (`plugins/snapshots/erofs`): source and path of a layer's
 /// content.
@@ -42,12 +42,12 @@ pub struct BackendSnapshot {
 /// Reads all snapshots of `metadata.db`, and the fields that cannot be parsed. A record without a readable id is only
 /// an oddity, because its directory is unknown.
 #[must_use]
-pub fn read(database: &Database) -> (Vec<BackendSnapshot>, Vec<Oddity>) {
+pub fn read(database: &BoltDatabase) -> (Vec<BackendSnapshot>, Vec<Oddity>) {
     let mut odd = Vec::new();
     let mut snapshots = Vec::new();
     let top = database.root().bucket("v1").and_then(|top| top.bucket("snapshots"));
     for (key, bucket) in buckets(top) {
-        let mut fields = Fields::new(bucket, format!("snapshots/{key}"), &mut odd);
+        let mut fields = RecordFields::new(bucket, format!("snapshots/{key}"), &mut odd);
         let kind = match fields.bytes("kind") {
             Some([1]) => Some(SnapshotKind::View),
             Some([2]) => Some(SnapshotKind::Active),

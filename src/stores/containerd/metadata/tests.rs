@@ -9,9 +9,9 @@ fn fixture(version: &str, path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd").join(version).join(path)
 }
 
-fn database(version: &str, path: &str) -> Database {
+fn database(version: &str, path: &str) -> BoltDatabase {
     let file = std::fs::File::open(fixture(version, path)).expect(path);
-    Database::read(&file, &Limits::default()).expect(path)
+    BoltDatabase::read(&file, &Limits::default()).expect(path)
 }
 
 fn metadata(version: &str) -> Metadata {
@@ -155,7 +155,7 @@ fn damaged_values_become_oddities() {
         let path = directory.path().join("meta.db");
         std::fs::write(&path, &broken).expect("written");
         let file = std::fs::File::open(&path).expect("opened");
-        if let Ok(database) = Database::read(&file, &Limits::default()) {
+        if let Ok(database) = BoltDatabase::read(&file, &Limits::default()) {
             let metadata = Metadata::read(&database);
             read += 1;
             odd += metadata.oddities.len();

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::leaks::{self, Circumstances};
-use super::read::{Artifact, ArtifactUnit, Layout, Unit};
-use super::{BLOBS, layout, users};
+use super::layout::BLOBS;
+use super::leaks::{self, ArtifactFacts};
+use super::read::{Artifact, ArtifactUnit, Layout, LayoutUnit};
+use super::{layout, users};
 use crate::disk::Tally;
 use crate::model::Orphan;
 use crate::model::{
@@ -29,7 +30,7 @@ pub fn fill(
     pinned_by: &PinnedBy<'_>,
 ) -> Vec<NodeIx> {
     let (within, blobs, mounted) = (layout.places.within(), BTreeMap::new(), BTreeMap::new());
-    let mut filler = Filler { writer, layout, within, pinned_by, blobs, mounted };
+    let mut filler = ArtifactFiller { writer, layout, within, pinned_by, blobs, mounted };
     let units = layout.units.iter().zip(tallies);
     let nodes: Vec<_> = units.map(|(unit, tally)| filler.unit(unit, tally)).collect();
     if !layout.places.foreign && !layout.blobs.is_empty() {
@@ -45,7 +46,7 @@ pub fn fill(
     nodes
 }
 
-struct Filler<'a> {
+struct ArtifactFiller<'a> {
     writer: InventoryWriter<'a>,
     layout: &'a Layout,
     within: Within,
@@ -55,8 +56,8 @@ struct Filler<'a> {
     mounted: BTreeMap<String, PathBuf>,
 }
 
-impl<'a> Filler<'a> {
-    fn unit(&mut self, unit: &'a Unit, tally: &Tally) -> NodeIx {
+impl<'a> ArtifactFiller<'a> {
+    fn unit(&mut self, unit: &'a LayoutUnit, tally: &Tally) -> NodeIx {
         let kind = match &unit.kind {
             ArtifactUnit::Blob(_) => NodeKind::Blob,
             ArtifactUnit::Temporary => NodeKind::Orphan,
@@ -203,7 +204,7 @@ impl<'a> Filler<'a> {
             };
             // The modification time is enough: no tool sets it back, and processes change the file only under the lock.
             let since = since::changed(&self.within, &unit.path);
-            let known = Circumstances {
+            let known = ArtifactFacts {
                 consistency: layout.consistency,
                 is_locked: layout.is_locked,
                 is_mounted: digest.is_some_and(|digest| self.mounted.contains_key(digest)),

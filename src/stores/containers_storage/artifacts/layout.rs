@@ -31,7 +31,7 @@ pub struct IndexEntry {
 
 /// Content of a manifest or an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Document {
+pub struct LayoutDocument {
     /// Digests of further documents: an index has a document for each platform.
     pub members: Vec<String>,
     /// Digests and lengths (in bytes) of the layers, in the order of the manifest.
@@ -89,7 +89,7 @@ pub fn index(bytes: &[u8]) -> Option<Vec<Option<IndexEntry>>> {
 
 /// Parses a manifest or an index. Returns `None` for anything else.
 #[must_use]
-pub fn document(bytes: &[u8]) -> Option<Document> {
+pub fn document(bytes: &[u8]) -> Option<LayoutDocument> {
     let json: Value = serde_json::from_slice(bytes).ok()?;
     let (members, layers) = match oci::document(&json)? {
         oci::Document::Index(members) => (members, Vec::new()),
@@ -102,7 +102,7 @@ pub fn document(bytes: &[u8]) -> Option<Document> {
     let annotations = annotations.collect();
     let mut needs = BTreeSet::new();
     collect(&json, &mut needs);
-    Some(Document { members, layers, needs, annotations })
+    Some(LayoutDocument { members, layers, needs, annotations })
 }
 
 /// Collects the digests in a JSON value.
@@ -119,7 +119,7 @@ fn collect(json: &Value, digests: &mut BTreeSet<String>) {
 
 /// Documents and blobs that an index entry needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct Reached {
     /// Digests of manifests and indexes, beginning with that of the entry. The blobs may be missing.
     pub documents: Vec<String>,
     /// Every needed digest, including those of the documents.
@@ -132,7 +132,7 @@ pub struct Reach {
     pub annotations: Vec<(String, String)>,
 }
 
-impl Reach {
+impl Reached {
     /// Returns the sum of the layers' lengths, which CRI-O lists as the size, or `None` if a length is unknown.
     #[must_use]
     pub fn listed_bytes(&self) -> Option<u64> {
@@ -141,17 +141,17 @@ impl Reach {
 }
 
 /// Cache of parsed documents, by digest.
-pub type Documents = HashMap<String, Option<Document>>;
+pub type LayoutDocuments = HashMap<String, Option<LayoutDocument>>;
 
 /// Follows the references of `digest`. Calls `read` for documents that are not in the cache `known`. A document that
 /// exceeds the allowance counts as unread.
 pub fn reach(
     digest: &str,
-    known: &mut Documents,
-    read: &dyn Fn(&str) -> Option<Document>,
+    known: &mut LayoutDocuments,
+    read: &dyn Fn(&str) -> Option<LayoutDocument>,
     allowance: &Allowance,
-) -> Reach {
-    let mut reach = Reach::default();
+) -> Reached {
+    let mut reach = Reached::default();
     let mut waiting = vec![digest.to_owned()];
     let (mut seen, mut listed) = (HashSet::new(), HashSet::new());
     while let Some(next) = waiting.pop() {
@@ -241,10 +241,11 @@ mod tests {
                 format!(r#"{{{config_and_subject},"layers":[{{"digest":"{shared}","size":10}}]}}"#),
             ),
         ]);
-        let read: &dyn Fn(&str) -> Option<Document> = &|digest| document(documents.get(digest)?.as_bytes());
+        let read: &dyn Fn(&str) -> Option<LayoutDocument> =
+            &|digest| document(documents.get(digest)?.as_bytes());
         let expected =
             BTreeSet::from([&top, &first, &second, &config, &shared, &unshared, &subject].map(Clone::clone));
-        let mut known = Documents::new();
+        let mut known = LayoutDocuments::new();
         let found = reach(&top, &mut known, read, &Allowance::default());
         assert_eq!(found.documents, [top.clone(), first.clone(), second.clone()]);
         assert_eq!(found.blobs, expected);
@@ -263,13 +264,22 @@ mod tests {
         let [a, b] = ['a', 'b'].map(digest);
         let max = u64::MAX;
         let text = format!(r#"{{"layers":[{{"digest":"{a}","size":{max}}},{{"digest":"{b}","size":1}}]}}"#);
-        let found =
-            reach(&digest('1'), &mut Documents::new(), &|_| document(text.as_bytes()), &Allowance::default());
+        let found = reach(
+            &digest('1'),
+            &mut LayoutDocuments::new(),
+            &|_| document(text.as_bytes()),
+            &Allowance::default(),
+        );
         assert_eq!(found.listed_bytes(), None);
         let text = format!(r#"{{"layers":[{{"digest":"{a}","size":-1}}]}}"#);
         assert_eq!(
-            reach(&digest('1'), &mut Documents::new(), &|_| document(text.as_bytes()), &Allowance::default())
-                .listed_bytes(),
+            reach(
+                &digest('1'),
+                &mut LayoutDocuments::new(),
+                &|_| document(text.as_bytes()),
+                &Allowance::default()
+            )
+            .listed_bytes(),
             None
         );
     }
@@ -309,7 +319,7 @@ mod tests {
             let text = content.to_string();
             let index = super::index(index.to_string().as_bytes());
             for entry in index.iter().flatten().flatten() {
-                let found = reach(&entry.digest, &mut Documents::new(), &|_| document(text.as_bytes()), &Allowance::default());
+                let found = reach(&entry.digest, &mut LayoutDocuments::new(), &|_| document(text.as_bytes()), &Allowance::default());
                 prop_assert!(found.documents.len() <= 8);
                 prop_assert!(split(&entry.digest).is_some());
                 let names = found.blobs.iter().filter(|blob| **blob != entry.digest);

@@ -12,7 +12,7 @@ pub(super) fn is_temporary(name: &str) -> bool {
 
 /// Facts about a file that no artifact needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Circumstances {
+pub(super) struct ArtifactFacts {
     pub(super) consistency: Consistency,
     /// A process holds the lock.
     pub(super) is_locked: bool,
@@ -22,16 +22,16 @@ pub(super) struct Circumstances {
 }
 
 /// Judges a blob that no entry of the index needs.
-pub(super) fn orphan(known: Circumstances) -> Judgement {
+pub(super) fn orphan(known: ArtifactFacts) -> Judgement {
     judge("no index entry needs this blob", known)
 }
 
 /// Judges a temporary file.
-pub(super) fn temporary(known: Circumstances) -> Judgement {
+pub(super) fn temporary(known: ArtifactFacts) -> Judgement {
     judge("a temporary file of a pull or an addition", known)
 }
 
-fn judge(fact: &str, known: Circumstances) -> Judgement {
+fn judge(fact: &str, known: ArtifactFacts) -> Judgement {
     let (verdict, reason) = if known.consistency == Consistency::Damaged {
         (Verdict::Report, "but the index could not be read completely")
     } else if known.is_locked || known.consistency == Consistency::WriterActive {
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn unused_file_is_reported_after_24_hours() {
-        let old = Circumstances {
+        let old = ArtifactFacts {
             consistency: Consistency::Consistent,
             is_locked: false,
             is_mounted: false,
@@ -74,12 +74,12 @@ mod tests {
         };
         for (case, known, verdict) in [
             ("old", old, Verdict::Report),
-            ("young", Circumstances { age: Some(SignedDuration::from_hours(23)), ..old }, Verdict::Keep),
-            ("of unknown age", Circumstances { age: None, ..old }, Verdict::Keep),
-            ("locked", Circumstances { is_locked: true, ..old }, Verdict::Keep),
-            ("mounted", Circumstances { is_mounted: true, ..old }, Verdict::Report),
-            ("written", Circumstances { consistency: Consistency::WriterActive, ..old }, Verdict::Keep),
-            ("damaged", Circumstances { consistency: Consistency::Damaged, ..old }, Verdict::Report),
+            ("young", ArtifactFacts { age: Some(SignedDuration::from_hours(23)), ..old }, Verdict::Keep),
+            ("of unknown age", ArtifactFacts { age: None, ..old }, Verdict::Keep),
+            ("locked", ArtifactFacts { is_locked: true, ..old }, Verdict::Keep),
+            ("mounted", ArtifactFacts { is_mounted: true, ..old }, Verdict::Report),
+            ("written", ArtifactFacts { consistency: Consistency::WriterActive, ..old }, Verdict::Keep),
+            ("damaged", ArtifactFacts { consistency: Consistency::Damaged, ..old }, Verdict::Report),
         ] {
             assert_eq!(orphan(known).verdict, verdict, "{case}");
             assert_eq!(temporary(known).verdict, verdict, "{case}");

@@ -21,8 +21,7 @@ mod users;
 use std::path::{Path, PathBuf};
 
 pub use fill::fill;
-use layout::BLOBS;
-pub use read::{ArtifactUnit, Layout, Unit, exists, moved, read};
+pub use read::{ArtifactUnit, Layout, LayoutUnit, exists, moved, read};
 
 /// Driver of the store in the inventory, and name of its directory in the graphroot.
 pub const DRIVER: &str = crate::model::ARTIFACTS;

@@ -6,14 +6,14 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::layout::{self, BLOBS, Document, Documents, IndexEntry, Reach};
+use super::layout::{self, BLOBS, IndexEntry, LayoutDocument, LayoutDocuments, Reached};
 use super::leaks::is_temporary;
 use super::{DRIVER, directory};
 use crate::disk::TreeScope;
 use crate::model::{Consistency, Finding};
 use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::places::StorePlaces;
-use crate::stores::containers_storage::snapshot::Patience;
+use crate::stores::containers_storage::snapshot::WriterPatience;
 use crate::stores::unit::{self, UnitKind};
 use crate::sys::allowance;
 use crate::sys::quiet::{self, FileKind, InodeFacts};
@@ -38,7 +38,7 @@ pub struct Artifact {
     /// Names, in the order of the index.
     pub names: Vec<String>,
     /// Documents and blobs that the artifact needs.
-    pub reach: Reach,
+    pub reach: Reached,
 }
 
 impl Artifact {
@@ -59,14 +59,14 @@ pub struct Layout {
     /// Lengths of the existing blobs in bytes, by digest.
     pub blobs: BTreeMap<String, u64>,
     /// All files and directories of the store, each once.
-    pub units: Vec<Unit>,
+    pub units: Vec<LayoutUnit>,
     /// A process holds the lock exclusively: a pull, an addition or a removal is in progress.
     pub is_locked: bool,
     /// Degree to which the index can be trusted.
     pub consistency: Consistency,
     /// Files that could not be read.
     pub findings: Vec<Finding>,
-    signature: Option<Signature>,
+    signature: Option<LayoutSignature>,
 }
 
 /// Kind of a unit.
@@ -84,7 +84,7 @@ pub enum ArtifactUnit {
 }
 
 /// A unit of an artifact store. Its parts are below [`directory`].
-pub type Unit = unit::Unit<ArtifactUnit>;
+pub type LayoutUnit = unit::Unit<ArtifactUnit>;
 
 impl UnitKind for ArtifactUnit {
     fn tag(&self) -> &'static str {
@@ -100,7 +100,7 @@ impl UnitKind for ArtifactUnit {
 
 /// Values that change with every write of the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Signature {
+struct LayoutSignature {
     index: Option<InodeFacts>,
     is_locked: bool,
 }
@@ -118,7 +118,7 @@ pub fn exists(places: &StorePlaces) -> bool {
 ///
 /// # Errors
 /// When the store's directory cannot be listed. Any other read error becomes a finding.
-pub fn read(places: &StorePlaces, patience: Patience) -> io::Result<Layout> {
+pub fn read(places: &StorePlaces, patience: WriterPatience) -> io::Result<Layout> {
     assert_eq!(places.driver, DRIVER);
     let started = Instant::now();
     loop {
@@ -158,13 +158,13 @@ pub fn moved(layout: &Layout) -> bool {
     now.is_none() || now != layout.signature
 }
 
-fn sign(places: &StorePlaces) -> io::Result<Signature> {
+fn sign(places: &StorePlaces) -> io::Result<LayoutSignature> {
     let (within, top) = (places.within(), directory(&places.graphroot));
     let is_locked = match LockFile::open(&within, &top.join(LOCK))? {
         Some(lock) => lock.has_writer()?,
         None => false,
     };
-    Ok(Signature { index: within.facts(&top.join(INDEX)).ok(), is_locked })
+    Ok(LayoutSignature { index: within.facts(&top.join(INDEX)).ok(), is_locked })
 }
 
 fn read_once(places: &StorePlaces) -> io::Result<Layout> {
@@ -215,7 +215,7 @@ impl Layout {
             unit.parts.push(part);
             return;
         }
-        self.units.push(Unit { kind, id: id.to_owned(), path, parts: vec![part] });
+        self.units.push(LayoutUnit { kind, id: id.to_owned(), path, parts: vec![part] });
     }
 
     fn whole(&mut self, kind: ArtifactUnit, id: &OsStr, below: PathBuf) {
@@ -290,7 +290,7 @@ impl Layout {
         let Some(entries) = layout::index(&bytes) else {
             return self.broken(path, "is not the index of an OCI layout; its artifacts are unknown".into());
         };
-        let mut documents = Documents::new();
+        let mut documents = LayoutDocuments::new();
         let mut without_digest = 0_usize;
         let mut positions: HashMap<String, usize> = HashMap::new();
         for entry in entries {
@@ -317,7 +317,7 @@ impl Layout {
         }
     }
 
-    fn document(&self, within: &quiet::Within, digest: &str) -> Option<Document> {
+    fn document(&self, within: &quiet::Within, digest: &str) -> Option<LayoutDocument> {
         // No library parses a longer blob as a document.
         self.blobs.get(digest).filter(|length| **length <= MOST_DOCUMENT_BYTES)?;
         let document = layout::document(&within.read(&self.path_of(digest)?, MOST_DOCUMENT_BYTES).ok()?)?;

@@ -2,17 +2,21 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::disk::Tally;
 use crate::disk::filesystem::CostModel;
 use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
-use crate::stores::containers_storage::artifacts::{self, Layout};
-use crate::stores::containers_storage::config::pinned_by;
+use crate::stores::containers_storage::artifacts;
+use crate::stores::containers_storage::artifacts::read::Layout;
+use crate::stores::containers_storage::config::{Pin, pinned_by};
 use crate::stores::containers_storage::places::StorePlaces;
+use crate::stores::containers_storage::snapshot::WriterPatience;
 use crate::stores::inventory_writer::InventoryWriter;
 use crate::stores::request::ScanRequest;
 use crate::stores::store::{Filling, Store, UnitView};
 use crate::stores::unit::views;
+use crate::sys::quiet::Within;
 
 /// An artifact store.
 #[derive(Clone, Debug)]
@@ -22,6 +26,8 @@ pub struct Artifacts {
     /// The store is one of CRI-O's additional stores. CRI-O reports its artifacts as pinned (cri-o
     /// `internal/ociartifact`).
     is_additional: bool,
+    /// CRI-O's pins.
+    pins: Arc<[Pin]>,
 }
 
 impl Artifacts {
@@ -29,21 +35,21 @@ impl Artifacts {
     ///
     /// # Errors
     /// When the store cannot be listed.
-    pub(crate) fn find(
-        places: &StorePlaces,
-        origin: &str,
-        request: &ScanRequest,
-    ) -> io::Result<Option<Self>> {
+    pub(crate) fn find(places: &StorePlaces, origin: &str, pins: Arc<[Pin]>) -> io::Result<Option<Self>> {
         if !artifacts::exists(places) {
             return Ok(None);
         }
-        let layout = artifacts::read(places, request.patience)?;
-        Ok(Some(Self { layout, origin: origin.to_owned(), is_additional: false }))
+        let layout = artifacts::read(places, WriterPatience::default())?;
+        Ok(Some(Self { layout, origin: origin.to_owned(), is_additional: false, pins }))
     }
 
     /// Marks the store as one of CRI-O's additional stores.
     pub(crate) fn into_additional(self) -> Self {
         Self { is_additional: true, ..self }
+    }
+
+    pub(crate) fn places(&self) -> &StorePlaces {
+        &self.layout.places
     }
 
     pub(crate) fn directory(&self) -> PathBuf {
@@ -73,8 +79,12 @@ impl Store for Artifacts {
         views(&self.layout.units)
     }
 
-    fn places(&self) -> Option<&StorePlaces> {
-        Some(&self.layout.places)
+    fn own_roots(&self) -> Vec<PathBuf> {
+        self.layout.places.own_roots()
+    }
+
+    fn within(&self) -> Option<Within> {
+        Some(self.layout.places.within())
     }
 
     fn copies_by_reflink(&self) -> bool {
@@ -85,9 +95,9 @@ impl Store for Artifacts {
         artifacts::moved(&self.layout)
     }
 
-    fn read_again(&mut self, request: &ScanRequest) -> io::Result<()> {
+    fn read_again(&mut self, _: &ScanRequest) -> io::Result<()> {
         self.layout.places.allowance.give_back();
-        self.layout = artifacts::read(&self.layout.places, request.patience)?;
+        self.layout = artifacts::read(&self.layout.places, WriterPatience::default())?;
         Ok(())
     }
 
@@ -99,20 +109,9 @@ impl Store for Artifacts {
         tallies: &[Tally],
     ) -> Vec<NodeIx> {
         let by_store = self.is_additional.then(|| format!("additional_artifact_stores in {}", self.origin));
-        let writer = InventoryWriter {
-            inventory: filling.inventory,
-            store,
-            root_costs,
-            mounts: &[],
-            labels: filling.request.labels,
-            image: filling.request.image.as_deref(),
-            origins: filling.request.reads_origins(),
-            blobs: filling.request.blobs,
-            present: filling.present,
-            leaks: filling.request.measure.finds_leaks(),
-        };
+        let writer = InventoryWriter::of(filling, store, root_costs, &[]);
         artifacts::fill(writer, &self.layout, tallies, &|names, digests| {
-            let mut reasons = pinned_by(filling.pins, names, digests);
+            let mut reasons = pinned_by(&self.pins, names, digests);
             reasons.extend(by_store.clone().map(Into::into));
             reasons
         })

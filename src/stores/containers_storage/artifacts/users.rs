@@ -7,7 +7,7 @@ use std::io;
 use super::read::Artifact;
 use crate::model::reference::may_be;
 use crate::stores::containers_storage::cri_o::{self, ImageVolumes};
-use crate::stores::containers_storage::inspect::engine::{self, Engine, PodmanContainer};
+use crate::stores::containers_storage::engine::{self, Engine, PodmanContainer};
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::records::is_id;
 use crate::sys::allowance;
@@ -15,7 +15,7 @@ use crate::sys::quiet::{FileKind, Within};
 
 /// Use of an artifact as a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct VolumeUse {
+pub(crate) struct ArtifactVolume {
     /// The user, for messages.
     pub(crate) by: String,
     /// Id of a container of CRI-O.
@@ -24,7 +24,7 @@ pub(crate) struct VolumeUse {
     pub(crate) reference: Option<String>,
 }
 
-impl VolumeUse {
+impl ArtifactVolume {
     /// Returns true if the volume is, or may be, this artifact.
     pub(crate) fn means(&self, artifact: &Artifact) -> bool {
         self.means_one_of(&artifact.digest, &artifact.names)
@@ -39,14 +39,14 @@ impl VolumeUse {
 }
 
 /// Returns the volumes of all containers of the graphroot, with any driver.
-pub(crate) fn of(places: &StorePlaces) -> Vec<VolumeUse> {
+pub(crate) fn of(places: &StorePlaces) -> Vec<ArtifactVolume> {
     let within = places.within();
     let mut found = of_crio(&within, places);
     match engine::read(places) {
         Engine::Unreadable(why) => {
-            found.push(VolumeUse {
+            found.push(ArtifactVolume {
                 by: format!("possibly a podman container ({why})"),
-                ..VolumeUse::default()
+                ..ArtifactVolume::default()
             });
         }
         engine => found.extend(engine.containers().flat_map(|(_, container)| of_podman(container))),
@@ -54,15 +54,15 @@ pub(crate) fn of(places: &StorePlaces) -> Vec<VolumeUse> {
     found
 }
 
-fn of_podman(container: &PodmanContainer) -> impl Iterator<Item = VolumeUse> {
-    container.artifact_volumes.iter().map(|source| VolumeUse {
+fn of_podman(container: &PodmanContainer) -> impl Iterator<Item = ArtifactVolume> {
+    container.artifact_volumes.iter().map(|source| ArtifactVolume {
         by: format!("podman container {}, which has it as a volume", container.name),
         container: None,
         reference: Some(source.clone()),
     })
 }
 
-fn of_crio(within: &Within, places: &StorePlaces) -> Vec<VolumeUse> {
+fn of_crio(within: &Within, places: &StorePlaces) -> Vec<ArtifactVolume> {
     let graphroot = &places.graphroot;
     let mut found = Vec::new();
     // If the graphroot cannot be listed, the image store in it reports that.
@@ -74,14 +74,14 @@ fn of_crio(within: &Within, places: &StorePlaces) -> Vec<VolumeUse> {
         let records = graphroot.join(&entry.name);
         let containers = within.list(&records).unwrap_or_else(|error| {
             let by = format!("a container of {}, which cannot be listed ({error})", records.display());
-            found.push(VolumeUse { by, ..VolumeUse::default() });
+            found.push(ArtifactVolume { by, ..ArtifactVolume::default() });
             Vec::new()
         });
         for id in containers.iter().filter_map(|entry| entry.name.to_str()).filter(|name| is_id(name)) {
             if let Err(error) = places.allowance.charge(allowance::CONTAINER) {
-                found.push(VolumeUse {
+                found.push(ArtifactVolume {
                     by: format!("possibly a container of {} ({error})", records.display()),
-                    ..VolumeUse::default()
+                    ..ArtifactVolume::default()
                 });
                 break;
             }
@@ -91,16 +91,16 @@ fn of_crio(within: &Within, places: &StorePlaces) -> Vec<VolumeUse> {
     found
 }
 
-fn of_container(id: &str, volumes: io::Result<ImageVolumes>) -> Vec<VolumeUse> {
+fn of_container(id: &str, volumes: io::Result<ImageVolumes>) -> Vec<ArtifactVolume> {
     let ImageVolumes { name, ids } = match volumes {
         Ok(volumes) => volumes,
         Err(error) => {
             let by = format!("the container {id}, whose volumes are unknown ({error})");
-            return vec![VolumeUse { by, container: Some(id.to_owned()), reference: None }];
+            return vec![ArtifactVolume { by, container: Some(id.to_owned()), reference: None }];
         }
     };
     let by = format!("the cri-o container {}, which has it as a volume", name.as_deref().unwrap_or(id));
-    let uses = ids.into_iter().map(|reference| VolumeUse {
+    let uses = ids.into_iter().map(|reference| ArtifactVolume {
         by: by.clone(),
         container: Some(id.to_owned()),
         reference: Some(reference),
@@ -151,9 +151,9 @@ mod tests {
             ("ba".repeat(32), false),
             ("b".into(), false),
         ] {
-            let by = VolumeUse { reference: Some(reference.clone()), ..VolumeUse::default() };
+            let by = ArtifactVolume { reference: Some(reference.clone()), ..ArtifactVolume::default() };
             assert_eq!(by.means_one_of(&digest, &names), expected, "{reference}");
         }
-        assert!(VolumeUse::default().means_one_of(&digest, &[]));
+        assert!(ArtifactVolume::default().means_one_of(&digest, &[]));
     }
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::files::{Files, with_file};
 use super::storage_conf::{config_home, is_conf};
-use super::types::{Environment, Problems};
+use super::types::Problems;
+use crate::stores::environment::Environment;
 use crate::sys::quiet::{FileKind, is_absent};
 
 /// Key for the directory of podman's database.

@@ -7,7 +7,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::files::{Files, Table, with_file};
+use super::files::{Files, TomlTable, with_file};
 use super::paths::{absolute, driver, layer_stores, read_only};
 use super::types::{Pin, Problems, Sourced, StoreConfig};
 use crate::sys::quiet::FileKind;
@@ -82,7 +82,7 @@ impl Crio {
         Some(crio)
     }
 
-    fn apply(&mut self, file: &Table<'_>, problems: &mut Problems) {
+    fn apply(&mut self, file: &TomlTable<'_>, problems: &mut Problems) {
         let Some(crio) = file.table("crio", problems) else {
             return;
         };

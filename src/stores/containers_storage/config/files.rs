@@ -18,7 +18,7 @@ use std::rc::Rc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::types::{Problems, Settings, Strings};
+use super::types::{Problems, StorageSettings, Strings};
 use crate::sys::quiet::{DirectoryEntry, is_absent};
 use crate::sys::sysroot::Sysroot;
 
@@ -45,7 +45,7 @@ pub(super) struct Files<'a> {
     texts: Once<PathBuf, io::Result<String>>,
     /// Number of bytes that may still be read, of [`MAX_BYTES`].
     bytes_left: Cell<u64>,
-    settings: Once<Vec<PathBuf>, (Settings, Problems)>,
+    settings: Once<Vec<PathBuf>, (StorageSettings, Problems)>,
 }
 
 impl<'a> Files<'a> {
@@ -112,8 +112,8 @@ impl<'a> Files<'a> {
         &self,
         files: &[PathBuf],
         problems: &mut Problems,
-        read: impl FnOnce(&mut Problems) -> Settings,
-    ) -> Settings {
+        read: impl FnOnce(&mut Problems) -> StorageSettings,
+    ) -> StorageSettings {
         let known = once(&self.settings, files, || {
             let mut problems = Problems::default();
             (read(&mut problems), problems)
@@ -143,7 +143,7 @@ pub(super) fn with_file(
     files: &Files<'_>,
     path: &Path,
     problems: &mut Problems,
-    apply: impl FnOnce(&Table<'_>, &mut Problems),
+    apply: impl FnOnce(&TomlTable<'_>, &mut Problems),
 ) {
     let text = files.text(path);
     let text = match &*text {
@@ -152,23 +152,23 @@ pub(super) fn with_file(
     };
     match DeTable::parse(text) {
         Ok(table) => {
-            let file = File { path, text };
-            apply(&Table { file, table: table.get_ref() }, problems);
+            let file = ConfigFile { path, text };
+            apply(&TomlTable { file, table: table.get_ref() }, problems);
         }
         Err(error) => {
-            let line = error.span().map_or(1, |span| File { path, text }.line(span.start));
+            let line = error.span().map_or(1, |span| ConfigFile { path, text }.line(span.start));
             problems.note(path, format!("line {line}: {}", error.message()));
         }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct File<'a> {
+struct ConfigFile<'a> {
     path: &'a Path,
     text: &'a str,
 }
 
-impl File<'_> {
+impl ConfigFile<'_> {
     /// Returns the number of the line that contains the byte at `offset`, counted from 1.
     fn line(&self, offset: usize) -> usize {
         let before = self.text.as_bytes().iter().take(offset);
@@ -184,12 +184,12 @@ impl File<'_> {
 
 /// A TOML table and the file that contains it.
 #[derive(Debug)]
-pub(super) struct Table<'a> {
-    file: File<'a>,
+pub(super) struct TomlTable<'a> {
+    file: ConfigFile<'a>,
     table: &'a DeTable<'a>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> TomlTable<'a> {
     /// Path of the file, inside the root.
     pub(super) fn path(&self) -> &'a Path {
         self.file.path
@@ -203,13 +203,13 @@ impl<'a> Table<'a> {
     }
 
     /// Returns a table nested in this table.
-    pub(super) fn table(&self, name: &str, problems: &mut Problems) -> Option<Table<'a>> {
+    pub(super) fn table(&self, name: &str, problems: &mut Problems) -> Option<TomlTable<'a>> {
         let value = self.get(name)?;
         let table = value.get_ref().as_table();
         if table.is_none() {
             self.file.wrong_type(name, value, "a table", problems);
         }
-        Some(Table { file: self.file, table: table? })
+        Some(TomlTable { file: self.file, table: table? })
     }
 
     pub(super) fn string(&self, name: &str, problems: &mut Problems) -> Option<String> {
@@ -248,7 +248,7 @@ impl<'a> Table<'a> {
             if let Some(text) = element.get_ref().as_str() {
                 strings.values.push(text.to_owned());
             } else if let Some(table) = element.get_ref().as_table() {
-                let attributes = Table { file: self.file, table };
+                let attributes = TomlTable { file: self.file, table };
                 strings.append = attributes.boolean("append", problems).or(strings.append);
             } else if !std::mem::replace(&mut is_noted, true) {
                 self.file.wrong_type(name, element, "an array of strings", problems);

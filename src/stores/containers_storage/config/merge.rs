@@ -12,7 +12,7 @@ type Identity = (u64, u64);
 
 /// The stores found so far.
 #[derive(Debug)]
-pub(super) struct Stores<'a> {
+pub(super) struct MergedStores<'a> {
     files: Rc<Files<'a>>,
     found: Vec<NamedStore>,
 }
@@ -26,7 +26,7 @@ struct NamedStore {
     drivers: Vec<String>,
 }
 
-impl<'a> Stores<'a> {
+impl<'a> MergedStores<'a> {
     pub(super) fn new(files: &Rc<Files<'a>>) -> Self {
         Self { files: Rc::clone(files), found: Vec::new() }
     }

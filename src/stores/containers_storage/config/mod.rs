@@ -21,18 +21,19 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::model::StoreKind;
+use crate::stores::environment::Environment;
 use crate::stores::running::RunningPrograms;
 use crate::sys::sysroot::Sysroot;
 use containers_conf::{IMAGE_COPY_TMP_DIR, STATIC_DIR};
 use crio::Crio;
 pub use crio::CrioStart;
 use files::Files;
-use merge::Stores;
-use paths::{Defaults, Owner, tidy};
+use merge::MergedStores;
+use paths::{Defaults, StoreOwner, tidy};
 pub use pins::{pin_matches, pin_matches_image, pinned_by};
 use rootless::User;
-pub use types::{Environment, GraphrootDiscovery, Pin, StoreConfig, UnreadConfig};
-use types::{Problems, Settings};
+pub use types::{GraphrootDiscovery, Pin, StoreConfig, UnreadConfig};
+use types::{Problems, StorageSettings};
 
 /// Finds the stores that the configuration names, each graphroot once:
 ///
@@ -49,7 +50,7 @@ pub fn discover(
     environment: &Environment,
     running: &RunningPrograms,
 ) -> GraphrootDiscovery {
-    let mut configuration = Configuration::read(sysroot, environment);
+    let mut configuration = NodeConfiguration::read(sysroot, environment);
     configuration.add_reported(running);
     configuration.search_homes();
     configuration.into()
@@ -74,7 +75,7 @@ pub fn named(
     running: &RunningPrograms,
     graphroots: &[PathBuf],
 ) -> GraphrootDiscovery {
-    let mut configuration = Configuration::read(sysroot, environment);
+    let mut configuration = NodeConfiguration::read(sysroot, environment);
     configuration.add_reported(running);
     let graphroots: Vec<_> = graphroots.iter().map(|graphroot| configuration.absolute(graphroot)).collect();
     let stores: Vec<_> =
@@ -161,12 +162,12 @@ pub fn crio_roots(sysroot: &Sysroot, environment: &Environment, has_run: bool) -
 }
 
 /// Configuration and stores found so far.
-struct Configuration<'a> {
+struct NodeConfiguration<'a> {
     files: Rc<Files<'a>>,
     /// Environment, with the home from the user database if no variable sets it.
     environment: Environment,
     users: Vec<User>,
-    stores: Stores<'a>,
+    stores: MergedStores<'a>,
     crio: Option<Crio>,
     problems: Problems,
     /// Configured directories for temporary files of the tools.
@@ -175,12 +176,12 @@ struct Configuration<'a> {
     has_homes: bool,
 }
 
-impl<'a> Configuration<'a> {
+impl<'a> NodeConfiguration<'a> {
     /// Reads all configuration files, but not those in the homes of other users.
     fn read(sysroot: &'a Sysroot, environment: &Environment) -> Self {
         let files = Rc::new(Files::new(sysroot));
         let [mut problems, mut of_users, mut of_root]: [Problems; 3] = Default::default();
-        let mut stores = Stores::new(&files);
+        let mut stores = MergedStores::new(&files);
         let users = rootless::users(&files, &mut of_users);
         // If the user database cannot be read, a user is missing who may use images of any store. Uid 0 represents that
         // user, since root can read every store.
@@ -227,7 +228,7 @@ impl<'a> Configuration<'a> {
             return;
         }
         for user in &self.users {
-            let mut stores = Stores::new(&self.files);
+            let mut stores = MergedStores::new(&self.files);
             for store in rootless::existing_stores(&self.files, user, &mut self.problems) {
                 stores.add(store);
             }
@@ -273,15 +274,15 @@ impl<'a> Configuration<'a> {
     }
 
     fn add_reported(&mut self, running: &RunningPrograms) {
-        for store in running.stores.iter().filter(|store| store.store_type == StoreKind::ContainersStorage) {
+        for store in running.stores.iter().filter(|store| store.kind == StoreKind::ContainersStorage) {
             let config = self.unconfigured(store.root.clone(), store.origin.clone());
             self.stores.add_new(StoreConfig { imagestore: store.image_root.clone(), ..config });
         }
     }
 }
 
-impl From<Configuration<'_>> for GraphrootDiscovery {
-    fn from(read: Configuration<'_>) -> Self {
+impl From<NodeConfiguration<'_>> for GraphrootDiscovery {
+    fn from(read: NodeConfiguration<'_>) -> Self {
         let crio = read.crio.as_ref();
         Self {
             pins: crio.map(Crio::pins).unwrap_or_default(),
@@ -301,14 +302,14 @@ impl From<Configuration<'_>> for GraphrootDiscovery {
 /// additional store of another.
 fn system_stores(
     files: &Files<'_>,
-    owner: &Owner<'_>,
+    owner: &StoreOwner<'_>,
     problems: &mut Problems,
 ) -> [(StoreConfig, Vec<String>); 2] {
     let legacy = storage_conf::legacy_file(files, owner.environment);
     let later = storage_conf::drop_in_files(files, owner.environment, problems);
     let podman_dirs = containers_conf::directories(files, owner.environment, STATIC_DIR, problems);
     [legacy.into_iter().collect(), later].map(|conf_files: Vec<PathBuf>| {
-        let settings = Settings::read(files, &conf_files, problems);
+        let settings = StorageSettings::read(files, &conf_files, problems);
         let podman_dirs = podman_dirs.clone();
         let store = StoreConfig { podman_dirs, ..owner.store(&settings, Defaults::system(), problems) };
         (store, settings.image_stores.values)
@@ -330,9 +331,9 @@ fn system_environment(environment: &Environment, users: &[User]) -> Environment 
     complete(&Environment::default(), users)
 }
 
-fn owner<'a>(environment: &'a Environment, users: &'a [User]) -> Owner<'a> {
+fn owner<'a>(environment: &'a Environment, users: &'a [User]) -> StoreOwner<'a> {
     let user = users.iter().find(|user| user.uid == environment.uid);
-    Owner { environment, name: user.map(|user| user.name.as_str()) }
+    StoreOwner { environment, name: user.map(|user| user.name.as_str()) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::types::{Environment, Problems, Settings, Sourced, StoreConfig};
+use super::types::{Problems, Sourced, StorageSettings, StoreConfig};
+use crate::stores::environment::Environment;
 
 /// Built-in graphroot of root's store.
 const GRAPHROOT: &str = "/var/lib/containers/storage";
@@ -50,18 +51,18 @@ fn built_in() -> String {
 
 /// User of a store, with the variables that its configuration may contain.
 #[derive(Clone, Debug)]
-pub(super) struct Owner<'a> {
+pub(super) struct StoreOwner<'a> {
     pub(super) environment: &'a Environment,
     /// `$USER`.
     pub(super) name: Option<&'a str>,
 }
 
-impl Owner<'_> {
+impl StoreOwner<'_> {
     /// Returns the store that the settings describe. `graphroot` overrides `rootless_storage_path`, which is ignored for
     /// root.
     pub(super) fn store(
         &self,
-        settings: &Settings,
+        settings: &StorageSettings,
         defaults: Defaults,
         problems: &mut Problems,
     ) -> StoreConfig {

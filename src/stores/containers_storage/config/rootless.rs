@@ -6,9 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::files::Files;
-use super::paths::{Defaults, Owner};
+use super::paths::{Defaults, StoreOwner};
 use super::storage_conf;
-use super::types::{Environment, Problems, Settings, StoreConfig};
+use super::types::{Problems, StorageSettings, StoreConfig};
+use crate::stores::environment::Environment;
 use crate::sys::quiet::{FileKind, is_absent};
 
 /// Maximum size of `/etc/passwd`; a larger file is not read.
@@ -82,28 +83,29 @@ fn user(line: &[u8]) -> Option<User> {
 /// For the library, the file in `$CONTAINERS_STORAGE_CONF` is the user's file. For Podman and Buildah it is root's file
 /// (containers/common passes it to `SetDefaultConfigFilePath`), so they ignore its graphroot and runroot (seen with
 /// Podman 4.3.1 and Buildah 1.28.2). There is a candidate for each of the two.
-pub(super) fn stores(files: &Files<'_>, owner: &Owner<'_>, problems: &mut Problems) -> Vec<StoreConfig> {
+pub(super) fn stores(files: &Files<'_>, owner: &StoreOwner<'_>, problems: &mut Problems) -> Vec<StoreConfig> {
     let environment = owner.environment;
     let Some(defaults) = Defaults::of_user(environment) else {
         return Vec::new();
     };
 
     let system_file = storage_conf::legacy_file(files, environment);
-    let system = Settings::read(files, system_file.as_slice(), problems);
+    let system = StorageSettings::read(files, system_file.as_slice(), problems);
     let driver = system.driver.clone().filter(|driver| ROOTLESS_DRIVERS.contains(&driver.as_str()));
     let mut candidates = Vec::new();
     if environment.containers_storage_conf.is_some() {
-        let as_podman = Settings { driver: driver.clone(), graphroot: None, runroot: None, ..system.clone() };
+        let as_podman =
+            StorageSettings { driver: driver.clone(), graphroot: None, runroot: None, ..system.clone() };
         candidates.push(owner.store(&as_podman, defaults.clone(), problems));
     }
     let rootless_storage_path = system.rootless_storage_path;
-    let from_root = Settings { driver, rootless_storage_path, ..Settings::default() };
+    let from_root = StorageSettings { driver, rootless_storage_path, ..StorageSettings::default() };
     let user_file = storage_conf::legacy_file_of_user(environment).filter(|file| files.exists(file));
     candidates.push(match user_file {
         None => owner.store(&from_root, defaults.clone(), problems),
         Some(file) => {
-            let settings = Settings::read(files, &[file], problems);
-            let settings = Settings {
+            let settings = StorageSettings::read(files, &[file], problems);
+            let settings = StorageSettings {
                 rootless_storage_path: settings.rootless_storage_path.or(from_root.rootless_storage_path),
                 ..settings
             };
@@ -112,7 +114,7 @@ pub(super) fn stores(files: &Files<'_>, owner: &Owner<'_>, problems: &mut Proble
     });
 
     let later = storage_conf::drop_in_files(files, environment, problems);
-    let later = Settings::read(files, &later, problems);
+    let later = StorageSettings::read(files, &later, problems);
     candidates.push(owner.store(&later, defaults, problems));
     candidates
 }
@@ -126,7 +128,7 @@ pub(super) fn existing_stores(files: &Files<'_>, user: &User, problems: &mut Pro
     let Some(defaults) = Defaults::of_user(&environment) else {
         return Vec::new();
     };
-    let owner = Owner { environment: &environment, name: Some(&user.name) };
+    let owner = StoreOwner { environment: &environment, name: Some(&user.name) };
     let default_graphroot = defaults.graphroot.clone();
     let mut user_problems = Problems::default();
     // Root's files do not configure a rootless store. But a process of root in a user namespace may have created one in
@@ -136,7 +138,7 @@ pub(super) fn existing_stores(files: &Files<'_>, user: &User, problems: &mut Pro
         _ => stores(files, &owner, &mut user_problems),
     };
     if !found.iter().any(|store| store.graphroot == default_graphroot) {
-        found.push(owner.store(&Settings::default(), defaults, &mut user_problems));
+        found.push(owner.store(&StorageSettings::default(), defaults, &mut user_problems));
     }
     found.retain(|store| is_directory(files, &store.graphroot));
     found.retain(|store| {

@@ -13,8 +13,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::files::{Files, Table, with_file};
-use super::types::{Environment, Problems, Settings, Strings};
+use super::files::{Files, TomlTable, with_file};
+use super::types::{Problems, StorageSettings, Strings};
+use crate::stores::environment::Environment;
 use crate::sys::quiet::{DirectoryEntry, FileKind};
 
 /// Directories of the vendor's and the administrator's files. The latter override the former.
@@ -23,7 +24,7 @@ const SYSTEM_DIRECTORIES: [&str; 2] = ["/usr/share/containers", "/etc/containers
 /// Maximum number of drop-in files in a directory; the rest are not read.
 const MOST_DROP_INS: usize = 100;
 
-impl Settings {
+impl StorageSettings {
     /// Reads the files in order. Each key of a later file overrides that of an earlier one.
     pub(super) fn read(all: &Files<'_>, files: &[PathBuf], problems: &mut Problems) -> Self {
         all.settings(files, problems, |problems| {
@@ -35,7 +36,7 @@ impl Settings {
         })
     }
 
-    fn apply(&mut self, file: &Table<'_>, problems: &mut Problems) {
+    fn apply(&mut self, file: &TomlTable<'_>, problems: &mut Problems) {
         let Some(storage) = file.table("storage", problems) else {
             return;
         };

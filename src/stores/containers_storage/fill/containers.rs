@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use super::{Filler, images_of};
+use super::GraphrootFiller;
 use crate::model::{
     Consistency, Container, ContainerLog, ContainerState, Finding, ImageIx, LeakClass, LostContainer,
     NodeKind, Owner, Size,
@@ -12,9 +12,10 @@ use crate::model::{
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::{cri_o, needs, owner};
 use crate::stores::leaks::Judgement;
+use crate::stores::lending::images_of;
 use crate::sys::quiet::FileKind;
 
-impl Filler<'_> {
+impl GraphrootFiller<'_> {
     pub(super) fn containers(&mut self, images: &HashMap<String, ImageIx>) {
         let snapshot = self.snapshot;
         if let Some(volumes) = snapshot.inspection.engine.volumes().filter(|_| snapshot.inspection.valid) {
@@ -155,7 +156,7 @@ impl Filler<'_> {
     }
 
     fn find_image(&self, images: &HashMap<String, ImageIx>, id: &str) -> Option<ImageIx> {
-        let mut stores = std::iter::once(images).chain(self.additional.iter().map(|store| &store.images));
+        let mut stores = std::iter::once(images).chain(self.additional.iter().map(|store| store.images()));
         stores.find_map(|images| images.get(id)).copied()
     }
 
@@ -165,7 +166,7 @@ impl Filler<'_> {
             return vec![image];
         }
         let inventory = &*self.writer.inventory;
-        let elsewhere = self.additional.iter().flat_map(|store| store.images(inventory, reference));
+        let elsewhere = self.additional.iter().flat_map(|store| store.images_of(inventory, reference));
         images_of(images, inventory, reference).into_iter().chain(elsewhere).collect()
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use rayon::prelude::*;
 
-use super::Filler;
+use super::GraphrootFiller;
 use crate::model::{
     Consistency, Evidence, EvidenceKind, Finding, Image, ImageIx, LayerId, LeakClass, ManifestList, Node,
     NodeIx, NodeKind, Size,
@@ -20,12 +20,12 @@ use crate::sys::allowance;
 
 /// Parent and size of a node, for a table of its own. The walk from an image down to its base visits some 60 nodes. The
 /// nodes are far apart in memory, the elements of this table are not.
-struct Link {
+struct LayerLink {
     parent: Option<NodeIx>,
     listed_bytes: Option<u64>,
 }
 
-impl Link {
+impl LayerLink {
     fn of(node: &Node) -> Self {
         // The first need of a layer is its parent. No other needs have been added yet.
         let parent = node.needs.first().copied();
@@ -33,7 +33,7 @@ impl Link {
     }
 }
 
-impl Filler<'_> {
+impl GraphrootFiller<'_> {
     /// Adds a node for each recorded layer without files, since it can still be part of a chain.
     pub(super) fn layers_without_directory(&mut self) {
         let snapshot = self.snapshot;
@@ -66,7 +66,7 @@ impl Filler<'_> {
     pub(super) fn images(&mut self) -> HashMap<String, ImageIx> {
         let mut ids = HashMap::new();
         let mut layer_ids: Vec<Option<LayerId>> = vec![None; self.writer.inventory.nodes.len()];
-        let links: Vec<_> = self.writer.inventory.nodes.iter().map(Link::of).collect();
+        let links: Vec<_> = self.writer.inventory.nodes.iter().map(LayerLink::of).collect();
         let snapshot = self.snapshot;
         let only = self.writer.image;
         let labels = if self.writer.labels { labels::of_images(snapshot, only) } else { Vec::new() };
@@ -199,7 +199,7 @@ impl Filler<'_> {
 
     /// Returns the size that podman prints for an image: the recorded lengths of the tars of all layers, including mapped
     /// layers, and of all big data (container-libs, `storage/store.go`, `ImageSize`). `layers` is the image's chain.
-    fn listed(&self, links: &[Link], record: &ImageRecord, mut layers: Vec<NodeIx>) -> Option<u64> {
+    fn listed(&self, links: &[LayerLink], record: &ImageRecord, mut layers: Vec<NodeIx>) -> Option<u64> {
         record.layer.iter().try_for_each(|top| self.find_layer(top).map(drop))?;
         for top in &record.mapped_layers {
             layers.extend(chain(links, Some(self.find_layer(top)?)));
@@ -219,7 +219,7 @@ impl Filler<'_> {
 
 /// Returns the layers from `top` down to the base. A cyclic chain ends before its first repetition. The limit of
 /// twice [`DEEPEST`] ends a chain through additional stores, which are not limited in sum.
-fn chain(links: &[Link], top: Option<NodeIx>) -> Vec<NodeIx> {
+fn chain(links: &[LayerLink], top: Option<NodeIx>) -> Vec<NodeIx> {
     let mut chain: Vec<NodeIx> = Vec::new();
     let mut next = top;
     // A chain is short, so searching it is faster than a hash set.

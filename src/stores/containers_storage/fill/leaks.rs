@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Filler;
+use super::GraphrootFiller;
 use crate::model::Orphan;
 use crate::model::{Consistency, Finding, LeakClass, NodeIx, Verdict};
-use crate::stores::containers_storage::inspect::engine::Engine;
+use crate::stores::containers_storage::engine::Engine;
 use crate::stores::containers_storage::leaks::{self, Circumstances, UseByProcess};
 use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::needs;
@@ -16,11 +16,11 @@ use crate::stores::containers_storage::quarantine_name;
 use crate::stores::containers_storage::records::ImageRecord;
 use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::temporary_files::{self, TOOLS};
-use crate::stores::containers_storage::units::Unit;
+use crate::stores::containers_storage::units::GraphrootUnit;
 use crate::stores::leaks::{Judgement, age};
 use crate::sys::processes::{Processes, describe_unknown};
 
-impl Filler<'_> {
+impl GraphrootFiller<'_> {
     pub(super) fn changed(&self, path: &Path) -> Option<Timestamp> {
         since::changed(&self.within, path)
     }
@@ -98,7 +98,7 @@ impl Filler<'_> {
     fn is_unfinished(&self, name: &str) -> bool {
         let ids = self.snapshot.layers.iter().map(|layer| layer.id.as_str());
         let lost =
-            quarantine_name::lost_layer(name, ids, |layer| Ok::<_, Infallible>(self.files[layer].directory));
+            quarantine_name::lost_layer(name, ids, |layer| Ok::<_, Infallible>(self.has_directory[layer]));
         lost != Ok(None)
     }
 
@@ -108,7 +108,7 @@ impl Filler<'_> {
 
     /// Returns true if a process holds the lock file of a staging area or temporary directory, and `None` if there is no
     /// lock file.
-    fn lock_held(&self, orphan: Orphan, unit: &Unit) -> Option<bool> {
+    fn lock_held(&self, orphan: Orphan, unit: &GraphrootUnit) -> Option<bool> {
         let lock = match orphan {
             Orphan::Staging => unit.path.join("staging.lock"),
             Orphan::TempDirectory => unit.path.parent()?.join(format!("lock-{}", unit.id)),
@@ -140,13 +140,13 @@ impl Filler<'_> {
     /// Reports recorded layers without a directory that an image or container uses.
     pub(super) fn lost_directories(&mut self) {
         let snapshot = self.snapshot;
-        if !self.is_measured() || self.files.iter().all(|files| files.directory) {
+        if !self.is_measured() || self.has_directory.iter().all(|listed| *listed) {
             return;
         }
         let used = self.used_nodes();
         for (position, record) in snapshot.layers.iter().enumerate() {
             let Some(node) = self.layers[position].filter(|node| used[node.get()]) else { continue };
-            if !record.incomplete && !self.files[position].directory {
+            if !record.incomplete && !self.has_directory[position] {
                 let evidence = "the layer has a record and is in use, but its directory does not exist";
                 let judged = Judgement::of(LeakClass::LayerNoDir, evidence);
                 self.broken(judged, &record.id, node, record.created);

@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::Filler;
+use super::GraphrootFiller;
 use crate::model::{Consistency, ContainerState, Finding, LeakClass, Owner};
-use crate::stores::containers_storage::inspect::engine::Engine;
-use crate::stores::containers_storage::inspect::found::{Fault, FaultOf};
+use crate::stores::containers_storage::engine::Engine;
+use crate::stores::containers_storage::inspection::{FaultOf, Inconsistency};
 use crate::stores::containers_storage::leaks::{self, UseByProcess};
-use crate::stores::containers_storage::needs::Need;
+use crate::stores::containers_storage::needs;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::{ImageRecord, is_id};
 use crate::stores::leaks::{GRACE, Judgement, age};
+use crate::stores::lending::Need;
 
-impl Filler<'_> {
+impl GraphrootFiller<'_> {
     /// Reports all of these, but only if the records are consistent.
     pub(super) fn recorded(&mut self) {
         if self.snapshot.consistency != Consistency::Consistent {
@@ -50,7 +51,7 @@ impl Filler<'_> {
     /// Reports the faults found by the inspection.
     fn faults(&mut self) {
         let snapshot = self.snapshot;
-        for Fault { of, path, judged } in &snapshot.inspection.faults {
+        for Inconsistency { of, path, judged } in &snapshot.inspection.faults {
             let changed = self.changed(path);
             let (id, since) = match *of {
                 FaultOf::Layer(position) => {
@@ -60,7 +61,7 @@ impl Filler<'_> {
                 FaultOf::Image(position) => {
                     let id = &snapshot.images[position].id;
                     // Podman reads the missing data of a tag from the additional store that has the image.
-                    if self.additional.iter().any(|store| store.images.contains_key(id)) {
+                    if self.additional.iter().any(|store| store.images().contains_key(id)) {
                         continue;
                     }
                     // If the file is missing, its deletion changed the directory.
@@ -189,7 +190,7 @@ impl Filler<'_> {
             .collect();
         mounted.sort_unstable();
         mounted.dedup();
-        mounted.into_iter().map(|top| Need::of_mount(top)).collect()
+        mounted.into_iter().map(|top| needs::of_mount(top)).collect()
     }
 
     /// Returns true if a container may be using this layer, as its root filesystem or as a volume.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::found::{Fault, FaultOf};
 use crate::model::LeakClass;
+use crate::stores::containers_storage::inspection::{FaultOf, Inconsistency};
 use crate::stores::containers_storage::labels::{
     LIMIT_BYTES, MANIFEST, configuration_of, file_name, is_manifest,
 };
@@ -22,7 +22,7 @@ use crate::sys::quiet::{FileKind, Within};
 const BEGINNING: usize = 64;
 
 /// Checks the files of every image.
-pub(super) fn faults(snapshot: &Snapshot) -> Vec<Fault> {
+pub(super) fn faults(snapshot: &Snapshot) -> Vec<Inconsistency> {
     let within = snapshot.places.within();
     let images = snapshot.images.par_iter().enumerate();
     let faults = images.flat_map_iter(|(position, image)| match directory(snapshot, &image.id) {
@@ -44,11 +44,11 @@ pub(crate) fn directory(snapshot: &Snapshot, id: &str) -> Option<PathBuf> {
     })
 }
 
-fn without_directory(snapshot: &Snapshot, position: usize, image: &ImageRecord) -> Vec<Fault> {
+fn without_directory(snapshot: &Snapshot, position: usize, image: &ImageRecord) -> Vec<Inconsistency> {
     let path = snapshot.places.records_dir(&snapshot.places.graphroot, RecordKind::Images).join(&image.id);
     let judged =
         image.big_data.first().map(|(name, _)| missing(name)).or_else(|| lacks(image).map(never_stored));
-    judged.map(|judged| Fault { of: FaultOf::Image(position), path, judged }).into_iter().collect()
+    judged.map(|judged| Inconsistency { of: FaultOf::Image(position), path, judged }).into_iter().collect()
 }
 
 /// Judges an image whose pull was interrupted before this data was stored.
@@ -78,13 +78,13 @@ fn missing(name: &str) -> Judgement {
     Judgement::of(LeakClass::BrokenImage, evidence)
 }
 
-fn of_image(within: &Within, directory: &Path, position: usize, image: &ImageRecord) -> Vec<Fault> {
+fn of_image(within: &Within, directory: &Path, position: usize, image: &ImageRecord) -> Vec<Inconsistency> {
     let mut faults = Vec::new();
     let below = within.below(directory);
     let lacking = lacks(image).filter(|data| *data == MANIFEST || names_configuration(within, directory));
     if let Some(data) = lacking {
         let path = directory.to_path_buf();
-        faults.push(Fault { of: FaultOf::Image(position), path, judged: never_stored(data) });
+        faults.push(Inconsistency { of: FaultOf::Image(position), path, judged: never_stored(data) });
     }
     for (name, recorded) in &image.big_data {
         let file = file_name(name);
@@ -108,7 +108,7 @@ fn of_image(within: &Within, directory: &Path, position: usize, image: &ImageRec
             }
             _ => continue,
         };
-        faults.push(Fault { of: FaultOf::Image(position), path: directory.join(file), judged });
+        faults.push(Inconsistency { of: FaultOf::Image(position), path: directory.join(file), judged });
     }
     faults
 }

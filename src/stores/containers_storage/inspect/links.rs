@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use hashbrown::HashMap;
 use rayon::prelude::*;
 
-use super::found::{Fault, FaultOf, ShortName};
 use crate::disk::{Fingerprint, stamp};
 use crate::model::LeakClass;
+use crate::stores::containers_storage::inspection::{FaultOf, Inconsistency, ShortName};
 use crate::stores::containers_storage::records::is_id;
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::leaks::Judgement;
@@ -28,7 +28,7 @@ const MOST_LINK_BYTES: u64 = 256;
 
 /// Content of a `link` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Name {
+pub(super) enum LinkName {
     /// A name that is in `l/`, and its inode.
     Present(String, u64),
     /// A name that is not in `l/`.
@@ -40,7 +40,7 @@ pub(super) enum Name {
 /// Faults, names and stamps found in the driver's directories.
 #[derive(Debug, Default)]
 pub(super) struct LinksFound {
-    pub(super) faults: Vec<Fault>,
+    pub(super) faults: Vec<Inconsistency>,
     pub(super) short_names: Vec<ShortName>,
     /// Stamp of each layer's directory, by position of the layer.
     pub(super) stamps: Vec<Option<Fingerprint>>,
@@ -52,13 +52,14 @@ pub(super) fn look(snapshot: &Snapshot) -> LinksFound {
     if snapshot.places.driver != "overlay" {
         return found;
     }
-    let areas: Vec<_> = snapshot.places.areas().filter_map(|area| Area::read(snapshot, area).ok()).collect();
+    let areas: Vec<_> =
+        snapshot.places.areas().filter_map(|area| LinkArea::read(snapshot, area).ok()).collect();
     found.stamps = vec![None; snapshot.layers.len()];
     for area in &areas {
         for ((id, name), stamp) in area.directories.iter().zip(&area.stamps) {
             let Some(layer) = complete_layer(snapshot, id) else { continue };
             found.stamps[layer] = *stamp;
-            if let Name::Present(_, inode) = name {
+            if let LinkName::Present(_, inode) = name {
                 found.short_names.push(ShortName { layer, device: area.device, inode: *inode });
             }
         }
@@ -74,17 +75,17 @@ fn complete_layer(snapshot: &Snapshot, id: &str) -> Option<usize> {
 
 /// The driver's directory in an area.
 #[derive(Debug)]
-pub(super) struct Area<'a> {
+pub(super) struct LinkArea<'a> {
     pub(super) driver: PathBuf,
     /// `st_dev` of `l/`.
     pub(super) device: u64,
     /// Directories of layers, in order, with the content of their `link` files.
-    pub(super) directories: Vec<(&'a str, Name)>,
+    pub(super) directories: Vec<(&'a str, LinkName)>,
     /// Stamp of each directory; `None` if it could not be determined.
     pub(super) stamps: Vec<Option<Fingerprint>>,
 }
 
-impl<'a> Area<'a> {
+impl<'a> LinkArea<'a> {
     fn read(snapshot: &'a Snapshot, area: &Path) -> io::Result<Self> {
         let within = snapshot.places.within();
         let driver = area.join(&snapshot.places.driver);
@@ -104,7 +105,7 @@ impl<'a> Area<'a> {
         let (directories, stamps) = directories
             .into_par_iter()
             .zip(contents)
-            .map(|(id, (text, stamp))| ((id, Name::new(text, &names)), stamp))
+            .map(|(id, (text, stamp))| ((id, LinkName::new(text, &names)), stamp))
             .unzip();
         Ok(Self { driver, device, directories, stamps })
     }
@@ -131,7 +132,7 @@ fn read(below: &Below, id: &str) -> io::Result<(String, Option<Fingerprint>)> {
     Ok((String::from_utf8_lossy(&text).trim().to_owned(), stamp))
 }
 
-impl Name {
+impl LinkName {
     pub(super) fn new(text: String, names: &HashMap<String, u64>) -> Self {
         match names.get(&text) {
             _ if text.is_empty() => Self::Blank,
@@ -145,28 +146,28 @@ impl Name {
 ///
 /// Library versions up to 1.62 recreate a missing name when they mount the layer. Later versions do not, and they cannot
 /// mount a descendant that has no `lower-layers`.
-pub(super) fn judge(area: &Area<'_>, layer: impl Fn(&str) -> Option<usize>) -> Vec<Fault> {
+pub(super) fn judge(area: &LinkArea<'_>, layer: impl Fn(&str) -> Option<usize>) -> Vec<Inconsistency> {
     let links = area.driver.join("l");
     let mut faults = Vec::new();
     for (id, name) in &area.directories {
         let (path, evidence) = match name {
-            Name::Present(..) => continue,
+            LinkName::Present(..) => continue,
             // A name with a slash would be a path outside `l/`.
-            Name::Missing(name) if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => continue,
-            Name::Missing(name) => (
+            LinkName::Missing(name) if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => continue,
+            LinkName::Missing(name) => (
                 links.join(name),
                 format!(
                     "the layer's short name {name} is missing: Podman 6 cannot mount layers of older libraries on it"
                 ),
             ),
-            Name::Blank => (
+            LinkName::Blank => (
                 area.driver.join(id).join("link"),
                 "the layer's `link` file is empty or missing, so the layer cannot be mounted".into(),
             ),
         };
         if let Some(layer) = layer(id) {
             let judged = Judgement::of(LeakClass::MissingLink, evidence);
-            faults.push(Fault { of: FaultOf::Layer(layer), path, judged });
+            faults.push(Inconsistency { of: FaultOf::Layer(layer), path, judged });
         }
     }
     faults

@@ -5,15 +5,14 @@
 //! otherwise an inconsistency is work in progress and is not reported.
 
 pub(super) mod data;
-pub(super) mod engine;
-pub(super) mod found;
 pub(super) mod links;
 pub(crate) mod mountpoints;
 
+use super::engine;
+use super::inspection::Inspection;
 use super::snapshot::{Snapshot, moved};
 use crate::model::Consistency;
 use crate::stores::request::Measure;
-use found::Inspection;
 
 /// Inspects some files of every layer and image. If nothing is measured or the records are not consistent, reads only
 /// podman's database, which contains the states of podman's containers.

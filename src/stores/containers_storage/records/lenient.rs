@@ -133,7 +133,7 @@ struct Each<F> {
 
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de, F: FnMut(Cow<'de, str>, &'de RawValue)> Each<F> {
     fn pass<E: serde::de::Error>(&mut self, name: Cow<'de, str>, value: &'de RawValue) -> Result<(), E> {
@@ -165,7 +165,7 @@ impl<'de, F: FnMut(Cow<'de, str>, &'de RawValue)> Visitor<'de> for Each<F> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
-        while let Some((Name(name), value)) = members.next_entry()? {
+        while let Some((MemberName(name), value)) = members.next_entry()? {
             self.pass(name, value)?;
         }
         Ok(())

@@ -1,8 +1,11 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::stores::containers_storage::store;
+use crate::stores::request::ScanRequest;
 use crate::sys::allowance::Allowance;
 use crate::sys::root::Root;
+use crate::sys::sysroot::Sysroot;
 
 const LAYERS: &str = r#"[{"id":"l1"},{"id":"l2"}]"#;
 
@@ -65,7 +68,8 @@ fn write_lock(path: &Path) -> std::fs::File {
     file
 }
 
-const SHORT: Patience = Patience { unlocked: Duration::from_millis(50), locked: Duration::from_millis(50) };
+const SHORT: WriterPatience =
+    WriterPatience { unlocked: Duration::from_millis(50), locked: Duration::from_millis(50) };
 
 #[test]
 fn symlinks_below_graphroot_are_reported_and_not_followed() {
@@ -108,23 +112,18 @@ fn writer_below_mounted_root_is_detected() {
 
 #[test]
 fn writer_is_waited_for_once() {
-    fn read_and_note(store: &TestStore, busy: &BusyStores) -> Consistency {
-        let patience = busy.patience(&store.places.graphroot, SHORT);
-        let snapshot = read(&store.places, patience).unwrap();
-        busy.note(&snapshot);
-        snapshot.consistency
-    }
     let store = TestStore::new();
-    let (busy, held) = (BusyStores::default(), write_lock(&store.path("overlay-images/images.lock")));
-    // Clones share the set.
-    let clone = busy.clone();
-    let graphroot = &store.places.graphroot;
-    assert_eq!(clone.patience(graphroot, SHORT).unlocked, SHORT.unlocked);
-    assert_eq!(read_and_note(&store, &busy), Consistency::WriterActive);
-    assert_eq!(clone.patience(graphroot, SHORT).unlocked, Patience::SHORT.unlocked);
+    let held = write_lock(&store.path("overlay-images/images.lock"));
+    // Clones share what is known of earlier readings.
+    let request = ScanRequest::of(Sysroot::live());
+    let clone = request.clone();
+    let unlocked = || store::patience(&clone, &store.places).unlocked;
+    assert_eq!(unlocked(), WriterPatience::default().unlocked);
+    assert_eq!(store::read(&store.places, &request).unwrap().consistency, Consistency::WriterActive);
+    assert_eq!(unlocked(), WriterPatience::SHORT.unlocked);
     drop(held);
-    assert_eq!(read_and_note(&store, &busy), Consistency::Consistent);
-    assert_eq!(clone.patience(graphroot, SHORT).unlocked, SHORT.unlocked);
+    assert_eq!(store::read(&store.places, &request).unwrap().consistency, Consistency::Consistent);
+    assert_eq!(unlocked(), WriterPatience::default().unlocked);
 }
 
 #[test]
@@ -138,7 +137,7 @@ fn no_lock_is_taken_below_mounted_root() {
             std::thread::sleep(Duration::from_millis(300));
             drop(held);
         });
-        let patience = Patience { locked: Duration::from_secs(20), ..SHORT };
+        let patience = WriterPatience { locked: Duration::from_secs(20), ..SHORT };
         assert_eq!(read(&store.places, patience).unwrap().consistency, expected);
         writer.join().unwrap();
     }
@@ -177,7 +176,7 @@ fn active_writer_changes_only_a_consistent_snapshot() {
 
 #[test]
 fn listings_before_and_after_are_merged() {
-    fn list(names: &[&str]) -> Listing {
+    fn list(names: &[&str]) -> DirectoryListing {
         let entries =
             names.iter().map(|name| DirectoryEntry { name: name.into(), kind: FileKind::Directory });
         [(PathBuf::from("d"), entries.collect())].into()
@@ -198,7 +197,7 @@ fn listings_before_and_after_are_merged() {
         let merged = merge(&list(early), list(late), &["r"].into());
         assert_eq!(merged, list(expected), "{early:?} {late:?}");
         // A directory that is missing from the later listing.
-        let merged = merge(&list(early), Listing::new(), &["r"].into());
+        let merged = merge(&list(early), DirectoryListing::new(), &["r"].into());
         let kept: Vec<_> = early.iter().copied().filter(|name| name.starts_with('r')).collect();
         assert_eq!(merged, list(&kept), "{early:?}");
     }

@@ -1,9 +1,9 @@
 use super::*;
-use crate::stores::containers_storage::inspect::engine::{Engine, PodmanRecords};
-use crate::stores::containers_storage::inspect::found::Inspection;
+use crate::stores::containers_storage::engine::{Engine, PodmanRecords};
+use crate::stores::containers_storage::inspection::Inspection;
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, LayerRecord};
-use crate::stores::containers_storage::snapshot::Listing;
+use crate::stores::unit::DirectoryListing;
 use crate::sys::allowance::Allowance;
 use crate::sys::root::Root;
 
@@ -13,7 +13,7 @@ const ORPHAN: &str = "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccc
 
 fn snapshot(driver: &str, primary: bool, listing: &[(&str, &[&str])]) -> Snapshot {
     let root = PathBuf::from("/g");
-    let listing: Listing = listing
+    let listing: DirectoryListing = listing
         .iter()
         .map(|(directory, names)| {
             // A name that ends in `/` means a directory.
@@ -54,7 +54,7 @@ fn snapshot(driver: &str, primary: bool, listing: &[(&str, &[&str])]) -> Snapsho
 }
 
 /// Returns the path of every part of every unit, with the kind of the unit.
-fn parts(driver: &str, units: &[Unit]) -> Vec<(String, String)> {
+fn parts(driver: &str, units: &[GraphrootUnit]) -> Vec<(String, String)> {
     let mut parts: Vec<_> = units
         .iter()
         .flat_map(|unit| {

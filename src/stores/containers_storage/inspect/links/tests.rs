@@ -5,13 +5,13 @@ fn id(letter: char) -> String {
 }
 
 /// Returns an area with these names in `l/`, and with directories that have this content in their `link` files.
-fn area(names: &[&str], directories: &[(char, Option<&str>)]) -> Area<'static> {
+fn area(names: &[&str], directories: &[(char, Option<&str>)]) -> LinkArea<'static> {
     let names: HashMap<_, _> = names.iter().map(|name| ((*name).to_owned(), 0)).collect();
     let stamps = vec![None; directories.len()];
-    let directories = directories
-        .iter()
-        .map(|(letter, link)| (&*id(*letter).leak(), Name::new(link.unwrap_or_default().to_owned(), &names)));
-    Area { driver: "/g/overlay".into(), device: 0, directories: directories.collect(), stamps }
+    let directories = directories.iter().map(|(letter, link)| {
+        (&*id(*letter).leak(), LinkName::new(link.unwrap_or_default().to_owned(), &names))
+    });
+    LinkArea { driver: "/g/overlay".into(), device: 0, directories: directories.collect(), stamps }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use rusqlite::limits::Limit;
 use serde_json::Value;
 
 use crate::model::{ContainerState, Volume};
-use crate::stores::bolt::{BoltError, Database, Limits};
+use crate::stores::bolt::{BoltDatabase, BoltError, Limits};
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::stores::containers_storage::records::lenient::Object;
 use crate::sys::allowance::{self, Allowance};
@@ -206,7 +206,7 @@ fn bolt(within: &Within, path: &Path, allowance: &Allowance) -> Result<Option<Po
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.and_then(|file| within.charge(&file).map(|()| file)).map_err(BoltError::from),
     };
-    let database = database.and_then(|file| Database::read(&file, &limits));
+    let database = database.and_then(|file| BoltDatabase::read(&file, &limits));
     let database = database.map_err(|error| about(path, error))?;
     // The damaged page may be that of a later transaction, with one more container.
     if database.has_one_meta() {

@@ -1,4 +1,4 @@
-//! Result types of the inspection.
+//! Result of the inspection of the files that records only name.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::stores::leaks::Judgement;
 pub struct Inspection {
     /// The inspection ran, and the store was not written to in the meantime.
     pub(crate) valid: bool,
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) faults: Vec<Inconsistency>,
     /// The layers' symlinks in `l/`.
     pub(crate) short_names: Vec<ShortName>,
     /// Stamp of each layer's directory, by position of the layer. Empty without an inspection.
@@ -32,7 +32,7 @@ pub(crate) struct ShortName {
 
 /// An inconsistency of a layer's short name or of an image's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct Inconsistency {
     pub(crate) of: FaultOf,
     pub(crate) path: PathBuf,
     pub(crate) judged: Judgement,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::processes::read::{self, ProcRecord, ProcessFacts, ReadPatience};
+use super::read::{self, ProcRecord, ProcessFacts, ReadPatience};
 
 /// First argument of a helper. It is not a command, since users never need it.
 pub const ARGUMENT: &str = "__read-processes";
@@ -56,7 +56,7 @@ pub fn set_program(path: impl Into<PathBuf>) {
 
 /// Returns this program with a first argument that makes it a helper, in an empty environment; `None` until the
 /// program is set.
-pub(super) fn command(argument: &str) -> Option<Command> {
+pub(in crate::sys) fn command(argument: &str) -> Option<Command> {
     let mut command = Command::new(PROGRAM.get()?);
     command.arg(argument).env_clear();
     // Coverage tools pass the path of their profile this way.
@@ -87,7 +87,7 @@ pub fn serve(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 ///
 /// # Errors
 /// If no helper can be started, or `/proc` cannot be listed.
-pub(super) fn ask(facts: ProcessFacts, each: &mut dyn FnMut(ProcRecord, &[u8])) -> io::Result<()> {
+pub(in crate::sys) fn ask(facts: ProcessFacts, each: &mut dyn FnMut(ProcRecord, &[u8])) -> io::Result<()> {
     let facts = ProcessFacts { patience: patience(), ..facts };
     ask_patiently(&facts, &mut |record, body| match record {
         ProcRecord::Patience(left) => remember(left),
