@@ -30,6 +30,14 @@ names! {
     }
 }
 
+impl TargetKind {
+    /// Returns the kind of an image: an artifact, or else an image.
+    #[must_use]
+    pub fn of_image(inventory: &Inventory, image_ix: ImageIx) -> Self {
+        if inventory.is_artifact(image_ix) { Self::Artifact } else { Self::Image }
+    }
+}
+
 names! {
     /// Reason for a deletion, as documents and records contain it.
     Reason {
@@ -120,7 +128,7 @@ impl Target {
     pub fn image(inventory: &Inventory, image_ix: ImageIx) -> Self {
         let image = &inventory[image_ix];
         Self {
-            kind: if inventory.is_artifact(image_ix) { TargetKind::Artifact } else { TargetKind::Image },
+            kind: TargetKind::of_image(inventory, image_ix),
             store: Some(StoreId::of(&inventory[image.store])),
             id: image.id.to_string(),
             names: image.names.clone(),
@@ -159,15 +167,15 @@ impl Target {
     }
 }
 
-/// Action on a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    Delete,
-    /// Its state is unknown: stop it first, and keep it if that fails.
-    StopAndDelete,
-    /// Repair its records. Frees nothing.
-    Repair,
+names! {
+    /// Action on a target.
+    Action {
+        Delete = "delete",
+        /// Its state is unknown: stop it first, and keep it if that fails.
+        StopAndDelete = "stop-and-delete",
+        /// Repair its records. Frees nothing.
+        Repair = "repair",
+    }
 }
 
 /// Size that is freed on one filesystem.
@@ -333,6 +341,9 @@ pub struct Kept {
     pub rule: Rule,
     /// Clause for messages.
     pub detail: String,
+    /// The rule kept it after the run began, although the plan was to delete it.
+    #[serde(default)]
+    pub since_run_began: bool,
     /// Bytes that the deletion of this object alone would free.
     #[serde(default)]
     pub frees_bytes: u64,
@@ -343,8 +354,8 @@ pub struct Kept {
 
 impl Kept {
     #[must_use]
-    pub fn new(target: Target, Ruling { rule, detail, .. }: Ruling) -> Self {
-        Self { target, rule, detail, frees_bytes: 0, until: None }
+    pub fn new(target: Target, Ruling { rule, detail, since_run_began, .. }: Ruling) -> Self {
+        Self { target, rule, detail, since_run_began, frees_bytes: 0, until: None }
     }
 }
 
@@ -474,7 +485,7 @@ pub enum PassEnd {
 }
 
 /// Part of a plan that concerns one filesystem.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FilesystemPlan {
     /// Position in [`Plan::mounts`].
     pub filesystem: FilesystemIx,

@@ -2,6 +2,7 @@
 
 mod side_by_side;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -18,9 +19,9 @@ use crate::app::diagnosis::StoppedUse;
 use crate::model::OutcomeKind;
 use crate::model::display::{count, listed, thousands};
 use crate::model::outcome::differs;
-use crate::model::plan::Phase;
-use crate::model::rules::SINCE_RUN_BEGAN;
-use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
+use crate::model::plan::{Phase, Reason, TargetKind};
+use crate::model::rules::Rule;
+use crate::report::json::{DeletionDoc, DocumentKind, GcDoc, GcFilesystemDoc, KeptDoc};
 
 /// Width of notes if the output is not a terminal.
 const WIDTH: usize = 80;
@@ -80,7 +81,7 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     for hint in &document.hints {
         out.push_str(&format!("hint: {}\n", safe(hint)));
     }
-    if document.header.kind == "gc" && document.outcome == OutcomeKind::NotReached {
+    if document.header.kind == DocumentKind::Gc && document.outcome == OutcomeKind::NotReached {
         match document.believed_bytes {
             Some(believed) if believed >= document.wanted_bytes => {
                 out.push_str("The kubelet's algorithm believes that this is enough.\n");
@@ -100,7 +101,7 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
             out.push_str(&format!("{}\n", safe(&inode_use.text)));
         }
     }
-    if document.header.kind == "gc" {
+    if document.header.kind == DocumentKind::Gc {
         out.push_str(&kept_not_repullable(document, screen));
     }
     out
@@ -128,10 +129,10 @@ fn absent(document: &GcDoc, screen: &Screen) -> String {
 }
 
 /// Returns a deletion with the bytes that it frees on one filesystem, or `None` if it frees none there.
-fn freed_on(deleted: &DeletedDoc, mount: &str) -> Option<DeletedDoc> {
+fn freed_on(deleted: &DeletionDoc, mount: &str) -> Option<DeletionDoc> {
     let freed = deleted.freed.iter().find(|freed| freed.filesystem == mount && freed.predicted_bytes > 0)?;
     let (predicted_bytes, measured_bytes) = (freed.predicted_bytes, freed.measured_bytes);
-    Some(DeletedDoc {
+    Some(DeletionDoc {
         predicted_bytes,
         measured_bytes,
         usage_after_percent: freed.usage_after_percent,
@@ -158,19 +159,19 @@ fn remaining(document: &GcDoc, screen: &Screen) -> String {
     if is_helpless {
         return String::new();
     }
-    let images = document.kept.iter().filter(|kept| kept.kind == "image" || kept.kind == "artifact");
-    let mut rules: BTreeMap<&str, Vec<&KeptDoc>> = BTreeMap::new();
+    let images =
+        document.kept.iter().filter(|kept| matches!(kept.kind, TargetKind::Image | TargetKind::Artifact));
+    let mut rules: BTreeMap<Rule, Vec<&KeptDoc>> = BTreeMap::new();
     images.for_each(|kept| rules.entry(kept.rule).or_default().push(kept));
     let mut rules: Vec<_> = rules.into_iter().collect();
     let bytes =
         |kept: &[&KeptDoc]| kept.iter().fold(0, |sum: u64, kept| sum.saturating_add(kept.frees_bytes));
-    rules.sort_by_key(|(_, kept)| std::cmp::Reverse((bytes(kept), kept.len())));
+    rules.sort_by_key(|(_, kept)| Reverse((bytes(kept), kept.len())));
     let mut out = String::new();
     for (rule, kept) in rules {
-        let stopped = document
-            .stopped_use
-            .as_ref()
-            .filter(|stopped| rule == "in-use" && kept.iter().any(|kept| stopped.images.contains(&kept.id)));
+        let stopped = document.stopped_use.as_ref().filter(|stopped| {
+            rule == Rule::InUse && kept.iter().any(|kept| stopped.images.contains(&kept.id))
+        });
         let reason = match stopped {
             Some(stopped) => Some(in_use(stopped, &kept)),
             None => reason_and_remedy(rule, &kept, document.header.generated_at, screen),
@@ -180,7 +181,7 @@ fn remaining(document: &GcDoc, screen: &Screen) -> String {
             out.push_str(&format!("{} {verb} {state}; {remedy}\n", count(kept.len(), "image", "images")));
         }
     }
-    let is_explained = document.kept.iter().any(|kept| kept.rule == NOT_REPULLABLE)
+    let is_explained = document.kept.iter().any(|kept| kept.rule == Rule::NotRepullable)
         || document.errors.iter().any(|error| error.phase == Phase::RemoveImage);
     if out.is_empty() && !is_explained {
         return "No image remains; `layersweep usage` shows what uses the disk.\n".to_owned();
@@ -191,7 +192,7 @@ fn remaining(document: &GcDoc, screen: &Screen) -> String {
 /// Returns the state of images that a rule keeps, as an adjective, and what ends it; `None` if the run needed nothing
 /// of them.
 fn reason_and_remedy(
-    rule: &str,
+    rule: Rule,
     kept: &[&KeptDoc],
     now: Timestamp,
     screen: &Screen,
@@ -201,54 +202,54 @@ fn reason_and_remedy(
     let until = kept.iter().filter_map(|kept| kept.until).max().map(|until| screen.time_on(until, now));
     let says = |what: &str| format!("`{explain}` says {what}");
     let (state, remedy) = match rule {
-        "min-age" => match until {
+        Rule::MinAge => match until {
             Some(until) => {
                 (format!("too young until {until}"), "--min-age 0s lets gc delete them now".to_owned())
             }
             None => ("too young".to_owned(), "--min-age 0s lets gc delete them now".to_owned()),
         },
-        "backing-off" => (
+        Rule::BackingOff => (
             match until {
                 Some(until) => format!("left alone until {until}, since a deletion failed"),
                 None => "left alone, since a deletion failed".to_owned(),
             },
             says("why it failed"),
         ),
-        "in-use" => ("in use".to_owned(), says("by which container")),
-        "pinned" => ("pinned".to_owned(), says("where")),
-        "sandbox-image" => ("used for the sandboxes of pods".to_owned(), "they have to stay".to_owned()),
-        "static-pod" => ("named by a static pod".to_owned(), says("by which")),
-        "quadlet" => ("named by a quadlet".to_owned(), says("by which")),
-        "pull-in-progress" => ("being pulled".to_owned(), "run this again after the pull".to_owned()),
-        "protected-name" => {
+        Rule::InUse => ("in use".to_owned(), says("by which container")),
+        Rule::Pinned => ("pinned".to_owned(), says("where")),
+        Rule::SandboxImage => ("used for the sandboxes of pods".to_owned(), "they have to stay".to_owned()),
+        Rule::StaticPod => ("named by a static pod".to_owned(), says("by which")),
+        Rule::Quadlet => ("named by a quadlet".to_owned(), says("by which")),
+        Rule::PullInProgress => ("being pulled".to_owned(), "run this again after the pull".to_owned()),
+        Rule::ProtectedName => {
             let keys = "see protect.names and protect.references_file in the configuration";
             ("protected by name".to_owned(), keys.to_owned())
         }
-        "protected-label" => {
+        Rule::ProtectedLabel => {
             ("protected by label".to_owned(), "see protect.labels in the configuration".to_owned())
         }
-        "newest-of-repository" => {
+        Rule::NewestOfRepository => {
             ("among the newest of a repository".to_owned(), "see keep_newest in the configuration".to_owned())
         }
-        "read-only-store" => {
+        Rule::ReadOnlyStore => {
             ("in an additional store".to_owned(), "layersweep never deletes from such a store".to_owned())
         }
-        "damaged-store" => (
+        Rule::DamagedStore => (
             "kept because records cannot be read".to_owned(),
             says("which; `layersweep sweep` shows the damage"),
         ),
-        "out-of-reach" => ("out of reach".to_owned(), says("why")),
-        "age-unknown" => ("of unknown age".to_owned(), "`layersweep scan` records it".to_owned()),
-        "used-just-now" => ("in use when the run began".to_owned(), "run this again".to_owned()),
-        "frees-nothing" => (
+        Rule::OutOfReach => ("out of reach".to_owned(), says("why")),
+        Rule::AgeUnknown => ("of unknown age".to_owned(), "`layersweep scan` records it".to_owned()),
+        Rule::UsedJustNow => ("in use when the run began".to_owned(), "run this again".to_owned()),
+        Rule::FreesNothing => (
             match kept.len() {
                 1 => "too small alone, or shares its bytes with what stays".to_owned(),
                 _ => "too small alone, or share their bytes with what stays".to_owned(),
             },
             says("what one frees, and what is to be removed first"),
         ),
-        "run-ended" => ("not reached before the run ended".to_owned(), "run this again".to_owned()),
-        "refused" | "unmeasured" | "not-proven" => {
+        Rule::RunEnded => ("not reached before the run ended".to_owned(), "run this again".to_owned()),
+        Rule::RemovalFailed | Rule::Unmeasured | Rule::NotProven => {
             ("not deleted because of an error".to_owned(), says("more; see the errors above"))
         }
         _ => return None,
@@ -281,7 +282,7 @@ const MIN_OWED_BYTES: u64 = 1 << 20;
 
 fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
     let used = percent(filesystem.usage_before_percent);
-    if document.header.kind == "rm" {
+    if document.header.kind == DocumentKind::Rm {
         return format!("{}: {used} used before\n", safe(&filesystem.mount));
     }
     let thresholds = match (document.high_percent, document.low_percent) {
@@ -292,8 +293,8 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
         Some(floor) => format!("{thresholds}; starts below {} available", bytes(floor)),
         None => thresholds,
     };
-    let wanted = match (filesystem.started.is_empty(), filesystem.wanted_bytes, filesystem.wanted_inodes) {
-        (true, ..) if document.deleted.iter().any(|deleted| deleted.reason == "age") => {
+    let wanted = match (!filesystem.started.any(), filesystem.wanted_bytes, filesystem.wanted_inodes) {
+        (true, ..) if document.deleted.iter().any(|deleted| deleted.reason == Reason::Age) => {
             "no deletion needed for space, only by age".to_owned()
         }
         (true, ..) if filesystem.outcome == OutcomeKind::Failed => "cannot be judged".to_owned(),
@@ -337,7 +338,7 @@ fn inodes_free(filesystem: &GcFilesystemDoc, free: Option<u64>) -> String {
 /// Returns the bytes that deletions for the space of other filesystems are predicted to free on this one.
 fn freed_for_others(document: &GcDoc, filesystem: &GcFilesystemDoc) -> u64 {
     let several = document.filesystems.len() > 1;
-    let for_space = document.deleted.iter().filter(|deleted| several && deleted.reason == "space");
+    let for_space = document.deleted.iter().filter(|deleted| several && deleted.reason == Reason::Space);
     let here = for_space.filter_map(|deleted| freed_on(deleted, &filesystem.mount));
     here.fold(0, |sum, deleted| sum.saturating_add(deleted.predicted_bytes))
 }
@@ -345,12 +346,9 @@ fn freed_for_others(document: &GcDoc, filesystem: &GcFilesystemDoc) -> u64 {
 const GROUP: &str = "An image \"with N more\" and the N images below it share layers, which only the last deletion frees: \
                      delete all of them, or none.\n";
 
-/// Rule whose cost the last line of a run names.
-const NOT_REPULLABLE: &str = "not-repullable";
-
 /// Formats what the rule `not-repullable` costs.
 fn kept_not_repullable(document: &GcDoc, screen: &Screen) -> String {
-    let kept: Vec<_> = document.kept.iter().filter(|kept| kept.rule == NOT_REPULLABLE).collect();
+    let kept: Vec<_> = document.kept.iter().filter(|kept| kept.rule == Rule::NotRepullable).collect();
     if kept.is_empty() {
         return String::new();
     }
@@ -364,11 +362,11 @@ fn kept_not_repullable(document: &GcDoc, screen: &Screen) -> String {
 }
 
 /// Formats the table of these deletions after an empty line.
-fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
+fn deletions(document: &GcDoc, all: &[&DeletionDoc], screen: &Screen) -> String {
     if all.is_empty() {
         return String::new();
     }
-    let only_images = all.iter().all(|deleted| deleted.kind == "image");
+    let only_images = all.iter().all(|deleted| deleted.kind == TargetKind::Image);
     let first = if only_images { "IMAGE" } else { "WHAT" };
     let mut headings = vec![first, "ID", "REASON", ">PREDICTED"];
     let is_done = !document.dry_run;
@@ -380,19 +378,19 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
     for deleted in all {
         let mut cells = vec![
             match deleted.kind {
-                "image" if deleted.names.is_empty() && screen.width.is_some() => {
+                TargetKind::Image if deleted.names.is_empty() && screen.width.is_some() => {
                     format!("<none> {}", short_id(&deleted.id))
                 }
-                "image" => screen.list(&deleted.names, "<none>", |name| safe(name)),
+                TargetKind::Image => screen.list(&deleted.names, "<none>", |name| safe(name)),
                 kind => format!("{kind} {}", screen.list(&deleted.names, "<none>", |name| safe(name))),
             },
             // A log has a path instead of an id.
-            if deleted.kind == "log" { String::new() } else { short_id(&deleted.id) },
+            if deleted.kind == TargetKind::Log { String::new() } else { short_id(&deleted.id) },
             reason(deleted),
             bytes(deleted.predicted_bytes),
         ];
         if is_done {
-            cells.push(measured(deleted.measured_bytes, deleted.others_wrote));
+            cells.push(measured(deleted.measured_bytes, deleted.disturbed));
         }
         cells.push(deleted.usage_after_percent.map_or_else(|| "-".into(), |used| format!("{used:.2}%")));
         cells.push(if deleted.differs { "!".into() } else { String::new() });
@@ -412,36 +410,37 @@ fn deletions(document: &GcDoc, all: &[&DeletedDoc], screen: &Screen) -> String {
     out
 }
 
-fn reason(deleted: &DeletedDoc) -> String {
+fn reason(deleted: &DeletionDoc) -> String {
     match deleted.group {
         Some(members) if members > 1 => format!("{}, with {} more", deleted.reason, members - 1),
-        _ => deleted.reason.to_owned(),
+        _ => deleted.reason.to_string(),
     }
 }
 
 /// Formats the kept objects by rule; for `rm`, each with its reason.
 fn kept(document: &GcDoc, screen: &Screen) -> String {
     let mut table;
-    if document.header.kind == "rm" {
+    if document.header.kind == DocumentKind::Rm {
         table = Table::new(screen, &["STAYS", "RULE", "WHY"]);
         for kept in &document.kept {
-            table.row(vec![name_or_id(&kept.names, &kept.id), kept.rule.into(), safe(&kept.detail)]);
+            table.row(vec![name_or_id(&kept.names, &kept.id), kept.rule.to_string(), safe(&kept.detail)]);
         }
         table.fit(&[], &[(0, 20), (2, 30)]);
     } else {
-        let mut rules: BTreeMap<(bool, &str, &str), Vec<&KeptDoc>> = BTreeMap::new();
+        let mut rules: BTreeMap<(TargetKind, Rule), Vec<&KeptDoc>> = BTreeMap::new();
         for kept in &document.kept {
-            rules.entry((kept.kind == "image", kept.kind, kept.rule)).or_default().push(kept);
+            rules.entry((kept.kind, kept.rule)).or_default().push(kept);
         }
         let mut rules: Vec<_> = rules.into_iter().collect();
         // Images last, as among the deletions.
-        rules
-            .sort_by_key(|((image, kind, rule), kept)| (*image, *kind, std::cmp::Reverse(kept.len()), *rule));
-        let only_images = rules.iter().all(|((image, ..), _)| *image);
+        rules.sort_by_key(|((kind, rule), kept)| {
+            (*kind == TargetKind::Image, kind.as_str(), Reverse(kept.len()), rule.as_str())
+        });
+        let only_images = rules.iter().all(|((kind, _), _)| *kind == TargetKind::Image);
         table =
             Table::new(screen, &["KEPT BY RULE", if only_images { ">IMAGES" } else { ">COUNT" }, "WHICH"]);
-        for ((image, kind, rule), kept) in rules {
-            let rule = if image { rule.to_owned() } else { format!("{kind}: {rule}") };
+        for ((kind, rule), kept) in rules {
+            let rule = if kind == TargetKind::Image { rule.to_string() } else { format!("{kind}: {rule}") };
             table.row(vec![rule, kept.len().to_string(), which(&kept, screen)]);
         }
         table.fit(&[], &[(2, 30)]);
@@ -452,8 +451,8 @@ fn kept(document: &GcDoc, screen: &Screen) -> String {
 /// Formats the reasons to keep images that came up during the run, each once. The table of `rm` has them.
 fn since_run_began(document: &GcDoc) -> String {
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    let kept = document.kept.iter().filter(|_| document.header.kind == "gc");
-    for kept in kept.filter(|kept| kept.detail.starts_with(SINCE_RUN_BEGAN)) {
+    let kept = document.kept.iter().filter(|_| document.header.kind == DocumentKind::Gc);
+    for kept in kept.filter(|kept| kept.since_run_began) {
         *reasons.entry(&kept.detail).or_default() += 1;
     }
     let lines = reasons.into_iter().take(MOST);
@@ -487,12 +486,12 @@ fn first_names(kept: &[&KeptDoc], number: usize) -> String {
 /// Counts the deletions by kind, for example `2 images` or `1 leak and 2 images`.
 fn counted(document: &GcDoc) -> String {
     let kinds = [
-        ("leak", "leaks"),
-        ("container", "containers"),
-        ("sandbox", "sandboxes"),
-        ("log", "logs"),
-        ("artifact", "artifacts"),
-        ("image", "images"),
+        (TargetKind::Leak, "leaks"),
+        (TargetKind::Container, "containers"),
+        (TargetKind::Sandbox, "sandboxes"),
+        (TargetKind::Log, "logs"),
+        (TargetKind::Artifact, "artifacts"),
+        (TargetKind::Image, "images"),
     ];
     let parts: Vec<_> = kinds
         .into_iter()
@@ -500,7 +499,7 @@ fn counted(document: &GcDoc) -> String {
             (kind, plural, document.deleted.iter().filter(|deleted| deleted.kind == kind).count())
         })
         .filter(|(.., number)| *number > 0)
-        .map(|(kind, plural, number)| count(number, kind, plural))
+        .map(|(kind, plural, number)| count(number, kind.as_str(), plural))
         .collect();
     if parts.is_empty() { "0 images".into() } else { listed(&parts) }
 }
@@ -547,7 +546,7 @@ fn ending(document: &GcDoc) -> String {
 
 fn freed(document: &GcDoc) -> String {
     match document.measured_bytes {
-        Some(_) if document.deleted.iter().any(|deleted| deleted.others_wrote) => {
+        Some(_) if document.deleted.iter().any(|deleted| deleted.disturbed) => {
             "freed bytes unknown since others were writing".into()
         }
         Some(measured) => format!("{} freed", signed_bytes(measured)),
@@ -582,7 +581,7 @@ fn is_reached_for_bytes(document: &GcDoc) -> bool {
     let mut filesystems = document.filesystems.iter();
     let missed = || document.filesystems.iter().filter(|filesystem| filesystem.missing_inodes > 0);
     filesystems.all(|filesystem| filesystem.missing_bytes == 0)
-        && missed().any(|filesystem| filesystem.started.iter().any(|target| *target != "inodes"))
+        && missed().any(|filesystem| filesystem.started.used || filesystem.started.free)
 }
 
 /// Returns true if inodes are missing after the run, and no bytes.
@@ -621,8 +620,8 @@ fn still_short(document: &GcDoc) -> String {
 
 fn words(document: &GcDoc, outcome: OutcomeKind) -> &'static str {
     match (document.header.kind, outcome) {
-        ("rm", OutcomeKind::Reached) => "Done",
-        ("rm", OutcomeKind::Refused) => "Refused in part",
+        (DocumentKind::Rm, OutcomeKind::Reached) => "Done",
+        (DocumentKind::Rm, OutcomeKind::Refused) => "Refused in part",
         (_, OutcomeKind::Reached) if !document.trigger.space => "Done by age",
         (_, OutcomeKind::Reached) => "Low threshold reached",
         (_, OutcomeKind::NotReached) if is_reached_for_bytes(document) => {
