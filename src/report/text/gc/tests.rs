@@ -1,16 +1,20 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::remaining::reason_and_remedy;
 use super::*;
+use crate::app::diagnosis::StoppedUse;
 use crate::config::Via;
 use crate::history::runs::Event;
 use crate::model::FilesystemIx;
+use crate::model::OutcomeKind;
 use crate::model::SCHEMA_VERSION;
-use crate::model::plan::{Phase, Problem, Trigger};
+use crate::model::plan::{Phase, Problem, Reason, TargetKind, Trigger};
+use crate::model::rules::Rule;
 use crate::model::space::Started;
 use crate::policy::PolicyKind;
 use crate::policy::compare::{Comparison, PredictedRun, Prediction};
-use crate::report::json::{ComparisonDoc, FreedDoc, Header, InodeUseDoc};
+use crate::report::json::{ComparisonDoc, FreedDoc, GcFilesystemDoc, Header, InodeUseDoc, KeptDoc};
 
 fn screen(width: Option<usize>) -> Screen {
     Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC }
