@@ -380,11 +380,14 @@ names! {
 }
 
 /// Reason why an attempt failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub message: String,
     /// It failed because space, inodes or quota ran out: the disk is the cause, not the target.
     pub no_space: bool,
+    /// A call of the runtime failed.
+    #[serde(default)]
+    pub is_of_runtime: bool,
 }
 
 impl Failure {
@@ -398,7 +401,7 @@ impl Failure {
 
 impl From<String> for Failure {
     fn from(message: String) -> Self {
-        Self { message, no_space: false }
+        Self { message, ..Self::default() }
     }
 }
 
@@ -431,6 +434,9 @@ pub struct Problem {
     /// See [`Failure::no_space`].
     #[serde(skip)]
     pub no_space: bool,
+    /// See [`Failure::is_of_runtime`].
+    #[serde(skip)]
+    pub is_of_runtime: bool,
     /// Filesystem that lacks space, if known.
     #[serde(skip)]
     pub filesystem: Option<FilesystemIx>,
@@ -444,13 +450,14 @@ pub struct Problem {
 impl Problem {
     #[must_use]
     pub fn new(id: Option<String>, phase: Phase, failure: impl Into<Failure>) -> Self {
-        let Failure { message, no_space } = failure.into();
+        let Failure { message, no_space, is_of_runtime } = failure.into();
         Self {
             id,
             phase,
             message,
             hint: None,
             no_space,
+            is_of_runtime,
             filesystem: None,
             in_part: false,
             measured_bytes: None,

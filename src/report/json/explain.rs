@@ -314,7 +314,7 @@ impl ExplainDoc {
         self.rules = rulings;
         self.decision = decision(plan, |candidate| candidate == target).map(|decision| GcDecisionDoc {
             would_delete: decision.would_delete && reach.refusal.is_none(),
-            command: Some(reach.command.to_owned()),
+            command: Some(reach.command().to_owned()),
             refused: reach.refused(),
             ..decision
         });
